@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Builds the commands that a module of hack/tools/ pins with its `tool` lines
+# into one folder, stamped with the pinned version:
+#
+#   hack/build-tools.sh kubernetes bin/k8s
+#
+# The Go build cache makes every build after the first one a matter of seconds.
+set -euo pipefail
+
+name=$1
+out=$(mkdir -p "$2" && cd "$2" && pwd)
+cd "$(dirname "$0")/tools/$name"
+
+mapfile -t packages < <(go list -f '{{.ImportPath}}' tool)
+version=$(go list -f '{{.Module.Version}}' "${packages[0]}")
+
+ldflags="-s -w"
+case $name in
+kubernetes)
+	IFS=. read -r major minor _ <<<"${version#v}"
+	for pair in gitVersion="$version" gitMajor="$major" gitMinor="$minor" gitTreeState=clean; do
+		ldflags+=" -X k8s.io/component-base/version.$pair"
+	done
+	;;
+kwok) ldflags+=" -X sigs.k8s.io/kwok/pkg/consts.Version=$version" ;;
+golangci-lint) ldflags+=" -X main.version=${version#v}" ;;
+esac
+
+echo "building $name $version into ${out/#$OLDPWD\//} (the first build compiles every package once)"
+for package in "${packages[@]}"; do
+	binary=$(basename "${package%/v[0-9]*}")
+	[[ $name == etcd ]] && binary=etcd # its package is called server
+	# -v names each package as it is compiled: count them to show that it moves, and pass everything else on.
+	go build -v -trimpath -ldflags "$ldflags" -o "$out/$binary" "$package" 2>&1 |
+		awk -v binary="$binary" '
+			/^[^ :]+$/ { if (++n % 100 == 0) { printf "  %s: %d packages compiled\n", binary, n; fflush() } next }
+			{ print; fflush() }'
+	echo "  $binary"
+done
