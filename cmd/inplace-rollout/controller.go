@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/zapr"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
+)
+
+// leaseName names the Lease of the leader election.
+const leaseName = "inplace-rollout"
+
+// controllerOptions are the flags of the controller command.
+type controllerOptions struct {
+	kubeconfig     string
+	leaderElect    bool
+	leaseNamespace string
+	workers        int
+	metricsAddress string
+	qps            float32
+	burst          int
+	dryRun         bool
+	verbosity      int
+}
+
+func newControllerCommand() *cobra.Command {
+	o := controllerOptions{}
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Run the controller",
+		Long: `Run the controller until it is told to stop.
+
+It needs Kubernetes with pods/resize and the admission policies of deploy/. As long
+as one of them is missing it is not ready, says what is missing, and touches nothing.`,
+		Example: `  # In a pod, with its ServiceAccount, two replicas taking turns
+  inplace-rollout controller --leader-elect
+
+  # Against a cluster of your own, only saying what would be done
+  inplace-rollout controller --kubeconfig ~/.kube/config --dry-run`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+leaseName)
+	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or inplace-rollout")
+	f.IntVar(&o.workers, "workers", 4, "how many workloads are looked at at the same time")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
+	f.Float32Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
+	f.IntVar(&o.burst, "kube-api-burst", 100, "requests to the API server that may go out at once")
+	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be done and write nothing")
+	f.IntVarP(&o.verbosity, "v", "v", 2, "log level: 2 logs what is done, 4 also what is waited for")
+	return cmd
+}
+
+func (o controllerOptions) validate() error {
+	var errs []error
+	if o.workers < 1 {
+		errs = append(errs, fmt.Errorf("--workers is %d: at least 1 is needed", o.workers))
+	}
+	if o.qps <= 0 || o.burst < 1 {
+		errs = append(errs, fmt.Errorf("--kube-api-qps is %g and --kube-api-burst %d: both must be positive", o.qps, o.burst))
+	}
+	if o.metricsAddress != "0" {
+		if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil {
+			errs = append(errs, fmt.Errorf("--metrics-bind-address is %q: want host:port, :port or 0: %w", o.metricsAddress, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o controllerOptions) run(ctx context.Context) error {
+	logger, err := newLogger(o.verbosity)
+	if err != nil {
+		return err
+	}
+	klog.SetLogger(logger)
+	ctx = klog.NewContext(ctx, logger)
+
+	config, err := o.restConfig()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+
+	// Of many pods that change at once each must be told of: the default of 25 events per workload is too few.
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1000, QPS: 1}))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: api.FieldManager})
+
+	gate := &prerequisite.Gate{}
+	controller, err := statefulset.New(ctx, client, recorder, statefulset.Options{Workers: o.workers, DryRun: o.dryRun, Ready: gate.Err})
+	if err != nil {
+		return err
+	}
+	stopServing, err := o.serve(ctx, gate)
+	if err != nil {
+		return err
+	}
+	defer stopServing()
+	go gate.Watch(ctx, client, 10*time.Second, controller.EnqueueAll)
+
+	if !o.leaderElect {
+		controller.Run(ctx)
+		return nil
+	}
+	return o.lead(ctx, client, controller.Run)
+}
+
+// lead runs work while this process is the leader. Losing the lead is an error:
+// the process has to start anew.
+func (o controllerOptions) lead(ctx context.Context, client kubernetes.Interface, work func(context.Context)) error {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("finding the host's name: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: o.namespace(), Name: leaseName},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())},
+		},
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		ReleaseOnCancel: true,
+		Name:            leaseName,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) { work(ctx); cancel() },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the leader election: %w", err)
+	}
+	elector.Run(ctx)
+	if ctx.Err() == nil {
+		return errors.New("the lead was lost")
+	}
+	return nil
+}
+
+// namespace of the Lease.
+func (o controllerOptions) namespace() string {
+	if o.leaseNamespace != "" {
+		return o.leaseNamespace
+	}
+	if own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
+		return strings.TrimSpace(string(own))
+	}
+	return "inplace-rollout"
+}
+
+func (o controllerOptions) restConfig() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst = o.qps, o.burst
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	return config, nil
+}
+
+// serve answers /metrics, /healthz and /readyz; the returned function ends it.
+// A replica that waits for the lead is as ready as the leader.
+func (o controllerOptions) serve(ctx context.Context, gate *prerequisite.Gate) (func(), error) {
+	if o.metricsAddress == "0" {
+		return func() {}, nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.Handler())
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, gate.Err()) })
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.metricsAddress)
+	if err != nil {
+		return nil, fmt.Errorf("listening on --metrics-bind-address: %w", err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			klog.FromContext(ctx).Error(err, "Stopped serving", "address", o.metricsAddress)
+		}
+	}()
+	return func() {
+		if err := server.Close(); err != nil {
+			klog.FromContext(ctx).Error(err, "Could not stop serving")
+		}
+	}, nil
+}
+
+func answer(w http.ResponseWriter, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+func newLogger(verbosity int) (klog.Logger, error) {
+	config := zap.NewProductionConfig()
+	config.Level = zap.NewAtomicLevelAt(zapcore.Level(-verbosity)) // zapr's V(n) is zap's level -n
+	config.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
+	config.EncoderConfig.EncodeLevel = func(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) {
+		zapcore.LowercaseLevelEncoder(max(l, zapcore.DebugLevel), enc)
+	}
+	config.Sampling = nil
+	config.DisableStacktrace = true
+	logger, err := config.Build()
+	if err != nil {
+		return klog.Logger{}, fmt.Errorf("making a logger: %w", err)
+	}
+	return zapr.NewLogger(logger), nil
+}

@@ -1,0 +1,26 @@
+// Command inplace-rollout carries resources-only edits of StatefulSets into the
+// running pods, in place.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := &cobra.Command{
+		Use:   "inplace-rollout",
+		Short: "Roll out resources-only edits of StatefulSets without restarting their pods",
+	}
+	root.AddCommand(newControllerCommand())
+	if err := root.ExecuteContext(ctx); err != nil {
+		stop()
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,87 @@
+package pods
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// Resize asks for the target's size through the pod's resize subresource
+// (KEP-1287). The target's UID is a precondition: StatefulSet pod names recur.
+func Resize(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, target resize.Target) (*corev1.Pod, error) {
+	patch, err := target.Patch()
+	if err != nil {
+		return nil, err
+	}
+	resized, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{FieldManager: api.FieldManager}, "resize")
+	if err != nil {
+		return nil, fmt.Errorf("resizing pod %s: %w", pod.Name, err)
+	}
+	return resized, nil
+}
+
+// Relabel makes pod count as updated to revision, the name of a
+// ControllerRevision: the StatefulSet controller compares that label and nothing
+// else. The pod's resource version is a precondition, because what was verified
+// was this version of the pod.
+func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, revision string) (*corev1.Pod, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             pod.UID,
+		"resourceVersion": pod.ResourceVersion,
+		"labels":          map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the label of pod %s: %w", pod.Name, err)
+	}
+	relabelled, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: api.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("relabelling pod %s: %w", pod.Name, err)
+	}
+	return relabelled, nil
+}
+
+// Delete deletes this very version of the pod.
+func Delete(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) error {
+	err := client.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+	})
+	if err != nil {
+		return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// finalCauses are the causes with which the PodResizeValidator admission plugin
+// (plugin/pkg/admission/podresize of Kubernetes) says that the pod's node can
+// never hold the size.
+var finalCauses = []metav1.CauseType{"NodeCapacity", "UnsupportedPlatform"}
+
+// Refusal returns the API server's reason if err is its final word on a resize
+// of this pod on its node: the request is invalid, or the node too small. Any
+// other error may pass, a quota or a webhook among them.
+func Refusal(err error) (reason string, final bool) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return "", false
+	}
+	details := status.Status().Details
+	final = apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && details != nil &&
+		slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool {
+			return slices.Contains(finalCauses, c.Type)
+		})
+	return status.Status().Message, final
+}

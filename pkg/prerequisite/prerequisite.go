@@ -1,0 +1,123 @@
+// Package prerequisite tells whether a cluster has what the controller cannot do
+// without: the resize subresource of pods, and the admission policies that hold
+// rollouts. Without a hold the built-in controllers win every race.
+package prerequisite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+// Policies are the MutatingAdmissionPolicies of deploy/, each with a binding of
+// the same name.
+var Policies = []string{
+	"inplace-rollout-hold-statefulsets",
+	"inplace-rollout-pending-statefulsets",
+}
+
+// howToInstall ends every message about something that deploy/ installs.
+const howToInstall = "install it with `kubectl apply -k deploy/`"
+
+// Check returns nil, or an error that names everything that is missing and says
+// how to mend it.
+func Check(ctx context.Context, client kubernetes.Interface) error {
+	missing := []error{checkResize(client)}
+	for _, name := range Policies {
+		missing = append(missing, checkPolicy(ctx, client, name))
+	}
+	return errors.Join(missing...)
+}
+
+// checkResize asks API discovery, not the version: versions have suffixes, and
+// the feature can be off.
+func checkResize(client kubernetes.Interface) error {
+	resources, err := client.Discovery().ServerResourcesForGroupVersion("v1")
+	if err != nil {
+		return fmt.Errorf("asking which resources the API server has: %w", err)
+	}
+	for _, r := range resources.APIResources {
+		if r.Name == "pods/resize" {
+			return nil
+		}
+	}
+	return errors.New("the API server does not serve pods/resize: Kubernetes 1.33 or later is needed, with the feature gate InPlacePodVerticalScaling on")
+}
+
+func checkPolicy(ctx context.Context, client kubernetes.Interface, name string) error {
+	admission := client.AdmissionregistrationV1()
+	if _, err := admission.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{}); err != nil {
+		return absent("MutatingAdmissionPolicy", name, err)
+	}
+	binding, err := admission.MutatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return absent("MutatingAdmissionPolicyBinding", name, err)
+	}
+	if binding.Spec.PolicyName != name {
+		return fmt.Errorf("MutatingAdmissionPolicyBinding %s binds the policy %q: %s", name, binding.Spec.PolicyName, howToInstall)
+	}
+	return nil
+}
+
+func absent(kind, name string, err error) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%s %s is missing: %s", kind, name, howToInstall)
+	}
+	return fmt.Errorf("reading %s %s: %w", kind, name, err)
+}
+
+// Gate holds the newest result of Check.
+type Gate struct {
+	mu      sync.Mutex
+	err     error
+	checked bool
+}
+
+// Err returns nil while nothing is missing.
+func (g *Gate) Err() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.checked {
+		return errors.New("not checked yet")
+	}
+	return g.err
+}
+
+// Watch checks every interval until ctx is done. It logs each change, and calls
+// opened whenever the last missing thing has come.
+func (g *Gate) Watch(ctx context.Context, client kubernetes.Interface, interval time.Duration, opened func()) {
+	logger := klog.FromContext(ctx)
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		err := Check(ctx, client)
+		changed := g.set(err)
+		switch {
+		case changed && err != nil:
+			logger.Error(err, "Not ready: nothing is touched")
+		case changed:
+			logger.Info("Ready: the cluster has what is needed")
+			opened()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (g *Gate) set(err error) (changed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	changed = !g.checked || fmt.Sprint(g.err) != fmt.Sprint(err)
+	g.checked, g.err = true, err
+	return changed
+}

@@ -1,0 +1,121 @@
+package resize
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Side is the half of a container's resource requirements that a value belongs to.
+type Side string
+
+// The two sides, in the words of messages.
+const (
+	Request Side = "request"
+	Limit   Side = "limit"
+)
+
+// sides pairs each side with the list it names, in the order of messages.
+func sides(r *corev1.ResourceRequirements) []struct {
+	side Side
+	list *corev1.ResourceList
+} {
+	return []struct {
+		side Side
+		list *corev1.ResourceList
+	}{{Request, &r.Requests}, {Limit, &r.Limits}}
+}
+
+// Change is one value that differs between two sizes. From or To is nil where
+// the value is absent, which is not the same as zero.
+type Change struct {
+	// Container that the value belongs to; empty for the pod's own spec.resources.
+	Container string
+	Resource  corev1.ResourceName
+	Side      Side
+	From, To  *resource.Quantity
+}
+
+// String spells the change out, as in `app: cpu request 100m→150m`.
+func (c Change) String() string {
+	name := c.Container
+	if name == "" {
+		name = "pod"
+	}
+	return fmt.Sprintf("%s: %s %s %s→%s", name, c.Resource, c.Side, quantity(c.From), quantity(c.To))
+}
+
+func quantity(q *resource.Quantity) string {
+	if q == nil {
+		return "none"
+	}
+	return q.String()
+}
+
+// Describe joins changes for a message: `app: cpu request 100m→150m, app: cpu limit 200m→300m`.
+func Describe(changes []Change) string {
+	said := make([]string, len(changes))
+	for i, c := range changes {
+		said[i] = c.String()
+	}
+	return strings.Join(said, ", ")
+}
+
+// Between lists how the cpu and memory of two templates differ, in the order of
+// the newer one's containers.
+func Between(from, to *corev1.PodTemplateSpec) []Change {
+	return between(parts(from.Spec.DeepCopy()), parts(to.Spec.DeepCopy()))
+}
+
+func between(from, to []part) []Change {
+	var changes []Change
+	for _, after := range to {
+		before := counterpart(from, after)
+		if before == nil {
+			before = &part{requirements: &corev1.ResourceRequirements{}}
+		}
+		changes = append(changes, differing(*before, after)...)
+	}
+	for _, before := range from {
+		if counterpart(to, before) == nil {
+			after := before
+			after.requirements = &corev1.ResourceRequirements{}
+			changes = append(changes, differing(before, after)...)
+		}
+	}
+	return changes
+}
+
+func differing(before, after part) []Change {
+	var changes []Change
+	for _, name := range resizable {
+		old := sides(before.requirements)
+		for i, now := range sides(after.requirements) {
+			from, to := lookup(*old[i].list, name), lookup(*now.list, name)
+			if !same(from, to) {
+				changes = append(changes, Change{after.name, name, now.side, from, to})
+			}
+		}
+	}
+	return changes
+}
+
+// lookup returns a copy of the value, or nil where the list does not have it.
+func lookup(list corev1.ResourceList, name corev1.ResourceName) *resource.Quantity {
+	q, ok := list[name]
+	if !ok {
+		return nil
+	}
+	q = q.DeepCopy()
+	return &q
+}
+
+// same compares by value: 1000m is 1, but absent is not 0.
+func same(a, b *resource.Quantity) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Cmp(*b) == 0
+}

@@ -1,0 +1,8 @@
+// Package resize answers, for one pod, the three questions of an in-place
+// resize: what must its resources become ([For]), which request carries that to
+// the API server ([Target.Patch]), and has the kubelet done it ([Observe])?
+//
+// It looks at cpu and memory only, and only at containers that the workload's
+// template names: an injected sidecar, an extended resource or a value that a
+// LimitRange has filled in belongs to somebody else. Everything here is pure.
+package resize

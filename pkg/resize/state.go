@@ -1,0 +1,145 @@
+package resize
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/kubectl/pkg/util/podutils"
+)
+
+// State is how far the resize of one pod has come.
+type State string
+
+// The states of a resize. Deferred, Infeasible and Failing are what the kubelet
+// says in the pod's conditions (KEP-1287); a reason unknown to us counts as
+// Deferred, as it did for the older status.resize.
+const (
+	// Unsent: the pod's spec does not have the wanted size.
+	Unsent State = "Unsent"
+	// InProgress: the spec has it, the kubelet has not finished.
+	InProgress State = "InProgress"
+	// Deferred: possible on this node, but not now; the kubelet tries again.
+	Deferred State = "Deferred"
+	// Infeasible: not possible on this node; the kubelet does not try again.
+	Infeasible State = "Infeasible"
+	// Failing: the kubelet accepted it but cannot carry it out yet, as with a
+	// memory limit below what is in use; it tries again for ever.
+	Failing State = "Failing"
+	// Unready: carried out, but the pod is not Ready.
+	Unready State = "Unready"
+	// Actuated: carried out, and the pod is Ready.
+	Actuated State = "Actuated"
+)
+
+// Observe tells how far the pod is on its way to the target's size, with the
+// kubelet's message or what is being waited for. The proof that a resize was
+// carried out needs all of these on one and the same pod object: the spec has
+// the size, the kubelet has observed that spec, it reports no resize as pending
+// or in progress, has allocated the requests, has applied the limits, and the pod
+// is Ready. Fewer are not enough: conditions are absent both before the kubelet
+// notices the spec and while a container restarts for its new size.
+func (t Target) Observe() (State, string) {
+	if len(t.Changes) > 0 {
+		return Unsent, ""
+	}
+	if state, message := t.fromConditions(); state != "" {
+		return state, message
+	}
+	if observed := t.pod.Status.ObservedGeneration; observed < t.pod.Generation {
+		return InProgress, fmt.Sprintf("waiting for the kubelet to observe generation %d", t.pod.Generation)
+	}
+	for _, p := range t.want {
+		if missing := t.unapplied(p); missing != "" {
+			return InProgress, fmt.Sprintf("waiting for the kubelet to apply %s: %s", p.label(), missing)
+		}
+	}
+	if !podutils.IsPodReady(t.pod) {
+		return Unready, "waiting for the pod to be Ready"
+	}
+	return Actuated, ""
+}
+
+// fromConditions reads what the kubelet says of the present spec. A condition
+// about an older generation says nothing about it; one without a generation
+// comes from a kubelet that does not tell, and is believed.
+func (t Target) fromConditions() (State, string) {
+	var progress State
+	var said string
+	for _, c := range t.pod.Status.Conditions {
+		if c.Status != corev1.ConditionTrue || c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
+			continue
+		}
+		switch {
+		case c.ObservedGeneration != 0 && c.ObservedGeneration < t.pod.Generation:
+			progress, said = InProgress, "waiting for the kubelet to look at the new size"
+		case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
+			return Infeasible, c.Message
+		case c.Type == corev1.PodResizePending:
+			return Deferred, c.Message
+		case c.Reason == corev1.PodReasonError:
+			progress, said = Failing, c.Message
+		default:
+			progress, said = InProgress, c.Message
+		}
+	}
+	return progress, said
+}
+
+// unapplied names what the status of p still lacks, or "".
+func (t Target) unapplied(p part) string {
+	var allocated corev1.ResourceList
+	var applied *corev1.ResourceRequirements
+	if p.kind == podLevel {
+		allocated, applied = t.pod.Status.AllocatedResources, t.pod.Status.Resources
+	} else {
+		status := t.status(p)
+		if status == nil {
+			return "it has no status"
+		}
+		if p.kind == initContainer && !p.sidecar() && status.State.Terminated != nil {
+			return "" // it has run; nothing will be applied to it
+		}
+		allocated, applied = status.AllocatedResources, status.Resources
+	}
+	if applied == nil {
+		applied = &corev1.ResourceRequirements{}
+	}
+	for _, name := range resizable {
+		request, limit := lookup(p.requirements.Requests, name), lookup(p.requirements.Limits, name)
+		if request != nil && !same(request, lookup(allocated, name)) {
+			return fmt.Sprintf("%s request %s is not allocated", name, request)
+		}
+		if request != nil && p.restartsFor(name) && !appliedAs(name, Request, *request, lookup(applied.Requests, name)) {
+			return fmt.Sprintf("%s request %s waits for the container's restart", name, request)
+		}
+		if limit != nil && !appliedAs(name, Limit, *limit, lookup(applied.Limits, name)) {
+			return fmt.Sprintf("%s limit %s is not applied", name, limit)
+		}
+	}
+	return ""
+}
+
+// appliedAs tells whether the status shows want as applied. The systemd cgroup
+// driver rounds a cpu quota up to 10m, so 105m may be shown as 110m.
+func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got *resource.Quantity) bool {
+	if same(&want, got) {
+		return true
+	}
+	const step = 10
+	return got != nil && name == corev1.ResourceCPU && side == Limit &&
+		got.MilliValue() == (want.MilliValue()+step-1)/step*step
+}
+
+func (t Target) status(p part) *corev1.ContainerStatus {
+	statuses := t.pod.Status.ContainerStatuses
+	if p.kind == initContainer {
+		statuses = t.pod.Status.InitContainerStatuses
+	}
+	i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == p.name })
+	if i < 0 {
+		return nil
+	}
+	return &statuses[i]
+}

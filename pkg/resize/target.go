@@ -1,0 +1,193 @@
+package resize
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/qos"
+)
+
+// Target is the size that one pod must have, beside what it has now.
+type Target struct {
+	// UID of the pod that the target was made for: StatefulSet pod names recur.
+	UID types.UID
+	// Changes lead from the pod's spec to the wanted size; none if the spec has it.
+	Changes []Change
+	// Obstacles are the reasons, known before any request, for which the API server
+	// or the kubelet would not bring this pod to the wanted size in place. With any
+	// of them only a new pod can have it.
+	Obstacles []string
+
+	pod  *corev1.Pod         // as observed
+	want []part              // the wanted size of the parts that the template names
+	spec *corev1.PodSpec     // the pod's spec with the wanted size, which want points into
+	seen map[string]struct{} // of Obstacles, so that each is said once
+}
+
+// For works out the size that pod must have.
+//
+// What the newer template says, after Kubernetes' own defaulting of pods, is set.
+// What only the template that the pod was made from (older) says would have to
+// be removed, which the API server refuses: an obstacle. What neither says stays
+// as it is: it was injected, or filled in by a LimitRange. Because the result is
+// a size, not a difference of two templates, it does not matter how far an edit
+// that was given up meanwhile had come: for A→C→D, with pods of label A already
+// at C's cpu, D's cpu is set even where A and D have the same. The templates of
+// such edits are the abandoned ones: a value that only they say, and that the pod
+// has, came from them.
+func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, abandoned ...*corev1.PodTemplateSpec) Target {
+	t := Target{UID: pod.UID, pod: pod, spec: pod.Spec.DeepCopy(), seen: map[string]struct{}{}}
+	wanted := defaulted(newer)
+	if wanted.Resources != nil && t.spec.Resources == nil {
+		t.spec.Resources = &corev1.ResourceRequirements{}
+	}
+	mine, was := parts(t.spec), parts(defaulted(older))
+	var given [][]part
+	for _, template := range abandoned {
+		given = append(given, parts(defaulted(template)))
+	}
+
+	for _, want := range parts(wanted) {
+		have := counterpart(mine, want)
+		if have == nil {
+			t.obstruct("container %s is not in the pod", want.name)
+			continue
+		}
+		t.apply(*have, want, counterpart(was, want), given)
+		t.want = append(t.want, *have)
+	}
+	if wanted.Resources == nil && older.Spec.Resources != nil {
+		t.obstruct("the pod's own resources are removed")
+	}
+	t.Changes = between(parts(pod.Spec.DeepCopy()), t.want)
+	// Parts that the template does not name are not ours: between lists them as gone.
+	t.Changes = slices.DeleteFunc(t.Changes, func(c Change) bool { return c.To == nil })
+	t.checkPod()
+	return t
+}
+
+// apply writes the wanted values into have and notes those that cannot be taken away.
+func (t *Target) apply(have, want part, was *part, given [][]part) {
+	for _, name := range resizable {
+		wanted := sides(want.requirements)
+		for i, now := range sides(have.requirements) {
+			to, from := lookup(*wanted[i].list, name), lookup(*now.list, name)
+			switch {
+			case to != nil:
+				set(now.list, name, *to)
+				if name == corev1.ResourceMemory && to.MilliValue()%1000 != 0 {
+					t.obstruct("%s: memory %s %s is not a whole number of bytes", have.label(), now.side, to)
+				}
+			case from == nil:
+			case was != nil && lookup(*sides(was.requirements)[i].list, name) != nil,
+				slices.ContainsFunc(given, func(parts []part) bool {
+					p := counterpart(parts, want)
+					return p != nil && same(from, lookup(*sides(p.requirements)[i].list, name))
+				}):
+				t.obstruct("%s: the %s %s is removed", have.label(), name, now.side)
+			}
+		}
+	}
+}
+
+// checkPod notes what about the pod itself stands in the way
+// (ValidatePodResize in pkg/apis/core/validation of Kubernetes).
+func (t *Target) checkPod() {
+	if len(t.Changes) == 0 {
+		return
+	}
+	if t.pod.Spec.NodeName == "" {
+		t.obstruct("the pod is not scheduled to a node yet")
+	}
+	if _, mirror := t.pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		t.obstruct("static pods cannot be resized")
+	}
+	if os := t.pod.Spec.OS; os != nil && os.Name == corev1.Windows || t.pod.Spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows) {
+		t.obstruct("windows pods cannot be resized")
+	}
+	if slices.ContainsFunc(t.pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil && s.Resources == nil
+	}) {
+		t.obstruct("the node does not support resizing")
+	}
+	for _, p := range t.want {
+		if p.kind == initContainer && !p.sidecar() && t.changes(p) && (p.restartsFor(corev1.ResourceCPU) || p.restartsFor(corev1.ResourceMemory)) {
+			t.obstruct("init container %s with the resize policy RestartContainer cannot be resized", p.name)
+		}
+	}
+	before, after := qos.GetPodQOS(t.pod), qos.ComputePodQOS(&corev1.Pod{Spec: *t.spec})
+	if before != after {
+		t.obstruct("the QoS class would change from %s to %s", before, after)
+	}
+}
+
+func (t *Target) changes(p part) bool {
+	return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name })
+}
+
+func (t *Target) obstruct(format string, args ...any) {
+	said := fmt.Sprintf(format, args...)
+	if _, again := t.seen[said]; !again {
+		t.seen[said] = struct{}{}
+		t.Obstacles = append(t.Obstacles, said)
+	}
+}
+
+// Patch is the strategic merge patch for the pod's resize subresource: the values
+// that change and no others, with the UID as precondition. It is nil where the
+// pod's spec has the wanted size already.
+func (t Target) Patch() ([]byte, error) {
+	if len(t.Changes) == 0 {
+		return nil, nil
+	}
+	spec := map[string]any{}
+	for _, p := range t.want {
+		changed := t.changed(p)
+		if changed == nil {
+			continue
+		}
+		switch p.kind {
+		case podLevel:
+			spec["resources"] = changed
+		case initContainer:
+			spec["initContainers"] = appendContainer(spec["initContainers"], p.name, changed)
+		case regularContainer:
+			spec["containers"] = appendContainer(spec["containers"], p.name, changed)
+		}
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": t.UID},
+		"spec":     spec,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the resize of pod %s: %w", t.pod.Name, err)
+	}
+	return patch, nil
+}
+
+func appendContainer(list any, name string, changed *corev1.ResourceRequirements) []any {
+	containers, _ := list.([]any)
+	return append(containers, map[string]any{"name": name, "resources": changed})
+}
+
+// changed holds the values of p that differ from the pod's spec, or nil.
+func (t Target) changed(p part) *corev1.ResourceRequirements {
+	var only corev1.ResourceRequirements
+	for _, c := range t.Changes {
+		if c.Container != p.name {
+			continue
+		}
+		if c.Side == Request {
+			set(&only.Requests, c.Resource, *c.To)
+		} else {
+			set(&only.Limits, c.Resource, *c.To)
+		}
+	}
+	if only.Requests == nil && only.Limits == nil {
+		return nil
+	}
+	return &only
+}

@@ -1,0 +1,47 @@
+package rollout
+
+// Reasons of the condition inplace-rollout.io/Complete.
+const (
+	// ReasonPending is set by the admission policy until the controller has looked.
+	ReasonPending = "Pending"
+	// ReasonComplete: everything that the user lets move has moved.
+	ReasonComplete = "Complete"
+	// ReasonProgressing: under way.
+	ReasonProgressing = "Progressing"
+	// ReasonDeferred: a node has no room now; its kubelet tries again.
+	ReasonDeferred = "Deferred"
+	// ReasonInfeasible: a node can never hold the new size.
+	ReasonInfeasible = "Infeasible"
+	// ReasonResizeError: a resize was refused for now, or the kubelet fails to carry it out.
+	ReasonResizeError = "ResizeError"
+	// ReasonWaitingForDelete: pods of an OnDelete workload get the new template when the user deletes them.
+	ReasonWaitingForDelete = "WaitingForDelete"
+)
+
+// Reasons of events.
+const (
+	// EventStarted tells which revision is rolled out, and what changes.
+	EventStarted = "RolloutStarted"
+	// EventResized tells that a pod has the new size and counts as updated.
+	EventResized = "PodResized"
+	// EventDeferred tells that a pod's resize waits for room on its node.
+	EventDeferred = "ResizeDeferred"
+	// EventInfeasible tells that a pod's node can never hold the new size.
+	EventInfeasible = "ResizeInfeasible"
+	// EventResizeError tells that a resize was refused for now, or fails.
+	EventResizeError = "ResizeError"
+	// EventRestart tells that only a new pod can have the new size, and why.
+	EventRestart = "RestartFallback"
+	// EventWaitingForDelete tells that a pod waits for its deletion by the user.
+	EventWaitingForDelete = "WaitingForDelete"
+	// EventHandedOver tells that the rest is left to the built-in controller, and why.
+	EventHandedOver = "HandedOver"
+	// EventComplete tells that the rollout is complete.
+	EventComplete = "RolloutComplete"
+)
+
+// Condition is what the workload's condition inplace-rollout.io/Complete must say.
+type Condition struct {
+	Complete        bool
+	Reason, Message string
+}

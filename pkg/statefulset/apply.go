@@ -1,0 +1,249 @@
+package statefulset
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// progressInterval is how often at most a mere message of the condition is written.
+const progressInterval = 10 * time.Second
+
+// apply carries the plan out: it tells what was observed, and then takes the
+// step. It returns when to look again.
+func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.StatefulSet, p plan) (time.Duration, error) {
+	if c.options.DryRun {
+		logPlan(ctx, p)
+		return p.After, nil
+	}
+	after := p.After
+	if !p.Release {
+		told, err := c.tell(ctx, set, p)
+		if err != nil {
+			return 0, err
+		}
+		if told > 0 && (after == 0 || told < after) {
+			after = told
+		}
+	}
+	var failed []error
+	for _, m := range p.Settle {
+		failed = append(failed, c.settle(ctx, s, set, m))
+	}
+	for _, m := range p.Resize {
+		failed = append(failed, c.resize(ctx, s, set, m))
+	}
+	for _, m := range p.Delete {
+		failed = append(failed, c.deleteStuck(ctx, set, m))
+	}
+	if p.movesPartition() {
+		failed = append(failed, c.movePartition(ctx, set, p))
+	}
+	return after, errors.Join(failed...)
+}
+
+func logPlan(ctx context.Context, p plan) {
+	klog.FromContext(ctx).Info("Would take the next step", "resize", names(p.Resize), "settle", names(p.Settle),
+		"restart", names(p.Restart), "delete", names(p.Delete), "partition", p.Partition, "release", p.Release,
+		"reason", p.Condition.Reason, "message", p.Condition.Message)
+}
+
+func names(members []rollout.Member) []string {
+	list := make([]string, len(members))
+	for i, m := range members {
+		list[i] = m.Name
+	}
+	return list
+}
+
+// resize asks for the pod's new size. The API server's final refusal is kept, so
+// that the next plan takes the pod for one that cannot be resized; a controller
+// that is restarted meanwhile hears it again.
+func (c *Controller) resize(ctx context.Context, s *session, set *appsv1.StatefulSet, m rollout.Member) error {
+	resized, err := pods.Resize(ctx, c.client.CoreV1(), m.Pod, m.Target)
+	if reason, final := pods.Refusal(err); final {
+		s.refusals[m.Pod.UID] = refusal{resize.Describe(m.Target.Changes), reason}
+		c.eventBoth(set, m.Pod, corev1.EventTypeWarning, rollout.EventInfeasible, reason)
+		c.queue.Add(nameOf(set))
+		return nil
+	}
+	if err != nil {
+		c.eventBoth(set, m.Pod, corev1.EventTypeWarning, rollout.EventResizeError, err.Error())
+		return err
+	}
+	s.watch.Wrote(resized)
+	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
+	return nil
+}
+
+func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.StatefulSet, m rollout.Member) error {
+	revision := set.Status.UpdateRevision
+	settled, err := pods.Relabel(ctx, c.client.CoreV1(), m.Pod, revision)
+	if err != nil {
+		return err
+	}
+	s.watch.Wrote(settled)
+	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", revision)
+	c.eventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventResized, fmt.Sprintf("resized in place to revision %s: %s", revision, m.Brings))
+	return nil
+}
+
+func (c *Controller) deleteStuck(ctx context.Context, set *appsv1.StatefulSet, m rollout.Member) error {
+	if err := pods.Delete(ctx, c.client.CoreV1(), m.Pod); err != nil {
+		return err
+	}
+	c.eventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventRestart, "deleted, because it is not Ready and only a new pod can help: "+m.RestartReason())
+	return nil
+}
+
+// movePartition lowers the partition, or lets go of the hold. The set's resource
+// version is a precondition: the plan was made for this version of it.
+func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet, p plan) error {
+	annotations := map[string]any{}
+	if p.Release {
+		annotations[api.HoldAnnotation] = nil
+	} else {
+		annotations[api.PartitionAnnotation] = strconv.Itoa(*p.Partition)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": set.UID, "resourceVersion": set.ResourceVersion, "annotations": annotations,
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the partition: %w", err)
+	}
+	written, err := c.client.AppsV1().StatefulSets(set.Namespace).Patch(ctx, set.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: api.FieldManager})
+	if err != nil {
+		return fmt.Errorf("moving the partition: %w", err)
+	}
+	c.sets.Mutation(written)
+	logger := klog.FromContext(ctx)
+	if p.Release {
+		logger.V(2).Info("Let go of the hold", "partition", partition(written), "handOver", p.HandOver)
+		if p.HandOver != "" {
+			c.recorder.Eventf(set, corev1.EventTypeNormal, rollout.EventHandedOver,
+				"left to the StatefulSet controller, revision %s: %s", set.Status.UpdateRevision, p.HandOver)
+		}
+		return nil
+	}
+	logger.V(2).Info("Moved the partition", "partition", partition(written))
+	for _, m := range p.Restart {
+		if m.Pod != nil {
+			c.eventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventRestart, "restarted by the StatefulSet controller: "+m.RestartReason())
+		}
+	}
+	return nil
+}
+
+// tell writes the plan's condition if it differs, and then the events that go
+// with it. It returns when a message that was not written yet is due.
+func (c *Controller) tell(ctx context.Context, set *appsv1.StatefulSet, p plan) (time.Duration, error) {
+	if c.options.DryRun {
+		return 0, nil
+	}
+	now := metav1.NewTime(c.clock.Now())
+	want := appsv1.StatefulSetCondition{
+		Type: api.ConditionComplete, Status: corev1.ConditionFalse, LastTransitionTime: now,
+		Reason: p.Condition.Reason, Message: p.Condition.Message,
+	}
+	if p.Condition.Complete {
+		want.Status = corev1.ConditionTrue
+	}
+	have := condition(set)
+	if have != nil && have.Status == want.Status {
+		if !have.LastTransitionTime.IsZero() {
+			want.LastTransitionTime = have.LastTransitionTime
+		}
+		if have.Reason == want.Reason {
+			if have.Message == want.Message {
+				return 0, nil
+			}
+			if due := c.messageDue(set); due > 0 {
+				return due, nil
+			}
+		}
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": set.UID},
+		"status":   map[string]any{"conditions": []appsv1.StatefulSetCondition{want}},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("encoding the condition: %w", err)
+	}
+	written, err := c.client.AppsV1().StatefulSets(set.Namespace).Patch(ctx, set.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{FieldManager: api.FieldManager}, "status")
+	if err != nil {
+		return 0, fmt.Errorf("writing the condition: %w", err)
+	}
+	c.sets.Mutation(written)
+	c.wroteMessage(set)
+	c.conditionEvents(set, have, p)
+	return 0, nil
+}
+
+// conditionEvents tells of what the written condition has changed.
+func (c *Controller) conditionEvents(set *appsv1.StatefulSet, before *appsv1.StatefulSetCondition, p plan) {
+	fresh := before == nil || before.Reason == rollout.ReasonPending || before.Status == corev1.ConditionTrue
+	if p.Condition.Complete {
+		if before == nil || before.Status != corev1.ConditionTrue {
+			c.recorder.Event(set, corev1.EventTypeNormal, rollout.EventComplete, p.Condition.Message)
+		}
+		return
+	}
+	if fresh && p.Total > 0 {
+		c.recorder.Eventf(set, corev1.EventTypeNormal, rollout.EventStarted, "revision %s: %s", set.Status.UpdateRevision, p.Changes)
+	}
+	if !fresh && before.Reason == p.Condition.Reason {
+		return
+	}
+	for _, w := range p.Waits {
+		switch w.Reason {
+		case rollout.ReasonDeferred:
+			c.eventBoth(set, w.Member.Pod, corev1.EventTypeNormal, rollout.EventDeferred, w.Message)
+		case rollout.ReasonResizeError:
+			c.eventBoth(set, w.Member.Pod, corev1.EventTypeWarning, rollout.EventResizeError, w.Message)
+		case rollout.ReasonWaitingForDelete:
+			c.eventBoth(set, w.Member.Pod, corev1.EventTypeNormal, rollout.EventWaitingForDelete, w.Message)
+		}
+	}
+}
+
+// eventBoth tells of a pod on the pod, and on the set with the pod's name.
+func (c *Controller) eventBoth(set *appsv1.StatefulSet, pod *corev1.Pod, eventType, reason, message string) {
+	c.recorder.Event(pod, eventType, reason, message)
+	if !strings.HasPrefix(message, pod.Name) {
+		message = pod.Name + ": " + message
+	}
+	c.recorder.Event(set, eventType, reason, message)
+}
+
+// messageDue is how long a mere message must still wait to be written.
+func (c *Controller) messageDue(set *appsv1.StatefulSet) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told[nameOf(set)].Add(progressInterval).Sub(c.clock.Now())
+}
+
+func (c *Controller) wroteMessage(set *appsv1.StatefulSet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told[nameOf(set)] = c.clock.Now()
+}
+
+func nameOf(set *appsv1.StatefulSet) cache.ObjectName { return cache.MetaObjectToName(set) }

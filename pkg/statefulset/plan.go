@@ -1,0 +1,173 @@
+package statefulset
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// plan is the next step of a StatefulSet's rollout.
+type plan struct {
+	rollout.Step
+
+	// Condition that the observation justifies; what the plan is about to do is not in it.
+	Condition rollout.Condition
+	// Changes that the rollout brings, for its first event.
+	Changes string
+	// Partition to ask for, or nil to leave it.
+	Partition *int
+	// Release lets go of the hold: the user's partition comes back.
+	Release bool
+	// HandOver is why the rest is left to the StatefulSet controller, when a release does that.
+	HandOver string
+	// Delete these pods: the StatefulSet controller may restart them but is stuck at them.
+	Delete []rollout.Member
+	// After this time, if not zero, look again even if nothing changes.
+	After time.Duration
+}
+
+// movesPartition tells whether the plan lets the StatefulSet controller touch
+// pods that it could not touch before.
+func (p plan) movesPartition() bool { return p.Release || p.Partition != nil }
+
+// everything is the partition that holds back every pod.
+const everything = 1<<31 - 1
+
+// nextStep plans for a set that is held, or whose strategy is OnDelete.
+//
+// The partition is a baton. Pods are taken from the highest index down. As long
+// as they can be resized live, the partition stays above all of them. Where only
+// a new pod helps, the partition is lowered to that index, so that the
+// StatefulSet controller restarts that pod and no other; it stays there while we
+// go on below. Where nothing that can be resized live is left, the hold is let
+// go, and the StatefulSet controller restarts the rest at its own pace.
+//
+// For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
+// partition 3; once 3 is back and available, 2 is resized; release.
+func nextStep(o observation) (plan, error) {
+	from, err := wishedPartition(o.set)
+	if err != nil {
+		return plan{}, err
+	}
+	if !rolling(o.set) {
+		from = 0
+	}
+	members := o.members(from)
+	p := plan{Step: rollout.Next(members, maxUnavailable(o.set), !rolling(o.set))}
+	p.Condition = p.Step.Condition()
+	p.Changes = changes(members)
+	p.After = untilAvailable(o, members)
+	if !Held(o.set) {
+		return p, nil
+	}
+	switch {
+	case !p.LiveLeft:
+		p.Release = o.caughtUp()
+		if len(p.Restart) > 0 {
+			p.HandOver = p.Restart[0].RestartReason()
+		}
+	case len(p.Restart) > 0:
+		p.Partition, p.Delete = o.baton(p.Restart)
+	case partition(o.set) < everything && exposed(members, partition(o.set)):
+		// Only a write that went round the admission policy can have done this.
+		p.Partition = new(int)
+		*p.Partition = everything
+	}
+	return p, nil
+}
+
+// baton returns the partition that lets the StatefulSet controller restart these
+// pods. Where it is there already and an OrderedReady set is stuck at one of
+// them because it is not Ready, that pod has to be deleted for it.
+func (o observation) baton(restart []rollout.Member) (*int, []rollout.Member) {
+	if !o.caughtUp() {
+		return nil, nil
+	}
+	lowest := restart[len(restart)-1].Index
+	if partition(o.set) > lowest {
+		return &lowest, nil
+	}
+	var stuck []rollout.Member
+	for _, m := range restart {
+		if o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement &&
+			m.Pod != nil && m.Pod.DeletionTimestamp == nil && !m.Available {
+			stuck = append(stuck, m)
+		}
+	}
+	return nil, stuck
+}
+
+// exposed tells whether the StatefulSet controller may delete a pod that can be
+// resized live.
+func exposed(members []rollout.Member, partition int) bool {
+	for _, m := range members {
+		if m.Index >= partition && m.Pod != nil && !m.Updated && m.RestartReason() == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// changes describes what the newest revision brings to the first pod that lacks it.
+func changes(members []rollout.Member) string {
+	for _, m := range members {
+		if !m.Updated && m.Pod != nil && m.Differs+m.Brings != "" {
+			return m.Differs + m.Brings
+		}
+	}
+	return "pods are of an older revision"
+}
+
+// untilAvailable is when a pod that is Ready now becomes available, if nothing
+// else happens: no event tells of it.
+func untilAvailable(o observation, members []rollout.Member) time.Duration {
+	least := time.Duration(0)
+	for _, m := range members {
+		if m.Pod == nil || m.Available || m.Pod.DeletionTimestamp != nil {
+			continue
+		}
+		for _, c := range m.Pod.Status.Conditions {
+			if c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue {
+				continue
+			}
+			wait := c.LastTransitionTime.Add(time.Duration(o.set.Spec.MinReadySeconds) * time.Second).Sub(o.now)
+			if wait = max(wait, 0) + 100*time.Millisecond; least == 0 || wait < least {
+				least = wait
+			}
+		}
+	}
+	return least
+}
+
+// unheldCondition tells of a rollout that the StatefulSet controller makes, or
+// that is over. Once Complete, a set stays so until there is a new revision or a
+// new hold: a pod that is lost later is no rollout.
+func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
+	status, kept := set.Status, 0
+	if rolling(set) {
+		kept = min(partition(set), replicas(set))
+	}
+	complete := rollout.Condition{
+		Complete: true, Reason: rollout.ReasonComplete,
+		Message: fmt.Sprintf("%d of %d pods are of revision %s", status.UpdatedReplicas, replicas(set), status.UpdateRevision),
+	}
+	if kept > 0 {
+		complete.Message += fmt.Sprintf("; partition %d keeps back the others", partition(set))
+	}
+	if c := condition(set); c != nil && c.Status == corev1.ConditionTrue {
+		complete.Message = c.Message
+		return complete
+	}
+	if int(status.UpdatedReplicas) >= replicas(set)-kept && int(status.AvailableReplicas) >= replicas(set) {
+		return complete
+	}
+	return rollout.Condition{
+		Reason: rollout.ReasonProgressing,
+		Message: fmt.Sprintf("left to the StatefulSet controller: %d of %d pods updated, %d available",
+			status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas),
+	}
+}
