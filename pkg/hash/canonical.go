@@ -1,0 +1,160 @@
+package hash
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/distribution/reference"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// ignored are the values that never count.
+var ignored = map[string]bool{
+	"$patch": true, // of a ControllerRevision, which holds the template as a patch
+
+	"spec.resources.requests.cpu":                 true,
+	"spec.resources.requests.memory":              true,
+	"spec.resources.limits.cpu":                   true,
+	"spec.resources.limits.memory":                true,
+	"spec.containers[].resources.requests.cpu":    true,
+	"spec.containers[].resources.requests.memory": true,
+	"spec.containers[].resources.limits.cpu":      true,
+	"spec.containers[].resources.limits.memory":   true,
+}
+
+// rules mirror the defaulting that depends on other values of the same object.
+var rules = map[string]func(map[string]any){
+	"spec":                 mergeServiceAccount,                               // SetDefaults_PodSpec
+	"spec.containers[]":    dropDefaultPullPolicy("image", "imagePullPolicy"), // SetDefaults_Container
+	"spec.volumes[]":       defaultToEmptyDir,                                 // SetDefaults_Volume
+	"spec.volumes[].image": dropDefaultPullPolicy("reference", "pullPolicy"),  // SetDefaults_Volume
+}
+
+// clean brings value, in place, to the spelling in which equal templates are equal. The path is that of the field, with
+// [] for any element of a list.
+func clean(path string, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		cleanMap(path, v)
+	case []any:
+		for i := range v { // nothing is dropped: positions count
+			v[i] = clean(path+"[]", v[i])
+		}
+	default:
+		if t := fields[path]; t == quantityType || t == reflect.PointerTo(quantityType) {
+			return canonicalQuantity(v)
+		}
+	}
+	return value
+}
+
+func cleanMap(path string, object map[string]any) {
+	for key, value := range object {
+		at := join(path, key)
+		if at == "spec.initContainers" { // the same type with the same defaults
+			at = "spec.containers"
+		}
+		if value = clean(at, value); counts(at, value) {
+			object[key] = value
+		} else {
+			delete(object, key)
+		}
+	}
+	if fields[path] == resourceListType {
+		for name, value := range object {
+			object[name] = canonicalQuantity(value)
+		}
+	}
+	if rule, ok := rules[path]; ok {
+		rule(object)
+	}
+}
+
+// counts tells whether a cleaned value of an object differs from its absence.
+func counts(path string, value any) bool {
+	if value == nil || ignored[path] {
+		return false
+	}
+	if list, ok := value.([]any); ok && len(list) == 0 {
+		return false
+	}
+	if isZero(value) && heldByValue(path) {
+		return false
+	}
+	byDefault, ok := defaults[path]
+	return !ok || !reflect.DeepEqual(value, byDefault)
+}
+
+func isZero(value any) bool {
+	object, ok := value.(map[string]any)
+	return ok && len(object) == 0 || value == "" || value == false || value == json.Number("0")
+}
+
+// canonicalQuantity returns the one spelling of a quantity, rounded up to milli as SetDefaults_ResourceList does. A
+// value that is no quantity stays what it is.
+func canonicalQuantity(value any) any {
+	quantity, err := resource.ParseQuantity(fmt.Sprint(value))
+	if err != nil {
+		return value
+	}
+	quantity.RoundUp(resource.Milli)
+	return resource.NewDecimalQuantity(*quantity.AsDec(), resource.DecimalSI).String()
+}
+
+// mergeServiceAccount drops the deprecated alias of serviceAccountName.
+func mergeServiceAccount(spec map[string]any) {
+	alias, ok := spec["serviceAccount"]
+	if _, named := spec["serviceAccountName"]; ok && !named {
+		spec["serviceAccountName"] = alias
+	}
+	delete(spec, "serviceAccount")
+}
+
+func defaultToEmptyDir(volume map[string]any) {
+	for key := range volume {
+		if key != "name" {
+			return
+		}
+	}
+	volume["emptyDir"] = map[string]any{}
+}
+
+func dropDefaultPullPolicy(imageKey, policyKey string) func(map[string]any) {
+	return func(object map[string]any) {
+		image, _ := object[imageKey].(string)
+		if object[policyKey] == string(defaultPullPolicy(image)) {
+			delete(object, policyKey)
+		}
+	}
+}
+
+// defaultPullPolicy is Always for a tag that moves. An image that cannot be parsed counts as pinned, as it does for
+// the API server.
+func defaultPullPolicy(image string) corev1.PullPolicy {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return corev1.PullIfNotPresent
+	}
+	tagged, ok := reference.TagNameOnly(named).(reference.Tagged)
+	if ok && tagged.Tag() == "latest" {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}
+
+// join appends a key to a path; one that could be taken for a path itself goes into brackets.
+func join(path, key string) string {
+	switch {
+	case key == "": // [] is any element of a list
+		return path + `[""]`
+	case strings.ContainsAny(key, "./[]"):
+		return path + "[" + key + "]"
+	case path == "":
+		return key
+	default:
+		return path + "." + key
+	}
+}

@@ -1,0 +1,79 @@
+// Package hash computes the resource-free hash of a pod template: two templates with the same hash differ at most in
+// the cpu and memory of their containers, so that an edit from one to the other is resources-only. The idea is that of
+// the 2017 proposal for vertical scaling of StatefulSets; what counts as the same template follows Kubernetes' own
+// defaulting.
+//
+// Templates are read as raw JSON and not through the API types: a field that these do not know yet counts too.
+package hash
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// size is the length of a hash in bytes. Half a SHA-256 is plenty: templates are only compared with those of the same
+// workload.
+const size = 16
+
+// Template returns the resource-free hash of a pod template, as 32 lower-case hexadecimal digits.
+//
+// Cpu and memory, as requests or limits of a container, an init container or the pod as a whole, do not count. Nor do
+// spellings of the same template: quantities such as 1000m and 1, fields that Kubernetes defaults, null, empty lists,
+// the order of keys, and the "$patch" key that a ControllerRevision adds. Everything else does.
+//
+// It fails if raw is not one JSON object.
+func Template(raw []byte) (string, error) {
+	template, err := canonical(raw)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(template)
+	if err != nil {
+		return "", fmt.Errorf("encoding pod template: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:size]), nil
+}
+
+// Differences returns the paths at which two pod templates differ, sorted and leaving out what [Template] leaves out;
+// there are none exactly when the hashes are equal. Elements of lists are named by their name where all have one, such
+// as spec.containers[app].image, and by their index otherwise. A list itself is named if all that differs is its order.
+//
+// It fails if a or b is not one JSON object.
+func Differences(a, b []byte) ([]string, error) {
+	templateA, err := canonical(a)
+	if err != nil {
+		return nil, fmt.Errorf("first template: %w", err)
+	}
+	templateB, err := canonical(b)
+	if err != nil {
+		return nil, fmt.Errorf("second template: %w", err)
+	}
+	paths := differences("", templateA, templateB)
+	slices.Sort(paths)
+	return paths, nil
+}
+
+// canonical returns what counts of a template, in its one spelling.
+func canonical(raw []byte) (any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, fmt.Errorf("decoding pod template: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("decoding pod template: there is more after the JSON object")
+	}
+	template, ok := value.(map[string]any)
+	if !ok {
+		return nil, errors.New("decoding pod template: not a JSON object")
+	}
+	return clean("", template), nil
+}

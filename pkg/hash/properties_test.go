@@ -1,0 +1,190 @@
+package hash_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The files are the same template, once with all defaults written out: there are more leaves to change.
+var sinks = []string{"testdata/kitchen-sink.yaml", "testdata/kitchen-sink-defaulted.yaml"}
+
+func TestOrderOfKeysDoesNotCount(t *testing.T) {
+	sink := fromFile(t, sinks[1])
+	rapid.Check(t, func(t *rapid.T) {
+		shuffled := []byte(shuffledJSON(t, decode(t, sink)))
+		if hashOf(t, shuffled) != hashOf(t, sink) {
+			t.Errorf("hash changed: %s", shuffled)
+		}
+	})
+}
+
+func TestCPUAndMemoryDoNotCount(t *testing.T) {
+	sink := fromFile(t, sinks[0])
+	quantity := rapid.Custom(func(t *rapid.T) any {
+		return fmt.Sprint(rapid.Uint16().Draw(t, "number"), rapid.SampledFrom([]string{"", "m", "Mi", "Gi"}).Draw(t, "unit"))
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		template := decode(t, sink)
+		podSpec := template["spec"].(map[string]any)
+		holders := []map[string]any{podSpec}
+		for _, key := range []string{"containers", "initContainers"} {
+			for _, container := range podSpec[key].([]any) {
+				holders = append(holders, container.(map[string]any))
+			}
+		}
+		for _, holder := range holders {
+			for _, kind := range []string{"requests", "limits"} {
+				for _, name := range []string{"cpu", "memory"} {
+					object(object(holder, "resources"), kind)[name] = rapid.OneOf(rapid.Just[any](nil), quantity).Draw(t, name)
+				}
+			}
+		}
+		if paths := differing(t, sink, toJSON(t, template)); len(paths) > 0 {
+			t.Errorf("differ at %q", paths)
+		}
+	})
+}
+
+// Every one, not a random one: there are only some hundreds.
+func TestEveryOtherLeafCounts(t *testing.T) {
+	for _, file := range sinks {
+		t.Run(file, func(t *testing.T) {
+			sink := fromFile(t, file)
+			template := decode(t, sink)
+			for _, leaf := range leavesOf("", template) {
+				if cpuOrMemory.MatchString(leaf.path) || leaf.path == ".spec.serviceAccount" { // the alias
+					continue
+				}
+				leaf.set(other(t, leaf.value))
+				if paths := differing(t, sink, toJSON(t, template)); len(paths) == 0 {
+					t.Errorf("%s changed, and the hash did not", leaf.path)
+				}
+				leaf.set(leaf.value)
+			}
+		})
+	}
+}
+
+var cpuOrMemory = regexp.MustCompile(`\.resources\.(requests|limits)\.(cpu|memory)$`)
+
+// The property itself is checked by differing.
+func TestDifferencesAreEmptyIffHashesAreEqual(t *testing.T) {
+	var raws [][]byte
+	for _, file := range sinks {
+		raws = append(raws, fromFile(t, file))
+	}
+	mutated := func(t *rapid.T, label string) []byte {
+		template := decode(t, rapid.SampledFrom(raws).Draw(t, label))
+		for range rapid.IntRange(0, 3).Draw(t, "mutations") {
+			node := rapid.SampledFrom(nodesOf("", template)).Draw(t, "node")
+			node.set(rapid.SampledFrom([]any{
+				nil, "", false, json.Number("0"), json.Number("1"), []any{}, []any{nil}, []any{[]any{}}, map[string]any{},
+				[]any{map[string]any{"name": "a"}}, map[string]any{"name": "app"},
+			}).Draw(t, "value"))
+		}
+		return toJSON(t, template)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		differing(t, mutated(t, "a"), mutated(t, "b"))
+	})
+}
+
+func decode(t T, raw []byte) map[string]any {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(string(raw)))
+	decoder.UseNumber()
+	var template map[string]any
+	if err := decoder.Decode(&template); err != nil {
+		t.Fatalf("%v", err)
+	}
+	return template
+}
+
+// object returns the object below a key, which is made if there is none.
+func object(in map[string]any, key string) map[string]any {
+	if in[key] == nil {
+		in[key] = map[string]any{}
+	}
+	return in[key].(map[string]any)
+}
+
+func shuffledJSON(t *rapid.T, value any) string {
+	var parts []string
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range rapid.Permutation(slices.Sorted(maps.Keys(v))).Draw(t, "keys") {
+			parts = append(parts, fmt.Sprintf("%q:%s", key, shuffledJSON(t, v[key])))
+		}
+		return "{" + strings.Join(parts, ",") + "}"
+	case []any:
+		for _, element := range v {
+			parts = append(parts, shuffledJSON(t, element))
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	default:
+		return string(toJSON(t, v))
+	}
+}
+
+// node is a value somewhere in a template.
+type node struct {
+	path  string
+	value any
+	set   func(any)
+}
+
+func (n node) String() string { return n.path }
+
+// nodesOf returns everything below value, in a fixed order.
+func nodesOf(path string, value any) []node {
+	var nodes []node
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			n := node{path + "." + key, v[key], func(value any) { v[key] = value }}
+			nodes = append(append(nodes, n), nodesOf(n.path, n.value)...)
+		}
+	case []any:
+		for i := range v {
+			n := node{fmt.Sprintf("%s[%d]", path, i), v[i], func(value any) { v[i] = value }}
+			nodes = append(append(nodes, n), nodesOf(n.path, n.value)...)
+		}
+	}
+	return nodes
+}
+
+// leavesOf returns the strings, numbers and booleans below value.
+func leavesOf(path string, value any) []node {
+	return slices.DeleteFunc(nodesOf(path, value), func(n node) bool {
+		switch n.value.(type) {
+		case string, json.Number, bool:
+			return false
+		}
+		return true
+	})
+}
+
+// other returns another value of the same type.
+func other(t T, value any) any {
+	switch v := value.(type) {
+	case string:
+		return v + "x"
+	case bool:
+		return !v
+	case json.Number:
+		number, err := v.Float64()
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		return json.Number(fmt.Sprint(number + 1))
+	}
+	t.Fatalf("%v is no scalar", value)
+	return nil
+}

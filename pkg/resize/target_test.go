@@ -1,0 +1,238 @@
+package resize_test
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+func TestFor(t *testing.T) {
+	const sized = "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]"
+	inject := func(pod *corev1.Pod) {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "injected", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m")},
+		}})
+		build.Actuate(pod)
+	}
+	limitRange := func(pod *corev1.Pod) {
+		pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+		build.Actuate(pod)
+	}
+	tests := []struct {
+		name         string
+		older, newer string
+		abandoned    []string
+		change       []func(*corev1.Pod)
+		changes      string
+		obstacles    []string
+		patch        string // the spec of the patch
+	}{
+		{
+			name:  "what the newer template says is set, and only what differs is sent",
+			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 300Mi}}}]",
+			changes: "app: cpu request 100m→150m, app: memory limit 200Mi→300Mi",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"memory":"300Mi"},"requests":{"cpu":"150m"}}}]}`,
+		},
+		{
+			name:  "another way to write the same quantity is no change",
+			older: "containers: [{name: app, resources: {requests: {cpu: 1000m, memory: 0.5Gi}}}]",
+			newer: "containers: [{name: app, resources: {requests: {cpu: 1, memory: 512Mi}}}]",
+		},
+		{
+			name:    "limits only: the request follows the limit, and the pod stays Guaranteed (T5)",
+			older:   "containers: [{name: app, resources: {limits: {cpu: 100m, memory: 100Mi}}}]",
+			newer:   "containers: [{name: app, resources: {limits: {cpu: 200m, memory: 100Mi}}}]",
+			changes: "app: cpu request 100m→200m, app: cpu limit 100m→200m",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"200m"},"requests":{"cpu":"200m"}}}]}`,
+		},
+		{
+			name:  "an injected sidecar keeps its own size",
+			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
+			change:  []func(*corev1.Pod){inject},
+			changes: "app: cpu request 100m→150m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}`,
+		},
+		{
+			name:    "a limit that a LimitRange filled in stays, because neither template says it",
+			older:   "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
+			newer:   "containers: [{name: app, resources: {requests: {cpu: 150m}}}]",
+			change:  []func(*corev1.Pod){limitRange},
+			changes: "app: cpu request 100m→150m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}`,
+		},
+		{
+			name:      "a limit that only the older template says would have to be removed",
+			older:     sized,
+			newer:     "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m}}}]",
+			obstacles: []string{"app: the memory limit is removed"},
+		},
+		{
+			name:  "A→C→D: the abandoned C's cpu goes, although A and D have the same",
+			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 150Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
+			abandoned: []string{"containers: [{name: app, resources: {requests: {cpu: 180m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]"},
+			change: []func(*corev1.Pod){func(pod *corev1.Pod) {
+				pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("180m")
+			}},
+			changes: "app: cpu request 180m→100m, app: memory request 100Mi→150Mi",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"100m","memory":"150Mi"}}}]}`,
+		},
+		{
+			name:      "A→C→D: a limit that only the abandoned C says, and that the pod has, would have to be removed",
+			older:     "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
+			newer:     "containers: [{name: app, resources: {requests: {cpu: 120m}}}]",
+			abandoned: []string{"containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {memory: 1Gi}}}]"},
+			change:    []func(*corev1.Pod){limitRange},
+			changes:   "app: cpu request 100m→120m",
+			obstacles: []string{"app: the memory limit is removed"},
+			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"120m"}}}]}`,
+		},
+		{
+			name:      "a request that becomes equal to the limit everywhere changes the QoS class",
+			older:     sized,
+			newer:     "containers: [{name: app, resources: {requests: {cpu: 200m, memory: 200Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
+			changes:   "app: cpu request 100m→200m, app: memory request 100Mi→200Mi",
+			obstacles: []string{"the QoS class would change from Burstable to Guaranteed"},
+			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"200m","memory":"200Mi"}}}]}`,
+		},
+		{
+			name:      "the first request of a BestEffort pod changes the QoS class",
+			older:     "containers: [{name: app}]",
+			newer:     "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
+			changes:   "app: cpu request none→100m",
+			obstacles: []string{"the QoS class would change from BestEffort to Burstable"},
+			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"100m"}}}]}`,
+		},
+		{
+			name:    "an explicit zero is not absent",
+			older:   "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 1Mi}}}]",
+			newer:   "containers: [{name: app, resources: {requests: {cpu: 0, memory: 1Mi}}}]",
+			changes: "app: cpu request 100m→0",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"0"}}}]}`,
+		},
+		{
+			name:    "a sidecar (restartable init container) is resized like a container",
+			older:   "{initContainers: [{name: proxy, restartPolicy: Always, resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
+			newer:   "{initContainers: [{name: proxy, restartPolicy: Always, resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}",
+			changes: "proxy: cpu request 10m→20m",
+			patch:   `{"initContainers":[{"name":"proxy","resources":{"requests":{"cpu":"20m"}}}]}`,
+		},
+		{
+			name:    "a plain init container is resized too",
+			older:   "{initContainers: [{name: setup, resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
+			newer:   "{initContainers: [{name: setup, resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}",
+			changes: "setup: cpu request 10m→20m",
+			patch:   `{"initContainers":[{"name":"setup","resources":{"requests":{"cpu":"20m"}}}]}`,
+		},
+		{
+			name:      "a plain init container with RestartContainer cannot be resized",
+			older:     "{initContainers: [{name: setup, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
+			newer:     "{initContainers: [{name: setup, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}",
+			changes:   "setup: cpu request 10m→20m",
+			obstacles: []string{"init container setup with the resize policy RestartContainer cannot be resized"},
+			patch:     `{"initContainers":[{"name":"setup","resources":{"requests":{"cpu":"20m"}}}]}`,
+		},
+		{
+			name:    "the pod's own resources are resized, and a missing request is what the containers request",
+			older:   "{resources: {requests: {cpu: 100m}, limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
+			newer:   "{resources: {limits: {cpu: 2}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}",
+			changes: "pod: cpu request 100m→150m, pod: cpu limit 1→2, app: cpu request 100m→150m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}],"resources":{"limits":{"cpu":"2"},"requests":{"cpu":"150m"}}}`,
+		},
+		{
+			name:      "the pod's own resources cannot be removed",
+			older:     "{resources: {requests: {cpu: 200m}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
+			newer:     "{containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
+			obstacles: []string{"the pod's own resources are removed"},
+		},
+		{
+			name:      "memory of a fraction of a byte would never be applied",
+			older:     "containers: [{name: app, resources: {requests: {memory: 100Mi}}}]",
+			newer:     "containers: [{name: app, resources: {requests: {memory: 644245094401m}}}]",
+			changes:   "app: memory request 100Mi→644245094401m",
+			obstacles: []string{"app: memory request 644245094401m is not a whole number of bytes"},
+			patch:     `{"containers":[{"name":"app","resources":{"requests":{"memory":"644245094401m"}}}]}`,
+		},
+		{
+			name:  "a pod that is not scheduled is helped by a new one",
+			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 50m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
+			change:    []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Spec.NodeName = "" }},
+			changes:   "app: cpu request 100m→50m",
+			obstacles: []string{"the pod is not scheduled to a node yet"},
+			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"50m"}}}]}`,
+		},
+		{
+			name:      "Windows pods cannot be resized",
+			older:     "{os: {name: windows}, containers: [{name: app, resources: {requests: {cpu: 1}}}]}",
+			newer:     "{os: {name: windows}, containers: [{name: app, resources: {requests: {cpu: 2}}}]}",
+			changes:   "app: cpu request 1→2",
+			obstacles: []string{"windows pods cannot be resized"},
+			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"}}}]}`,
+		},
+		{
+			name:  "static pods cannot be resized, nor pods on a node that does not report resources",
+			older: "containers: [{name: app, resources: {requests: {cpu: 1}}}]",
+			newer: "containers: [{name: app, resources: {requests: {cpu: 2}}}]",
+			change: []func(*corev1.Pod){func(pod *corev1.Pod) {
+				pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+				pod.Status.ContainerStatuses[0].Resources = nil
+			}},
+			changes:   "app: cpu request 1→2",
+			obstacles: []string{"static pods cannot be resized", "the node does not support resizing"},
+			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"}}}]}`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			older, newer := build.Template(t, tt.older), build.Template(t, tt.newer)
+			var abandoned []*corev1.PodTemplateSpec
+			for _, spec := range tt.abandoned {
+				abandoned = append(abandoned, build.Template(t, spec))
+			}
+			pod := build.Pod("web-0", older, tt.change...)
+			before := pod.DeepCopy()
+
+			target := resize.For(pod, older, newer, abandoned...)
+
+			if got := resize.Describe(target.Changes); got != tt.changes {
+				t.Errorf("changes:\n got %s\nwant %s", got, tt.changes)
+			}
+			if !slices.Equal(target.Obstacles, tt.obstacles) {
+				t.Errorf("obstacles:\n got %q\nwant %q", target.Obstacles, tt.obstacles)
+			}
+			patch, err := target.Patch()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := ""
+			if tt.patch != "" {
+				want = `{"metadata":{"uid":"uid-of-web-0"},"spec":` + tt.patch + `}`
+			}
+			if string(patch) != want {
+				t.Errorf("patch:\n got %s\nwant %s", patch, want)
+			}
+			if !equality.Semantic.DeepEqual(before, pod) {
+				t.Error("the pod was changed")
+			}
+		})
+	}
+}
+
+func TestBetween(t *testing.T) {
+	a := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 100m}}}, {name: log}]")
+	b := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 150m}, limits: {memory: 1Gi}}}, {name: log}]")
+	if got, want := resize.Describe(resize.Between(a, b)), "app: cpu request 100m→150m, app: memory limit none→1Gi"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := resize.Describe(resize.Between(b, a)), "app: cpu request 150m→100m, app: memory limit 1Gi→none"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := resize.Between(a, a); got != nil {
+		t.Errorf("a template differs from itself: %s", resize.Describe(got))
+	}
+}

@@ -1,0 +1,159 @@
+// Package build makes the objects that unit tests need, from the YAML that people
+// know, and plays the kubelet on them.
+package build
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/qos"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// Start is when the pods of tests became Ready.
+var Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Template parses the spec of a pod template.
+func Template(t testing.TB, spec string) *corev1.PodTemplateSpec {
+	t.Helper()
+	template := &corev1.PodTemplateSpec{}
+	if err := yaml.UnmarshalStrict([]byte(spec), &template.Spec); err != nil {
+		t.Fatalf("parsing the template %q: %v", spec, err)
+	}
+	return template
+}
+
+// Pod returns a running, Ready pod as the API server and the kubelet make it from
+// template: requests that are missing are filled in from limits, and the status
+// shows what the spec says.
+func Pod(name string, template *corev1.PodTemplateSpec, change ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "1", Generation: 1,
+			Labels: map[string]string{},
+		},
+		Spec: *template.Spec.DeepCopy(),
+	}
+	pod.Spec.NodeName = "node"
+	for i := range pod.Spec.InitContainers {
+		fillRequests(&pod.Spec.InitContainers[i].Resources)
+	}
+	for i := range pod.Spec.Containers {
+		fillRequests(&pod.Spec.Containers[i].Resources)
+	}
+	pod.Status.QOSClass = qos.ComputePodQOS(pod)
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(Start)}}
+	Actuate(pod)
+	for _, f := range change {
+		f(pod)
+	}
+	return pod
+}
+
+func fillRequests(r *corev1.ResourceRequirements) {
+	for name, limit := range r.Limits {
+		if _, ok := r.Requests[name]; !ok {
+			if r.Requests == nil {
+				r.Requests = corev1.ResourceList{}
+			}
+			r.Requests[name] = limit
+		}
+	}
+}
+
+// Actuate writes into the pod's status that the kubelet has done what the spec says.
+func Actuate(pod *corev1.Pod) {
+	pod.Status.ObservedGeneration = pod.Generation
+	pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses = nil, nil
+	for _, c := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status(c, true))
+	}
+	for _, c := range pod.Spec.InitContainers {
+		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses,
+			status(c, ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways))
+	}
+	if r := pod.Spec.Resources; r != nil {
+		pod.Status.Resources, pod.Status.AllocatedResources = r.DeepCopy(), r.Requests.DeepCopy()
+	}
+}
+
+func status(c corev1.Container, running bool) corev1.ContainerStatus {
+	s := corev1.ContainerStatus{Name: c.Name, Ready: true, Resources: c.Resources.DeepCopy(), AllocatedResources: c.Resources.Requests.DeepCopy()}
+	if running {
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(Start)}
+	} else {
+		s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed"}
+	}
+	return s
+}
+
+// WithSize gives the pod the resources of template without the kubelet's having noticed.
+func WithSize(template *corev1.PodTemplateSpec) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		sized := Pod(pod.Name, template)
+		for i := range pod.Spec.Containers {
+			pod.Spec.Containers[i].Resources = sized.Spec.Containers[i].Resources
+		}
+		pod.Generation++
+	}
+}
+
+// Resized gives the pod the resources of template, carried out.
+func Resized(template *corev1.PodTemplateSpec) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		WithSize(template)(pod)
+		Actuate(pod)
+	}
+}
+
+// Condition sets a condition, observed at the pod's present generation.
+func Condition(kind corev1.PodConditionType, reason, message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
+		})
+	}
+}
+
+// NotReady takes the pod's readiness away.
+func NotReady(pod *corev1.Pod) { pod.Status.Conditions[0].Status = corev1.ConditionFalse }
+
+// Terminating marks the pod as deleted.
+func Terminating(pod *corev1.Pod) {
+	pod.DeletionTimestamp = ptr.To(metav1.NewTime(Start))
+}
+
+// Revision is the ControllerRevision that the StatefulSet controller stores for template.
+func Revision(t testing.TB, set *appsv1.StatefulSet, name string, number int64, template *corev1.PodTemplateSpec) *appsv1.ControllerRevision {
+	t.Helper()
+	raw, err := yaml.Marshal(map[string]any{"spec": map[string]any{"template": template}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err = yaml.YAMLToJSON(raw); err != nil {
+		t.Fatal(err)
+	}
+	r := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: set.Namespace, Name: name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))},
+		},
+		Revision: number,
+	}
+	r.Data.Raw = raw
+	return r
+}
+
+// Size is a template of one container, app, with these resources in YAML flow
+// style: `requests: {cpu: 100m}`.
+func Size(t testing.TB, resources string) *corev1.PodTemplateSpec {
+	t.Helper()
+	return Template(t, fmt.Sprintf("containers: [{name: app, image: app:1, resources: {%s}}]", resources))
+}
