@@ -1,0 +1,90 @@
+package controlplane
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// AuditFilter tells whether an event is wanted.
+type AuditFilter func(*auditv1.Event) bool
+
+// Writes keeps the events that create, change or delete something.
+func Writes(event *auditv1.Event) bool {
+	return !slices.Contains([]string{"get", "list", "watch"}, event.Verb)
+}
+
+// ByUser keeps the events of one user.
+func ByUser(name string) AuditFilter {
+	return func(event *auditv1.Event) bool { return event.User.Username == name }
+}
+
+// OnResource keeps the events on one resource, such as "pods", or one
+// subresource, such as "pods" and "resize".
+func OnResource(resource, subresource string) AuditFilter {
+	return func(event *auditv1.Event) bool {
+		ref := event.ObjectRef
+		return ref != nil && ref.Resource == resource && ref.Subresource == subresource
+	}
+}
+
+// Audit returns the audit events that pass all filters, in the order in which
+// their requests ended. Writes on pods, statefulsets, deployments and replicasets
+// come with the request and the answer. An event is there as soon as its
+// request has been answered.
+func (c *ControlPlane) Audit(filters ...AuditFilter) ([]auditv1.Event, error) {
+	return c.AuditSince(0, filters...)
+}
+
+// AuditMark returns the position of the next audit event, for AuditSince.
+func (c *ControlPlane) AuditMark() (int64, error) {
+	data, err := c.readAuditLog(0)
+	return int64(len(data)), err
+}
+
+// AuditSince is Audit, from a mark on.
+func (c *ControlPlane) AuditSince(mark int64, filters ...AuditFilter) ([]auditv1.Event, error) {
+	data, err := c.readAuditLog(mark)
+	if err != nil {
+		return nil, err
+	}
+	var events []auditv1.Event
+	for line := range bytes.Lines(data) {
+		var event auditv1.Event
+		if err := json.Unmarshal(line, &event); err != nil {
+			return nil, fmt.Errorf("parsing audit event: %w", err)
+		}
+		wanted := !slices.ContainsFunc(filters, func(filter AuditFilter) bool { return !filter(&event) })
+		if wanted {
+			events = append(events, event)
+		}
+	}
+	return events, nil
+}
+
+// readAuditLog returns the whole lines of the audit log from an offset on.
+func (c *ControlPlane) readAuditLog(offset int64) ([]byte, error) {
+	file, err := os.Open(c.auditLog())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening audit log: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("seeking in audit log: %w", err)
+	}
+	data, err := io.ReadAll(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading audit log: %w", err)
+	}
+	return data[:bytes.LastIndexByte(data, '\n')+1], nil
+}

@@ -1,0 +1,183 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+//go:embed stages/*.yaml audit-policy.yaml
+var embedded embed.FS
+
+// user is one of those whom the API server knows by a token.
+type user struct{ file, name, group string }
+
+var users = []user{
+	{"kubeconfig", "admin", "system:masters"},
+	{"kube-controller-manager.kubeconfig", "system:kube-controller-manager", ""},
+	{"kube-scheduler.kubeconfig", "system:kube-scheduler", ""},
+	{"kwok.kubeconfig", "system:kwok", "system:masters"},
+}
+
+// ports are those that the processes listen on.
+type ports struct{ apiserver, etcd, etcdPeer string }
+
+// freePorts returns ports that were free a moment ago.
+func freePorts() (ports, error) {
+	var p ports
+	for _, port := range []*string{&p.apiserver, &p.etcd, &p.etcdPeer} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return ports{}, fmt.Errorf("finding a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }() // only at the end, or the next one may be the same
+		*port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	}
+	return p, nil
+}
+
+// configure writes everything that the processes read into the folder.
+func (c *ControlPlane) configure() error {
+	for _, sub := range []string{"log", "kubeconfigs"} {
+		if err := os.MkdirAll(c.path(sub), 0o755); err != nil {
+			return fmt.Errorf("making folder: %w", err)
+		}
+	}
+	if err := os.CopyFS(c.dir, embedded); err != nil {
+		return fmt.Errorf("writing embedded files: %w", err)
+	}
+
+	saKey, err := keyutil.MakeEllipticPrivateKeyPEM()
+	if err != nil {
+		return fmt.Errorf("making service account key: %w", err)
+	}
+	ip := net.IPv4(127, 0, 0, 1)
+	crt, key, err := cert.GenerateSelfSignedCertKey(ip.String(), []net.IP{ip}, []string{"localhost"})
+	if err != nil {
+		return fmt.Errorf("making certificate: %w", err)
+	}
+
+	c.config = &rest.Config{Host: "https://127.0.0.1:" + c.ports.apiserver, QPS: -1}
+	c.config.CAData = crt
+	var tokens strings.Builder
+	for _, u := range users {
+		token := rand.Text()
+		fmt.Fprintf(&tokens, "%s,%s,%s,%s\n", token, u.name, u.name, u.group)
+		if err := c.writeKubeconfig(c.path(u.file), c.config.Host, token); err != nil {
+			return err
+		}
+		if u.name == "admin" {
+			c.config.BearerToken = token
+		}
+	}
+	for name, data := range map[string][]byte{
+		"sa.key": saKey, "apiserver.key": key, "apiserver.crt": crt, "tokens.csv": []byte(tokens.String()),
+	} {
+		if err := os.WriteFile(c.path(name), data, 0o600); err != nil {
+			return fmt.Errorf("writing configuration: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeKubeconfig writes a kubeconfig for the bearer of token.
+func (c *ControlPlane) writeKubeconfig(path, server, token string) error {
+	const name = "controlplane"
+	cluster := &clientcmdapi.Cluster{Server: server}
+	if strings.HasPrefix(server, "https:") {
+		cluster.CertificateAuthorityData = c.config.CAData
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = cluster
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return fmt.Errorf("writing kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// ServiceAccountKubeconfig writes a kubeconfig with a token for the service
+// account that is good for one hour, and returns its path. A server that is not
+// empty replaces the API server's URL, for a proxy in between.
+func (c *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name, server string) (string, error) {
+	hour := int64(3600)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}
+	answer, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("requesting token for service account %s/%s: %w", namespace, name, err)
+	}
+	file, err := os.CreateTemp(c.path("kubeconfigs"), namespace+"-"+name+"-*")
+	if err != nil {
+		return "", fmt.Errorf("creating kubeconfig: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	if server == "" {
+		server = c.config.Host
+	}
+	return file.Name(), c.writeKubeconfig(file.Name(), server, answer.Status.Token)
+}
+
+// flags are the command lines of the processes.
+func (c *ControlPlane) flags() (map[string][]string, error) {
+	stages, err := fs.Glob(embedded, "stages/*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("listing stages: %w", err)
+	}
+	etcd, peer := "http://127.0.0.1:"+c.ports.etcd, "http://127.0.0.1:"+c.ports.etcdPeer
+	flags := map[string][]string{
+		"etcd": {
+			"--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--logger", "zap",
+			"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
+		},
+		"kube-apiserver": {
+			"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
+			"--secure-port", c.ports.apiserver, "--endpoint-reconciler-type", "none",
+			"--tls-cert-file", c.path("apiserver.crt"), "--tls-private-key-file", c.path("apiserver.key"),
+			"--token-auth-file", c.path("tokens.csv"), "--authorization-mode", "RBAC",
+			"--service-account-key-file", c.path("sa.key"), "--service-account-signing-key-file", c.path("sa.key"),
+			"--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.96.0.0/16",
+			"--audit-policy-file", c.path("audit-policy.yaml"), "--audit-log-path", c.auditLog(),
+			"--audit-log-mode", "blocking", "--audit-log-maxsize", "100000",
+		},
+		"kube-controller-manager": {
+			"--kubeconfig", c.path("kube-controller-manager.kubeconfig"), "--use-service-account-credentials",
+			"--service-account-private-key-file", c.path("sa.key"), "--controllers", "*,-node-ipam-controller",
+			"--secure-port", "0", "--leader-elect=false", "--kube-api-qps", "200", "--kube-api-burst", "400",
+		},
+		"kube-scheduler": {
+			"--kubeconfig", c.path("kube-scheduler.kubeconfig"), "--secure-port", "0", "--leader-elect=false",
+		},
+		"kwok": {
+			"--kubeconfig", c.path("kwok.kubeconfig"), "--manage-nodes-with-annotation-selector", nodeAnnotation + "=fake",
+			"--node-lease-duration-seconds", "40",
+		},
+	}
+	for _, stage := range stages {
+		flags["kwok"] = append(flags["kwok"], "--config", c.path(stage))
+	}
+	for name, more := range c.options.Flags {
+		flags[name] = append(flags[name], more...)
+	}
+	return flags, nil
+}
+
+func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, name) }
+func (c *ControlPlane) auditLog() string        { return c.path("log/audit.jsonl") }

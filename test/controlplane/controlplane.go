@@ -1,0 +1,324 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Options say how a control plane is started. The zero value is good for tests.
+type Options struct {
+	// Bin is the folder of the binaries, by default bin/k8s of this module.
+	Bin string
+	// Dir is the folder for all data, empty or not there yet. By default it is
+	// a temporary one that Stop removes.
+	Dir string
+	// Detach lets the processes survive their starter. StopDir ends them.
+	Detach bool
+	// Flags are added to the command line of the binary of that name.
+	Flags map[string][]string
+	// Log is where the path of a folder that stays is printed, by default os.Stderr.
+	Log io.Writer
+}
+
+// ControlPlane is a running control plane.
+type ControlPlane struct {
+	options   Options
+	dir       string
+	temporary bool // the folder is ours to remove
+
+	ports   ports
+	config  *rest.Config
+	client  kubernetes.Interface
+	version string
+
+	spawner   spawner
+	processes []*process
+
+	mu       sync.Mutex
+	keepLogs bool
+}
+
+// Start starts a control plane and waits until pods can be created in it. If
+// one of the ports that it picked was taken meanwhile, it starts over, once.
+// The context bounds the start only. Unless detached, the processes end with Stop,
+// or with the calling process, however that ends.
+func Start(ctx context.Context, options Options) (*ControlPlane, error) {
+	c, err := newControlPlane(options)
+	if err != nil {
+		return nil, err
+	}
+	err = c.start(ctx)
+	if err != nil && c.portTaken() {
+		c.stopProcesses()
+		if err := c.clear(); err != nil {
+			return nil, err
+		}
+		err = c.start(ctx)
+	}
+	if err != nil {
+		c.KeepLogs()
+		return nil, errors.Join(fmt.Errorf("starting control plane: %w", err), c.Stop())
+	}
+	return c, nil
+}
+
+func newControlPlane(options Options) (*ControlPlane, error) {
+	c := &ControlPlane{options: options}
+	if c.options.Log == nil {
+		c.options.Log = os.Stderr
+	}
+	var err error
+	if c.options.Bin == "" {
+		if c.options.Bin, err = DefaultBin(); err != nil {
+			return nil, err
+		}
+	}
+	if c.options.Bin, err = filepath.Abs(c.options.Bin); err != nil {
+		return nil, fmt.Errorf("finding binaries: %w", err)
+	}
+	for _, name := range append([]string{"kubectl"}, binaries...) {
+		if _, err := os.Stat(c.Bin(name)); err != nil {
+			return nil, fmt.Errorf("finding binaries: %w", err)
+		}
+	}
+
+	if options.Dir == "" {
+		c.temporary = true
+		if c.dir, err = os.MkdirTemp("", "controlplane-"); err != nil {
+			return nil, fmt.Errorf("making folder: %w", err)
+		}
+		return c, nil
+	}
+	if c.dir, err = filepath.Abs(options.Dir); err != nil {
+		return nil, fmt.Errorf("finding folder: %w", err)
+	}
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making folder: %w", err)
+	}
+	if entries, err := os.ReadDir(c.dir); err != nil {
+		return nil, fmt.Errorf("reading folder: %w", err)
+	} else if len(entries) > 0 {
+		return nil, fmt.Errorf("folder %s is not empty", c.dir)
+	}
+	return c, nil
+}
+
+// DefaultBin is the folder bin/k8s of the module that the working directory
+// is in, where the Makefile builds the binaries.
+func DefaultBin() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding working directory: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "bin", "k8s"), nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("finding binaries: no go.mod in the working directory or above it")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// start starts all processes: etcd and the API server together, then those that need the API server.
+func (c *ControlPlane) start(ctx context.Context) error {
+	var err error
+	if c.ports, err = freePorts(); err != nil {
+		return err
+	}
+	if err := c.configure(); err != nil {
+		return err
+	}
+	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
+		return fmt.Errorf("making client: %w", err)
+	}
+
+	c.spawner = newSpawner()
+	if err := c.startProcesses(binaries[:2]); err != nil {
+		return err
+	}
+	if err := c.await(ctx, "API server", func(ctx context.Context) error {
+		return c.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	}); err != nil {
+		return err
+	}
+	version, err := c.client.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("asking for version: %w", err)
+	}
+	c.version = version.GitVersion
+
+	if err := c.startProcesses(binaries[2:]); err != nil {
+		return err
+	}
+	// Without its service account, no pod can be created in a namespace.
+	return c.await(ctx, "default service account", func(ctx context.Context) error {
+		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+func (c *ControlPlane) startProcesses(names []string) error {
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if c.options.Detach {
+		attr = &syscall.SysProcAttr{Setsid: true}
+	}
+	flags, err := c.flags()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		p, err := c.spawner.start(c.dir, c.Bin(name), attr, flags[name])
+		if err != nil {
+			return err
+		}
+		c.processes = append(c.processes, p)
+	}
+	return nil
+}
+
+// await polls until f succeeds or a process has ended.
+func (c *ControlPlane) await(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+		for _, p := range c.processes {
+			if p.ended() {
+				return false, fmt.Errorf("%s has ended: %s", p.name, tail(logFile(c.dir, p.name), 5))
+			}
+		}
+		if err := f(ctx); err != nil {
+			if ctx.Err() == nil {
+				last = err
+			}
+			return false, nil
+		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %s: %w", what, errors.Join(err, last))
+	}
+	return nil
+}
+
+// portTaken tells whether a process has found one of its ports in use.
+func (c *ControlPlane) portTaken() bool {
+	return slices.ContainsFunc(c.processes, func(p *process) bool {
+		log, _ := os.ReadFile(logFile(c.dir, p.name))
+		return bytes.Contains(log, []byte("address already in use"))
+	})
+}
+
+// clear empties the folder.
+func (c *ControlPlane) clear() error {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return fmt.Errorf("reading folder: %w", err)
+	}
+	for _, entry := range entries {
+		if err := os.RemoveAll(c.path(entry.Name())); err != nil {
+			return fmt.Errorf("clearing folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// KeepLogs marks the run as failed: Stop will leave the folder and print its path.
+func (c *ControlPlane) KeepLogs() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keepLogs = true
+}
+
+// Stop ends all processes, the last started first, and waits for them. It
+// removes a temporary folder unless KeepLogs was called.
+func (c *ControlPlane) Stop() error {
+	c.stopProcesses()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keepLogs {
+		_, _ = fmt.Fprintf(c.options.Log, "the control plane's logs and data stay in %s\n", c.dir)
+		return nil
+	}
+	if !c.temporary {
+		return nil
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		return fmt.Errorf("removing folder: %w", err)
+	}
+	return nil
+}
+
+func (c *ControlPlane) stopProcesses() {
+	for _, p := range slices.Backward(c.processes) {
+		p.stop()
+	}
+	c.processes = nil
+	if c.spawner != nil {
+		c.spawner.close()
+		c.spawner = nil
+	}
+}
+
+// Dir is the folder of all data.
+func (c *ControlPlane) Dir() string { return c.dir }
+
+// Version is the API server's, such as v1.37.1.
+func (c *ControlPlane) Version() string { return c.version }
+
+// Bin is the path of a binary.
+func (c *ControlPlane) Bin(name string) string { return filepath.Join(c.options.Bin, name) }
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
+
+// RESTConfig is the administrator's, without a limit on the rate of requests.
+func (c *ControlPlane) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Kubectl runs kubectl as the administrator and returns what it prints. What
+// it complains about becomes the error.
+func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) (string, error) {
+	var stdout, stderr strings.Builder
+	own := []string{"--kubeconfig", c.Kubeconfig(), "--cache-dir", c.path("kubectl-cache")}
+	cmd := exec.CommandContext(ctx, c.Bin("kubectl"), append(own, args...)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("running kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// DumpLogs writes the last lines of every process's log to w.
+func (c *ControlPlane) DumpLogs(w io.Writer) {
+	for _, name := range binaries {
+		_, _ = fmt.Fprintf(w, "==> %s <==\n%s\n", logFile(c.dir, name), tail(logFile(c.dir, name), 50))
+	}
+}
+
+// tail returns the last n lines of a file.
+func tail(path string, n int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,34 @@
+// Package controlplane runs a real Kubernetes control plane on 127.0.0.1 for
+// tests: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and
+// kwok, which plays the nodes and their kubelets.
+//
+// A pod on a node made by [ControlPlane.AddNode] is Running and Ready at once,
+// with the status that a kubelet would write. How the simulated kubelet treats
+// a resize is chosen per pod by the annotation sim.inplace-rollout.io/resize,
+// or else by the label of that name. The choice can be changed at any time.
+//
+//	mode        conditions                       allocatedResources  resources  status.observedGeneration
+//	accepted    none, after 0.1 s                new                 new        new
+//	delayed     PodResizeInProgress after 0.1 s  new                 old        new
+//	            none, 2 s later                  new                 new        new
+//	deferred    PodResizePending, Deferred       old                 old        new
+//	infeasible  PodResizePending, Infeasible     old                 old        new
+//	error       PodResizeInProgress, Error       new                 old        new
+//	never       none                             old                 old        old
+//
+// No annotation and no label means accepted; an unknown mode is never. In every
+// mode but never, a spec that is set back to what is running clears the
+// conditions. A running container whose resizePolicy says RestartContainer for
+// a resource that changed gets a new containerID and startedAt and a higher
+// restartCount, and stays Ready meanwhile.
+//
+// The annotation sim.inplace-rollout.io/ready: "false" makes a Running pod not
+// Ready, also from its birth, until the annotation is removed. Readiness gates
+// count as on a real node: somebody else has to set their conditions.
+//
+// What the simulation leaves out: probes, completing pods, images, logs,
+// kubelet events, sums over a node (the mode decides alone), and graceful
+// termination: a pod with a grace period is gone at once, and the stage that
+// does so can, rarely, delete a pod that was just born under the same name.
+// Tests that count pods therefore use terminationGracePeriodSeconds: 0.
+package controlplane
