@@ -1,0 +1,56 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+K8S := bin/k8s
+UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/)
+
+.PHONY: help
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: tools build ## Show a rollout in place beside the built-in one, on a real control plane
+	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout
+
+.PHONY: test
+test: unit integration ## Run every test
+
+.PHONY: unit
+unit: ## Run the unit tests, with the race detector
+	go test -race $(UNIT)
+
+.PHONY: integration
+integration: tools build ## Run the tests that need a control plane
+	go test -tags integration -count=1 -timeout 20m -p 1 ./test/...
+
+.PHONY: lint
+lint: bin/golangci-lint ## Run the linters
+	bin/golangci-lint run --build-tags integration ./...
+
+.PHONY: build
+build: ## Build the controller into bin/
+	go build -trimpath -o bin/ ./cmd/inplace-rollout
+
+.PHONY: tools
+tools: $(K8S)/.kubernetes $(K8S)/.etcd $(K8S)/.kwok ## Build the pinned Kubernetes, etcd and kwok into bin/k8s/ (once)
+
+$(K8S)/.%: hack/tools/%/go.mod hack/build-tools.sh
+	@hack/build-tools.sh $* $(K8S)
+	@touch $@
+
+bin/golangci-lint: hack/tools/golangci-lint/go.mod hack/build-tools.sh
+	@hack/build-tools.sh golangci-lint bin
+	@touch $@
+
+.PHONY: cluster
+cluster: tools ## Start the demo's control plane and leave it running
+	@go run ./test/cluster up --dir .cluster --bin $(K8S)
+
+.PHONY: cluster-down
+cluster-down: ## End what `make cluster` started
+	@go run ./test/cluster down --dir .cluster
+
+.PHONY: clean
+clean: cluster-down ## Remove what was built
+	rm -rf bin

@@ -1,0 +1,153 @@
+// Package controller installs deploy/ into a test control plane and runs the real
+// controller binary there, under the ServiceAccount that deploy/ ships.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// The identity that deploy/ gives to the controller.
+const (
+	Namespace      = "inplace-rollout"
+	ServiceAccount = "inplace-rollout"
+	User           = "system:serviceaccount:" + Namespace + ":" + ServiceAccount
+)
+
+// Root is the folder of this module.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// Install applies deploy/. The controller's Deployment is scaled to nothing,
+// because [Start] runs the controller as a process; simulated nodes run no images.
+func Install(ctx context.Context, cp *controlplane.ControlPlane) error {
+	for _, args := range [][]string{
+		{"apply", "--kustomize", filepath.Join(Root(), "deploy")},
+		{"scale", "--namespace", Namespace, "deployment/inplace-rollout", "--replicas=0"},
+	} {
+		if _, err := cp.Kubectl(ctx, args...); err != nil {
+			return fmt.Errorf("installing deploy/: %w", err)
+		}
+	}
+	return nil
+}
+
+// Options of a Process.
+type Options struct {
+	// Binary of the controller; bin/inplace-rollout of this module if empty.
+	Binary string
+	// Server overrides the URL of the API server, to put something in between.
+	Server string
+	// Args follow the ones that Start gives.
+	Args []string
+	// Log receives what the controller writes.
+	Log io.Writer
+}
+
+// Process is a running controller.
+type Process struct {
+	cmd     *exec.Cmd
+	address string
+	done    chan struct{}
+}
+
+// Start starts the controller and does not wait until it is ready.
+func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Process, error) {
+	kubeconfig, err := cp.ServiceAccountKubeconfig(ctx, Namespace, ServiceAccount, o.Server)
+	if err != nil {
+		return nil, err
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	if o.Binary == "" {
+		o.Binary = filepath.Join(Root(), "bin", "inplace-rollout")
+	}
+	args := append([]string{"controller", "--kubeconfig", kubeconfig, "--metrics-bind-address", address, "--leader-elect=false", "-v", "4"}, o.Args...)
+	p := &Process{cmd: exec.Command(o.Binary, args...), address: address, done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = o.Log, o.Log
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the controller: %w", err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // how it ended does not matter: tests kill it
+	}()
+	return p, nil
+}
+
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+// Ready returns nil if the controller says that it is ready, or what it says instead.
+func (p *Process) Ready(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/readyz", nil)
+	if err != nil {
+		return fmt.Errorf("asking whether the controller is ready: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking whether the controller is ready: %w", err)
+	}
+	defer response.Body.Close()
+	said, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("asking whether the controller is ready: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return errors.New(strings.TrimSpace(string(said)))
+	}
+	return nil
+}
+
+// WaitReady waits until the controller is ready, at most 30 seconds.
+func (p *Process) WaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		err := p.Ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("the controller ended: %s", p.cmd.ProcessState)
+		case <-ctx.Done():
+			return fmt.Errorf("the controller is not ready: %w", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the controller without a chance to clean up, and waits until it is gone.
+func (p *Process) Kill() { p.end(os.Kill) }
+
+// Stop asks the controller to end, and waits until it is gone.
+func (p *Process) Stop() { p.end(syscall.SIGTERM) }
+
+func (p *Process) end(signal os.Signal) {
+	_ = p.cmd.Process.Signal(signal) // fails only if it has ended already
+	<-p.done
+}
