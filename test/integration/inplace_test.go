@@ -1,0 +1,394 @@
+//go:build integration
+
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubectl/pkg/util/qos"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// How the simulated kubelet is told to treat a resize, see test/controlplane.
+const (
+	simDelayed    = `annotations: {sim.inplace-rollout.io/resize: delayed}`
+	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
+	simNever      = "sim.inplace-rollout.io/resize=never"
+	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
+)
+
+func TestResize(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 5})
+	before := w.uids()
+	w.waitComplete()
+	earlier := len(w.writes())
+
+	w.setResources("cpu=150m,memory=150Mi", "cpu=300m,memory=300Mi")
+	w.waitComplete()
+
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	writes := w.writes()[earlier:]
+	if got, want := only(writes, "patch pods/resize"), []string{"web-4", "web-3", "web-2", "web-1", "web-0"}; !slices.Equal(got, want) {
+		t.Errorf("resized in the order %v, want %v", got, want)
+	}
+	pods := 0
+	for name := range before {
+		ofPod := slices.DeleteFunc(slices.Clone(writes), func(w string) bool { return !strings.HasSuffix(w, " "+name) })
+		pods += len(ofPod)
+		if len(ofPod) > 2 {
+			t.Errorf("%d writes to %s, want at most 2: %v", len(ofPod), name, ofPod)
+		}
+	}
+	if others := len(writes) - pods; others > 6 {
+		t.Errorf("%d writes besides those to pods, want at most 6: %v", others, writes)
+	}
+	w.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
+	w.waitEvent("PodResized", "web-4: resized in place")
+	w.waitEvent("RolloutComplete", "5 of 5 pods")
+}
+
+func TestLimitsOnlyStaysGuaranteed(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Resources: "{limits: {cpu: 100m, memory: 100Mi}}"})
+	before := w.uids()
+	w.setResources("", "cpu=200m,memory=150Mi")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	for _, pod := range w.pods() {
+		if pod.Status.QOSClass != corev1.PodQOSGuaranteed || qos.ComputePodQOS(&pod) != corev1.PodQOSGuaranteed {
+			t.Errorf("%s is %s", pod.Name, qos.ComputePodQOS(&pod))
+		}
+	}
+}
+
+// injection adds a sidecar to pods of labelled namespaces, which no template knows.
+const injection = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: inject-sidecar}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    namespaceSelector: {matchLabels: {inject: sidecar}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >
+        [JSONPatch{op: "add", path: "/spec/containers/0", value: Object.spec.containers{
+          name: "injected", image: "mesh:1", resources: Object.spec.containers.resources{requests: {"cpu": "11m"}}}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: inject-sidecar}
+spec: {policyName: inject-sidecar}
+`
+
+func TestInjectedSidecarAndLimitRangeKeepTheirValues(t *testing.T) {
+	parallel(t)
+	apply(t, "", injection)
+	w := createWorkload(t, options{Replicas: 2, Resources: "{requests: {cpu: 100m}}", NS: map[string]string{"inject": "sidecar"}})
+	eventually(t, "the injection to be in force", func() (bool, string) {
+		pods := w.pods()
+		if len(pods) < 2 {
+			return false, "not all pods exist"
+		}
+		for name, pod := range pods {
+			if len(pod.Spec.Containers) < 2 {
+				w.kubectl("delete", "pod", name)
+				return false, name + " has no sidecar"
+			}
+		}
+		return true, ""
+	})
+	w.waitFor("all pods to be available", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 2 })
+	apply(t, w.namespace, `{apiVersion: v1, kind: LimitRange, metadata: {name: later}, spec: {limits: [{type: Container, default: {memory: 1Gi}, defaultRequest: {memory: 512Mi}}]}}`)
+	before := w.uids()
+
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	for _, pod := range w.pods() {
+		if c := pod.Spec.Containers[0]; c.Name != "injected" || c.Resources.Requests.Cpu().String() != "11m" {
+			t.Errorf("%s: the injected container became %+v", pod.Name, c)
+		}
+	}
+}
+
+func TestUndo(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.kubectl("rollout", "undo", "statefulset/web")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	if got := w.get().Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "100m" {
+		t.Errorf("cpu request %s after the undo, want 100m", got)
+	}
+	if history := w.kubectl("rollout", "history", "statefulset/web"); !strings.Contains(history, "2") || !strings.Contains(history, "3") {
+		t.Errorf("the history is\n%s", history)
+	}
+}
+
+func TestPartition(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 5, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(2)
+	for _, name := range []string{"web-0", "web-1"} {
+		if got := w.pods()[name].Spec.Containers[0].Resources.Requests.Cpu().String(); got != "100m" {
+			t.Errorf("%s below the partition has cpu request %s", name, got)
+		}
+	}
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+func TestPartitionMovedDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 4, PodMeta: simDelayed, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":2}}}}`)
+	if set := w.get(); !held(set) {
+		t.Errorf("not held any more: %v", set.Annotations)
+	}
+	w.waitComplete()
+	w.assertMoved(2)
+	w.assertReplaced(before)
+}
+
+func TestSwitchToRollingUpdate(t *testing.T) {
+	parallel(t)
+	// Opted out, so that nobody resizes the stale pods before the switch.
+	w := newWorkload(t, options{OptedOut: true, Spec: "updateStrategy: {type: OnDelete}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitFor("the pods to be stale", func(set *appsv1.StatefulSet) bool {
+		return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 0
+	})
+	w.patch(`{"metadata":{"labels":{"inplace-rollout.io/enabled":"true"}},"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+func TestOnDeleteIsResizedLive(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Spec: "updateStrategy: {type: OnDelete}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+func TestOptInWhilePodsLagBehind(t *testing.T) {
+	parallel(t)
+	// A pod that takes its time to be available stops the built-in rollout after its first pod.
+	w := newWorkload(t, options{OptedOut: true, Spec: "minReadySeconds: 4"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitFor("the built-in rollout to replace its first pod", func(set *appsv1.StatefulSet) bool {
+		return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 1 && set.Status.ReadyReplicas == 3
+	})
+	w.kubectl("label", "--overwrite", "statefulset/web", "inplace-rollout.io/enabled=true")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-2")
+}
+
+func TestReapplies(t *testing.T) {
+	parallel(t)
+	o := options{Replicas: 5, PodMeta: simDelayed, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
+	w := newWorkload(t, o)
+	before := w.uids()
+	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
+	for i := range 25 {
+		w.apply(manifest(t, w.namespace, o))
+		if i == 0 && !held(w.get()) {
+			t.Fatal("the first apply is not held")
+		}
+	}
+	if !held(w.get()) {
+		t.Error("the rollout was over before all re-applies were made: this shows nothing")
+	}
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	// The field is still the user's: another value conflicts with nobody.
+	o.Spec = "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}"
+	w.apply(manifest(t, w.namespace, o))
+	if got := *w.get().Spec.UpdateStrategy.RollingUpdate.Partition; got != 3 {
+		t.Errorf("partition %d, want 3", got)
+	}
+}
+
+// apply applies the manifest on the server side, as a GitOps tool does.
+func (w *workload) apply(manifest string) {
+	w.t.Helper()
+	apply(w.t, w.namespace, manifest)
+}
+
+func TestImageChange(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	edited := time.Now()
+	w.kubectl("set", "image", "statefulset/web", "app=app:2")
+	w.waitFor("the hold to be let go", func(set *appsv1.StatefulSet) bool { return !held(set) })
+	t.Logf("handed over %s after kubectl was started", time.Since(edited).Round(time.Millisecond))
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1", "web-2")
+	w.waitEvent("HandedOver", "spec.containers[app].image")
+	if got := only(w.writes(), "patch pods/resize"); len(got) > 0 {
+		t.Errorf("resized %v", got)
+	}
+}
+
+func TestImageAndResourcesTogether(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
+	before := w.uids()
+	w.patch(`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2","resources":{"requests":{"cpu":"150m"}}}]}}}}`)
+	w.waitComplete()
+	w.assertMoved(1)
+	w.assertReplaced(before, "web-1", "web-2")
+	if got := only(w.writes(), "patch pods/resize"); len(got) > 0 {
+		t.Errorf("resized %v", got)
+	}
+}
+
+func TestResourcesDuringAnImageRollout(t *testing.T) {
+	parallel(t)
+	// The new pod of the image rollout is never Ready, which stops that rollout after web-2.
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.patch(`{"spec":{"template":{"metadata":{"annotations":{"sim.inplace-rollout.io/ready":"false"}},"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`)
+	w.waitPod("web-2", "to be replaced", func(pod corev1.Pod) bool { return pod.UID != before["web-2"] && pod.Status.Phase == corev1.PodRunning })
+	renewed := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitPod("web-2", "to be resized", func(pod corev1.Pod) bool {
+		return pod.Spec.Containers[0].Resources.Requests.Cpu().String() == "150m"
+	})
+	for _, name := range []string{"web-2", "web-1", "web-0"} {
+		w.waitPod(name, "to run", func(pod corev1.Pod) bool {
+			return pod.Spec.Containers[0].Image == "app:2" && pod.Status.Phase == corev1.PodRunning
+		})
+		w.annotatePod(name, "sim.inplace-rollout.io/ready-") // kubectl's way to remove it
+	}
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(renewed, "web-0", "web-1")
+}
+
+func TestWithoutTheLabel(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{OptedOut: true})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
+	w.assertReplaced(before, "web-0", "web-1", "web-2")
+	if got := w.writes(); len(got) > 0 {
+		t.Errorf("the controller wrote %v", got)
+	}
+	if conditions := w.get().Status.Conditions; len(conditions) > 0 {
+		t.Errorf("conditions %v", conditions)
+	}
+}
+
+func TestOrdinalsStart(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Spec: "{ordinals: {start: 7}, updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(1)
+	w.assertReplaced(before)
+	if got, want := only(w.writes(), "patch pods/resize"), []string{"web-9", "web-8"}; !slices.Equal(got, want) {
+		t.Errorf("resized %v, want %v", got, want)
+	}
+}
+
+func TestParallelResizesMaxUnavailableAtOnce(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 4, PodMeta: simDelayed,
+		Spec: "{podManagementPolicy: Parallel, updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	var order []string
+	for _, write := range w.writes() {
+		for verb, prefix := range map[string]string{"resize": "patch pods/resize ", "settle": "patch pods "} {
+			if name, ok := strings.CutPrefix(write, prefix); ok {
+				order = append(order, verb+" "+name)
+			}
+		}
+	}
+	if len(order) != 8 || !slices.Equal(order[:2], []string{"resize web-3", "resize web-2"}) || !strings.HasPrefix(order[2], "settle") {
+		t.Errorf("order %v, want two resized before the first is settled, and no third", order)
+	}
+}
+
+func TestMinReadySeconds(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Spec: "minReadySeconds: 2"})
+	before := w.uids()
+	w.annotatePod("web-1", "sim.inplace-rollout.io/ready=false")
+	w.waitFor("web-1 not to be Ready", func(set *appsv1.StatefulSet) bool { return set.Status.ReadyReplicas == 1 })
+	w.setResources("cpu=150m", "")
+	w.waitPod("web-1", "to be resized", func(pod corev1.Pod) bool {
+		return pod.Status.ContainerStatuses[0].Resources.Requests.Cpu().String() == "150m"
+	})
+	if got := only(w.writes(), "patch pods/resize"); !slices.Equal(got, []string{"web-1"}) {
+		t.Errorf("resized %v while web-1 is not Ready, want web-1 alone", got)
+	}
+	w.annotatePod("web-1", "sim.inplace-rollout.io/ready-")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	ready := readyTime(w.pods()["web-1"])
+	for _, e := range w.audit("patch", "pods", "resize", "web-0") {
+		if waited := e.Sub(ready); waited < 2*time.Second {
+			t.Errorf("web-0 was resized %s after web-1 became Ready, want at least 2s", waited)
+		}
+	}
+}
+
+func TestTwoControllersTakeTurns(t *testing.T) {
+	w := newWorkload(t, options{Replicas: 2})
+	before := w.uids()
+	first := ownController(t, controller.Options{Args: []string{"--leader-elect=true"}})
+	second := ownController(t, controller.Options{Args: []string{"--leader-elect=true"}})
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	first.Stop()
+	w.setResources("cpu=180m", "")
+	w.waitComplete()
+	second.Stop()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}

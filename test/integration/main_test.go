@@ -1,0 +1,110 @@
+//go:build integration
+
+// Package integration tests the controller, as deploy/ installs it, on a real
+// control plane with simulated nodes and kubelets. One control plane serves all
+// tests; each has a namespace of its own. Tests that need a controller of their
+// own, or none, run first and one by one; those marked parallel share one.
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+var (
+	cp     *controlplane.ControlPlane
+	client kubernetes.Interface
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if cp, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if code != 0 || err != nil {
+			cp.KeepLogs()
+		}
+		err = errors.Join(err, cp.Stop())
+	}()
+	if client, err = kubernetes.NewForConfig(cp.RESTConfig()); err != nil {
+		return 1, fmt.Errorf("making a client: %w", err)
+	}
+	for _, node := range []string{"node-1", "node-2", "node-3"} {
+		if err := cp.AddNode(ctx, node, controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
+			return 1, err
+		}
+	}
+	if err := controller.Install(ctx, cp); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if shared.process != nil {
+			shared.process.Stop()
+		}
+	}()
+	return m.Run(), nil
+}
+
+var shared struct {
+	once    sync.Once
+	process *controller.Process
+	err     error
+}
+
+// parallel marks a test that runs beside others and shares their controller.
+func parallel(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	shared.once.Do(func() {
+		shared.process, shared.err = start(controller.Options{})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+}
+
+// ownController runs a controller for this test alone.
+func ownController(t *testing.T, o controller.Options) *controller.Process {
+	t.Helper()
+	process, err := start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(process.Stop)
+	return process
+}
+
+func start(o controller.Options) (*controller.Process, error) {
+	file, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "inplace-rollout.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the controller's log: %w", err)
+	}
+	o.Log = file
+	process, err := controller.Start(context.Background(), cp, o)
+	if err != nil {
+		return nil, err
+	}
+	return process, process.WaitReady(context.Background())
+}
