@@ -5,6 +5,7 @@ package pods
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // wroteTTL bounds how long our own write may be newer than what the watch has
@@ -60,10 +63,11 @@ func NewWatch(ctx context.Context, client kubernetes.Interface, namespace, selec
 	return &Watch{namespace: namespace, informer: informer, newest: newest, stop: cancel}, nil
 }
 
-// Strip removes from a watched object what nothing here reads.
+// Strip removes from a watched object what nothing here reads: all of
+// managedFields but what tells which sizes are ours.
 func Strip(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(nil)
+		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !resize.Ours(e) }))
 	}
 	return obj, nil
 }

@@ -105,12 +105,12 @@ func defaulted(template *corev1.PodTemplateSpec) *corev1.PodSpec {
 func fillRequests(r *corev1.ResourceRequirements, from corev1.ResourceList) {
 	for name, quantity := range from {
 		if _, said := r.Requests[name]; !said {
-			set(&r.Requests, name, quantity)
+			setValue(&r.Requests, name, quantity)
 		}
 	}
 }
 
-func set(list *corev1.ResourceList, name corev1.ResourceName, quantity resource.Quantity) {
+func setValue(list *corev1.ResourceList, name corev1.ResourceName, quantity resource.Quantity) {
 	if *list == nil {
 		*list = corev1.ResourceList{}
 	}

@@ -68,7 +68,7 @@ func TestObserve(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := build.Pod("web-0", older, append([]func(*corev1.Pod){build.Resized(newer)}, tt.change...)...)
-			got, message := resize.For(pod, older, newer).Observe()
+			got, message := target(t, pod, older, newer).Observe()
 			if got != tt.want {
 				t.Errorf("got %s (%s), want %s", got, message, tt.want)
 			}
@@ -82,11 +82,11 @@ func TestObserveRestartContainer(t *testing.T) {
 	pod := build.Pod("web-0", older, build.Resized(newer), func(p *corev1.Pod) {
 		p.Status.ContainerStatuses[0].Resources = &older.Spec.Containers[0].Resources
 	})
-	if got, _ := resize.For(pod, older, newer).Observe(); got != resize.InProgress {
+	if got, _ := target(t, pod, older, newer).Observe(); got != resize.InProgress {
 		t.Errorf("before the container restarts: got %s, want %s", got, resize.InProgress)
 	}
 	build.Actuate(pod)
-	if got, message := resize.For(pod, older, newer).Observe(); got != resize.Actuated {
+	if got, message := target(t, pod, older, newer).Observe(); got != resize.Actuated {
 		t.Errorf("after the container restarted: got %s (%s), want %s", got, message, resize.Actuated)
 	}
 }
@@ -102,19 +102,28 @@ func TestObserveOtherParts(t *testing.T) {
 	old := build.Pod("web-0", older).Status
 
 	build.Actuate(sized)
-	if got, message := resize.For(sized, older, newer).Observe(); got != resize.Actuated {
+	if got, message := target(t, sized, older, newer).Observe(); got != resize.Actuated {
 		t.Fatalf("everything applied: got %s (%s), want %s", got, message, resize.Actuated)
 	}
 	sized.Status.InitContainerStatuses[0] = old.InitContainerStatuses[0]
-	done, _ := resize.For(sized, older, newer).Observe()
+	done, _ := target(t, sized, older, newer).Observe()
 	sized.Status.InitContainerStatuses[1] = old.InitContainerStatuses[1]
-	lagging, _ := resize.For(sized, older, newer).Observe()
+	lagging, _ := target(t, sized, older, newer).Observe()
 	if done != resize.Actuated || lagging != resize.InProgress {
 		t.Errorf("a finished init container: got %s, want %s; a sidecar: got %s, want %s", done, resize.Actuated, lagging, resize.InProgress)
 	}
 	build.Actuate(sized)
 	sized.Status.Resources = old.Resources
-	if got, _ := resize.For(sized, older, newer).Observe(); got != resize.InProgress {
+	if got, _ := target(t, sized, older, newer).Observe(); got != resize.InProgress {
 		t.Errorf("the pod's own limit not applied: got %s, want %s", got, resize.InProgress)
 	}
+}
+
+func target(t *testing.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) resize.Target {
+	t.Helper()
+	target, err := resize.For(pod, older, newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
 }

@@ -21,42 +21,55 @@ type Target struct {
 	// of them only a new pod can have it.
 	Obstacles []string
 
+	// Touched tells that we have resized the pod before, for this edit or another.
+	Touched bool
+
 	pod  *corev1.Pod         // as observed
 	want []part              // the wanted size of the parts that the template names
 	spec *corev1.PodSpec     // the pod's spec with the wanted size, which want points into
 	seen map[string]struct{} // of Obstacles, so that each is said once
 }
 
-// For works out the size that pod must have.
+// For works out the size that pod, made from the older template, must have to be
+// one of the newer.
 //
 // What the newer template says, after Kubernetes' own defaulting of pods, is set.
-// What only the template that the pod was made from (older) says would have to
-// be removed, which the API server refuses: an obstacle. What neither says stays
-// as it is: it was injected, or filled in by a LimitRange. Because the result is
-// a size, not a difference of two templates, it does not matter how far an edit
-// that was given up meanwhile had come: for A→C→D, with pods of label A already
-// at C's cpu, D's cpu is set even where A and D have the same. The templates of
-// such edits are the abandoned ones: a value that only they say, and that the pod
-// has, came from them.
-func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, abandoned ...*corev1.PodTemplateSpec) Target {
-	t := Target{UID: pod.UID, pod: pod, spec: pod.Spec.DeepCopy(), seen: map[string]struct{}{}}
+// What only the older one says, or what we had set for an edit that was given up,
+// would have to be removed, which the API server refuses: an obstacle. Everything
+// else stays as it is: it was injected, or filled in by a LimitRange. The result
+// is a size, not the difference of two templates. So it does not matter how far an
+// edit that was given up has come: for A→C→D, where a pod of A has C's cpu
+// already, D's cpu is set even if A and D have the same.
+func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
+	return target(pod, older, newer, func(bool) bool { return true })
+}
+
+// Leftover is what an edit that was given up has left in a pod that is of
+// template's revision: for A→C→A, C's values in a pod that never stopped to be one
+// of A. Only values that we have set count. All others are somebody else's: a
+// vertical autoscaler's, or an admission webhook's.
+func Leftover(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error) {
+	return target(pod, &corev1.PodTemplateSpec{}, template, func(ours bool) bool { return ours })
+}
+
+func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(ours bool) bool) (Target, error) {
+	set, err := oursOf(pod)
+	if err != nil {
+		return Target{}, err
+	}
+	t := Target{UID: pod.UID, Touched: len(set.sets) > 0, pod: pod, spec: pod.Spec.DeepCopy(), seen: map[string]struct{}{}}
 	wanted := defaulted(newer)
 	if wanted.Resources != nil && t.spec.Resources == nil {
 		t.spec.Resources = &corev1.ResourceRequirements{}
 	}
 	mine, was := parts(t.spec), parts(defaulted(older))
-	var given [][]part
-	for _, template := range abandoned {
-		given = append(given, parts(defaulted(template)))
-	}
-
 	for _, want := range parts(wanted) {
 		have := counterpart(mine, want)
 		if have == nil {
 			t.obstruct("container %s is not in the pod", want.name)
 			continue
 		}
-		t.apply(*have, want, counterpart(was, want), given)
+		t.apply(*have, want, counterpart(was, want), set, sets)
 		t.want = append(t.want, *have)
 	}
 	if wanted.Resources == nil && older.Spec.Resources != nil {
@@ -66,27 +79,24 @@ func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, abandoned ...*co
 	// Parts that the template does not name are not ours: between lists them as gone.
 	t.Changes = slices.DeleteFunc(t.Changes, func(c Change) bool { return c.To == nil })
 	t.checkPod()
-	return t
+	return t, nil
 }
 
 // apply writes the wanted values into have and notes those that cannot be taken away.
-func (t *Target) apply(have, want part, was *part, given [][]part) {
+func (t *Target) apply(have, want part, was *part, set ours, sets func(ours bool) bool) {
 	for _, name := range resizable {
 		wanted := sides(want.requirements)
 		for i, now := range sides(have.requirements) {
 			to, from := lookup(*wanted[i].list, name), lookup(*now.list, name)
+			isOurs := set.have(have, now.side, name)
 			switch {
-			case to != nil:
-				set(now.list, name, *to)
+			case to != nil && sets(isOurs):
+				setValue(now.list, name, *to)
 				if name == corev1.ResourceMemory && to.MilliValue()%1000 != 0 {
 					t.obstruct("%s: memory %s %s is not a whole number of bytes", have.label(), now.side, to)
 				}
-			case from == nil:
-			case was != nil && lookup(*sides(was.requirements)[i].list, name) != nil,
-				slices.ContainsFunc(given, func(parts []part) bool {
-					p := counterpart(parts, want)
-					return p != nil && same(from, lookup(*sides(p.requirements)[i].list, name))
-				}):
+			case to != nil || from == nil:
+			case isOurs, was != nil && lookup(*sides(was.requirements)[i].list, name) != nil:
 				t.obstruct("%s: the %s %s is removed", have.label(), name, now.side)
 			}
 		}
@@ -181,9 +191,9 @@ func (t Target) changed(p part) *corev1.ResourceRequirements {
 			continue
 		}
 		if c.Side == Request {
-			set(&only.Requests, c.Resource, *c.To)
+			setValue(&only.Requests, c.Resource, *c.To)
 		} else {
-			set(&only.Limits, c.Resource, *c.To)
+			setValue(&only.Limits, c.Resource, *c.To)
 		}
 	}
 	if only.Requests == nil && only.Limits == nil {

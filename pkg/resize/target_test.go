@@ -27,7 +27,6 @@ func TestFor(t *testing.T) {
 	tests := []struct {
 		name         string
 		older, newer string
-		abandoned    []string
 		change       []func(*corev1.Pod)
 		changes      string
 		obstacles    []string
@@ -75,7 +74,6 @@ func TestFor(t *testing.T) {
 		{
 			name:  "A→C→D: the abandoned C's cpu goes, although A and D have the same",
 			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 150Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
-			abandoned: []string{"containers: [{name: app, resources: {requests: {cpu: 180m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]"},
 			change: []func(*corev1.Pod){func(pod *corev1.Pod) {
 				pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("180m")
 			}},
@@ -83,11 +81,10 @@ func TestFor(t *testing.T) {
 			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"100m","memory":"150Mi"}}}]}`,
 		},
 		{
-			name:      "A→C→D: a limit that only the abandoned C says, and that the pod has, would have to be removed",
+			name:      "A→C→D: a limit that we set for the abandoned C would have to be removed",
 			older:     "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
 			newer:     "containers: [{name: app, resources: {requests: {cpu: 120m}}}]",
-			abandoned: []string{"containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {memory: 1Gi}}}]"},
-			change:    []func(*corev1.Pod){limitRange},
+			change:    []func(*corev1.Pod){limitRange, build.Ours(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`)},
 			changes:   "app: cpu request 100m→120m",
 			obstacles: []string{"app: the memory limit is removed"},
 			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"120m"}}}]}`,
@@ -190,14 +187,13 @@ func TestFor(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			older, newer := build.Template(t, tt.older), build.Template(t, tt.newer)
-			var abandoned []*corev1.PodTemplateSpec
-			for _, spec := range tt.abandoned {
-				abandoned = append(abandoned, build.Template(t, spec))
-			}
 			pod := build.Pod("web-0", older, tt.change...)
 			before := pod.DeepCopy()
 
-			target := resize.For(pod, older, newer, abandoned...)
+			target, err := resize.For(pod, older, newer)
+			if err != nil {
+				t.Fatal(err)
+			}
 
 			if got := resize.Describe(target.Changes); got != tt.changes {
 				t.Errorf("changes:\n got %s\nwant %s", got, tt.changes)
@@ -220,6 +216,42 @@ func TestFor(t *testing.T) {
 				t.Error("the pod was changed")
 			}
 		})
+	}
+}
+
+// TestLeftover is A→C→A: the pod never stopped to be one of A.
+func TestLeftover(t *testing.T) {
+	const size = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
+	const limit = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
+	a := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}")
+	c := build.Size(t, "requests: {cpu: 150m, memory: 100Mi}")
+	limited := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}, limits: {memory: 1Gi}")
+	tests := []struct {
+		name      string
+		change    []func(*corev1.Pod)
+		changes   string
+		obstacles []string
+	}{
+		{name: "a pod that was never resized has nothing left"},
+		{name: "a value that we set for C goes back", change: []func(*corev1.Pod){build.Resized(c), build.Ours(size)}, changes: "app: cpu request 150m→100m"},
+		{name: "a value that somebody else set stays", change: []func(*corev1.Pod){build.Resized(c)}},
+		{name: "a value that we set and A says is no leftover", change: []func(*corev1.Pod){build.Ours(size)}},
+		{name: "a limit that we set for C cannot be removed", change: []func(*corev1.Pod){build.Resized(limited), build.Ours(limit)}, obstacles: []string{"app: the memory limit is removed"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			left, err := resize.Leftover(build.Pod("web-0", a, tt.change...), a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := resize.Describe(left.Changes); got != tt.changes || !slices.Equal(left.Obstacles, tt.obstacles) {
+				t.Errorf("got %q %q, want %q %q", got, left.Obstacles, tt.changes, tt.obstacles)
+			}
+		})
+	}
+	broken := build.Pod("web-0", a, build.Ours("not JSON"))
+	if _, err := resize.Leftover(broken, a); err == nil {
+		t.Error("broken managedFields give no error")
 	}
 }
 

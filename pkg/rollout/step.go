@@ -17,8 +17,11 @@ type Member struct {
 	Index int
 	// Pod is nil while the place is empty.
 	Pod *corev1.Pod
-	// Updated tells that the pod counts as one of the newest revision.
+	// Updated tells that the pod counts as one of the newest revision, and that no edit
+	// that was given up has left anything in it.
 	Updated bool
+	// Labelled tells that the built-in controller takes the pod for updated.
+	Labelled bool
 	// Available as the built-in controller means it: Ready for minReadySeconds and not terminating.
 	Available bool
 	// Differs tells what besides cpu and memory differs between the revision of the
@@ -30,7 +33,7 @@ type Member struct {
 	Brings string
 	// Refusal is the API server's final word on this resize; empty if there is none.
 	Refusal string
-	// Target is the size that the pod must have; only of pods that exist and are not updated.
+	// Target is the size that the pod must have; of pods that exist and are not terminating.
 	Target resize.Target
 }
 
@@ -72,6 +75,8 @@ type Step struct {
 	// Restart these: only new pods can have the new template, and every pod before
 	// them is done.
 	Restart []Member
+	// RestartNow are those of them that the limit lets be under way now.
+	RestartNow []Member
 	// LiveLeft tells that some pod, or one about to be born, can still be resized live.
 	LiveLeft bool
 	// Waits, in the order of the members.
@@ -100,6 +105,9 @@ func Next(members []Member, limit int, passRestarts bool) Step {
 		case reason != "":
 			if !s.LiveLeft {
 				s.Restart = append(s.Restart, m)
+				if limit > 0 {
+					s.RestartNow = append(s.RestartNow, m)
+				}
 				s.Waits = append(s.Waits, Wait{m, ReasonProgressing, "restarting: " + reason})
 			}
 			limit--

@@ -19,7 +19,10 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	m := rollout.Member{Name: name, Index: index, Available: true}
 	stale := func(change ...func(*corev1.Pod)) {
 		m.Pod = build.Pod(name, older, change...)
-		m.Target = resize.For(m.Pod, older, newer)
+		var err error
+		if m.Target, err = resize.For(m.Pod, older, newer); err != nil {
+			t.Fatal(err)
+		}
 	}
 	switch situation {
 	case "updated":

@@ -88,6 +88,9 @@ func (c *Controller) resize(ctx context.Context, s *session, set *appsv1.Statefu
 		return err
 	}
 	s.watch.Wrote(resized)
+	if left, err := resize.Leftover(resized, &set.Spec.Template); err == nil && len(left.Changes) > 0 {
+		s.refusals[m.Pod.UID] = refusal{resize.Describe(left.Changes), "another admission plugin changed the size on its way: " + resize.Describe(left.Changes)}
+	}
 	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
 	return nil
 }
@@ -108,7 +111,7 @@ func (c *Controller) deleteStuck(ctx context.Context, set *appsv1.StatefulSet, m
 	if err := pods.Delete(ctx, c.client.CoreV1(), m.Pod); err != nil {
 		return err
 	}
-	c.eventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventRestart, "deleted, because it is not Ready and only a new pod can help: "+m.RestartReason())
+	c.eventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventRestart, "deleted, because only a new pod can help: "+m.RestartReason())
 	return nil
 }
 

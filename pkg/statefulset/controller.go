@@ -167,7 +167,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (time.Dura
 	if set.Status.ObservedGeneration < set.Generation {
 		return 0, nil // its status says nothing about its template yet
 	}
-	if !Held(set) && (rolling(set) || int(set.Status.UpdatedReplicas) >= replicas(set)) {
+	if !Held(set) && (rolling(set) || complete(set)) {
 		c.endSession(name)
 		return c.tell(ctx, set, plan{Condition: unheldCondition(set)})
 	}

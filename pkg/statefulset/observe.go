@@ -75,8 +75,6 @@ func maxUnavailable(set *appsv1.StatefulSet) int {
 
 // revision is a template that pods of the set may have been made from.
 type revision struct {
-	name     string
-	number   int64
 	template *corev1.PodTemplateSpec
 	raw      []byte // as stored: newer servers may have fields that our types lack
 	hash     string // resource-free
@@ -93,7 +91,7 @@ func newRevision(stored *appsv1.ControllerRevision) (*revision, error) {
 	if err := json.Unmarshal(stored.Data.Raw, &patch); err != nil {
 		return nil, fmt.Errorf("decoding ControllerRevision %s: %w", stored.Name, err)
 	}
-	r := &revision{name: stored.Name, number: stored.Revision, raw: patch.Spec.Template, template: &corev1.PodTemplateSpec{}}
+	r := &revision{raw: patch.Spec.Template, template: &corev1.PodTemplateSpec{}}
 	if err := json.Unmarshal(r.raw, r.template); err != nil {
 		return nil, fmt.Errorf("decoding the template of ControllerRevision %s: %w", stored.Name, err)
 	}
@@ -142,10 +140,10 @@ func (o observation) start() int {
 }
 
 // members lists the places from index from on, the highest first.
-func (o observation) members(from int) []rollout.Member {
+func (o observation) members(from int) ([]rollout.Member, error) {
 	n := replicas(o.set)
 	if from >= n {
-		return nil
+		return nil, nil
 	}
 	at := make(map[int]*corev1.Pod, len(o.pods))
 	for _, pod := range o.pods {
@@ -155,12 +153,16 @@ func (o observation) members(from int) []rollout.Member {
 	}
 	members := make([]rollout.Member, 0, n-from)
 	for i := n - 1; i >= from; i-- {
-		members = append(members, o.member(i, at[i]))
+		m, err := o.member(i, at[i])
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, m)
 	}
-	return members
+	return members, nil
 }
 
-func (o observation) member(index int, pod *corev1.Pod) rollout.Member {
+func (o observation) member(index int, pod *corev1.Pod) (rollout.Member, error) {
 	m := rollout.Member{Name: fmt.Sprintf("%s-%d", o.set.Name, o.start()+index), Index: index, Pod: pod}
 	if pod == nil || pod.DeletionTimestamp != nil {
 		// The next pod here is born from the old revision below the partition (trap T1).
@@ -169,23 +171,38 @@ func (o observation) member(index int, pod *corev1.Pod) rollout.Member {
 		} else {
 			m.Updated = pod == nil
 		}
-		return m
+		return m, nil
 	}
 	m.Available = podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.now))
 	carries := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
-	if m.Updated = carries == o.set.Status.UpdateRevision; m.Updated {
-		return m
+	m.Labelled = carries == o.set.Status.UpdateRevision
+	var err error
+	switch {
+	case m.Labelled:
+		m.Target, err = resize.Leftover(pod, o.newest().template)
+		m.Updated = clean(m.Target)
+		m.Brings = resize.Describe(m.Target.Changes)
+	case o.differs(carries) != "":
+		m.Differs = o.differs(carries)
+	default:
+		from := o.revisions[carries]
+		m.Target, err = resize.For(pod, from.template, o.newest().template)
+		m.Brings = resize.Describe(resize.Between(from.template, o.newest().template))
 	}
-	if m.Differs = o.differs(carries); m.Differs != "" {
-		return m
-	}
-	from := o.revisions[carries]
-	m.Brings = resize.Describe(resize.Between(from.template, o.newest().template))
-	m.Target = o.target(pod, from)
 	if r, refused := o.refusals[pod.UID]; refused && r.changes == resize.Describe(m.Target.Changes) {
 		m.Refusal = r.reason
 	}
-	return m
+	return m, err
+}
+
+// clean tells whether a pod of the newest revision has nothing left of an edit
+// that was given up: neither in its spec nor on its way out.
+func clean(t resize.Target) bool {
+	if len(t.Changes)+len(t.Obstacles) > 0 {
+		return false
+	}
+	state, _ := t.Observe()
+	return !t.Touched || state == resize.Actuated || state == resize.Unready
 }
 
 // differs tells what, besides cpu and memory, the named revision has other than
@@ -209,18 +226,6 @@ func (o observation) differs(name string) string {
 	return "the template changed in " + strings.Join(paths, ", ")
 }
 
-// target of a pod of revision from. Revisions between it and the newest one were
-// given up, perhaps after the pod had been resized for them.
-func (o observation) target(pod *corev1.Pod, from *revision) resize.Target {
-	var abandoned []*corev1.PodTemplateSpec
-	for _, r := range o.revisions {
-		if r.number > from.number && r != o.newest() {
-			abandoned = append(abandoned, r.template)
-		}
-	}
-	return resize.For(pod, from.template, o.newest().template, abandoned...)
-}
-
 // caughtUp tells whether the StatefulSet controller counts as many pods as
 // updated as there are. It watches pods and sets apart from each other: told to
 // go on before it has seen a pod's new label, it would delete that pod.
@@ -241,4 +246,11 @@ func condition(set *appsv1.StatefulSet) *appsv1.StatefulSetCondition {
 		return nil
 	}
 	return &set.Status.Conditions[i]
+}
+
+// complete tells whether the condition says that there is nothing to do. It is
+// taken back by the admission policy with every new revision.
+func complete(set *appsv1.StatefulSet) bool {
+	c := condition(set)
+	return c != nil && c.Status == corev1.ConditionTrue
 }

@@ -2,10 +2,13 @@ package statefulset
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -24,7 +27,8 @@ type plan struct {
 	Release bool
 	// HandOver is why the rest is left to the StatefulSet controller, when a release does that.
 	HandOver string
-	// Delete these pods: the StatefulSet controller may restart them but is stuck at them.
+	// Delete these pods, which the StatefulSet controller would not restart itself:
+	// it is stuck at them, or takes them for updated.
 	Delete []rollout.Member
 	// After this time, if not zero, look again even if nothing changes.
 	After time.Duration
@@ -56,56 +60,83 @@ func nextStep(o observation) (plan, error) {
 	if !rolling(o.set) {
 		from = 0
 	}
-	members := o.members(from)
+	members, err := o.members(from)
+	if err != nil {
+		return plan{}, err
+	}
 	p := plan{Step: rollout.Next(members, maxUnavailable(o.set), !rolling(o.set))}
 	p.Condition = p.Step.Condition()
 	p.Changes = changes(members)
 	p.After = untilAvailable(o, members)
 	if !Held(o.set) {
+		if p.Updated == p.Total {
+			p.Condition = unheldCondition(o.set)
+		}
 		return p, nil
 	}
 	switch {
-	case !p.LiveLeft:
-		p.Release = o.caughtUp()
+	case !o.caughtUp():
+		// Wait for its status before letting anything loose.
+	case p.LiveLeft || stuck(o.set, p.Restart) || slices.ContainsFunc(p.Restart, labelled):
+		p.Partition, p.Delete = o.baton(p.Step)
+	default:
+		p.Release = true
 		if len(p.Restart) > 0 {
 			p.HandOver = p.Restart[0].RestartReason()
 		}
-	case len(p.Restart) > 0:
-		p.Partition, p.Delete = o.baton(p.Restart)
-	case partition(o.set) < everything && exposed(members, partition(o.set)):
+	}
+	if lowered := partition(o.set); p.Partition == nil && !p.Release && lowered < everything && exposed(members, lowered) {
 		// Only a write that went round the admission policy can have done this.
-		p.Partition = new(int)
-		*p.Partition = everything
+		p.Partition = ptr.To(everything)
 	}
 	return p, nil
 }
 
-// baton returns the partition that lets the StatefulSet controller restart these
-// pods. Where it is there already and an OrderedReady set is stuck at one of
-// them because it is not Ready, that pod has to be deleted for it.
-func (o observation) baton(restart []rollout.Member) (*int, []rollout.Member) {
-	if !o.caughtUp() {
+// baton returns the partition that lets the StatefulSet controller restart the
+// pods whose turn it is, or nil if it is there already, and then those of them
+// that have to be deleted for it.
+func (o observation) baton(s rollout.Step) (*int, []rollout.Member) {
+	if len(s.Restart) == 0 {
 		return nil, nil
 	}
-	lowest := restart[len(restart)-1].Index
+	lowest := s.Restart[len(s.Restart)-1].Index
 	if partition(o.set) > lowest {
 		return &lowest, nil
 	}
-	var stuck []rollout.Member
-	for _, m := range restart {
-		if o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement &&
-			m.Pod != nil && m.Pod.DeletionTimestamp == nil && !m.Available {
-			stuck = append(stuck, m)
+	var remove []rollout.Member
+	for _, m := range s.Restart {
+		if isStuck(o.set, m) {
+			remove = append(remove, m)
 		}
 	}
-	return nil, stuck
+	for _, m := range s.RestartNow {
+		if labelled(m) {
+			remove = append(remove, m)
+		}
+	}
+	return nil, remove
+}
+
+// labelled tells whether only we know that the pod needs a restart.
+func labelled(m rollout.Member) bool { return m.Labelled }
+
+// isStuck tells whether the StatefulSet controller cannot restart the pod for a
+// new size: an OrderedReady set waits for ever for a pod that is not Ready before
+// it restarts any, that one included.
+func isStuck(set *appsv1.StatefulSet, m rollout.Member) bool {
+	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && !m.Labelled && m.Differs == "" &&
+		m.Pod != nil && !podutils.IsPodReady(m.Pod)
+}
+
+func stuck(set *appsv1.StatefulSet, members []rollout.Member) bool {
+	return slices.ContainsFunc(members, func(m rollout.Member) bool { return isStuck(set, m) })
 }
 
 // exposed tells whether the StatefulSet controller may delete a pod that can be
 // resized live.
 func exposed(members []rollout.Member, partition int) bool {
 	for _, m := range members {
-		if m.Index >= partition && m.Pod != nil && !m.Updated && m.RestartReason() == "" {
+		if m.Index >= partition && m.Pod != nil && !m.Labelled && m.RestartReason() == "" {
 			return true
 		}
 	}

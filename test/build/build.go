@@ -14,6 +14,8 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // Start is when the pods of tests became Ready.
@@ -118,6 +120,17 @@ func Condition(kind corev1.PodConditionType, reason, message string) func(*corev
 	return func(pod *corev1.Pod) {
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
+		})
+	}
+}
+
+// Ours records in managedFields which fields the controller has set through the
+// resize subresource.
+func Ours(fields string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: api.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "resize",
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
 		})
 	}
 }

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -111,6 +112,15 @@ func (c *ControlPlane) writeKubeconfig(path, server, token string) error {
 		return fmt.Errorf("writing kubeconfig: %w", err)
 	}
 	return nil
+}
+
+// Certificate is the API server's own, for a proxy on 127.0.0.1 that clients take for it.
+func (c *ControlPlane) Certificate() (tls.Certificate, error) {
+	certificate, err := tls.LoadX509KeyPair(c.path("apiserver.crt"), c.path("apiserver.key"))
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("loading the API server's certificate: %w", err)
+	}
+	return certificate, nil
 }
 
 // ServiceAccountKubeconfig writes a kubeconfig with a token for the service

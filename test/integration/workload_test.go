@@ -298,7 +298,10 @@ func (w *workload) assertPod(set *appsv1.StatefulSet, pod corev1.Pod) {
 			w.t.Errorf("%s: container %s restarted %d times", pod.Name, c.Name, c.RestartCount)
 		}
 	}
-	target := resize.For(&pod, &set.Spec.Template, &set.Spec.Template)
+	target, err := resize.For(&pod, &set.Spec.Template, &set.Spec.Template)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	if state, message := target.Observe(); state != resize.Actuated {
 		w.t.Errorf("%s: %s %s %s, want the template's size", pod.Name, state, message, resize.Describe(target.Changes))
 	}

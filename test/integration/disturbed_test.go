@@ -1,0 +1,273 @@
+//go:build integration
+
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// begin starts a rollout to cpu and returns when the pod name has that size in
+// its spec: the rollout is under way.
+func (w *workload) begin(cpu, name string) {
+	w.t.Helper()
+	w.setResources("cpu="+cpu, "")
+	w.waitPod(name, "to be resized to "+cpu, func(pod corev1.Pod) bool {
+		return pod.Spec.Containers[0].Resources.Requests.Cpu().String() == cpu
+	})
+}
+
+func TestSecondEditDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{PodMeta: simDelayed})
+	before := w.uids()
+	w.begin("150m", "web-1")
+	w.setResources("cpu=180m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+func TestBackDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{PodMeta: simDelayed})
+	before := w.uids()
+	first := w.get().Status.UpdateRevision
+	w.begin("150m", "web-1")
+	w.setResources("cpu=100m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	if got := w.get().Status.UpdateRevision; got != first {
+		t.Errorf("revision %s after going back, want the first, %s", got, first)
+	}
+}
+
+// TestAbandonedEditLeavesNothingBehind is A→C→D: C changes cpu, D has A's cpu
+// again and another memory.
+func TestAbandonedEditLeavesNothingBehind(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.annotatePod("web-2", simNever)
+	w.begin("150m", "web-2")
+	w.setResources("cpu=100m,memory=150Mi", "")
+	w.annotatePod("web-2", simAccepted)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+// TestBackFromAnAddedLimit is A→C→A where C adds a limit and web-2 has it
+// already: it cannot be taken away, and the StatefulSet controller takes web-2 for
+// one of A. Only we can know, from managedFields, and only a new pod helps.
+func TestBackFromAnAddedLimit(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Resources: "{requests: {cpu: 100m}}"})
+	before := w.uids()
+	w.annotatePod("web-2", simNever)
+	w.setResources("cpu=100m", "memory=1Gi")
+	w.waitPod("web-2", "to have the limit", func(pod corev1.Pod) bool { return !pod.Spec.Containers[0].Resources.Limits.Memory().IsZero() })
+	w.kubectl("rollout", "undo", "statefulset/web")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-2")
+	if limit := w.pods()["web-2"].Spec.Containers[0].Resources.Limits; len(limit) > 0 {
+		t.Errorf("web-2 still has limits %v", limit)
+	}
+}
+
+func TestScaleUpDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{PodMeta: simDelayed})
+	before := w.uids()
+	w.begin("150m", "web-1")
+	w.kubectl("scale", "statefulset/web", "--replicas=5")
+	w.waitComplete()
+	w.waitFor("five pods", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 5 })
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+func TestScaleDownDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 4, PodMeta: simDelayed})
+	before := w.uids()
+	w.begin("150m", "web-3")
+	w.kubectl("scale", "statefulset/web", "--replicas=2")
+	w.waitComplete()
+	w.waitFor("two pods", func(set *appsv1.StatefulSet) bool { return set.Status.Replicas == 2 })
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+// TestPodLostDuringTheRollout deletes a pod that is done: under the hold it is
+// born again from the old revision (trap T1), and has to be resized again.
+func TestPodLostDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{PodMeta: simDelayed})
+	before := w.uids()
+	w.begin("150m", "web-1")
+	w.kubectl("delete", "pod", "web-2")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-2")
+}
+
+// TestInfeasiblePodIsRestartedAlone: only the pod whose node says no is replaced.
+func TestInfeasiblePodIsRestartedAlone(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+	w.waitEvent("RestartFallback", "web-1: restarted by the StatefulSet controller: infeasible")
+}
+
+// TestEditWhileOnePodIsRestarted: while the partition is lowered for the restart
+// of web-2, a new template holds everything again. Nothing but web-2 may be lost.
+func TestEditWhileOnePodIsRestarted(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Spec: "minReadySeconds: 3"})
+	before := w.uids()
+	w.annotatePod("web-2", simInfeasible)
+	w.setResources("cpu=150m", "")
+	w.waitFor("the partition to be lowered to web-2", func(set *appsv1.StatefulSet) bool {
+		return held(set) && *set.Spec.UpdateStrategy.RollingUpdate.Partition == 2
+	})
+	w.patch(`{"metadata":{"annotations":{"example.com/note":"a write that changes no template"}}}`)
+	if got := *w.get().Spec.UpdateStrategy.RollingUpdate.Partition; got != 2 {
+		t.Errorf("partition %d after an unrelated write, want it kept at 2", got)
+	}
+	w.setResources("cpu=180m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-2")
+}
+
+// TestStuckPodIsDeleted: an OrderedReady set is stuck at a pod that is not Ready;
+// here one that no node can take at the old size.
+func TestStuckPodIsDeleted(t *testing.T) {
+	parallel(t)
+	w := createWorkload(t, options{Replicas: 1, Resources: "{requests: {cpu: 64}}"})
+	w.waitPod("web-0", "to be unschedulable", func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
+	})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitFor("the new pod", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 1 && !held(set) })
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0")
+}
+
+// TestQoSChange: what the API server would refuse is not even sent.
+func TestQoSChangeIsRestarted(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.setResources("cpu=200m,memory=200Mi", "cpu=200m,memory=200Mi")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1", "web-2")
+	if resizes := only(w.writes(), "patch pods/resize"); len(resizes) > 0 {
+		t.Errorf("resizes were sent: %v", resizes)
+	}
+	w.waitEvent("HandedOver", "the QoS class would change from Burstable to Guaranteed")
+}
+
+func TestRemovedLimitIsRestarted(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2})
+	before := w.uids()
+	w.kubectl("patch", "statefulset/web", "--type=json", "--patch", `[{"op":"remove","path":"/spec/template/spec/containers/0/resources/limits/memory"}]`)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1")
+	w.waitEvent("HandedOver", "app: the memory limit is removed")
+}
+
+// TestRolloutRestart: `kubectl rollout restart` means a restart.
+func TestRolloutRestart(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2})
+	before := w.uids()
+	w.kubectl("rollout", "restart", "statefulset/web")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1")
+	w.waitEvent("HandedOver", "metadata.annotations[kubectl.kubernetes.io/restartedAt]")
+}
+
+func TestOptOutDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.annotatePod("web-1", simNever)
+	w.begin("150m", "web-1")
+	w.kubectl("label", "statefulset/web", "inplace-rollout.io/enabled-")
+	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
+		t.Errorf("still held: %v %+v", set.Annotations, set.Spec.UpdateStrategy)
+	}
+	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1")
+}
+
+func TestSwitchToOnDeleteDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.annotatePod("web-1", simNever)
+	w.begin("150m", "web-1")
+	w.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`)
+	if set := w.get(); held(set) {
+		t.Errorf("still held: %v", set.Annotations)
+	}
+	w.annotatePod("web-1", simAccepted)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+func TestOnDeleteWaitsForTheDelete(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Spec: "updateStrategy: {type: OnDelete}"})
+	before := w.uids()
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=150m", "")
+	w.waitFor("the condition WaitingForDelete", func(set *appsv1.StatefulSet) bool {
+		return slices.ContainsFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool {
+			return c.Reason == "WaitingForDelete" && strings.HasPrefix(c.Message, "2 of 3 pods resized; web-1: restarts when it is deleted: infeasible")
+		})
+	})
+	w.assertReplaced(before)
+	w.kubectl("delete", "pod", "web-1")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+}
+
+func TestDeletedDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	w.annotatePod("web-1", simNever)
+	w.begin("150m", "web-1")
+	w.kubectl("delete", "statefulset/web", "--cascade=foreground", "--timeout="+patience.String())
+	_, err := client.AppsV1().StatefulSets(w.namespace).Get(t.Context(), "web", metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the set is still there: %v", err)
+	}
+	if pods := w.pods(); len(pods) > 0 {
+		t.Errorf("%d pods are still there", len(pods))
+	}
+}
