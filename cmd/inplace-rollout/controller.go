@@ -76,7 +76,7 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+leaseName)
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or inplace-rollout")
-	f.IntVar(&o.workers, "workers", 4, "how many workloads are looked at at the same time")
+	f.IntVar(&o.workers, "workers", 4, "how many workloads are synced at the same time")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.Float32Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
 	f.IntVar(&o.burst, "kube-api-burst", 100, "requests to the API server that may go out at once")
@@ -231,7 +231,7 @@ func answer(w http.ResponseWriter, err error) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	fmt.Fprintln(w, "ok")
+	_, _ = fmt.Fprintln(w, "ok") // whoever asked may have gone
 }
 
 func newLogger(verbosity int) (klog.Logger, error) {

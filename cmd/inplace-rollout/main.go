@@ -12,6 +12,12 @@ import (
 )
 
 func main() {
+	if run() != nil {
+		os.Exit(1) // cobra has said why
+	}
+}
+
+func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{
@@ -19,8 +25,5 @@ func main() {
 		Short: "Roll out resources-only edits of StatefulSets without restarting their pods",
 	}
 	root.AddCommand(newControllerCommand())
-	if err := root.ExecuteContext(ctx); err != nil {
-		stop()
-		os.Exit(1)
-	}
+	return root.ExecuteContext(ctx)
 }

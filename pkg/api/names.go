@@ -3,7 +3,7 @@
 package api
 
 const (
-	// EnabledLabel, with the value "true", opts a workload in.
+	// EnabledLabel opts a workload in with the value "true".
 	EnabledLabel = "inplace-rollout.io/enabled"
 
 	// HoldAnnotation is on a workload exactly while its rollout is held. Its value

@@ -115,7 +115,7 @@ func (t *Target) checkPod() {
 	if _, mirror := t.pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		t.obstruct("static pods cannot be resized")
 	}
-	if os := t.pod.Spec.OS; os != nil && os.Name == corev1.Windows || t.pod.Spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows) {
+	if windows(t.pod) {
 		t.obstruct("windows pods cannot be resized")
 	}
 	if slices.ContainsFunc(t.pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
@@ -132,6 +132,11 @@ func (t *Target) checkPod() {
 	if before != after {
 		t.obstruct("the QoS class would change from %s to %s", before, after)
 	}
+}
+
+func windows(pod *corev1.Pod) bool {
+	return pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows ||
+		pod.Spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows)
 }
 
 func (t *Target) changes(p part) bool {

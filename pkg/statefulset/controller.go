@@ -150,7 +150,7 @@ func (c *Controller) workOne(ctx context.Context) bool {
 
 // sync takes the next step of one set, and tells when to look again at the latest.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
-	if c.options.Ready() != nil {
+	if ready := c.options.Ready() == nil; !ready {
 		return 0, nil
 	}
 	set, err := c.get(name)

@@ -108,13 +108,22 @@ func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Proc
 	args := append([]string{"controller", "--kubeconfig", kubeconfig, "--metrics-bind-address", address, "--leader-elect=false", "-v", "4"}, o.Args...)
 	p := &Process{cmd: exec.Command(o.Binary, args...), address: address, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = o.Log, o.Log
-	if err := p.cmd.Start(); err != nil {
+	// It dies with this process, however that ends; the signal is bound to the thread that started it.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // how it ended does not matter: tests kill it
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("starting the controller: %w", err)
 	}
-	go func() {
-		defer close(p.done)
-		_ = p.cmd.Wait() // how it ended does not matter: tests kill it
-	}()
 	return p, nil
 }
 

@@ -1,0 +1,188 @@
+//go:build integration
+
+package integration
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+const (
+	all     = 1<<31 - 1 // the partition that holds everything
+	unheld  = "-"       // no hold annotation
+	enabled = "inplace-rollout.io/enabled"
+)
+
+// TestHoldPolicy makes writes as users and as the controller would, one after the
+// other, with no controller running: what comes of each is the policy's doing.
+func TestHoldPolicy(t *testing.T) {
+	w := newWorkload(t, options{Replicas: 1})
+	before := w.uids()
+	asUser := func(args ...string) func() { return func() { w.kubectl(args...) } }
+	patch := func(patch string) func() { return func() { w.patch(patch) } }
+	partition := func(n string) func() {
+		return patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":` + n + `}}}}`)
+	}
+	asController := func(args ...string) func() {
+		return asUser(append([]string{"--as", controller.User, "--as-group", "system:masters"}, args...)...)
+	}
+	image := func(image string) func() { return asUser("set", "image", "statefulset/web", "app="+image) }
+	const hold, instruction = api.HoldAnnotation, api.PartitionAnnotation
+
+	for _, step := range []struct {
+		write     string
+		do        func()
+		hold      string
+		partition int32
+	}{
+		{"a write that changes no template", asUser("annotate", "statefulset/web", "a=b"), unheld, 0},
+		{"forging a hold", asUser("annotate", "statefulset/web", hold+"=7"), unheld, 0},
+		{"forging an instruction", asUser("annotate", "statefulset/web", instruction+"=7"), unheld, 0},
+		{"raising the partition sets nothing going", partition("3"), unheld, 3},
+		{"lowering the partition", partition("1"), "1", all},
+		{"the controller lets go", asController("annotate", "statefulset/web", hold+"-"), unheld, 1},
+		{"changing the template", image("app:2"), "1", all},
+		{"changing it again", image("app:3"), "1", all},
+		{"applying the user's partition again", partition("1"), "1", all},
+		{"wishing another partition", partition("0"), "0", all},
+		{"repeating the held value wishes nothing", partition("2147483647"), "0", all},
+		{"removing the hold", asUser("annotate", "statefulset/web", hold+"-"), "0", all},
+		{"forging the hold", asUser("annotate", "--overwrite", "statefulset/web", hold+"=5"), "0", all},
+		{"replacing all annotations", asUser("patch", "statefulset/web", "--type=json", "--patch", `[{"op":"remove","path":"/metadata/annotations"}]`), "0", all},
+		{"scaling", asUser("scale", "statefulset/web", "--replicas=1"), "0", all},
+		{"the controller lets ordinal 1 go", asController("annotate", "statefulset/web", instruction+"=1"), "0", 1},
+		{"another write leaves it there", asUser("annotate", "statefulset/web", "c=d"), "0", 1},
+		{"a wish leaves it there", partition("4"), "4", 1},
+		{"a new template holds everything again", image("app:4"), "4", all},
+		{"opting out lets go", asUser("label", "statefulset/web", enabled+"-"), unheld, 4},
+		{"opted out, a change of the template is nobody's business", image("app:5"), unheld, 4},
+		{"opting in with pods that lag behind", asUser("label", "statefulset/web", enabled+"=true"), "4", all},
+		{"switching to OnDelete lets go", patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), unheld, 0},
+		{"OnDelete needs no hold", image("app:6"), unheld, 0},
+		{"switching back with a template change and a partition", patch(`{"spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":2}},"template":{"spec":{"containers":[{"name":"app","image":"app:7"}]}}}}`), "2", all},
+		{"switching to OnDelete once more", patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), unheld, 0},
+		{"switching back alone", patch(`{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`), "0", all},
+	} {
+		step.do()
+		set := w.get()
+		gotHold, isHeld := set.Annotations[hold]
+		if !isHeld {
+			gotHold = unheld
+		}
+		got := int32(0)
+		if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil {
+			got = *r.Partition
+		}
+		if gotHold != step.hold || got != step.partition {
+			t.Errorf("%s: hold %s and partition %d, want %s and %d", step.write, gotHold, got, step.hold, step.partition)
+		}
+		if value, kept := set.Annotations[instruction]; kept {
+			t.Errorf("%s: the instruction %s is stored", step.write, value)
+		}
+	}
+	w.assertReplaced(before)
+	for _, entry := range w.get().ManagedFields {
+		if entry.Manager == api.FieldManager && strings.Contains(entry.FieldsV1.GetRawString(), "f:partition") {
+			t.Errorf("the partition is owned by %s", entry.Manager)
+		}
+	}
+}
+
+// TestRestoredFromABackup creates a set as it was saved in the middle of a hold.
+func TestRestoredFromABackup(t *testing.T) {
+	for _, label := range []string{"true", "false"} {
+		t.Run("enabled-"+label, func(t *testing.T) {
+			w := createWorkload(t, options{Replicas: 1, OptedOut: label == "false",
+				Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: " + strconv.Itoa(all) + "}}"})
+			set := w.get()
+			if _, isHeld := set.Annotations[api.HoldAnnotation]; isHeld {
+				t.Fatal("held without the annotation")
+			}
+		})
+	}
+}
+
+// TestConditionIsTakenBack: the condition must not say Complete of a revision, or
+// a hold, that nobody has looked at; no controller runs.
+func TestConditionIsTakenBack(t *testing.T) {
+	w := newWorkload(t, options{Replicas: 1})
+	state := func() (status corev1.ConditionStatus, reason string) {
+		for _, c := range w.get().Status.Conditions {
+			if c.Type == api.ConditionComplete {
+				return c.Status, c.Reason
+			}
+		}
+		return "", ""
+	}
+	claim := func() {
+		w.kubectl("--as", controller.User, "--as-group", "system:masters", "patch", "statefulset/web", "--subresource=status", "--patch",
+			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete"}]}}`)
+		if status, _ := state(); status != corev1.ConditionTrue {
+			t.Fatalf("the controller's own write came out as %s", status)
+		}
+	}
+	for _, edit := range []string{
+		`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`,
+		`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`,
+		`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`,
+	} {
+		claim()
+		w.patch(edit)
+		w.waitFor("the StatefulSet controller to observe the edit", func(set *appsv1.StatefulSet) bool {
+			return set.Status.ObservedGeneration == set.Generation
+		})
+		if status, reason := state(); status != corev1.ConditionFalse || reason != "Pending" {
+			t.Errorf("after %s: %s with reason %s, want False with reason Pending", edit, status, reason)
+		}
+	}
+}
+
+func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
+	w := newWorkload(t, options{})
+	for _, name := range prerequisite.Policies {
+		if _, err := cp.Kubectl(t.Context(), "delete", "mutatingadmissionpolicybinding", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	installed := false
+	install := func() {
+		if !installed {
+			installed = true
+			if err := controller.Install(t.Context(), cp); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	defer install()
+	process, err := start(controller.Options{Log: nil})
+	defer process.Stop()
+	for _, name := range prerequisite.Policies {
+		want := "MutatingAdmissionPolicyBinding " + name + " is missing: install it with `kubectl apply -k deploy/`"
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the controller says %v, want %s", err, want)
+		}
+	}
+	w.setResources("cpu=150m", "")
+	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
+	if writes := w.writes(); len(writes) > 0 {
+		t.Errorf("the controller wrote %v", writes)
+	}
+
+	install()
+	if err := process.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := w.uids()
+	w.setResources("cpu=180m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
