@@ -96,27 +96,40 @@ func (g *guillotine) pass(w http.ResponseWriter, r *http.Request) {
 // a rollout in turn, before the write arrives and after it is done, and lets a
 // new one finish. It ends when a rollout gets by without reaching the number.
 func TestKilledAtEveryWrite(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		name := map[bool]string{true: "before", false: "after"}[before]
-		for n := 1; ; n++ {
-			reached := false
-			if !t.Run(fmt.Sprintf("%s-write-%d", name, n), func(t *testing.T) { reached = killedAt(t, n, before) }) {
-				return
-			}
-			if !reached {
-				const least = 9 // three pods twice, the condition twice, the release
-				if n <= least {
-					t.Errorf("a rollout has only %d writes: the test does not see them all", n-1)
+	for _, rollout := range []struct {
+		name       string
+		infeasible string // a pod that has to be restarted
+		least      int    // writes that a rollout has
+	}{
+		{"live", "", 9},         // three pods twice, the condition twice, the release
+		{"restart", "web-1", 9}, // web-1 is not relabelled, but the partition is lowered for it
+	} {
+		for _, before := range []bool{true, false} {
+			for n := 1; ; n++ {
+				reached := false
+				name := fmt.Sprintf("%s-%s-write-%d", rollout.name, map[bool]string{true: "before", false: "after"}[before], n)
+				if !t.Run(name, func(t *testing.T) { reached = killedAt(t, n, before, rollout.infeasible) }) {
+					return
 				}
-				break
+				if !reached {
+					if n <= rollout.least {
+						t.Errorf("a rollout has only %d writes: the test does not see them all", n-1)
+					}
+					break
+				}
 			}
 		}
 	}
 }
 
-func killedAt(t *testing.T, n int, before bool) (reached bool) {
+func killedAt(t *testing.T, n int, before bool, infeasible string) (reached bool) {
 	w := newWorkload(t, options{})
 	uids := w.uids()
+	var replaced []string
+	if infeasible != "" {
+		w.annotatePod(infeasible, simInfeasible)
+		replaced = append(replaced, infeasible)
+	}
 	guillotine := newGuillotine(t, n, before)
 	defer guillotine.server.Close()
 	defer guillotine.server.CloseClientConnections()
@@ -144,6 +157,6 @@ func killedAt(t *testing.T, n int, before bool) (reached bool) {
 	}
 	w.waitFor("the end", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
 	w.assertMoved(0)
-	w.assertReplaced(uids)
+	w.assertReplaced(uids, replaced...)
 	return reached
 }

@@ -96,15 +96,21 @@ func ownController(t *testing.T, o controller.Options) *controller.Process {
 	return process
 }
 
+// start runs a controller and waits until it is ready.
 func start(o controller.Options) (*controller.Process, error) {
+	process, err := launch(o)
+	if err != nil {
+		return nil, err
+	}
+	return process, process.WaitReady(context.Background())
+}
+
+// launch runs a controller; all of them log into one file.
+func launch(o controller.Options) (*controller.Process, error) {
 	file, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "inplace-rollout.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the controller's log: %w", err)
 	}
 	o.Log = file
-	process, err := controller.Start(context.Background(), cp, o)
-	if err != nil {
-		return nil, err
-	}
-	return process, process.WaitReady(context.Background())
+	return controller.Start(context.Background(), cp, o)
 }

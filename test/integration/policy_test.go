@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,16 +99,15 @@ func TestHoldPolicy(t *testing.T) {
 
 // TestRestoredFromABackup creates a set as it was saved in the middle of a hold.
 func TestRestoredFromABackup(t *testing.T) {
-	for _, label := range []string{"true", "false"} {
-		t.Run("enabled-"+label, func(t *testing.T) {
-			w := createWorkload(t, options{Replicas: 1, OptedOut: label == "false",
-				Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: " + strconv.Itoa(all) + "}}"})
-			set := w.get()
-			if _, isHeld := set.Annotations[api.HoldAnnotation]; isHeld {
-				t.Fatal("held without the annotation")
-			}
-		})
-	}
+	parallel(t)
+	w := createWorkload(t, options{
+		Meta: `annotations: {inplace-rollout.io/hold: "1"}`,
+		Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: " + strconv.Itoa(all) + "}}",
+	})
+	w.waitFor("the hold to be let go", func(set *appsv1.StatefulSet) bool {
+		return !held(set) && *set.Spec.UpdateStrategy.RollingUpdate.Partition == 1 && set.Status.AvailableReplicas == 3
+	})
+	w.waitComplete()
 }
 
 // TestConditionIsTakenBack: the condition must not say Complete of a revision, or
@@ -129,18 +129,19 @@ func TestConditionIsTakenBack(t *testing.T) {
 			t.Fatalf("the controller's own write came out as %s", status)
 		}
 	}
-	for _, edit := range []string{
-		`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`,
-		`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`,
-		`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`,
+	for _, edit := range []struct{ patch, reason string }{
+		{`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`, "Pending"},
+		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`, "Complete"}, // sets nothing going
+		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`, "Pending"},
 	} {
+		w.kubectl("--as", controller.User, "--as-group", "system:masters", "annotate", "statefulset/web", api.HoldAnnotation+"-")
+		observed := func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation }
+		w.waitFor("the StatefulSet controller to see the hold go", observed)
 		claim()
-		w.patch(edit)
-		w.waitFor("the StatefulSet controller to observe the edit", func(set *appsv1.StatefulSet) bool {
-			return set.Status.ObservedGeneration == set.Generation
-		})
-		if status, reason := state(); status != corev1.ConditionFalse || reason != "Pending" {
-			t.Errorf("after %s: %s with reason %s, want False with reason Pending", edit, status, reason)
+		w.patch(edit.patch)
+		w.waitFor("the StatefulSet controller to observe the edit", observed)
+		if status, reason := state(); reason != edit.reason || (status == corev1.ConditionTrue) != (reason == "Complete") {
+			t.Errorf("after %s: %s with reason %s, want reason %s", edit.patch, status, reason, edit.reason)
 		}
 	}
 }
@@ -162,13 +163,17 @@ func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
 		}
 	}
 	defer install()
-	process, err := start(controller.Options{Log: nil})
+	process, err := launch(controller.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer process.Stop()
 	for _, name := range prerequisite.Policies {
 		want := "MutatingAdmissionPolicyBinding " + name + " is missing: install it with `kubectl apply -k deploy/`"
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the controller says %v, want %s", err, want)
-		}
+		eventually(t, "the controller to miss "+name, func() (bool, string) {
+			err := process.Ready(t.Context())
+			return err != nil && strings.Contains(err.Error(), want), fmt.Sprint(err)
+		})
 	}
 	w.setResources("cpu=150m", "")
 	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())

@@ -39,6 +39,7 @@ type workload struct {
 type options struct {
 	Replicas  int
 	OptedOut  bool
+	Meta      string // more of the StatefulSet's metadata, as YAML
 	Spec      string // more of the StatefulSet's spec, as YAML
 	Resources string // of the container app, as YAML
 	Pod       string // more of the pod's spec, as YAML
@@ -115,6 +116,7 @@ spec:
 	if err := yaml.Unmarshal([]byte(text), &set); err != nil {
 		t.Fatalf("parsing %s: %v", text, err)
 	}
+	merge(t, set, o.Meta, "metadata")
 	merge(t, set, o.Spec, "spec")
 	merge(t, set, o.PodMeta, "spec", "template", "metadata")
 	merge(t, set, o.Pod, "spec", "template", "spec")
