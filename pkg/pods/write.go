@@ -70,13 +70,13 @@ func Delete(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) 
 // never hold the size.
 var finalCauses = []metav1.CauseType{"NodeCapacity", "UnsupportedPlatform"}
 
-// Refusal returns the API server's reason if err is its final word on a resize
-// of this pod on its node: the request is invalid, or the node too small. Any
-// other error may pass, a quota or a webhook among them.
+// Refusal returns what the API server said, and whether it is its final word on a
+// resize of this pod on its node: the request is invalid, or the node too small.
+// Any other error may pass, a quota or a webhook among them.
 func Refusal(err error) (reason string, final bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return "", false
+		return err.Error(), false
 	}
 	details := status.Status().Details
 	final = apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && details != nil &&

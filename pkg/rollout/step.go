@@ -31,8 +31,10 @@ type Member struct {
 	// Brings tells what the newest revision changes of cpu and memory; empty if the pod
 	// is updated or Differs is not empty.
 	Brings string
-	// Refusal is the API server's final word on this resize; empty if there is none.
+	// Refusal is what the API server said when it refused this resize; empty if it did not.
 	Refusal string
+	// Final tells that the refusal is for good; otherwise the resize is asked for again.
+	Final bool
 	// Target is the size that the pod must have; of pods that exist and are not terminating.
 	Target resize.Target
 }
@@ -51,7 +53,7 @@ func (m Member) RestartReason() string {
 		return ""
 	case len(m.Target.Obstacles) > 0:
 		return strings.Join(m.Target.Obstacles, ", ")
-	case m.Refusal != "":
+	case m.Final:
 		return m.Refusal
 	}
 	if state, message := m.Target.Observe(); state == resize.Infeasible {
@@ -141,7 +143,11 @@ func (s *Step) one(m Member, mayStart bool) bool {
 	switch state {
 	case resize.Unsent:
 		s.Resize = append(s.Resize, m)
-		s.wait(m, ReasonProgressing, "resizing: "+resize.Describe(m.Target.Changes))
+		if m.Refusal != "" {
+			s.wait(m, ReasonResizeError, m.Refusal)
+		} else {
+			s.wait(m, ReasonProgressing, "resizing: "+resize.Describe(m.Target.Changes))
+		}
 	case resize.Actuated:
 		s.Settle = append(s.Settle, m)
 		return m.Available

@@ -49,7 +49,10 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"))
 	case "refused":
 		stale()
-		m.Refusal = "node too small"
+		m.Refusal, m.Final = "node too small", true
+	case "refused for now":
+		stale()
+		m.Refusal = "quota exceeded"
 	case "other image":
 		m.Pod, m.Differs = build.Pod(name, older), "the image changed"
 	case "missing":
@@ -90,6 +93,8 @@ func TestNext(t *testing.T) {
 		{name: "infeasible: only a restart helps", places: "infeasible|stale", limit: 1, want: "restart 1, live left",
 			reason: "Progressing", message: "0 of 2 pods resized; web-1: restarting: infeasible: too big"},
 		{name: "refused for good: only a restart helps", places: "refused|stale", limit: 1, want: "restart 1, live left"},
+		{name: "refused for now: asked again, and the next waits", places: "refused for now|stale", limit: 1, want: "resize 1, live left",
+			reason: "ResizeError", message: "0 of 2 pods resized; web-1: quota exceeded"},
 		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, live left"},
 		{name: "a restart below a live one waits for it", places: "stale|other image", limit: 1, want: "resize 1, live left"},
 		{name: "with nothing live left, all restarts are free", places: "updated|other image|refused", limit: 1, want: "restart 1 0"},

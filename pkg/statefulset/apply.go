@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -77,22 +78,41 @@ func names(members []rollout.Member) []string {
 // that is restarted meanwhile hears it again.
 func (c *Controller) resize(ctx context.Context, s *session, set *appsv1.StatefulSet, m rollout.Member) error {
 	resized, err := pods.Resize(ctx, c.client.CoreV1(), m.Pod, m.Target)
-	if reason, final := pods.Refusal(err); final {
-		s.refusals[m.Pod.UID] = refusal{resize.Describe(m.Target.Changes), reason}
-		c.eventBoth(set, m.Pod, corev1.EventTypeWarning, rollout.EventInfeasible, reason)
-		c.queue.Add(nameOf(set))
-		return nil
-	}
 	if err != nil {
-		c.eventBoth(set, m.Pod, corev1.EventTypeWarning, rollout.EventResizeError, err.Error())
-		return err
+		return c.refused(s, set, m, err)
 	}
 	s.watch.Wrote(resized)
+	delete(s.refusals, m.Pod.UID)
 	if left, err := resize.Leftover(resized, &set.Spec.Template); err == nil && len(left.Changes) > 0 {
-		s.refusals[m.Pod.UID] = refusal{resize.Describe(left.Changes), "another admission plugin changed the size on its way: " + resize.Describe(left.Changes)}
+		told := resize.Describe(left.Changes)
+		s.refusals[m.Pod.UID] = refusal{told, "another admission plugin changed the size on its way: " + told, true}
 	}
 	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
 	return nil
+}
+
+// refused keeps what the API server said, unless it was only that the pod has
+// changed. A final word is no error: the next plan has another way.
+func (c *Controller) refused(s *session, set *appsv1.StatefulSet, m rollout.Member, err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return err
+	}
+	reason, final := pods.Refusal(err)
+	before := s.refusals[m.Pod.UID]
+	now := refusal{resize.Describe(m.Target.Changes), reason, final}
+	s.refusals[m.Pod.UID] = now
+	if before != now {
+		event := rollout.EventResizeError
+		if final {
+			event = rollout.EventInfeasible
+		}
+		c.eventBoth(set, m.Pod, corev1.EventTypeWarning, event, reason)
+	}
+	if final {
+		c.queue.Add(nameOf(set))
+		return nil
+	}
+	return err
 }
 
 func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.StatefulSet, m rollout.Member) error {

@@ -29,6 +29,10 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 )
 
+// maxRetryInterval bounds the waits between tries of a step that fails. It is how
+// long after an obstacle is gone, such as a quota, a rollout goes on at the latest.
+const maxRetryInterval = 30 * time.Second
+
 // Options of a Controller.
 type Options struct {
 	// Workers that sync StatefulSets at the same time; at least 1.
@@ -58,6 +62,7 @@ type Controller struct {
 // session is what is kept of one set while its rollout is in flight: a cache,
 // which can be lost at any time.
 type session struct {
+	set       types.UID
 	watch     *pods.Watch
 	revisions map[string]*revision
 	refusals  map[types.UID]refusal
@@ -70,7 +75,7 @@ func New(ctx context.Context, client kubernetes.Interface, recorder record.Event
 		informer: appsinformers.NewFilteredStatefulSetInformer(client, metav1.NamespaceAll, 0, cache.Indexers{},
 			func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](50*time.Millisecond, maxRetryInterval),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "statefulset"}),
 		sessions: map[cache.ObjectName]*session{},
 		told:     map[cache.ObjectName]time.Time{},
@@ -167,7 +172,8 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (time.Dura
 	if set.Status.ObservedGeneration < set.Generation {
 		return 0, nil // its status says nothing about its template yet
 	}
-	if !Held(set) && (rolling(set) || complete(set)) {
+	onDelete := set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
+	if !Held(set) && (!onDelete || complete(set)) {
 		c.endSession(name)
 		return c.tell(ctx, set, plan{Condition: unheldCondition(set)})
 	}
@@ -199,7 +205,10 @@ func (c *Controller) session(ctx context.Context, name cache.ObjectName, set *ap
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.sessions[name]; s != nil {
-		return s, nil
+		if s.set == set.UID {
+			return s, nil
+		}
+		s.watch.Stop() // of a set that had this name before
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
@@ -209,7 +218,7 @@ func (c *Controller) session(ctx context.Context, name cache.ObjectName, set *ap
 	if err != nil {
 		return nil, err
 	}
-	s := &session{watch: watch, revisions: map[string]*revision{}, refusals: map[types.UID]refusal{}}
+	s := &session{set: set.UID, watch: watch, revisions: map[string]*revision{}, refusals: map[types.UID]refusal{}}
 	c.sessions[name] = s
 	return s, nil
 }

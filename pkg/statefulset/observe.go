@@ -102,10 +102,11 @@ func newRevision(stored *appsv1.ControllerRevision) (*revision, error) {
 	return r, nil
 }
 
-// refusal is the API server's final word on one size for one pod.
+// refusal is why the API server did not take one size for one pod.
 type refusal struct {
 	changes string
 	reason  string
+	final   bool
 }
 
 // observation is everything that a plan is made from.
@@ -190,7 +191,7 @@ func (o observation) member(index int, pod *corev1.Pod) (rollout.Member, error) 
 		m.Brings = resize.Describe(resize.Between(from.template, o.newest().template))
 	}
 	if r, refused := o.refusals[pod.UID]; refused && r.changes == resize.Describe(m.Target.Changes) {
-		m.Refusal = r.reason
+		m.Refusal, m.Final = r.reason, r.final
 	}
 	return m, err
 }

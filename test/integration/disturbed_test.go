@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -183,6 +184,30 @@ func TestQoSChangeIsRestarted(t *testing.T) {
 		t.Errorf("resizes were sent: %v", resizes)
 	}
 	w.waitEvent("HandedOver", "the QoS class would change from Burstable to Guaranteed")
+}
+
+// TestQuota: a refusal that may pass is told, and asked again until it has.
+func TestQuota(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	const quota = `{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.cpu: %s}}}`
+	apply(t, w.namespace, fmt.Sprintf(quota, "350m"))
+	eventually(t, "the quota to be counted", func() (bool, string) {
+		used := w.kubectl("get", "resourcequota/quota", "-o", "jsonpath={.status.used.requests\\.cpu}")
+		return used == "300m", used
+	})
+	w.setResources("cpu=150m", "")
+	w.waitFor("the condition to tell of the quota", func(set *appsv1.StatefulSet) bool {
+		return slices.ContainsFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool {
+			return c.Reason == "ResizeError" && strings.HasPrefix(c.Message, "1 of 3 pods resized; web-1: ") && strings.Contains(c.Message, "exceeded quota")
+		})
+	})
+	w.waitEvent("ResizeError", "exceeded quota")
+	apply(t, w.namespace, fmt.Sprintf(quota, "10"))
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
 }
 
 func TestRemovedLimitIsRestarted(t *testing.T) {
