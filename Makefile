@@ -22,7 +22,7 @@ unit: ## Run the unit tests, with the race detector
 
 .PHONY: integration
 integration: tools build ## Run the tests that need a control plane
-	go test -tags integration -count=1 -timeout 20m -p 1 ./test/...
+	go test -tags integration -count=1 -timeout 20m -p 1 -parallel 8 ./test/...
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters

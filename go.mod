@@ -3,6 +3,7 @@ module github.com/inplace-rollout/inplace-rollout
 go 1.26.0
 
 require (
+	github.com/cenkalti/backoff/v4 v4.3.0
 	github.com/distribution/reference v0.6.0
 	github.com/go-logr/zapr v1.3.0
 	github.com/prometheus/client_golang v1.25.0

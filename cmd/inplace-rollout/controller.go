@@ -29,6 +29,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 )
@@ -47,6 +48,8 @@ type controllerOptions struct {
 	burst          int
 	dryRun         bool
 	verbosity      int
+	defaults       statefulset.Defaults
+	resizePolicy   string
 }
 
 func newControllerCommand() *cobra.Command {
@@ -80,13 +83,23 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.Float32Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
 	f.IntVar(&o.burst, "kube-api-burst", 100, "requests to the API server that may go out at once")
+	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", 5*time.Minute, "how long a pod's resize may be Deferred before that counts as final")
+	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", 10*time.Minute, "how long a pod's resize may fail before that counts as final")
+	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be done and write nothing")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level: 2 logs what is done, 4 also what is waited for")
 	return cmd
 }
 
-func (o controllerOptions) validate() error {
+func (o *controllerOptions) validate() error {
 	var errs []error
+	if o.defaults.DeferredTimeout <= 0 || o.defaults.ErrorTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("--deferred-timeout is %s and --error-timeout %s: both must be positive", o.defaults.DeferredTimeout, o.defaults.ErrorTimeout))
+	}
+	o.defaults.ResizePolicy = policy.Policy(o.resizePolicy)
+	if o.defaults.ResizePolicy != policy.LiveResizeable && o.defaults.ResizePolicy != policy.RestartOnly {
+		errs = append(errs, fmt.Errorf("--default-resource-resize-policy is %q: want LiveResizeable or RestartOnly", o.resizePolicy))
+	}
 	if o.workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers is %d: at least 1 is needed", o.workers))
 	}
@@ -125,7 +138,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: api.FieldManager})
 
 	gate := &prerequisite.Gate{}
-	controller, err := statefulset.New(ctx, client, recorder, statefulset.Options{Workers: o.workers, DryRun: o.dryRun, Ready: gate.Err})
+	controller, err := statefulset.New(ctx, client, recorder, statefulset.Options{Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err})
 	if err != nil {
 		return err
 	}

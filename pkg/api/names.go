@@ -16,6 +16,22 @@ const (
 	// conflicts with it.
 	PartitionAnnotation = "inplace-rollout.io/partition"
 
+	// ResizePolicyAnnotation says which changed resources may be resized live
+	// (resourceResizePolicy of the 2017 proposal).
+	ResizePolicyAnnotation = "inplace-rollout.io/resource-resize-policy"
+
+	// ResizeActionAnnotation says what to do with an edit (resourceResizeAction of the
+	// 2017 proposal).
+	ResizeActionAnnotation = "inplace-rollout.io/resource-resize-action"
+
+	// DeferredTimeoutAnnotation overrides the flag --deferred-timeout.
+	DeferredTimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
+
+	// InForceAnnotation keeps what action and policy said when the template was
+	// edited, as `action;policy`: a later change of theirs applies from the next edit.
+	// The admission policy writes it, and nobody else can.
+	InForceAnnotation = "inplace-rollout.io/in-force"
+
 	// ConditionComplete is the type of the status condition that says whether
 	// everything that the user lets move has moved.
 	ConditionComplete = "inplace-rollout.io/Complete"

@@ -3,6 +3,7 @@ package resize
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,10 @@ func Ours(entry metav1.ManagedFieldsEntry) bool {
 
 // ours are the fields of a pod that we were the last to set through the resize
 // subresource.
-type ours struct{ sets []*fieldpath.Set }
+type ours struct {
+	sets []*fieldpath.Set
+	last time.Time
+}
 
 func oursOf(pod *corev1.Pod) (ours, error) {
 	var o ours
@@ -33,6 +37,9 @@ func oursOf(pod *corev1.Pod) (ours, error) {
 			return ours{}, fmt.Errorf("reading managedFields of pod %s: %w", pod.Name, err)
 		}
 		o.sets = append(o.sets, set)
+		if entry.Time != nil && entry.Time.After(o.last) {
+			o.last = entry.Time.Time
+		}
 	}
 	return o, nil
 }

@@ -77,12 +77,12 @@ func counterpart(all []part, of part) *part {
 	return &all[i]
 }
 
-// spec of the pods that template makes, with the requests that the API server
+// Defaulted returns the spec of the pods that template makes, with the requests that the API server
 // fills in on pods but never on templates (SetDefaults_Pod and defaultPodRequests
 // in pkg/apis/core/v1/defaults.go of Kubernetes): a container's limit stands in
 // for its missing request; the pod's missing request is the sum of what its
 // containers request, or else the pod's limit.
-func defaulted(template *corev1.PodTemplateSpec) *corev1.PodSpec {
+func Defaulted(template *corev1.PodTemplateSpec) *corev1.PodSpec {
 	spec := template.Spec.DeepCopy()
 	for _, p := range parts(spec) {
 		if p.kind != podLevel {

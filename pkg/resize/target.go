@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,8 +22,8 @@ type Target struct {
 	// of them only a new pod can have it.
 	Obstacles []string
 
-	// Touched tells that we have resized the pod before, for this edit or another.
-	Touched bool
+	// Resized is when we last resized the pod, for this edit or another; zero if never.
+	Resized time.Time
 
 	pod  *corev1.Pod         // as observed
 	want []part              // the wanted size of the parts that the template names
@@ -57,12 +58,12 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(our
 	if err != nil {
 		return Target{}, err
 	}
-	t := Target{UID: pod.UID, Touched: len(set.sets) > 0, pod: pod, spec: pod.Spec.DeepCopy(), seen: map[string]struct{}{}}
-	wanted := defaulted(newer)
+	t := Target{UID: pod.UID, Resized: set.last, pod: pod, spec: pod.Spec.DeepCopy(), seen: map[string]struct{}{}}
+	wanted := Defaulted(newer)
 	if wanted.Resources != nil && t.spec.Resources == nil {
 		t.spec.Resources = &corev1.ResourceRequirements{}
 	}
-	mine, was := parts(t.spec), parts(defaulted(older))
+	mine, was := parts(t.spec), parts(Defaulted(older))
 	for _, want := range parts(wanted) {
 		have := counterpart(mine, want)
 		if have == nil {

@@ -14,6 +14,12 @@ const (
 	ReasonInfeasible = "Infeasible"
 	// ReasonResizeError: a resize was refused for now, or the kubelet fails to carry it out.
 	ReasonResizeError = "ResizeError"
+	// ReasonQuotaExceeded: a quota has no room for the new size now; it is asked for again.
+	ReasonQuotaExceeded = "QuotaExceeded"
+	// ReasonNoNodeFits: only a restart helps, but no node could hold the new size.
+	ReasonNoNodeFits = "NoNodeFits"
+	// ReasonInvalidPolicy: an annotation is malformed; nothing is done until it is mended.
+	ReasonInvalidPolicy = "InvalidPolicy"
 	// ReasonWaitingForDelete: pods of an OnDelete workload get the new template when the user deletes them.
 	ReasonWaitingForDelete = "WaitingForDelete"
 )
@@ -34,6 +40,10 @@ const (
 	EventRestart = "RestartFallback"
 	// EventWaitingForDelete tells that a pod waits for its deletion by the user.
 	EventWaitingForDelete = "WaitingForDelete"
+	// EventNoNodeFits tells that a restart is not made because no node could hold the new size.
+	EventNoNodeFits = "NoNodeFits"
+	// EventInvalidPolicy tells that an annotation is malformed.
+	EventInvalidPolicy = "InvalidPolicy"
 	// EventHandedOver tells that the rest is left to the built-in controller, and why.
 	EventHandedOver = "HandedOver"
 	// EventComplete tells that the rollout is complete.

@@ -3,9 +3,11 @@ package rollout
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
@@ -31,35 +33,48 @@ type Member struct {
 	// Brings tells what the newest revision changes of cpu and memory; empty if the pod
 	// is updated or Differs is not empty.
 	Brings string
-	// Refusal is what the API server said when it refused this resize; empty if it did not.
-	Refusal string
-	// Final tells that the refusal is for good; otherwise the resize is asked for again.
-	Final bool
+	// Policy for what the newest revision changes, and why if it is RestartOnly.
+	Policy policy.Policy
+	Why    string
+	// Refusal of this resize by the API server.
+	Refusal Refusal
+	// Unplaceable tells why no node could hold the pod that a restart would bring;
+	// empty if one could.
+	Unplaceable string
 	// Target is the size that the pod must have; of pods that exist and are not terminating.
 	Target resize.Target
 }
 
-// gone tells whether the place is, or is about to be, empty.
-func (m Member) gone() bool { return m.Pod == nil || m.Pod.DeletionTimestamp != nil }
+// Refusal is what the API server said when it did not take a size.
+type Refusal struct {
+	// Reason is what it said; empty if there is no refusal.
+	Reason string
+	// Final tells that it will say the same again, as long as the pod is where it is.
+	Final bool
+	// Until then it is not asked again.
+	Until time.Time
+}
 
-// RestartReason tells why only a new pod can have the newest template, or is empty.
-func (m Member) RestartReason() string {
-	switch {
-	case m.Updated:
-		return ""
-	case m.Differs != "":
-		return m.Differs
-	case m.gone():
-		return ""
-	case len(m.Target.Obstacles) > 0:
-		return strings.Join(m.Target.Obstacles, ", ")
-	case m.Final:
-		return m.Refusal
-	}
-	if state, message := m.Target.Observe(); state == resize.Infeasible {
-		return "infeasible: " + message
-	}
-	return ""
+// gone tells whether the place is, or is about to be, empty.
+func (m Member) gone() bool {
+	return m.Pod == nil || m.Pod.DeletionTimestamp != nil ||
+		m.Pod.Status.Phase == corev1.PodSucceeded || m.Pod.Status.Phase == corev1.PodFailed
+}
+
+// Options are what a workload says about its rollout.
+type Options struct {
+	// Limit is how many pods may be under way at once: being resized, not available,
+	// or about to be restarted.
+	Limit int
+	// Strategy decides who restarts pods.
+	Strategy policy.Strategy
+	// Action that came with the edit.
+	Action policy.Action
+	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
+	// before that counts as final.
+	DeferredTimeout, ErrorTimeout time.Duration
+	// Now is the time.
+	Now time.Time
 }
 
 // Wait says what one place of a workload is waiting for.
@@ -76,93 +91,115 @@ type Step struct {
 	Settle []Member
 	// Restart these: only new pods can have the new template, and every pod before
 	// them is done.
-	Restart []Member
-	// RestartNow are those of them that the limit lets be under way now.
-	RestartNow []Member
-	// LiveLeft tells that some pod, or one about to be born, can still be resized live.
-	LiveLeft bool
+	Restart []Restart
+	// Keep tells that some pod, or one about to be born, must be kept from the built-in
+	// controller: it can be resized live, or may not be restarted.
+	Keep bool
 	// Waits, in the order of the members.
 	Waits []Wait
 	// Updated pods, of Total.
 	Updated, Total int
+	// After this time, if not zero, something becomes possible or is over without any event.
+	After time.Duration
+}
+
+// Restart is a pod that only a new one can replace.
+type Restart struct {
+	Member Member
+	// Reason for the restart.
+	Reason string
+	// Now tells that the limit lets it be under way now.
+	Now bool
 }
 
 // Next goes through members in the order in which they are to be rolled, and
-// lets up to limit of them be under way at once: being resized, not available,
-// or about to be restarted. With passRestarts, pods that need a restart hold up
-// nobody, because somebody else decides when it happens (OnDelete).
+// decides for each by the table of package policy.
 //
 // With limit 1 and places 2, 1, 0, where 2 is resized but not Ready yet, nothing
 // is done and 2 is waited for; once it is settled and available, 1 is resized.
-func Next(members []Member, limit int, passRestarts bool) Step {
+func Next(members []Member, o Options) Step {
 	s := Step{Total: len(members)}
 	for _, m := range members {
-		if m.Updated {
-			s.Updated++
-		}
-		reason := m.RestartReason()
-		switch {
-		case reason != "" && passRestarts:
-			s.Waits = append(s.Waits, Wait{m, ReasonWaitingForDelete, "restarts when it is deleted: " + reason})
-		case reason != "":
-			if !s.LiveLeft {
-				s.Restart = append(s.Restart, m)
-				if limit > 0 {
-					s.RestartNow = append(s.RestartNow, m)
-				}
-				s.Waits = append(s.Waits, Wait{m, ReasonProgressing, "restarting: " + reason})
-			}
-			limit--
-		case !s.one(m, limit > 0):
-			limit--
+		if !s.one(m, o, o.Limit > 0) {
+			o.Limit--
 		}
 	}
 	return s
 }
 
-// one takes its share of the step for a member that needs no restart, and tells
-// whether the next one may go ahead.
-func (s *Step) one(m Member, mayStart bool) bool {
-	if !m.Updated {
-		s.LiveLeft = true
-	}
-	if m.gone() {
-		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
-		return false
-	}
+// one takes its share of the step for a member. It returns false if the member
+// takes part of the limit.
+func (s *Step) one(m Member, o Options, mayStart bool) bool {
 	if m.Updated {
+		s.Updated++
 		if !m.Available {
 			s.wait(m, ReasonProgressing, "waiting for the pod to become available")
 		}
-		return m.Available
+		return m.Available || !m.gone() && m.Target.UnreadyBefore()
 	}
-	if !mayStart {
+	if m.Differs != "" {
+		return s.restart(m, o, m.Differs, mayStart)
+	}
+	if m.gone() {
+		s.Keep = true
+		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
 		return false
 	}
-	state, message := m.Target.Observe()
-	switch state {
-	case resize.Unsent:
-		s.Resize = append(s.Resize, m)
-		if m.Refusal != "" {
-			s.wait(m, ReasonResizeError, m.Refusal)
-		} else {
-			s.wait(m, ReasonProgressing, "resizing: "+resize.Describe(m.Target.Changes))
+	judged := m.judge(o)
+	s.look(judged.until.Sub(o.Now))
+	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {
+	case policy.RestartByController, policy.WaitForDelete:
+		return s.restart(m, o, judged.why(m, o), mayStart)
+	case policy.Leave:
+		s.Keep = true
+		s.wait(m, judged.reason, judged.message+"; left as it is")
+		return true
+	case policy.Settle:
+		s.Keep = true
+		if !mayStart {
+			return false
 		}
-	case resize.Actuated:
 		s.Settle = append(s.Settle, m)
-		return m.Available
-	case resize.Deferred:
-		s.wait(m, ReasonDeferred, "deferred: "+message)
-	case resize.Failing:
-		s.wait(m, ReasonResizeError, message)
-	default:
-		s.wait(m, ReasonProgressing, message)
+		return m.Available || m.Target.UnreadyBefore()
+	case policy.Resize:
+		if mayStart && !o.Now.Before(m.Refusal.Until) {
+			s.Resize = append(s.Resize, m)
+		}
+	}
+	s.Keep = true
+	if mayStart {
+		s.wait(m, judged.reason, judged.message)
+	}
+	return false
+}
+
+// restart has the member restarted by whoever does that, unless no node could
+// hold the new pod, or something before it must be kept from the built-in controller.
+func (s *Step) restart(m Member, o Options, reason string, mayStart bool) bool {
+	switch {
+	case o.Strategy == policy.OnDelete:
+		s.wait(m, ReasonWaitingForDelete, "restarts when it is deleted: "+reason)
+		return true
+	case m.Unplaceable != "":
+		s.Keep = true
+		s.wait(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable+": "+reason)
+		return true
+	case !s.Keep:
+		s.Restart = append(s.Restart, Restart{m, reason, mayStart})
+		s.wait(m, ReasonProgressing, "restarting: "+reason)
 	}
 	return false
 }
 
 func (s *Step) wait(m Member, reason, message string) {
 	s.Waits = append(s.Waits, Wait{m, reason, message})
+}
+
+// look asks for another look after d, if that is to come.
+func (s *Step) look(d time.Duration) {
+	if d > 0 && (s.After == 0 || d < s.After) {
+		s.After = d
+	}
 }
 
 // toldWaits bounds how many waits a message spells out.
@@ -184,4 +221,73 @@ func (s Step) Condition() Condition {
 		c.Message += fmt.Sprintf("; and %d more", more)
 	}
 	return c
+}
+
+// judgement is what has come of a member's resize so far.
+type judgement struct {
+	outcome policy.Outcome
+	reason  string // of the condition, while it is waited for or left
+	message string
+	until   time.Time // when the outcome changes by itself, if it does
+}
+
+// why tells the reason for a restart.
+func (j judgement) why(m Member, o Options) string {
+	switch {
+	case m.Policy == policy.RestartOnly:
+		return m.Why
+	case o.Action == policy.Restart:
+		return "the action is Restart"
+	default:
+		return j.message
+	}
+}
+
+func (m Member) judge(o Options) judgement {
+	if len(m.Target.Obstacles) > 0 {
+		return judgement{outcome: policy.Impossible, reason: ReasonInfeasible, message: strings.Join(m.Target.Obstacles, ", ")}
+	}
+	if m.Refusal.Final && o.Now.Before(m.Refusal.Until) {
+		return judgement{policy.Infeasible, ReasonInfeasible, m.onNode("infeasible") + ": " + m.Refusal.Reason, m.Refusal.Until}
+	}
+	state, message := m.Target.Observe()
+	switch state {
+	case resize.Unsent:
+		if m.Refusal.Reason != "" && !m.Refusal.Final {
+			return judgement{policy.Refused, refusalReason(m.Refusal.Reason), m.Refusal.Reason, m.Refusal.Until}
+		}
+		return judgement{outcome: policy.Untried, reason: ReasonProgressing, message: "resizing: " + resize.Describe(m.Target.Changes)}
+	case resize.Deferred:
+		return m.timed(o, policy.Deferred, policy.DeferredTooLong, o.DeferredTimeout, ReasonDeferred, m.onNode("deferred")+": "+message)
+	case resize.Failing:
+		return m.timed(o, policy.Failing, policy.FailingTooLong, o.ErrorTimeout, ReasonResizeError, m.onNode("failing")+": "+message)
+	case resize.Infeasible:
+		return judgement{outcome: policy.Infeasible, reason: ReasonInfeasible, message: m.onNode("infeasible") + ": " + message}
+	case resize.Actuated:
+		return judgement{outcome: policy.Actuated}
+	case resize.Unready:
+		if m.Target.UnreadyBefore() {
+			return judgement{outcome: policy.Actuated}
+		}
+	}
+	return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: message}
+}
+
+// timed is an outcome that counts as final after timeout.
+func (m Member) timed(o Options, now, then policy.Outcome, timeout time.Duration, reason, message string) judgement {
+	until := m.Target.Since().Add(timeout)
+	if o.Now.Before(until) {
+		return judgement{now, reason, message, until}
+	}
+	return judgement{outcome: then, reason: reason, message: fmt.Sprintf("%s, for more than %s", message, timeout)}
+}
+
+func (m Member) onNode(what string) string { return what + " on node " + m.Pod.Spec.NodeName }
+
+// refusalReason tells a quota from other refusals; the API server says it in words only.
+func refusalReason(message string) string {
+	if strings.Contains(message, "exceeded quota") {
+		return ReasonQuotaExceeded
+	}
+	return ReasonResizeError
 }

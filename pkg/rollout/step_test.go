@@ -3,20 +3,33 @@ package rollout_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
+
+// now is the time of the tests: long after the pods became Ready.
+var now = build.Start.Add(24 * time.Hour)
+
+// since dates the condition that was added last.
+func since(t time.Time) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.Conditions[len(pod.Status.Conditions)-1].LastTransitionTime = metav1.NewTime(t)
+	}
+}
 
 // member makes the place name-index in one of the situations that a place can be in.
 func member(t *testing.T, index int, situation string) rollout.Member {
 	t.Helper()
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	name := "web-" + string(rune('0'+index))
-	m := rollout.Member{Name: name, Index: index, Available: true}
+	m := rollout.Member{Name: name, Index: index, Available: true, Policy: policy.LiveResizeable}
 	stale := func(change ...func(*corev1.Pod)) {
 		m.Pod = build.Pod(name, older, change...)
 		var err error
@@ -42,17 +55,43 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale(build.Resized(newer))
 		m.Available = false
 	case "deferred":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"), since(now.Add(-time.Minute)))
 	case "infeasible":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 	case "failing":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"))
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"), since(now.Add(-time.Minute)))
 	case "refused":
 		stale()
-		m.Refusal, m.Final = "node too small", true
+		m.Refusal = rollout.Refusal{Reason: "node too small", Final: true, Until: now.Add(time.Minute)}
+	case "refused, to be asked again":
+		stale()
+		m.Refusal = rollout.Refusal{Reason: "node too small", Final: true, Until: now}
+	case "no node fits":
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
+		m.Unplaceable = "no node can hold cpu 100"
+	case "restart only":
+		stale()
+		m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly"
+	case "impossible":
+		stale(func(p *corev1.Pod) { p.Spec.NodeName = "" })
+	case "deferred too long":
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"), since(now.Add(-5*time.Minute)))
+	case "failing too long":
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"), since(now.Add(-10*time.Minute)))
+	case "crashing, resized":
+		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(time.Minute)))
+		m.Available = false
+	case "not Ready since it was resized":
+		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(-time.Minute)))
+		m.Available = false
+	case "completed":
+		stale(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	case "refused for now":
 		stale()
-		m.Refusal = "quota exceeded"
+		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Until: now}
+	case "refused, not to be asked yet":
+		stale()
+		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Until: now.Add(time.Second)}
 	case "other image":
 		m.Pod, m.Differs = build.Pod(name, older), "the image changed"
 	case "missing":
@@ -73,36 +112,55 @@ func TestNext(t *testing.T) {
 		places      string // the highest index first
 		limit       int
 		passRestart bool
+		action      policy.Action
 		want        string
 		reason      string
 		message     string
 	}{
-		{name: "the highest goes first, and alone", places: "stale|stale|stale", limit: 1, want: "resize 2, live left",
+		{name: "the highest goes first, and alone", places: "stale|stale|stale", limit: 1, want: "resize 2, keep",
 			reason: "Progressing", message: "0 of 3 pods resized; web-2: resizing: app: cpu request 100m→150m"},
-		{name: "as many as the limit go at once", places: "stale|stale|stale", limit: 2, want: "resize 2 1, live left"},
-		{name: "the next waits while one is being resized", places: "resizing|stale", limit: 1, want: "live left"},
-		{name: "a resized one is settled, and the next may go in the same step", places: "resized|stale", limit: 1, want: "resize 0, settle 1, live left"},
-		{name: "a resized one that is not available for minReadySeconds yet holds up the next", places: "resized, not available|stale", limit: 1, want: "settle 1, live left"},
-		{name: "an updated one that is not available holds up the next", places: "updated, not available|stale", limit: 1, want: "live left",
+		{name: "as many as the limit go at once", places: "stale|stale|stale", limit: 2, want: "resize 2 1, keep"},
+		{name: "the next waits while one is being resized", places: "resizing|stale", limit: 1, want: "keep"},
+		{name: "a resized one is settled, and the next may go in the same step", places: "resized|stale", limit: 1, want: "resize 0, settle 1, keep"},
+		{name: "a resized one that is not available for minReadySeconds yet holds up the next", places: "resized, not available|stale", limit: 1, want: "settle 1, keep"},
+		{name: "an updated one that is not available holds up the next", places: "updated, not available|stale", limit: 1, want: "keep",
 			reason: "Progressing", message: "1 of 2 pods resized; web-1: waiting for the pod to become available"},
-		{name: "a pod that is not Ready is resized all the same: the size may be the cure", places: "stale, not available|stale", limit: 1, want: "resize 1, live left"},
-		{name: "deferred: the next waits", places: "deferred|stale", limit: 1, want: "live left",
-			reason: "Deferred", message: "0 of 2 pods resized; web-1: deferred: no room"},
-		{name: "failing: the next waits", places: "failing|stale", limit: 1, want: "live left",
-			reason: "ResizeError", message: "0 of 2 pods resized; web-1: in use"},
-		{name: "infeasible: only a restart helps", places: "infeasible|stale", limit: 1, want: "restart 1, live left",
-			reason: "Progressing", message: "0 of 2 pods resized; web-1: restarting: infeasible: too big"},
-		{name: "refused for good: only a restart helps", places: "refused|stale", limit: 1, want: "restart 1, live left"},
-		{name: "refused for now: asked again, and the next waits", places: "refused for now|stale", limit: 1, want: "resize 1, live left",
-			reason: "ResizeError", message: "0 of 2 pods resized; web-1: quota exceeded"},
-		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, live left"},
-		{name: "a restart below a live one waits for it", places: "stale|other image", limit: 1, want: "resize 1, live left"},
-		{name: "with nothing live left, all restarts are free", places: "updated|other image|refused", limit: 1, want: "restart 1 0"},
+		{name: "a pod that is not Ready is resized all the same: the size may be the cure", places: "stale, not available|stale", limit: 1, want: "resize 1, keep"},
+		{name: "deferred: the next waits", places: "deferred|stale", limit: 1, want: "keep, look in 4m0s",
+			reason: "Deferred", message: "0 of 2 pods resized; web-1: deferred on node node: no room"},
+		{name: "failing: the next waits", places: "failing|stale", limit: 1, want: "keep",
+			reason: "ResizeError", message: "0 of 2 pods resized; web-1: failing on node node: in use"},
+		{name: "infeasible: only a restart helps", places: "infeasible|stale", limit: 1, want: "restart 1, keep",
+			reason: "Progressing", message: "0 of 2 pods resized; web-1: restarting: infeasible on node node: too big"},
+		{name: "refused for good: only a restart helps", places: "refused|stale", limit: 1, want: "restart 1, keep"},
+		{name: "refused for now: asked again, and the next waits", places: "refused for now|stale", limit: 1, want: "resize 1, keep",
+			reason: "QuotaExceeded", message: "0 of 2 pods resized; web-1: exceeded quota: q"},
+		{name: "refused for now: not asked again too soon", places: "refused, not to be asked yet|stale", limit: 1, want: "keep, look in 1s"},
+		{name: "deferred past its deadline: restarted", places: "deferred too long|stale", limit: 1, want: "restart 1, keep",
+			message: "0 of 2 pods resized; web-1: restarting: deferred on node node: no room, for more than 5m0s"},
+		{name: "failing past its deadline: restarted", places: "failing too long", limit: 1, want: "restart 0"},
+		{name: "LiveResize: what cannot be is passed over, and the others go on", action: policy.LiveResize, places: "infeasible|deferred too long|impossible|failing too long|stale", limit: 1,
+			want: "resize 0, keep", reason: "Infeasible", message: "0 of 5 pods resized; web-4: infeasible on node node: too big; left as it is; " +
+				"web-3: deferred on node node: no room, for more than 5m0s; left as it is; web-2: the pod is not scheduled to a node yet; left as it is; and 2 more"},
+		{name: "LiveResize: a node that said no is asked again after a while", action: policy.LiveResize, places: "refused, to be asked again|stale", limit: 1, want: "resize 1, keep"},
+		{name: "LiveResize: deferred is waited for until its deadline", action: policy.LiveResize, places: "deferred|stale", limit: 1, want: "keep, look in 4m0s"},
+		{name: "Restart: everything is restarted", action: policy.Restart, places: "stale|stale", limit: 1, want: "restart 1 0",
+			message: "0 of 2 pods resized; web-1: restarting: the action is Restart; web-0: restarting: the action is Restart"},
+		{name: "RestartOnly: restarted, whatever the action", action: policy.LiveResize, places: "restart only|restart only", limit: 1, want: "restart 1 0",
+			message: "0 of 2 pods resized; web-1: restarting: cpu of app: RestartOnly; web-0: restarting: cpu of app: RestartOnly"},
+		{name: "no running pod is given up for one that no node can hold", places: "no node fits|stale", limit: 1, want: "resize 0, keep",
+			reason: "NoNodeFits", message: "0 of 2 pods resized; web-1: not restarted, because no node can hold cpu 100: infeasible on node node: too big; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "a pod that was not Ready before it was resized holds up nobody", places: "crashing, resized|stale", limit: 1, want: "resize 0, settle 1, keep"},
+		{name: "a pod that lost its readiness after it was resized holds up the next", places: "not Ready since it was resized|stale", limit: 1, want: "keep"},
+		{name: "a completed pod is about to be replaced", places: "completed|stale", limit: 1, want: "keep"},
+		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, keep"},
+		{name: "a restart below a live one waits for it", places: "stale|other image", limit: 1, want: "resize 1, keep"},
+		{name: "with nothing keep, all restarts are free", places: "updated|other image|refused", limit: 1, want: "restart 1 0"},
 		{name: "everything updated", places: "updated|updated", limit: 1, want: "", message: "2 of 2 pods resized"},
-		{name: "a missing pod will be born old and can be resized then", places: "updated|missing", limit: 1, want: "live left"},
+		{name: "a missing pod will be born old and can be resized then", places: "updated|missing", limit: 1, want: "keep"},
 		{name: "a missing pod that would be born with another image needs no waiting", places: "missing, born with another image|other image", limit: 1, want: "restart 1 0"},
-		{name: "a terminating pod is not resized", places: "terminating|stale", limit: 1, want: "live left"},
-		{name: "OnDelete: restarts hold up nobody", places: "other image|stale", limit: 1, passRestart: true, want: "resize 0, live left",
+		{name: "a terminating pod is not resized", places: "terminating|stale", limit: 1, want: "keep"},
+		{name: "OnDelete: restarts hold up nobody", places: "other image|stale", limit: 1, passRestart: true, want: "resize 0, keep",
 			reason: "WaitingForDelete", message: "0 of 2 pods resized; web-1: restarts when it is deleted: the image changed; web-0: resizing: app: cpu request 100m→150m"},
 		{name: "many waits are counted, not told", places: "other image|other image|other image|other image|other image", limit: 1, passRestart: true, want: "",
 			reason: "WaitingForDelete", message: "0 of 5 pods resized; web-4: restarts when it is deleted: the image changed; " +
@@ -115,7 +173,14 @@ func TestNext(t *testing.T) {
 			for i, situation := range places {
 				members = append(members, member(t, len(places)-1-i, situation))
 			}
-			step := rollout.Next(members, tt.limit, tt.passRestart)
+			options := rollout.Options{
+				Limit: tt.limit, Strategy: policy.RollingUpdate, Action: tt.action,
+				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
+			}
+			if tt.passRestart {
+				options.Strategy = policy.OnDelete
+			}
+			step := rollout.Next(members, options)
 			if got := describe(step); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -132,10 +197,14 @@ func TestNext(t *testing.T) {
 
 func describe(s rollout.Step) string {
 	var said []string
+	var restart []rollout.Member
+	for _, r := range s.Restart {
+		restart = append(restart, r.Member)
+	}
 	for _, part := range []struct {
 		verb    string
 		members []rollout.Member
-	}{{"resize", s.Resize}, {"settle", s.Settle}, {"restart", s.Restart}} {
+	}{{"resize", s.Resize}, {"settle", s.Settle}, {"restart", restart}} {
 		if len(part.members) > 0 {
 			text := part.verb
 			for _, m := range part.members {
@@ -144,8 +213,11 @@ func describe(s rollout.Step) string {
 			said = append(said, text)
 		}
 	}
-	if s.LiveLeft {
-		said = append(said, "live left")
+	if s.Keep {
+		said = append(said, "keep")
+	}
+	if s.After > 0 && s.After < 5*time.Minute && len(s.Resize)+len(s.Settle)+len(s.Restart) == 0 {
+		said = append(said, "look in "+s.After.String())
 	}
 	return strings.Join(said, ", ")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
+
+// maxAskInterval bounds how long a refused size is not asked for again.
+const maxAskInterval = 5 * time.Minute
 
 // progressInterval is how often at most a mere message of the condition is written.
 const progressInterval = 10 * time.Second
@@ -50,8 +54,8 @@ func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.Stateful
 	for _, m := range p.Resize {
 		failed = append(failed, c.resize(ctx, s, set, m))
 	}
-	for _, m := range p.Delete {
-		failed = append(failed, c.deleteStuck(ctx, set, m))
+	for _, restart := range p.Delete {
+		failed = append(failed, c.deleteStuck(ctx, set, restart))
 	}
 	if p.movesPartition() {
 		failed = append(failed, c.movePartition(ctx, set, p))
@@ -61,7 +65,7 @@ func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.Stateful
 
 func logPlan(ctx context.Context, p plan) {
 	klog.FromContext(ctx).Info("Would take the next step", "resize", names(p.Resize), "settle", names(p.Settle),
-		"restart", names(p.Restart), "delete", names(p.Delete), "partition", p.Partition, "release", p.Release,
+		"restart", restarts(p.Restart), "delete", restarts(p.Delete), "partition", p.Partition, "release", p.Release,
 		"reason", p.Condition.Reason, "message", p.Condition.Message)
 }
 
@@ -73,6 +77,14 @@ func names(members []rollout.Member) []string {
 	return list
 }
 
+func restarts(list []rollout.Restart) []string {
+	said := make([]string, len(list))
+	for i, r := range list {
+		said[i] = r.Member.Name + ": " + r.Reason
+	}
+	return said
+}
+
 // resize asks for the pod's new size. The API server's final refusal is kept, so
 // that the next plan takes the pod for one that cannot be resized; a controller
 // that is restarted meanwhile hears it again.
@@ -82,37 +94,47 @@ func (c *Controller) resize(ctx context.Context, s *session, set *appsv1.Statefu
 		return c.refused(s, set, m, err)
 	}
 	s.watch.Wrote(resized)
-	delete(s.refusals, m.Pod.UID)
+	if r := s.refusals[m.Pod.UID]; r != nil && !r.Final {
+		delete(s.refusals, m.Pod.UID)
+	}
 	if left, err := resize.Leftover(resized, &set.Spec.Template); err == nil && len(left.Changes) > 0 {
 		told := resize.Describe(left.Changes)
-		s.refusals[m.Pod.UID] = refusal{told, "another admission plugin changed the size on its way: " + told, true}
+		s.refuse(m.Pod.UID, told, "another admission plugin changed the size on its way: "+told, true, c.clock.Now())
 	}
 	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
 	return nil
 }
 
 // refused keeps what the API server said, unless it was only that the pod has
-// changed. A final word is no error: the next plan has another way.
+// changed: the next plan knows what to make of it, and when to ask again.
 func (c *Controller) refused(s *session, set *appsv1.StatefulSet, m rollout.Member, err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}
 	reason, final := pods.Refusal(err)
-	before := s.refusals[m.Pod.UID]
-	now := refusal{resize.Describe(m.Target.Changes), reason, final}
-	s.refusals[m.Pod.UID] = now
-	if before != now {
+	if s.refuse(m.Pod.UID, resize.Describe(m.Target.Changes), reason, final, c.clock.Now()) {
 		event := rollout.EventResizeError
 		if final {
 			event = rollout.EventInfeasible
 		}
 		c.eventBoth(set, m.Pod, corev1.EventTypeWarning, event, reason)
 	}
-	if final {
-		c.queue.Add(nameOf(set))
-		return nil
+	c.queue.Add(nameOf(set))
+	return nil
+}
+
+// refuse keeps a refusal and doubles the time until the pod's size is asked for
+// again, from a second to five minutes. It tells whether this is news.
+func (s *session) refuse(pod types.UID, changes, reason string, final bool, now time.Time) bool {
+	r := s.refusals[pod]
+	news := r == nil || r.changes != changes || r.Reason != reason
+	if r == nil || r.changes != changes {
+		r = &refusal{changes: changes, backoff: backoff.NewExponentialBackOff(
+			backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithMaxInterval(maxAskInterval), backoff.WithMaxElapsedTime(0))}
+		s.refusals[pod] = r
 	}
-	return err
+	r.Refusal = rollout.Refusal{Reason: reason, Final: final, Until: now.Add(r.backoff.NextBackOff())}
+	return news
 }
 
 func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.StatefulSet, m rollout.Member) error {
@@ -127,11 +149,12 @@ func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.Statefu
 	return nil
 }
 
-func (c *Controller) deleteStuck(ctx context.Context, set *appsv1.StatefulSet, m rollout.Member) error {
-	if err := pods.Delete(ctx, c.client.CoreV1(), m.Pod); err != nil {
+func (c *Controller) deleteStuck(ctx context.Context, set *appsv1.StatefulSet, r rollout.Restart) error {
+	pod := r.Member.Pod
+	if err := pods.Delete(ctx, c.client.CoreV1(), pod); err != nil {
 		return err
 	}
-	c.eventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventRestart, "deleted, because only a new pod can help: "+m.RestartReason())
+	c.eventBoth(set, pod, corev1.EventTypeNormal, rollout.EventRestart, "deleted, because only a new pod can help: "+r.Reason)
 	return nil
 }
 
@@ -166,9 +189,9 @@ func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet,
 		return nil
 	}
 	logger.V(2).Info("Moved the partition", "partition", partition(written))
-	for _, m := range p.Restart {
-		if m.Pod != nil {
-			c.eventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventRestart, "restarted by the StatefulSet controller: "+m.RestartReason())
+	for _, restart := range p.Restart {
+		if pod := restart.Member.Pod; pod != nil {
+			c.eventBoth(set, pod, corev1.EventTypeNormal, rollout.EventRestart, "restarted by the StatefulSet controller: "+restart.Reason)
 		}
 	}
 	return nil
@@ -235,16 +258,23 @@ func (c *Controller) conditionEvents(set *appsv1.StatefulSet, before *appsv1.Sta
 	if !fresh && before.Reason == p.Condition.Reason {
 		return
 	}
+	if p.Condition.Reason == rollout.ReasonInvalidPolicy {
+		c.recorder.Event(set, corev1.EventTypeWarning, rollout.EventInvalidPolicy, p.Condition.Message)
+	}
 	for _, w := range p.Waits {
-		switch w.Reason {
-		case rollout.ReasonDeferred:
-			c.eventBoth(set, w.Member.Pod, corev1.EventTypeNormal, rollout.EventDeferred, w.Message)
-		case rollout.ReasonResizeError:
-			c.eventBoth(set, w.Member.Pod, corev1.EventTypeWarning, rollout.EventResizeError, w.Message)
-		case rollout.ReasonWaitingForDelete:
-			c.eventBoth(set, w.Member.Pod, corev1.EventTypeNormal, rollout.EventWaitingForDelete, w.Message)
+		if event, told := waitEvents[w.Reason]; told && w.Member.Pod != nil {
+			c.eventBoth(set, w.Member.Pod, event.eventType, event.reason, w.Message)
 		}
 	}
+}
+
+// waitEvents are the events of waits that are more than progress.
+var waitEvents = map[string]struct{ eventType, reason string }{
+	rollout.ReasonDeferred:         {corev1.EventTypeNormal, rollout.EventDeferred},
+	rollout.ReasonInfeasible:       {corev1.EventTypeWarning, rollout.EventInfeasible},
+	rollout.ReasonResizeError:      {corev1.EventTypeWarning, rollout.EventResizeError},
+	rollout.ReasonNoNodeFits:       {corev1.EventTypeWarning, rollout.EventNoNodeFits},
+	rollout.ReasonWaitingForDelete: {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
 }
 
 // eventBoth tells of a pod on the pod, and on the set with the pod's name.

@@ -12,12 +12,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -39,6 +41,8 @@ type Options struct {
 	Workers int
 	// DryRun plans and logs, and writes nothing.
 	DryRun bool
+	// Defaults where a workload says nothing.
+	Defaults Defaults
 	// Ready gates every sync: while it returns an error, nothing is touched.
 	Ready func() error
 }
@@ -51,6 +55,7 @@ type Controller struct {
 	options  Options
 
 	informer cache.SharedIndexInformer
+	nodes    cache.SharedIndexInformer
 	sets     cache.MutationCache
 	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
@@ -65,7 +70,7 @@ type session struct {
 	set       types.UID
 	watch     *pods.Watch
 	revisions map[string]*revision
-	refusals  map[types.UID]refusal
+	refusals  map[types.UID]*refusal
 }
 
 // New returns a controller that writes through client and tells through recorder.
@@ -83,6 +88,9 @@ func New(ctx context.Context, client kubernetes.Interface, recorder record.Event
 	if err := c.informer.SetTransform(pods.Strip); err != nil {
 		return nil, fmt.Errorf("stripping watched StatefulSets: %w", err)
 	}
+	if err := c.watchNodes(); err != nil {
+		return nil, err
+	}
 	c.sets = cache.NewIntegerResourceVersionMutationCache(klog.FromContext(ctx), c.informer.GetStore(), c.informer.GetIndexer(), time.Hour, false)
 	enqueue := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
@@ -98,11 +106,53 @@ func New(ctx context.Context, client kubernetes.Interface, recorder record.Event
 	return c, nil
 }
 
+// watchNodes watches what decides whether a node could hold a pod, and has the
+// rollouts in flight looked at again when that changes.
+func (c *Controller) watchNodes() error {
+	c.nodes = coreinformers.NewNodeInformer(c.client, 0, cache.Indexers{})
+	if err := c.nodes.SetTransform(func(obj any) (any, error) {
+		if node, ok := obj.(*corev1.Node); ok {
+			return &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, ResourceVersion: node.ResourceVersion},
+				Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
+				Status:     corev1.NodeStatus{Allocatable: node.Status.Allocatable},
+			}, nil
+		}
+		return obj, nil
+	}); err != nil {
+		return fmt.Errorf("stripping watched nodes: %w", err)
+	}
+	_, err := c.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { c.enqueueInFlight() },
+		UpdateFunc: func(before, after any) {
+			was, ok := before.(*corev1.Node)
+			is, stillOK := after.(*corev1.Node)
+			if ok && stillOK && !(equality.Semantic.DeepEqual(was.Spec, is.Spec) && equality.Semantic.DeepEqual(was.Labels, is.Labels) &&
+				equality.Semantic.DeepEqual(was.Status, is.Status)) {
+				c.enqueueInFlight()
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("handling node events: %w", err)
+	}
+	return nil
+}
+
+func (c *Controller) enqueueInFlight() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.sessions {
+		c.queue.Add(name)
+	}
+}
+
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	go c.informer.RunWithContext(ctx)
-	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.informer.HasSynced) {
+	go c.nodes.RunWithContext(ctx)
+	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.informer.HasSynced, c.nodes.HasSynced) {
 		return
 	}
 	var workers sync.WaitGroup
@@ -218,7 +268,7 @@ func (c *Controller) session(ctx context.Context, name cache.ObjectName, set *ap
 	if err != nil {
 		return nil, err
 	}
-	s := &session{set: set.UID, watch: watch, revisions: map[string]*revision{}, refusals: map[types.UID]refusal{}}
+	s := &session{set: set.UID, watch: watch, revisions: map[string]*revision{}, refusals: map[types.UID]*refusal{}}
 	c.sessions[name] = s
 	return s, nil
 }
@@ -244,7 +294,7 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 	if err != nil {
 		return plan{}, err
 	}
-	p, err := nextStep(o)
+	p, err := nextStep(ctx, o)
 	if err != nil || !p.movesPartition() {
 		return p, err
 	}
@@ -259,11 +309,16 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 	if o, err = c.observe(ctx, s, set, current); err != nil {
 		return plan{}, err
 	}
-	return nextStep(o)
+	return nextStep(ctx, o)
 }
 
 func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.StatefulSet, all []*corev1.Pod) (observation, error) {
-	o := observation{set: set, refusals: s.refusals, now: c.clock.Now()}
+	o := observation{set: set, refusals: s.refusals, defaults: c.options.Defaults, now: c.clock.Now()}
+	for _, obj := range c.nodes.GetStore().List() {
+		if node, ok := obj.(*corev1.Node); ok {
+			o.nodes = append(o.nodes, node)
+		}
+	}
 	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}
 	for _, pod := range all {
 		if metav1.IsControlledBy(pod, set) {

@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +19,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -104,18 +108,65 @@ func newRevision(stored *appsv1.ControllerRevision) (*revision, error) {
 
 // refusal is why the API server did not take one size for one pod.
 type refusal struct {
+	rollout.Refusal
 	changes string
-	reason  string
-	final   bool
+	backoff *backoff.ExponentialBackOff
 }
 
 // observation is everything that a plan is made from.
 type observation struct {
 	set       *appsv1.StatefulSet
 	pods      []*corev1.Pod
+	nodes     []*corev1.Node
 	revisions map[string]*revision
-	refusals  map[types.UID]refusal
+	refusals  map[types.UID]*refusal
+	defaults  Defaults
 	now       time.Time
+}
+
+// Defaults are what flags say where a workload says nothing.
+type Defaults struct {
+	// DeferredTimeout is how long a pod may be Deferred before that counts as final.
+	DeferredTimeout time.Duration
+	// ErrorTimeout is how long a pod's resize may fail before that counts as final.
+	ErrorTimeout time.Duration
+	// ResizePolicy of a changed resource.
+	ResizePolicy policy.Policy
+}
+
+// settings in force: what the annotations said when the template was edited. If
+// that is malformed, which is possible only if it was there before the admission
+// policy was, what they say now counts, so that mending them helps.
+func (o observation) settings() (policy.Settings, error) {
+	action, resizePolicy, _ := strings.Cut(o.set.Annotations[api.InForceAnnotation], ";")
+	settings, err := policy.Parse(resizePolicy, action)
+	if err == nil {
+		return settings, nil
+	}
+	settings, stillErr := policy.Parse(o.set.Annotations[api.ResizePolicyAnnotation], o.set.Annotations[api.ResizeActionAnnotation])
+	if stillErr != nil {
+		return settings, stillErr
+	}
+	return settings, nil
+}
+
+// options of the rollout. An error is the user's to mend.
+func (o observation) options(settings policy.Settings) (rollout.Options, error) {
+	options := rollout.Options{
+		Limit: maxUnavailable(o.set), Strategy: policy.RollingUpdate, Action: settings.Action,
+		DeferredTimeout: o.defaults.DeferredTimeout, ErrorTimeout: o.defaults.ErrorTimeout, Now: o.now,
+	}
+	if !rolling(o.set) {
+		options.Strategy = policy.OnDelete
+	}
+	if value, said := o.set.Annotations[api.DeferredTimeoutAnnotation]; said {
+		timeout, err := policy.ParseTimeout(value)
+		if err != nil {
+			return options, err
+		}
+		options.DeferredTimeout = timeout
+	}
+	return options, nil
 }
 
 // newest is the revision that the set's template has; the caller has made sure
@@ -141,7 +192,7 @@ func (o observation) start() int {
 }
 
 // members lists the places from index from on, the highest first.
-func (o observation) members(from int) ([]rollout.Member, error) {
+func (o observation) members(ctx context.Context, from int, settings policy.Settings) ([]rollout.Member, error) {
 	n := replicas(o.set)
 	if from >= n {
 		return nil, nil
@@ -153,18 +204,25 @@ func (o observation) members(from int) ([]rollout.Member, error) {
 		}
 	}
 	members := make([]rollout.Member, 0, n-from)
+	unplaceable := ""
+	if err := fit.AnyNode(ctx, &corev1.Pod{Spec: *resize.Defaulted(o.newest().template)}, o.nodes); err != nil {
+		unplaceable = err.Error()
+	}
 	for i := n - 1; i >= from; i-- {
-		m, err := o.member(i, at[i])
+		m, err := o.member(i, at[i], settings)
 		if err != nil {
 			return nil, err
+		}
+		if m.Differs == "" {
+			m.Unplaceable = unplaceable
 		}
 		members = append(members, m)
 	}
 	return members, nil
 }
 
-func (o observation) member(index int, pod *corev1.Pod) (rollout.Member, error) {
-	m := rollout.Member{Name: fmt.Sprintf("%s-%d", o.set.Name, o.start()+index), Index: index, Pod: pod}
+func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings) (rollout.Member, error) {
+	m := rollout.Member{Name: fmt.Sprintf("%s-%d", o.set.Name, o.start()+index), Index: index, Pod: pod, Policy: policy.LiveResizeable}
 	if pod == nil || pod.DeletionTimestamp != nil {
 		// The next pod here is born from the old revision below the partition (trap T1).
 		if rolling(o.set) && index < partition(o.set) {
@@ -188,10 +246,12 @@ func (o observation) member(index int, pod *corev1.Pod) (rollout.Member, error) 
 	default:
 		from := o.revisions[carries]
 		m.Target, err = resize.For(pod, from.template, o.newest().template)
-		m.Brings = resize.Describe(resize.Between(from.template, o.newest().template))
+		changes := resize.Between(from.template, o.newest().template)
+		m.Brings = resize.Describe(changes)
+		m.Policy, m.Why = settings.Resolve(changes, o.newest().template, o.defaults.ResizePolicy)
 	}
-	if r, refused := o.refusals[pod.UID]; refused && r.changes == resize.Describe(m.Target.Changes) {
-		m.Refusal, m.Final = r.reason, r.final
+	if r := o.refusals[pod.UID]; r != nil && r.changes == resize.Describe(m.Target.Changes) {
+		m.Refusal = r.Refusal
 	}
 	return m, err
 }
@@ -203,7 +263,7 @@ func clean(t resize.Target) bool {
 		return false
 	}
 	state, _ := t.Observe()
-	return !t.Touched || state == resize.Actuated || state == resize.Unready
+	return t.Resized.IsZero() || state == resize.Actuated || state == resize.Unready
 }
 
 // differs tells what, besides cpu and memory, the named revision has other than

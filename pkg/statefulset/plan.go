@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -29,9 +30,7 @@ type plan struct {
 	HandOver string
 	// Delete these pods, which the StatefulSet controller would not restart itself:
 	// it is stuck at them, or takes them for updated.
-	Delete []rollout.Member
-	// After this time, if not zero, look again even if nothing changes.
-	After time.Duration
+	Delete []rollout.Restart
 }
 
 // movesPartition tells whether the plan lets the StatefulSet controller touch
@@ -52,7 +51,7 @@ const everything = 1<<31 - 1
 //
 // For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
 // partition 3; once 3 is back and available, 2 is resized; release.
-func nextStep(o observation) (plan, error) {
+func nextStep(ctx context.Context, o observation) (plan, error) {
 	from, err := wishedPartition(o.set)
 	if err != nil {
 		return plan{}, err
@@ -60,14 +59,24 @@ func nextStep(o observation) (plan, error) {
 	if !rolling(o.set) {
 		from = 0
 	}
-	members, err := o.members(from)
+	settings, err := o.settings()
+	if err != nil {
+		return invalid(err), nil
+	}
+	options, err := o.options(settings)
+	if err != nil {
+		return invalid(err), nil
+	}
+	members, err := o.members(ctx, from, settings)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Step: rollout.Next(members, maxUnavailable(o.set), !rolling(o.set))}
+	p := plan{Step: rollout.Next(members, options)}
 	p.Condition = p.Step.Condition()
 	p.Changes = changes(members)
-	p.After = untilAvailable(o, members)
+	if available := untilAvailable(o, members); available > 0 && (p.After == 0 || available < p.After) {
+		p.After = available
+	}
 	if !Held(o.set) {
 		if p.Updated == p.Total {
 			p.Condition = unheldCondition(o.set)
@@ -77,70 +86,65 @@ func nextStep(o observation) (plan, error) {
 	switch {
 	case !o.caughtUp():
 		// Wait for its status before letting anything loose.
-	case p.LiveLeft || stuck(o.set, p.Restart) || slices.ContainsFunc(p.Restart, labelled):
+	case p.Keep || slices.ContainsFunc(p.Restart, o.needsUs):
 		p.Partition, p.Delete = o.baton(p.Step)
 	default:
 		p.Release = true
 		if len(p.Restart) > 0 {
-			p.HandOver = p.Restart[0].RestartReason()
+			p.HandOver = p.Restart[0].Reason
 		}
 	}
-	if lowered := partition(o.set); p.Partition == nil && !p.Release && lowered < everything && exposed(members, lowered) {
+	if lowered := partition(o.set); p.Partition == nil && !p.Release && lowered < everything && exposed(p.Step, members, lowered) {
 		// Only a write that went round the admission policy can have done this.
 		p.Partition = ptr.To(everything)
 	}
 	return p, nil
 }
 
+// invalid is the plan for a set whose annotations cannot be understood: it stays
+// as it is until they are mended.
+func invalid(err error) plan {
+	return plan{Condition: rollout.Condition{Reason: rollout.ReasonInvalidPolicy, Message: err.Error()}}
+}
+
 // baton returns the partition that lets the StatefulSet controller restart the
 // pods whose turn it is, or nil if it is there already, and then those of them
 // that have to be deleted for it.
-func (o observation) baton(s rollout.Step) (*int, []rollout.Member) {
+func (o observation) baton(s rollout.Step) (*int, []rollout.Restart) {
 	if len(s.Restart) == 0 {
 		return nil, nil
 	}
-	lowest := s.Restart[len(s.Restart)-1].Index
+	lowest := s.Restart[len(s.Restart)-1].Member.Index
 	if partition(o.set) > lowest {
 		return &lowest, nil
 	}
-	var remove []rollout.Member
-	for _, m := range s.Restart {
-		if isStuck(o.set, m) {
-			remove = append(remove, m)
-		}
-	}
-	for _, m := range s.RestartNow {
-		if labelled(m) {
-			remove = append(remove, m)
+	var remove []rollout.Restart
+	for _, r := range s.Restart {
+		if o.needsUs(r) && (r.Now || !r.Member.Labelled) {
+			remove = append(remove, r)
 		}
 	}
 	return nil, remove
 }
 
-// labelled tells whether only we know that the pod needs a restart.
-func labelled(m rollout.Member) bool { return m.Labelled }
-
-// isStuck tells whether the StatefulSet controller cannot restart the pod for a
-// new size: an OrderedReady set waits for ever for a pod that is not Ready before
-// it restarts any, that one included.
-func isStuck(set *appsv1.StatefulSet, m rollout.Member) bool {
-	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && !m.Labelled && m.Differs == "" &&
+// needsUs tells whether the StatefulSet controller would not restart the pod
+// itself: it takes it for updated, and only we know better; or it is an
+// OrderedReady set that waits for ever for a pod that is not Ready before it
+// restarts any, that one included.
+func (o observation) needsUs(r rollout.Restart) bool {
+	m := r.Member
+	stuck := o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && m.Differs == "" &&
 		m.Pod != nil && !podutils.IsPodReady(m.Pod)
+	return m.Labelled || stuck
 }
 
-func stuck(set *appsv1.StatefulSet, members []rollout.Member) bool {
-	return slices.ContainsFunc(members, func(m rollout.Member) bool { return isStuck(set, m) })
-}
-
-// exposed tells whether the StatefulSet controller may delete a pod that can be
-// resized live.
-func exposed(members []rollout.Member, partition int) bool {
-	for _, m := range members {
-		if m.Index >= partition && m.Pod != nil && !m.Labelled && m.RestartReason() == "" {
-			return true
-		}
-	}
-	return false
+// exposed tells whether the StatefulSet controller may delete a pod that has to
+// be kept from it.
+func exposed(s rollout.Step, members []rollout.Member, partition int) bool {
+	return slices.ContainsFunc(members, func(m rollout.Member) bool {
+		return m.Index >= partition && m.Pod != nil && !m.Labelled &&
+			!slices.ContainsFunc(s.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
+	})
 }
 
 // changes describes what the newest revision brings to the first pod that lacks it.

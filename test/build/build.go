@@ -135,6 +135,14 @@ func Ours(fields string) func(*corev1.Pod) {
 	}
 }
 
+// ResizedAt records when the controller last resized the pod.
+func ResizedAt(t time.Time) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		Ours(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`)(pod)
+		pod.ManagedFields[len(pod.ManagedFields)-1].Time = ptr.To(metav1.NewTime(t))
+	}
+}
+
 // NotReady takes the pod's readiness away.
 func NotReady(pod *corev1.Pod) { pod.Status.Conditions[0].Status = corev1.ConditionFalse }
 

@@ -183,6 +183,7 @@ func TestQoSChangeIsRestarted(t *testing.T) {
 	if resizes := only(w.writes(), "patch pods/resize"); len(resizes) > 0 {
 		t.Errorf("resizes were sent: %v", resizes)
 	}
+	w.assertNoRefusals()
 	w.waitEvent("HandedOver", "the QoS class would change from Burstable to Guaranteed")
 }
 
@@ -200,7 +201,7 @@ func TestQuota(t *testing.T) {
 	w.setResources("cpu=150m", "")
 	w.waitFor("the condition to tell of the quota", func(set *appsv1.StatefulSet) bool {
 		return slices.ContainsFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool {
-			return c.Reason == "ResizeError" && strings.HasPrefix(c.Message, "1 of 3 pods resized; web-1: ") && strings.Contains(c.Message, "exceeded quota")
+			return c.Reason == "QuotaExceeded" && strings.HasPrefix(c.Message, "1 of 3 pods resized; web-1: ") && strings.Contains(c.Message, "exceeded quota")
 		})
 	})
 	w.waitEvent("ResizeError", "exceeded quota")
@@ -218,6 +219,7 @@ func TestRemovedLimitIsRestarted(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-0", "web-1")
+	w.assertNoRefusals()
 	w.waitEvent("HandedOver", "app: the memory limit is removed")
 }
 

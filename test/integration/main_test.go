@@ -78,7 +78,7 @@ func parallel(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 	shared.once.Do(func() {
-		shared.process, shared.err = start(controller.Options{})
+		shared.process, shared.err = start(controller.Options{Args: []string{"--error-timeout=3s"}})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)

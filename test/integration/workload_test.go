@@ -350,6 +350,17 @@ func (w *workload) writes() []string {
 	return writes
 }
 
+// assertNoRefusals checks that nothing was sent that the API server refuses. A
+// conflict only says that something has changed meanwhile.
+func (w *workload) assertNoRefusals() {
+	w.t.Helper()
+	for _, write := range w.writes() {
+		if fields := strings.Fields(write); len(fields) > 3 && fields[3] >= "400" && fields[3] != "409" {
+			w.t.Errorf("the API server refused %s", write)
+		}
+	}
+}
+
 // only keeps the writes that begin with prefix, without it.
 func only(writes []string, prefix string) []string {
 	var kept []string

@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Annotations of a workload's own metadata.
+const (
+	// PolicyAnnotation says what a change of a resource may cost, as in
+	// `cpu=LiveResizeable, app/memory:decrease=RestartOnly`.
+	PolicyAnnotation = "inplace-rollout.io/resource-resize-policy"
+	// ActionAnnotation comes with an edit and says how to carry it out.
+	ActionAnnotation = "inplace-rollout.io/resource-resize-action"
+	// TimeoutAnnotation says how long a deferred resize is waited for.
+	TimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
+)
+
+// Policy says whether a pod can take a change of one resource live.
+type Policy string
+
+// The policies, as the proposal calls them.
+const (
+	LiveResizeable Policy = "LiveResizeable"
+	RestartOnly    Policy = "RestartOnly"
+)
+
+// Action is how the user wants an edit to be carried out. None means LiveResizePreferred.
+type Action string
+
+// The actions, as the proposal calls them.
+const (
+	Restart             Action = "Restart"
+	LiveResize          Action = "LiveResize"
+	LiveResizePreferred Action = "LiveResizePreferred"
+)
+
+// Settings are what the annotations of a workload say.
+type Settings struct {
+	// Action is empty where nothing is said.
+	Action Action
+	// DeferredTimeout is nil where nothing is said.
+	DeferredTimeout *time.Duration
+
+	entries map[key]Policy
+}
+
+// key is what one entry of the policy annotation is about.
+type key struct {
+	container string // empty for every container, and for the pod's own resources
+	resource  corev1.ResourceName
+	direction direction // empty for both
+}
+
+// String is the key as the user writes it.
+func (k key) String() string {
+	said := string(k.resource)
+	if k.container != "" {
+		said = k.container + "/" + said
+	}
+	if k.direction != "" {
+		said += ":" + string(k.direction)
+	}
+	return said
+}
+
+// Read reads all three annotations.
+func Read(annotations map[string]string) (Settings, error) {
+	s, err := Parse(annotations[PolicyAnnotation], annotations[ActionAnnotation])
+	if err != nil {
+		return Settings{}, err
+	}
+	if value := annotations[TimeoutAnnotation]; strings.TrimSpace(value) != "" {
+		timeout, err := ParseTimeout(value)
+		if err != nil {
+			return Settings{}, err
+		}
+		s.DeferredTimeout = &timeout
+	}
+	return s, nil
+}
+
+// Parse reads the values of the policy and the action annotation. An empty one
+// says nothing. It accepts exactly what deploy/validate-annotations.yaml lets
+// pass, and complains in the same words.
+func Parse(policy, action string) (Settings, error) {
+	var s Settings
+	var err error
+	if s.entries, err = parseEntries(policy); err != nil {
+		return Settings{}, fmt.Errorf("annotation %s: %w", PolicyAnnotation, err)
+	}
+	switch a := Action(strings.TrimSpace(action)); a {
+	case "", Restart, LiveResize, LiveResizePreferred:
+		s.Action = a
+	default:
+		return Settings{}, fmt.Errorf(`annotation %s: "%.100s" must be Restart, LiveResize or LiveResizePreferred`, ActionAnnotation, a)
+	}
+	return s, nil
+}
+
+func parseEntries(list string) (map[key]Policy, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, nil
+	}
+	entries := map[key]Policy{}
+	for entry := range strings.SplitSeq(list, ",") {
+		entry = strings.TrimSpace(entry)
+		k, policy, ok := parseEntry(entry)
+		if !ok {
+			return nil, fmt.Errorf(`"%.100s" must read [container/]resource[:increase|:decrease]=LiveResizeable|RestartOnly, `+
+				`where resource is cpu or memory; commas separate entries`, entry)
+		}
+		if other, given := entries[k]; given && other != policy {
+			return nil, fmt.Errorf("%s is said to be both LiveResizeable and RestartOnly; say one of them", k)
+		}
+		entries[k] = policy
+	}
+	return entries, nil
+}
+
+func parseEntry(entry string) (key, Policy, bool) {
+	name, value, _ := strings.Cut(entry, "=")
+	container, rest, prefixed := strings.Cut(name, "/")
+	if !prefixed {
+		container, rest = "", name
+	}
+	resource, towards, directed := strings.Cut(rest, ":")
+	k := key{container, corev1.ResourceName(resource), direction(towards)}
+	policy := Policy(value)
+	ok := (!prefixed || len(validation.IsDNS1123Label(container)) == 0) &&
+		(k.resource == corev1.ResourceCPU || k.resource == corev1.ResourceMemory) &&
+		(!directed || k.direction == increase || k.direction == decrease) &&
+		(policy == LiveResizeable || policy == RestartOnly)
+	return k, policy, ok
+}
+
+// ParseTimeout reads the value of the timeout annotation.
+func ParseTimeout(value string) (time.Duration, error) {
+	value = strings.TrimSpace(value)
+	timeout, err := time.ParseDuration(value)
+	if err != nil || timeout <= 0 {
+		return 0, fmt.Errorf(`annotation %s: "%.100s" must be a positive duration such as 90s, 5m or 1h30m`, TimeoutAnnotation, value)
+	}
+	return timeout, nil
+}

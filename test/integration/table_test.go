@@ -1,0 +1,369 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+const (
+	setAction  = "inplace-rollout.io/resource-resize-action"
+	setPolicy  = "inplace-rollout.io/resource-resize-policy"
+	setTimeout = "inplace-rollout.io/deferred-timeout"
+)
+
+// conditionIs tells whether the condition has the reason and a message with the text.
+func conditionIs(set *appsv1.StatefulSet, reason, text string) bool {
+	return slices.ContainsFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool {
+		return c.Type == api.ConditionComplete && c.Reason == reason && strings.Contains(c.Message, text)
+	})
+}
+
+func (w *workload) waitCondition(reason, text string) {
+	w.t.Helper()
+	w.waitFor("the condition "+reason+" with "+text, func(set *appsv1.StatefulSet) bool { return conditionIs(set, reason, text) })
+}
+
+// cell is what the table says of one outcome of web-1's resize.
+type cell struct {
+	action, strategy string
+	outcome          string
+	want             policy.Decision
+}
+
+// liveCells are those of the proposal's rows for LiveResizeable; the outcomes of
+// the last column are what becomes of web-1 in the end.
+func liveCells() []cell {
+	const on, rolling = "OnDelete", "RollingUpdate"
+	return []cell{
+		{"", rolling, "actuated", policy.Settle},
+		{"", rolling, "deferred, then clears", policy.Settle},
+		{"", rolling, "deferred past its deadline", policy.RestartByController},
+		{"", rolling, "infeasible", policy.RestartByController},
+		{"", rolling, "error", policy.RestartByController},
+		{"", rolling, "quota", policy.Settle},
+		{"", on, "actuated", policy.Settle},
+		{"", on, "deferred, then clears", policy.Settle},
+		{"", on, "deferred past its deadline", policy.WaitForDelete},
+		{"", on, "infeasible", policy.WaitForDelete},
+		{"", on, "error", policy.WaitForDelete},
+		{"", on, "quota", policy.Settle},
+		{"LiveResizePreferred", rolling, "infeasible", policy.RestartByController},
+		{"LiveResizePreferred", rolling, "deferred past its deadline", policy.RestartByController},
+		{"LiveResizePreferred", on, "infeasible", policy.WaitForDelete},
+		{"LiveResize", rolling, "actuated", policy.Settle},
+		{"LiveResize", rolling, "deferred, then clears", policy.Settle},
+		{"LiveResize", rolling, "deferred past its deadline", policy.Leave},
+		{"LiveResize", rolling, "infeasible", policy.Leave},
+		{"LiveResize", rolling, "error", policy.Leave},
+		{"LiveResize", rolling, "quota", policy.Settle},
+		{"LiveResize", on, "deferred past its deadline", policy.Leave},
+		{"LiveResize", on, "infeasible", policy.Leave},
+		{"LiveResize", on, "error", policy.Leave},
+		{"Restart", rolling, "actuated", policy.RestartByController},
+		{"Restart", on, "actuated", policy.WaitForDelete},
+	}
+}
+
+// TestTable runs the table on the real control plane: web-1 of two has the
+// outcome, web-0 can be resized.
+func TestTable(t *testing.T) {
+	for _, c := range liveCells() {
+		action := c.action
+		if action == "" {
+			action = "none"
+		}
+		t.Run(strings.NewReplacer(" ", "-", ",", "").Replace(action+"/"+c.strategy+"/"+c.outcome), func(t *testing.T) {
+			parallel(t)
+			c.run(t)
+		})
+	}
+}
+
+func (c cell) run(t *testing.T) {
+	w := newWorkload(t, options{Replicas: 2, Spec: "updateStrategy: {type: " + c.strategy + "}"})
+	before := w.uids()
+	if c.action != "" {
+		w.kubectl("annotate", "statefulset/web", setAction+"="+c.action)
+	}
+	switch c.outcome {
+	case "infeasible":
+		w.annotatePod("web-1", simInfeasible)
+	case "error":
+		w.annotatePod("web-1", "sim.inplace-rollout.io/resize=error")
+	case "deferred, then clears":
+		w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	case "deferred past its deadline":
+		w.kubectl("annotate", "statefulset/web", setTimeout+"=2s")
+		w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	case "quota":
+		apply(t, w.namespace, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.cpu: 220m}}}`)
+		eventually(t, "the quota to be counted", func() (bool, string) {
+			used := w.kubectl("get", "resourcequota/quota", "-o", "jsonpath={.status.used.requests\\.cpu}")
+			return used == "200m", used
+		})
+	}
+	w.setResources("cpu=150m", "")
+	switch c.outcome {
+	case "deferred, then clears":
+		w.waitCondition("Deferred", "0 of 2 pods resized; web-1: deferred on node")
+		w.assertReplaced(before)
+		w.annotatePod("web-1", simAccepted)
+	case "quota":
+		w.waitCondition("QuotaExceeded", "0 of 2 pods resized; web-1")
+		w.assertReplaced(before)
+		w.kubectl("delete", "resourcequota/quota")
+	}
+	c.check(w, before)
+}
+
+func (c cell) check(w *workload, before map[string]types.UID) {
+	switch c.want {
+	case policy.Settle:
+		w.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(before)
+	case policy.RestartByController:
+		w.waitComplete()
+		w.assertMoved(0)
+		if c.action == "Restart" {
+			w.assertReplaced(before, "web-0", "web-1")
+		} else {
+			w.assertReplaced(before, "web-1")
+		}
+	case policy.WaitForDelete:
+		names := []string{"web-1"}
+		if c.action == "Restart" {
+			names = []string{"web-0", "web-1"}
+		}
+		w.waitCondition("WaitingForDelete", fmt.Sprintf("%d of 2 pods resized; web-1: restarts when it is deleted", 2-len(names)))
+		w.waitEvent("WaitingForDelete", "web-1")
+		w.assertReplaced(before)
+		w.kubectl(append([]string{"delete", "pod"}, names...)...)
+		w.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(before, names...)
+	case policy.Leave:
+		reason := map[string]string{"infeasible": "Infeasible", "error": "ResizeError"}[c.outcome]
+		if reason == "" {
+			reason = "Deferred"
+		}
+		w.waitCondition(reason, "1 of 2 pods resized; web-1")
+		w.waitCondition(reason, "left as it is")
+		w.assertReplaced(before)
+		w.setResources("cpu=100m", "") // back: it mends every pod
+		w.annotatePod("web-1", simAccepted)
+		w.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(before)
+	}
+}
+
+func TestRestartOnlyIsRestarted(t *testing.T) {
+	for _, strategy := range []string{"RollingUpdate", "OnDelete"} {
+		t.Run(strategy, func(t *testing.T) {
+			parallel(t)
+			w := newWorkload(t, options{Replicas: 2, Meta: `annotations: {` + setPolicy + `: "cpu=LiveResizeable, app/memory:decrease=RestartOnly"}`,
+				Spec: "updateStrategy: {type: " + strategy + "}"})
+			before := w.uids()
+			w.setResources("cpu=150m,memory=120Mi", "") // memory grows: live
+			w.waitComplete()
+			w.assertMoved(0)
+			w.assertReplaced(before)
+			w.setResources("cpu=180m,memory=110Mi", "") // memory shrinks: it dominates
+			if strategy == "OnDelete" {
+				w.waitCondition("WaitingForDelete", "memory of app: RestartOnly (annotation app/memory:decrease)")
+				w.assertReplaced(before)
+				w.kubectl("delete", "pod", "web-0", "web-1")
+			} else {
+				w.waitEvent("HandedOver", "memory of app: RestartOnly (annotation app/memory:decrease)")
+			}
+			w.waitComplete()
+			w.assertMoved(0)
+			w.assertReplaced(before, "web-0", "web-1")
+		})
+	}
+}
+
+// TestAnnotationsApplyFromTheNextEdit: the action comes with the edit.
+func TestAnnotationsApplyFromTheNextEdit(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Meta: "annotations: {" + setAction + ": LiveResize}"})
+	before := w.uids()
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=150m", "")
+	w.waitCondition("Infeasible", "1 of 2 pods resized; web-1: infeasible on node")
+	w.kubectl("annotate", "--overwrite", "statefulset/web", setAction+"=LiveResizePreferred")
+	w.kubectl("annotate", "--overwrite", "statefulset/web", api.InForceAnnotation+"=Restart;")
+	w.waitFor("what is in force to stay", func(set *appsv1.StatefulSet) bool { return set.Annotations[api.InForceAnnotation] == "LiveResize;" })
+	time.Sleep(time.Second) // nothing is to happen, and nothing tells of it
+	w.assertReplaced(before)
+	w.setResources("cpu=160m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+}
+
+// pool makes nodes that only this test's pods can use.
+func pool(t *testing.T, name string, cpus ...string) (pod string) {
+	t.Helper()
+	for i, cpu := range cpus {
+		addToPool(t, name, fmt.Sprintf("%s-%d", name, i), cpu)
+	}
+	return fmt.Sprintf(`
+nodeSelector: {pool: %s}
+tolerations: [{key: pool, operator: Exists}]
+affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{labelSelector: {matchLabels: {app: web}}, topologyKey: kubernetes.io/hostname}]}}
+`, name)
+}
+
+func addToPool(t *testing.T, pool, name, cpu string) {
+	t.Helper()
+	if err := cp.AddNode(t.Context(), name, controlplane.Node{CPU: cpu, Memory: "16Gi", Labels: map[string]string{"pool": pool, corev1.LabelHostname: name}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cp.Kubectl(t.Context(), "taint", "node", name, "pool="+pool+":NoSchedule"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTooSmallNode: the API server refuses the new size for the pod on the small
+// node (403 NodeCapacity); only that pod is replaced, and lands elsewhere.
+func TestTooSmallNode(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Pod: pool(t, "small", "2", "4", "4")})
+	addToPool(t, "small", "small-new", "4")
+	before := w.uids()
+	small := ""
+	for name, pod := range w.pods() {
+		if pod.Spec.NodeName == "small-0" {
+			small = name
+		}
+	}
+	w.setResources("cpu=3", "cpu=3500m")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, small)
+	if node := w.pods()[small].Spec.NodeName; node != "small-new" {
+		t.Errorf("%s is on node %s, want small-new", small, node)
+	}
+}
+
+// TestNoNodeFits: a running pod is not given up for one that no node can hold,
+// until there is such a node.
+func TestNoNodeFits(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Pod: pool(t, "fits", "2", "2")})
+	before := w.uids()
+	w.setResources("cpu=3", "cpu=3500m")
+	w.waitCondition("NoNodeFits", "no node of the 2 open to the pod can hold cpu 3 (at most 2)")
+	w.waitEvent("NoNodeFits", "web-1")
+	w.assertReplaced(before)
+	addToPool(t, "fits", "fits-new-1", "4")
+	addToPool(t, "fits", "fits-new-2", "4")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1")
+}
+
+// TestImpossibleSizeAndBack: LiveResize replaces nothing, and going back mends all.
+func TestImpossibleSizeAndBack(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Meta: "annotations: {" + setAction + ": LiveResize}"})
+	before := w.uids()
+	w.setResources("cpu=100", "cpu=100")
+	w.waitCondition("Infeasible", "0 of 3 pods resized; web-2: infeasible on node")
+	w.kubectl("rollout", "undo", "statefulset/web")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+// TestRestartContainer: the kubelet restarts the container in place, one pod after
+// the other.
+func TestRestartContainer(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Resources: base + ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"})
+	before := w.uids()
+	w.setResources("cpu=150m,memory=100Mi", "")
+	w.waitComplete()
+	w.assertMoved(0) // cpu alone restarts nothing
+	w.setResources("cpu=150m,memory=150Mi", "")
+	w.waitComplete()
+	w.assertReplaced(before)
+	for name, pod := range w.pods() {
+		if got := pod.Status.ContainerStatuses[0].RestartCount; got != 1 {
+			t.Errorf("%s: the container restarted %d times, want once", name, got)
+		}
+	}
+}
+
+// TestCrashingPod: a pod that was not Ready before the edit is resized, because
+// the size may be the cure, and holds up nobody.
+func TestCrashingPod(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2})
+	before := w.uids()
+	w.annotatePod("web-1", "sim.inplace-rollout.io/ready=false")
+	w.waitPod("web-1", "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
+	time.Sleep(1100 * time.Millisecond) // timestamps have whole seconds
+	w.setResources("cpu=150m", "")
+	w.waitFor("both pods to be updated", func(set *appsv1.StatefulSet) bool { return set.Status.UpdatedReplicas == 2 && !held(set) })
+	w.waitCondition("Progressing", "1 available")
+	w.annotatePod("web-1", "sim.inplace-rollout.io/ready-")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+// TestFlow is the flow T=0…T=12 of KEP-1287, driven by edits of the template: 1,
+// 1.5, 2 (deferred), 1.6, 100 (infeasible).
+func TestFlow(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 1, Resources: "{requests: {cpu: 1}}", Meta: "annotations: {" + setAction + ": LiveResize}"})
+	before := w.uids()
+	step := func(what, spec, allocated, pending string) {
+		t.Helper()
+		w.waitPod("web-0", what, func(pod corev1.Pod) bool {
+			status := pod.Status.ContainerStatuses[0]
+			reason := ""
+			for _, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
+					reason = c.Reason
+				}
+			}
+			return pod.Spec.Containers[0].Resources.Requests.Cpu().String() == spec &&
+				status.AllocatedResources.Cpu().String() == allocated && status.Resources.Requests.Cpu().String() == allocated && reason == pending
+		})
+		w.assertReplaced(before)
+	}
+	step("T=2: runs", "1", "1", "")
+	w.setResources("cpu=1500m", "")
+	w.waitComplete()
+	step("T=6: the first resize is actuated", "1500m", "1500m", "")
+	w.annotatePod("web-0", "sim.inplace-rollout.io/resize=deferred")
+	w.setResources("cpu=2", "")
+	step("T=7: the second is deferred", "2", "1500m", "Deferred")
+	w.waitCondition("Deferred", "0 of 1 pods resized; web-0: deferred on node")
+	w.setResources("cpu=1600m", "")
+	w.annotatePod("web-0", simAccepted)
+	w.waitComplete()
+	step("T=10: the third is actuated", "1600m", "1600m", "")
+	w.setResources("cpu=100", "")
+	// Today the API server itself says so, and the pod's spec stays (trap T3).
+	w.waitCondition("Infeasible", "cpu, requested: 100")
+	step("T=12: the fourth is infeasible", "1600m", "1600m", "")
+}
