@@ -16,12 +16,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Policies are the MutatingAdmissionPolicies of deploy/, each with a binding of
-// the same name.
-var Policies = []string{
-	"inplace-rollout-hold-statefulsets",
-	"inplace-rollout-pending-statefulsets",
-}
+// MutatingPolicies and ValidatingPolicies are the admission policies of deploy/,
+// each with a binding of the same name.
+var (
+	MutatingPolicies   = []string{"inplace-rollout-hold-statefulsets", "inplace-rollout-pending-statefulsets"}
+	ValidatingPolicies = []string{"inplace-rollout-validate-annotations"}
+)
 
 // howToInstall ends every message about something that deploy/ installs.
 const howToInstall = "install it with `kubectl apply -k deploy/`"
@@ -30,8 +30,11 @@ const howToInstall = "install it with `kubectl apply -k deploy/`"
 // how to mend it.
 func Check(ctx context.Context, client kubernetes.Interface) error {
 	missing := []error{checkResize(client)}
-	for _, name := range Policies {
-		missing = append(missing, checkPolicy(ctx, client, name))
+	for _, name := range MutatingPolicies {
+		missing = append(missing, checkMutating(ctx, client, name))
+	}
+	for _, name := range ValidatingPolicies {
+		missing = append(missing, checkValidating(ctx, client, name))
 	}
 	return errors.Join(missing...)
 }
@@ -51,7 +54,7 @@ func checkResize(client kubernetes.Interface) error {
 	return errors.New("the API server does not serve pods/resize: Kubernetes 1.33 or later is needed, with the feature gate InPlacePodVerticalScaling on")
 }
 
-func checkPolicy(ctx context.Context, client kubernetes.Interface, name string) error {
+func checkMutating(ctx context.Context, client kubernetes.Interface, name string) error {
 	admission := client.AdmissionregistrationV1()
 	if _, err := admission.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{}); err != nil {
 		return absent("MutatingAdmissionPolicy", name, err)
@@ -60,8 +63,24 @@ func checkPolicy(ctx context.Context, client kubernetes.Interface, name string) 
 	if err != nil {
 		return absent("MutatingAdmissionPolicyBinding", name, err)
 	}
-	if binding.Spec.PolicyName != name {
-		return fmt.Errorf("MutatingAdmissionPolicyBinding %s binds the policy %q: %s", name, binding.Spec.PolicyName, howToInstall)
+	return bound("MutatingAdmissionPolicyBinding", name, binding.Spec.PolicyName)
+}
+
+func checkValidating(ctx context.Context, client kubernetes.Interface, name string) error {
+	admission := client.AdmissionregistrationV1()
+	if _, err := admission.ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{}); err != nil {
+		return absent("ValidatingAdmissionPolicy", name, err)
+	}
+	binding, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return absent("ValidatingAdmissionPolicyBinding", name, err)
+	}
+	return bound("ValidatingAdmissionPolicyBinding", name, binding.Spec.PolicyName)
+}
+
+func bound(kind, name, policy string) error {
+	if policy != name {
+		return fmt.Errorf("%s %s binds the policy %q: %s", kind, name, policy, howToInstall)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,39 +135,32 @@ type Defaults struct {
 	ResizePolicy policy.Policy
 }
 
-// settings in force: what the annotations said when the template was edited. If
+// settings in force: what action and policy said when the template was edited. If
 // that is malformed, which is possible only if it was there before the admission
 // policy was, what they say now counts, so that mending them helps.
 func (o observation) settings() (policy.Settings, error) {
-	action, resizePolicy, _ := strings.Cut(o.set.Annotations[api.InForceAnnotation], ";")
-	settings, err := policy.Parse(resizePolicy, action)
-	if err == nil {
-		return settings, nil
+	said := maps.Clone(o.set.Annotations)
+	if said == nil {
+		return policy.Settings{}, nil
 	}
-	settings, stillErr := policy.Parse(o.set.Annotations[api.ResizePolicyAnnotation], o.set.Annotations[api.ResizeActionAnnotation])
-	if stillErr != nil {
-		return settings, stillErr
+	said[api.ResizeActionAnnotation], said[api.ResizePolicyAnnotation], _ = strings.Cut(said[api.InForceAnnotation], ";")
+	settings, err := policy.Read(said)
+	if err != nil {
+		return policy.Read(o.set.Annotations)
 	}
 	return settings, nil
 }
 
-// options of the rollout. An error is the user's to mend.
-func (o observation) options(settings policy.Settings) (rollout.Options, error) {
+func (o observation) options(settings policy.Settings) rollout.Options {
 	options := rollout.Options{
 		Limit: maxUnavailable(o.set), Strategy: policy.RollingUpdate, Action: settings.Action,
-		DeferredTimeout: o.defaults.DeferredTimeout, ErrorTimeout: o.defaults.ErrorTimeout, Now: o.now,
+		DeferredTimeout: ptr.Deref(settings.DeferredTimeout, o.defaults.DeferredTimeout),
+		ErrorTimeout:    o.defaults.ErrorTimeout, Now: o.now,
 	}
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
-	if value, said := o.set.Annotations[api.DeferredTimeoutAnnotation]; said {
-		timeout, err := policy.ParseTimeout(value)
-		if err != nil {
-			return options, err
-		}
-		options.DeferredTimeout = timeout
-	}
-	return options, nil
+	return options
 }
 
 // newest is the revision that the set's template has; the caller has made sure

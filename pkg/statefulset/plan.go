@@ -63,15 +63,11 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	if err != nil {
 		return invalid(err), nil
 	}
-	options, err := o.options(settings)
-	if err != nil {
-		return invalid(err), nil
-	}
 	members, err := o.members(ctx, from, settings)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Step: rollout.Next(members, options)}
+	p := plan{Step: rollout.Next(members, o.options(settings))}
 	p.Condition = p.Step.Condition()
 	p.Changes = changes(members)
 	if available := untilAvailable(o, members); available > 0 && (p.After == 0 || available < p.After) {

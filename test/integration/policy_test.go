@@ -148,7 +148,7 @@ func TestConditionIsTakenBack(t *testing.T) {
 
 func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
 	w := newWorkload(t, options{})
-	for _, name := range prerequisite.Policies {
+	for _, name := range prerequisite.MutatingPolicies {
 		if _, err := cp.Kubectl(t.Context(), "delete", "mutatingadmissionpolicybinding", name); err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +168,7 @@ func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer process.Stop()
-	for _, name := range prerequisite.Policies {
+	for _, name := range prerequisite.MutatingPolicies {
 		want := "MutatingAdmissionPolicyBinding " + name + " is missing: install it with `kubectl apply -k deploy/`"
 		eventually(t, "the controller to miss "+name, func() (bool, string) {
 			err := process.Ready(t.Context())
