@@ -7,17 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-)
 
-// Annotations of a workload's own metadata.
-const (
-	// PolicyAnnotation says what a change of a resource may cost, as in
-	// `cpu=LiveResizeable, app/memory:decrease=RestartOnly`.
-	PolicyAnnotation = "inplace-rollout.io/resource-resize-policy"
-	// ActionAnnotation comes with an edit and says how to carry it out.
-	ActionAnnotation = "inplace-rollout.io/resource-resize-action"
-	// TimeoutAnnotation says how long a deferred resize is waited for.
-	TimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // Policy says whether a pod can take a change of one resource live.
@@ -70,11 +61,11 @@ func (k key) String() string {
 
 // Read reads all three annotations.
 func Read(annotations map[string]string) (Settings, error) {
-	s, err := Parse(annotations[PolicyAnnotation], annotations[ActionAnnotation])
+	s, err := Parse(annotations[api.ResizePolicyAnnotation], annotations[api.ResizeActionAnnotation])
 	if err != nil {
 		return Settings{}, err
 	}
-	if value := annotations[TimeoutAnnotation]; strings.TrimSpace(value) != "" {
+	if value := annotations[api.DeferredTimeoutAnnotation]; strings.TrimSpace(value) != "" {
 		timeout, err := ParseTimeout(value)
 		if err != nil {
 			return Settings{}, err
@@ -91,13 +82,13 @@ func Parse(policy, action string) (Settings, error) {
 	var s Settings
 	var err error
 	if s.entries, err = parseEntries(policy); err != nil {
-		return Settings{}, fmt.Errorf("annotation %s: %w", PolicyAnnotation, err)
+		return Settings{}, fmt.Errorf("annotation %s: %w", api.ResizePolicyAnnotation, err)
 	}
 	switch a := Action(strings.TrimSpace(action)); a {
 	case "", Restart, LiveResize, LiveResizePreferred:
 		s.Action = a
 	default:
-		return Settings{}, fmt.Errorf(`annotation %s: "%.100s" must be Restart, LiveResize or LiveResizePreferred`, ActionAnnotation, a)
+		return Settings{}, fmt.Errorf(`annotation %s: "%.100s" must be Restart, LiveResize or LiveResizePreferred`, api.ResizeActionAnnotation, a)
 	}
 	return s, nil
 }
@@ -143,7 +134,7 @@ func ParseTimeout(value string) (time.Duration, error) {
 	value = strings.TrimSpace(value)
 	timeout, err := time.ParseDuration(value)
 	if err != nil || timeout <= 0 {
-		return 0, fmt.Errorf(`annotation %s: "%.100s" must be a positive duration such as 90s, 5m or 1h30m`, TimeoutAnnotation, value)
+		return 0, fmt.Errorf(`annotation %s: "%.100s" must be a positive duration such as 90s, 5m or 1h30m`, api.DeferredTimeoutAnnotation, value)
 	}
 	return timeout, nil
 }

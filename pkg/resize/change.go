@@ -69,6 +69,13 @@ func Between(from, to *corev1.PodTemplateSpec) []Change {
 	return between(parts(from.Spec.DeepCopy()), parts(to.Spec.DeepCopy()))
 }
 
+// BetweenPods lists how the cpu and memory of the pods of two templates differ.
+// Where a limit stands in for a missing request, a request that the newer template
+// adds is no new one: from a limit of 1 alone to a request of 500m it falls.
+func BetweenPods(from, to *corev1.PodTemplateSpec) []Change {
+	return between(parts(Defaulted(from)), parts(Defaulted(to)))
+}
+
 func between(from, to []part) []Change {
 	var changes []Change
 	for _, after := range to {

@@ -264,6 +264,10 @@ func TestBetween(t *testing.T) {
 	if got, want := resize.Describe(resize.Between(b, a)), "app: cpu request 150m→100m, app: memory limit 1Gi→none"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+	limit, request := build.Size(t, "limits: {cpu: 1}"), build.Size(t, "requests: {cpu: 500m}, limits: {cpu: 1}")
+	if got, want := resize.Describe(resize.BetweenPods(limit, request)), "app: cpu request 1→500m"; got != want {
+		t.Errorf("between pods: got %s, want %s", got, want)
+	}
 	if got := resize.Between(a, a); got != nil {
 		t.Errorf("a template differs from itself: %s", resize.Describe(got))
 	}

@@ -240,9 +240,8 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 	default:
 		from := o.revisions[carries]
 		m.Target, err = resize.For(pod, from.template, o.newest().template)
-		changes := resize.Between(from.template, o.newest().template)
-		m.Brings = resize.Describe(changes)
-		m.Policy, m.Why = settings.Resolve(changes, o.newest().template, o.defaults.ResizePolicy)
+		m.Brings = resize.Describe(resize.Between(from.template, o.newest().template))
+		m.Policy, m.Why = settings.Resolve(resize.BetweenPods(from.template, o.newest().template), o.newest().template, o.defaults.ResizePolicy)
 	}
 	if r := o.refusals[pod.UID]; r != nil && r.changes == resize.Describe(m.Target.Changes) {
 		m.Refusal = r.Refusal

@@ -1,0 +1,95 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+)
+
+// table is the proposal's, written out for every outcome. By its words: "resize
+// resource with restart (with delete command)" is delete, "with allowed spec
+// update commands" is restart; "live only" leaves alone what cannot be resized;
+// "live resize preferred" restarts it, with the delete command or managed by the
+// controller.
+const table = `
+policy          action               strategy       Untried  Refused  InProgress  Deferred  Failing  Actuated  DeferredTooLong  FailingTooLong  Infeasible  Impossible
+
+RestartOnly     none                 OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
+RestartOnly     Restart              OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
+RestartOnly     LiveResize           OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
+RestartOnly     LiveResizePreferred  OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
+LiveResizeable  Restart              OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
+
+RestartOnly     none                 RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
+RestartOnly     Restart              RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
+RestartOnly     LiveResize           RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
+RestartOnly     LiveResizePreferred  RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
+LiveResizeable  Restart              RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
+
+LiveResizeable  LiveResize           OnDelete       resize   resize   wait        wait      wait     settle    leave            leave           leave       leave
+LiveResizeable  LiveResize           RollingUpdate  resize   resize   wait        wait      wait     settle    leave            leave           leave       leave
+
+LiveResizeable  none                 OnDelete       resize   resize   wait        wait      wait     settle    delete           delete          delete      delete
+LiveResizeable  LiveResizePreferred  OnDelete       resize   resize   wait        wait      wait     settle    delete           delete          delete      delete
+
+LiveResizeable  none                 RollingUpdate  resize   resize   wait        wait      wait     settle    restart          restart         restart     restart
+LiveResizeable  LiveResizePreferred  RollingUpdate  resize   resize   wait        wait      wait     settle    restart          restart         restart     restart
+`
+
+var decisions = map[string]policy.Decision{
+	"resize": policy.Resize, "wait": policy.Wait, "settle": policy.Settle, "leave": policy.Leave,
+	"restart": policy.RestartByController, "delete": policy.WaitForDelete,
+}
+
+func TestDecide(t *testing.T) {
+	var outcomes []string
+	seen := map[string]bool{}
+	for line := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
+		cells := strings.Fields(line)
+		if len(cells) == 0 {
+			continue
+		}
+		if outcomes == nil {
+			outcomes = cells[3:]
+			continue
+		}
+		if len(cells) != 3+len(outcomes) {
+			t.Fatalf("not a row of the table: %s", line)
+		}
+		p, action, s := policy.Policy(cells[0]), policy.Action(cells[1]), policy.Strategy(cells[2])
+		if action == "none" {
+			action = ""
+		}
+		for i, outcome := range outcomes {
+			o, want := policy.Outcome(outcome), decisions[cells[3+i]]
+			if got := policy.Decide(p, action, s, o); got != want {
+				t.Errorf("%s, action %q, %s, %s: %s, want %q", p, action, s, o, got, want)
+			}
+			seen[strings.Join([]string{cells[0], cells[1], cells[2], outcome}, " ")] = true
+		}
+	}
+	for _, p := range []policy.Policy{policy.RestartOnly, policy.LiveResizeable} {
+		for _, a := range []policy.Action{"none", policy.Restart, policy.LiveResize, policy.LiveResizePreferred} {
+			for _, s := range []policy.Strategy{policy.OnDelete, policy.RollingUpdate} {
+				for _, o := range []policy.Outcome{
+					policy.Untried, policy.InProgress, policy.Actuated, policy.Deferred, policy.DeferredTooLong,
+					policy.Failing, policy.FailingTooLong, policy.Infeasible, policy.Refused, policy.Impossible,
+				} {
+					if cell := strings.Join([]string{string(p), string(a), string(s), string(o)}, " "); !seen[cell] {
+						t.Errorf("the table lacks %s", cell)
+					}
+				}
+			}
+		}
+	}
+}
+
+// What a later kubelet may say counts as Deferred, as unknown states always did.
+func TestUnknownOutcomeWaits(t *testing.T) {
+	for _, action := range []policy.Action{"", policy.LiveResize, policy.LiveResizePreferred} {
+		if got := policy.Decide(policy.LiveResizeable, action, policy.RollingUpdate, "Unheard"); got != policy.Wait {
+			t.Errorf("action %q: %s, want Wait", action, got)
+		}
+	}
+}
