@@ -6,6 +6,8 @@ package fit
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,14 +69,20 @@ func holds(node *corev1.Node, requests corev1.ResourceList) bool {
 }
 
 // describe names what is requested beside the most that an open node has of it:
-// `cpu 100 (at most 8), memory 1Gi (at most 16Gi)`.
+// `cpu 100 (at most 8)`. Where each resource alone would fit on some node, all are
+// named.
 func describe(requests, largest corev1.ResourceList) string {
-	var said []string
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if request, ok := requests[name]; ok {
-			most := largest[name]
-			said = append(said, fmt.Sprintf("%s %s (at most %s)", name, request.String(), most.String()))
+	var all, lacking []string
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		request, most := requests[name], largest[name]
+		said := fmt.Sprintf("%s %s (at most %s)", name, request.String(), most.String())
+		all = append(all, said)
+		if request.Cmp(most) > 0 {
+			lacking = append(lacking, said)
 		}
 	}
-	return strings.Join(said, ", ")
+	if len(lacking) > 0 {
+		all = lacking
+	}
+	return strings.Join(all, ", ")
 }

@@ -131,11 +131,7 @@ func Next(members []Member, o Options) Step {
 // takes part of the limit.
 func (s *Step) one(m Member, o Options, mayStart bool) bool {
 	if m.Updated {
-		s.Updated++
-		if !m.Available {
-			s.wait(m, ReasonProgressing, "waiting for the pod to become available")
-		}
-		return m.Available || !m.gone() && m.Target.UnreadyBefore()
+		return s.updated(m)
 	}
 	if m.Differs != "" {
 		return s.restart(m, o, m.Differs, mayStart)
@@ -171,6 +167,14 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 		s.wait(m, judged.reason, judged.message)
 	}
 	return false
+}
+
+func (s *Step) updated(m Member) bool {
+	s.Updated++
+	if !m.Available {
+		s.wait(m, ReasonProgressing, "waiting for the pod to become available")
+	}
+	return m.Available || !m.gone() && m.Target.UnreadyBefore()
 }
 
 // restart has the member restarted by whoever does that, unless no node could

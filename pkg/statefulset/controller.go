@@ -127,8 +127,7 @@ func (c *Controller) watchNodes() error {
 		UpdateFunc: func(before, after any) {
 			was, ok := before.(*corev1.Node)
 			is, stillOK := after.(*corev1.Node)
-			if ok && stillOK && !(equality.Semantic.DeepEqual(was.Spec, is.Spec) && equality.Semantic.DeepEqual(was.Labels, is.Labels) &&
-				equality.Semantic.DeepEqual(was.Status, is.Status)) {
+			if !ok || !stillOK || !sameRoom(was, is) {
 				c.enqueueInFlight()
 			}
 		},
@@ -137,6 +136,12 @@ func (c *Controller) watchNodes() error {
 		return fmt.Errorf("handling node events: %w", err)
 	}
 	return nil
+}
+
+// sameRoom tells whether two versions of a node can hold the same pods.
+func sameRoom(a, b *corev1.Node) bool {
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Status, b.Status)
 }
 
 func (c *Controller) enqueueInFlight() {

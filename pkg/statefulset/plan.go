@@ -79,6 +79,12 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 		}
 		return p, nil
 	}
+	p.letGo(o, members)
+	return p, nil
+}
+
+// letGo decides what of a held set the StatefulSet controller may touch.
+func (p *plan) letGo(o observation, members []rollout.Member) {
 	switch {
 	case !o.caughtUp():
 		// Wait for its status before letting anything loose.
@@ -89,12 +95,12 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 		if len(p.Restart) > 0 {
 			p.HandOver = p.Restart[0].Reason
 		}
+		return
 	}
-	if lowered := partition(o.set); p.Partition == nil && !p.Release && lowered < everything && exposed(p.Step, members, lowered) {
+	if lowered := partition(o.set); p.Partition == nil && lowered < everything && exposed(p.Step, members, lowered) {
 		// Only a write that went round the admission policy can have done this.
 		p.Partition = ptr.To(everything)
 	}
-	return p, nil
 }
 
 // invalid is the plan for a set whose annotations cannot be understood: it stays

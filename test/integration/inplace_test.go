@@ -358,10 +358,13 @@ func TestParallelResizesMaxUnavailableAtOnce(t *testing.T) {
 // waits until it has been Ready again for minReadySeconds.
 func TestMinReadySeconds(t *testing.T) {
 	parallel(t)
-	w := newWorkload(t, options{Replicas: 2, PodMeta: simDelayed, Spec: "minReadySeconds: 2"})
+	w := newWorkload(t, options{Replicas: 2, Spec: "minReadySeconds: 2"})
 	before := w.uids()
+	w.annotatePod("web-1", simNever)
 	w.begin("150m", "web-1")
 	w.annotatePod("web-1", "sim.inplace-rollout.io/ready=false")
+	w.waitPod("web-1", "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
+	w.annotatePod("web-1", simAccepted)
 	w.waitPod("web-1", "to be resized and not Ready", func(pod corev1.Pod) bool {
 		return pod.Status.ContainerStatuses[0].Resources.Requests.Cpu().String() == "150m" && !podutils.IsPodReady(&pod)
 	})

@@ -1,0 +1,80 @@
+package fit_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+func node(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "ssd"}},
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi"),
+		}},
+	}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func TestAnyNode(t *testing.T) {
+	const pod = "containers: [{name: app, resources: {requests: {cpu: 3, memory: 1Gi}}}]"
+	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	tainted := func(effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: effect}} }
+	}
+	tests := []struct {
+		name  string
+		pod   string
+		nodes []*corev1.Node
+		want  string
+	}{
+		{name: "one node is large enough", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4")}},
+		{name: "just large enough", pod: pod, nodes: []*corev1.Node{node("a", "3")}},
+		{name: "all are too small", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "2500m")},
+			want: "no node of the 2 open to the pod can hold cpu 3 (at most 2500m)"},
+		{name: "the large one is cordoned", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4", cordoned)},
+			want: "no node of the 1 open to the pod can hold cpu 3 (at most 2)"},
+		{name: "a taint that is not tolerated", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectNoSchedule))},
+			want: "none of 1 nodes is open to the pod"},
+		{name: "a taint that only prefers", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectPreferNoSchedule))}},
+		{name: "a taint that is tolerated", pod: "{tolerations: [{key: gpu, operator: Exists}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}",
+			nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectNoExecute))}},
+		{name: "another node selector", pod: "{nodeSelector: {disk: hdd}, containers: [{name: app}]}", nodes: []*corev1.Node{node("a", "4")},
+			want: "none of 1 nodes is open to the pod"},
+		{name: "the required node affinity", pod: `{affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+			{matchExpressions: [{key: disk, operator: In, values: [ssd]}]}]}}}, containers: [{name: app, resources: {requests: {cpu: 5}}}]}`,
+			nodes: []*corev1.Node{node("a", "4"), node("b", "8", func(n *corev1.Node) { n.Labels = nil })},
+			want:  "no node of the 1 open to the pod can hold cpu 5 (at most 4)"},
+		{name: "a resource that no node has", pod: "containers: [{name: app, resources: {requests: {cpu: 1, example.com/gpu: 1}}}]",
+			nodes: []*corev1.Node{node("a", "4")}, want: "no node of the 1 open to the pod can hold example.com/gpu 1 (at most 0)"},
+		{name: "cpu on one node, memory on another", pod: "containers: [{name: app, resources: {requests: {cpu: 4, memory: 16Gi}}}]",
+			nodes: []*corev1.Node{node("a", "4"), node("b", "2", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("16Gi") })},
+			want:  "no node of the 2 open to the pod can hold cpu 4 (at most 4), memory 16Gi (at most 16Gi)"},
+		{name: "what init containers request counts", pod: "{initContainers: [{name: setup, resources: {requests: {cpu: 6}}}], containers: [{name: app}]}",
+			nodes: []*corev1.Node{node("a", "4")}, want: "no node of the 1 open to the pod can hold cpu 6 (at most 4)"},
+		{name: "no nodes at all", pod: pod, want: "none of 0 nodes is open to the pod"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := fit.AnyNode(t.Context(), &corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.nodes)
+			if got := message(err); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
