@@ -46,6 +46,7 @@ func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.Stateful
 		if told > 0 && (after == 0 || told < after) {
 			after = told
 		}
+		c.waitEvents(s, set, p.Waits)
 	}
 	var failed []error
 	for _, m := range p.Settle {
@@ -112,29 +113,21 @@ func (c *Controller) refused(s *session, set *appsv1.StatefulSet, m rollout.Memb
 		return err
 	}
 	reason, final := pods.Refusal(err)
-	if s.refuse(m.Pod.UID, resize.Describe(m.Target.Changes), reason, final, c.clock.Now()) {
-		event := rollout.EventResizeError
-		if final {
-			event = rollout.EventInfeasible
-		}
-		c.eventBoth(set, m.Pod, corev1.EventTypeWarning, event, reason)
-	}
+	s.refuse(m.Pod.UID, resize.Describe(m.Target.Changes), reason, final, c.clock.Now())
 	c.queue.Add(nameOf(set))
 	return nil
 }
 
 // refuse keeps a refusal and doubles the time until the pod's size is asked for
-// again, from a second to five minutes. It tells whether this is news.
-func (s *session) refuse(pod types.UID, changes, reason string, final bool, now time.Time) bool {
+// again, from a second to five minutes.
+func (s *session) refuse(pod types.UID, changes, reason string, final bool, now time.Time) {
 	r := s.refusals[pod]
-	news := r == nil || r.changes != changes || r.Reason != reason
 	if r == nil || r.changes != changes {
 		r = &refusal{changes: changes, backoff: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithMaxInterval(maxAskInterval), backoff.WithMaxElapsedTime(0))}
 		s.refusals[pod] = r
 	}
 	r.Refusal = rollout.Refusal{Reason: reason, Final: final, Until: now.Add(r.backoff.NextBackOff())}
-	return news
 }
 
 func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.StatefulSet, m rollout.Member) error {
@@ -261,18 +254,27 @@ func (c *Controller) conditionEvents(set *appsv1.StatefulSet, before *appsv1.Sta
 	if p.Condition.Reason == rollout.ReasonInvalidPolicy {
 		c.recorder.Event(set, corev1.EventTypeWarning, rollout.EventInvalidPolicy, p.Condition.Message)
 	}
-	for _, w := range p.Waits {
-		if event, told := waitEvents[w.Reason]; told && w.Member.Pod != nil {
+}
+
+// waitEvents tells of each pod once what it waits for, if that is more than progress.
+func (c *Controller) waitEvents(s *session, set *appsv1.StatefulSet, waits []rollout.Wait) {
+	for _, w := range waits {
+		if w.Member.Pod == nil || s.told[w.Member.Pod.UID] == w.Reason {
+			continue
+		}
+		s.told[w.Member.Pod.UID] = w.Reason
+		if event, worth := eventOfWait[w.Reason]; worth {
 			c.eventBoth(set, w.Member.Pod, event.eventType, event.reason, w.Message)
 		}
 	}
 }
 
-// waitEvents are the events of waits that are more than progress.
-var waitEvents = map[string]struct{ eventType, reason string }{
+// eventOfWait are the events of waits that are more than progress.
+var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonDeferred:         {corev1.EventTypeNormal, rollout.EventDeferred},
 	rollout.ReasonInfeasible:       {corev1.EventTypeWarning, rollout.EventInfeasible},
 	rollout.ReasonResizeError:      {corev1.EventTypeWarning, rollout.EventResizeError},
+	rollout.ReasonQuotaExceeded:    {corev1.EventTypeWarning, rollout.EventResizeError},
 	rollout.ReasonNoNodeFits:       {corev1.EventTypeWarning, rollout.EventNoNodeFits},
 	rollout.ReasonWaitingForDelete: {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
 }

@@ -71,6 +71,7 @@ type session struct {
 	watch     *pods.Watch
 	revisions map[string]*revision
 	refusals  map[types.UID]*refusal
+	told      map[types.UID]string // the reason of the last wait of a pod that an event told of
 }
 
 // New returns a controller that writes through client and tells through recorder.
@@ -273,7 +274,7 @@ func (c *Controller) session(ctx context.Context, name cache.ObjectName, set *ap
 	if err != nil {
 		return nil, err
 	}
-	s := &session{set: set.UID, watch: watch, revisions: map[string]*revision{}, refusals: map[types.UID]*refusal{}}
+	s := &session{set: set.UID, watch: watch, revisions: map[string]*revision{}, refusals: map[types.UID]*refusal{}, told: map[types.UID]string{}}
 	c.sessions[name] = s
 	return s, nil
 }
