@@ -110,8 +110,8 @@ func (t *Target) checkPod() {
 	if len(t.Changes) == 0 {
 		return
 	}
-	if t.pod.Spec.NodeName == "" {
-		t.obstruct("the pod is not scheduled to a node yet")
+	if unschedulable(t.pod) {
+		t.obstruct("no node has room for the pod at its old size")
 	}
 	if _, mirror := t.pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		t.obstruct("static pods cannot be resized")
@@ -133,6 +133,14 @@ func (t *Target) checkPod() {
 	if before != after {
 		t.obstruct("the QoS class would change from %s to %s", before, after)
 	}
+}
+
+// unschedulable tells whether the scheduler has tried and found no node: a new pod
+// of the new size may have more luck.
+func unschedulable(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	})
 }
 
 func windows(pod *corev1.Pod) bool {

@@ -156,11 +156,11 @@ func TestFor(t *testing.T) {
 			patch:     `{"containers":[{"name":"app","resources":{"requests":{"memory":"644245094401m"}}}]}`,
 		},
 		{
-			name:  "a pod that is not scheduled is helped by a new one",
+			name:  "a pod that no node has room for is helped by a new one",
 			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 50m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
-			change:    []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Spec.NodeName = "" }},
+			change:    []func(*corev1.Pod){build.Unschedulable},
 			changes:   "app: cpu request 100m→50m",
-			obstacles: []string{"the pod is not scheduled to a node yet"},
+			obstacles: []string{"no node has room for the pod at its old size"},
 			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"50m"}}}]}`,
 		},
 		{

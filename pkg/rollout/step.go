@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -117,14 +118,39 @@ type Restart struct {
 //
 // With limit 1 and places 2, 1, 0, where 2 is resized but not Ready yet, nothing
 // is done and 2 is waited for; once it is settled and available, 1 is resized.
+// What is under way further down counts too: it was begun before something above
+// it turned stale, by a new edit or a scale-up.
 func Next(members []Member, o Options) Step {
 	s := Step{Total: len(members)}
+	below := 0
 	for _, m := range members {
-		if !s.one(m, o, o.Limit > 0) {
+		below += m.underWay()
+	}
+	for _, m := range members {
+		below -= m.underWay()
+		if !s.one(m, o, o.Limit > below) {
 			o.Limit--
 		}
 	}
 	return s
+}
+
+// underWay is 1 for a pod that an earlier step has set going, and 0 for others.
+func (m Member) underWay() int {
+	if m.gone() || m.Differs != "" {
+		return 0
+	}
+	if m.Updated {
+		if m.Available || m.Target.UnreadyBefore() {
+			return 0
+		}
+		return 1
+	}
+	switch state, _ := m.Target.Observe(); state {
+	case resize.InProgress, resize.Deferred, resize.Failing:
+		return 1
+	}
+	return 0
 }
 
 // one takes its share of the step for a member. It returns false if the member
@@ -141,6 +167,8 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
 		return false
 	}
+	// A pod that is not Ready has nothing to lose, and others may be waiting for it to be.
+	mayStart = mayStart || !podutils.IsPodReady(m.Pod)
 	judged := m.judge(o)
 	s.look(judged.until.Sub(o.Now))
 	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {
@@ -257,6 +285,9 @@ func (m Member) judge(o Options) judgement {
 	state, message := m.Target.Observe()
 	switch state {
 	case resize.Unsent:
+		if m.Pod.Spec.NodeName == "" {
+			return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: "waiting for the pod to be scheduled"}
+		}
 		if m.Refusal.Reason != "" && !m.Refusal.Final {
 			return judgement{policy.Refused, refusalReason(m.Refusal.Reason), m.Refusal.Reason, m.Refusal.Until}
 		}

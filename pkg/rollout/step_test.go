@@ -73,7 +73,10 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale()
 		m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly"
 	case "impossible":
-		stale(func(p *corev1.Pod) { p.Spec.NodeName = "" })
+		stale(build.Unschedulable)
+	case "just born":
+		stale(func(p *corev1.Pod) { p.Spec.NodeName = "" }, build.NotReady)
+		m.Available = false
 	case "deferred too long":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"), since(now.Add(-5*time.Minute)))
 	case "failing too long":
@@ -141,7 +144,7 @@ func TestNext(t *testing.T) {
 		{name: "failing past its deadline: restarted", places: "failing too long", limit: 1, want: "restart 0"},
 		{name: "LiveResize: what cannot be is passed over, and the others go on", action: policy.LiveResize, places: "infeasible|deferred too long|impossible|failing too long|stale", limit: 1,
 			want: "resize 0, keep", reason: "Infeasible", message: "0 of 5 pods resized; web-4: infeasible on node node: too big; left as it is; " +
-				"web-3: deferred on node node: no room, for more than 5m0s; left as it is; web-2: the pod is not scheduled to a node yet; left as it is; and 2 more"},
+				"web-3: deferred on node node: no room, for more than 5m0s; left as it is; web-2: no node has room for the pod at its old size; left as it is; and 2 more"},
 		{name: "LiveResize: a node that said no is asked again after a while", action: policy.LiveResize, places: "refused, to be asked again|stale", limit: 1, want: "resize 1, keep"},
 		{name: "LiveResize: deferred is waited for until its deadline", action: policy.LiveResize, places: "deferred|stale", limit: 1, want: "keep, look in 4m0s"},
 		{name: "Restart: everything is restarted", action: policy.Restart, places: "stale|stale", limit: 1, want: "restart 1 0",
@@ -152,6 +155,10 @@ func TestNext(t *testing.T) {
 			reason: "NoNodeFits", message: "0 of 2 pods resized; web-1: not restarted, because no node can hold cpu 100: infeasible on node node: too big; web-0: resizing: app: cpu request 100m→150m"},
 		{name: "a pod that was not Ready before it was resized holds up nobody", places: "crashing, resized|stale", limit: 1, want: "resize 0, settle 1, keep"},
 		{name: "a pod that lost its readiness after it was resized holds up the next", places: "not Ready since it was resized|stale", limit: 1, want: "keep"},
+		{name: "a pod that is just being scheduled is waited for", places: "just born|stale", limit: 1, want: "keep",
+			message: "0 of 2 pods resized; web-1: waiting for the pod to be scheduled"},
+		{name: "what is under way further down counts", places: "stale|resizing|stale", limit: 1, want: "keep"},
+		{name: "a pod that is not Ready waits for nobody", places: "infeasible|stale, not available", limit: 1, want: "resize 0, restart 1, keep"},
 		{name: "a completed pod is about to be replaced", places: "completed|stale", limit: 1, want: "keep"},
 		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, keep"},
 		{name: "a restart below a live one waits for it", places: "stale|other image", limit: 1, want: "resize 1, keep"},

@@ -100,7 +100,7 @@ func (c *Controller) resize(ctx context.Context, s *session, set *appsv1.Statefu
 	}
 	if left, err := resize.Leftover(resized, &set.Spec.Template); err == nil && len(left.Changes) > 0 {
 		told := resize.Describe(left.Changes)
-		s.refuse(m.Pod.UID, told, "another admission plugin changed the size on its way: "+told, true, c.clock.Now())
+		s.refuse(m.Pod.UID, askedSize(set, left.Changes), "another admission plugin changed the size on its way: "+told, true, c.clock.Now())
 	}
 	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
 	return nil
@@ -113,17 +113,17 @@ func (c *Controller) refused(s *session, set *appsv1.StatefulSet, m rollout.Memb
 		return err
 	}
 	reason, final := pods.Refusal(err)
-	s.refuse(m.Pod.UID, resize.Describe(m.Target.Changes), reason, final, c.clock.Now())
+	s.refuse(m.Pod.UID, askedSize(set, m.Target.Changes), reason, final, c.clock.Now())
 	c.queue.Add(nameOf(set))
 	return nil
 }
 
 // refuse keeps a refusal and doubles the time until the pod's size is asked for
 // again, from a second to five minutes.
-func (s *session) refuse(pod types.UID, changes, reason string, final bool, now time.Time) {
+func (s *session) refuse(pod types.UID, size, reason string, final bool, now time.Time) {
 	r := s.refusals[pod]
-	if r == nil || r.changes != changes {
-		r = &refusal{changes: changes, backoff: backoff.NewExponentialBackOff(
+	if r == nil || r.size != size {
+		r = &refusal{size: size, backoff: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithMaxInterval(maxAskInterval), backoff.WithMaxElapsedTime(0))}
 		s.refusals[pod] = r
 	}

@@ -110,7 +110,7 @@ func newRevision(stored *appsv1.ControllerRevision) (*revision, error) {
 // refusal is why the API server did not take one size for one pod.
 type refusal struct {
 	rollout.Refusal
-	changes string
+	size    string
 	backoff *backoff.ExponentialBackOff
 }
 
@@ -243,7 +243,7 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 		m.Brings = resize.Describe(resize.Between(from.template, o.newest().template))
 		m.Policy, m.Why = settings.Resolve(resize.BetweenPods(from.template, o.newest().template), o.newest().template, o.defaults.ResizePolicy)
 	}
-	if r := o.refusals[pod.UID]; r != nil && r.changes == resize.Describe(m.Target.Changes) {
+	if r := o.refusals[pod.UID]; r != nil && r.size == askedSize(o.set, m.Target.Changes) {
 		m.Refusal = r.Refusal
 	}
 	return m, err
@@ -257,6 +257,11 @@ func clean(t resize.Target) bool {
 	}
 	state, _ := t.Observe()
 	return t.Resized.IsZero() || state == resize.Actuated || state == resize.Unready
+}
+
+// askedSize names what the API server is asked for: these changes, for this revision.
+func askedSize(set *appsv1.StatefulSet, changes []resize.Change) string {
+	return set.Status.UpdateRevision + " " + resize.Describe(changes)
 }
 
 // differs tells what, besides cpu and memory, the named revision has other than

@@ -37,9 +37,6 @@ type plan struct {
 // pods that it could not touch before.
 func (p plan) movesPartition() bool { return p.Release || p.Partition != nil }
 
-// everything is the partition that holds back every pod.
-const everything = 1<<31 - 1
-
 // nextStep plans for a set that is held, or whose strategy is OnDelete.
 //
 // The partition is a baton. Pods are taken from the highest index down. As long
@@ -97,9 +94,8 @@ func (p *plan) letGo(o observation, members []rollout.Member) {
 		}
 		return
 	}
-	if lowered := partition(o.set); p.Partition == nil && lowered < everything && exposed(p.Step, members, lowered) {
-		// Only a write that went round the admission policy can have done this.
-		p.Partition = ptr.To(everything)
+	if kept := exposed(p.Step, members, partition(o.set)); kept >= 0 && p.Partition == nil {
+		p.Partition = ptr.To(kept + 1)
 	}
 }
 
@@ -140,13 +136,19 @@ func (o observation) needsUs(r rollout.Restart) bool {
 	return m.Labelled || stuck
 }
 
-// exposed tells whether the StatefulSet controller may delete a pod that has to
-// be kept from it.
-func exposed(s rollout.Step, members []rollout.Member, partition int) bool {
-	return slices.ContainsFunc(members, func(m rollout.Member) bool {
-		return m.Index >= partition && m.Pod != nil && !m.Labelled &&
-			!slices.ContainsFunc(s.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
-	})
+// exposed returns the highest index of a pod that has to be kept from the
+// StatefulSet controller, and that it may delete nevertheless; -1 if there is none.
+// That happens when a pod at or above a lowered partition turns stale, as when a
+// condemned pod is scaled back in. A terminating pod is beyond keeping, and is born
+// of the newest revision there.
+func exposed(s rollout.Step, members []rollout.Member, partition int) int {
+	for _, m := range members {
+		restarts := slices.ContainsFunc(s.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
+		if m.Index >= partition && m.Pod != nil && m.Pod.DeletionTimestamp == nil && !m.Labelled && !restarts {
+			return m.Index
+		}
+	}
+	return -1
 }
 
 // changes describes what the newest revision brings to the first pod that lacks it.

@@ -143,6 +143,14 @@ func ResizedAt(t time.Time) func(*corev1.Pod) {
 	}
 }
 
+// Unschedulable marks the pod as one that the scheduler has found no node for.
+func Unschedulable(pod *corev1.Pod) {
+	pod.Spec.NodeName = ""
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+	})
+}
+
 // NotReady takes the pod's readiness away.
 func NotReady(pod *corev1.Pod) { pod.Status.Conditions[0].Status = corev1.ConditionFalse }
 

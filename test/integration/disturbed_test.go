@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
 )
 
 // begin starts a rollout to cpu and returns when the pod name has that size in
@@ -169,6 +170,23 @@ func TestStuckPodIsDeleted(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-0")
+}
+
+// TestNotReadyBelowARestart: the StatefulSet controller restarts web-1 only when
+// web-0 is Ready, and only its new size makes web-0 Ready. So it does not wait for
+// its turn.
+func TestNotReadyBelowARestart(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2})
+	before := w.uids()
+	w.annotatePod("web-1", simInfeasible)
+	w.annotatePod("web-0", "sim.inplace-rollout.io/ready=false")
+	w.waitPod("web-0", "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
+	w.begin("150m", "web-0")
+	w.annotatePod("web-0", "sim.inplace-rollout.io/ready-")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
 }
 
 // TestQoSChange: what the API server would refuse is not even sent.

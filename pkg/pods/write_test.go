@@ -1,0 +1,178 @@
+package pods_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+func TestRefusal(t *testing.T) {
+	resource := schema.GroupResource{Resource: "pods"}
+	forbidden := func(causes ...metav1.CauseType) error {
+		err := apierrors.NewForbidden(resource, "web-0", errors.New("no"))
+		for _, cause := range causes {
+			err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
+		}
+		return err
+	}
+	bare := &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Message: "no"}}
+	const said = `pods "web-0" is forbidden: no`
+	tests := []struct {
+		name   string
+		err    error
+		reason string
+		final  bool
+	}{
+		{"invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", nil), `Pod "web-0" is invalid`, true},
+		{"the node is too small", forbidden("NodeCapacity"), said, true},
+		{"the node cannot resize", forbidden("UnsupportedPlatform"), said, true},
+		{"the node is too small, among other causes", forbidden("Other", "NodeCapacity"), said, true},
+		{"a quota or a webhook", forbidden(), said, false},
+		{"another cause", forbidden("Other"), said, false},
+		{"forbidden without details", bare, "no", false},
+		{"a conflict", apierrors.NewConflict(resource, "web-0", errors.New("modified")), `Operation cannot be fulfilled on pods "web-0": modified`, false},
+		{"an internal error", apierrors.NewInternalError(errors.New("etcd")), "Internal error occurred: etcd", false},
+		{"no answer", errors.New("connection refused"), "connection refused", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			reason, final := pods.Refusal(tt.err)
+			if reason != tt.reason || final != tt.final {
+				t.Errorf("got %q, final %t; want %q, final %t", reason, final, tt.reason, tt.final)
+			}
+			if wrapped, again := pods.Refusal(fmt.Errorf("resizing pod web-0: %w", tt.err)); again != tt.final || tt.name != "no answer" && wrapped != tt.reason {
+				t.Errorf("wrapped: got %q, final %t; want %q, final %t", wrapped, again, tt.reason, tt.final)
+			}
+		})
+	}
+}
+
+func TestWrites(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	pod := build.Pod("web-0", older)
+	pod.ResourceVersion = "7"
+	target, err := resize.For(pod, older, newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name        string
+		write       func(*fake.Clientset) (*corev1.Pod, error)
+		subresource string
+		kind        types.PatchType
+		patch       string
+		fails       string
+	}{
+		{
+			name:        "a resize is for this pod and none of the same name",
+			write:       func(c *fake.Clientset) (*corev1.Pod, error) { return pods.Resize(t.Context(), c.CoreV1(), pod, target) },
+			subresource: "resize", kind: types.StrategicMergePatchType,
+			patch: `{"metadata":{"uid":"uid-of-web-0"},"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`,
+			fails: "resizing pod web-0: broken",
+		},
+		{
+			name: "a label is for this version of this pod",
+			write: func(c *fake.Clientset) (*corev1.Pod, error) {
+				return pods.Relabel(t.Context(), c.CoreV1(), pod, "web-2")
+			},
+			kind:  types.MergePatchType,
+			patch: `{"metadata":{"labels":{"controller-revision-hash":"web-2"},"resourceVersion":"7","uid":"uid-of-web-0"}}`,
+			fails: "relabelling pod web-0: broken",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			client := fake.NewClientset(pod)
+			if _, err := tt.write(client); err != nil {
+				t.Fatal(err)
+			}
+			actions := client.Actions()
+			if len(actions) != 1 {
+				t.Fatalf("got %d requests, want one", len(actions))
+			}
+			got, ok := actions[0].(clienttesting.PatchActionImpl)
+			if !ok || got.GetName() != "web-0" || got.GetNamespace() != "default" || got.GetSubresource() != tt.subresource || got.GetPatchType() != tt.kind {
+				t.Fatalf("got the request %+v", actions[0])
+			}
+			if got.PatchOptions.FieldManager != api.FieldManager {
+				t.Errorf("field manager %q, want %q", got.PatchOptions.FieldManager, api.FieldManager)
+			}
+			var compact any
+			if err := json.Unmarshal(got.GetPatch(), &compact); err != nil {
+				t.Fatal(err)
+			}
+			if sorted, err := json.Marshal(compact); err != nil || string(sorted) != tt.patch {
+				t.Errorf("got the patch %s (%v), want %s", sorted, err, tt.patch)
+			}
+			client.PrependReactor("patch", "pods", broken)
+			if _, err := tt.write(client); err == nil || err.Error() != tt.fails {
+				t.Errorf("got the error %v, want %s", err, tt.fails)
+			}
+		})
+	}
+}
+
+func TestDelete(t *testing.T) {
+	pod := build.Pod("web-0", build.Size(t, ""))
+	pod.ResourceVersion = "7"
+	client := fake.NewClientset(pod)
+	if err := pods.Delete(t.Context(), client.CoreV1(), pod); err != nil {
+		t.Fatal(err)
+	}
+	got, ok := client.Actions()[0].(clienttesting.DeleteActionImpl)
+	if !ok || got.Name != "web-0" {
+		t.Fatalf("got the request %+v", client.Actions()[0])
+	}
+	p := got.DeleteOptions.Preconditions
+	if p == nil || ptr.Deref(p.UID, "") != pod.UID || ptr.Deref(p.ResourceVersion, "") != "7" {
+		t.Errorf("got the preconditions %+v, want this very version of the pod", p)
+	}
+	client.PrependReactor("delete", "pods", broken)
+	if err := pods.Delete(t.Context(), client.CoreV1(), pod); err == nil || err.Error() != "deleting pod web-0: broken" {
+		t.Errorf("got the error %v", err)
+	}
+}
+
+func TestStrip(t *testing.T) {
+	const fields = `{"f:spec":{}}`
+	pod := build.Pod("web-0", build.Size(t, ""), build.Ours(fields), func(pod *corev1.Pod) {
+		pod.ManagedFields = append(pod.ManagedFields,
+			metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate},
+			metav1.ManagedFieldsEntry{Manager: "somebody-else", Subresource: "resize"},
+			metav1.ManagedFieldsEntry{Manager: api.FieldManager},
+		)
+	})
+	want := slices.Clone(pod.ManagedFields[:1])
+	stripped, err := pods.Strip(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := stripped.(*corev1.Pod).ManagedFields
+	if len(got) != 1 || got[0].Manager != want[0].Manager || got[0].Subresource != want[0].Subresource || string(got[0].FieldsV1.GetRawBytes()) != fields {
+		t.Errorf("kept %+v, want only what we set through the resize subresource", got)
+	}
+	if same, err := pods.Strip("no object"); err != nil || same != "no object" {
+		t.Errorf("got %v, %v for what is no object", same, err)
+	}
+}
+
+func broken(clienttesting.Action) (bool, runtime.Object, error) {
+	return true, nil, errors.New("broken")
+}
