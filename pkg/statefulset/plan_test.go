@@ -1,0 +1,499 @@
+package statefulset
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// everything is the partition that holds back every pod.
+const everything = 1<<31 - 1
+
+// The edit of these tests leads from older to newer; the others are of the past.
+var (
+	older      = version{image: 1, cpu: 1}
+	newer      = version{image: 1, cpu: 2}
+	limited    = version{image: 1, cpu: 1, memory: 1} // its limit cannot be removed in place
+	otherImage = version{image: 2, cpu: 1}
+)
+
+const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
+const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
+
+// place makes the pod of one of the situations that a place of the set can be in, or nil.
+func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string) *corev1.Pod {
+	t.Helper()
+	wanted := templates[newer]
+	made := func(v version, change ...func(*corev1.Pod)) *corev1.Pod {
+		pod := build.Pod(fmt.Sprintf("%s-%d", set.Name, ordinal), templates[v], change...)
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = v.revision()
+		return pod
+	}
+	switch situation {
+	case "updated":
+		return made(newer)
+	case "updated, not ready":
+		return made(newer, build.NotReady)
+	case "updated, resized by others":
+		return made(newer, build.Resized(templates[version{1, 3, 0}]))
+	case "left with another cpu":
+		return made(newer, build.Resized(templates[version{1, 3, 0}]), build.Ours(ourCPU))
+	case "left with a limit":
+		return made(newer, build.Resized(templates[version{1, 2, 1}]), build.Ours(ourMemory))
+	case "live":
+		return made(older)
+	case "live, not ready":
+		return made(older, build.NotReady)
+	case "resizing":
+		return made(older, build.WithSize(wanted))
+	case "resized":
+		return made(older, build.Resized(wanted))
+	case "infeasible":
+		return made(older, build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
+	case "infeasible, not ready":
+		return made(older, build.WithSize(wanted), build.NotReady, build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
+	case "limited":
+		return made(limited)
+	case "other image":
+		return made(otherImage)
+	case "other image, not ready":
+		return made(otherImage, build.NotReady)
+	case "terminating":
+		return made(older, build.Terminating)
+	case "missing":
+		return nil
+	}
+	t.Fatalf("no such situation: %s", situation)
+	return nil
+}
+
+func held(wish string, at int) func(*appsv1.StatefulSet) {
+	return func(set *appsv1.StatefulSet) {
+		set.Annotations[api.HoldAnnotation] = wish
+		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(at))
+	}
+}
+
+func startAt5(set *appsv1.StatefulSet) { set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 5} }
+
+func parallel(set *appsv1.StatefulSet) {
+	set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+}
+
+func onDelete(set *appsv1.StatefulSet) {
+	set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
+}
+
+func two(set *appsv1.StatefulSet) {
+	set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+}
+
+// says has the annotations say action and policy now; inForce, when the template was edited.
+func says(action, resizePolicy string) func(*appsv1.StatefulSet) {
+	return func(set *appsv1.StatefulSet) {
+		set.Annotations[api.ResizeActionAnnotation], set.Annotations[api.ResizePolicyAnnotation] = action, resizePolicy
+	}
+}
+
+func inForce(value string) func(*appsv1.StatefulSet) {
+	return func(set *appsv1.StatefulSet) { set.Annotations[api.InForceAnnotation] = value }
+}
+
+func lagging(set *appsv1.StatefulSet) { set.Status.UpdatedReplicas-- }
+
+func minReady(set *appsv1.StatefulSet) { set.Spec.MinReadySeconds = 20 }
+
+func currentIsOtherImage(set *appsv1.StatefulSet) {
+	set.Status.CurrentRevision = otherImage.revision()
+}
+
+// defaults are those of the flags.
+var defaults = Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+
+// largeNode can hold every pod of these tests.
+func largeNode() *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi")}
+	return node
+}
+
+// observed is what a plan is made from, with the highest place first.
+func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet)) observation {
+	t.Helper()
+	load(t)
+	situations := strings.Split(places, "|")
+	o := observation{
+		set: webSet(newer, len(situations)), revisions: revisions, refusals: map[types.UID]*refusal{}, defaults: defaults,
+		nodes: []*corev1.Node{largeNode()}, now: build.Start.Add(time.Second * 10),
+	}
+	for _, change := range changes { // the start of the ordinals, among others
+		change(o.set)
+	}
+	updated := 0
+	for i, situation := range situations {
+		pod := place(t, o.set, o.start()+len(situations)-1-i, situation)
+		if pod == nil {
+			continue
+		}
+		o.pods = append(o.pods, pod)
+		if pod.DeletionTimestamp == nil && label(pod) == newer.revision() {
+			updated++
+		}
+	}
+	o.set.Status = appsv1.StatefulSetStatus{UpdateRevision: newer.revision(), CurrentRevision: older.revision(), UpdatedReplicas: int32(updated)}
+	for _, change := range changes { // the status
+		change(o.set)
+	}
+	return o
+}
+
+// told names what a plan does.
+func told(p plan) string {
+	var parts []string
+	deleted := make([]rollout.Member, len(p.Delete))
+	for i, r := range p.Delete {
+		deleted[i] = r.Member
+	}
+	for _, list := range []struct {
+		does    string
+		members []rollout.Member
+	}{{"resize", p.Resize}, {"settle", p.Settle}, {"delete", deleted}} {
+		if len(list.members) > 0 {
+			parts = append(parts, list.does+" "+strings.Join(names(list.members), " "))
+		}
+	}
+	if p.Partition != nil {
+		parts = append(parts, "partition "+strconv.Itoa(*p.Partition))
+	}
+	if p.Release {
+		parts = append(parts, "release")
+	}
+	if p.HandOver != "" {
+		parts = append(parts, "hand over: "+p.HandOver)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func TestNextStep(t *testing.T) {
+	type changes = []func(*appsv1.StatefulSet)
+	all := held("0", everything)
+	tests := []struct {
+		name    string
+		places  string // the highest first
+		changes changes
+		want    string
+		after   time.Duration
+	}{
+		{name: "live: the highest goes first, and alone", places: "live|live|live", changes: changes{all}, want: "resize web-2"},
+		{name: "live: nothing more while one is under way", places: "resizing|live|live", changes: changes{all}},
+		{name: "live: once it is resized it is settled, and the next one starts", places: "resized|live|live", changes: changes{all}, want: "resize web-1, settle web-2"},
+		{name: "live: with maxUnavailable 2, two at once", places: "live|live|live", changes: changes{all, two}, want: "resize web-2 web-1"},
+		{name: "done: the hold is let go", places: "updated|updated", changes: changes{all}, want: "release"},
+		{name: "done: not before the StatefulSet controller counts what we do", places: "updated|updated", changes: changes{all, lagging}},
+		{name: "partition 2 of the user: the indexes below stay out", places: "live|updated|live|live", changes: changes{held("2", everything)}, want: "resize web-3"},
+		{name: "partition 2 of the user: done once the indexes from 2 on are", places: "updated|updated|live|live", changes: changes{held("2", everything)}, want: "release"},
+		{name: "a partition of the user above all indexes: let go at once", places: "live|live", changes: changes{held("7", everything)}, want: "release"},
+		{name: "ordinals from 5: the partition counts from there", places: "live|updated|live|live", changes: changes{startAt5, held("2", everything)}, want: "resize web-8"},
+		{name: "ordinals from 5: the baton counts from there", places: "infeasible|live", changes: changes{startAt5, all}, want: "partition 1"},
+
+		{name: "baton: for a restart in the middle the partition is lowered to it", places: "updated|infeasible|live", changes: changes{all}, want: "partition 1"},
+		{name: "baton: it stays there until the new pod is back", places: "updated|infeasible|live", changes: changes{held("0", 1)}},
+		{name: "baton: the new pod is not ready yet", places: "updated|updated, not ready|live", changes: changes{held("0", 1)}},
+		{name: "baton: once it is, the next one is resized", places: "updated|updated|live", changes: changes{held("0", 1)}, want: "resize web-0"},
+		{name: "baton: restarts side by side go together", places: "other image|infeasible|limited|live", changes: changes{all}, want: "partition 1"},
+		{name: "baton: not while a live one above is left", places: "live|infeasible|live", changes: changes{all, two}, want: "resize web-2"},
+		{name: "baton: not while a live one above is under way", places: "resizing|infeasible|live", changes: changes{all}},
+		{name: "baton: not before the StatefulSet controller has seen the labels above", places: "updated|infeasible|live", changes: changes{all, lagging}},
+		{name: "baton: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1"},
+
+		{name: "hand-over: nothing live is left", places: "updated|infeasible|other image", changes: changes{all}, want: "release, hand over: infeasible on node node: too big"},
+		{name: "hand-over: a template change", places: "other image|other image", changes: changes{all},
+			want: "release, hand over: the template changed in spec.containers[app].image"},
+		{name: "hand-over: a limit is removed", places: "limited", changes: changes{all}, want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
+		{name: "hand-over: not before the StatefulSet controller counts what we do", places: "updated|other image", changes: changes{all, lagging}},
+
+		{name: "stuck: the partition is lowered first", places: "infeasible, not ready|updated", changes: changes{all}, want: "partition 1"},
+		{name: "stuck: then the pod is deleted", places: "infeasible, not ready|updated", changes: changes{held("0", 1)}, want: "delete web-1"},
+		{name: "stuck: a Parallel set gets along by itself", places: "infeasible, not ready|updated", changes: changes{parallel, all}, want: "release, hand over: infeasible on node node: too big"},
+		{name: "stuck: a template change is not ours to force", places: "other image, not ready|updated", changes: changes{all},
+			want: "release, hand over: the template changed in spec.containers[app].image"},
+		{name: "not ready and live: resized, the size may be the cure", places: "live, not ready|live", changes: changes{all}, want: "resize web-1"},
+
+		{name: "A→C→A: what C left is resized back", places: "updated|left with another cpu", changes: changes{all}, want: "resize web-0"},
+		{name: "A→C→A: what cannot be taken back needs a new pod; the partition first", places: "updated|left with a limit", changes: changes{all}, want: "partition 0"},
+		{name: "A→C→A: then we delete it, since it carries the label", places: "updated|left with a limit", changes: changes{held("0", 0)}, want: "delete web-0"},
+		{name: "A→C→A: one at a time", places: "left with a limit|left with a limit", changes: changes{held("0", 0)}, want: "delete web-1"},
+		{name: "A→C→A: within maxUnavailable", places: "left with a limit|left with a limit", changes: changes{held("0", 0), two}, want: "delete web-1 web-0"},
+		{name: "a size that somebody else has set is left alone", places: "updated|updated, resized by others", changes: changes{all}, want: "release"},
+
+		{name: "missing below the partition: it will be born old, and resized", places: "missing|live", changes: changes{all}},
+		{name: "missing below the partition, to be born with another image: handed over", places: "missing|other image", changes: changes{all, currentIsOtherImage},
+			want: "release, hand over: the template changed in spec.containers[app].image"},
+		{name: "missing at the partition: it will be born new, and is waited for", places: "missing|live", changes: changes{held("0", 1)}},
+		{name: "terminating: waited for, and never touched", places: "terminating|live", changes: changes{all}},
+
+		{name: "exposed: the partition is raised again", places: "updated|live|live", changes: changes{held("0", 0)}, want: "resize web-1, partition 2"},
+		{name: "exposed: not for pods that need a restart", places: "other image|live", changes: changes{held("0", 1)}},
+		{name: "exposed: a pod that is being restarted is not, or its place would be born old", places: "terminating|live", changes: changes{held("0", 1)}},
+		{name: "exposed: raised even while the StatefulSet controller lags", places: "updated|live", changes: changes{held("0", 0), lagging}, want: "resize web-0, partition 1"},
+
+		{name: "action Restart: everything is handed over", places: "live|live", changes: changes{all, inForce("Restart;")}, want: "release, hand over: the action is Restart"},
+		{name: "action Restart: what is resized already is settled", places: "resized|live", changes: changes{all, inForce("Restart;")}, want: "settle web-1"},
+		{name: "action Restart: a stuck pod is deleted", places: "live, not ready|updated", changes: changes{held("0", 1), inForce("Restart;")}, want: "delete web-1"},
+		{name: "action LiveResize: what cannot be resized is left, and the next one goes on", places: "infeasible|limited|live", changes: changes{all, inForce("LiveResize;")}, want: "resize web-0"},
+		{name: "action LiveResize: what is left is held for ever", places: "infeasible|limited|updated", changes: changes{all, inForce("LiveResize;")}},
+		{name: "action LiveResize: a left pod above keeps a template change waiting", places: "infeasible|other image", changes: changes{all, inForce("LiveResize;")}},
+		{name: "action LiveResizePreferred: as if nothing were said", places: "infeasible|live", changes: changes{all, inForce("LiveResizePreferred;")}, want: "partition 1"},
+		{name: "policy RestartOnly for what changes: handed over", places: "live|live", changes: changes{all, inForce(";cpu=RestartOnly")},
+			want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
+		{name: "policy RestartOnly for something else: live", places: "live|live", changes: changes{all, inForce(";cpu:decrease=RestartOnly,memory=RestartOnly")}, want: "resize web-1"},
+		{name: "policy RestartOnly dominates the action LiveResize", places: "live", changes: changes{all, inForce("LiveResize;app/cpu=RestartOnly")},
+			want: "release, hand over: cpu of app: RestartOnly (annotation app/cpu)"},
+		{name: "in force: an action that is said later waits for the next edit", places: "live|live", changes: changes{all, says("Restart", "cpu=RestartOnly")}, want: "resize web-1"},
+		{name: "in force: an action that is taken back later stays", places: "live", changes: changes{all, inForce("Restart;")}, want: "release, hand over: the action is Restart"},
+		{name: "in force: wins over what the annotations say now", places: "infeasible|live", changes: changes{all, inForce("LiveResize;"), says("Restart", "cpu=RestartOnly")}, want: "resize web-0"},
+		{name: "in force: wins over a malformed annotation", places: "live", changes: changes{all, inForce("Restart;"), says("Rstart", "")}, want: "release, hand over: the action is Restart"},
+		{name: "in force but malformed: what is said now counts", places: "live", changes: changes{all, inForce("Rstart;"), says("Restart", "")}, want: "release, hand over: the action is Restart"},
+
+		{name: "OnDelete: live pods are resized, and restarts wait for the user", places: "other image|live|infeasible", changes: changes{onDelete}, want: "resize web-1"},
+		{name: "OnDelete: nothing ever moves a partition", places: "other image|limited", changes: changes{onDelete}},
+		{name: "OnDelete: what C left and cannot be taken back is not deleted", places: "left with a limit", changes: changes{onDelete}},
+
+		{name: "minReadySeconds: look again when the pod becomes available", places: "updated|live", changes: changes{all, minReady}, after: 10*time.Second + 100*time.Millisecond},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := nextStep(t.Context(), observed(t, tt.places, tt.changes...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := told(p); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if tt.after != 0 && p.After != tt.after {
+				t.Errorf("looks again after %v, want %v", p.After, tt.after)
+			}
+		})
+	}
+}
+
+func TestNextStepAfterRefusal(t *testing.T) {
+	for final, want := range map[bool]string{true: "partition 1", false: ""} {
+		o := observed(t, "live|live", held("0", everything))
+		changes := resize.Between(templates[older], templates[newer])
+		o.refusals[o.pods[0].UID] = &refusal{size: askedSize(o.set, changes), Refusal: rollout.Refusal{Reason: "node too small", Final: final, Until: o.now}}
+		p, err := nextStep(t.Context(), o)
+		if err != nil || told(p) != "resize web-1" {
+			t.Errorf("final %t, when the time has come to ask again: got %q, %v", final, told(p), err)
+		}
+		o.refusals[o.pods[0].UID].Until = o.now.Add(time.Second)
+		if p, err = nextStep(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if got := told(p); got != want {
+			t.Errorf("final %t: got %q, want %q", final, got, want)
+		}
+		if p.After != time.Second {
+			t.Errorf("final %t: looks again after %v, want a second", final, p.After)
+		}
+		others := []string{newer.revision() + " of another edit", otherImage.revision() + " " + resize.Describe(changes)}
+		for _, size := range others {
+			o.refusals[o.pods[0].UID].size = size
+			if p, err = nextStep(t.Context(), o); err != nil || told(p) != "resize web-1" {
+				t.Errorf("a refusal of %q: got %q, %v", size, told(p), err)
+			}
+		}
+	}
+}
+
+func TestNextStepWaitingForDelete(t *testing.T) {
+	p, err := nextStep(t.Context(), observed(t, "other image|updated", onDelete))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rollout.Condition{
+		Reason:  rollout.ReasonWaitingForDelete,
+		Message: "1 of 2 pods resized; web-1: restarts when it is deleted: the template changed in spec.containers[app].image",
+	}
+	if p.Condition != want {
+		t.Errorf("got %+v, want %+v", p.Condition, want)
+	}
+}
+
+// TestNextStepDeadlocks notes what only people can get going again. An OrderedReady
+// set neither makes nor restarts any pod while one is not Ready; that one can only be
+// helped by a restart, which waits for what is above it.
+func TestNextStepDeadlocks(t *testing.T) {
+	for _, tt := range []struct {
+		name, places string
+		at           int
+	}{
+		{"the place above is empty", "missing|infeasible, not ready", everything},
+		{"a restart above takes the limit, and what is between waits for it", "infeasible|live|infeasible, not ready", 2},
+	} {
+		p, err := nextStep(t.Context(), observed(t, tt.places, held("0", tt.at)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told(p); got != "" {
+			t.Errorf("%s: does %q; if that helps, let the simulation expect it", tt.name, got)
+		}
+	}
+}
+
+func TestNextStepNoNodeFits(t *testing.T) {
+	all := held("0", everything)
+	tests := []struct {
+		name    string
+		places  string
+		changes []func(*appsv1.StatefulSet)
+		node    func(*corev1.Node)
+		want    string
+		waits   string
+	}{
+		{
+			name: "what cannot be resized is left, and the others are resized", places: "infeasible|live", changes: []func(*appsv1.StatefulSet){all}, want: "resize web-0",
+			waits: "web-1: not restarted, because no node of the 1 open to the pod can hold cpu 2m (at most 1m): infeasible on node node: too big",
+		},
+		{
+			name: "nothing is let go", places: "infeasible|updated", changes: []func(*appsv1.StatefulSet){all},
+			waits: "web-1: not restarted, because no node of the 1 open to the pod can hold cpu 2m (at most 1m): infeasible on node node: too big",
+		},
+		{
+			name: "not even with the action Restart", places: "live", changes: []func(*appsv1.StatefulSet){all, inForce("Restart;")},
+			waits: "web-0: not restarted, because no node of the 1 open to the pod can hold cpu 2m (at most 1m): the action is Restart",
+		},
+		{
+			name: "a cordoned node is none", places: "infeasible", changes: []func(*appsv1.StatefulSet){all},
+			node:  func(node *corev1.Node) { *node = *largeNode(); node.Spec.Unschedulable = true },
+			waits: "web-0: not restarted, because none of 1 nodes is open to the pod: infeasible on node node: too big",
+		},
+		{name: "a template change is left to the StatefulSet controller", places: "other image", changes: []func(*appsv1.StatefulSet){all},
+			want: "release, hand over: the template changed in spec.containers[app].image"},
+		{name: "a node that is large enough", places: "infeasible", changes: []func(*appsv1.StatefulSet){all},
+			node: func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("2m") },
+			want: "release, hand over: infeasible on node node: too big"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := observed(t, tt.places, tt.changes...)
+			o.nodes[0].Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
+			if tt.node != nil {
+				tt.node(o.nodes[0])
+			}
+			p, err := nextStep(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := told(p); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if fits := p.Condition.Reason != rollout.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message, tt.waits) {
+				t.Errorf("got %+v, want it to say %q", p.Condition, tt.waits)
+			}
+		})
+	}
+}
+
+func TestNextStepInvalidPolicy(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		changes []func(*appsv1.StatefulSet)
+		says    string
+	}{
+		{"the action", []func(*appsv1.StatefulSet){inForce("Rstart;"), says("Rstart", "")},
+			`annotation inplace-rollout.io/resource-resize-action: "Rstart" must be Restart, LiveResize or LiveResizePreferred`},
+		{"the policy", []func(*appsv1.StatefulSet){inForce(";cpu"), says("", "cpu")},
+			`annotation inplace-rollout.io/resource-resize-policy: "cpu" must read `},
+		{"the timeout", []func(*appsv1.StatefulSet){func(set *appsv1.StatefulSet) { set.Annotations[api.DeferredTimeoutAnnotation] = "soon" }},
+			`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`},
+	} {
+		p, err := nextStep(t.Context(), observed(t, "live|other image|infeasible|updated", append(tt.changes, held("0", 2))...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message, tt.says) {
+			t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", tt.name, got, p.Condition, tt.says)
+		}
+	}
+}
+
+func TestNextStepMalformedHold(t *testing.T) {
+	for _, wish := range []string{"", "two", "-1", "99999999999"} {
+		p, err := nextStep(t.Context(), observed(t, "live|other image", held(wish, everything)))
+		if err == nil || !strings.Contains(err.Error(), strconv.Quote(wish)) {
+			t.Errorf("hold %q: got the error %v, want one that tells of the value", wish, err)
+		}
+		if got := told(p); got != "" {
+			t.Errorf("hold %q: got %q, want nothing to be done", wish, got)
+		}
+	}
+}
+
+func TestUnheldCondition(t *testing.T) {
+	counts := func(updated, available int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) {
+			set.Status.UpdatedReplicas, set.Status.AvailableReplicas = updated, available
+		}
+	}
+	at := func(partition int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) {
+			set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(partition)
+		}
+	}
+	conditionIs := func(status corev1.ConditionStatus) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) {
+			set.Status.Conditions = []appsv1.StatefulSetCondition{{
+				Type: api.ConditionComplete, Status: status, Message: "as it was", LastTransitionTime: metav1.NewTime(build.Start),
+			}}
+		}
+	}
+	tests := []struct {
+		name     string
+		changes  []func(*appsv1.StatefulSet)
+		complete bool
+		message  string
+	}{
+		{"everything updated and available", []func(*appsv1.StatefulSet){counts(3, 3)}, true, "3 of 3 pods are of revision web-i1c2m0"},
+		{"Complete stays Complete when a pod is lost later", []func(*appsv1.StatefulSet){counts(2, 2), conditionIs(corev1.ConditionTrue)}, true, "as it was"},
+		{"a lost pod before it was Complete", []func(*appsv1.StatefulSet){counts(3, 2), conditionIs(corev1.ConditionFalse)}, false,
+			"left to the StatefulSet controller: 3 of 3 pods updated, 2 available"},
+		{"the user's partition keeps back the others", []func(*appsv1.StatefulSet){counts(1, 3), at(2)}, true,
+			"1 of 3 pods are of revision web-i1c2m0; partition 2 keeps back the others"},
+		{"a partition above all", []func(*appsv1.StatefulSet){counts(0, 3), at(9)}, true,
+			"0 of 3 pods are of revision web-i1c2m0; partition 9 keeps back the others"},
+		{"handed over, under way", []func(*appsv1.StatefulSet){counts(1, 2)}, false,
+			"left to the StatefulSet controller: 1 of 3 pods updated, 2 available"},
+		{"handed over, under way above a partition", []func(*appsv1.StatefulSet){counts(1, 3), at(1)}, false,
+			"left to the StatefulSet controller: 1 of 2 pods updated, 3 available"},
+		{"OnDelete has no partition", []func(*appsv1.StatefulSet){onDelete, counts(3, 3)}, true, "3 of 3 pods are of revision web-i1c2m0"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := unheldCondition(observed(t, "updated|updated|updated", tt.changes...).set)
+			want := rollout.Condition{Complete: tt.complete, Reason: rollout.ReasonProgressing, Message: tt.message}
+			if tt.complete {
+				want.Reason = rollout.ReasonComplete
+			}
+			if got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
