@@ -21,7 +21,8 @@ type Member struct {
 	// Pod is nil while the place is empty.
 	Pod *corev1.Pod
 	// Updated tells that the pod counts as one of the newest revision, and that no edit
-	// that was given up has left anything in it.
+	// that was given up has left anything in it; of a place that is, or is about to be,
+	// empty, that the next pod there will be so.
 	Updated bool
 	// Labelled tells that the built-in controller takes the pod for updated.
 	Labelled bool
@@ -135,9 +136,13 @@ func Next(members []Member, o Options) Step {
 	return s
 }
 
-// underWay is 1 for a pod that an earlier step has set going, and 0 for others.
+// underWay is 1 for a pod that is down, or that an earlier step has set going, and
+// 0 for others.
 func (m Member) underWay() int {
-	if m.gone() || m.Differs != "" {
+	if m.gone() {
+		return 1
+	}
+	if m.Differs != "" {
 		return 0
 	}
 	if m.Updated {
@@ -198,11 +203,15 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 }
 
 func (s *Step) updated(m Member) bool {
+	if m.gone() {
+		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
+		return false
+	}
 	s.Updated++
 	if !m.Available {
 		s.wait(m, ReasonProgressing, "waiting for the pod to become available")
 	}
-	return m.Available || !m.gone() && m.Target.UnreadyBefore()
+	return m.Available || m.Target.UnreadyBefore()
 }
 
 // restart has the member restarted by whoever does that, unless no node could
@@ -279,7 +288,8 @@ func (m Member) judge(o Options) judgement {
 	if len(m.Target.Obstacles) > 0 {
 		return judgement{outcome: policy.Impossible, reason: ReasonInfeasible, message: strings.Join(m.Target.Obstacles, ", ")}
 	}
-	if m.Refusal.Final && o.Now.Before(m.Refusal.Until) {
+	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
+	if m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize) {
 		return judgement{policy.Infeasible, ReasonInfeasible, m.onNode("infeasible") + ": " + m.Refusal.Reason, m.Refusal.Until}
 	}
 	state, message := m.Target.Observe()
@@ -288,7 +298,10 @@ func (m Member) judge(o Options) judgement {
 		if m.Pod.Spec.NodeName == "" {
 			return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: "waiting for the pod to be scheduled"}
 		}
-		if m.Refusal.Reason != "" && !m.Refusal.Final {
+		if m.Refusal.Final {
+			return judgement{outcome: policy.Untried, reason: ReasonInfeasible, message: m.onNode("infeasible") + ": " + m.Refusal.Reason}
+		}
+		if m.Refusal.Reason != "" {
 			return judgement{policy.Refused, refusalReason(m.Refusal.Reason), m.Refusal.Reason, m.Refusal.Until}
 		}
 		return judgement{outcome: policy.Untried, reason: ReasonProgressing, message: "resizing: " + resize.Describe(m.Target.Changes)}

@@ -262,8 +262,8 @@ func (c *Controller) waitEvents(s *session, set *appsv1.StatefulSet, waits []rol
 		if w.Member.Pod == nil || s.told[w.Member.Pod.UID] == w.Reason {
 			continue
 		}
-		s.told[w.Member.Pod.UID] = w.Reason
 		if event, worth := eventOfWait[w.Reason]; worth {
+			s.told[w.Member.Pod.UID] = w.Reason
 			c.eventBoth(set, w.Member.Pod, event.eventType, event.reason, w.Message)
 		}
 	}

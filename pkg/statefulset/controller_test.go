@@ -363,7 +363,6 @@ func TestRefusedLiveResize(t *testing.T) {
 
 // However often a size is refused, it is told once.
 func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
-	t.Skip("known: between two tries the wait is Progressing, which has waitEvents forget what it told")
 	c := newCluster(t, 1, Options{})
 	c.fail("patch pods/resize web-0", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", nil), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })

@@ -222,7 +222,7 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 		if rolling(o.set) && index < partition(o.set) {
 			m.Differs = o.differs(o.set.Status.CurrentRevision)
 		} else {
-			m.Updated = pod == nil
+			m.Updated = true
 		}
 		return m, nil
 	}

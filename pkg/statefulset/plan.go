@@ -107,18 +107,24 @@ func invalid(err error) plan {
 
 // baton returns the partition that lets the StatefulSet controller restart the
 // pods whose turn it is, or nil if it is there already, and then those of them
-// that have to be deleted for it.
+// that have to be deleted for it. Pods that it takes for updated, and pods that it
+// restarts itself, take turns: it would not count the former against maxUnavailable.
 func (o observation) baton(s rollout.Step) (*int, []rollout.Restart) {
 	if len(s.Restart) == 0 {
 		return nil, nil
 	}
-	lowest := s.Restart[len(s.Restart)-1].Member.Index
+	turn := s.Restart
+	labelled := turn[0].Member.Labelled
+	if i := slices.IndexFunc(turn, func(r rollout.Restart) bool { return r.Member.Labelled != labelled }); i > 0 {
+		turn = turn[:i]
+	}
+	lowest := turn[len(turn)-1].Member.Index
 	if partition(o.set) > lowest {
 		return &lowest, nil
 	}
 	var remove []rollout.Restart
-	for _, r := range s.Restart {
-		if o.needsUs(r) && (r.Now || !r.Member.Labelled) {
+	for _, r := range turn {
+		if o.needsUs(r) && (r.Now || !labelled) {
 			remove = append(remove, r)
 		}
 	}

@@ -298,9 +298,10 @@ func TestNextStepAfterRefusal(t *testing.T) {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
 		o.refusals[o.pods[0].UID] = &refusal{size: askedSize(o.set, changes), Refusal: rollout.Refusal{Reason: "node too small", Final: final, Until: o.now}}
+		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
 		p, err := nextStep(t.Context(), o)
-		if err != nil || told(p) != "resize web-1" {
-			t.Errorf("final %t, when the time has come to ask again: got %q, %v", final, told(p), err)
+		if err != nil || told(p) != due {
+			t.Errorf("final %t, when the time has come to ask again: got %q, %v, want %q", final, told(p), err, due)
 		}
 		o.refusals[o.pods[0].UID].Until = o.now.Add(time.Second)
 		if p, err = nextStep(t.Context(), o); err != nil {
