@@ -218,8 +218,13 @@ func (c *Controller) tell(ctx context.Context, set *appsv1.StatefulSet, p plan) 
 			}
 		}
 	}
+	metadata := map[string]any{"uid": set.UID}
+	if p.Condition.Complete {
+		// True of this version of the set; an edit in between would make it a lie.
+		metadata["resourceVersion"] = set.ResourceVersion
+	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": set.UID},
+		"metadata": metadata,
 		"status":   map[string]any{"conditions": []appsv1.StatefulSetCondition{want}},
 	})
 	if err != nil {
