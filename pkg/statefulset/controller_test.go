@@ -417,6 +417,23 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	}
 }
 
+// TestCompleteIsOfOneVersion: what was complete when it was observed may have been
+// edited when it is written, and a waiter would believe it.
+func TestCompleteIsOfOneVersion(t *testing.T) {
+	c := newCluster(t, 2, Options{})
+	c.client.Lock()
+	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
+	c.client.Unlock()
+	if _, err := c.sync(); !apierrors.IsConflict(err) {
+		t.Errorf("writing Complete of an older version of the set: %v, want a conflict", err)
+	}
+	if have := condition(c.set); have != nil && have.Status == corev1.ConditionTrue {
+		t.Errorf("the edited set says %+v", have)
+	}
+	c.sees()
+	c.rest()
+}
+
 func TestConditionIsWrittenOnce(t *testing.T) {
 	c := newCluster(t, 2, Options{}, outcome{Slow: 1 << 20})
 	c.edit(newer)
