@@ -24,8 +24,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// maxAskInterval bounds how long a refused size is not asked for again.
-const maxAskInterval = 5 * time.Minute
+// maxAskInterval bounds how long a refused size is not asked for again, and so how
+// long after its obstacle is gone a rollout goes on: nothing tells of a larger quota.
+const maxAskInterval = 30 * time.Second
 
 // progressInterval is how often at most a mere message of the condition is written.
 const progressInterval = 10 * time.Second
@@ -119,7 +120,7 @@ func (c *Controller) refused(s *session, set *appsv1.StatefulSet, m rollout.Memb
 }
 
 // refuse keeps a refusal and doubles the time until the pod's size is asked for
-// again, from a second to five minutes.
+// again, from a second to maxAskInterval.
 func (s *session) refuse(pod types.UID, size, reason string, final bool, now time.Time) {
 	r := s.refusals[pod]
 	if r == nil || r.size != size {
