@@ -102,7 +102,11 @@ func start(o controller.Options) (*controller.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return process, process.WaitReady(context.Background())
+	if err := process.WaitReady(context.Background()); err != nil {
+		process.Stop()
+		return nil, err
+	}
+	return process, nil
 }
 
 // launch runs a controller; all of them log into one file.
