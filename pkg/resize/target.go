@@ -7,14 +7,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
 // Target is the size that one pod must have, beside what it has now.
 type Target struct {
-	// UID of the pod that the target was made for: StatefulSet pod names recur.
-	UID types.UID
 	// Changes lead from the pod's spec to the wanted size; none if the spec has it.
 	Changes []Change
 	// Obstacles are the reasons, known before any request, for which the API server
@@ -25,10 +22,9 @@ type Target struct {
 	// Resized is when we last resized the pod, for this edit or another; zero if never.
 	Resized time.Time
 
-	pod  *corev1.Pod         // as observed
-	want []part              // the wanted size of the parts that the template names
-	spec *corev1.PodSpec     // the pod's spec with the wanted size, which want points into
-	seen map[string]struct{} // of Obstacles, so that each is said once
+	pod  *corev1.Pod     // as observed
+	want []part          // the wanted size of the parts that the template names
+	spec *corev1.PodSpec // the pod's spec with the wanted size, which want points into
 }
 
 // For works out the size that pod, made from the older template, must have to be
@@ -58,7 +54,7 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(our
 	if err != nil {
 		return Target{}, err
 	}
-	t := Target{UID: pod.UID, Resized: set.last, pod: pod, spec: pod.Spec.DeepCopy(), seen: map[string]struct{}{}}
+	t := Target{Resized: set.last, pod: pod, spec: pod.Spec.DeepCopy()}
 	wanted := Defaulted(newer)
 	if wanted.Resources != nil && t.spec.Resources == nil {
 		t.spec.Resources = &corev1.ResourceRequirements{}
@@ -154,14 +150,14 @@ func (t *Target) changes(p part) bool {
 
 func (t *Target) obstruct(format string, args ...any) {
 	said := fmt.Sprintf(format, args...)
-	if _, again := t.seen[said]; !again {
-		t.seen[said] = struct{}{}
+	if !slices.Contains(t.Obstacles, said) {
 		t.Obstacles = append(t.Obstacles, said)
 	}
 }
 
 // Patch is the strategic merge patch for the pod's resize subresource: the values
-// that change and no others, with the UID as precondition. It is nil where the
+// that change and no others, with the UID as precondition, because the names of
+// StatefulSet pods recur. It is nil where the
 // pod's spec has the wanted size already.
 func (t Target) Patch() ([]byte, error) {
 	if len(t.Changes) == 0 {
@@ -183,7 +179,7 @@ func (t Target) Patch() ([]byte, error) {
 		}
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": t.UID},
+		"metadata": map[string]any{"uid": t.pod.UID},
 		"spec":     spec,
 	})
 	if err != nil {

@@ -175,7 +175,7 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 	// A pod that is not Ready has nothing to lose, and others may be waiting for it to be.
 	mayStart = mayStart || !podutils.IsPodReady(m.Pod)
 	judged := m.judge(o)
-	s.look(judged.until.Sub(o.Now))
+	s.LookAfter(judged.until.Sub(o.Now))
 	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {
 	case policy.RestartByController, policy.WaitForDelete:
 		return s.restart(m, o, judged.why(m, o), mayStart)
@@ -236,8 +236,8 @@ func (s *Step) wait(m Member, reason, message string) {
 	s.Waits = append(s.Waits, Wait{m, reason, message})
 }
 
-// look asks for another look after d, if that is to come.
-func (s *Step) look(d time.Duration) {
+// LookAfter asks for another look after d at the latest, if d is to come.
+func (s *Step) LookAfter(d time.Duration) {
 	if d > 0 && (s.After == 0 || d < s.After) {
 		s.After = d
 	}

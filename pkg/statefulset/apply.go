@@ -38,15 +38,12 @@ func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.Stateful
 		logPlan(ctx, p)
 		return p.After, nil
 	}
-	after := p.After
 	if !p.Release {
 		told, err := c.tell(ctx, set, p)
 		if err != nil {
 			return 0, err
 		}
-		if told > 0 && (after == 0 || told < after) {
-			after = told
-		}
+		p.LookAfter(told)
 		c.waitEvents(s, set, p.Waits)
 	}
 	var failed []error
@@ -62,7 +59,7 @@ func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.Stateful
 	if p.movesPartition() {
 		failed = append(failed, c.movePartition(ctx, set, p))
 	}
-	return after, errors.Join(failed...)
+	return p.After, errors.Join(failed...)
 }
 
 func logPlan(ctx context.Context, p plan) {

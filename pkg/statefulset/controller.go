@@ -350,8 +350,7 @@ func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.Statef
 	return o, nil
 }
 
-// readRevisions reads the history of the set. The content of a revision never
-// changes, but its number does when an older template comes back.
+// readRevisions reads the history of the set. The template of a revision never changes.
 func (c *Controller) readRevisions(ctx context.Context, s *session, set *appsv1.StatefulSet) error {
 	list, err := c.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {

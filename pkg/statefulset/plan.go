@@ -67,9 +67,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	p := plan{Step: rollout.Next(members, o.options(settings))}
 	p.Condition = p.Step.Condition()
 	p.Changes = changes(members)
-	if available := untilAvailable(o, members); available > 0 && (p.After == 0 || available < p.After) {
-		p.After = available
-	}
+	p.LookAfter(untilAvailable(o, members))
 	if !Held(o.set) {
 		if p.Updated == p.Total {
 			p.Condition = unheldCondition(o.set)

@@ -152,15 +152,7 @@ func (w *workload) testRatcheting(t *testing.T) {
 	if err := w.try(t, "delete", "validatingadmissionpolicybinding", validation); err != nil {
 		t.Fatal(err)
 	}
-	installed := false
-	install := func() {
-		if !installed {
-			installed = true
-			if err := controller.Install(t.Context(), cp); err != nil {
-				t.Error(err)
-			}
-		}
-	}
+	install := reinstall(t)
 	defer install()
 	w.waitValidation(false)
 	const set = "statefulset/web"

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -210,12 +209,8 @@ func TestQuota(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{})
 	before := w.uids()
-	const quota = `{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.cpu: %s}}}`
-	apply(t, w.namespace, fmt.Sprintf(quota, "350m"))
-	eventually(t, "the quota to be counted", func() (bool, string) {
-		used := w.kubectl("get", "resourcequota/quota", "-o", "jsonpath={.status.used.requests\\.cpu}")
-		return used == "300m", used
-	})
+	w.setQuota("350m")
+	w.waitQuota("300m")
 	w.setResources("cpu=150m", "")
 	w.waitFor("the condition to tell of the quota", func(set *appsv1.StatefulSet) bool {
 		return slices.ContainsFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool {
@@ -223,7 +218,7 @@ func TestQuota(t *testing.T) {
 		})
 	})
 	w.waitEvent("ResizeError", "exceeded quota")
-	apply(t, w.namespace, fmt.Sprintf(quota, "10"))
+	w.setQuota("10")
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before)

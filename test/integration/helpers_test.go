@@ -3,8 +3,10 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +31,32 @@ func apply(t *testing.T, namespace, manifest string) {
 	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// reinstall returns what installs deploy/ again, once, in a test that takes
+// something away from it.
+func reinstall(t *testing.T) func() {
+	t.Helper()
+	return sync.OnceFunc(func() {
+		if err := controller.Install(t.Context(), cp); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// setQuota sets a quota of cpu requests in the workload's namespace.
+func (w *workload) setQuota(cpu string) {
+	w.t.Helper()
+	apply(w.t, w.namespace, fmt.Sprintf(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.cpu: %q}}}`, cpu))
+}
+
+// waitQuota waits until so much of the quota is counted as used.
+func (w *workload) waitQuota(used string) {
+	w.t.Helper()
+	eventually(w.t, "the quota to be counted", func() (bool, string) {
+		now := w.kubectl("get", "resourcequota/quota", "-o", "jsonpath={.status.used.requests\\.cpu}")
+		return now == used, now
+	})
 }
 
 // audit returns when the controller made the described writes.

@@ -154,15 +154,7 @@ func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	installed := false
-	install := func() {
-		if !installed {
-			installed = true
-			if err := controller.Install(t.Context(), cp); err != nil {
-				t.Error(err)
-			}
-		}
-	}
+	install := reinstall(t)
 	defer install()
 	process, err := launch(controller.Options{})
 	if err != nil {

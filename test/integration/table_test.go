@@ -122,11 +122,8 @@ func (c cell) run(t *testing.T) {
 		w.kubectl("annotate", "statefulset/web", setTimeout+"=2s")
 		w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
 	case "quota":
-		apply(t, w.namespace, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.cpu: 220m}}}`)
-		eventually(t, "the quota to be counted", func() (bool, string) {
-			used := w.kubectl("get", "resourcequota/quota", "-o", "jsonpath={.status.used.requests\\.cpu}")
-			return used == "200m", used
-		})
+		w.setQuota("220m")
+		w.waitQuota("200m")
 	}
 	w.setResources("cpu=150m", "")
 	switch c.outcome {
