@@ -19,7 +19,10 @@ import (
 // MutatingPolicies and ValidatingPolicies are the admission policies of deploy/,
 // each with a binding of the same name.
 var (
-	MutatingPolicies   = []string{"inplace-rollout-hold-statefulsets", "inplace-rollout-pending-statefulsets"}
+	MutatingPolicies = []string{
+		"inplace-rollout-hold-statefulsets", "inplace-rollout-pending-statefulsets",
+		"inplace-rollout-hold-deployments", "inplace-rollout-pending-deployments",
+	}
 	ValidatingPolicies = []string{"inplace-rollout-validate-annotations"}
 )
 

@@ -47,17 +47,28 @@ func Install(ctx context.Context, cp *controlplane.ControlPlane) error {
 	return waitForPolicies(ctx, cp)
 }
 
-// probe is a set that the hold policy changes even when it is new.
-const probe = `{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "probe", "namespace": "default",
-  "labels": {"inplace-rollout.io/enabled": "true"}, "annotations": {"inplace-rollout.io/partition": "forged"}},
-  "spec": {"serviceName": "probe", "selector": {"matchLabels": {"app": "probe"}}, "template": {
-  "metadata": {"labels": {"app": "probe"}}, "spec": {"containers": [{"name": "probe", "image": "probe"}]}}}}`
+// probe is a workload of some kind that its hold policy changes even when it is new.
+const probe = `---
+apiVersion: apps/v1
+kind: %s
+metadata:
+  name: probe
+  namespace: default
+  labels: {inplace-rollout.io/enabled: "true"}
+  annotations: {inplace-rollout.io/hold: forged}
+spec:
+  selector: {matchLabels: {app: probe}}
+  template:
+    metadata: {labels: {app: probe}}
+    spec: {containers: [{name: probe, image: probe}]}
+`
 
 // waitForPolicies waits until the API server applies the policies that it has
 // accepted, which takes it up to a second.
 func waitForPolicies(ctx context.Context, cp *controlplane.ControlPlane) error {
-	file := filepath.Join(cp.Dir(), "probe.json")
-	if err := os.WriteFile(file, []byte(probe), 0o600); err != nil {
+	file := filepath.Join(cp.Dir(), "probe.yaml")
+	probes := fmt.Sprintf(probe, "StatefulSet") + fmt.Sprintf(probe, "Deployment")
+	if err := os.WriteFile(file, []byte(probes), 0o600); err != nil {
 		return fmt.Errorf("writing the probe: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

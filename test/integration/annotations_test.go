@@ -4,8 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,20 +37,6 @@ func TestAnnotations(t *testing.T) {
 			return installed.Status.ObservedGeneration == installed.Generation, fmt.Sprintf("status %+v", installed.Status)
 		})
 	})
-}
-
-// try runs kubectl in the workload's namespace, and returns the error.
-func (w *workload) try(t *testing.T, args ...string) error {
-	t.Helper()
-	_, err := cp.Kubectl(t.Context(), append([]string{"-n", w.namespace}, args...)...)
-	return err
-}
-
-func said(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // waitValidation waits until the API server judges annotations, or does not any
@@ -108,16 +92,9 @@ func (w *workload) testValues(t *testing.T) {
 func (w *workload) testWays(t *testing.T) {
 	bad := options{Meta: "annotations: {" + api.ResizePolicyAnnotation + ": disk=RestartOnly}"}
 	good := options{Meta: "annotations: {" + api.ResizePolicyAnnotation + ": cpu=RestartOnly}"}
-	write := func(manifest string) string {
-		file := filepath.Join(t.TempDir(), "manifest.yaml")
-		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
 	deployment := func(o options) string {
-		o.OptedOut = true
-		return strings.NewReplacer("kind: StatefulSet", "kind: Deployment", "  serviceName: web\n", "").Replace(manifest(t, w.namespace, o))
+		o.OptedOut, o.Kind = true, "Deployment"
+		return manifest(t, w.namespace, o)
 	}
 	for _, try := range []struct {
 		name      string
@@ -125,13 +102,13 @@ func (w *workload) testWays(t *testing.T) {
 	}{
 		{
 			"applying",
-			[]string{"apply", "--server-side", "--force-conflicts", "-f", write(manifest(t, w.namespace, bad))},
-			[]string{"apply", "--server-side", "--force-conflicts", "-f", write(manifest(t, w.namespace, good))},
+			[]string{"apply", "--server-side", "--force-conflicts", "-f", writeFile(t, manifest(t, w.namespace, bad))},
+			[]string{"apply", "--server-side", "--force-conflicts", "-f", writeFile(t, manifest(t, w.namespace, good))},
 		},
 		{
 			"creating a Deployment",
-			[]string{"create", "-f", write(deployment(bad))},
-			[]string{"create", "-f", write(deployment(good))},
+			[]string{"create", "-f", writeFile(t, deployment(bad))},
+			[]string{"create", "-f", writeFile(t, deployment(good))},
 		},
 		{
 			"patching the annotation together with the template",

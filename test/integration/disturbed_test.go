@@ -14,16 +14,6 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 )
 
-// begin starts a rollout to cpu and returns when the pod name has that size in
-// its spec: the rollout is under way.
-func (w *workload) begin(cpu, name string) {
-	w.t.Helper()
-	w.setResources("cpu="+cpu, "")
-	w.waitPod(name, "to be resized to "+cpu, func(pod corev1.Pod) bool {
-		return pod.Spec.Containers[0].Resources.Requests.Cpu().String() == cpu
-	})
-}
-
 func TestSecondEditDuringTheRollout(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{PodMeta: simDelayed})

@@ -245,12 +245,6 @@ func TestReapplies(t *testing.T) {
 	}
 }
 
-// apply applies the manifest on the server side, as a GitOps tool does.
-func (w *workload) apply(manifest string) {
-	w.t.Helper()
-	apply(w.t, w.namespace, manifest)
-}
-
 func TestImageChange(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{})

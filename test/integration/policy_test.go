@@ -115,18 +115,10 @@ func TestRestoredFromABackup(t *testing.T) {
 // a hold, that nobody has looked at; no controller runs.
 func TestConditionIsTakenBack(t *testing.T) {
 	w := newWorkload(t, options{Replicas: 1})
-	state := func() (status corev1.ConditionStatus, reason string) {
-		for _, c := range w.get().Status.Conditions {
-			if c.Type == api.ConditionComplete {
-				return c.Status, c.Reason
-			}
-		}
-		return "", ""
-	}
 	claim := func() {
 		w.kubectl("--as", controller.User, "--as-group", "system:masters", "patch", "statefulset/web", "--subresource=status", "--patch",
 			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete"}]}}`)
-		if status, _ := state(); status != corev1.ConditionTrue {
+		if status, _, _ := complete(w.get()); status != corev1.ConditionTrue {
 			t.Fatalf("the controller's own write came out as %s", status)
 		}
 	}
@@ -141,7 +133,7 @@ func TestConditionIsTakenBack(t *testing.T) {
 		claim()
 		w.patch(edit.patch)
 		w.waitFor("the StatefulSet controller to observe the edit", observed)
-		if status, reason := state(); reason != edit.reason || (status == corev1.ConditionTrue) != (reason == "Complete") {
+		if status, reason, _ := complete(w.get()); reason != edit.reason || (status == corev1.ConditionTrue) != (reason == "Complete") {
 			t.Errorf("after %s: %s with reason %s, want reason %s", edit.patch, status, reason, edit.reason)
 		}
 	}

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,18 +23,6 @@ const (
 	setPolicy  = "inplace-rollout.io/resource-resize-policy"
 	setTimeout = "inplace-rollout.io/deferred-timeout"
 )
-
-// conditionIs tells whether the condition has the reason and a message with the text.
-func conditionIs(set *appsv1.StatefulSet, reason, text string) bool {
-	return slices.ContainsFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool {
-		return c.Type == api.ConditionComplete && c.Reason == reason && strings.Contains(c.Message, text)
-	})
-}
-
-func (w *workload) waitCondition(reason, text string) {
-	w.t.Helper()
-	w.waitFor("the condition "+reason+" with "+text, func(set *appsv1.StatefulSet) bool { return conditionIs(set, reason, text) })
-}
 
 // cell is what the table says of one outcome of web-1's resize.
 type cell struct {

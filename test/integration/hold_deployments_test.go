@@ -1,0 +1,263 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// as is how kubectl writes as the controller; it may do everything then.
+var as = []string{"--as", controller.User, "--as-group", "system:masters"}
+
+// holdOf is the hold annotation, or unheld.
+func holdOf(d *appsv1.Deployment) string {
+	if hold, exists := d.Annotations[api.HoldAnnotation]; exists {
+		return hold
+	}
+	return unheld
+}
+
+// ownersOfPaused are the managers that own spec.paused.
+func ownersOfPaused(d *appsv1.Deployment) string {
+	var owners []string
+	for _, entry := range d.ManagedFields {
+		if strings.Contains(entry.FieldsV1.GetRawString(), `"f:paused":`) {
+			owners = append(owners, entry.Manager)
+		}
+	}
+	return strings.Join(owners, ",")
+}
+
+// running names the ReplicaSets and the pods with their UIDs: what must not change
+// while nothing rolls.
+func (d *deployment) running() string {
+	var names []string
+	for _, rs := range d.replicaSets() {
+		names = append(names, rs.Name)
+	}
+	slices.Sort(names)
+	return fmt.Sprint(names, d.uids())
+}
+
+// holdStep is a write and what comes of it.
+type holdStep struct {
+	write  string
+	do     func()
+	hold   string
+	paused bool
+	owner  string // of spec.paused
+}
+
+// take makes the write, and checks what came of it; and that nothing rolls unless
+// the Deployment is let go.
+func (d *deployment) take(step holdStep) {
+	d.t.Helper()
+	before := d.running()
+	step.do()
+	got := d.get()
+	if holdOf(got) != step.hold || got.Spec.Paused != step.paused {
+		d.t.Errorf("%s: hold %s and paused %t, want %s and %t", step.write, holdOf(got), got.Spec.Paused, step.hold, step.paused)
+	}
+	if owners := ownersOfPaused(got); owners != step.owner {
+		d.t.Errorf("%s: paused is owned by %q, want %q", step.write, owners, step.owner)
+	}
+	if !got.Spec.Paused {
+		d.waitRolledOut()
+		return
+	}
+	d.waitObserved()
+	if after := d.running(); after != before {
+		d.t.Errorf("%s: paused, and yet\n%s became\n%s", step.write, before, after)
+	}
+}
+
+// TestHoldPolicyForDeployments makes writes as users and as the controller would,
+// one after the other, with no controller running: what comes of each is the
+// policy's doing.
+func TestHoldPolicyForDeployments(t *testing.T) {
+	const web, hold = "deployment/web", api.HoldAnnotation
+	o := options{Kind: "Deployment", Replicas: 1}
+	d := newDeployment(t, o)
+	user := func(args ...string) func() { return func() { d.kubectl(args...) } }
+	patch := func(patch string) func() { return func() { d.patch(patch) } }
+	asController := func(args ...string) func() { return user(append(slices.Clone(as), args...)...) }
+	image := func(image string) func() { return user("set", "image", web, "app="+image) }
+	refused := func(args ...string) func() {
+		return func() {
+			if err := d.try(t, args...); !strings.Contains(said(err), "paused") {
+				t.Errorf("kubectl %v: %v, want a refusal because it is paused", args, err)
+			}
+		}
+	}
+	applied := func(spec string, args ...string) func() {
+		o := o
+		o.Spec = spec
+		return user(append([]string{"apply", "-f", writeFile(t, manifest(t, d.namespace, o))}, args...)...)
+	}
+	const rollout, apply, gitops = "kubectl-rollout", "kubectl-client-side-apply", "gitops"
+	serverSide := []string{"--server-side", "--field-manager=gitops"}
+
+	for _, step := range []holdStep{
+		{"a write that changes no template", user("annotate", web, "a=b"), unheld, false, ""},
+		{"forging a hold", user("annotate", web, hold+"=true"), unheld, false, ""},
+		{"the user pauses", user("rollout", "pause", web), unheld, true, rollout},
+		{"a Deployment that its user has paused may be edited", image("app:2"), unheld, true, rollout},
+		{"and scaled to where it is", user("scale", web, "--replicas=1"), unheld, true, rollout},
+		{"forging a hold of a paused one", user("annotate", web, hold+"=false"), unheld, true, rollout},
+		{"resuming it", user("rollout", "resume", web), "false", true, ""},
+		{"the controller lets go", asController("annotate", web, hold+"-"), unheld, false, ""},
+
+		{"setting the image", image("app:3"), "false", true, ""},
+		{"setting resources", user("set", "resources", web, "--requests=cpu=150m"), "false", true, ""},
+		{"setting the image back", image("app:2"), "false", true, ""},
+		{"scaling", user("scale", web, "--replicas=1"), "false", true, ""},
+		{"resuming is what is wished already", user("rollout", "resume", web), "false", true, ""},
+		{"pausing is refused by kubectl, as done", refused("rollout", "pause", web), "false", true, ""},
+		{"undo is refused by kubectl", refused("rollout", "undo", web), "false", true, ""},
+		{"restart is refused by kubectl", refused("rollout", "restart", web), "false", true, ""},
+		{"wishing a pause says nothing, because that is what is held", patch(`{"spec":{"paused":true}}`), "false", true, ""},
+		{"removing the hold", user("annotate", web, hold+"-"), "false", true, ""},
+		{"forging the hold", user("annotate", "--overwrite", web, hold+"=true"), "false", true, ""},
+		{"forging nonsense", user("annotate", "--overwrite", web, hold+"=yes"), "false", true, ""},
+		{"replacing all annotations", user("patch", web, "--type=json", "--patch", `[{"op":"remove","path":"/metadata/annotations"}]`), "false", true, ""},
+		{"another write of the controller", asController("annotate", web, "c=d"), "false", true, ""},
+
+		{"applying on the client side", applied(""), "false", true, ""},
+		{"applying on the client side that it is not paused", applied("paused: false"), "false", true, ""},
+		{"and again", applied("paused: false"), "false", true, ""},
+		{"applying on the server side", applied("", append(serverSide, "--force-conflicts")...), "false", true, ""},
+		{"applying on the server side that it is not paused", applied("paused: false", serverSide...), "false", true, gitops},
+		{"and again", applied("paused: false", serverSide...), "false", true, gitops},
+		{"and no more", applied("", serverSide...), "false", true, ""},
+		{"the controller lets go again", asController("annotate", web, hold+"-"), unheld, false, ""},
+
+		{"an edit that pauses, too, is the user's", patch(`{"spec":{"paused":true,"template":{"spec":{"containers":[{"name":"app","image":"app:4"}]}}}}`), unheld, true, "kubectl-patch"},
+		{"an edit that resumes, too, is held", patch(`{"spec":{"paused":false,"template":{"spec":{"containers":[{"name":"app","image":"app:5"}]}}}}`), "false", true, ""},
+		{"opting out lets go", user("label", web, enabled+"-"), unheld, false, ""},
+		{"opted out, a change of the template is nobody's business", image("app:6"), unheld, false, ""},
+		{"opted out, so is a hold that came from a ReplicaSet", user("annotate", web, hold+"=true"), "true", false, ""},
+		{"and a change of the template then", image("app:7"), "true", false, ""},
+		{"opting in does not believe it", user("label", web, enabled+"=true"), "false", true, ""},
+		{"opting out by another value", user("label", "--overwrite", web, enabled+"=no"), unheld, false, ""},
+		{"a hold that came from a ReplicaSet, once more", user("annotate", web, hold+"=false"), "false", false, ""},
+		{"pausing while opted out", user("rollout", "pause", web), "false", true, rollout},
+		{"opting in while paused", user("label", "--overwrite", web, enabled+"=true"), unheld, true, rollout},
+		{"opting out while paused", user("label", web, enabled+"-"), unheld, true, rollout},
+		{"opting in and resuming at once", patch(`{"metadata":{"labels":{"` + enabled + `":"true"}},"spec":{"paused":null}}`), "false", true, ""},
+		{"the controller lets go at last", asController("annotate", web, hold+"-"), unheld, false, ""},
+		{"undo is held", user("rollout", "undo", web), "false", true, ""},
+	} {
+		d.take(step)
+	}
+}
+
+// TestInForceForDeployments: action and policy apply from the next edit.
+func TestInForceForDeployments(t *testing.T) {
+	d := newDeployment(t, options{Replicas: 1})
+	const web, inForce = "deployment/web", api.InForceAnnotation
+	for _, step := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"annotate", web, setAction + "=Restart"}, ""},
+		{[]string{"annotate", web, inForce + "=LiveResize;"}, ""},
+		{[]string{"set", "image", web, "app=app:2"}, "Restart;"},
+		{[]string{"annotate", "--overwrite", web, setAction + "=LiveResize", setPolicy + "=cpu=RestartOnly"}, "Restart;"},
+		{[]string{"annotate", "--overwrite", web, inForce + "=LiveResize;"}, "Restart;"},
+		{[]string{"annotate", web, inForce + "-"}, "Restart;"},
+		{[]string{"set", "image", web, "app=app:3"}, "LiveResize;cpu=RestartOnly"},
+		{[]string{"annotate", web, setAction + "-", setPolicy + "-"}, "LiveResize;cpu=RestartOnly"},
+		{[]string{"label", web, enabled + "-"}, ""},
+		{[]string{"annotate", web, setAction + "=Restart"}, ""},
+		{[]string{"label", web, enabled + "=true"}, "Restart;"},
+		{[]string{"annotate", web, setAction + "-"}, "Restart;"},
+		{[]string{"set", "image", web, "app=app:4"}, ""},
+	} {
+		d.kubectl(step.args...)
+		if got := d.get().Annotations[inForce]; got != step.want {
+			t.Errorf("%v: %q is in force, want %q", step.args, got, step.want)
+		}
+	}
+}
+
+// TestDeploymentsRestoredFromABackup creates Deployments as they were saved in the
+// middle of a hold, and others with a hold that means nothing.
+func TestDeploymentsRestoredFromABackup(t *testing.T) {
+	for _, backup := range []struct {
+		name, hold string
+		paused     bool
+		want       string
+		wantPaused bool
+		afterwards bool // what paused is when the controller has let go
+	}{
+		{"held", "false", true, "false", true, false},
+		{"held for a user who paused", "true", true, "true", true, true},
+		{"hold without the pause", "false", false, "false", true, false},
+		{"another wish after the save", "true", false, "false", true, false},
+		{"nonsense", "yes", false, unheld, false, false},
+		{"nonsense and paused", "yes", true, unheld, true, true},
+	} {
+		t.Run(backup.name, func(t *testing.T) {
+			d := createDeployment(t, options{
+				Replicas: 1,
+				Meta:     fmt.Sprintf("annotations: {%s: %q}", api.HoldAnnotation, backup.hold),
+				Spec:     fmt.Sprintf("paused: %t", backup.paused),
+			})
+			if got := d.get(); holdOf(got) != backup.want || got.Spec.Paused != backup.wantPaused {
+				t.Errorf("hold %s and paused %t, want %s and %t", holdOf(got), got.Spec.Paused, backup.want, backup.wantPaused)
+			}
+			d.kubectl(append(slices.Clone(as), "annotate", "deployment/web", api.HoldAnnotation+"-")...)
+			if got := d.get(); holdOf(got) != unheld || got.Spec.Paused != backup.afterwards {
+				t.Errorf("let go: hold %s and paused %t, want none and %t", holdOf(got), got.Spec.Paused, backup.afterwards)
+			}
+		})
+	}
+}
+
+// TestConditionOfDeploymentsIsTakenBack: the condition must not say Complete of a
+// template that nobody has looked at; no controller runs.
+func TestConditionOfDeploymentsIsTakenBack(t *testing.T) {
+	d := newDeployment(t, options{Replicas: 1})
+	user := func(args ...string) func() { return func() { d.kubectl(args...) } }
+	release := func() {
+		d.kubectl(append(slices.Clone(as), "annotate", "deployment/web", api.HoldAnnotation+"-")...)
+		d.waitRolledOut()
+	}
+	for _, edit := range []struct {
+		what   string
+		before func()
+		do     func()
+		want   string
+	}{
+		{"an edit", func() {}, user("set", "image", "deployment/web", "app=app:2"), "Pending"},
+		{"scaling", release, user("scale", "deployment/web", "--replicas=2"), "Complete"},
+		{"pausing", func() {}, user("rollout", "pause", "deployment/web"), "Pending"},
+		{"an edit while the user has paused", func() {}, user("set", "image", "deployment/web", "app=app:3"), "Pending"},
+		{"a pod that is lost while the user has paused", func() {}, func() {
+			d.kubectl("delete", "pod", "--all")
+			d.waitFor("the new pods", func(o *appsv1.Deployment) bool { return o.Status.AvailableReplicas == 2 })
+		}, "Complete"},
+		{"resuming", func() {}, user("rollout", "resume", "deployment/web"), "Pending"},
+	} {
+		edit.before()
+		d.kubectl(append(slices.Clone(as), "patch", "deployment/web", "--subresource=status", "--patch",
+			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete"}]}}`)...)
+		if status, _, _ := complete(d.get()); status != corev1.ConditionTrue {
+			t.Fatalf("the controller's own write came out as %s", status)
+		}
+		edit.do()
+		d.waitObserved()
+		if status, reason, _ := complete(d.get()); reason != edit.want || (status == corev1.ConditionTrue) != (reason == "Complete") {
+			t.Errorf("after %s: %s with reason %s, want reason %s", edit.what, status, reason, edit.want)
+		}
+	}
+}

@@ -1,0 +1,493 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// patience bounds every wait. It is never the expected duration.
+const patience = 60 * time.Second
+
+// sandbox is a namespace with one workload, named web, and what can be done and
+// asked there whatever the kind of the workload.
+type sandbox[W metav1.Object] struct {
+	t         *testing.T
+	namespace string
+	ref       string // the workload as kubectl names it
+	kind      string
+	workloads getter[W]
+	mark      int64 // where the audit log stood when the sandbox was made, or since markAudit
+}
+
+// getter is a typed client of one kind and namespace.
+type getter[W any] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (W, error)
+}
+
+// options of a workload, in the words of its manifest.
+type options struct {
+	Kind      string // StatefulSet if empty
+	Replicas  int    // 3 if 0
+	OptedOut  bool
+	Meta      string // more of the workload's metadata, as YAML
+	Spec      string // more of the workload's spec, as YAML
+	Resources string // of the container app, as YAML
+	Pod       string // more of the pod's spec, as YAML
+	PodMeta   string // annotations and labels of the pods, as YAML
+	NS        map[string]string
+}
+
+// base is the size that most workloads start with: Burstable, requests and limits.
+const base = "{requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
+
+// newSandbox creates the namespace and applies the workload's manifest.
+func newSandbox[W metav1.Object](t *testing.T, o options, typed func(namespace string) getter[W]) *sandbox[W] {
+	t.Helper()
+	mark, err := cp.AuditMark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := newNamespace(t, o.NS)
+	s := &sandbox[W]{
+		t: t, namespace: namespace, workloads: typed(namespace), mark: mark,
+		kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web",
+	}
+	s.apply(manifest(t, namespace, o))
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.dump()
+			return
+		}
+		if err := client.CoreV1().Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("deleting the namespace: %v", err)
+		}
+	})
+	return s
+}
+
+func newNamespace(t *testing.T, labels map[string]string) string {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-", ",", "").Replace(t.Name()))
+	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: name[:min(len(name), 40)] + "-", Labels: labels},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+// manifest is what people keep in git.
+func manifest(t *testing.T, namespace string, o options) string {
+	t.Helper()
+	if o.Kind == "" {
+		o.Kind = "StatefulSet"
+	}
+	if o.Resources == "" {
+		o.Resources = base
+	}
+	if o.Replicas == 0 {
+		o.Replicas = 3
+	}
+	workload := map[string]any{}
+	text := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: %s
+metadata: {name: web, namespace: %s, labels: {inplace-rollout.io/enabled: %q}}
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0 # the simulated kubelet has no graceful termination
+      containers:
+      - {name: app, image: "app:1", resources: %s}
+`, o.Kind, namespace, fmt.Sprint(!o.OptedOut), o.Replicas, o.Resources)
+	if err := yaml.Unmarshal([]byte(text), &workload); err != nil {
+		t.Fatalf("parsing %s: %v", text, err)
+	}
+	if o.Kind == "StatefulSet" {
+		merge(t, workload, "serviceName: web", "spec")
+	}
+	merge(t, workload, o.Meta, "metadata")
+	merge(t, workload, o.Spec, "spec")
+	merge(t, workload, o.PodMeta, "spec", "template", "metadata")
+	merge(t, workload, o.Pod, "spec", "template", "spec")
+	merged, err := yaml.Marshal(workload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(merged)
+}
+
+// merge adds the keys of a YAML text to the map at path.
+func merge(t *testing.T, object map[string]any, text string, path ...string) {
+	t.Helper()
+	more := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &more); err != nil {
+		t.Fatalf("parsing %s: %v", text, err)
+	}
+	for _, key := range path {
+		object, _ = object[key].(map[string]any)
+	}
+	maps.Copy(object, more)
+}
+
+// apply applies a manifest on the server side, as a GitOps tool does.
+func apply(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	args := []string{"apply", "--server-side", "--field-manager=gitops", "--filename", writeFile(t, manifest)}
+	if namespace != "" {
+		args = append(args, "--namespace", namespace)
+	}
+	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func writeFile(t *testing.T, manifest string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func (s *sandbox[W]) apply(manifest string) {
+	s.t.Helper()
+	apply(s.t, s.namespace, manifest)
+}
+
+// dump tells everything about a workload whose test failed.
+func (s *sandbox[W]) dump() {
+	for _, args := range [][]string{
+		{"get", s.ref, "-o", "yaml"},
+		{"get", "controllerrevisions,replicasets", "-o", "yaml"},
+		{"get", "pods", "-o", "wide", "--show-labels"},
+		{"events"},
+	} {
+		out, err := cp.Kubectl(context.Background(), append([]string{"-n", s.namespace}, args...)...)
+		s.t.Logf("kubectl %s:\n%s%v", strings.Join(args, " "), out, err)
+	}
+}
+
+// kubectl runs the real kubectl in the sandbox.
+func (s *sandbox[W]) kubectl(args ...string) string {
+	s.t.Helper()
+	out, err := cp.Kubectl(s.t.Context(), append([]string{"-n", s.namespace}, args...)...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// try is kubectl where an error is an answer; t may be a subtest.
+func (s *sandbox[W]) try(t *testing.T, args ...string) error {
+	t.Helper()
+	_, err := cp.Kubectl(t.Context(), append([]string{"-n", s.namespace}, args...)...)
+	return err
+}
+
+// said is the text of an error, or "".
+func said(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// setResources edits the container app as a person would.
+func (s *sandbox[W]) setResources(requests, limits string) {
+	s.t.Helper()
+	args := []string{"set", "resources", s.ref, "--containers=app", "--requests=" + requests}
+	if limits != "" {
+		args = append(args, "--limits="+limits)
+	}
+	s.kubectl(args...)
+}
+
+func (s *sandbox[W]) patch(patch string) {
+	s.t.Helper()
+	s.kubectl("patch", s.ref, "--patch", patch)
+}
+
+func (s *sandbox[W]) get() W {
+	s.t.Helper()
+	workload, err := s.workloads.Get(s.t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return workload
+}
+
+// pods by their names.
+func (s *sandbox[W]) pods() map[string]corev1.Pod {
+	s.t.Helper()
+	list, err := client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pods := map[string]corev1.Pod{}
+	for _, pod := range list.Items {
+		pods[pod.Name] = pod
+	}
+	return pods
+}
+
+func (s *sandbox[W]) uids() map[string]types.UID {
+	s.t.Helper()
+	uids := map[string]types.UID{}
+	for name, pod := range s.pods() {
+		uids[name] = pod.UID
+	}
+	return uids
+}
+
+// annotatePod tells the simulated kubelet how to treat one pod.
+func (s *sandbox[W]) annotatePod(name, annotation string) {
+	s.t.Helper()
+	s.kubectl("annotate", "--overwrite", "pod", name, annotation)
+}
+
+// begin starts a rollout to cpu and returns when the pod name has that size in
+// its spec: the rollout is under way.
+func (s *sandbox[W]) begin(cpu, name string) {
+	s.t.Helper()
+	s.setResources("cpu="+cpu, "")
+	s.waitPod(name, "to be resized to "+cpu, func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == cpu })
+}
+
+func cpuOf(r corev1.ResourceRequirements) string { return r.Requests.Cpu().String() }
+
+// waitFor waits until the workload is as described.
+func (s *sandbox[W]) waitFor(what string, done func(W) bool) {
+	s.t.Helper()
+	eventually(s.t, what, func() (bool, string) {
+		workload := s.get()
+		return done(workload), describe(workload)
+	})
+}
+
+// describe a workload, for a wait that was in vain.
+func describe(workload any) string {
+	switch w := workload.(type) {
+	case *appsv1.StatefulSet:
+		return fmt.Sprintf("annotations %v, strategy %+v, status %+v", w.Annotations, w.Spec.UpdateStrategy, w.Status)
+	case *appsv1.Deployment:
+		return fmt.Sprintf("annotations %v, paused %t, status %+v", w.Annotations, w.Spec.Paused, w.Status)
+	}
+	return fmt.Sprint(workload)
+}
+
+// waitComplete is what users do: it returns when the condition says Complete.
+func (s *sandbox[W]) waitComplete() {
+	s.t.Helper()
+	s.kubectl("wait", "--for=condition="+api.ConditionComplete, s.ref, "--timeout="+patience.String())
+}
+
+// complete is the status, reason and message of our condition; empty without it.
+func complete(workload any) (status corev1.ConditionStatus, reason, message string) {
+	switch w := workload.(type) {
+	case *appsv1.StatefulSet:
+		for _, c := range w.Status.Conditions {
+			if c.Type == api.ConditionComplete {
+				return c.Status, c.Reason, c.Message
+			}
+		}
+	case *appsv1.Deployment:
+		for _, c := range w.Status.Conditions {
+			if c.Type == api.ConditionComplete {
+				return c.Status, c.Reason, c.Message
+			}
+		}
+	}
+	return "", "", ""
+}
+
+// waitCondition waits until our condition has the reason and a message with the text.
+func (s *sandbox[W]) waitCondition(reason, text string) {
+	s.t.Helper()
+	s.waitFor("the condition "+reason+" with "+text, func(workload W) bool {
+		_, gotReason, message := complete(workload)
+		return gotReason == reason && strings.Contains(message, text)
+	})
+}
+
+// held tells whether the rollout is held.
+func held(workload metav1.Object) bool {
+	_, held := workload.GetAnnotations()[api.HoldAnnotation]
+	return held
+}
+
+// waitPod waits until one pod is as described.
+func (s *sandbox[W]) waitPod(name, what string, done func(corev1.Pod) bool) {
+	s.t.Helper()
+	eventually(s.t, name+" "+what, func() (bool, string) {
+		pod, exists := s.pods()[name]
+		return exists && done(pod), fmt.Sprintf("exists %t, conditions %v", exists, pod.Status.Conditions)
+	})
+}
+
+func eventually(t *testing.T, what string, check func() (bool, string)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		done, seen := check()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s for %s: %s", patience, what, seen)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// markAudit makes the audit log begin now, for writes and its like.
+func (s *sandbox[W]) markAudit() {
+	s.t.Helper()
+	mark, err := cp.AuditMark()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.mark = mark
+}
+
+// audited returns the writes in the sandbox that pass the filters, since it was
+// made or since markAudit, in the order in which they were done.
+func (s *sandbox[W]) audited(filters ...controlplane.AuditFilter) []auditv1.Event {
+	s.t.Helper()
+	events, err := cp.AuditSince(s.mark, append([]controlplane.AuditFilter{controlplane.Writes, func(e *auditv1.Event) bool {
+		return e.ObjectRef != nil && e.ObjectRef.Namespace == s.namespace
+	}}, filters...)...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return events
+}
+
+// writes of the controller, events left out, as `patch pods/resize web-2`; with
+// the failed ones among them marked by their status.
+func (s *sandbox[W]) writes() []string {
+	s.t.Helper()
+	var writes []string
+	for _, e := range s.audited(controlplane.ByUser(controller.User)) {
+		resource := e.ObjectRef.Resource
+		if resource == "events" {
+			continue
+		}
+		if e.ObjectRef.Subresource != "" {
+			resource += "/" + e.ObjectRef.Subresource
+		}
+		write := fmt.Sprintf("%s %s %s", e.Verb, resource, e.ObjectRef.Name)
+		if e.ResponseStatus != nil && e.ResponseStatus.Code >= 300 {
+			write += fmt.Sprintf(" %d", e.ResponseStatus.Code)
+		}
+		writes = append(writes, write)
+	}
+	return writes
+}
+
+// audit returns when the controller made the described writes.
+func (s *sandbox[W]) audit(verb, resource, subresource, name string) []time.Time {
+	s.t.Helper()
+	var at []time.Time
+	for _, e := range s.audited(controlplane.ByUser(controller.User), controlplane.OnResource(resource, subresource)) {
+		if e.Verb == verb && e.ObjectRef.Name == name {
+			at = append(at, e.RequestReceivedTimestamp.Time)
+		}
+	}
+	return at
+}
+
+// assertNoRefusals checks that nothing was sent that the API server refuses. A
+// conflict only says that something has changed meanwhile.
+func (s *sandbox[W]) assertNoRefusals() {
+	s.t.Helper()
+	for _, write := range s.writes() {
+		if fields := strings.Fields(write); len(fields) > 3 && fields[3] >= "400" && fields[3] != "409" {
+			s.t.Errorf("the API server refused %s", write)
+		}
+	}
+}
+
+// only keeps the writes that begin with prefix, without it.
+func only(writes []string, prefix string) []string {
+	var kept []string
+	for _, write := range writes {
+		if rest, found := strings.CutPrefix(write, prefix+" "); found {
+			kept = append(kept, rest)
+		}
+	}
+	return kept
+}
+
+// events on the workload: their messages.
+func (s *sandbox[W]) events(reason string) []string {
+	s.t.Helper()
+	list, err := client.CoreV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=" + s.kind + ",reason=" + reason,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var messages []string
+	for _, e := range list.Items {
+		messages = append(messages, e.Message)
+	}
+	return messages
+}
+
+func (s *sandbox[W]) waitEvent(reason, containing string) {
+	s.t.Helper()
+	eventually(s.t, "an event "+reason+" about "+containing, func() (bool, string) {
+		messages := s.events(reason)
+		return slices.ContainsFunc(messages, func(m string) bool { return strings.Contains(m, containing) }), strings.Join(messages, "; ")
+	})
+}
+
+// setQuota sets a quota of cpu requests.
+func (s *sandbox[W]) setQuota(cpu string) {
+	s.t.Helper()
+	s.apply(fmt.Sprintf(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.cpu: %q}}}`, cpu))
+}
+
+// waitQuota waits until so much of the quota is counted as used.
+func (s *sandbox[W]) waitQuota(used string) {
+	s.t.Helper()
+	eventually(s.t, "the quota to be counted", func() (bool, string) {
+		now := s.kubectl("get", "resourcequota/quota", "-o", "jsonpath={.status.used.requests\\.cpu}")
+		return now == used, now
+	})
+}
+
+func readyTime(pod corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
