@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/zapr"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -29,9 +31,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // leaseName names the Lease of the leader election.
@@ -48,7 +52,7 @@ type controllerOptions struct {
 	burst          int
 	dryRun         bool
 	verbosity      int
-	defaults       statefulset.Defaults
+	defaults       workload.Defaults
 	resizePolicy   string
 }
 
@@ -138,7 +142,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: api.FieldManager})
 
 	gate := &prerequisite.Gate{}
-	controller, err := statefulset.New(ctx, client, recorder, statefulset.Options{Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err})
+	controllers, err := newControllers(ctx, config, recorder, workload.Options{Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err})
 	if err != nil {
 		return err
 	}
@@ -147,13 +151,55 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer stopServing()
-	go gate.Watch(ctx, client, 10*time.Second, controller.EnqueueAll)
+	go gate.Watch(ctx, client, 10*time.Second, controllers.enqueueAll)
 
 	if !o.leaderElect {
-		controller.Run(ctx)
+		controllers.run(ctx)
 		return nil
 	}
-	return o.lead(ctx, client, controller.Run)
+	return o.lead(ctx, client, controllers.run)
+}
+
+// controllers are those of all kinds of workloads.
+type controllers struct {
+	nodes        *workload.Nodes
+	statefulSets *statefulset.Controller
+	deployments  *deployment.Controller
+}
+
+func newControllers(ctx context.Context, config *rest.Config, recorder record.EventRecorder, options workload.Options) (*controllers, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	raw, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a dynamic client: %w", err)
+	}
+	c := &controllers{}
+	if c.nodes, err = workload.NewNodes(client); err != nil {
+		return nil, err
+	}
+	if c.statefulSets, err = statefulset.New(ctx, client, recorder, c.nodes, options); err != nil {
+		return nil, err
+	}
+	if c.deployments, err = deployment.New(ctx, client, raw, recorder, c.nodes, options); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *controllers) enqueueAll() {
+	c.statefulSets.EnqueueAll()
+	c.deployments.EnqueueAll()
+}
+
+func (c *controllers) run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context){c.nodes.Run, c.statefulSets.Run, c.deployments.Run} {
+		running.Go(func() { run(ctx) })
+	}
+	running.Wait()
 }
 
 // lead runs work while this process is the leader. Losing the lead is an error:

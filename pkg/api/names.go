@@ -7,7 +7,9 @@ const (
 	EnabledLabel = "inplace-rollout.io/enabled"
 
 	// HoldAnnotation is on a workload exactly while its rollout is held. Its value
-	// is what the user wants of the field that holds it: a StatefulSet's partition.
+	// is what the user wants of the field that holds it: a StatefulSet's partition, or
+	// whether a Deployment is paused. The Deployment controller copies it to the
+	// Deployment's new ReplicaSet, where it means nothing else than that.
 	HoldAnnotation = "inplace-rollout.io/hold"
 
 	// PartitionAnnotation asks the admission policy to set a held StatefulSet's
@@ -15,6 +17,15 @@ const (
 	// stored: a value set by admission has no owner, so nobody's server-side apply
 	// conflicts with it.
 	PartitionAnnotation = "inplace-rollout.io/partition"
+
+	// AdoptedAnnotation is on a ReplicaSet that has got the Deployment's template from
+	// us, until every pod in it has the size of that template.
+	AdoptedAnnotation = "inplace-rollout.io/adopted"
+
+	// DetachedLabel is on a pod that cannot be resized and is evicted as soon as
+	// another one is available in its place. Its value is the UID of the ReplicaSet that
+	// it was taken out of; the Deployment owns it meanwhile.
+	DetachedLabel = "inplace-rollout.io/detached-from"
 
 	// ResizePolicyAnnotation says which changed resources may be resized live
 	// (resourceResizePolicy of the 2017 proposal).

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,6 +65,67 @@ func Delete(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) 
 		return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
 	}
 	return nil
+}
+
+// evictTimeout bounds how long an eviction is asked for: the API server may tell
+// clients to wait, and client-go does.
+const evictTimeout = 5 * time.Second
+
+// Evict asks for the eviction of this very version of the pod, which
+// PodDisruptionBudgets may refuse (apierrors.IsTooManyRequests).
+func Evict(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
+	defer cancel()
+	err := client.Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}},
+	})
+	if err != nil {
+		return fmt.Errorf("evicting pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// Detach takes the pod out of the ReplicaSet that controls it, which makes another
+// one in its place, and puts it under the ReplicaSet's own controller in the same
+// write: at no time is it without an owner.
+func Detach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference) (*corev1.Pod, error) {
+	from := metav1.GetControllerOf(pod)
+	if from == nil {
+		return nil, fmt.Errorf("detaching pod %s: nothing controls it", pod.Name)
+	}
+	owner.BlockOwnerDeletion = nil
+	return reown(ctx, client, pod, owner, map[string]any{
+		appsv1.DefaultDeploymentUniqueLabelKey: nil,
+		api.DetachedLabel:                      from.UID,
+	})
+}
+
+// GiveBack undoes Detach: the ReplicaSet of this hash has one pod more again.
+func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, hash string) (*corev1.Pod, error) {
+	return reown(ctx, client, pod, owner, map[string]any{
+		appsv1.DefaultDeploymentUniqueLabelKey: hash,
+		api.DetachedLabel:                      nil,
+	})
+}
+
+// reown makes owner the pod's only owner.
+func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, labels map[string]any) (*corev1.Pod, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             pod.UID,
+		"resourceVersion": pod.ResourceVersion,
+		"labels":          labels,
+		"ownerReferences": []metav1.OwnerReference{owner},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the owner of pod %s: %w", pod.Name, err)
+	}
+	written, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: api.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("giving pod %s to %s %s: %w", pod.Name, owner.Kind, owner.Name, err)
+	}
+	return written, nil
 }
 
 // finalCauses are the causes with which the PodResizeValidator admission plugin

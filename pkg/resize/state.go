@@ -62,6 +62,16 @@ func (t Target) Observe() (State, string) {
 	return Actuated, ""
 }
 
+// Clean tells whether the pod has nothing left to do for the target: neither in
+// its spec, nor on its way into the containers.
+func (t Target) Clean() bool {
+	if len(t.Changes)+len(t.Obstacles) > 0 {
+		return false
+	}
+	state, _ := t.Observe()
+	return t.Resized.IsZero() || state == Actuated || state == Unready
+}
+
 // Since is when the pod came to be Deferred or Failing with its present size, by
 // the cluster's own timestamps: a condition may be older than our last resize, as
 // its time does not change when the kubelet says the same of a newer size.

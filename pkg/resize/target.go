@@ -148,6 +148,13 @@ func (t *Target) changes(p part) bool {
 	return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name })
 }
 
+// Restarts tells whether a container restarts for what changes, in place.
+func (t Target) Restarts() bool {
+	return slices.ContainsFunc(t.want, func(p part) bool {
+		return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && p.restartsFor(c.Resource) })
+	})
+}
+
 func (t *Target) obstruct(format string, args ...any) {
 	said := fmt.Sprintf(format, args...)
 	if !slices.Contains(t.Obstacles, said) {

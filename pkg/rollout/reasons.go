@@ -18,6 +18,10 @@ const (
 	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonNoNodeFits: only a restart helps, but no node could hold the new size.
 	ReasonNoNodeFits = "NoNodeFits"
+	// ReasonDisruptionBudget: a pod has to be evicted, and a PodDisruptionBudget forbids it now.
+	ReasonDisruptionBudget = "DisruptionBudget"
+	// ReasonPaused: the user has paused the Deployment, and nothing is done until it is resumed.
+	ReasonPaused = "Paused"
 	// ReasonInvalidPolicy: an annotation is malformed; nothing is done until it is mended.
 	ReasonInvalidPolicy = "InvalidPolicy"
 	// ReasonWaitingForDelete: pods of an OnDelete workload get the new template when the user deletes them.
@@ -42,6 +46,8 @@ const (
 	EventWaitingForDelete = "WaitingForDelete"
 	// EventNoNodeFits tells that a restart is not made because no node could hold the new size.
 	EventNoNodeFits = "NoNodeFits"
+	// EventDisruptionBudget tells that a PodDisruptionBudget does not let a pod be evicted now.
+	EventDisruptionBudget = "DisruptionBudget"
 	// EventInvalidPolicy tells that an annotation is malformed.
 	EventInvalidPolicy = "InvalidPolicy"
 	// EventHandedOver tells that the rest is left to the built-in controller, and why.
@@ -54,4 +60,10 @@ const (
 type Condition struct {
 	Complete        bool
 	Reason, Message string
+}
+
+// Invalid is the condition of a workload whose annotations cannot be understood: it
+// stays as it is until they are mended.
+func Invalid(err error) Condition {
+	return Condition{Reason: ReasonInvalidPolicy, Message: err.Error()}
 }

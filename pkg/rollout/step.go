@@ -68,6 +68,9 @@ type Options struct {
 	// Limit is how many pods may be under way at once: being resized, not available,
 	// or about to be restarted.
 	Limit int
+	// RestartLast tells that pods are restarted when nothing is left that can be resized
+	// live, and that they hold up nobody before that. Otherwise each has its turn.
+	RestartLast bool
 	// Strategy decides who restarts pods.
 	Strategy policy.Strategy
 	// Action that came with the edit.
@@ -112,6 +115,8 @@ type Restart struct {
 	Reason string
 	// Now tells that the limit lets it be under way now.
 	Now bool
+	// ByPolicy tells that policy or action want the restart, whatever came of a resize.
+	ByPolicy bool
 }
 
 // Next goes through members in the order in which they are to be rolled, and
@@ -225,11 +230,12 @@ func (s *Step) restart(m Member, o Options, reason string, mayStart bool) bool {
 		s.Keep = true
 		s.wait(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable+": "+reason)
 		return true
-	case !s.Keep:
-		s.Restart = append(s.Restart, Restart{m, reason, mayStart})
+	case o.RestartLast || !s.Keep:
+		byPolicy := m.Policy == policy.RestartOnly || o.Action == policy.Restart
+		s.Restart = append(s.Restart, Restart{Member: m, Reason: reason, Now: mayStart, ByPolicy: byPolicy})
 		s.wait(m, ReasonProgressing, "restarting: "+reason)
 	}
-	return false
+	return o.RestartLast
 }
 
 func (s *Step) wait(m Member, reason, message string) {
@@ -262,6 +268,55 @@ func (s Step) Condition() Condition {
 		c.Message += fmt.Sprintf("; and %d more", more)
 	}
 	return c
+}
+
+// Names of the members' pods.
+func Names(members []Member) []string {
+	list := make([]string, len(members))
+	for i, m := range members {
+		list[i] = m.Name
+	}
+	return list
+}
+
+// Reasons tells of each restart which pod it is about, and why.
+func Reasons(list []Restart) []string {
+	said := make([]string, len(list))
+	for i, r := range list {
+		said[i] = r.Member.Name + ": " + r.Reason
+	}
+	return said
+}
+
+// Changes describes what the newest revision brings to the first pod that lacks it.
+func Changes(members []Member) string {
+	for _, m := range members {
+		if !m.Updated && m.Pod != nil && m.Differs+m.Brings != "" {
+			return m.Differs + m.Brings
+		}
+	}
+	return "pods are of an older revision"
+}
+
+// UntilAvailable is when a pod that is Ready now becomes available, if nothing
+// else happens: no event tells of it.
+func UntilAvailable(members []Member, minReadySeconds int32, now time.Time) time.Duration {
+	least := time.Duration(0)
+	for _, m := range members {
+		if m.Pod == nil || m.Available || m.Pod.DeletionTimestamp != nil {
+			continue
+		}
+		for _, c := range m.Pod.Status.Conditions {
+			if c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue {
+				continue
+			}
+			wait := c.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second).Sub(now)
+			if wait = max(wait, 0) + 100*time.Millisecond; least == 0 || wait < least {
+				least = wait
+			}
+		}
+	}
+	return least
 }
 
 // judgement is what has come of a member's resize so far.

@@ -26,6 +26,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -43,7 +44,7 @@ type cluster struct {
 }
 
 // newCluster has a set of older that is at rest.
-func newCluster(t *testing.T, replicas int, options Options, outcomes ...outcome) *cluster {
+func newCluster(t *testing.T, replicas int, options workload.Options, outcomes ...outcome) *cluster {
 	t.Helper()
 	load(t)
 	c := &cluster{
@@ -93,12 +94,15 @@ func newCluster(t *testing.T, replicas int, options Options, outcomes ...outcome
 		options.Ready = func() error { return nil }
 	}
 	options.Defaults = defaults
-	var err error
-	if c.controller, err = New(t.Context(), c.client, c.recorder, options); err != nil {
+	nodes, err := workload.NewNodes(c.client)
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.controller.clock = c.clock
-	if err := c.controller.nodes.GetStore().Add(largeNode()); err != nil {
+	if c.controller, err = New(t.Context(), c.client, c.recorder, nodes, options); err != nil {
+		t.Fatal(err)
+	}
+	c.controller.Clock = c.clock
+	if err := c.controller.Nodes.Store().Add(largeNode()); err != nil {
 		t.Fatal(err)
 	}
 	c.sees()
@@ -135,7 +139,7 @@ func (c *cluster) lives() {
 func (c *cluster) sees() {
 	c.t.Helper()
 	c.client.Lock()
-	err := c.controller.informer.GetStore().Update(c.set)
+	err := c.controller.Store().Update(c.set)
 	c.client.Unlock()
 	if err != nil {
 		c.t.Fatal(err)
@@ -154,29 +158,27 @@ func (c *cluster) seen() bool {
 	if session == nil {
 		return true
 	}
-	list, err := session.watch.List()
+	list, err := session.Pods.List()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return session.watch.HasSynced() && len(list) == len(c.pods) && !slices.ContainsFunc(list, func(pod *corev1.Pod) bool {
+	return session.Pods.HasSynced() && len(list) == len(c.pods) && !slices.ContainsFunc(list, func(pod *corev1.Pod) bool {
 		return c.pods[pod.Name] == nil || c.pods[pod.Name].ResourceVersion != pod.ResourceVersion
 	})
 }
 
 func (c *cluster) session() *session {
-	c.controller.mu.Lock()
-	defer c.controller.mu.Unlock()
-	return c.controller.sessions[nameOf(c.set)]
+	return c.controller.InFlight(cache.MetaObjectToName(c.set))
 }
 
 // sync syncs once, and again where the first one only started to watch.
 func (c *cluster) sync() (time.Duration, error) {
 	c.t.Helper()
 	watching := c.session() != nil
-	again, err := c.controller.sync(c.t.Context(), nameOf(c.set))
+	again, err := c.controller.Sync(c.t.Context(), cache.MetaObjectToName(c.set))
 	if !watching && err == nil && c.session() != nil {
 		c.sees()
-		again, err = c.controller.sync(c.t.Context(), nameOf(c.set))
+		again, err = c.controller.Sync(c.t.Context(), cache.MetaObjectToName(c.set))
 	}
 	for len(c.recorder.Events) > 0 {
 		c.events = append(c.events, <-c.recorder.Events)
@@ -299,7 +301,7 @@ func TestRefusedResize(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 3, Options{})
+			c := newCluster(t, 3, workload.Options{})
 			before := c.uids()
 			c.fail("patch pods/resize web-1", tt.err, tt.times)
 			c.edit(newer)
@@ -330,7 +332,7 @@ func TestRefusedResize(t *testing.T) {
 
 // With the action LiveResize, a pod whose size is refused for good is left, and told of.
 func TestRefusedLiveResize(t *testing.T) {
-	c := newCluster(t, 3, Options{})
+	c := newCluster(t, 3, workload.Options{})
 	before := c.uids()
 	c.fail("patch pods/resize web-1", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
@@ -353,8 +355,8 @@ func TestRefusedLiveResize(t *testing.T) {
 	if n := count(c.events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
 		t.Errorf("%s was not told: %q", rollout.EventInfeasible, c.events)
 	}
-	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !Held(c.set) {
-		t.Errorf("held: %t, condition %+v", Held(c.set), said)
+	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !workload.Held(c.set) {
+		t.Errorf("held: %t, condition %+v", workload.Held(c.set), said)
 	}
 	if asked := count(c.writes(), "patch pods/resize web-1"); asked < 3 || asked > 10 {
 		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
@@ -363,7 +365,7 @@ func TestRefusedLiveResize(t *testing.T) {
 
 // However often a size is refused, it is told once.
 func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
-	c := newCluster(t, 1, Options{})
+	c := newCluster(t, 1, workload.Options{})
 	c.fail("patch pods/resize web-0", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", nil), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
@@ -381,14 +383,14 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 
 // A refused size is not asked for again before its time, whatever else happens, and then it is.
 func TestRefusedResizeIsAskedAgain(t *testing.T) {
-	c := newCluster(t, 2, Options{})
+	c := newCluster(t, 2, workload.Options{})
 	const ask = "patch pods/resize web-1"
 	c.fail(ask, forbidden("exceeded quota: compute"), 1<<20)
 	c.edit(newer)
 	if _, err := c.sync(); err != nil {
 		t.Fatal(err)
 	}
-	if c.controller.queue.Len() == 0 {
+	if c.controller.Waiting() == 0 {
 		t.Error("the refusal has nobody look at what to make of it")
 	}
 	for tries := 1; tries <= 12; tries++ {
@@ -410,7 +412,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 			}
 			c.clock.SetTime(c.clock.Now().Add(again))
 		}
-		least := min(time.Second<<(tries-1), maxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
+		least := min(time.Second<<(tries-1), workload.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
 		if waited := c.clock.Since(before); waited < least || waited > 3*least {
 			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
 		}
@@ -420,7 +422,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 // TestCompleteIsOfOneVersion: what was complete when it was observed may have been
 // edited when it is written, and a waiter would believe it.
 func TestCompleteIsOfOneVersion(t *testing.T) {
-	c := newCluster(t, 2, Options{})
+	c := newCluster(t, 2, workload.Options{})
 	c.client.Lock()
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
 	c.client.Unlock()
@@ -435,7 +437,7 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 }
 
 func TestConditionIsWrittenOnce(t *testing.T) {
-	c := newCluster(t, 2, Options{}, outcome{Slow: 1 << 20})
+	c := newCluster(t, 2, workload.Options{}, outcome{Slow: 1 << 20})
 	c.edit(newer)
 	const write = "patch statefulsets/status web"
 	for range 4 { // the informer of sets never shows our write
@@ -456,11 +458,11 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again <= 0 || again > progressInterval {
-		t.Errorf("the new message is due in %v, want it within %v", again, progressInterval)
+	if again <= 0 || again > workload.ProgressInterval {
+		t.Errorf("the new message is due in %v, want it within %v", again, workload.ProgressInterval)
 	}
 	if n := count(c.writes(), write); n != 1 {
-		t.Errorf("a mere message was written within %v", progressInterval)
+		t.Errorf("a mere message was written within %v", workload.ProgressInterval)
 	}
 	c.clock.SetTime(c.clock.Now().Add(again))
 	for range 3 {
@@ -474,7 +476,7 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 }
 
 func TestEventsFollowTheWrite(t *testing.T) {
-	c := newCluster(t, 2, Options{})
+	c := newCluster(t, 2, workload.Options{})
 	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)
 	c.edit(newer)
 	for range 2 {
@@ -500,10 +502,10 @@ func TestNothingIsWritten(t *testing.T) {
 	away := func() error { return errors.New("no policy") }
 	tests := []struct {
 		name    string
-		options Options
+		options workload.Options
 	}{
-		{"with --dry-run", Options{DryRun: true}},
-		{"while something is missing", Options{Ready: away}},
+		{"with --dry-run", workload.Options{DryRun: true}},
+		{"while something is missing", workload.Options{Ready: away}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -544,7 +546,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, Options{}, outcome{Slow: 3})
+			c := newCluster(t, 2, workload.Options{}, outcome{Slow: 3})
 			c.edit(newer)
 			if _, err := c.sync(); err != nil {
 				t.Fatal(err)
@@ -566,10 +568,10 @@ func TestSessionEnds(t *testing.T) {
 		})
 	}
 
-	c := newCluster(t, 1, Options{}, outcome{Slow: 3})
+	c := newCluster(t, 1, workload.Options{}, outcome{Slow: 3})
 	c.edit(newer)
 	_, err := c.sync()
-	if err = errors.Join(err, c.controller.informer.GetStore().Delete(c.set)); err != nil {
+	if err = errors.Join(err, c.controller.Store().Delete(c.set)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.sync(); err != nil || c.session() != nil {
@@ -581,7 +583,7 @@ func TestSessionEnds(t *testing.T) {
 // carried out or not, the rollout completes, and no other pod is restarted.
 func TestEveryWriteFailsOnce(t *testing.T) {
 	run := func(t *testing.T, nth int, carriedOut bool) *cluster {
-		c := newCluster(t, 3, Options{})
+		c := newCluster(t, 3, workload.Options{})
 		c.judge = func(pod *corev1.Pod) outcome { return outcome{Infeasible: pod.Name == "web-1"} }
 		before, writes := c.uids(), 0
 		failing := apierrors.NewInternalError(errors.New("the connection broke"))
@@ -624,7 +626,7 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 
 // TestRun runs the workers themselves, for the race detector.
 func TestRun(t *testing.T) {
-	c := newCluster(t, 2, Options{Workers: 2})
+	c := newCluster(t, 2, workload.Options{Workers: 2})
 	c.client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []appsv1.StatefulSet{*c.set}}, nil
 	})
@@ -639,11 +641,12 @@ func TestRun(t *testing.T) {
 	c.client.AddWatchReactor("nodes", clienttesting.DefaultWatchReactor(watch.NewRaceFreeFake(), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
+	go c.controller.Nodes.Run(ctx)
 	go func() {
 		c.controller.Run(ctx)
 		close(done)
 	}()
-	if !cache.WaitForCacheSync(t.Context().Done(), c.controller.informer.HasSynced) {
+	if !cache.WaitForCacheSync(t.Context().Done(), c.controller.HasSynced) {
 		t.Fatal("the informer of sets does not sync")
 	}
 	finished := func() bool {

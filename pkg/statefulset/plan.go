@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // plan is the next step of a StatefulSet's rollout.
@@ -37,6 +37,15 @@ type plan struct {
 // pods that it could not touch before.
 func (p plan) movesPartition() bool { return p.Release || p.Partition != nil }
 
+// news is what there is to tell of the plan.
+func (p plan) news(set *appsv1.StatefulSet) workload.News {
+	news := workload.News{Condition: p.Condition}
+	if p.Total > 0 {
+		news.Started = fmt.Sprintf("revision %s: %s", set.Status.UpdateRevision, p.Changes)
+	}
+	return news
+}
+
 // nextStep plans for a set that is held, or whose strategy is OnDelete.
 //
 // The partition is a baton. Pods are taken from the highest index down. As long
@@ -56,9 +65,9 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	if !rolling(o.set) {
 		from = 0
 	}
-	settings, err := o.settings()
+	settings, err := workload.Settings(o.set.Annotations)
 	if err != nil {
-		return invalid(err), nil
+		return plan{Condition: rollout.Invalid(err)}, nil
 	}
 	members, err := o.members(ctx, from, settings)
 	if err != nil {
@@ -66,9 +75,9 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	}
 	p := plan{Step: rollout.Next(members, o.options(settings))}
 	p.Condition = p.Step.Condition()
-	p.Changes = changes(members)
-	p.LookAfter(untilAvailable(o, members))
-	if !Held(o.set) {
+	p.Changes = rollout.Changes(members)
+	p.LookAfter(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.now))
+	if !workload.Held(o.set) {
 		if p.Updated == p.Total {
 			p.Condition = unheldCondition(o.set)
 		}
@@ -95,12 +104,6 @@ func (p *plan) letGo(o observation, members []rollout.Member) {
 	if kept := exposed(p.Step, members, partition(o.set)); kept >= 0 && p.Partition == nil {
 		p.Partition = ptr.To(kept + 1)
 	}
-}
-
-// invalid is the plan for a set whose annotations cannot be understood: it stays
-// as it is until they are mended.
-func invalid(err error) plan {
-	return plan{Condition: rollout.Condition{Reason: rollout.ReasonInvalidPolicy, Message: err.Error()}}
 }
 
 // baton returns the partition that lets the StatefulSet controller restart the
@@ -153,37 +156,6 @@ func exposed(s rollout.Step, members []rollout.Member, partition int) int {
 		}
 	}
 	return -1
-}
-
-// changes describes what the newest revision brings to the first pod that lacks it.
-func changes(members []rollout.Member) string {
-	for _, m := range members {
-		if !m.Updated && m.Pod != nil && m.Differs+m.Brings != "" {
-			return m.Differs + m.Brings
-		}
-	}
-	return "pods are of an older revision"
-}
-
-// untilAvailable is when a pod that is Ready now becomes available, if nothing
-// else happens: no event tells of it.
-func untilAvailable(o observation, members []rollout.Member) time.Duration {
-	least := time.Duration(0)
-	for _, m := range members {
-		if m.Pod == nil || m.Available || m.Pod.DeletionTimestamp != nil {
-			continue
-		}
-		for _, c := range m.Pod.Status.Conditions {
-			if c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue {
-				continue
-			}
-			wait := c.LastTransitionTime.Add(time.Duration(o.set.Spec.MinReadySeconds) * time.Second).Sub(o.now)
-			if wait = max(wait, 0) + 100*time.Millisecond; least == 0 || wait < least {
-				least = wait
-			}
-		}
-	}
-	return least
 }
 
 // unheldCondition tells of a rollout that the StatefulSet controller makes, or

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -124,7 +124,7 @@ func currentIsOtherImage(set *appsv1.StatefulSet) {
 }
 
 // defaults are those of the flags.
-var defaults = Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = workload.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {
@@ -139,7 +139,7 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	load(t)
 	situations := strings.Split(places, "|")
 	o := observation{
-		set: webSet(newer, len(situations)), revisions: revisions, refusals: map[types.UID]*refusal{}, defaults: defaults,
+		set: webSet(newer, len(situations)), revisions: revisions, refusals: workload.Refusals{}, defaults: defaults,
 		nodes: []*corev1.Node{largeNode()}, now: build.Start.Add(time.Second * 10),
 	}
 	for _, change := range changes { // the start of the ordinals, among others
@@ -175,7 +175,7 @@ func told(p plan) string {
 		members []rollout.Member
 	}{{"resize", p.Resize}, {"settle", p.Settle}, {"delete", deleted}} {
 		if len(list.members) > 0 {
-			parts = append(parts, list.does+" "+strings.Join(names(list.members), " "))
+			parts = append(parts, list.does+" "+strings.Join(rollout.Names(list.members), " "))
 		}
 	}
 	if p.Partition != nil {
@@ -297,7 +297,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 	for final, want := range map[bool]string{true: "partition 1", false: ""} {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
-		o.refusals[o.pods[0].UID] = &refusal{size: askedSize(o.set, changes), Refusal: rollout.Refusal{Reason: "node too small", Final: final, Until: o.now}}
+		o.refusals[o.pods[0].UID] = &workload.Refusal{Size: workload.Size(o.set.Status.UpdateRevision, changes), Refusal: rollout.Refusal{Reason: "node too small", Final: final, Until: o.now}}
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
 		p, err := nextStep(t.Context(), o)
 		if err != nil || told(p) != due {
@@ -315,7 +315,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 		}
 		others := []string{newer.revision() + " of another edit", otherImage.revision() + " " + resize.Describe(changes)}
 		for _, size := range others {
-			o.refusals[o.pods[0].UID].size = size
+			o.refusals[o.pods[0].UID].Size = size
 			if p, err = nextStep(t.Context(), o); err != nil || told(p) != "resize web-1" {
 				t.Errorf("a refusal of %q: got %q, %v", size, told(p), err)
 			}

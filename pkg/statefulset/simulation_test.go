@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -29,7 +28,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
 	"k8s.io/kubectl/pkg/util/podutils"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -40,6 +38,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -50,8 +49,8 @@ type version struct{ image, cpu, memory int }
 var (
 	loaded    sync.Once
 	templates = map[version]*corev1.PodTemplateSpec{}
-	versions  = map[string]version{}   // by the name of the revision
-	revisions = map[string]*revision{} // likewise
+	versions  = map[string]version{} // by the name of the revision
+	revisions = history{}            // likewise
 )
 
 func (v version) revision() string { return fmt.Sprintf("web-i%dc%dm%d", v.image, v.cpu, v.memory) }
@@ -74,7 +73,7 @@ func loadVersions(t testing.TB) {
 		template := build.Template(t, fmt.Sprintf("containers: [{name: app, image: 'app:%d', resources: {%srequests: {cpu: %dm}}}]", v.image, limits, v.cpu))
 		template.Labels = map[string]string{"app": "web"}
 		var err error
-		if revisions[v.revision()], err = newRevision(build.Revision(t, set, v.revision(), 1, template)); err != nil {
+		if revisions[v.revision()], err = templateOf(build.Revision(t, set, v.revision(), 1, template)); err != nil {
 			t.Fatal(err)
 		}
 		templates[v], versions[v.revision()] = template, v
@@ -247,13 +246,13 @@ func admit(old, set *appsv1.StatefulSet, ours bool) {
 		wish = kept
 	}
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
-	stirs := edited || asked < before || !rolling(old) || !Enabled(old)
+	stirs := edited || asked < before || !rolling(old) || !workload.Enabled(old)
 	instruction, instructed := set.Annotations[api.PartitionAnnotation]
 	_, keeps := set.Annotations[api.HoldAnnotation]
-	hold := Enabled(set) && rolling(set) && (held || stirs)
+	hold := workload.Enabled(set) && rolling(set) && (held || stirs)
 	inForce := ""
 	switch {
-	case !Enabled(set):
+	case !workload.Enabled(set):
 	case edited || old.Labels[api.EnabledLabel] != "true":
 		if inForce = set.Annotations[api.ResizeActionAnnotation] + ";" + set.Annotations[api.ResizePolicyAnnotation]; inForce == ";" {
 			inForce = ""
@@ -341,9 +340,9 @@ func (w *world) kcm() {
 	}
 	if set.ResourceVersion == w.set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
 		// deploy/pending-statefulsets.yaml
-		c := condition(&appsv1.StatefulSet{Status: status})
-		if c != nil && (status.UpdateRevision != set.Status.UpdateRevision || Held(set) && c.Status == corev1.ConditionTrue) {
-			*c = appsv1.StatefulSetCondition{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: rollout.ReasonPending}
+		i := slices.IndexFunc(status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
+		if i >= 0 && (status.UpdateRevision != set.Status.UpdateRevision || workload.Held(set) && status.Conditions[i].Status == corev1.ConditionTrue) {
+			status.Conditions[i] = appsv1.StatefulSetCondition{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: rollout.ReasonPending}
 		}
 		written := set.DeepCopy()
 		written.Status = status
@@ -640,14 +639,16 @@ const editAnnotation = "test/edit"
 func edit(set *appsv1.StatefulSet) string { return set.Annotations[editAnnotation] }
 
 func (s *simulation) restart() {
-	s.session, s.planned = &session{refusals: map[types.UID]*refusal{}}, nil
+	s.session, s.planned = &session{Refusals: workload.Refusals{}}, nil
 	client := &fake.Clientset{}
 	s.serve(client)
-	s.store = cache.NewStore(cache.MetaNamespaceKeyFunc)
-	s.controller = &Controller{
-		client: client, recorder: &record.FakeRecorder{}, clock: s.clock, told: map[cache.ObjectName]time.Time{},
-		sets: cache.NewIntegerResourceVersionMutationCache(klog.Background(), s.store, nil, time.Hour, false),
-	}
+	options := workload.Options{Defaults: defaults, Ready: func() error { return nil }}
+	nodes, err := workload.NewNodes(client)
+	s.noError(err)
+	s.controller, err = New(s.t.Context(), client, &record.FakeRecorder{}, nodes, options)
+	s.noError(err)
+	s.controller.Clock = s.clock
+	s.store = s.controller.Store()
 	s.podsWrote = map[string]*corev1.Pod{}
 	s.sees()
 }
@@ -672,19 +673,19 @@ func (s *simulation) view() []*corev1.Pod {
 
 // plans is the first half of Controller.sync.
 func (s *simulation) plans() {
-	set, err := s.controller.get(cache.MetaObjectToName(s.set))
+	set, _, err := s.controller.Get(cache.MetaObjectToName(s.set))
 	s.noError(err)
 	s.planned = nil
 	if set.Status.ObservedGeneration < set.Generation {
 		return
 	}
-	if !Held(set) {
+	if !workload.Held(set) {
 		s.planned = func() { s.tell(set, plan{Condition: unheldCondition(set)}) }
 		return
 	}
 	o := observation{
 		set: set, pods: s.view(), nodes: []*corev1.Node{largeNode()}, revisions: revisions,
-		refusals: s.session.refusals, defaults: defaults, now: s.clock.Now(),
+		refusals: s.session.Refusals, defaults: defaults, now: s.clock.Now(),
 	}
 	p, err := nextStep(s.t.Context(), o)
 	s.noError(err)
@@ -704,7 +705,7 @@ func (s *simulation) acts() {
 }
 
 func (s *simulation) tell(set *appsv1.StatefulSet, p plan) bool {
-	_, err := s.controller.tell(s.t.Context(), set, p)
+	_, err := s.controller.Tell(s.t.Context(), set, p.news(set))
 	s.noError(err)
 	return err == nil
 }
@@ -714,7 +715,7 @@ func (s *simulation) apply(o observation, p plan) {
 	if !p.Release {
 		s.tell(o.set, p)
 	}
-	client := s.controller.client.CoreV1()
+	client := s.controller.Client.CoreV1()
 	for _, m := range p.Settle {
 		truth := s.pods[m.Name]
 		settled, err := pods.Relabel(s.t.Context(), client, m.Pod, o.set.Status.UpdateRevision)
@@ -765,14 +766,14 @@ func (s *simulation) apply(o observation, p plan) {
 
 // refused keeps a refusal as Controller.refused does, but without chance in the time until the next try.
 func (s *simulation) refused(set *appsv1.StatefulSet, m rollout.Member, err error) {
-	size := askedSize(set, m.Target.Changes)
-	if r := s.session.refusals[m.Pod.UID]; r == nil || r.size != size {
-		s.session.refusals[m.Pod.UID] = &refusal{size: size, backoff: backoff.NewExponentialBackOff(
-			backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0),
-			backoff.WithMaxInterval(maxAskInterval), backoff.WithMaxElapsedTime(0))}
+	size := workload.Size(set.Status.UpdateRevision, m.Target.Changes)
+	if r := s.session.Refusals[m.Pod.UID]; r == nil || r.Size != size {
+		predictable := workload.NewBackoff()
+		predictable.RandomizationFactor = 0
+		s.session.Refusals[m.Pod.UID] = &workload.Refusal{Size: size, Backoff: predictable}
 	}
 	reason, final := pods.Refusal(err)
-	s.session.refuse(m.Pod.UID, size, reason, final, s.clock.Now())
+	s.session.Refusals.Keep(m.Pod.UID, size, reason, final, s.clock.Now())
 }
 
 // keptBack checks the user's partition for a place that is touched.
@@ -855,7 +856,7 @@ func (s *simulation) restarted(pod *corev1.Pod) {
 	if !s.excused[pod.UID] && s.doomed[pod.UID] != edit(set) && !s.needsRestart(pod, set) {
 		s.t.Fatalf("the StatefulSet controller restarts %s, which needs no restart", pod.Name)
 	}
-	if Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
+	if workload.Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
 		s.under[index] = under{edit: edit(set), uid: pod.UID, gone: true}
 	}
 }
@@ -986,7 +987,7 @@ func (s *simulation) do(happens step, first version) {
 		if pod != nil && pod.DeletionTimestamp == nil {
 			if happens.Arg > 5 { // until it has another size
 				s.broken[pod.UID] = appliedSize(pod)
-				s.sick[pod.UID] = Held(s.set) && s.planned == nil
+				s.sick[pod.UID] = workload.Held(s.set) && s.planned == nil
 			}
 			crashed := pod.DeepCopy()
 			s.setReady(crashed, false)
@@ -1069,7 +1070,7 @@ func (s *simulation) rest() {
 
 // unfinished tells what of the rollout is not done, or "".
 func (w *world) unfinished() string {
-	if Held(w.set) {
+	if workload.Held(w.set) {
 		return fmt.Sprintf("the set is held: %+v", w.set.Status.Conditions)
 	}
 	want := versionOf(&w.set.Spec.Template.Spec)

@@ -1,0 +1,215 @@
+package deployment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+)
+
+// apply carries the plan out: it tells what was observed, and then takes the
+// step. It returns when to look again.
+func (c *Controller) apply(ctx context.Context, s *session, d *Deployment, p plan) (time.Duration, error) {
+	if c.Options.DryRun {
+		logPlan(ctx, p)
+		return p.After, nil
+	}
+	if !p.Release {
+		told, err := c.Tell(ctx, d, workload.News{Condition: p.Condition, Started: p.Started})
+		if err != nil {
+			return 0, err
+		}
+		p.LookAfter(told)
+		c.TellWaits(s, d, p.Waits)
+	}
+	c.tellResized(s, d, p.Members)
+	var failed []error
+	for _, m := range p.Resize {
+		failed = append(failed, c.resize(ctx, s, d, m))
+	}
+	for _, r := range p.Detach {
+		failed = append(failed, c.detach(ctx, s, d, r))
+	}
+	for _, r := range p.Evict {
+		failed = append(failed, c.evict(ctx, s, d, r))
+	}
+	for _, pod := range p.GiveBack {
+		failed = append(failed, c.giveBack(ctx, s, d, pod))
+	}
+	failed = append(failed, c.writeSets(ctx, s, d, p))
+	if p.Release {
+		failed = append(failed, c.release(ctx, d, p.HandOver))
+	}
+	return p.After, errors.Join(failed...)
+}
+
+func logPlan(ctx context.Context, p plan) {
+	klog.FromContext(ctx).Info("Would take the next step", "resize", rollout.Names(p.Resize),
+		"restart", rollout.Reasons(p.Restart), "detach", rollout.Reasons(p.Detach), "evict", rollout.Reasons(p.Evict),
+		"keepHistory", p.History, "adopt", p.Adopt, "release", p.Release,
+		"reason", p.Condition.Reason, "message", p.Condition.Message)
+}
+
+// tellResized tells once of each pod that was asked for a size and has it.
+func (c *Controller) tellResized(s *session, d *Deployment, members []rollout.Member) {
+	for _, m := range members {
+		if changes, asked := s.Own.asked[m.Pod.UID]; asked && m.Updated {
+			delete(s.Own.asked, m.Pod.UID)
+			c.EventBoth(d, m.Pod, corev1.EventTypeNormal, rollout.EventResized, "resized in place: "+changes)
+		}
+	}
+}
+
+func (c *Controller) resize(ctx context.Context, s *session, d *Deployment, m rollout.Member) error {
+	if err := c.Resize(ctx, s, d, m, d.template.Hash, d.template.PodTemplateSpec); err != nil {
+		return err
+	}
+	s.Own.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
+	return nil
+}
+
+// detach takes a pod out of its ReplicaSet and puts it under the Deployment itself,
+// which the garbage collector knows: it is never without an owner.
+func (c *Controller) detach(ctx context.Context, s *session, d *Deployment, r rollout.Restart) error {
+	pod := r.Member.Pod
+	detached, err := pods.Detach(ctx, c.Client.CoreV1(), pod, *metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment")))
+	if err != nil {
+		return err
+	}
+	s.Pods.Wrote(detached)
+	c.EventBoth(d, pod, corev1.EventTypeNormal, rollout.EventRestart, "replaced, and evicted when another pod has taken its place: "+r.Reason)
+	return nil
+}
+
+// evicting names the eviction among what a pod may be refused.
+const evicting = "eviction"
+
+func (c *Controller) evict(ctx context.Context, s *session, d *Deployment, r rollout.Restart) error {
+	pod := r.Member.Pod
+	err := pods.Evict(ctx, c.Client.CoreV1(), pod)
+	if apierrors.IsTooManyRequests(err) {
+		reason, _ := pods.Refusal(err)
+		s.Own.evictions.Keep(pod.UID, evicting, reason, false, c.Clock.Now())
+		c.Enqueue(d)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	delete(s.Own.evictions, pod.UID)
+	c.EventBoth(d, pod, corev1.EventTypeNormal, rollout.EventRestart, "evicted: "+r.Reason)
+	return nil
+}
+
+// giveBack puts a detached pod under its ReplicaSet again, or evicts it if that is gone.
+func (c *Controller) giveBack(ctx context.Context, s *session, d *Deployment, pod *corev1.Pod) error {
+	stored, err := s.Own.sets.List()
+	if err != nil {
+		return err
+	}
+	for _, rs := range stored {
+		if string(rs.GetUID()) != pod.Labels[api.DetachedLabel] {
+			continue
+		}
+		given, err := pods.GiveBack(ctx, c.Client.CoreV1(), pod,
+			*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")), rs.GetLabels()[appsv1.DefaultDeploymentUniqueLabelKey])
+		if err == nil {
+			s.Pods.Wrote(given)
+		}
+		return err
+	}
+	return c.evict(ctx, s, d, rollout.Restart{Member: rollout.Member{Name: pod.Name, Pod: pod}, Reason: "its ReplicaSet is gone"})
+}
+
+// writeSets writes at most one ReplicaSet: each write is a step of its own, after
+// which all is looked at again.
+func (c *Controller) writeSets(ctx context.Context, s *session, d *Deployment, p plan) error {
+	switch {
+	case p.Remove != nil:
+		err := c.sets(d).Delete(ctx, p.Remove.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &p.Remove.UID, ResourceVersion: &p.Remove.ResourceVersion},
+		})
+		if err != nil {
+			return fmt.Errorf("removing ReplicaSet %s: %w", p.Remove.Name, err)
+		}
+		return nil
+	case p.History && p.Reuse == nil:
+		return c.createHistory(ctx, s, d, p)
+	case p.History:
+		patch, err := keepPatch(p.Reuse, p.Base)
+		return c.patchSet(ctx, s, d, p.Reuse, patch, err)
+	case p.Adopt:
+		patch, err := adoptPatch(p.Base, d.template)
+		return c.patchSet(ctx, s, d, p.Base, patch, err)
+	case p.Settled:
+		patch, err := settledPatch(p.Base)
+		return c.patchSet(ctx, s, d, p.Base, patch, err)
+	default:
+		return nil
+	}
+}
+
+func (c *Controller) sets(d *Deployment) dynamic.ResourceInterface {
+	return c.objects.Resource(replicaSets).Namespace(d.Namespace)
+}
+
+func (c *Controller) createHistory(ctx context.Context, s *session, d *Deployment, p plan) error {
+	history, err := newHistory(d, p.Base, p.Taken)
+	if err != nil {
+		return err
+	}
+	created, err := c.sets(d).Create(ctx, history, metav1.CreateOptions{FieldManager: api.FieldManager})
+	if err != nil {
+		return fmt.Errorf("keeping the template of ReplicaSet %s in the history: %w", p.Base.Name, err)
+	}
+	s.Own.sets.Wrote(created)
+	c.Enqueue(d)
+	return nil
+}
+
+func (c *Controller) patchSet(ctx context.Context, s *session, d *Deployment, rs *replicaSet, patch []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	written, err := c.sets(d).Patch(ctx, rs.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.FieldManager})
+	if err != nil {
+		return fmt.Errorf("writing ReplicaSet %s: %w", rs.Name, err)
+	}
+	s.Own.sets.Wrote(written)
+	c.Enqueue(d)
+	return nil
+}
+
+// release lets go of the hold. The Deployment's resource version is a
+// precondition: the plan was made for this version of it.
+func (c *Controller) release(ctx context.Context, d *Deployment, handOver string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]any{api.HoldAnnotation: nil},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the release: %w", err)
+	}
+	if err := c.Patch(ctx, d, types.MergePatchType, patch); err != nil {
+		return fmt.Errorf("letting go of the hold: %w", err)
+	}
+	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", handOver)
+	if handOver != "" {
+		c.Recorder.Eventf(d, corev1.EventTypeNormal, rollout.EventHandedOver, "left to the Deployment controller: %s", handOver)
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+// Package deployment carries resources-only edits of Deployments into their running
+// pods. Each sync gathers what there is (observe.go), plans the next step from it
+// (plan.go) and carries it out (apply.go); nothing is remembered that a restarted
+// controller could not read back or find out again.
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+)
+
+var (
+	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
+	replicaSets = appsv1.SchemeGroupVersion.WithResource("replicasets")
+)
+
+// Controller rolls out resources-only edits of opted-in Deployments in place.
+type Controller struct {
+	*workload.Controller[*Deployment, *own]
+
+	// objects as they are stored: templates are compared and copied with all of their fields.
+	objects dynamic.Interface
+}
+
+// own is what a session keeps of a Deployment besides its pods.
+type own struct {
+	sets      *live.Watch[*unstructured.Unstructured]
+	evictions workload.Refusals
+	asked     map[types.UID]string // pods that were asked to resize, and to what
+}
+
+type session = workload.Session[*own]
+
+// New returns a controller that writes through client and objects, and tells through recorder.
+func New(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, recorder record.EventRecorder, nodes *workload.Nodes, options workload.Options) (*Controller, error) {
+	c := &Controller{objects: objects}
+	var err error
+	c.Controller, err = workload.New(ctx, kind{c}, client, recorder, nodes, options)
+	return c, err
+}
+
+// kind is workload.Kind for Deployments.
+type kind struct{ controller *Controller }
+
+func (kind) Name() string { return "Deployment" }
+
+func (k kind) NewInformer(tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return dynamicinformer.NewFilteredDynamicInformer(k.controller.objects, deployments, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
+}
+
+func (kind) Decode(obj any) (*Deployment, error) { return decodeDeployment(obj) }
+
+func (k kind) Patch(ctx context.Context, d *Deployment, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
+	return k.controller.objects.Resource(deployments).Namespace(d.Namespace).Patch(ctx, d.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+}
+
+func (kind) Selector(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector }
+
+func (kind) Condition(d *Deployment) *workload.Condition { return condition(d) }
+
+func (k kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, error) {
+	informer := dynamicinformer.NewFilteredDynamicInformer(k.controller.objects, replicaSets, d.Namespace, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) { o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector) }).Informer()
+	if err := informer.SetTransform(pods.Strip); err != nil {
+		return nil, fmt.Errorf("stripping watched ReplicaSets: %w", err)
+	}
+	watch, err := live.NewWatch[*unstructured.Unstructured](ctx, informer, d.Namespace, changed)
+	if err != nil {
+		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
+	}
+	return &own{sets: watch, evictions: workload.Refusals{}, asked: map[types.UID]string{}}, nil
+}
+
+// Sync takes the next step of an opted-in Deployment.
+func (k kind) Sync(ctx context.Context, d *Deployment) (time.Duration, error) {
+	c := k.controller
+	if d.Status.ObservedGeneration < d.Generation {
+		return 0, nil // it is not known to hold still yet
+	}
+	if !workload.Held(d) {
+		c.EndSession(cache.MetaObjectToName(d))
+		return c.Tell(ctx, d, workload.News{Condition: unheldCondition(d)})
+	}
+	s, err := c.Session(ctx, d)
+	if err != nil || !s.Pods.HasSynced() || !s.Own.sets.HasSynced() {
+		return 0, err // the watches tell when they have
+	}
+	p, err := c.plan(ctx, s, d)
+	if err != nil {
+		return 0, err
+	}
+	return c.apply(ctx, s, d, p)
+}
+
+// plan makes the next step from what is watched. A step that does more than resize
+// pods is made again from what the API server has right now.
+func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan, error) {
+	watched, err := s.Pods.List()
+	if err != nil {
+		return plan{}, err
+	}
+	stored, err := s.Own.sets.List()
+	if err != nil {
+		return plan{}, err
+	}
+	o, err := c.observe(s, d, stored, watched)
+	if err != nil {
+		return plan{}, err
+	}
+	p, err := nextStep(ctx, o)
+	if err != nil || !p.loose() {
+		return p, err
+	}
+	list, err := c.objects.Resource(replicaSets).Namespace(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+	if err != nil {
+		return plan{}, fmt.Errorf("listing ReplicaSets: %w", err)
+	}
+	stored = stored[:0:0]
+	for i := range list.Items {
+		stored = append(stored, &list.Items[i])
+	}
+	current, err := c.ListPods(ctx, d)
+	if err != nil {
+		return plan{}, err
+	}
+	if o, err = c.observe(s, d, stored, current); err != nil {
+		return plan{}, err
+	}
+	return nextStep(ctx, o)
+}
+
+func (c *Controller) observe(s *session, d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
+	o := observation{
+		deployment: d, nodes: c.Nodes.List(), refusals: s.Refusals, evictions: s.Own.evictions,
+		defaults: c.Options.Defaults, now: c.Clock.Now(),
+	}
+	owners := sets.New(d.UID)
+	for _, u := range stored {
+		if !metav1.IsControlledBy(u, d) {
+			continue
+		}
+		rs, err := decodeReplicaSet(u)
+		if err != nil {
+			return observation{}, err
+		}
+		owners.Insert(rs.UID)
+		o.sets = append(o.sets, rs)
+	}
+	for _, pod := range all {
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owners.Has(owner.UID) {
+			o.pods = append(o.pods, pod)
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,242 @@
+package deployment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
+	"k8s.io/kubectl/pkg/util/podutils"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+)
+
+// observation is everything that a plan is made from.
+type observation struct {
+	deployment *Deployment
+	sets       []*replicaSet // that the Deployment owns
+	pods       []*corev1.Pod // that it or they control
+	nodes      []*corev1.Node
+	refusals   workload.Refusals
+	evictions  workload.Refusals
+	defaults   workload.Defaults
+	now        time.Time
+}
+
+func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) }
+
+// bounds are maxSurge and maxUnavailable as numbers of pods; at least one of them is
+// positive. Strategy Recreate lets all pods be down at once.
+func (d *Deployment) bounds() (surge, unavailable int, err error) {
+	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return 0, max(d.replicas(), 1), nil
+	}
+	strategy := ptr.Deref(d.Spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+	s, u, err := deploymentutil.ResolveFenceposts(strategy.MaxSurge, strategy.MaxUnavailable, int32(min(d.replicas(), 1<<30)))
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading maxSurge and maxUnavailable: %w", err)
+	}
+	return int(s), int(u), nil
+}
+
+// base is the ReplicaSet whose pods are resized: of those that have pods and differ
+// from the Deployment's template in cpu and memory at most, the one that has that
+// template, or else the newest. Of two that have it, it is the older, as it is for
+// the Deployment controller (FindNewReplicaSet in pkg/controller/deployment/util of
+// Kubernetes). It is nil if there is none.
+func (o observation) base() *replicaSet {
+	var base *replicaSet
+	for _, rs := range o.sets {
+		if !rs.active() || rs.template.Hash != o.deployment.template.Hash {
+			continue
+		}
+		if base == nil || o.closer(rs, base) {
+			base = rs
+		}
+	}
+	return base
+}
+
+func (o observation) closer(a, b *replicaSet) bool {
+	switch equalA, equalB := same(a.template, o.deployment.template), same(b.template, o.deployment.template); {
+	case equalA && equalB:
+		return byAge(a, b) < 0
+	case equalA != equalB:
+		return equalA
+	default:
+		return a.revision > b.revision
+	}
+}
+
+// twin is a ReplicaSet other than rs that has this template; nil if there is none.
+func (o observation) twin(rs *replicaSet, template *workload.Template) *replicaSet {
+	for _, other := range o.sets {
+		if other.UID != rs.UID && same(other.template, template) {
+			return other
+		}
+	}
+	return nil
+}
+
+// duplicate is a ReplicaSet without pods that keeps the template of another one; nil
+// if there is none. Of two without pods it is the younger. An edit in the middle of
+// an adoption leaves one behind.
+func (o observation) duplicate() *replicaSet {
+	for _, rs := range o.sets {
+		if twin := o.twin(rs, rs.template); twin != nil && rs.idle() && (!twin.idle() || byAge(twin, rs) < 0) {
+			return rs
+		}
+	}
+	return nil
+}
+
+// differs tells what makes the Deployment's template none for the pods that there are.
+func (o observation) differs() string {
+	var newest *replicaSet
+	for _, rs := range o.sets {
+		if rs.active() && (newest == nil || rs.revision > newest.revision) {
+			newest = rs
+		}
+	}
+	if newest == nil {
+		return ""
+	}
+	return newest.template.Differs(o.deployment.template)
+}
+
+// podsOf lists the pods of rs that count: neither finished nor being deleted.
+func (o observation) podsOf(rs *replicaSet) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range o.pods {
+		if metav1.IsControlledBy(pod, rs) && counts(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+func counts(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// detached lists the pods that we have taken out of their ReplicaSet, to be replaced
+// before they go.
+func (o observation) detached() []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range o.pods {
+		if _, is := pod.Labels[api.DetachedLabel]; is && metav1.IsControlledBy(pod, o.deployment) && counts(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+func (o observation) available(pod *corev1.Pod) bool {
+	return counts(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.now))
+}
+
+// members lists the pods of base: first those that have been asked already, then the
+// others as the ReplicaSet controller would delete them.
+func (o observation) members(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
+	pods := o.podsOf(base)
+	sortAsDeleted(pods)
+	unplaceable := ""
+	if err := fit.AnyNode(ctx, &corev1.Pod{Spec: *resize.Defaulted(o.deployment.template.PodTemplateSpec)}, o.nodes); err != nil {
+		unplaceable = err.Error()
+	}
+	changes := resize.BetweenPods(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
+	policy, why := settings.Resolve(changes, o.deployment.template.PodTemplateSpec, o.defaults.ResizePolicy)
+	members := make([]rollout.Member, 0, len(pods))
+	for i, pod := range pods {
+		target, err := o.target(base, pod)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, rollout.Member{
+			Name: pod.Name, Index: i, Pod: pod, Target: target,
+			Updated: target.Clean(), Available: o.available(pod),
+			Brings: resize.Describe(target.Changes), Policy: policy, Why: why, Unplaceable: unplaceable,
+			Refusal: o.refusals.Of(pod.UID, workload.Size(o.deployment.template.Hash, target.Changes)),
+		})
+	}
+	slices.SortStableFunc(members, func(a, b rollout.Member) int {
+		return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))
+	})
+	return members, nil
+}
+
+// target is the size that a pod of base must have.
+//
+// While base does not have the Deployment's template, or has just got it from us,
+// the template says everything. While it has had it all along, only what an edit
+// that was given up has left in the pod counts: other differences are somebody
+// else's, such as a vertical autoscaler's, and not ours to undo.
+func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, error) {
+	wanted := o.deployment.template.PodTemplateSpec
+	if !base.adopted() && same(base.template, o.deployment.template) {
+		return resize.Leftover(pod, wanted)
+	}
+	return resize.For(pod, base.template.PodTemplateSpec, wanted)
+}
+
+// sortAsDeleted orders pods of one ReplicaSet as its controller would delete them,
+// but for the last rules, which tell apart what is alike (ActivePodsWithRanks in
+// pkg/controller of Kubernetes).
+func sortAsDeleted(pods []*corev1.Pod) {
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
+		if podutils.ActivePods([]*corev1.Pod{a, b}).Less(0, 1) {
+			return -1
+		}
+		if podutils.ActivePods([]*corev1.Pod{b, a}).Less(0, 1) {
+			return 1
+		}
+		return 0
+	})
+	ready := map[string]int{} // by node
+	for _, pod := range pods {
+		if podutils.IsPodReady(pod) {
+			ready[pod.Spec.NodeName]++
+		}
+	}
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
+		if !podutils.IsPodReady(a) || !podutils.IsPodReady(b) {
+			return cmp.Compare(asInt(podutils.IsPodReady(a)), asInt(podutils.IsPodReady(b)))
+		}
+		return cmp.Or(cmp.Compare(deletionCost(a), deletionCost(b)), cmp.Compare(ready[b.Spec.NodeName], ready[a.Spec.NodeName]))
+	})
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// deletionCost is what the user says about which pods are to be deleted first; what
+// is no number is 0 (KEP-2255).
+func deletionCost(pod *corev1.Pod) int64 {
+	cost, _ := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32)
+	return cost
+}
+
+// condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.
+func condition(d *Deployment) *workload.Condition {
+	c := deploymentutil.GetDeploymentCondition(d.Status, api.ConditionComplete)
+	if c == nil {
+		return nil
+	}
+	return &workload.Condition{Type: string(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+}

@@ -1,0 +1,266 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+)
+
+// plan is the next step of a Deployment's rollout.
+type plan struct {
+	rollout.Step
+
+	// Condition that the observation justifies; what the plan is about to do is not in it.
+	Condition rollout.Condition
+	// Started tells what is rolled out, for the rollout's first event.
+	Started string
+	// Members that the step was made from.
+	Members []rollout.Member
+	// Base is the ReplicaSet whose pods are resized.
+	Base *replicaSet
+	// History is to be made of Base's template: in the ReplicaSet Reuse, or in a new
+	// one, none of those Taken.
+	History bool
+	Reuse   *replicaSet
+	Taken   []*replicaSet
+	// Adopt makes Base the Deployment's new ReplicaSet.
+	Adopt bool
+	// Settled takes the mark of adoption from Base.
+	Settled bool
+	// GiveBack these detached pods to their ReplicaSet.
+	GiveBack []*corev1.Pod
+	// Remove this ReplicaSet, which has no pods and keeps what another one has.
+	Remove *replicaSet
+	// Detach these pods from Base, to be evicted when others have taken their place, and evict those.
+	Detach, Evict []rollout.Restart
+	// Release lets go of the hold: what the user wants of paused comes back.
+	Release bool
+	// HandOver is why the rest is left to the Deployment controller, when a release does that.
+	HandOver string
+}
+
+// loose tells whether the plan does more than to resize pods: that must not rest on
+// a watch that may be behind.
+func (p plan) loose() bool {
+	return p.History || p.Adopt || p.Settled || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
+}
+
+// nextStep plans for a Deployment that is held.
+//
+// Its pods are resized while they are in the ReplicaSet that they were made from,
+// which still has the old template: so `kubectl rollout status` goes on waiting.
+// When every pod that can be resized has been, the old template goes into the
+// history, and the ReplicaSet gets the new one. From then on the Deployment
+// controller takes the pods for updated, and the ReplicaSet makes new ones of the
+// new size, so that now those that only a restart helps can be evicted. At last
+// the hold is let go, and the Deployment controller finds nothing to do.
+//
+// Where no pod can be resized, the hold is let go at once, and the Deployment
+// controller makes the rollout at its own pace.
+func nextStep(ctx context.Context, o observation) (plan, error) {
+	settings, err := workload.Settings(o.deployment.Annotations)
+	if err != nil {
+		return plan{Condition: rollout.Invalid(err)}, nil
+	}
+	base := o.base()
+	if base == nil {
+		return o.withoutBase(), nil
+	}
+	surge, unavailable, err := o.deployment.bounds()
+	if err != nil {
+		return plan{}, err
+	}
+	members, err := o.members(ctx, base, settings)
+	if err != nil {
+		return plan{}, err
+	}
+	options := o.defaults.Rollout(settings, o.now)
+	options.RestartLast = true
+	options.Limit = limit(members, surge, unavailable, int(base.replicas())-len(members))
+	p := plan{Step: rollout.Next(members, options), Base: base, Members: members}
+	p.Started = fmt.Sprintf("ReplicaSet %s: %s", base.Name, o.changes(base, members))
+	p.LookAfter(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.now))
+	switch {
+	case p.Keep || len(p.Resize) > 0: // not all that can be resized has been
+	case same(base.template, o.deployment.template):
+		p.afterAdoption(o, surge, unavailable)
+	case o.restartsAll(p):
+		p.letGo(o, p.Restart[0].Reason)
+	default:
+		p.adopt(o)
+	}
+	p.Condition = p.Step.Condition()
+	return p, nil
+}
+
+// withoutBase is the plan where no pod can be resized: none runs, or all differ in
+// more than their size.
+func (o observation) withoutBase() plan {
+	p := plan{}
+	p.letGo(o, o.differs())
+	p.Condition = rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the Deployment controller"}
+	return p
+}
+
+// limit is how many pods may be under way at once: as many as the Deployment
+// controller would have more or less than wanted, and at least one. A resize that
+// restarts a container takes the pod down, so that only maxUnavailable counts; and
+// those that are missing are down already.
+func limit(members []rollout.Member, surge, unavailable, missing int) int {
+	missing = max(missing, 0)
+	if slices.ContainsFunc(members, func(m rollout.Member) bool { return m.Target.Restarts() }) {
+		return max(unavailable, 1) - missing
+	}
+	return max(surge+unavailable-missing, 1)
+}
+
+// changes describes what the rollout brings.
+func (o observation) changes(base *replicaSet, members []rollout.Member) string {
+	if brings := resize.Describe(resize.Between(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)); brings != "" {
+		return brings
+	}
+	return rollout.Changes(members)
+}
+
+// restartsAll tells whether the rollout has to be left to the Deployment controller:
+// the edit itself has every pod restarted, and not what came of a resize; or a pod
+// has to be restarted that would be forgotten after the adoption, because nothing
+// would tell it from the others any more: it has what the new template has not.
+func (o observation) restartsAll(p plan) bool {
+	inevitable := 0
+	for _, r := range p.Restart {
+		if r.ByPolicy || len(r.Member.Target.Obstacles) > 0 {
+			inevitable++
+		}
+		template := o.deployment.template.PodTemplateSpec
+		if after, err := resize.For(r.Member.Pod, template, template); err != nil || after.Clean() {
+			return true
+		}
+	}
+	return inevitable > 0 && inevitable == len(p.Members)
+}
+
+// adopt puts the template of the base into the history, and then the new one into
+// the base. Two ReplicaSets must not be left with one template: the Deployment
+// controller would take the older one for the new one, pods or not.
+func (p *plan) adopt(o observation) {
+	kept := o.twin(p.Base, p.Base.template) != nil
+	twin := o.twin(p.Base, o.deployment.template)
+	if twin != nil && !twin.idle() {
+		p.wait("waiting for ReplicaSet %s, which has the new template, to lose its pods", twin.Name)
+		return
+	}
+	limited := ptr.Deref(o.deployment.Spec.RevisionHistoryLimit, 1) == 0
+	switch {
+	case twin != nil && (kept || limited):
+		p.Remove = twin
+	case !kept && !limited:
+		p.History, p.Reuse, p.Taken = true, twin, o.sets
+	default:
+		p.Adopt = true
+	}
+}
+
+// afterAdoption replaces pods that could not be resized, and lets go of the hold
+// when there are none left and the Deployment controller has seen all of it.
+func (p *plan) afterAdoption(o observation, surge, unavailable int) {
+	detached := o.detached()
+	switch {
+	case p.Base.Status.ObservedGeneration < p.Base.Generation:
+		p.wait("waiting for ReplicaSet %s to take over the new template", p.Base.Name)
+	case len(p.Restart)+len(detached) > 0:
+		p.replace(o, detached, surge, unavailable)
+	case p.Base.adopted():
+		p.Settled = true
+	case !p.Base.acknowledged():
+		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.Base.Name)
+	default:
+		p.letGo(o, "")
+	}
+}
+
+// letGo lets go of the hold, once what only the rollout needed is gone.
+func (p *plan) letGo(o observation, handOver string) {
+	p.Remove = o.duplicate()
+	p.GiveBack = o.detached()
+	p.Release, p.HandOver = p.Remove == nil && len(p.GiveBack) == 0, handOver
+}
+
+// replace has pods replaced whom only that helps, never having fewer available than
+// the Deployment allows.
+//
+// With 4 replicas, maxUnavailable 1 and all available, one is evicted, and the next
+// when its replacement is available. With maxUnavailable 0 and maxSurge 1 none may
+// be evicted; so one is detached from the ReplicaSet, which makes another pod, and
+// is evicted when there are 5 available.
+func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable int) {
+	spare := unavailable - o.deployment.replicas()
+	for _, pod := range o.pods {
+		if o.available(pod) {
+			spare++
+		}
+	}
+	evict := func(r rollout.Restart) bool {
+		available := o.available(r.Member.Pod)
+		if available && spare <= 0 {
+			return false
+		}
+		if available {
+			spare--
+		}
+		if refused := o.evictions.Of(r.Member.Pod.UID, evicting); o.now.Before(refused.Until) {
+			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: rollout.ReasonDisruptionBudget, Message: "not evicted yet: " + refused.Reason})
+			p.LookAfter(refused.Until.Sub(o.now))
+			return true
+		}
+		p.Evict = append(p.Evict, r)
+		return true
+	}
+	for _, pod := range detached {
+		m := rollout.Member{Name: pod.Name, Pod: pod}
+		if !evict(rollout.Restart{Member: m, Reason: "it has been replaced"}) {
+			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: rollout.ReasonProgressing, Message: "waiting for the pod that takes its place"})
+		}
+	}
+	for _, r := range p.Restart {
+		if !evict(r) && unavailable == 0 && len(detached)+len(p.Detach) < surge {
+			p.Detach = append(p.Detach, r)
+		}
+	}
+}
+
+func (p *plan) wait(format string, args ...any) {
+	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Name: p.Base.Name}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
+}
+
+// unheldCondition tells of a rollout that the Deployment controller makes, or that
+// is over, or that the user has paused. Once Complete, a Deployment stays so until
+// there is a new edit: a pod that is lost later is no rollout.
+func unheldCondition(d *Deployment) rollout.Condition {
+	status, replicas := d.Status, int32(d.replicas())
+	complete := rollout.Condition{
+		Complete: true, Reason: rollout.ReasonComplete,
+		Message: fmt.Sprintf("%d of %d pods are of the newest template", status.UpdatedReplicas, replicas),
+	}
+	if c := condition(d); c != nil && c.Status == corev1.ConditionTrue {
+		complete.Message = c.Message
+		return complete
+	}
+	told := fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
+		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas)
+	switch {
+	case status.UpdatedReplicas >= replicas && status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= replicas:
+		return complete
+	case d.Spec.Paused:
+		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + told}
+	default:
+		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the Deployment controller: " + told}
+	}
+}

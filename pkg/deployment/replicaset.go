@@ -1,0 +1,252 @@
+package deployment
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+)
+
+// Deployment with its template as it is stored.
+type Deployment struct {
+	*appsv1.Deployment
+
+	template *workload.Template
+}
+
+// replicaSet of a Deployment, with its template but without the hash in its labels.
+type replicaSet struct {
+	*appsv1.ReplicaSet
+
+	template *workload.Template
+	revision int64
+}
+
+// decodeDeployment reads a Deployment from all that the API server has of it.
+func decodeDeployment(obj any) (*Deployment, error) {
+	d := &Deployment{Deployment: &appsv1.Deployment{}}
+	var err error
+	d.template, err = decode(obj, d.Deployment)
+	return d, err
+}
+
+func decodeReplicaSet(obj any) (*replicaSet, error) {
+	rs := &replicaSet{ReplicaSet: &appsv1.ReplicaSet{}}
+	var err error
+	if rs.template, err = decode(obj, rs.ReplicaSet); err != nil {
+		return nil, err
+	}
+	// One that nobody has numbered yet counts as the oldest, as it does for kubectl.
+	rs.revision, _ = deploymentutil.Revision(rs.ReplicaSet)
+	return rs, nil
+}
+
+// decode fills into, and returns the template in obj without its pod-template-hash.
+// The template is read from what is stored: fields that our types lack count too.
+func decode(obj, into any) (*workload.Template, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a %T where an object as stored belongs", obj)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
+		return nil, fmt.Errorf("decoding %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	stored, _, err := unstructured.NestedMap(u.Object, "spec", "template") // a copy
+	if err != nil {
+		return nil, fmt.Errorf("reading the template of %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	unstructured.RemoveNestedField(stored, "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey)
+	raw, err := json.Marshal(stored)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the template of %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	return workload.NewTemplate(raw)
+}
+
+// same tells whether the Deployment controller takes two templates for one
+// (EqualIgnoreHash in pkg/controller/deployment/util of Kubernetes). Fields that
+// our types lack count too, by the hash.
+func same(a, b *workload.Template) bool {
+	return a.Hash == b.Hash && equality.Semantic.DeepEqual(a.PodTemplateSpec, b.PodTemplateSpec)
+}
+
+func (rs *replicaSet) replicas() int32 { return ptr.Deref(rs.Spec.Replicas, 1) }
+
+// active tells whether the ReplicaSet has, or is to have, pods.
+func (rs *replicaSet) active() bool { return rs.replicas() > 0 }
+
+// idle tells whether the ReplicaSet is history: it has no pods, and is to have none.
+func (rs *replicaSet) idle() bool {
+	return rs.replicas() == 0 && rs.Status.Replicas == 0 && rs.DeletionTimestamp == nil
+}
+
+// adopted tells whether the ReplicaSet has got its template from us and pods that
+// it was not made from may be left in it.
+func (rs *replicaSet) adopted() bool {
+	_, marked := rs.Annotations[api.AdoptedAnnotation]
+	return marked
+}
+
+// acknowledged tells whether the Deployment controller has taken the ReplicaSet for
+// the Deployment's new one since we last wrote its template: it then copies the
+// Deployment's annotations to it, the hold among them, which we take away with
+// every template that we write.
+func (rs *replicaSet) acknowledged() bool {
+	_, copied := rs.Annotations[api.HoldAnnotation]
+	return copied
+}
+
+// byAge orders ReplicaSets as the Deployment controller does when it looks for the
+// new one among equals (ReplicaSetsByCreationTimestamp).
+func byAge(a, b *replicaSet) int {
+	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Name, b.Name)
+}
+
+// notHistory are the annotations of a ReplicaSet that say nothing about its template.
+var notHistory = []string{
+	api.HoldAnnotation, api.AdoptedAnnotation,
+	"deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas", "deployment.kubernetes.io/revision-history",
+}
+
+// historyAnnotations are those that go with the template of rs into the history:
+// the number of its revision, and the cause of the change.
+func historyAnnotations(rs *replicaSet) map[string]any {
+	annotations := map[string]any{}
+	for key, value := range rs.Annotations {
+		if !slices.Contains(notHistory, key) {
+			annotations[key] = value
+		}
+	}
+	return annotations
+}
+
+// newHistory is a ReplicaSet without pods that keeps the template of rs, as the
+// Deployment controller would have kept it: owned by the Deployment, with a
+// pod-template-hash of its own. Its name follows from what it keeps, so that a
+// second try makes no second one; it is none of the names taken.
+func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructured.Unstructured, error) {
+	hash, name := "", ""
+	for salt := 0; name == "" || slices.ContainsFunc(taken, func(other *replicaSet) bool { return other.Name == name }); salt++ {
+		sum := fnv.New32a()
+		_, _ = fmt.Fprint(sum, rs.UID, rs.template.Hash, string(rs.template.Raw), salt) // never fails
+		hash = rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
+		name = d.Name + "-" + hash
+	}
+	template, err := labelled(rs.template, hash)
+	if err != nil {
+		return nil, err
+	}
+	selector := d.Spec.Selector.DeepCopy()
+	metav1.AddLabelToSelector(selector, appsv1.DefaultDeploymentUniqueLabelKey, hash)
+	owner := metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))
+	fields := map[string]any{}
+	for key, part := range map[string]any{"selector": selector, "owner": owner} {
+		if fields[key], err = runtime.DefaultUnstructuredConverter.ToUnstructured(part); err != nil {
+			return nil, fmt.Errorf("encoding the %s of ReplicaSet %s: %w", key, name, err)
+		}
+	}
+	labels, _, err := unstructured.NestedMap(template, "metadata", "labels")
+	if err != nil {
+		return nil, fmt.Errorf("reading the labels of the template: %w", err)
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "ReplicaSet",
+		"metadata": map[string]any{
+			"name": name, "namespace": d.Namespace, "labels": labels,
+			"annotations": historyAnnotations(rs), "ownerReferences": []any{fields["owner"]},
+		},
+		"spec": map[string]any{
+			"replicas": int64(0), "minReadySeconds": int64(d.Spec.MinReadySeconds),
+			"selector": fields["selector"], "template": template,
+		},
+	}}, nil
+}
+
+// labelled is the template as a ReplicaSet of that pod-template-hash has it.
+func labelled(template *workload.Template, hash string) (map[string]any, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(template.Raw, &fields); err != nil {
+		return nil, fmt.Errorf("decoding a pod template: %w", err)
+	}
+	if err := unstructured.SetNestedField(fields, hash, "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey); err != nil {
+		return nil, fmt.Errorf("labelling a pod template: %w", err)
+	}
+	return fields, nil
+}
+
+// operation is one of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// precondition makes a JSON patch fail unless it meets this very version of the
+// object: the API server takes a changed UID or resource version for a conflict.
+func precondition(uid types.UID, resourceVersion string) []operation {
+	return []operation{
+		{"replace", "/metadata/uid", uid},
+		{"replace", "/metadata/resourceVersion", resourceVersion},
+	}
+}
+
+// keepPatch makes an idle ReplicaSet keep the template of rs.
+func keepPatch(idle, rs *replicaSet) ([]byte, error) {
+	template, err := labelled(rs.template, idle.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
+	if err != nil {
+		return nil, err
+	}
+	return encode(append(precondition(idle.UID, idle.ResourceVersion),
+		operation{"replace", "/spec/template", template},
+		operation{"add", "/metadata/annotations", historyAnnotations(rs)}))
+}
+
+// adoptPatch makes rs the Deployment's new ReplicaSet, marks it, and takes away what
+// would acknowledge that.
+func adoptPatch(rs *replicaSet, template *workload.Template) ([]byte, error) {
+	fields, err := labelled(template, rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
+	if err != nil {
+		return nil, err
+	}
+	annotations := map[string]any{}
+	for key, value := range rs.Annotations {
+		annotations[key] = value
+	}
+	delete(annotations, api.HoldAnnotation)
+	annotations[api.AdoptedAnnotation] = "true"
+	return encode(append(precondition(rs.UID, rs.ResourceVersion),
+		operation{"replace", "/spec/template", fields},
+		operation{"add", "/metadata/annotations", annotations}))
+}
+
+// settledPatch takes the mark of adoption away.
+func settledPatch(rs *replicaSet) ([]byte, error) {
+	path := "/metadata/annotations/" + strings.ReplaceAll(api.AdoptedAnnotation, "/", "~1")
+	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{Op: "remove", Path: path}))
+}
+
+func encode(patch any) ([]byte, error) {
+	encoded, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a patch: %w", err)
+	}
+	return encoded, nil
+}

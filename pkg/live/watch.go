@@ -1,0 +1,75 @@
+// Package live keeps what belongs to one workload whose rollout is in flight: its
+// pods, its ReplicaSets.
+package live
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// wroteTTL bounds how long our own write may be newer than what the watch has
+// brought. It is long because nothing is lost by keeping it: the watch wins as
+// soon as it has the same or a later version.
+const wroteTTL = time.Hour
+
+// Watch keeps objects from the start of a rollout to its end, so that the cost
+// grows with the rollouts in flight and not with the cluster. What was written is
+// visible at once, before the watch brings it.
+type Watch[T runtime.Object] struct {
+	namespace string
+	informer  cache.SharedIndexInformer
+	newest    cache.MutationCache
+	stop      context.CancelFunc
+}
+
+// NewWatch starts informer, which must be indexed by namespace, and watches what it
+// has in namespace until ctx is done. It calls changed after every change, and once
+// when the first list is complete.
+func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexInformer, namespace string, changed func()) (*Watch[T], error) {
+	newest := cache.NewIntegerResourceVersionMutationCacheWithOptions(klog.FromContext(ctx), informer.GetStore(),
+		cache.MutationCacheOptions{Indexer: informer.GetIndexer(), TTL: wroteTTL, MaxCacheSize: 1000})
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(any, any) { changed() },
+		DeleteFunc: func(any) { changed() },
+	}); err != nil {
+		return nil, fmt.Errorf("handling events: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go informer.RunWithContext(ctx)
+	go func() {
+		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			changed()
+		}
+	}()
+	return &Watch[T]{namespace: namespace, informer: informer, newest: newest, stop: cancel}, nil
+}
+
+// HasSynced tells whether the first list is complete.
+func (w *Watch[T]) HasSynced() bool { return w.informer.HasSynced() }
+
+// List returns the objects. They are shared: do not change them.
+func (w *Watch[T]) List() ([]T, error) {
+	objects, err := w.newest.ByIndex(cache.NamespaceIndex, w.namespace)
+	if err != nil {
+		return nil, fmt.Errorf("listing what is watched: %w", err)
+	}
+	list := make([]T, 0, len(objects))
+	for _, object := range objects {
+		if t, ok := object.(T); ok {
+			list = append(list, t)
+		}
+	}
+	return list, nil
+}
+
+// Wrote makes an object that we have just written visible to List.
+func (w *Watch[T]) Wrote(object T) { w.newest.Mutation(object) }
+
+// Stop ends the watch.
+func (w *Watch[T]) Stop() { w.stop() }

@@ -1,0 +1,68 @@
+package workload
+
+import (
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Session is what is kept of one workload while its rollout is in flight: a cache,
+// which can be lost at any time.
+type Session[X any] struct {
+	// Pods of the workload's selector.
+	Pods *live.Watch[*corev1.Pod]
+	// Refusals by the API server.
+	Refusals Refusals
+	// Own is what only this kind of workload keeps.
+	Own X
+
+	workload types.UID
+	told     map[types.UID]string // the reason of the last wait of a pod that an event told of
+	stop     func()
+}
+
+// Refusals are the API server's, by pod.
+type Refusals map[types.UID]*Refusal
+
+// Refusal is why the API server did not take one size for one pod.
+type Refusal struct {
+	rollout.Refusal
+	// Size that was asked for.
+	Size string
+	// Backoff gives the times between tries.
+	Backoff *backoff.ExponentialBackOff
+}
+
+// Of returns the refusal of this size for this pod, if there is one.
+func (r Refusals) Of(pod types.UID, size string) rollout.Refusal {
+	if refusal := r[pod]; refusal != nil && refusal.Size == size {
+		return refusal.Refusal
+	}
+	return rollout.Refusal{}
+}
+
+// MaxAskInterval bounds how long a refused size is not asked for again, and so how
+// long after its obstacle is gone a rollout goes on: nothing tells of a larger quota.
+const MaxAskInterval = 30 * time.Second
+
+// Keep keeps a refusal and doubles the time until the pod's size is asked for
+// again, from a second to MaxAskInterval.
+func (r Refusals) Keep(pod types.UID, size, reason string, final bool, now time.Time) {
+	refusal := r[pod]
+	if refusal == nil || refusal.Size != size {
+		refusal = &Refusal{Size: size, Backoff: NewBackoff()}
+		r[pod] = refusal
+	}
+	refusal.Refusal = rollout.Refusal{Reason: reason, Final: final, Until: now.Add(refusal.Backoff.NextBackOff())}
+}
+
+// NewBackoff is the backoff between tries of what the API server refuses.
+func NewBackoff() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithMaxInterval(MaxAskInterval), backoff.WithMaxElapsedTime(0))
+}

@@ -1,0 +1,158 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// ProgressInterval is how often at most a mere message of the condition is written.
+const ProgressInterval = 10 * time.Second
+
+// Condition of a workload: what the conditions of StatefulSets and Deployments have
+// in common.
+type Condition struct {
+	Type               string                 `json:"type"`
+	Status             corev1.ConditionStatus `json:"status"`
+	LastTransitionTime metav1.Time            `json:"lastTransitionTime"`
+	Reason             string                 `json:"reason"`
+	Message            string                 `json:"message"`
+}
+
+// complete tells whether the condition says that there is nothing to do.
+func (c *Condition) complete() bool { return c != nil && c.Status == corev1.ConditionTrue }
+
+// Complete tells whether the condition of w says that there is nothing to do. It
+// is taken back by the admission policy with every new revision.
+func (c *Controller[W, X]) Complete(w W) bool { return c.kind.Condition(w).complete() }
+
+// News is what there is to tell of a rollout.
+type News struct {
+	// Condition that the observation justifies; what is about to be done is not in it.
+	Condition rollout.Condition
+	// Started tells, in the event of a rollout's start, what is rolled out; empty if nothing is.
+	Started string
+}
+
+// Tell writes the condition if it differs, and then the events that go with it. It
+// returns when a message that was not written yet is due.
+func (c *Controller[W, X]) Tell(ctx context.Context, w W, news News) (time.Duration, error) {
+	if c.Options.DryRun {
+		return 0, nil
+	}
+	now := metav1.NewTime(c.Clock.Now())
+	want := Condition{
+		Type: api.ConditionComplete, Status: corev1.ConditionFalse, LastTransitionTime: now,
+		Reason: news.Condition.Reason, Message: news.Condition.Message,
+	}
+	if news.Condition.Complete {
+		want.Status = corev1.ConditionTrue
+	}
+	have := c.kind.Condition(w)
+	if have != nil && have.Status == want.Status {
+		if !have.LastTransitionTime.IsZero() {
+			want.LastTransitionTime = have.LastTransitionTime
+		}
+		if have.Reason == want.Reason {
+			if have.Message == want.Message {
+				return 0, nil
+			}
+			if due := c.messageDue(w); due > 0 {
+				return due, nil
+			}
+		}
+	}
+	metadata := map[string]any{"uid": w.GetUID()}
+	if news.Condition.Complete {
+		// True of this version of the workload; an edit in between would make it a lie.
+		metadata["resourceVersion"] = w.GetResourceVersion()
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": metadata,
+		"status":   map[string]any{"conditions": []Condition{want}},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("encoding the condition: %w", err)
+	}
+	if err := c.Patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
+		return 0, fmt.Errorf("writing the condition: %w", err)
+	}
+	c.wroteMessage(w)
+	c.conditionEvents(w, have, news)
+	return 0, nil
+}
+
+// conditionEvents tells of what the written condition has changed.
+func (c *Controller[W, X]) conditionEvents(w W, before *Condition, news News) {
+	fresh := before == nil || before.Reason == rollout.ReasonPending || before.complete()
+	if news.Condition.Complete {
+		if !before.complete() {
+			c.Recorder.Event(w, corev1.EventTypeNormal, rollout.EventComplete, news.Condition.Message)
+		}
+		return
+	}
+	if fresh && news.Started != "" {
+		c.Recorder.Event(w, corev1.EventTypeNormal, rollout.EventStarted, news.Started)
+	}
+	if !fresh && before.Reason == news.Condition.Reason {
+		return
+	}
+	if news.Condition.Reason == rollout.ReasonInvalidPolicy {
+		c.Recorder.Event(w, corev1.EventTypeWarning, rollout.EventInvalidPolicy, news.Condition.Message)
+	}
+}
+
+// TellWaits tells of each pod once what it waits for, if that is more than progress.
+func (c *Controller[W, X]) TellWaits(s *Session[X], w W, waits []rollout.Wait) {
+	for _, wait := range waits {
+		if wait.Member.Pod == nil || s.told[wait.Member.Pod.UID] == wait.Reason {
+			continue
+		}
+		if event, worth := eventOfWait[wait.Reason]; worth {
+			s.told[wait.Member.Pod.UID] = wait.Reason
+			c.EventBoth(w, wait.Member.Pod, event.eventType, event.reason, wait.Message)
+		}
+	}
+}
+
+// eventOfWait are the events of waits that are more than progress.
+var eventOfWait = map[string]struct{ eventType, reason string }{
+	rollout.ReasonDeferred:         {corev1.EventTypeNormal, rollout.EventDeferred},
+	rollout.ReasonInfeasible:       {corev1.EventTypeWarning, rollout.EventInfeasible},
+	rollout.ReasonResizeError:      {corev1.EventTypeWarning, rollout.EventResizeError},
+	rollout.ReasonQuotaExceeded:    {corev1.EventTypeWarning, rollout.EventResizeError},
+	rollout.ReasonNoNodeFits:       {corev1.EventTypeWarning, rollout.EventNoNodeFits},
+	rollout.ReasonDisruptionBudget: {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
+	rollout.ReasonWaitingForDelete: {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
+}
+
+// EventBoth tells of a pod on the pod, and on the workload with the pod's name.
+func (c *Controller[W, X]) EventBoth(w W, pod *corev1.Pod, eventType, reason, message string) {
+	c.Recorder.Event(pod, eventType, reason, message)
+	if !strings.HasPrefix(message, pod.Name) {
+		message = pod.Name + ": " + message
+	}
+	c.Recorder.Event(w, eventType, reason, message)
+}
+
+// messageDue is how long a mere message must still wait to be written.
+func (c *Controller[W, X]) messageDue(w W) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told[nameOf(w)].Add(ProgressInterval).Sub(c.Clock.Now())
+}
+
+func (c *Controller[W, X]) wroteMessage(w W) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told[nameOf(w)] = c.Clock.Now()
+}
