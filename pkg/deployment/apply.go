@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -48,8 +51,8 @@ func (c *Controller) apply(ctx context.Context, s *session, d *Deployment, p pla
 	for _, r := range p.Evict {
 		failed = append(failed, c.evict(ctx, s, d, r))
 	}
-	for _, pod := range p.GiveBack {
-		failed = append(failed, c.giveBack(ctx, s, d, pod))
+	if len(p.GiveBack) > 0 {
+		failed = append(failed, c.giveBack(ctx, d.Namespace, p.GiveBack))
 	}
 	failed = append(failed, c.writeSets(ctx, s, d, p))
 	if p.Release {
@@ -105,7 +108,7 @@ func (c *Controller) evict(ctx context.Context, s *session, d *Deployment, r rol
 	if apierrors.IsTooManyRequests(err) {
 		reason, _ := pods.Refusal(err)
 		s.Own.evictions.Keep(pod.UID, evicting, reason, false, c.Clock.Now())
-		c.Enqueue(d)
+		c.Enqueue(cache.MetaObjectToName(d))
 		return nil
 	}
 	if err != nil {
@@ -116,24 +119,26 @@ func (c *Controller) evict(ctx context.Context, s *session, d *Deployment, r rol
 	return nil
 }
 
-// giveBack puts a detached pod under its ReplicaSet again, or evicts it if that is gone.
-func (c *Controller) giveBack(ctx context.Context, s *session, d *Deployment, pod *corev1.Pod) error {
-	stored, err := s.Own.sets.List()
+// giveBack puts detached pods under their ReplicaSets again, which then have one too
+// many and choose which one goes. If its ReplicaSet is gone, the pod goes.
+func (c *Controller) giveBack(ctx context.Context, namespace string, detached []*corev1.Pod) error {
+	list, err := c.objects.Resource(replicaSets).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("listing ReplicaSets: %w", err)
 	}
-	for _, rs := range stored {
-		if string(rs.GetUID()) != pod.Labels[api.DetachedLabel] {
+	var failed []error
+	for _, pod := range detached {
+		i := slices.IndexFunc(list.Items, func(rs unstructured.Unstructured) bool { return string(rs.GetUID()) == pod.Labels[api.DetachedLabel] })
+		if i < 0 {
+			failed = append(failed, pods.Evict(ctx, c.Client.CoreV1(), pod))
 			continue
 		}
-		given, err := pods.GiveBack(ctx, c.Client.CoreV1(), pod,
-			*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")), rs.GetLabels()[appsv1.DefaultDeploymentUniqueLabelKey])
-		if err == nil {
-			s.Pods.Wrote(given)
-		}
-		return err
+		rs := &list.Items[i]
+		owner := *metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+		_, err := pods.GiveBack(ctx, c.Client.CoreV1(), pod, owner, rs.GetLabels()[appsv1.DefaultDeploymentUniqueLabelKey])
+		failed = append(failed, err)
 	}
-	return c.evict(ctx, s, d, rollout.Restart{Member: rollout.Member{Name: pod.Name, Pod: pod}, Reason: "its ReplicaSet is gone"})
+	return errors.Join(failed...)
 }
 
 // writeSets writes at most one ReplicaSet: each write is a step of its own, after
@@ -178,7 +183,7 @@ func (c *Controller) createHistory(ctx context.Context, s *session, d *Deploymen
 		return fmt.Errorf("keeping the template of ReplicaSet %s in the history: %w", p.Base.Name, err)
 	}
 	s.Own.sets.Wrote(created)
-	c.Enqueue(d)
+	c.Enqueue(cache.MetaObjectToName(d))
 	return nil
 }
 
@@ -191,7 +196,7 @@ func (c *Controller) patchSet(ctx context.Context, s *session, d *Deployment, rs
 		return fmt.Errorf("writing ReplicaSet %s: %w", rs.Name, err)
 	}
 	s.Own.sets.Wrote(written)
-	c.Enqueue(d)
+	c.Enqueue(cache.MetaObjectToName(d))
 	return nil
 }
 

@@ -18,9 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
@@ -39,6 +41,8 @@ type Controller struct {
 
 	// objects as they are stored: templates are compared and copied with all of their fields.
 	objects dynamic.Interface
+	// detached pods, wherever they are: a Deployment may be opted out before they are gone.
+	detached cache.SharedIndexInformer
 }
 
 // own is what a session keeps of a Deployment besides its pods.
@@ -53,9 +57,32 @@ type session = workload.Session[*own]
 // New returns a controller that writes through client and objects, and tells through recorder.
 func New(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, recorder record.EventRecorder, nodes *workload.Nodes, options workload.Options) (*Controller, error) {
 	c := &Controller{objects: objects}
+	c.detached = coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) { o.LabelSelector = api.DetachedLabel })
+	enqueue := func(obj any) {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			c.Enqueue(ownerOf(pod))
+		}
+	}
+	if _, err := c.detached.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }}); err != nil {
+		return nil, fmt.Errorf("handling events of detached pods: %w", err)
+	}
 	var err error
 	c.Controller, err = workload.New(ctx, kind{c}, client, recorder, nodes, options)
 	return c, err
+}
+
+// ownerOf names the Deployment that owns a detached pod.
+func ownerOf(pod *corev1.Pod) cache.ObjectName {
+	owner := ptr.Deref(metav1.GetControllerOfNoCopy(pod), metav1.OwnerReference{})
+	return cache.NewObjectName(pod.Namespace, owner.Name)
+}
+
+// Run works until ctx is done. The nodes must be running.
+func (c *Controller) Run(ctx context.Context) {
+	go c.detached.RunWithContext(ctx)
+	c.Controller.Run(ctx)
 }
 
 // kind is workload.Kind for Deployments.
@@ -77,6 +104,12 @@ func (kind) Selector(d *Deployment) *metav1.LabelSelector { return d.Spec.Select
 
 func (kind) Condition(d *Deployment) *workload.Condition { return condition(d) }
 
+func (kind) NewCondition(c workload.Condition, now metav1.Time) any {
+	return appsv1.DeploymentCondition{
+		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, LastUpdateTime: now, Reason: c.Reason, Message: c.Message,
+	}
+}
+
 func (k kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, error) {
 	informer := dynamicinformer.NewFilteredDynamicInformer(k.controller.objects, replicaSets, d.Namespace, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -89,6 +122,24 @@ func (k kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, er
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}
 	return &own{sets: watch, evictions: workload.Refusals{}, asked: map[types.UID]string{}}, nil
+}
+
+// Leave gives the pods that were detached from a Deployment back to it.
+func (k kind) Leave(ctx context.Context, name cache.ObjectName) error {
+	objects, err := k.controller.detached.GetIndexer().ByIndex(cache.NamespaceIndex, name.Namespace)
+	if err != nil {
+		return fmt.Errorf("listing detached pods: %w", err)
+	}
+	var left []*corev1.Pod
+	for _, obj := range objects {
+		if pod, ok := obj.(*corev1.Pod); ok && ownerOf(pod) == name && counts(pod) {
+			left = append(left, pod)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return k.controller.giveBack(ctx, name.Namespace, left)
 }
 
 // Sync takes the next step of an opted-in Deployment.

@@ -238,5 +238,5 @@ func condition(d *Deployment) *workload.Condition {
 	if c == nil {
 		return nil
 	}
-	return &workload.Condition{Type: string(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+	return &workload.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }

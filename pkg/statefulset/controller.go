@@ -71,6 +71,12 @@ func (kind) Selector(set *appsv1.StatefulSet) *metav1.LabelSelector { return set
 
 func (kind) Condition(set *appsv1.StatefulSet) *workload.Condition { return condition(set) }
 
+func (kind) NewCondition(c workload.Condition, _ metav1.Time) any {
+	return appsv1.StatefulSetCondition{
+		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+	}
+}
+
 func (kind) Open(context.Context, *appsv1.StatefulSet, func()) (history, error) {
 	return history{}, nil
 }
@@ -79,6 +85,8 @@ func (k kind) Sync(ctx context.Context, set *appsv1.StatefulSet) (time.Duration,
 	return k.controller.syncSet(ctx, set)
 }
 
+func (kind) Leave(context.Context, cache.ObjectName) error { return nil } // a partition is let go by admission
+
 // condition returns the set's condition inplace-rollout.io/Complete, or nil.
 func condition(set *appsv1.StatefulSet) *workload.Condition {
 	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
@@ -86,7 +94,7 @@ func condition(set *appsv1.StatefulSet) *workload.Condition {
 		return nil
 	}
 	c := set.Status.Conditions[i]
-	return &workload.Condition{Type: string(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+	return &workload.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }
 
 // syncSet takes the next step of an opted-in set.

@@ -54,10 +54,14 @@ type Kind[W Workload, X any] interface {
 	Selector(w W) *metav1.LabelSelector
 	// Condition inplace-rollout.io/Complete, or nil.
 	Condition(w W) *Condition
+	// NewCondition is a condition, written now, as this kind has it.
+	NewCondition(c Condition, now metav1.Time) any
 	// Open returns what is kept of w; it lasts until ctx is done. Whenever it changes it calls changed.
 	Open(ctx context.Context, w W, changed func()) (X, error)
 	// Sync takes the next step of an opted-in workload, and tells when to look again at the latest.
 	Sync(ctx context.Context, w W) (time.Duration, error)
+	// Leave puts in order what a rollout has left behind in a workload that is not opted in any more.
+	Leave(ctx context.Context, name cache.ObjectName) error
 }
 
 // Controller rolls out resources-only edits of the opted-in workloads of one kind in place.
@@ -148,7 +152,7 @@ func (c *Controller[W, X]) EnqueueAll() {
 }
 
 // Enqueue has one workload looked at again.
-func (c *Controller[W, X]) Enqueue(w W) { c.queue.Add(nameOf(w)) }
+func (c *Controller[W, X]) Enqueue(name cache.ObjectName) { c.queue.Add(name) }
 
 // Waiting is how many workloads wait to be looked at.
 func (c *Controller[W, X]) Waiting() int { return c.queue.Len() }
@@ -204,7 +208,10 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (tim
 		c.mu.Lock()
 		delete(c.told, name)
 		c.mu.Unlock()
-		return 0, nil
+		if c.Options.DryRun {
+			return 0, nil
+		}
+		return 0, c.kind.Leave(ctx, name)
 	}
 	return c.kind.Sync(ctx, w)
 }

@@ -46,6 +46,6 @@ func (c *Controller[W, X]) refused(s *Session[X], w W, m rollout.Member, revisio
 	}
 	reason, final := pods.Refusal(err)
 	s.Refusals.Keep(m.Pod.UID, Size(revision, m.Target.Changes), reason, final, c.Clock.Now())
-	c.Enqueue(w)
+	c.Enqueue(nameOf(w))
 	return nil
 }

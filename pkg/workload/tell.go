@@ -11,21 +11,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // ProgressInterval is how often at most a mere message of the condition is written.
 const ProgressInterval = 10 * time.Second
 
-// Condition of a workload: what the conditions of StatefulSets and Deployments have
-// in common.
+// Condition inplace-rollout.io/Complete: what the conditions of StatefulSets and
+// Deployments have in common.
 type Condition struct {
-	Type               string                 `json:"type"`
-	Status             corev1.ConditionStatus `json:"status"`
-	LastTransitionTime metav1.Time            `json:"lastTransitionTime"`
-	Reason             string                 `json:"reason"`
-	Message            string                 `json:"message"`
+	Status             corev1.ConditionStatus
+	LastTransitionTime metav1.Time
+	Reason, Message    string
 }
 
 // complete tells whether the condition says that there is nothing to do.
@@ -51,7 +48,7 @@ func (c *Controller[W, X]) Tell(ctx context.Context, w W, news News) (time.Durat
 	}
 	now := metav1.NewTime(c.Clock.Now())
 	want := Condition{
-		Type: api.ConditionComplete, Status: corev1.ConditionFalse, LastTransitionTime: now,
+		Status: corev1.ConditionFalse, LastTransitionTime: now,
 		Reason: news.Condition.Reason, Message: news.Condition.Message,
 	}
 	if news.Condition.Complete {
@@ -78,7 +75,7 @@ func (c *Controller[W, X]) Tell(ctx context.Context, w W, news News) (time.Durat
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": metadata,
-		"status":   map[string]any{"conditions": []Condition{want}},
+		"status":   map[string]any{"conditions": []any{c.kind.NewCondition(want, now)}},
 	})
 	if err != nil {
 		return 0, fmt.Errorf("encoding the condition: %w", err)
