@@ -14,8 +14,10 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -94,69 +96,128 @@ func (g *guillotine) pass(w http.ResponseWriter, r *http.Request) {
 
 // TestKilledAtEveryWrite kills the controller (SIGKILL) at each of its writes of
 // a rollout in turn, before the write arrives and after it is done, and lets a
-// new one finish. It ends when a rollout gets by without reaching the number.
+// new one finish.
 func TestKilledAtEveryWrite(t *testing.T) {
-	for _, rollout := range []struct {
-		name       string
-		infeasible string // a pod that has to be restarted
-		least      int    // writes that a rollout has
-	}{
-		{"live", "", 9},         // three pods twice, the condition twice, the release
-		{"restart", "web-1", 9}, // web-1 is not relabelled, but the partition is lowered for it
-	} {
-		for _, before := range []bool{true, false} {
-			for n := 1; ; n++ {
-				reached := false
-				name := fmt.Sprintf("%s-%s-write-%d", rollout.name, map[bool]string{true: "before", false: "after"}[before], n)
-				if !t.Run(name, func(t *testing.T) { reached = killedAt(t, n, before, rollout.infeasible) }) {
-					return
+	set := func(infeasible ...string) func(*testing.T, blow) bool {
+		return func(t *testing.T, b blow) bool {
+			w := newWorkload(t, options{})
+			uids := w.uids()
+			for _, name := range infeasible {
+				w.annotatePod(name, simInfeasible)
+			}
+			w.setResources("cpu=150m", "")
+			reached := kill(t, w.sandbox, b)
+			w.waitFor("the end", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+			w.assertMoved(0)
+			w.assertReplaced(uids, infeasible...)
+			return reached
+		}
+	}
+	atEveryWrite(t, "live", 9, set())           // three pods twice, the condition twice, the release
+	atEveryWrite(t, "restart", 9, set("web-1")) // web-1 is not relabelled, but the partition is lowered for it
+}
+
+// TestKilledAtEveryWriteOfDeployments is the same for the ReplicaSet's adoption.
+func TestKilledAtEveryWriteOfDeployments(t *testing.T) {
+	atEveryWrite(t, "live", 5, func(t *testing.T, b blow) bool { // two pods, history, adoption, release
+		d := newDeployment(t, options{Replicas: 2})
+		before := d.uids()
+		d.setResources("cpu=150m", "")
+		reached := kill(t, d.sandbox, b)
+		d.assertMoved(before, "150m")
+		d.assertReplicaSets(2)
+		return reached
+	})
+	atEveryWrite(t, "back", 5, func(t *testing.T, b blow) bool { // the history and the live one change places
+		d := newDeployment(t, options{Replicas: 2})
+		before, first := d.uids(), d.active().Name
+		process := ownController(t, controller.Options{})
+		d.edit("150m")
+		process.Stop()
+		d.setResources("cpu=100m", "")
+		reached := kill(t, d.sandbox, b)
+		d.assertMoved(before, "100m")
+		d.assertReplicaSets(2)
+		if active := d.active().Name; active != first {
+			t.Errorf("ReplicaSet %s has the pods, want %s: %s", active, first, summary(d.replicaSets()))
+		}
+		return reached
+	})
+	fallback := func(spec string, ready int) func(*testing.T, blow) bool {
+		return func(t *testing.T, b blow) bool {
+			d := newDeployment(t, options{Replicas: 2, Spec: spec})
+			before, stuck := d.uids(), d.names()[0]
+			d.annotatePod(stuck, simInfeasible)
+			log := d.logPods()
+			d.setResources("cpu=150m", "")
+			reached := kill(t, d.sandbox, b)
+			d.assertSettled("150m")
+			d.assertReplaced(before, stuck)
+			d.assertReplicaSets(2)
+			log.assertReady(ready)
+			log.assertOwned()
+			return reached
+		}
+	}
+	atEveryWrite(t, "eviction", 6, fallback("strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", 1))
+	atEveryWrite(t, "replacement first", 6, fallback(surge, 2))
+}
+
+// blow says at which write of a rollout the controller is killed, from 1; and
+// whether before the write arrives, or when it is done.
+type blow struct {
+	write  int
+	before bool
+}
+
+// atEveryWrite runs a rollout once for each of its writes, twice. It ends when a
+// rollout gets by without reaching the number, which must be more than least.
+func atEveryWrite(t *testing.T, name string, least int, rollout func(*testing.T, blow) (reached bool)) {
+	t.Helper()
+	for _, before := range []bool{true, false} {
+		for n := 1; ; n++ {
+			reached := false
+			name := fmt.Sprintf("%s-%s-write-%d", name, map[bool]string{true: "before", false: "after"}[before], n)
+			if !t.Run(name, func(t *testing.T) { reached = rollout(t, blow{n, before}) }) {
+				return
+			}
+			if !reached {
+				if n <= least {
+					t.Errorf("a rollout has only %d writes: the test does not see them all", n-1)
 				}
-				if !reached {
-					if n <= rollout.least {
-						t.Errorf("a rollout has only %d writes: the test does not see them all", n-1)
-					}
-					break
-				}
+				break
 			}
 		}
 	}
 }
 
-func killedAt(t *testing.T, n int, before bool, infeasible string) (reached bool) {
-	w := newWorkload(t, options{})
-	uids := w.uids()
-	var replaced []string
-	if infeasible != "" {
-		w.annotatePod(infeasible, simInfeasible)
-		replaced = append(replaced, infeasible)
-	}
-	guillotine := newGuillotine(t, n, before)
+// kill runs a controller until the rollout is complete, and kills it on the way;
+// then another one finishes.
+func kill[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (reached bool) {
+	t.Helper()
+	guillotine := newGuillotine(t, b.write, b.before)
 	defer guillotine.server.Close()
 	defer guillotine.server.CloseClientConnections()
-	w.setResources("cpu=150m", "")
 	first := ownController(t, controller.Options{Server: guillotine.server.URL})
 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = cp.Kubectl(t.Context(), "-n", w.namespace, "wait", "--for=condition=inplace-rollout.io/Complete", "statefulset/web", "--timeout="+patience.String())
+		_ = s.try(t, "wait", "--for=condition="+api.ConditionComplete, s.ref, "--timeout="+patience.String())
 	}()
 	select {
 	case <-guillotine.fallen:
 		reached = true
 		guillotine.mu.Lock()
-		t.Logf("killed at %s", guillotine.writes[n-1])
+		t.Logf("killed at %s", guillotine.writes[b.write-1])
 		guillotine.mu.Unlock()
 	case <-done:
 	}
 	first.Kill()
 	if reached {
 		second := ownController(t, controller.Options{})
-		defer second.Stop()
 		<-done
+		second.Stop()
 	}
-	w.waitFor("the end", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
-	w.assertMoved(0)
-	w.assertReplaced(uids, replaced...)
 	return reached
 }

@@ -29,27 +29,25 @@ func TestResize(t *testing.T) {
 	w := newWorkload(t, options{Replicas: 5})
 	before := w.uids()
 	w.waitComplete()
-	earlier := len(w.writes())
+	w.markAudit()
 
 	w.setResources("cpu=150m,memory=150Mi", "cpu=300m,memory=300Mi")
 	w.waitComplete()
 
 	w.assertMoved(0)
 	w.assertReplaced(before)
-	writes := w.writes()[earlier:]
+	writes := w.writes()
 	if got, want := only(writes, "patch pods/resize"), []string{"web-4", "web-3", "web-2", "web-1", "web-0"}; !slices.Equal(got, want) {
 		t.Errorf("resized in the order %v, want %v", got, want)
 	}
-	pods := 0
-	for name := range before {
-		ofPod := slices.DeleteFunc(slices.Clone(writes), func(w string) bool { return !strings.HasSuffix(w, " "+name) })
-		pods += len(ofPod)
-		if len(ofPod) > 2 {
-			t.Errorf("%d writes to %s, want at most 2: %v", len(ofPod), name, ofPod)
+	ofPods, others := tally(writes)
+	for name, n := range ofPods {
+		if n > 2 {
+			t.Errorf("%d writes to %s, want at most 2: %v", n, name, writes)
 		}
 	}
-	if others := len(writes) - pods; others > 6 {
-		t.Errorf("%d writes besides those to pods, want at most 6: %v", others, writes)
+	if len(others) > 6 {
+		t.Errorf("%d writes besides those to pods, want at most 6: %v", len(others), others)
 	}
 	w.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	w.waitEvent("PodResized", "web-4: resized in place")

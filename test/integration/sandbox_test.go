@@ -87,7 +87,12 @@ func newSandbox[W metav1.Object](t *testing.T, o options, typed func(namespace s
 
 func newNamespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
-	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-", ",", "").Replace(t.Name()))
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(t.Name()))
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: name[:min(len(name), 40)] + "-", Labels: labels},
 	}, metav1.CreateOptions{})
@@ -490,4 +495,18 @@ func readyTime(pod corev1.Pod) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// tally counts writes to each pod, and keeps those that are not to pods.
+func tally(writes []string) (ofPods map[string]int, others []string) {
+	ofPods = map[string]int{}
+	for _, write := range writes {
+		fields := strings.Fields(write)
+		if resource, _, _ := strings.Cut(fields[1], "/"); resource == "pods" {
+			ofPods[fields[2]]++
+		} else {
+			others = append(others, write)
+		}
+	}
+	return ofPods, others
 }

@@ -1,0 +1,307 @@
+//go:build integration
+
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestDeploymentInfeasiblePodIsReplacedAlone: only the pod whose node says no is
+// replaced, by eviction.
+func TestDeploymentInfeasiblePodIsReplacedAlone(t *testing.T) {
+	for name, spec := range map[string]string{
+		"RollingUpdate": "",
+		"maxSurge 0":    "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}",
+		"Recreate":      "strategy: {type: Recreate}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			parallel(t)
+			d := newDeployment(t, options{Replicas: 4, Spec: spec})
+			before, first := d.uids(), d.active().Name
+			stuck := d.names()[1]
+			d.annotatePod(stuck, simInfeasible)
+			d.markAudit()
+			d.edit("150m")
+			d.assertSettled("150m")
+			d.assertReplaced(before, stuck)
+			d.assertReplicaSets(2)
+			if active := d.active().Name; active != first {
+				t.Errorf("ReplicaSet %s has the pods, want %s as before", active, first)
+			}
+			if got := only(d.writes(), "create pods/eviction"); !slices.Equal(got, []string{stuck}) {
+				t.Errorf("evicted %v, want %s alone", got, stuck)
+			}
+			d.waitEvent("RestartFallback", stuck)
+			d.assertProgressing()
+		})
+	}
+}
+
+// TestDeploymentRespectsBudgets: a PodDisruptionBudget that allows nothing holds
+// the eviction up, and nothing else; when it is relaxed, the rollout goes on.
+func TestDeploymentRespectsBudgets(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{Replicas: 4})
+	before := d.uids()
+	stuck := d.names()[0]
+	d.annotatePod(stuck, simInfeasible)
+	d.budget("minAvailable: 4", 0)
+	d.setResources("cpu=150m", "")
+	d.waitCondition("DisruptionBudget", stuck)
+	d.waitEvent("DisruptionBudget", stuck)
+	for name := range before {
+		if name != stuck {
+			d.waitSize(name, "150m")
+		}
+	}
+	d.assertReplaced(before)
+	if !held(d.get()) {
+		t.Error("the rollout is not held")
+	}
+	d.budget("minAvailable: 3", 1)
+	d.waitComplete()
+	d.assertSettled("150m")
+	d.assertReplaced(before, stuck)
+}
+
+// surge is maxUnavailable 0: a replacement comes first.
+const surge = "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}"
+
+// TestDeploymentReplacementComesFirst: with maxUnavailable 0 there are never fewer
+// Ready pods than replicas, nor more pods than maxSurge allows; a budget that allows
+// no disruption, which then says the same, is no obstacle.
+func TestDeploymentReplacementComesFirst(t *testing.T) {
+	for name, prepare := range map[string]func(*deployment){
+		"no budget":               func(*deployment) {},
+		"budget":                  func(d *deployment) { d.budget("maxUnavailable: 0", 0) },
+		"the new pod takes time":  func(d *deployment) { d.patch(`{"spec":{"minReadySeconds":2}}`) },
+		"two have to be replaced": func(d *deployment) { d.annotatePod(d.names()[3], simInfeasible) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			parallel(t)
+			d := newDeployment(t, options{Replicas: 4, Spec: surge})
+			before, first := d.uids(), d.active().Name
+			want := []string{d.names()[2]}
+			d.annotatePod(want[0], simInfeasible)
+			prepare(d)
+			if strings.HasPrefix(name, "two") {
+				want = append(want, d.names()[3])
+			}
+			log := d.logPods()
+			d.edit("150m")
+			d.assertSettled("150m")
+			d.assertReplaced(before, want...)
+			log.assertReady(4)
+			log.assertMost(5)
+			log.assertOwned()
+			if active := d.active().Name; active != first {
+				t.Errorf("ReplicaSet %s has the pods, want %s as before", active, first)
+			}
+		})
+	}
+}
+
+// newGated makes two pods with maxUnavailable 0. Those that come later are not Ready
+// before somebody has opened their gate.
+func newGated(t *testing.T) *deployment {
+	t.Helper()
+	d := createDeployment(t, options{Replicas: 2, Spec: surge, Pod: "readinessGates: [{conditionType: example.com/open}]"})
+	for _, name := range d.waitImage("app:1", 2) {
+		d.openGate(name)
+	}
+	d.waitRolledOut()
+	return d
+}
+
+func (d *deployment) openGate(name string) {
+	d.t.Helper()
+	d.kubectl("patch", "pod", name, "--subresource=status", "--patch", `{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`)
+}
+
+// newcomer waits for a pod that is not one of before, and returns its name.
+func (d *deployment) newcomer(before map[string]types.UID) string {
+	d.t.Helper()
+	var newcomer string
+	eventually(d.t, "a new pod", func() (bool, string) {
+		for name, pod := range d.pods() {
+			if _, old := before[name]; !old && pod.Status.Phase == corev1.PodRunning {
+				newcomer = name
+			}
+		}
+		return newcomer != "", summary(d.replicaSets())
+	})
+	return newcomer
+}
+
+// TestDeploymentReplacementThatIsNotReady: the old pod is kept as long as its
+// replacement is not Ready.
+func TestDeploymentReplacementThatIsNotReady(t *testing.T) {
+	parallel(t)
+	d := newGated(t)
+	before := d.uids()
+	stuck := d.names()[0]
+	d.annotatePod(stuck, simInfeasible)
+	log := d.logPods()
+	d.setResources("cpu=150m", "")
+	newcomer := d.newcomer(before)
+	time.Sleep(2 * time.Second) // nothing is to happen, and nothing tells of it
+	d.assertReplaced(before)
+	d.openGate(newcomer)
+	d.waitComplete()
+	d.assertSettled("150m")
+	d.assertReplaced(before, stuck)
+	log.assertReady(2)
+}
+
+// TestDeploymentEditDuringAReplacement: the edit comes while the replacement is not
+// Ready, and makes it unnecessary. No pod is left over.
+func TestDeploymentEditDuringAReplacement(t *testing.T) {
+	parallel(t)
+	d := newGated(t)
+	before := d.uids()
+	stuck := d.names()[0]
+	d.annotatePod(stuck, simInfeasible)
+	log := d.logPods()
+	d.setResources("cpu=150m", "")
+	d.newcomer(before)
+	d.setResources("cpu=100m", "") // back
+	d.waitComplete()
+	d.assertMoved(before, "100m")
+	log.assertReady(2)
+}
+
+// TestDeploymentLiveResizeReplacesNothing: and going back mends all.
+func TestDeploymentLiveResizeReplacesNothing(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{Replicas: 4, Meta: "annotations: {" + setAction + ": LiveResize}"})
+	before := d.uids()
+	stuck := d.names()[1]
+	d.annotatePod(stuck, simInfeasible)
+	d.setResources("cpu=150m", "")
+	d.waitCondition("Infeasible", "3 of 4 pods resized; "+stuck)
+	d.waitCondition("Infeasible", "left as it is")
+	d.assertReplaced(before)
+	d.edit("100m")
+	d.assertMoved(before, "100m")
+}
+
+func TestDeploymentDeferred(t *testing.T) {
+	const deferred = "sim.inplace-rollout.io/resize=deferred"
+	t.Run("until there is room", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{})
+		before := d.uids()
+		stuck := d.names()[0]
+		d.annotatePod(stuck, deferred)
+		d.setResources("cpu=150m", "")
+		d.waitCondition("Deferred", stuck+": deferred on node")
+		d.assertReplaced(before)
+		d.annotatePod(stuck, simAccepted)
+		d.waitComplete()
+		d.assertMoved(before, "150m")
+	})
+	t.Run("past its deadline", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{Meta: "annotations: {" + setTimeout + ": 2s}"})
+		before := d.uids()
+		stuck := d.names()[0]
+		d.annotatePod(stuck, deferred)
+		d.edit("150m")
+		d.assertSettled("150m")
+		d.assertReplaced(before, stuck)
+	})
+	t.Run("past its deadline with LiveResize", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{Meta: "annotations: {" + setTimeout + ": 2s, " + setAction + ": LiveResize}"})
+		before := d.uids()
+		stuck := d.names()[0]
+		d.annotatePod(stuck, deferred)
+		d.setResources("cpu=150m", "")
+		d.waitCondition("Deferred", "left as it is")
+		d.assertReplaced(before)
+		d.annotatePod(stuck, simAccepted)
+		d.waitComplete()
+		d.assertMoved(before, "150m")
+	})
+}
+
+// TestDeploymentResizeError: the kubelet does not get it done, and only a new pod helps.
+func TestDeploymentResizeError(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{})
+	before := d.uids()
+	stuck := d.names()[2]
+	d.annotatePod(stuck, "sim.inplace-rollout.io/resize=error")
+	d.edit("150m")
+	d.assertSettled("150m")
+	d.assertReplaced(before, stuck)
+}
+
+// TestDeploymentQuota: a refusal that may pass is told, and asked again until it has.
+func TestDeploymentQuota(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{})
+	before := d.uids()
+	d.setQuota("350m")
+	d.waitQuota("300m")
+	d.setResources("cpu=150m", "")
+	d.waitCondition("QuotaExceeded", "exceeded quota")
+	d.assertReplaced(before)
+	d.setQuota("10")
+	d.waitComplete()
+	d.assertMoved(before, "150m")
+}
+
+// TestDeploymentNoNodeFits: a running pod is not given up for one that no node can
+// hold, until there is such a node.
+func TestDeploymentNoNodeFits(t *testing.T) {
+	for name, spec := range map[string]string{
+		"room for a pod less": "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}",
+		"a new pod first":     surge,
+	} {
+		t.Run(name, func(t *testing.T) {
+			parallel(t)
+			nodes := strings.ReplaceAll(name, " ", "-")
+			d := newDeployment(t, options{Replicas: 2, Spec: spec, Pod: pool(t, nodes, "2", "2")})
+			before := d.uids()
+			d.markAudit()
+			d.setResources("cpu=3", "cpu=3500m")
+			d.waitCondition("NoNodeFits", "no node of the 2 open to the pod can hold cpu 3 (at most 2)")
+			d.waitEvent("NoNodeFits", d.names()[0])
+			d.assertReplaced(before)
+			if created := d.podsWritten("create"); len(created) > 0 {
+				t.Errorf("created %v, which no node can hold", created)
+			}
+			addToPool(t, nodes, nodes+"-new-1", "4")
+			addToPool(t, nodes, nodes+"-new-2", "4")
+			d.waitComplete()
+			d.assertSettled("3")
+			d.assertAllReplaced(before)
+		})
+	}
+}
+
+// TestDeploymentTooSmallNode: the API server refuses the new size for the pod on the
+// small node (403 NodeCapacity); only that pod is replaced, and lands elsewhere.
+func TestDeploymentTooSmallNode(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{Pod: pool(t, "too-small", "2", "4", "4"), Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"})
+	addToPool(t, "too-small", "too-small-new", "4")
+	before := d.uids()
+	small := ""
+	for name, pod := range d.pods() {
+		if pod.Spec.NodeName == "too-small-0" {
+			small = name
+		}
+	}
+	d.setResources("cpu=3", "cpu=3500m")
+	d.waitComplete()
+	d.assertSettled("3")
+	d.assertReplaced(before, small)
+}
