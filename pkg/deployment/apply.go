@@ -161,6 +161,9 @@ func (c *Controller) writeSets(ctx context.Context, s *session, d *Deployment, p
 	case p.Adopt:
 		patch, err := adoptPatch(p.Base, d.template)
 		return c.patchSet(ctx, s, d, p.Base, patch, err)
+	case p.Mark:
+		patch, err := markPatch(p.Base)
+		return c.patchSet(ctx, s, d, p.Base, patch, err)
 	case p.Settled:
 		patch, err := settledPatch(p.Base)
 		return c.patchSet(ctx, s, d, p.Base, patch, err)

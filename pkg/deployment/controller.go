@@ -136,7 +136,7 @@ func (k kind) Leave(ctx context.Context, name cache.ObjectName) error {
 			left = append(left, pod)
 		}
 	}
-	if len(left) == 0 {
+	if len(left) == 0 || k.controller.Options.DryRun {
 		return nil
 	}
 	return k.controller.giveBack(ctx, name.Namespace, left)
@@ -149,7 +149,11 @@ func (k kind) Sync(ctx context.Context, d *Deployment) (time.Duration, error) {
 		return 0, nil // it is not known to hold still yet
 	}
 	if !workload.Held(d) {
-		c.EndSession(cache.MetaObjectToName(d))
+		name := cache.MetaObjectToName(d)
+		c.EndSession(name)
+		if err := k.Leave(ctx, name); err != nil {
+			return 0, err
+		}
 		return c.Tell(ctx, d, workload.News{Condition: unheldCondition(d)})
 	}
 	s, err := c.Session(ctx, d)

@@ -32,8 +32,8 @@ type plan struct {
 	Taken   []*replicaSet
 	// Adopt makes Base the Deployment's new ReplicaSet.
 	Adopt bool
-	// Settled takes the mark of adoption from Base.
-	Settled bool
+	// Mark Base as adopted, though it has the template already; Settled takes the mark away.
+	Mark, Settled bool
 	// GiveBack these detached pods to their ReplicaSet.
 	GiveBack []*corev1.Pod
 	// Remove this ReplicaSet, which has no pods and keeps what another one has.
@@ -49,7 +49,7 @@ type plan struct {
 // loose tells whether the plan does more than to resize pods: that must not rest on
 // a watch that may be behind.
 func (p plan) loose() bool {
-	return p.History || p.Adopt || p.Settled || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
+	return p.History || p.Adopt || p.Mark || p.Settled || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
 }
 
 // nextStep plans for a Deployment that is held.
@@ -169,7 +169,9 @@ func (p *plan) adopt(o observation) {
 }
 
 // afterAdoption replaces pods that could not be resized, and lets go of the hold
-// when there are none left and the Deployment controller has seen all of it.
+// when there are none left and the Deployment controller has seen all of it: the
+// mark is taken away after all other writes to ReplicaSets, whose watch keeps their
+// order, and that is what it acknowledges.
 func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	detached := o.detached()
 	switch {
@@ -178,7 +180,10 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	case len(p.Restart)+len(detached) > 0:
 		p.replace(o, detached, surge, unavailable)
 	case p.Base.adopted():
-		p.Settled = true
+		p.Remove = o.duplicate()
+		p.Settled = p.Remove == nil
+	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
+		p.Mark = true
 	case !p.Base.acknowledged():
 		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.Base.Name)
 	default:

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -103,9 +103,8 @@ func (rs *replicaSet) adopted() bool {
 }
 
 // acknowledged tells whether the Deployment controller has taken the ReplicaSet for
-// the Deployment's new one since we last wrote its template: it then copies the
-// Deployment's annotations to it, the hold among them, which we take away with
-// every template that we write.
+// the Deployment's new one since we took the mark away: it then copies the
+// Deployment's annotations to it, the hold among them, which goes with the mark.
 func (rs *replicaSet) acknowledged() bool {
 	_, copied := rs.Annotations[api.HoldAnnotation]
 	return copied
@@ -219,28 +218,34 @@ func keepPatch(idle, rs *replicaSet) ([]byte, error) {
 		operation{"add", "/metadata/annotations", historyAnnotations(rs)}))
 }
 
-// adoptPatch makes rs the Deployment's new ReplicaSet, marks it, and takes away what
-// would acknowledge that.
+// adoptPatch makes rs the Deployment's new ReplicaSet, and marks it.
 func adoptPatch(rs *replicaSet, template *workload.Template) ([]byte, error) {
 	fields, err := labelled(template, rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
 	if err != nil {
 		return nil, err
 	}
-	annotations := map[string]any{}
-	for key, value := range rs.Annotations {
-		annotations[key] = value
-	}
-	delete(annotations, api.HoldAnnotation)
-	annotations[api.AdoptedAnnotation] = "true"
 	return encode(append(precondition(rs.UID, rs.ResourceVersion),
 		operation{"replace", "/spec/template", fields},
-		operation{"add", "/metadata/annotations", annotations}))
+		operation{"add", "/metadata/annotations", marked(rs)}))
 }
 
-// settledPatch takes the mark of adoption away.
+// markPatch marks rs.
+func markPatch(rs *replicaSet) ([]byte, error) {
+	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", marked(rs)}))
+}
+
+func marked(rs *replicaSet) map[string]string {
+	annotations := map[string]string{api.AdoptedAnnotation: "true"}
+	maps.Copy(annotations, rs.Annotations)
+	return annotations
+}
+
+// settledPatch takes the mark away, and what acknowledges the ReplicaSet as the new one.
 func settledPatch(rs *replicaSet) ([]byte, error) {
-	path := "/metadata/annotations/" + strings.ReplaceAll(api.AdoptedAnnotation, "/", "~1")
-	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{Op: "remove", Path: path}))
+	annotations := maps.Clone(rs.Annotations)
+	delete(annotations, api.AdoptedAnnotation)
+	delete(annotations, api.HoldAnnotation)
+	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", annotations}))
 }
 
 func encode(patch any) ([]byte, error) {

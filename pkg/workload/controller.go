@@ -208,9 +208,6 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (tim
 		c.mu.Lock()
 		delete(c.told, name)
 		c.mu.Unlock()
-		if c.Options.DryRun {
-			return 0, nil
-		}
 		return 0, c.kind.Leave(ctx, name)
 	}
 	return c.kind.Sync(ctx, w)
