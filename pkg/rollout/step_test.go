@@ -115,6 +115,7 @@ func TestNext(t *testing.T) {
 		places      string // the highest index first
 		limit       int
 		passRestart bool
+		restartLast bool
 		action      policy.Action
 		want        string
 		reason      string
@@ -163,6 +164,9 @@ func TestNext(t *testing.T) {
 		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, keep"},
 		{name: "a restart below a live one waits for it", places: "stale|other image", limit: 1, want: "resize 1, keep"},
 		{name: "with nothing keep, all restarts are free", places: "updated|other image|refused", limit: 1, want: "restart 1 0"},
+		{name: "restarts last: they hold up nobody", restartLast: true, places: "infeasible|deferred too long|stale|impossible", limit: 1, want: "resize 1, restart 3 2 0, keep"},
+		{name: "restarts last: nothing keeps them back when nothing is live", restartLast: true, places: "updated|infeasible|restart only", limit: 1, want: "restart 1 0"},
+		{name: "restarts last: no running pod is given up for one that no node can hold", restartLast: true, places: "no node fits|infeasible", limit: 1, want: "restart 0, keep"},
 		{name: "everything updated", places: "updated|updated", limit: 1, want: "", message: "2 of 2 pods resized"},
 		{name: "a missing pod will be born old and can be resized then", places: "updated|missing", limit: 1, want: "keep"},
 		{name: "a missing pod that would be born with another image needs no waiting", places: "missing, born with another image|other image", limit: 1, want: "restart 1 0"},
@@ -181,7 +185,7 @@ func TestNext(t *testing.T) {
 				members = append(members, member(t, len(places)-1-i, situation))
 			}
 			options := rollout.Options{
-				Limit: tt.limit, Strategy: policy.RollingUpdate, Action: tt.action,
+				Limit: tt.limit, RestartLast: tt.restartLast, Strategy: policy.RollingUpdate, Action: tt.action,
 				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
 			}
 			if tt.passRestart {
