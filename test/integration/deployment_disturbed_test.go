@@ -15,6 +15,7 @@ import (
 )
 
 func TestDeploymentStrategies(t *testing.T) {
+	parallel(t)
 	for name, spec := range map[string]string{
 		"Recreate":             "strategy: {type: Recreate}",
 		"maxUnavailable 0":     surge,
@@ -224,6 +225,7 @@ func TestDeploymentPodLostDuringTheRollout(t *testing.T) {
 }
 
 func TestDeploymentDeletedDuringTheRollout(t *testing.T) {
+	parallel(t)
 	for _, cascade := range []string{"foreground", "background"} {
 		t.Run(cascade, func(t *testing.T) {
 			parallel(t)

@@ -15,6 +15,7 @@ import (
 // TestDeploymentInfeasiblePodIsReplacedAlone: only the pod whose node says no is
 // replaced, by eviction.
 func TestDeploymentInfeasiblePodIsReplacedAlone(t *testing.T) {
+	parallel(t)
 	for name, spec := range map[string]string{
 		"RollingUpdate": "",
 		"maxSurge 0":    "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}",
@@ -77,6 +78,7 @@ const surge = "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}"
 // Ready pods than replicas, nor more pods than maxSurge allows; a budget that allows
 // no disruption, which then says the same, is no obstacle.
 func TestDeploymentReplacementComesFirst(t *testing.T) {
+	parallel(t)
 	for name, prepare := range map[string]func(*deployment){
 		"no budget":               func(*deployment) {},
 		"budget":                  func(d *deployment) { d.budget("maxUnavailable: 0", 0) },
@@ -192,6 +194,7 @@ func TestDeploymentLiveResizeReplacesNothing(t *testing.T) {
 }
 
 func TestDeploymentDeferred(t *testing.T) {
+	parallel(t)
 	const deferred = "sim.inplace-rollout.io/resize=deferred"
 	t.Run("until there is room", func(t *testing.T) {
 		parallel(t)
@@ -261,6 +264,7 @@ func TestDeploymentQuota(t *testing.T) {
 // TestDeploymentNoNodeFits: a running pod is not given up for one that no node can
 // hold, until there is such a node.
 func TestDeploymentNoNodeFits(t *testing.T) {
+	parallel(t)
 	for name, spec := range map[string]string{
 		"room for a pod less": "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}",
 		"a new pod first":     surge,

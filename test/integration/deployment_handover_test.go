@@ -97,7 +97,7 @@ func (d *deployment) untilRelease() time.Duration {
 	if release < 0 {
 		d.t.Fatal("it was never let go by the controller")
 	}
-	return after[release].written.Sub(versions[edit].written)
+	return after[release].written.Sub(versions[edit].received)
 }
 
 // TestDeploymentPartlyRestartOnly: each direction has a say, and RestartOnly dominates.

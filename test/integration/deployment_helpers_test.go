@@ -67,6 +67,18 @@ func (d *deployment) waitObserved() {
 	})
 }
 
+// waitComplete waits for our condition, and checks that it was true whenever it said so.
+func (d *deployment) waitComplete() {
+	d.t.Helper()
+	d.sandbox.waitComplete()
+	for _, v := range d.versions() {
+		o := v.deployment
+		if status, _, _ := complete(&o); status == corev1.ConditionTrue && o.Status.ObservedGeneration == o.Generation && o.Status.UpdatedReplicas < o.Status.Replicas {
+			d.t.Errorf("at %s it is said to be complete with %d of %d pods updated", v.written, o.Status.UpdatedReplicas, o.Status.Replicas)
+		}
+	}
+}
+
 // edit changes the cpu request, and waits until the rollout is complete.
 func (d *deployment) edit(cpu string) {
 	d.t.Helper()
@@ -317,8 +329,8 @@ func (d *deployment) podsWritten(verb string) []string {
 
 func succeeded(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code < 300 }
 
-// versions of the Deployment since markAudit, as its writes and those of its status
-// were answered, with the times when these arrived and were done.
+// version of the Deployment, as a write of it or of its status was answered, with
+// the times when the write arrived and was done.
 type version struct {
 	user              string
 	received, written time.Time

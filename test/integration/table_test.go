@@ -80,6 +80,7 @@ func liveCells() []cell {
 // TestTable runs the table on the real control plane: web-1 of two has the
 // outcome, web-0 can be resized.
 func TestTable(t *testing.T) {
+	parallel(t)
 	for _, c := range liveCells() {
 		action := c.action
 		if action == "" {
@@ -169,6 +170,7 @@ func (c cell) check(w *workload, before map[string]types.UID) {
 }
 
 func TestRestartOnlyIsRestarted(t *testing.T) {
+	parallel(t)
 	for _, strategy := range []string{"RollingUpdate", "OnDelete"} {
 		t.Run(strategy, func(t *testing.T) {
 			parallel(t)
