@@ -140,7 +140,8 @@ func (o observation) restartsAll(p plan) bool {
 			inevitable++
 		}
 		template := o.deployment.template.PodTemplateSpec
-		if after, err := resize.For(r.Member.Pod, template, template); err != nil || after.Clean() {
+		after, err := resize.For(r.Member.Pod, template, template)
+		if err != nil || after.Clean() || len(after.Obstacles) < len(r.Member.Target.Obstacles) {
 			return true
 		}
 	}
