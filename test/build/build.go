@@ -10,6 +10,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/qos"
 	"k8s.io/utils/ptr"
@@ -185,4 +187,21 @@ func Revision(t testing.TB, set *appsv1.StatefulSet, name string, number int64, 
 func Size(t testing.TB, resources string) *corev1.PodTemplateSpec {
 	t.Helper()
 	return Template(t, fmt.Sprintf("containers: [{name: app, image: app:1, resources: {%s}}]", resources))
+}
+
+// Stored is the object as the API server has it, for what reads more than our types.
+func Stored(t testing.TB, object runtime.Object) *unstructured.Unstructured {
+	t.Helper()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatalf("encoding a %T: %v", object, err)
+	}
+	return &unstructured.Unstructured{Object: fields}
+}
+
+// OwnedBy makes owner the only owner of the pod.
+func OwnedBy(owner metav1.Object, kind string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
+	}
 }

@@ -1,0 +1,773 @@
+package deployment
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
+const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
+
+// defaults are those of the flags.
+var defaults = workload.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+
+// largeNode can hold every pod of these tests.
+func largeNode() *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi")}
+	return node
+}
+
+// scene is what a plan is to be made from, before it is read. The Deployment's template is newer.
+type scene struct {
+	d    *appsv1.Deployment
+	sets []*appsv1.ReplicaSet
+	pods []*corev1.Pod
+	node *corev1.Node
+}
+
+type change = func(*scene)
+
+var versionNames = map[string]version{"older": older, "newer": newer, "other": other, "limited": limited, "image": otherImage}
+
+// pod makes the pod of one of the situations that a pod of these tests can be in.
+func pod(t *testing.T, name, situation string) *corev1.Pod {
+	t.Helper()
+	situation, unready := strings.CutSuffix(situation, ", not ready")
+	sent := func(pod *corev1.Pod) {
+		build.WithSize(templates[newer])(pod)
+		build.ResizedAt(build.Start)(pod)
+	}
+	applied := func(pod *corev1.Pod) {
+		sent(pod)
+		build.Actuate(pod)
+	}
+	pending := func(reason string) func(*corev1.Pod) {
+		return build.Condition(corev1.PodResizePending, reason, "too big")
+	}
+	changes, known := map[string][]func(*corev1.Pod){
+		"resizing":             {sent},
+		"resized":              {applied},
+		"infeasible":           {sent, pending(corev1.PodReasonInfeasible)},
+		"deferred":             {sent, pending(corev1.PodReasonDeferred)},
+		"of other":             {build.Resized(templates[other]), build.Ours(ourCPU)},
+		"resized by others":    {build.Resized(templates[other])},
+		"left with a limit":    {build.Resized(templates[version{1, 2, 1}]), build.Ours(ourMemory)},
+		"terminating":          {build.Terminating},
+		"failed":               {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }},
+		"not yet scheduled":    {func(pod *corev1.Pod) { pod.Spec.NodeName = "" }, build.NotReady},
+		"with a deletion cost": {func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.PodDeletionCost: "-5"} }},
+	}[situation]
+	from := older
+	if !known {
+		if from, known = versionNames[situation]; !known {
+			t.Fatalf("no such situation: %s", situation)
+		}
+	}
+	if unready {
+		changes = append(changes, build.NotReady)
+	}
+	return build.Pod(name, templates[from], changes...)
+}
+
+// observed is a plan's observation of sets, each `NAME VERSION [MARK…]: POD|POD…`,
+// the oldest first; NAME is also the pod-template-hash. Marks are adopted and
+// acknowledged, or a number of replicas other than that of the pods. The set named
+// detached holds the pods that were taken out of the first one.
+func observed(t *testing.T, sets string, changes ...change) observation {
+	t.Helper()
+	load(t)
+	s := &scene{d: webDeployment(newer, 0), node: largeNode()}
+	s.d.Annotations[api.HoldAnnotation] = "false"
+	total := 0
+	for i, described := range strings.Split(sets, "; ") {
+		head, list, _ := strings.Cut(described, ":")
+		words := strings.Fields(head)
+		var situations []string
+		if list = strings.TrimSpace(list); list != "" {
+			situations = strings.Split(list, "|")
+		}
+		if words[0] == "detached" {
+			for j, situation := range situations {
+				p := pod(t, fmt.Sprintf("detached-%d", j), situation)
+				build.OwnedBy(s.d, "Deployment")(p)
+				p.Labels[api.DetachedLabel] = string(s.sets[0].UID)
+				s.pods = append(s.pods, p)
+			}
+			continue
+		}
+		rs := webSet(s.d, words[0], versionNames[words[1]], len(situations))
+		rs.CreationTimestamp = metav1.NewTime(build.Start.Add(time.Duration(i) * time.Second))
+		rs.Annotations["deployment.kubernetes.io/revision"] = fmt.Sprint(i + 1)
+		for j, situation := range situations {
+			p := pod(t, fmt.Sprintf("%s-%d", words[0], j), situation)
+			build.OwnedBy(rs, "ReplicaSet")(p)
+			s.pods = append(s.pods, p)
+			if counts(p) {
+				rs.Status.Replicas++
+			}
+		}
+		rs.Status.ObservedGeneration = rs.Generation
+		for _, mark := range words[2:] {
+			switch mark {
+			case "adopted":
+				rs.Annotations[api.AdoptedAnnotation] = "true"
+			case "acknowledged":
+				rs.Annotations[api.HoldAnnotation] = "false"
+			default:
+				n := int32(0)
+				if _, err := fmt.Sscan(mark, &n); err != nil {
+					t.Fatalf("no such mark: %s", mark)
+				}
+				rs.Spec.Replicas = &n
+			}
+		}
+		total += int(*rs.Spec.Replicas)
+		s.sets = append(s.sets, rs)
+	}
+	s.d.Spec.Replicas = ptr.To(int32(total))
+	for _, f := range changes {
+		f(s)
+	}
+	return s.observation(t)
+}
+
+func (s *scene) observation(t *testing.T) observation {
+	t.Helper()
+	o := observation{
+		pods: s.pods, nodes: []*corev1.Node{s.node}, refusals: workload.Refusals{}, evictions: workload.Refusals{},
+		defaults: defaults, now: build.Start.Add(10 * time.Second),
+	}
+	var err error
+	if o.deployment, err = decodeDeployment(build.Stored(t, s.d)); err != nil {
+		t.Fatal(err)
+	}
+	for _, rs := range s.sets {
+		decoded, err := decodeReplicaSet(build.Stored(t, rs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.sets = append(o.sets, decoded)
+	}
+	return o
+}
+
+func bounds(surge, unavailable int32) change {
+	return func(s *scene) {
+		s.d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt32(surge))
+		s.d.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(unavailable))
+	}
+}
+
+func replicas(n int32) change { return func(s *scene) { s.d.Spec.Replicas = &n } }
+
+func recreate(s *scene) {
+	s.d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+}
+
+func historyLimit(n int32) change { return func(s *scene) { s.d.Spec.RevisionHistoryLimit = &n } }
+
+func wants(v version) change {
+	return func(s *scene) { s.d.Spec.Template = *templates[v].DeepCopy() }
+}
+
+func inForce(value string) change {
+	return func(s *scene) { s.d.Annotations[api.InForceAnnotation] = value }
+}
+
+// restartsContainer has the kubelet restart the container for a new cpu request.
+func restartsContainer(s *scene) {
+	specs := []*corev1.PodSpec{s.d.Spec.Template.Spec.DeepCopy()}
+	s.d.Spec.Template.Spec = *specs[0]
+	for _, rs := range s.sets {
+		specs = append(specs, &rs.Spec.Template.Spec)
+	}
+	for _, pod := range s.pods {
+		specs = append(specs, &pod.Spec)
+	}
+	for _, spec := range specs {
+		spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+	}
+	s.d.Spec.Template.Spec = *specs[0]
+}
+
+func minReady(s *scene) { s.d.Spec.MinReadySeconds = 20 }
+
+// lagging has the ReplicaSet controller not have seen the last write of the first set.
+func lagging(s *scene) { s.sets[0].Generation++ }
+
+// unobserved has the idle set of that number still say that it has pods.
+func losing(i int) change { return func(s *scene) { s.sets[i].Status.Replicas = 1 } }
+
+func deleted(i int) change {
+	return func(s *scene) { s.sets[i].DeletionTimestamp = ptr.To(metav1.NewTime(build.Start)) }
+}
+
+// told names what a plan does.
+func told(p plan) string {
+	var parts []string
+	say := func(does string, names ...string) {
+		if len(names) > 0 {
+			parts = append(parts, strings.TrimSpace(does+" "+strings.Join(names, " ")))
+		}
+	}
+	named := func(restarts []rollout.Restart) (names []string) {
+		for _, r := range restarts {
+			names = append(names, r.Member.Name)
+		}
+		return names
+	}
+	say("resize", rollout.Names(p.Resize)...)
+	say("detach", named(p.Detach)...)
+	say("evict", named(p.Evict)...)
+	for _, pod := range p.GiveBack {
+		say("give back", pod.Name)
+	}
+	for _, one := range []struct {
+		does string
+		doIt bool
+	}{{"adopt", p.Adopt}, {"mark", p.Mark}, {"settle", p.Settled}} {
+		if one.doIt {
+			say(one.does, p.Base.Name)
+		}
+	}
+	if p.History && p.Reuse != nil {
+		say("keep "+p.Base.Name+" in", p.Reuse.Name)
+	} else if p.History {
+		say("keep", p.Base.Name)
+	}
+	if p.Remove != nil {
+		say("remove", p.Remove.Name)
+	}
+	if p.Release {
+		say("release", "")
+	}
+	if p.HandOver != "" {
+		say("hand over:", p.HandOver)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func TestNextStep(t *testing.T) {
+	type changes = []change
+	tests := []struct {
+		name    string
+		sets    string
+		changes changes
+		want    string
+		waits   string // for what the condition's message says
+		after   time.Duration
+	}{
+		{name: "live: as many at once as surge and unavailable together", sets: "a older: older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-0 a-1 a-2"},
+		{name: "live: one at a time with maxSurge 1 and maxUnavailable 0", sets: "a older: older|older", want: "resize a-0"},
+		{name: "live: nothing more while one is under way", sets: "a older: resizing|older"},
+		{name: "live: what is under way comes first, wherever it is", sets: "a older: older|resizing|older", changes: changes{bounds(1, 1)}, want: "resize a-0"},
+		{name: "live: once it has the size, the next one goes", sets: "a older: resized|older", want: "resize a-1"},
+		{name: "live: in the order in which the ReplicaSet controller deletes", sets: "a older: older|older, not ready|with a deletion cost|not yet scheduled", changes: changes{bounds(1, 1)},
+			want: "resize a-1", waits: "0 of 4 pods resized; a-3: waiting for the pod to be scheduled; a-1: resizing: app: cpu request 1m→2m"},
+		{name: "live: a pod that is missing takes its place", sets: "a older 3: older|older", changes: changes{bounds(1, 1)}, want: "resize a-0"},
+		{name: "live: pods that go or are over do not count", sets: "a older: terminating|failed|older|older", changes: changes{bounds(2, 2)}, want: "resize a-2 a-3"},
+		{name: "live: strategy Recreate lets all go at once", sets: "a older: older|older|older", changes: changes{recreate}, want: "resize a-0 a-1 a-2"},
+		{name: "live: percentages count", sets: "a older: older|older|older|older", changes: changes{func(s *scene) {
+			s.d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.FromString("25%"))}
+		}}, want: "resize a-0 a-1"},
+
+		{name: "RestartContainer: only maxUnavailable counts", sets: "a older: older|older|older|older", changes: changes{restartsContainer, bounds(2, 2)}, want: "resize a-0 a-1"},
+		{name: "RestartContainer: one at least", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0)}, want: "resize a-0"},
+		{name: "RestartContainer: what is missing is down already", sets: "a older 4: older|older|older", changes: changes{restartsContainer, bounds(1, 2)}, want: "resize a-0"},
+		{name: "RestartContainer: so that none may go", sets: "a older 4: older|older|older", changes: changes{restartsContainer, bounds(1, 1)}},
+
+		{name: "base: the set that has the template before the newest", sets: "a newer acknowledged: newer; b older: older|older", want: "release"},
+		{name: "base: otherwise the newest that differs in size only", sets: "a older: older; b other: other; c image: image", want: "resize b-0"},
+		{name: "base: of two that have the template the oldest", sets: "a newer: newer; b newer acknowledged: newer", waits: "a: waiting for the Deployment controller to take ReplicaSet web-a"},
+		{name: "base: a set without pods is none", sets: "a older: ; b image: image", want: "release, hand over: the template changed in spec.containers[app].image"},
+		{name: "no base: nothing runs", sets: "a older: ", want: "release"},
+		{name: "no base: the newest tells what differs", sets: "a image: image; b older: ", want: "release, hand over: the template changed in spec.containers[app].image"},
+		{name: "no base: detached pods are given back first", sets: "a image: image; detached: older", want: "give back detached-0, hand over: the template changed in spec.containers[app].image"},
+		{name: "no base: a duplicate goes first", sets: "a image: image; b image: ", want: "remove web-b, hand over: the template changed in spec.containers[app].image"},
+
+		{name: "adoption: the old template is kept first", sets: "a older: resized|resized", want: "keep web-a"},
+		{name: "adoption: then the set gets the new one", sets: "a older: resized|resized; b older: ", want: "adopt web-a"},
+		{name: "adoption: without history there is nothing to keep", sets: "a older: resized", changes: changes{historyLimit(0)}, want: "adopt web-a"},
+		{name: "adoption: an idle set with the new template keeps the old one", sets: "a newer: ; b older: resized", want: "keep web-b in web-a"},
+		{name: "adoption: or goes, where the old one is kept already", sets: "a newer: ; b older: resized; c older: ", want: "remove web-a"},
+		{name: "adoption: or where there is no history", sets: "a newer: ; b older: resized", changes: changes{historyLimit(0)}, want: "remove web-a"},
+		{name: "adoption: a set that still loses its pods is waited for", sets: "a newer: ; b older: resized", changes: changes{losing(0)}, waits: "b: waiting for ReplicaSet web-a, which has the new template, to lose its pods"},
+		{name: "adoption: one that is being deleted too", sets: "a newer: ; b older: resized", changes: changes{deleted(0)}, waits: "b: waiting for ReplicaSet web-a"},
+		{name: "adoption: not while a pod can be resized", sets: "a older: resized|older", want: "resize a-1"},
+		{name: "adoption: pods that need a restart come after it", sets: "a older: resized|infeasible; b older: ", want: "adopt web-a"},
+		{name: "adoption: also if they all do, as long as the edit is not to blame", sets: "a older: infeasible|infeasible; b older: ", want: "adopt web-a"},
+		{name: "adoption: another set's pods are the Deployment controller's", sets: "a image: image; b older: resized; c older: ", want: "adopt web-b"},
+
+		{name: "adopted: the ReplicaSet controller has to see it", sets: "a newer adopted: resized", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a to take over the new template"},
+		{name: "adopted: a pod that was born at the old size is resized", sets: "a newer adopted: resized|older", want: "resize a-1"},
+		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|resized, not ready", want: "settle web-a"},
+		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
+		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to take ReplicaSet web-a for the new one"},
+		{name: "settled: then the hold is let go", sets: "a newer acknowledged: resized; b older: ", want: "release"},
+		{name: "settled: with a duplicate, all begins again from the mark", sets: "a newer: ; b newer acknowledged: newer", want: "mark web-b"},
+		{name: "settled: histories that are alike are duplicates too", sets: "a older: ; b older: ; c newer adopted: newer", want: "remove web-b"},
+
+		{name: "replace: within maxUnavailable", sets: "a newer adopted: infeasible|infeasible|resized", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "replace: the next one when the first is back", sets: "a newer adopted: infeasible|newer, not ready|resized", changes: changes{bounds(1, 1)}},
+		{name: "replace: what is missing counts", sets: "a newer adopted 4: infeasible|resized|resized", changes: changes{bounds(1, 1)}},
+		{name: "replace: what is not available is evicted at once", sets: "a newer adopted: infeasible, not ready|infeasible", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "replace: with maxUnavailable 0 one is detached", sets: "a newer adopted: infeasible|infeasible", want: "detach a-0"},
+		{name: "replace: or as many as maxSurge", sets: "a newer adopted: infeasible|infeasible|infeasible", changes: changes{bounds(2, 0)}, want: "detach a-0 a-1"},
+		{name: "replace: no more than that", sets: "a newer adopted 2: infeasible; detached: infeasible", changes: changes{replicas(2)},
+			waits: "detached-0: waiting for the pod that takes its place"},
+		{name: "replace: the detached one goes when another is available", sets: "a newer adopted: newer|infeasible; detached: infeasible", changes: changes{replicas(2)}, want: "evict detached-0"},
+		{name: "replace: a detached one that is down goes at once", sets: "a newer adopted 2: infeasible; detached: infeasible, not ready", changes: changes{replicas(2)}, want: "evict detached-0"},
+		{name: "replace: a spare pod of another set counts", sets: "a newer adopted: infeasible|infeasible; b image: image", changes: changes{replicas(2)}, want: "detach a-1, evict a-0"},
+		{name: "replace: strategy Recreate evicts all", sets: "a newer adopted: infeasible|infeasible", changes: changes{recreate}, want: "evict a-0 a-1"},
+		{name: "replace: not before the ReplicaSet makes pods of the new size", sets: "a newer adopted: infeasible", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a"},
+		{name: "replace: not while another pod can be resized", sets: "a newer adopted: infeasible|older", changes: changes{bounds(1, 1)}, want: "resize a-1"},
+
+		{name: "hand-over: the action is Restart", sets: "a older: older|older", changes: changes{inForce("Restart;")}, want: "release, hand over: the action is Restart"},
+		{name: "hand-over: the policy is RestartOnly", sets: "a older: older", changes: changes{inForce(";cpu=RestartOnly")}, want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
+		{name: "hand-over: not what was resized already by then", sets: "a older: resized|older; b older: ", changes: changes{inForce("Restart;")}, want: "adopt web-a"},
+		{name: "hand-over: the edit removes a limit", sets: "a limited: limited|limited",
+			want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
+		{name: "hand-over: a limit that would be forgotten after the adoption", sets: "a limited: resized|limited",
+			want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
+		{name: "hand-over: detached pods are given back first", sets: "a older: older; detached: older", changes: changes{inForce("Restart;")},
+			want: "give back detached-0, hand over: the action is Restart"},
+		{name: "hand-over: a duplicate goes first", sets: "a older: older; b image: ; c image: ", changes: changes{inForce("Restart;")},
+			want: "remove web-c, hand over: the action is Restart"},
+
+		{name: "action LiveResize: what cannot be resized is left, and the others go on", sets: "a older: infeasible|older", changes: changes{inForce("LiveResize;"), bounds(1, 1)}, want: "resize a-1"},
+		{name: "action LiveResize: and is held for ever", sets: "a older: infeasible|resized", changes: changes{inForce("LiveResize;")}, waits: "a-0: infeasible on node node: too big; left as it is"},
+
+		{name: "A→C→A: what C left is resized back", sets: "a newer: newer|of other", want: "resize a-1"},
+		{name: "A→C→A: what cannot be taken back is replaced", sets: "a newer: newer|left with a limit", changes: changes{bounds(1, 1)}, want: "evict a-1"},
+		{name: "A→C→A: a size that somebody else has set is left alone", sets: "a newer acknowledged: newer|resized by others", want: "release"},
+		{name: "A→C→D: the base is adopted by D, whatever C left", sets: "a other adopted: older|of other|resized", want: "resize a-0"},
+
+		{name: "minReadySeconds: look again when the pod becomes available", sets: "a older: resized|older", changes: changes{minReady}, after: 10*time.Second + 100*time.Millisecond},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := nextStep(t.Context(), observed(t, tt.sets, tt.changes...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := told(p); got != tt.want {
+				t.Errorf("got %q, want %q; condition %+v", got, tt.want, p.Condition)
+			}
+			if p.Condition.Complete || !strings.Contains(p.Condition.Message, tt.waits) {
+				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
+			}
+			if tt.after != 0 && p.After != tt.after {
+				t.Errorf("looks again after %v, want %v", p.After, tt.after)
+			}
+			if loose := strings.NewReplacer("resize", "").Replace(tt.want) != "" && !strings.HasPrefix(tt.want, "resize"); p.loose() != loose {
+				t.Errorf("looks at the API server first: %t, want %t", p.loose(), loose)
+			}
+		})
+	}
+}
+
+func TestNextStepEvictionRefused(t *testing.T) {
+	o := observed(t, "a newer adopted: infeasible|infeasible", bounds(1, 2))
+	o.evictions.Keep(o.pods[0].UID, evicting, "the budget says no", false, o.now)
+	until := o.evictions[o.pods[0].UID].Until
+	p, err := nextStep(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := told(p); got != "evict a-1" {
+		t.Errorf("got %q, want the other one evicted", got)
+	}
+	if said := p.Condition.Message; !strings.Contains(said, "a-0: not evicted yet: the budget says no") {
+		t.Errorf("says %q, want it to tell of the refusal", said)
+	}
+	if p.After != until.Sub(o.now) {
+		t.Errorf("looks again after %v, want %v", p.After, until.Sub(o.now))
+	}
+
+	// A refused pod takes its share of what may be unavailable.
+	o = observed(t, "a newer adopted: infeasible|infeasible", bounds(1, 1))
+	o.evictions.Keep(o.pods[0].UID, evicting, "the budget says no", false, o.now)
+	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
+		t.Errorf("got %q, %+v, %v, want it to be waited for", told(p), p.Condition, err)
+	}
+	o.now = o.evictions[o.pods[0].UID].Until
+	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "evict a-0" {
+		t.Errorf("when the time has come to ask again: got %q, %v", told(p), err)
+	}
+}
+
+func TestNextStepDeadlines(t *testing.T) {
+	o := observed(t, "a older: deferred", bounds(0, 1))
+	p, err := nextStep(t.Context(), o)
+	if err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
+		t.Errorf("deferred: got %q, %+v, %v", told(p), p.Condition, err)
+	}
+	o.now = o.now.Add(defaults.DeferredTimeout)
+	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "keep web-a" {
+		t.Errorf("deferred too long: got %q, %v, want the adoption, and a restart after it", told(p), err)
+	}
+}
+
+func TestNextStepNoNodeFits(t *testing.T) {
+	small := func(s *scene) { s.node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m") }
+	for _, tt := range []struct {
+		name, sets, want string
+		changes          []change
+	}{
+		{"what cannot be resized is left, and the others are resized", "a older: infeasible|older", "resize a-1", []change{small, bounds(1, 1)}},
+		{"nothing is adopted", "a older: infeasible|resized", "", []change{small}},
+		{"nor handed over", "a older: older", "", []change{small, inForce("Restart;")}},
+		{"nor evicted", "a newer adopted: infeasible|resized", "", []change{small, bounds(1, 1)}},
+	} {
+		p, err := nextStep(t.Context(), observed(t, tt.sets, tt.changes...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told(p); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+		if said := p.Condition; said.Reason != rollout.ReasonNoNodeFits || !strings.Contains(said.Message, "no node of the 1 open to the pod can hold cpu 2m (at most 1m)") {
+			t.Errorf("%s: says %+v", tt.name, said)
+		}
+	}
+	p, err := nextStep(t.Context(), observed(t, "a image: image", small))
+	if err != nil || !p.Release {
+		t.Errorf("a template change is left to the Deployment controller: got %q, %v", told(p), err)
+	}
+}
+
+func TestNextStepInvalidPolicy(t *testing.T) {
+	for says, annotations := range map[string]map[string]string{
+		`annotation inplace-rollout.io/resource-resize-action: "Rstart" must be Restart, LiveResize or LiveResizePreferred`: {api.InForceAnnotation: "Rstart;", api.ResizeActionAnnotation: "Rstart"},
+		`annotation inplace-rollout.io/resource-resize-policy: "cpu" must read `:                                            {api.InForceAnnotation: ";cpu", api.ResizePolicyAnnotation: "cpu"},
+		`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`:                                {api.DeferredTimeoutAnnotation: "soon"},
+	} {
+		for _, sets := range []string{"a older: older|infeasible", "a image: image", "a newer adopted: resized"} {
+			p, err := nextStep(t.Context(), observed(t, sets, func(s *scene) { maps.Copy(s.d.Annotations, annotations) }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := told(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message, says) {
+				t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", sets, got, p.Condition, says)
+			}
+		}
+	}
+}
+
+// TestRestartsAll is about pods whose restart must not be forgotten: once the base
+// has the new template, what the new one lacks looks like somebody else's.
+func TestRestartsAll(t *testing.T) {
+	for _, tt := range []struct {
+		name, sets string
+		changes    []change
+		want       bool
+	}{
+		{"a limit is removed from some pods", "a limited: newer|limited", nil, true},
+		{"a limit is removed that we have set: that can be told", "a other: newer|left with a limit", nil, false},
+		{"the policy has the edit restart every pod", "a older: older|older", []change{inForce(";cpu=RestartOnly")}, true},
+		{"some pods have the size already", "a older: resized|older", []change{inForce(";cpu=RestartOnly")}, false},
+		{"a resize was tried in vain", "a older: infeasible|infeasible", nil, false},
+		{"nothing restarts", "a older: resized", nil, false},
+	} {
+		o := observed(t, tt.sets, tt.changes...)
+		p, err := nextStep(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.restartsAll(p); got != tt.want {
+			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, told(p))
+		}
+	}
+}
+
+func TestUnheldCondition(t *testing.T) {
+	counts := func(total, updated, available int32) change {
+		return func(s *scene) {
+			s.d.Status.Replicas, s.d.Status.UpdatedReplicas, s.d.Status.AvailableReplicas = total, updated, available
+		}
+	}
+	paused := func(s *scene) { s.d.Spec.Paused = true }
+	is := func(status corev1.ConditionStatus) change {
+		return func(s *scene) {
+			s.d.Status.Conditions = []appsv1.DeploymentCondition{{Type: api.ConditionComplete, Status: status, Message: "as it was"}}
+		}
+	}
+	tests := []struct {
+		name    string
+		changes []change
+		reason  string
+		message string
+	}{
+		{"everything updated and available", []change{counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of the newest template"},
+		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, rollout.ReasonComplete, "as it was"},
+		{"a pod that is not available", []change{counts(3, 3, 2), is(corev1.ConditionFalse)}, rollout.ReasonProgressing,
+			"left to the Deployment controller: 3 of 3 pods updated, 0 of an older template, 2 available"},
+		{"a pod of an older template is left", []change{counts(4, 3, 4)}, rollout.ReasonProgressing,
+			"left to the Deployment controller: 3 of 3 pods updated, 1 of an older template, 4 available"},
+		{"handed over, under way", []change{counts(4, 2, 3)}, rollout.ReasonProgressing,
+			"left to the Deployment controller: 2 of 3 pods updated, 2 of an older template, 3 available"},
+		{"paused by the user with an edit", []change{paused, counts(3, 0, 3)}, rollout.ReasonPaused,
+			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
+		{"paused by the user with nothing to do", []change{paused, counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of the newest template"},
+		{"scaled to nothing", []change{replicas(0)}, rollout.ReasonComplete, "0 of 0 pods are of the newest template"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := unheldCondition(observed(t, "a newer: newer|newer|newer", tt.changes...).deployment)
+			if want := (rollout.Condition{Complete: tt.reason == rollout.ReasonComplete, Reason: tt.reason, Message: tt.message}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestSortAsDeleted(t *testing.T) {
+	load(t)
+	made := func(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+		return build.Pod(name, templates[older], change...)
+	}
+	on := func(node string) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.NodeName = node } }
+	costs := func(cost string) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.PodDeletionCost: cost} }
+	}
+	pods := []*corev1.Pod{
+		made("ready", on("alone")),
+		made("of no cost that is a number", on("alone-2"), costs("dear")),
+		made("dear", on("alone-3"), costs("7")),
+		made("doubled up", on("shared")),
+		made("doubled up too", on("shared")),
+		made("cheap", on("alone-4"), costs("-3")),
+		made("not ready but dear", on("alone-5"), build.NotReady, costs("9")),
+		made("pending", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodPending }, build.NotReady),
+		made("unassigned", on(""), build.NotReady),
+	}
+	sortAsDeleted(pods)
+	want := []string{"unassigned", "pending", "not ready but dear", "cheap", "doubled up", "doubled up too", "ready", "of no cost that is a number", "dear"}
+	got := make([]string, len(pods))
+	for i, pod := range pods {
+		got[i] = pod.Name
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// withField puts a field that our types do not have into the template of a stored object.
+func withField(t *testing.T, object runtime.Object, value string) *unstructured.Unstructured {
+	t.Helper()
+	stored := build.Stored(t, object)
+	if err := unstructured.SetNestedField(stored.Object, value, "spec", "template", "spec", "fromTheFuture"); err != nil {
+		t.Fatal(err)
+	}
+	return stored
+}
+
+func TestSame(t *testing.T) {
+	load(t)
+	d := webDeployment(newer, 1)
+	spelled := webSet(d, "a", newer, 1)
+	spelled.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0.002")
+	read := func(stored *unstructured.Unstructured) *workload.Template {
+		rs, err := decodeReplicaSet(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rs.template
+	}
+	for _, tt := range []struct {
+		name string
+		set  *unstructured.Unstructured
+		want bool
+	}{
+		{"the pod-template-hash is no difference", build.Stored(t, webSet(d, "a", newer, 1)), true},
+		{"nor is how a quantity is written", build.Stored(t, spelled), true},
+		{"the size is", build.Stored(t, webSet(d, "a", older, 1)), false},
+		{"the image is", build.Stored(t, webSet(d, "a", version{2, 2, 0}, 1)), false},
+		{"a field that our types do not have is", withField(t, webSet(d, "a", newer, 1), "x"), false},
+	} {
+		deployment, err := decodeDeployment(build.Stored(t, d))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := same(deployment.template, read(tt.set)); got != tt.want {
+			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
+		}
+	}
+	if !same(read(withField(t, webSet(d, "a", newer, 1), "x")), read(withField(t, webSet(d, "b", newer, 1), "x"))) {
+		t.Error("the same fields that our types do not have are a difference")
+	}
+	if _, err := decodeDeployment(d); err == nil {
+		t.Error("a Deployment that is not as stored is taken")
+	}
+}
+
+func TestNewHistory(t *testing.T) {
+	load(t)
+	d := webDeployment(newer, 3)
+	d.Spec.MinReadySeconds = 7
+	set := webSet(d, "a", older, 3)
+	set.Annotations = map[string]string{
+		"deployment.kubernetes.io/revision": "4", "deployment.kubernetes.io/desired-replicas": "3", "deployment.kubernetes.io/max-replicas": "4",
+		"deployment.kubernetes.io/revision-history": "2", "kubernetes.io/change-cause": "why", api.HoldAnnotation: "false", api.AdoptedAnnotation: "true",
+	}
+	deployment, err := decodeDeployment(build.Stored(t, d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs, err := decodeReplicaSet(withField(t, set, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := newHistory(deployment, rs, []*replicaSet{rs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := newHistory(deployment, rs, []*replicaSet{rs})
+	if err != nil || !equality.Semantic.DeepEqual(made, again) {
+		t.Errorf("a second try makes another one: %v, %v, %v", made, again, err)
+	}
+	history, err := decodeReplicaSet(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !same(history.template, rs.template) {
+		t.Errorf("keeps %s, want %s", history.template.Raw, rs.template.Raw)
+	}
+	if want := map[string]string{"deployment.kubernetes.io/revision": "4", "kubernetes.io/change-cause": "why"}; !maps.Equal(history.Annotations, want) {
+		t.Errorf("has the annotations %v, want %v", history.Annotations, want)
+	}
+	hash := history.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	labels := map[string]string{"app": "web", appsv1.DefaultDeploymentUniqueLabelKey: hash}
+	if hash == "" || history.Name != "web-"+hash || !maps.Equal(history.Labels, labels) || !maps.Equal(history.Spec.Selector.MatchLabels, labels) || !maps.Equal(history.Spec.Template.Labels, labels) {
+		t.Errorf("%s has the labels %v, selects %v and makes pods with %v", history.Name, history.Labels, history.Spec.Selector, history.Spec.Template.Labels)
+	}
+	if !metav1.IsControlledBy(history, d) || history.active() || history.Spec.MinReadySeconds != 7 || history.Namespace != "default" {
+		t.Errorf("is %+v, %+v", history.ObjectMeta, history.Spec)
+	}
+	if !maps.Equal(d.Spec.Selector.MatchLabels, map[string]string{"app": "web"}) {
+		t.Errorf("the Deployment's selector has become %v", d.Spec.Selector)
+	}
+
+	taken, err := newHistory(deployment, rs, []*replicaSet{rs, history})
+	if err != nil || taken.GetName() == history.Name {
+		t.Errorf("takes the name %s, which is taken: %v", taken.GetName(), err)
+	}
+	rs.UID = "another"
+	if elsewhere, err := newHistory(deployment, rs, nil); err != nil || elsewhere.GetName() == history.Name {
+		t.Errorf("another ReplicaSet's history has the same name %s: %v", elsewhere.GetName(), err)
+	}
+}
+
+// TestPatches applies the patches of ReplicaSets.
+func TestPatches(t *testing.T) {
+	load(t)
+	d := webDeployment(newer, 1)
+	stored := map[string]*unstructured.Unstructured{"live": withField(t, webSet(d, "live", older, 1), "x"), "idle": build.Stored(t, webSet(d, "idle", newer, 0))}
+	stored["live"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"})
+	stored["idle"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "2", "kubernetes.io/change-cause": "of the past"})
+	deployment, err := decodeDeployment(withField(t, d, "y"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(stored *unstructured.Unstructured) *replicaSet {
+		rs, err := decodeReplicaSet(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rs
+	}
+	live, idle := read(stored["live"]), read(stored["idle"])
+	adopted := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false", api.AdoptedAnnotation: "true"}
+	for _, tt := range []struct {
+		name, of    string
+		patch       func() ([]byte, error)
+		template    *workload.Template
+		annotations map[string]string
+	}{
+		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template) }, deployment.template, adopted},
+		{"mark", "live", func() ([]byte, error) { return markPatch(live) }, live.template, adopted},
+		{"settled", "live", func() ([]byte, error) { return settledPatch(live) }, live.template,
+			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
+		{"keep", "idle", func() ([]byte, error) { return keepPatch(idle, live) }, live.template, map[string]string{"deployment.kubernetes.io/revision": "3"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			patch, err := tt.patch()
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := stored[tt.of]
+			written := applied(t, before, patch)
+			after := read(written)
+			if !same(after.template, tt.template) || string(after.template.Raw) != string(tt.template.Raw) {
+				t.Errorf("has the template %s, want %s", after.template.Raw, tt.template.Raw)
+			}
+			if !maps.Equal(after.Annotations, tt.annotations) {
+				t.Errorf("has the annotations %v, want %v", after.Annotations, tt.annotations)
+			}
+			if !maps.Equal(after.Spec.Template.Labels, after.Labels) {
+				t.Errorf("makes pods with the labels %v, want %v", after.Spec.Template.Labels, after.Labels)
+			}
+			for _, field := range [][]string{{"metadata", "annotations"}, {"spec", "template"}} { // nothing else has changed
+				unstructured.RemoveNestedField(written.Object, field...)
+				before = before.DeepCopy()
+				unstructured.RemoveNestedField(before.Object, field...)
+			}
+			if !equality.Semantic.DeepEqual(before, written) {
+				t.Errorf("has become %v, was %v", written, before)
+			}
+			for _, path := range []string{"uid", "resourceVersion"} { // of another version of the object it is a conflict
+				other := stored[tt.of].DeepCopy()
+				if err := unstructured.SetNestedField(other.Object, "another", "metadata", path); err != nil {
+					t.Fatal(err)
+				}
+				if got, _, _ := unstructured.NestedString(applied(t, other, patch).Object, "metadata", path); got == "another" {
+					t.Errorf("%s is no precondition", path)
+				}
+			}
+		})
+	}
+}
+
+func applied(t *testing.T, stored *unstructured.Unstructured, patch []byte) *unstructured.Unstructured {
+	t.Helper()
+	before, err := json.Marshal(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := decoded.Apply(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := &unstructured.Unstructured{}
+	if err := json.Unmarshal(after, written); err != nil {
+		t.Fatal(err)
+	}
+	return written
+}
