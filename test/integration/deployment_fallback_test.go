@@ -162,20 +162,21 @@ func TestDeploymentReplacementThatIsNotReady(t *testing.T) {
 }
 
 // TestDeploymentEditDuringAReplacement: the edit comes while the replacement is not
-// Ready, and makes it unnecessary. No pod is left over.
+// Ready, and makes it unnecessary. No pod is left over, and none is missed.
 func TestDeploymentEditDuringAReplacement(t *testing.T) {
 	parallel(t)
 	d := newGated(t)
 	before := d.uids()
-	stuck := d.names()[0]
-	d.annotatePod(stuck, simInfeasible)
+	d.annotatePod(d.names()[0], simInfeasible)
 	log := d.logPods()
 	d.setResources("cpu=150m", "")
-	d.newcomer(before)
+	newcomer := d.newcomer(before)
 	d.setResources("cpu=100m", "") // back
+	d.openGate(newcomer)
 	d.waitComplete()
-	d.assertMoved(before, "100m")
+	d.assertSettled("100m")
 	log.assertReady(2)
+	log.assertMost(3)
 }
 
 // TestDeploymentLiveResizeReplacesNothing: and going back mends all.
