@@ -14,7 +14,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-// nodes of the cluster, each with room for two databases of either size.
+// nodes of the cluster, with room for everything at its larger size.
 var nodes = []string{"node-1", "node-2", "node-3"}
 
 // cluster is a control plane with deploy/ installed and the controller running.
@@ -59,7 +59,7 @@ func (c *cluster) equip(ctx context.Context, o options) error {
 		return err
 	}
 	for _, node := range nodes {
-		if err := c.AddNode(ctx, node, controlplane.Node{CPU: "4", Memory: "8Gi"}); err != nil {
+		if err := c.AddNode(ctx, node, controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,7 @@
-// Command demo shows one edit of a database's resources twice, on a real control
+// Command demo shows one edit of a StatefulSet's resources twice, on a real control
 // plane with simulated nodes: carried into the running pods by inplace-rollout, and
-// rolled out by the built-in controller alone. It measures both, and fails if
-// anything differs from what it claims.
+// rolled out by the built-in controller alone; and then the same of a Deployment. It
+// measures all of it, and fails if anything differs from what it claims.
 //
 //	demo --bin bin/k8s --controller bin/inplace-rollout
 package main
@@ -93,7 +93,10 @@ func runIn(ctx context.Context, dir string, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
+	defer func() {
+		fail(nil) // ends the watches, which the API server would wait for
+		err = errors.Join(err, c.stop())
+	}()
 	rec, err := record(ctx, c.client, fail)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// measurement is what the watch has seen of one edit of one set.
+// measurement is what the watches have seen of one edit of one subject.
 type measurement struct {
 	before, after *state
 
@@ -21,42 +21,43 @@ type measurement struct {
 	notReady  int           // pods that were not Ready, or not there, at some time
 	short     time.Duration // the longest time with fewer Ready pods than replicas
 	shortAll  time.Duration // all such times together
+	edited    time.Time
 	completed bool
 	took      time.Duration // from the edit until it was complete
+	used      int           // ReplicaSets that had pods at some time
 }
 
-// measure looks at what happened in a namespace from moment from on, until the end
-// of the history.
-func measure(history []moment, from int, namespace string) measurement {
-	m := measurement{before: replay(history[:from], namespace), after: replay(history[:from], namespace)}
+// measure looks at what happened to a subject from moment from on, until the end of
+// the history.
+func measure(history []moment, from int, of subject) measurement {
+	m := measurement{before: replay(history[:from], of), after: replay(history[:from], of)}
 	w := newWitness(m.before)
-	var edited time.Time
 	for _, moment := range history[from:] {
-		if moment.namespace() != namespace {
+		if moment.subject() != of {
 			continue
 		}
 		m.after.apply(moment)
 		w.look(moment.at, m.after)
-		if edited.IsZero() && !equality.Semantic.DeepEqual(m.before.set.Spec.Template, m.after.set.Spec.Template) {
-			edited = moment.at
+		if m.edited.IsZero() && !equality.Semantic.DeepEqual(m.before.template(), m.after.template()) {
+			m.edited = moment.at
 		}
-		if !edited.IsZero() && !m.completed && m.after.settled() {
-			m.completed, m.took = true, moment.at.Sub(edited)
+		if !m.edited.IsZero() && !m.completed && m.after.settled() {
+			m.completed, m.took = true, moment.at.Sub(m.edited)
 		}
 	}
 	w.end()
-	m.replaced, m.notReady, m.started = len(w.replaced), len(w.notReady), len(w.started)
+	m.replaced, m.notReady, m.started, m.used = len(w.replaced), len(w.notReady), len(w.started), len(w.used)
 	m.restarts = restarts(m.after) - restarts(m.before)
 	m.short, m.shortAll = w.longest, w.all
 	return m
 }
 
-// witness remembers what has ever been true of a set's pods.
+// witness remembers what has ever been true of the pods.
 type witness struct {
 	uids       map[string]types.UID
 	containers map[string]bool // by ID
 
-	replaced, notReady, started map[string]bool
+	replaced, notReady, started, used map[string]bool
 
 	since, last  time.Time // since when there are too few Ready pods, or zero; the last look
 	longest, all time.Duration
@@ -65,7 +66,7 @@ type witness struct {
 func newWitness(before *state) *witness {
 	w := &witness{
 		uids: map[string]types.UID{}, containers: map[string]bool{},
-		replaced: map[string]bool{}, notReady: map[string]bool{}, started: map[string]bool{},
+		replaced: map[string]bool{}, notReady: map[string]bool{}, started: map[string]bool{}, used: map[string]bool{},
 	}
 	for name, pod := range before.pods {
 		w.uids[name] = pod.UID
@@ -93,6 +94,9 @@ func (w *witness) look(at time.Time, s *state) {
 				w.started[id] = true
 			}
 		}
+	}
+	for _, name := range s.active() {
+		w.used[name] = true
 	}
 	switch short := s.ready() < s.replicas(); {
 	case short && w.since.IsZero():
@@ -142,7 +146,7 @@ func restartsOf(pod *corev1.Pod) int {
 func wrongSize(s *state) []string {
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(s.pods)) {
-		if !hasSize(s.pods[name], s.set.Spec.Template.Spec.Containers) {
+		if !hasSize(s.pods[name], s.template().Spec.Containers) {
 			wrong = append(wrong, name)
 		}
 	}

@@ -14,53 +14,94 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func podAt(second int, uid string, ready corev1.ConditionStatus, restarts int32) moment {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "db-0", UID: types.UID(uid)}}
+// at is the moment when an object is changed.
+func at(second int, object metav1.Object) moment {
+	object.SetNamespace("demo")
+	object.SetLabels(map[string]string{"app": "db"})
+	return moment{at: start.Add(time.Duration(second) * time.Second), object: object}
+}
+
+func podAt(second int, name, uid string, ready corev1.ConditionStatus, restarts int32) moment {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: "database", ContainerID: uid + strconv.Itoa(int(restarts)), RestartCount: restarts,
 	}}
-	return moment{at: start.Add(time.Duration(second) * time.Second), pod: pod}
+	return at(second, pod)
 }
 
 func deleted(m moment) moment { m.deleted = true; return m }
 
-func setAt(second int, image, current, update string) moment {
-	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "db"}}
-	set.Spec.Replicas = ptr.To[int32](1)
-	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "database", Image: image}}
+func template(image string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "database", Image: image}}}}
+}
+
+func statefulSetAt(second int, image, current, update string) moment {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}}
+	set.Spec = appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Template: template(image)}
 	set.Status = appsv1.StatefulSetStatus{UpdatedReplicas: 1, ReadyReplicas: 1, CurrentRevision: current, UpdateRevision: update}
-	return moment{at: start.Add(time.Duration(second) * time.Second), set: set}
+	return at(second, set)
+}
+
+func deploymentAt(second int, image string, replicas, updated int32) moment {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "db"}}
+	d.Spec = appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Template: template(image)}
+	d.Status = appsv1.DeploymentStatus{Replicas: replicas, UpdatedReplicas: updated, AvailableReplicas: replicas}
+	return at(second, d)
+}
+
+func replicaSetAt(second int, name string, replicas int32) moment {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	set.Spec.Replicas = &replicas
+	return at(second, set)
 }
 
 func TestMeasure(t *testing.T) {
-	before := []moment{setAt(0, "a", "a", "a"), podAt(0, "old", corev1.ConditionTrue, 0)}
+	statefulSet := []moment{statefulSetAt(0, "a", "a", "a"), podAt(0, "db-0", "old", corev1.ConditionTrue, 0)}
+	deployment := []moment{deploymentAt(0, "a", 1, 1), replicaSetAt(0, "db-a", 1), podAt(0, "db-a-1", "old", corev1.ConditionTrue, 0)}
 	for name, c := range map[string]struct {
-		during []moment
-		want   measurement
+		before, during []moment
+		want           measurement
 	}{
 		"nothing happens to the pod": {
-			[]moment{setAt(1, "b", "a", "b"), podAt(2, "old", corev1.ConditionTrue, 0), setAt(4, "b", "b", "b")},
+			statefulSet,
+			[]moment{statefulSetAt(1, "b", "a", "b"), podAt(2, "db-0", "old", corev1.ConditionTrue, 0), statefulSetAt(4, "b", "b", "b")},
 			measurement{completed: true, took: 3 * time.Second},
 		},
 		"the pod is replaced": {
+			statefulSet,
 			[]moment{
-				setAt(1, "b", "a", "b"), deleted(podAt(2, "old", corev1.ConditionTrue, 0)),
-				podAt(3, "new", corev1.ConditionFalse, 0), podAt(7, "new", corev1.ConditionTrue, 0), setAt(8, "b", "b", "b"),
+				statefulSetAt(1, "b", "a", "b"), deleted(podAt(2, "db-0", "old", corev1.ConditionTrue, 0)),
+				podAt(3, "db-0", "new", corev1.ConditionFalse, 0), podAt(7, "db-0", "new", corev1.ConditionTrue, 0), statefulSetAt(8, "b", "b", "b"),
 			},
 			measurement{completed: true, took: 7 * time.Second, replaced: 1, started: 1, notReady: 1, short: 5 * time.Second, shortAll: 5 * time.Second},
 		},
 		"a container restarts and the pod is not Ready twice, the second time to the end": {
+			statefulSet,
 			[]moment{
-				podAt(1, "old", corev1.ConditionFalse, 1), podAt(4, "old", corev1.ConditionTrue, 1),
-				podAt(5, "old", corev1.ConditionFalse, 1), podAt(6, "old", corev1.ConditionFalse, 1),
+				podAt(1, "db-0", "old", corev1.ConditionFalse, 1), podAt(4, "db-0", "old", corev1.ConditionTrue, 1),
+				podAt(5, "db-0", "old", corev1.ConditionFalse, 1), podAt(6, "db-0", "old", corev1.ConditionFalse, 1),
 			},
 			measurement{restarts: 1, started: 1, notReady: 1, short: 3 * time.Second, shortAll: 4 * time.Second},
 		},
+		"the template of the one ReplicaSet is kept by another without pods": {
+			deployment,
+			[]moment{deploymentAt(1, "b", 1, 0), replicaSetAt(2, "db-b", 0), deploymentAt(3, "b", 1, 1)},
+			measurement{completed: true, took: 2 * time.Second, used: 1},
+		},
+		"a new ReplicaSet has a new pod before the old one goes": {
+			deployment,
+			[]moment{
+				deploymentAt(1, "b", 1, 0), replicaSetAt(1, "db-b", 1), podAt(2, "db-b-1", "new", corev1.ConditionTrue, 0),
+				deploymentAt(3, "b", 2, 1), replicaSetAt(3, "db-a", 0), deploymentAt(4, "b", 1, 1),
+				deleted(podAt(5, "db-a-1", "old", corev1.ConditionTrue, 0)), deploymentAt(6, "b", 1, 1),
+			},
+			measurement{completed: true, took: 4 * time.Second, used: 2, replaced: 1, started: 1, notReady: 1},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := measure(append(before[:2:2], c.during...), len(before), "demo")
-			got.before, got.after = nil, nil
+			got := measure(append(c.before[:len(c.before):len(c.before)], c.during...), len(c.before), subject{Namespace: "demo", Name: "db"})
+			got.before, got.after, got.edited = nil, nil, time.Time{}
 			if got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}

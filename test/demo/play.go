@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,15 +16,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// The same database runs in both namespaces; only the first is opted in.
-const (
-	inPlace = "demo"
-	builtIn = "demo-builtin"
-)
-
-//go:embed database.yaml
-var database []byte
-
 // demo is a run of the demo.
 type demo struct {
 	*cluster
@@ -35,78 +25,93 @@ type demo struct {
 
 func (d *demo) introduce(took time.Duration) {
 	d.out.title("inplace-rollout beside the built-in rollout")
-	d.out.say("Real: etcd, API server, controllers, scheduler and kubectl of Kubernetes %s, and inplace-rollout,", d.Version())
-	d.out.say("installed from deploy/ and running under its ServiceAccount (all of it up in %s).", seconds(took))
-	d.out.say("Simulated: %d nodes and their kubelets. They take a moment for a resize, and for the start of a pod.", len(nodes))
+	d.out.say("Real: etcd, API server, controllers, scheduler and kubectl of Kubernetes %s, and", d.Version())
+	d.out.say("inplace-rollout, installed from deploy/ and running under its ServiceAccount (all up in %s).", seconds(took))
+	d.out.say("Simulated: %d nodes and their kubelets. A resize takes them a moment, as the start of a pod does.", len(nodes))
 }
 
 // play is the demo from the first pod to the verdict.
 func (d *demo) play(ctx context.Context) error {
-	d.out.title("One database, twice")
-	if err := d.create(ctx); err != nil {
-		return err
-	}
-	d.out.title("The same edit of both: more cpu and memory")
-	edits, err := d.edit(ctx)
-	if err != nil {
-		return err
-	}
-	d.out.title("And back again, in place")
-	undo, err := d.undo(ctx)
-	if err != nil {
-		return err
-	}
-	d.out.title("What was measured")
-	history, _ := d.recorder.from(0)
-	results := []result{
-		{name: "edit", namespace: inPlace, measurement: measure(history[:undo.from], edits.from, inPlace), audit: edits.audit[inPlace]},
-		{name: "same edit", namespace: builtIn, measurement: measure(history, edits.from, builtIn), audit: edits.audit[builtIn]},
-		{name: "undo", namespace: inPlace, measurement: measure(history, undo.from, inPlace), audit: undo.audit[inPlace]},
-	}
-	d.summarise(results)
-	return d.verify(ctx, results)
-}
-
-// create makes the volumes and both databases, waits until they are Ready, and opts
-// one of them in.
-func (d *demo) create(ctx context.Context) error {
-	const replicas = 3
-	if err := d.createVolumes(ctx, 2*replicas); err != nil {
-		return err
-	}
-	manifest := filepath.Join(d.Dir(), "database.yaml")
-	if err := os.WriteFile(manifest, database, 0o600); err != nil {
-		return fmt.Errorf("writing the manifest: %w", err)
-	}
 	for _, namespace := range []string{inPlace, builtIn} {
 		if _, err := d.Kubectl(ctx, "create", "namespace", namespace); err != nil {
 			return err
 		}
+	}
+	if err := d.createVolumes(ctx, 6); err != nil {
+		return err
+	}
+	c := &checker{}
+	for _, w := range workloads {
+		results, err := d.chapter(ctx, &w)
+		if err != nil {
+			return err
+		}
+		c.check(&w, results)
+	}
+	return d.verdict(ctx, c)
+}
+
+// chapter shows one workload.
+func (d *demo) chapter(ctx context.Context, w *workload) ([]result, error) {
+	d.out.title(fmt.Sprintf("One %s, twice", w.kind))
+	if err := d.create(ctx, w); err != nil {
+		return nil, err
+	}
+	d.out.title("The same edit of both: more " + w.more)
+	edits, err := d.edit(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	d.out.title("And back again, in place")
+	undo, err := d.undo(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	d.out.title(fmt.Sprintf("What was measured of the %ss", w.kind))
+	history, _ := d.recorder.from(0)
+	results := []result{
+		edits.result("edit", w.subject(inPlace), history[:undo.from]),
+		edits.result("same edit", w.subject(builtIn), history),
+		undo.result("undo", w.subject(inPlace), history),
+	}
+	d.summarise(results)
+	return results, nil
+}
+
+// create makes the workload in both namespaces, waits until its pods are Ready, and
+// opts one of the two in.
+func (d *demo) create(ctx context.Context, w *workload) error {
+	manifest := filepath.Join(d.Dir(), w.file)
+	if err := os.WriteFile(manifest, w.manifest, 0o600); err != nil {
+		return fmt.Errorf("writing the manifest: %w", err)
+	}
+	for _, namespace := range []string{inPlace, builtIn} {
 		if _, err := d.Kubectl(ctx, "apply", "--namespace", namespace, "--filename", manifest); err != nil {
 			return err
 		}
 	}
-	if err := d.recorder.await(ctx, "both databases are Ready", (*state).settled, inPlace, builtIn); err != nil {
+	if err := d.recorder.await(ctx, "all pods are Ready", (*state).settled, w.subject(inPlace), w.subject(builtIn)); err != nil {
 		return err
 	}
-	d.out.say("test/demo/database.yaml runs in the namespaces %s and %s: %d pods each, two containers,", inPlace, builtIn, replicas)
-	d.out.say("probes, a volume claim each, a PodDisruptionBudget. In %s one label opts it in:", inPlace)
-	if err := d.kubectl(ctx, "label statefulset/db -n "+inPlace+" inplace-rollout.io/enabled=true"); err != nil {
+	history, _ := d.recorder.from(0)
+	d.out.say("test/demo/%s runs in the namespaces %s and %s: %d pods each,", w.file, inPlace, builtIn, replay(history, w.subject(inPlace)).replicas())
+	d.out.say("%s. In %s one label opts it in:", w.about, inPlace)
+	if err := d.kubectl(ctx, "label "+w.in(inPlace)+" inplace-rollout.io/enabled=true"); err != nil {
 		return err
 	}
 	optedIn := func(s *state) bool { return s.optedIn() && s.settled() }
-	if err := d.recorder.await(ctx, "the database is opted in", optedIn, inPlace); err != nil {
+	if err := d.recorder.await(ctx, "it is opted in", optedIn, w.subject(inPlace)); err != nil {
 		return err
 	}
-	return d.told(ctx, 1)
+	return d.told(ctx, w, 1)
 }
 
 // told waits for the nth event that tells of a complete rollout. Events come a little
 // after what they tell of; without waiting they would count for the next edit.
-func (d *demo) told(ctx context.Context, n int) error {
+func (d *demo) told(ctx context.Context, w *workload, n int) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		events, err := d.client.CoreV1().Events(inPlace).List(ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.name=db,reason=" + rollout.EventComplete,
+			FieldSelector: "involvedObject.name=" + w.name + ",reason=" + rollout.EventComplete,
 		})
 		if err != nil {
 			return false, err
@@ -147,69 +152,127 @@ func (d *demo) createVolumes(ctx context.Context, n int) error {
 	return err
 }
 
-// act is a finished edit.
-type act struct {
-	from  int               // its first moment
-	audit map[string]writes // by namespace
-}
-
-// edit changes the resources of both databases and shows what comes of it.
-func (d *demo) edit(ctx context.Context) (act, error) {
-	edit := func(namespace string) string {
-		return "set resources statefulset/db -n " + namespace + " -c database --requests=cpu=1,memory=1Gi --limits=memory=1Gi"
-	}
-	a, err := d.act(ctx,
-		2, []string{edit(inPlace), edit(builtIn)},
-		[]string{waitComplete, "rollout status statefulset/db -n " + builtIn + " --timeout=1m"},
-		inPlace, builtIn)
+// edit changes the resources in both namespaces and shows what comes of it.
+func (d *demo) edit(ctx context.Context, w *workload) (act, error) {
+	a, err := d.act(ctx, w, 2,
+		w.step(inPlace, "set resources", w.edit, w.waiter),
+		w.step(builtIn, "set resources", w.edit, rolloutStatus))
 	if err != nil {
 		return act{}, err
 	}
 	d.out.say("")
 	d.out.say("What inplace-rollout tells of it:")
-	return a, d.kubectl(ctx, "get events -n "+inPlace+" --field-selector=involvedObject.kind=StatefulSet,source=inplace-rollout"+
+	return a, d.kubectl(ctx, "get events -n "+inPlace+" --field-selector=involvedObject.kind="+w.kind+",source=inplace-rollout"+
 		" --no-headers --output=custom-columns=:.reason,:.message")
 }
 
-// undo takes the edit of the opted-in database back.
-func (d *demo) undo(ctx context.Context) (act, error) {
-	return d.act(ctx, 3, []string{"rollout undo statefulset/db -n " + inPlace}, []string{waitComplete}, inPlace)
+// undo takes the edit of the opted-in workload back.
+func (d *demo) undo(ctx context.Context, w *workload) (act, error) {
+	if err := d.kubectl(ctx, "rollout history "+w.in(inPlace)); err != nil {
+		return act{}, err
+	}
+	return d.act(ctx, w, 3, w.step(inPlace, "rollout undo", "", w.waiter))
 }
 
-const waitComplete = "wait --for=condition=inplace-rollout.io/Complete statefulset/db -n " + inPlace + " --timeout=1m"
+// step is an edit in one namespace, and the command that waits for what comes of it.
+type step struct {
+	namespace    string
+	edit, waiter string // commands of kubectl
+}
 
-// act runs kubectl's edits, and then its waiters, while it shows the pods of the
-// namespaces. It ends when all waiters have ended, the sets are settled, and the nth
-// complete rollout was told of.
-func (d *demo) act(ctx context.Context, nth int, edits, waiters []string, namespaces ...string) (act, error) {
+func (w *workload) step(namespace, edit, flags, waiter string) step {
+	name := " " + w.in(namespace) + " "
+	return step{namespace, strings.TrimSpace(edit + name + flags), waiter + name + "--timeout=1m"}
+}
+
+// act is one edit of a workload in some namespaces.
+type act struct {
+	from     int // its first moment
+	outcomes map[string]*outcome
+}
+
+// outcome is what is known besides the watches of an act in one namespace.
+type outcome struct {
+	said      string                 // by kubectl's waiter, at last
+	returned  time.Time              // when that has ended
+	pods      map[string]*corev1.Pod // right after that
+	audit     writes
+	revisions []string // that `kubectl rollout history` lists in the end
+}
+
+// act runs kubectl's edits, and then its waiters, while it shows the pods. It ends
+// when all waiters have ended, the workloads are settled, and the nth complete
+// rollout was told of.
+func (d *demo) act(ctx context.Context, w *workload, nth int, steps ...step) (act, error) {
 	mark, err := d.AuditMark()
 	if err != nil {
 		return act{}, err
 	}
-	a := act{from: d.recorder.now()}
-	for _, line := range edits {
-		if err := d.kubectl(ctx, line); err != nil {
+	a := act{from: d.recorder.now(), outcomes: map[string]*outcome{}}
+	for _, s := range steps {
+		if err := d.kubectl(ctx, s.edit); err != nil {
+			return act{}, err
+		}
+		a.outcomes[s.namespace] = &outcome{}
+	}
+	if err := d.follow(ctx, w, a, steps); err != nil {
+		return act{}, err
+	}
+	for i, s := range steps {
+		d.out.quote(fmt.Sprintf("[%d] %s", i+1, a.outcomes[s.namespace].said))
+	}
+	if err := d.told(ctx, w, nth); err != nil {
+		return act{}, err
+	}
+	for namespace, o := range a.outcomes {
+		if o.revisions, err = d.revisions(ctx, w, namespace); err != nil {
+			return act{}, err
+		}
+		if o.audit, err = d.audit(mark, namespace); err != nil {
 			return act{}, err
 		}
 	}
-	said, err := d.follow(ctx, a.from, waiters, namespaces)
+	return a, nil
+}
+
+// wait runs kubectl's waiter, and looks at once whether it has waited for all pods.
+func (d *demo) wait(ctx context.Context, w *workload, s step, o *outcome) error {
+	said, err := d.Kubectl(ctx, strings.Fields(s.waiter)...)
 	if err != nil {
-		return act{}, err
+		return err
 	}
-	for i := range waiters {
-		d.out.quote(fmt.Sprintf("[%d] %s", i+1, lastLine(said[i])))
+	o.said, o.returned, o.pods = lastLine(said), time.Now(), map[string]*corev1.Pod{}
+	pods, err := d.client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.name})
+	if err != nil {
+		return fmt.Errorf("listing pods: %w", err)
 	}
-	if err := d.told(ctx, nth); err != nil {
-		return act{}, err
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp == nil {
+			o.pods[pod.Name] = &pod
+		}
 	}
-	a.audit, err = d.audit(mark, namespaces)
-	return a, err
+	return nil
+}
+
+// revisions are those that `kubectl rollout history` lists.
+func (d *demo) revisions(ctx context.Context, w *workload, namespace string) ([]string, error) {
+	said, err := d.Kubectl(ctx, strings.Fields("rollout history "+w.in(namespace))...)
+	if err != nil {
+		return nil, err
+	}
+	var revisions []string
+	for line := range strings.Lines(said) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] != "REVISION" {
+			revisions = append(revisions, fields[0])
+		}
+	}
+	return revisions, nil
 }
 
 // kubectl shows a command as one types it, runs exactly that, and shows what it says.
 func (d *demo) kubectl(ctx context.Context, line string) error {
 	d.out.command("kubectl " + line)
 	said, err := d.Kubectl(ctx, strings.Fields(line)...)
-	d.out.quote(said)
+	d.out.quote(strings.TrimSpace(said))
 	return err
 }

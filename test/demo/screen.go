@@ -11,10 +11,11 @@ import (
 	"golang.org/x/term"
 )
 
-// The size that a terminal needs for the live table.
+// lineWidth is how wide the output is, and tableHeight how high the live table gets:
+// a terminal needs that much.
 const (
-	tableWidth  = 108
-	tableHeight = 16
+	lineWidth   = 100
+	tableHeight = 22
 )
 
 // style is an ANSI rendition.
@@ -47,7 +48,7 @@ func newScreen(file *os.File) *screen {
 	s.colours = os.Getenv("NO_COLOR") == ""
 	width, height, err := term.GetSize(int(file.Fd()))
 	unknown := err != nil || width == 0 || height == 0
-	s.live = unknown || width >= tableWidth && height >= tableHeight
+	s.live = unknown || width >= lineWidth && height >= tableHeight
 	return s
 }
 
@@ -66,12 +67,12 @@ func (s *screen) say(format string, args ...any) { s.line(fmt.Sprintf(format, ar
 
 func (s *screen) title(text string) {
 	s.line("")
-	s.line(s.paint(bold, "── "+text+" "+strings.Repeat("─", tableWidth-4-utf8.RuneCountInString(text))))
+	s.line(s.paint(bold, "── "+text+" "+strings.Repeat("─", lineWidth-4-utf8.RuneCountInString(text))))
 }
 
 // command shows what one would type, on more than one line if it is long.
 func (s *screen) command(text string) {
-	for _, part := range continued(fold("$ "+text, tableWidth)) {
+	for _, part := range continued(fold("$ "+text, lineWidth-2)) {
 		s.line(s.paint(bold, part))
 	}
 }
@@ -87,7 +88,7 @@ func continued(lines []string) []string {
 // quote shows what a command has said.
 func (s *screen) quote(text string) {
 	for line := range strings.Lines(text) {
-		for _, part := range fold(strings.TrimRight(line, "\n"), tableWidth) {
+		for _, part := range fold(strings.TrimRight(line, "\n"), lineWidth) {
 			s.line(s.paint(dim, part))
 		}
 	}
@@ -127,14 +128,6 @@ func fold(line string, width int) []string {
 		line = strings.Repeat(" ", indent) + line[cut+1:]
 	}
 	return append(parts, line)
-}
-
-// cut shortens text to a width.
-func cut(text string, width int) string {
-	if runes := []rune(text); len(runes) > width {
-		return string(runes[:width-1]) + "…"
-	}
-	return text
 }
 
 func lastLine(text string) string {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,20 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// follow runs kubectl's waiters and shows the pods of the namespaces from a moment
-// on, until all waiters have ended and the sets are settled. It returns what the
-// waiters have said.
-func (d *demo) follow(ctx context.Context, from int, waiters, namespaces []string) ([]string, error) {
+// follow runs kubectl's waiters and shows the pods from the first moment of an act
+// on, until all waiters have ended and the workloads are settled.
+func (d *demo) follow(ctx context.Context, w *workload, a act, steps []step) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	said, ended := make([]string, len(waiters)), make(chan error, len(waiters))
-	for i, line := range waiters {
-		d.out.command("kubectl " + line + " &")
-		go func() {
-			var err error
-			said[i], err = d.Kubectl(ctx, strings.Fields(line)...)
-			ended <- err
-		}()
+	ended := make(chan error, len(steps))
+	var subjects []subject
+	for _, s := range steps {
+		d.out.command("kubectl " + s.waiter + " &")
+		go func() { ended <- d.wait(ctx, w, s, a.outcomes[s.namespace]) }()
+		subjects = append(subjects, w.subject(s.namespace))
 	}
 	d.out.line("")
 
@@ -31,37 +30,28 @@ func (d *demo) follow(ctx context.Context, from int, waiters, namespaces []strin
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		d.show(watching, from, namespaces)
+		d.show(watching, a.from, subjects)
 	}()
 	var failed error
-	for range waiters {
+	for range steps {
 		if err := <-ended; err != nil && failed == nil {
 			failed = err
 			cancel()
 		}
 	}
 	if failed == nil {
-		failed = d.recorder.await(ctx, "the StatefulSet controller agrees", (*state).settled, namespaces...)
+		failed = d.recorder.await(ctx, "the built-in controller agrees", (*state).settled, subjects...)
 	}
 	stop()
 	<-shown
 	d.out.line("")
-	return said, failed
+	return failed
 }
 
 // show shows what changes until ctx is done: as a table, or else line by line.
-func (d *demo) show(ctx context.Context, from int, namespaces []string) {
+func (d *demo) show(ctx context.Context, from int, subjects []subject) {
 	history, _ := d.recorder.from(0)
-	v := &view{screen: d.out, begin: time.Now(), namespaces: namespaces, states: map[string]*state{}, uids: map[types.UID]bool{}}
-	if len(history) > from {
-		v.begin = history[from].at
-	}
-	for _, namespace := range namespaces {
-		v.states[namespace] = replay(history[:from], namespace)
-		for _, pod := range v.states[namespace].pods {
-			v.uids[pod.UID] = true
-		}
-	}
+	v := newView(d.out, history, from, subjects)
 	for {
 		moments, changed := d.recorder.from(from)
 		from += len(moments)
@@ -81,45 +71,83 @@ func (d *demo) show(ctx context.Context, from int, namespaces []string) {
 	}
 }
 
-// view shows the pods of some namespaces as they change.
+// view shows the pods of some subjects as they change.
 type view struct {
 	*screen
-	begin      time.Time
-	namespaces []string
-	states     map[string]*state
-	uids       map[types.UID]bool // of the pods that there were at first
+	begin    time.Time
+	subjects []subject
+	states   map[subject]*state
+	names    map[subject][]string // of the pods that have ever been seen
+	uids     map[types.UID]bool   // of the pods that there were at first
+	widths   [columns]int         // of the columns; those without are not shown
+}
+
+// newView shows what follows on the first moments of a history.
+func newView(out *screen, history []moment, from int, subjects []subject) *view {
+	v := &view{
+		screen: out, begin: time.Now(), subjects: subjects, states: map[subject]*state{},
+		names: map[subject][]string{}, uids: map[types.UID]bool{},
+		widths: [columns]int{0, 0, 14, 14, 10, 9, 7, 10, 11},
+	}
+	if len(history) > from {
+		v.begin = history[from].at
+	}
+	for _, of := range subjects {
+		s := replay(history[:from], of)
+		v.states[of] = s
+		for name, pod := range s.pods {
+			v.see(of, name)
+			v.uids[pod.UID] = true
+			v.widths[colPod] = max(v.widths[colPod], len(name)+2)
+			if s.revision(pod) != "" {
+				v.widths[colRevision] = 12
+			}
+		}
+	}
+	return v
+}
+
+// see remembers the name of a pod; the highest ordinal comes first.
+func (v *view) see(of subject, name string) {
+	if !slices.Contains(v.names[of], name) {
+		v.names[of] = append(v.names[of], name)
+		slices.Sort(v.names[of])
+		slices.Reverse(v.names[of])
+	}
 }
 
 // take takes a change in and, where there is no table, tells of it in one line.
 func (v *view) take(m moment) {
-	s := v.states[m.namespace()]
+	of := m.subject()
+	s := v.states[of]
 	if s == nil {
 		return
 	}
-	if v.live {
+	pod, isPod := m.object.(*corev1.Pod)
+	if !isPod {
+		cells := func() []string { return append(ownerCells(s), setCells(s)...) }
+		before := cells()
 		s.apply(m)
+		news := slices.DeleteFunc(cells(), func(cell string) bool { return slices.Contains(before, cell) })
+		v.tell(m, of.Name, strings.Join(news, ", "))
 		return
 	}
-	if m.pod == nil {
-		before := setCells(s)
-		s.apply(m)
-		v.tell(m, "db", setNews(before, setCells(s)))
-		return
-	}
-	before := v.cells(s.pods[m.pod.Name])
+	v.see(of, pod.Name)
+	before := v.cells(s, pod.Name)
 	s.apply(m)
-	v.tell(m, m.pod.Name, v.podNews(before, v.cells(s.pods[m.pod.Name])))
+	v.tell(m, pod.Name, v.podNews(before, v.cells(s, pod.Name)))
 }
 
 func (v *view) tell(m moment, name, news string) {
-	if news != "" {
-		v.say("%7s  %-12s  %-4s  %s", "+"+seconds(m.at.Sub(v.begin)), m.namespace(), name, news)
+	if news != "" && !v.live {
+		v.say("%7s  %-12s  %s%s", "+"+seconds(m.at.Sub(v.begin)), m.object.GetNamespace(), pad(name, v.widths[colPod]), news)
 	}
 }
 
 // The columns of the table.
 const (
-	colRevision = iota
+	colPod = iota
+	colRevision
 	colRequested
 	colApplied
 	colUID
@@ -130,23 +158,23 @@ const (
 	columns
 )
 
-var heads = [columns]string{"REVISION", "REQUESTED", "APPLIED", "UID", "POD IS", "READY", "RESTARTS", "RESIZE"}
-var widths = [columns]int{13, 14, 14, 10, 10, 7, 10, 11}
+var heads = [columns]string{"POD", "REVISION", "REQUESTED", "APPLIED", "UID", "POD IS", "READY", "RESTARTS", "RESIZE"}
 
 // cells of a pod; nil if there is none.
-func (v *view) cells(pod *corev1.Pod) []string {
+func (v *view) cells(s *state, name string) []string {
+	pod := s.pods[name]
 	if pod == nil {
 		return nil
 	}
 	c := pod.Spec.Containers[0]
 	cells := make([]string, columns)
-	cells[colRevision] = strings.TrimPrefix(pod.Labels["controller-revision-hash"], "db-")
+	cells[colPod], cells[colRevision] = name, s.revision(pod)
 	cells[colRequested] = size(&c.Resources)
 	cells[colApplied] = size(containerStatus(pod, c.Name).Resources)
 	cells[colUID] = string(pod.UID[:8])
 	cells[colFate], cells[colReady] = "kept", "no"
 	if !v.uids[pod.UID] {
-		cells[colFate] = "REPLACED"
+		cells[colFate] = "NEW"
 	}
 	if pod.DeletionTimestamp != nil {
 		cells[colFate] = "ENDING"
@@ -172,7 +200,7 @@ func (v *view) podNews(before, after []string) string {
 	case after == nil:
 		return v.paint(red, "deleted")
 	case before == nil:
-		return v.paint(red, after[colFate]) + ": new uid " + after[colUID] + ", requested " + after[colRequested]
+		return v.paint(red, after[colFate]) + ": uid " + after[colUID] + ", requested " + after[colRequested]
 	}
 	words := [columns]string{
 		colRevision: "counts as revision ", colRequested: "requested ", colApplied: "applied ",
@@ -191,60 +219,56 @@ func (v *view) podNews(before, after []string) string {
 	return strings.Join(news, ", ")
 }
 
-// setCells are what the set itself says.
-func setCells(s *state) []string {
-	if s.set == nil {
-		return nil
-	}
-	updated := fmt.Sprintf("updated %d of %d", s.set.Status.UpdatedReplicas, s.replicas())
-	partition := fmt.Sprintf("partition %d", s.partition())
-	if !s.optedIn() {
-		return []string{"the built-in controller alone", updated, partition}
-	}
-	complete := "Complete: " + string(s.condition().Status)
-	if !s.complete() {
-		complete += " (" + s.condition().Reason + ")"
-	}
-	if s.held() {
-		partition = fmt.Sprintf("held: %s, user's %s", partition, held(s))
-	}
-	return []string{"opted in", complete, updated, partition}
-}
-
-// setNews tells what differs between the cells of one set.
-func setNews(before, after []string) string {
-	var news []string
-	for i, cell := range after {
-		if i >= len(before) || before[i] != cell {
-			news = append(news, cell)
+// ownerCells are what the workload itself says.
+func ownerCells(s *state) []string {
+	field, value := s.brake()
+	cells := []string{"not opted in", fmt.Sprintf("updated %d of %d", s.updated(), s.replicas()), field + " " + value}
+	if s.optedIn() {
+		status, reason := s.complete()
+		cells[0] = fmt.Sprintf("Complete: %s", status)
+		if !s.isComplete() {
+			cells[0] += " (" + reason + ")"
 		}
 	}
-	return strings.Join(news, ", ")
+	if s.isHeld() {
+		cells[2] = fmt.Sprintf("held: %s, user's %s", cells[2], s.held())
+	}
+	return cells
 }
 
-// table shows all namespaces.
+// setCells are what its ReplicaSets say.
+func setCells(s *state) []string {
+	var cells []string
+	for _, name := range slices.Sorted(maps.Keys(s.sets)) {
+		cells = append(cells, fmt.Sprintf("pods in %s: %d", name, s.sets[name].Status.Replicas))
+	}
+	return cells
+}
+
+// table shows all subjects.
 func (v *view) table() []string {
 	var lines []string
-	for i, namespace := range v.namespaces {
-		s := v.states[namespace]
+	for i, of := range v.subjects {
+		s := v.states[of]
 		if i > 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines,
-			v.paint(bold, pad(namespace, 14))+cut(strings.Join(setCells(s), ", "), tableWidth-14),
-			v.paint(dim, pad("POD", 7)+v.join(heads[:], nil)))
-		for ordinal := s.replicas() - 1; ordinal >= 0; ordinal-- {
-			name := fmt.Sprintf("db-%d", ordinal)
-			lines = append(lines, pad(name, 7)+v.row(v.cells(s.pods[name])))
+		lines = append(lines, v.paint(bold, pad(of.Namespace, 14))+strings.Join(ownerCells(s), ", "))
+		if sets := setCells(s); len(sets) > 0 {
+			lines = append(lines, pad("", 14)+strings.Join(sets, ", "))
+		}
+		lines = append(lines, v.paint(dim, v.join(heads[:], nil)))
+		for _, name := range v.names[of] {
+			lines = append(lines, v.row(name, v.cells(s, name)))
 		}
 	}
 	return append(lines, "", v.paint(dim, "after "+seconds(time.Since(v.begin))))
 }
 
-func (v *view) row(cells []string) string {
+func (v *view) row(name string, cells []string) string {
 	if cells == nil {
 		cells = make([]string, columns)
-		cells[colRevision], cells[colReady] = "(gone)", "no"
+		cells[colPod], cells[colFate], cells[colReady] = name, "GONE", "no"
 	}
 	styles := [columns]style{}
 	if cells[colRequested] != cells[colApplied] {
@@ -269,7 +293,10 @@ func (v *view) row(cells []string) string {
 func (v *view) join(cells []string, styles []style) string {
 	var b strings.Builder
 	for i, cell := range cells {
-		text := pad(cell, widths[i])
+		if v.widths[i] == 0 {
+			continue
+		}
+		text := pad(cell, v.widths[i])
 		if styles != nil {
 			text = v.paint(styles[i], text)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -13,12 +14,24 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-// result is everything that was measured of one edit of one set.
+// result is everything that is known of one edit of one subject.
 type result struct {
-	name, namespace string
+	title string
+	subject
 	measurement
-	audit writes
+	*outcome
 }
+
+// result of an act, whose history ends with the next act in the same namespace.
+func (a act) result(title string, of subject, history []moment) result {
+	return result{title: title, subject: of, measurement: measure(history, a.from, of), outcome: a.outcomes[of.Namespace]}
+}
+
+// waited is how long kubectl's waiter has waited since the edit.
+func (r result) waited() time.Duration { return r.returned.Sub(r.edited) }
+
+// early names the pods without the new size when kubectl's waiter had ended.
+func (r result) early() []string { return wrongSize(&state{owner: r.after.owner, pods: r.pods}) }
 
 // writes are what the audit log has of one namespace during one edit.
 type writes struct {
@@ -27,23 +40,19 @@ type writes struct {
 	created, killed int            // pods, by anybody
 }
 
-// audit counts the writes since a mark, by namespace.
-func (d *demo) audit(mark int64, namespaces []string) (map[string]writes, error) {
+// audit counts the writes in a namespace since a mark.
+func (d *demo) audit(mark int64, namespace string) (writes, error) {
+	w := writes{ours: map[string]int{}}
 	events, err := d.AuditSince(mark, controlplane.Writes)
 	if err != nil {
-		return nil, err
+		return w, err
 	}
-	counted := map[string]writes{}
-	for _, namespace := range namespaces {
-		w := writes{ours: map[string]int{}}
-		for _, event := range events {
-			if event.ObjectRef != nil && event.ObjectRef.Namespace == namespace {
-				w.count(&event)
-			}
+	for _, event := range events {
+		if event.ObjectRef != nil && event.ObjectRef.Namespace == namespace {
+			w.count(&event)
 		}
-		counted[namespace] = w
 	}
-	return counted, nil
+	return w, nil
 }
 
 func (w *writes) count(event *auditv1.Event) {
@@ -55,7 +64,7 @@ func (w *writes) count(event *auditv1.Event) {
 	switch {
 	case done && resource == "pods" && event.Verb == "create":
 		w.created++
-	case done && resource == "pods" && event.Verb == "delete":
+	case done && (resource == "pods" && event.Verb == "delete" || resource == "pods/eviction"):
 		w.killed++
 	}
 	if event.User.Username == controller.User {
@@ -68,19 +77,31 @@ func (w *writes) count(event *auditv1.Event) {
 
 // summarise shows the results beside each other.
 func (d *demo) summarise(results []result) {
-	d.out.line(d.out.paint(dim, pad("", labelWidth)+each(results, func(r result) string { return r.name })))
+	d.out.line(d.out.paint(dim, pad("", labelWidth)+each(results, func(r result) string { return r.title })))
 	d.out.line(d.out.paint(bold, pad("", labelWidth)+each(results, func(r result) string {
-		if r.namespace == inPlace {
+		if r.Namespace == inPlace {
 			return "in place"
 		}
 		return "built-in"
 	})))
-	n := results[0].before.replicas()
+	for _, row := range rows(results[0].before) {
+		d.out.line(pad(row.label, labelWidth) + each(results, row.value))
+	}
+	d.summariseWrites(results)
+}
+
+// row is a line of the summary.
+type row struct {
+	label string
+	value func(result) string
+}
+
+// rows for results that begin like this.
+func rows(s *state) []row {
+	n := s.replicas()
 	of := func(count int) string { return fmt.Sprintf("%d of %d", count, n) }
-	for _, row := range []struct {
-		label string
-		value func(result) string
-	}{
+	field, _ := s.brake()
+	common := []row{
 		{"pods replaced", func(r result) string { return of(r.replaced) }},
 		{"pods deleted / created, audit log", func(r result) string { return fmt.Sprintf("%d / %d", r.audit.killed, r.audit.created) }},
 		{"container restarts in living pods", func(r result) string { return fmt.Sprint(r.restarts) }},
@@ -89,26 +110,28 @@ func (d *demo) summarise(results []result) {
 		{fmt.Sprintf("longest time with fewer than %d Ready", n), func(r result) string { return seconds(r.short) }},
 		{"all such times together", func(r result) string { return seconds(r.shortAll) }},
 		{"from the edit until complete", func(r result) string { return seconds(r.took) }},
-		{"pods at the new size, spec and status", func(r result) string { return of(len(r.after.pods) - len(wrongSize(r.after))) }},
-		{"size before → after", func(r result) string { return templateSize(r.before) + " → " + templateSize(r.after) }},
-		{"partition, before → after", func(r result) string { return fmt.Sprintf("%d → %d", r.before.partition(), r.after.partition()) }},
-		{"annotation " + api.HoldAnnotation, func(r result) string { return held(r.after) }},
-	} {
-		d.out.line(pad(row.label, labelWidth) + each(results, row.value))
+		{"from the edit until kubectl's wait ends", func(r result) string { return seconds(r.waited()) }},
+		{"pods of the new size by then", func(r result) string { return of(len(r.pods) - len(r.early())) }},
+		{"pods of the new size, spec and status", func(r result) string { return of(len(r.after.pods) - len(wrongSize(r.after))) }},
+		{"size before", func(r result) string { return templateSize(r.before) }},
+		{"size after", func(r result) string { return templateSize(r.after) }},
+		{field + ", before → after", func(r result) string { return brake(r.before) + " → " + brake(r.after) }},
+		{"annotation " + api.HoldAnnotation, func(r result) string { return r.after.held() }},
+		{"revisions in kubectl rollout history", func(r result) string { return strings.Join(r.revisions, ", ") }},
 	}
-	d.summariseWrites(results)
-	d.out.line("")
-	d.out.line(d.out.paint(dim, "The times are those of the simulation: a resize takes about as long here as the start of a database,"))
-	d.out.line(d.out.paint(dim, fmt.Sprintf("%s (initialDelaySeconds of its readiness probe). A real one may take minutes.", seconds(longestStart(results[0].after)))))
+	if len(s.sets) == 0 {
+		return common
+	}
+	return append(common,
+		row{"ReplicaSet of the pods, before", func(r result) string { return strings.Join(r.before.active(), ", ") }},
+		row{"ReplicaSet of the pods, after", func(r result) string { return strings.Join(r.after.active(), ", ") }},
+		row{"ReplicaSets that had pods", func(r result) string { return fmt.Sprint(r.used) }},
+	)
 }
 
-// longestStart is the longest time that the start of a pod is made to take.
-func longestStart(s *state) time.Duration {
-	longest := time.Duration(0)
-	for _, pod := range s.pods {
-		longest = max(longest, probeDelay(pod))
-	}
-	return longest
+func brake(s *state) string {
+	_, value := s.brake()
+	return value
 }
 
 func (d *demo) summariseWrites(results []result) {
@@ -128,8 +151,8 @@ func (d *demo) summariseWrites(results []result) {
 
 // The widths of the summary's first and other columns.
 const (
-	labelWidth  = 38
-	columnWidth = 24
+	labelWidth  = 40
+	columnWidth = 20
 )
 
 // each puts a value of every result into its column.
@@ -141,11 +164,4 @@ func each(results []result, value func(result) string) string {
 	return line
 }
 
-func templateSize(s *state) string { return size(&s.set.Spec.Template.Spec.Containers[0].Resources) }
-
-func held(s *state) string {
-	if s.held() {
-		return s.set.Annotations[api.HoldAnnotation]
-	}
-	return "none"
-}
+func templateSize(s *state) string { return size(&s.template().Spec.Containers[0].Resources) }

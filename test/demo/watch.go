@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,28 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/util/podutils"
-	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
-// moment is one change that a watch has brought, of a pod or of a set.
+// moment is one change that a watch has brought, of a pod, a ReplicaSet or a workload.
 type moment struct {
 	at      time.Time
-	pod     *corev1.Pod
-	set     *appsv1.StatefulSet
+	object  metav1.Object
 	deleted bool
 }
 
-// namespace of what has changed.
-func (m moment) namespace() string {
-	if m.pod != nil {
-		return m.pod.Namespace
-	}
-	return m.set.Namespace
+// subject that has changed.
+func (m moment) subject() subject {
+	return subject{Namespace: m.object.GetNamespace(), Name: m.object.GetLabels()["app"]}
 }
 
-// recorder keeps everything that watches of pods and StatefulSets bring.
+// recorder keeps everything that the watches bring.
 type recorder struct {
 	mu      sync.Mutex
 	history []moment
@@ -44,17 +40,19 @@ type recorder struct {
 // record starts to record. A watch that ends early is told to fail, because every
 // number of the demo would be in doubt.
 func record(ctx context.Context, client kubernetes.Interface, fail func(error)) (*recorder, error) {
-	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
-	}
-	sets, err := client.AppsV1().StatefulSets(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		pods.Stop()
-		return nil, fmt.Errorf("watching StatefulSets: %w", err)
-	}
 	r := &recorder{changed: make(chan struct{})}
-	for what, watched := range map[string]watch.Interface{"pods": pods, "StatefulSets": sets} {
+	for what, objects := range map[string]interface {
+		Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+	}{
+		"pods":         client.CoreV1().Pods(metav1.NamespaceAll),
+		"ReplicaSets":  client.AppsV1().ReplicaSets(metav1.NamespaceAll),
+		"StatefulSets": client.AppsV1().StatefulSets(metav1.NamespaceAll),
+		"Deployments":  client.AppsV1().Deployments(metav1.NamespaceAll),
+	} {
+		watched, err := objects.Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("watching %s: %w", what, err)
+		}
 		go func() {
 			defer watched.Stop()
 			for event := range watched.ResultChan() {
@@ -67,18 +65,13 @@ func record(ctx context.Context, client kubernetes.Interface, fail func(error)) 
 }
 
 func (r *recorder) add(event watch.Event) {
-	m := moment{at: time.Now(), deleted: event.Type == watch.Deleted}
-	switch object := event.Object.(type) {
-	case *corev1.Pod:
-		m.pod = object
-	case *appsv1.StatefulSet:
-		m.set = object
-	default:
+	object, ok := event.Object.(metav1.Object)
+	if !ok {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.history = append(r.history, m)
+	r.history = append(r.history, moment{at: time.Now(), object: object, deleted: event.Type == watch.Deleted})
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -97,13 +90,13 @@ func (r *recorder) now() int {
 	return len(history)
 }
 
-// await waits until the set of every namespace is as wanted, at most a minute.
-func (r *recorder) await(ctx context.Context, what string, wanted func(*state) bool, namespaces ...string) error {
+// await waits until all subjects are as wanted, at most a minute.
+func (r *recorder) await(ctx context.Context, what string, wanted func(*state) bool, subjects ...subject) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		history, changed := r.from(0)
-		if !slices.ContainsFunc(namespaces, func(ns string) bool { return !wanted(replay(history, ns)) }) {
+		if !slices.ContainsFunc(subjects, func(of subject) bool { return !wanted(replay(history, of)) }) {
 			return nil
 		}
 		select {
@@ -114,17 +107,18 @@ func (r *recorder) await(ctx context.Context, what string, wanted func(*state) b
 	}
 }
 
-// state is what there is in one namespace at one time.
+// state is what there is of a subject at one time.
 type state struct {
-	set  *appsv1.StatefulSet
+	owner
+	sets map[string]*appsv1.ReplicaSet
 	pods map[string]*corev1.Pod
 }
 
-// replay returns the state of a namespace after a history.
-func replay(history []moment, namespace string) *state {
-	s := &state{pods: map[string]*corev1.Pod{}}
+// replay returns the state of a subject after a history.
+func replay(history []moment, of subject) *state {
+	s := &state{sets: map[string]*appsv1.ReplicaSet{}, pods: map[string]*corev1.Pod{}}
 	for _, m := range history {
-		if m.namespace() == namespace {
+		if m.subject() == of {
 			s.apply(m)
 		}
 	}
@@ -132,24 +126,24 @@ func replay(history []moment, namespace string) *state {
 }
 
 func (s *state) apply(m moment) {
-	switch {
-	case m.set != nil && m.deleted:
-		s.set = nil
-	case m.set != nil:
-		s.set = m.set
-	case m.deleted:
-		delete(s.pods, m.pod.Name)
-	default:
-		s.pods[m.pod.Name] = m.pod
+	switch object := m.object.(type) {
+	case *appsv1.StatefulSet:
+		s.owner = statefulSet{object}
+	case *appsv1.Deployment:
+		s.owner = deployment{object}
+	case *appsv1.ReplicaSet:
+		put(s.sets, object, m.deleted)
+	case *corev1.Pod:
+		put(s.pods, object, m.deleted)
 	}
 }
 
-// replicas that the set must have.
-func (s *state) replicas() int {
-	if s.set == nil {
-		return 0
+func put[T metav1.Object](objects map[string]T, object T, deleted bool) {
+	if deleted {
+		delete(objects, object.GetName())
+	} else {
+		objects[object.GetName()] = object
 	}
-	return int(ptr.Deref(s.set.Spec.Replicas, 1))
 }
 
 // ready is how many pods are Ready and stay.
@@ -167,41 +161,43 @@ func ready(pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp == nil && podutils.IsPodReady(pod)
 }
 
-// settled tells whether the StatefulSet controller counts the newest revision as
-// rolled out and, where inplace-rollout is in charge, whether that agrees.
+// settled tells whether the built-in controller counts the newest revision as rolled
+// out and, where inplace-rollout is in charge, whether that agrees.
 func (s *state) settled() bool {
-	if s.set == nil {
+	if s.owner == nil {
 		return false
 	}
-	n, status := int32(s.replicas()), s.set.Status
-	agreed := status.ObservedGeneration == s.set.Generation && status.UpdatedReplicas == n &&
-		status.ReadyReplicas == n && status.CurrentRevision == status.UpdateRevision
-	return agreed && (!s.optedIn() || s.complete() && !s.held())
+	agreed := s.rolledOut() && len(s.pods) == s.replicas() && s.ready() == s.replicas()
+	return agreed && (!s.optedIn() || s.isComplete() && !s.isHeld())
 }
 
-func (s *state) optedIn() bool { return s.set.Labels[api.EnabledLabel] == "true" }
+func (s *state) optedIn() bool { return s.GetLabels()[api.EnabledLabel] == "true" }
 
-func (s *state) held() bool {
-	_, held := s.set.Annotations[api.HoldAnnotation]
+func (s *state) isHeld() bool {
+	_, held := s.GetAnnotations()[api.HoldAnnotation]
 	return held
 }
 
-// condition returns the set's condition inplace-rollout.io/Complete, empty if there is none.
-func (s *state) condition() appsv1.StatefulSetCondition {
-	for _, c := range s.set.Status.Conditions {
-		if c.Type == api.ConditionComplete {
-			return c
-		}
+// held is what the user wants of the field that holds the rollout, if it is held.
+func (s *state) held() string {
+	if s.isHeld() {
+		return s.GetAnnotations()[api.HoldAnnotation]
 	}
-	return appsv1.StatefulSetCondition{}
+	return "none"
 }
 
-func (s *state) complete() bool { return s.condition().Status == corev1.ConditionTrue }
+func (s *state) isComplete() bool {
+	status, _ := s.complete()
+	return status == corev1.ConditionTrue
+}
 
-// partition in force.
-func (s *state) partition() int32 {
-	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil {
-		return ptr.Deref(r.Partition, 0)
+// active are the ReplicaSets that have pods, or are to have some.
+func (s *state) active() []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(s.sets)) {
+		if set := s.sets[name]; *set.Spec.Replicas > 0 || set.Status.Replicas > 0 {
+			names = append(names, name)
+		}
 	}
-	return 0
+	return names
 }
