@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -253,7 +254,7 @@ func unheldCondition(d *Deployment) rollout.Condition {
 	status, replicas := d.Status, int32(d.replicas())
 	complete := rollout.Condition{
 		Complete: true, Reason: rollout.ReasonComplete,
-		Message: fmt.Sprintf("%d of %d pods are of the newest template", status.UpdatedReplicas, replicas),
+		Message: fmt.Sprintf("%d of %d pods are of revision %s", status.UpdatedReplicas, replicas, d.Annotations[deploymentutil.RevisionAnnotation]),
 	}
 	if c := condition(d); c != nil && c.Status == corev1.ConditionTrue {
 		complete.Message = c.Message

@@ -100,7 +100,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 	t.Helper()
 	load(t)
 	s := &scene{d: webDeployment(newer, 0), node: largeNode()}
-	s.d.Annotations[api.HoldAnnotation] = "false"
+	s.d.Annotations[api.HoldAnnotation], s.d.Annotations["deployment.kubernetes.io/revision"] = "false", "2"
 	total := 0
 	for i, described := range strings.Split(sets, "; ") {
 		head, list, _ := strings.Cut(described, ":")
@@ -521,7 +521,7 @@ func TestUnheldCondition(t *testing.T) {
 		reason  string
 		message string
 	}{
-		{"everything updated and available", []change{counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of the newest template"},
+		{"everything updated and available", []change{counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of revision 2"},
 		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, rollout.ReasonComplete, "as it was"},
 		{"a pod that is not available", []change{counts(3, 3, 2), is(corev1.ConditionFalse)}, rollout.ReasonProgressing,
 			"left to the Deployment controller: 3 of 3 pods updated, 0 of an older template, 2 available"},
@@ -531,8 +531,8 @@ func TestUnheldCondition(t *testing.T) {
 			"left to the Deployment controller: 2 of 3 pods updated, 2 of an older template, 3 available"},
 		{"paused by the user with an edit", []change{paused, counts(3, 0, 3)}, rollout.ReasonPaused,
 			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
-		{"paused by the user with nothing to do", []change{paused, counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of the newest template"},
-		{"scaled to nothing", []change{replicas(0)}, rollout.ReasonComplete, "0 of 0 pods are of the newest template"},
+		{"paused by the user with nothing to do", []change{paused, counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of revision 2"},
+		{"scaled to nothing", []change{replicas(0)}, rollout.ReasonComplete, "0 of 0 pods are of revision 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
