@@ -19,7 +19,8 @@ const (
 	PartitionAnnotation = "inplace-rollout.io/partition"
 
 	// AdoptedAnnotation is on a ReplicaSet that has got the Deployment's template from
-	// us, until every pod in it has the size of that template.
+	// us, until every pod in it has the size of that template. Its value is the template
+	// that it had before, and the annotations that go with that, as JSON.
 	AdoptedAnnotation = "inplace-rollout.io/adopted"
 
 	// DetachedLabel is on a pod that cannot be resized and is evicted as soon as

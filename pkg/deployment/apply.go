@@ -32,7 +32,7 @@ func (c *Controller) apply(ctx context.Context, s *session, d *Deployment, p pla
 		logPlan(ctx, p)
 		return p.After, nil
 	}
-	if !p.Release {
+	if !p.Release && p.Condition.Reason != "" {
 		told, err := c.Tell(ctx, d, workload.News{Condition: p.Condition, Started: p.Started})
 		if err != nil {
 			return 0, err
@@ -64,7 +64,7 @@ func (c *Controller) apply(ctx context.Context, s *session, d *Deployment, p pla
 func logPlan(ctx context.Context, p plan) {
 	klog.FromContext(ctx).Info("Would take the next step", "resize", rollout.Names(p.Resize),
 		"restart", rollout.Reasons(p.Restart), "detach", rollout.Reasons(p.Detach), "evict", rollout.Reasons(p.Evict),
-		"keepHistory", p.History, "adopt", p.Adopt, "release", p.Release,
+		"keepHistory", p.History != nil, "adopt", p.Adopt, "release", p.Release,
 		"reason", p.Condition.Reason, "message", p.Condition.Message)
 }
 
@@ -153,10 +153,10 @@ func (c *Controller) writeSets(ctx context.Context, s *session, d *Deployment, p
 			return fmt.Errorf("removing ReplicaSet %s: %w", p.Remove.Name, err)
 		}
 		return nil
-	case p.History && p.Reuse == nil:
+	case p.History != nil && p.Reuse == nil:
 		return c.createHistory(ctx, s, d, p)
-	case p.History:
-		patch, err := keepPatch(p.Reuse, p.Base)
+	case p.History != nil:
+		patch, err := keepPatch(p.Reuse, p.History)
 		return c.patchSet(ctx, s, d, p.Reuse, patch, err)
 	case p.Adopt:
 		patch, err := adoptPatch(p.Base, d.template)
@@ -164,9 +164,9 @@ func (c *Controller) writeSets(ctx context.Context, s *session, d *Deployment, p
 	case p.Mark:
 		patch, err := markPatch(p.Base)
 		return c.patchSet(ctx, s, d, p.Base, patch, err)
-	case p.Settled:
-		patch, err := settledPatch(p.Base)
-		return c.patchSet(ctx, s, d, p.Base, patch, err)
+	case p.Settled != nil:
+		patch, err := settledPatch(p.Settled)
+		return c.patchSet(ctx, s, d, p.Settled, patch, err)
 	default:
 		return nil
 	}
@@ -177,13 +177,13 @@ func (c *Controller) sets(d *Deployment) dynamic.ResourceInterface {
 }
 
 func (c *Controller) createHistory(ctx context.Context, s *session, d *Deployment, p plan) error {
-	history, err := newHistory(d, p.Base, p.Taken)
+	history, err := newHistory(d, p.History, p.Taken)
 	if err != nil {
 		return err
 	}
 	created, err := c.sets(d).Create(ctx, history, metav1.CreateOptions{FieldManager: api.FieldManager})
 	if err != nil {
-		return fmt.Errorf("keeping the template of ReplicaSet %s in the history: %w", p.Base.Name, err)
+		return fmt.Errorf("keeping the former template of ReplicaSet %s: %w", p.History.Name, err)
 	}
 	s.Own.sets.Wrote(created)
 	c.Enqueue(cache.MetaObjectToName(d))

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
-	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -18,7 +17,8 @@ import (
 type plan struct {
 	rollout.Step
 
-	// Condition that the observation justifies; what the plan is about to do is not in it.
+	// Condition that the observation justifies; what the plan is about to do is not in
+	// it. Empty if there is nothing new to tell.
 	Condition rollout.Condition
 	// Started tells what is rolled out, for the rollout's first event.
 	Started string
@@ -26,15 +26,17 @@ type plan struct {
 	Members []rollout.Member
 	// Base is the ReplicaSet whose pods are resized.
 	Base *replicaSet
-	// History is to be made of Base's template: in the ReplicaSet Reuse, or in a new
-	// one, none of those Taken.
-	History bool
+	// History is a ReplicaSet whose former template is to be kept: in the ReplicaSet
+	// Reuse, or in a new one, none of those Taken.
+	History *replicaSet
 	Reuse   *replicaSet
 	Taken   []*replicaSet
 	// Adopt makes Base the Deployment's new ReplicaSet.
 	Adopt bool
-	// Mark Base as adopted, though it has the template already; Settled takes the mark away.
-	Mark, Settled bool
+	// Mark Base as adopted, though it has the template already.
+	Mark bool
+	// Settled is a ReplicaSet to take the mark from.
+	Settled *replicaSet
 	// GiveBack these detached pods to their ReplicaSet.
 	GiveBack []*corev1.Pod
 	// Remove this ReplicaSet, which has no pods and keeps what another one has.
@@ -50,15 +52,15 @@ type plan struct {
 // loose tells whether the plan does more than to resize pods: that must not rest on
 // a watch that may be behind.
 func (p plan) loose() bool {
-	return p.History || p.Adopt || p.Mark || p.Settled || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
+	return p.History != nil || p.Settled != nil || p.Adopt || p.Mark || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
 }
 
 // nextStep plans for a Deployment that is held.
 //
 // Its pods are resized while they are in the ReplicaSet that they were made from,
 // which still has the old template: so `kubectl rollout status` goes on waiting.
-// When every pod that can be resized has been, the old template goes into the
-// history, and the ReplicaSet gets the new one. From then on the Deployment
+// When every pod that can be resized has been, the ReplicaSet gets the new template,
+// and the old one goes into the history. From then on the Deployment
 // controller takes the pods for updated, and the ReplicaSet makes new ones of the
 // new size, so that now those that only a restart helps can be evicted. At last
 // the hold is let go, and the Deployment controller finds nothing to do.
@@ -71,6 +73,9 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 		return plan{Condition: rollout.Invalid(err)}, nil
 	}
 	base := o.base()
+	if p, unfinished := o.unfinished(base); unfinished {
+		return p, nil
+	}
 	if base == nil {
 		return o.withoutBase(), nil
 	}
@@ -95,7 +100,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	case o.restartsAll(p):
 		p.letGo(o, p.Restart[0].Reason)
 	default:
-		p.adopt(o)
+		p.Adopt = true
 	}
 	p.Condition = p.Step.Condition()
 	return p, nil
@@ -149,25 +154,38 @@ func (o observation) restartsAll(p plan) bool {
 	return inevitable > 0 && inevitable == len(p.Members)
 }
 
-// adopt puts the template of the base into the history, and then the new one into
-// the base. Two ReplicaSets must not be left with one template: the Deployment
-// controller would take the older one for the new one, pods or not.
-func (p *plan) adopt(o observation) {
-	kept := o.twin(p.Base, p.Base.template) != nil
-	twin := o.twin(p.Base, o.deployment.template)
-	if twin != nil && !twin.idle() {
-		p.wait("waiting for ReplicaSet %s, which has the new template, to lose its pods", twin.Name)
-		return
+// unfinished is what an earlier step has begun, and is to be finished before anything
+// else: a template that was replaced goes into the history, and marks are taken
+// from ReplicaSets that another edit has left behind; pods that were detached for
+// another edit go back. Two ReplicaSets must not be left with one template: the
+// Deployment controller would take the older one for the new one, pods or not. So
+// one that keeps what the base has now is used again.
+func (o observation) unfinished(base *replicaSet) (plan, bool) {
+	p := plan{Base: base}
+	for _, rs := range o.sets {
+		switch {
+		case rs.outgoing != nil && o.lacks(rs):
+			p.History, p.Taken = rs, o.sets
+			if twin := o.twin(rs, rs.template); twin != nil && twin.idle() {
+				p.Reuse = twin
+			}
+			return p, true
+		case rs.adopted() && rs != base:
+			p.Settled = rs
+			return p, true
+		}
 	}
-	limited := ptr.Deref(o.deployment.Spec.RevisionHistoryLimit, 1) == 0
-	switch {
-	case twin != nil && (kept || limited):
-		p.Remove = twin
-	case !kept && !limited:
-		p.History, p.Reuse, p.Taken = true, twin, o.sets
-	default:
-		p.Adopt = true
+	if base != nil && !same(base.template, o.deployment.template) {
+		p.GiveBack = o.detached()
 	}
+	return p, len(p.GiveBack) > 0
+}
+
+// lacks tells whether the history has to keep what rs had before, and does not.
+func (o observation) lacks(rs *replicaSet) bool {
+	unlimited := o.deployment.Spec.RevisionHistoryLimit == nil
+	return (unlimited || *o.deployment.Spec.RevisionHistoryLimit > 0) &&
+		!same(rs.outgoing.template, rs.template) && o.twin(rs, rs.outgoing.template) == nil
 }
 
 // afterAdoption replaces pods that could not be resized, and lets go of the hold
@@ -182,8 +200,9 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	case len(p.Restart)+len(detached) > 0:
 		p.replace(o, detached, surge, unavailable)
 	case p.Base.adopted():
-		p.Remove = o.duplicate()
-		p.Settled = p.Remove == nil
+		if p.Remove = o.duplicate(); p.Remove == nil {
+			p.Settled = p.Base
+		}
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
 		p.Mark = true
 	case !p.Base.acknowledged():
@@ -249,14 +268,15 @@ func (p *plan) wait(format string, args ...any) {
 
 // unheldCondition tells of a rollout that the Deployment controller makes, or that
 // is over, or that the user has paused. Once Complete, a Deployment stays so until
-// there is a new edit: a pod that is lost later is no rollout.
+// there is a new edit: a pod that is lost later is no rollout. Of an edit that was
+// made while the Deployment was opted out and paused, only its pods tell.
 func unheldCondition(d *Deployment) rollout.Condition {
 	status, replicas := d.Status, int32(d.replicas())
 	complete := rollout.Condition{
 		Complete: true, Reason: rollout.ReasonComplete,
 		Message: fmt.Sprintf("%d of %d pods are of revision %s", status.UpdatedReplicas, replicas, d.Annotations[deploymentutil.RevisionAnnotation]),
 	}
-	if c := condition(d); c != nil && c.Status == corev1.ConditionTrue {
+	if c := condition(d); c != nil && c.Status == corev1.ConditionTrue && status.Replicas <= status.UpdatedReplicas {
 		complete.Message = c.Message
 		return complete
 	}

@@ -93,8 +93,8 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 }
 
 // observed is a plan's observation of sets, each `NAME VERSION [MARK…]: POD|POD…`,
-// the oldest first; NAME is also the pod-template-hash. Marks are adopted and
-// acknowledged, or a number of replicas other than that of the pods. The set named
+// the oldest first; NAME is also the pod-template-hash. Marks are adopted, was-VERSION
+// (adopted, and it had that) and acknowledged, or a number of replicas other than that of the pods. The set named
 // detached holds the pods that were taken out of the first one.
 func observed(t *testing.T, sets string, changes ...change) observation {
 	t.Helper()
@@ -133,7 +133,13 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 		for _, mark := range words[2:] {
 			switch mark {
 			case "adopted":
-				rs.Annotations[api.AdoptedAnnotation] = "true"
+				rs.Annotations[api.AdoptedAnnotation] = ""
+			case "was-older", "was-newer", "was-other":
+				had, err := json.Marshal(map[string]any{"template": templates[versionNames[strings.TrimPrefix(mark, "was-")]]})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rs.Annotations[api.AdoptedAnnotation] = string(had)
 			case "acknowledged":
 				rs.Annotations[api.HoldAnnotation] = "false"
 			default:
@@ -218,7 +224,7 @@ func minReady(s *scene) { s.d.Spec.MinReadySeconds = 20 }
 // lagging has the ReplicaSet controller not have seen the last write of the first set.
 func lagging(s *scene) { s.sets[0].Generation++ }
 
-// unobserved has the idle set of that number still say that it has pods.
+// losing has the set of that number still say that it has pods.
 func losing(i int) change { return func(s *scene) { s.sets[i].Status.Replicas = 1 } }
 
 func deleted(i int) change {
@@ -245,18 +251,19 @@ func told(p plan) string {
 	for _, pod := range p.GiveBack {
 		say("give back", pod.Name)
 	}
-	for _, one := range []struct {
-		does string
-		doIt bool
-	}{{"adopt", p.Adopt}, {"mark", p.Mark}, {"settle", p.Settled}} {
-		if one.doIt {
-			say(one.does, p.Base.Name)
-		}
+	if p.Adopt {
+		say("adopt", p.Base.Name)
 	}
-	if p.History && p.Reuse != nil {
-		say("keep "+p.Base.Name+" in", p.Reuse.Name)
-	} else if p.History {
-		say("keep", p.Base.Name)
+	if p.Mark {
+		say("mark", p.Base.Name)
+	}
+	if p.Settled != nil {
+		say("settle", p.Settled.Name)
+	}
+	if p.History != nil && p.Reuse != nil {
+		say("keep "+p.History.Name+" in", p.Reuse.Name)
+	} else if p.History != nil {
+		say("keep", p.History.Name)
 	}
 	if p.Remove != nil {
 		say("remove", p.Remove.Name)
@@ -308,14 +315,21 @@ func TestNextStep(t *testing.T) {
 		{name: "no base: detached pods are given back first", sets: "a image: image; detached: older", want: "give back detached-0, hand over: the template changed in spec.containers[app].image"},
 		{name: "no base: a duplicate goes first", sets: "a image: image; b image: ", want: "remove web-b, hand over: the template changed in spec.containers[app].image"},
 
-		{name: "adoption: the old template is kept first", sets: "a older: resized|resized", want: "keep web-a"},
-		{name: "adoption: then the set gets the new one", sets: "a older: resized|resized; b older: ", want: "adopt web-a"},
-		{name: "adoption: without history there is nothing to keep", sets: "a older: resized", changes: changes{historyLimit(0)}, want: "adopt web-a"},
-		{name: "adoption: an idle set with the new template keeps the old one", sets: "a newer: ; b older: resized", want: "keep web-b in web-a"},
-		{name: "adoption: or goes, where the old one is kept already", sets: "a newer: ; b older: resized; c older: ", want: "remove web-a"},
-		{name: "adoption: or where there is no history", sets: "a newer: ; b older: resized", changes: changes{historyLimit(0)}, want: "remove web-a"},
-		{name: "adoption: a set that still loses its pods is waited for", sets: "a newer: ; b older: resized", changes: changes{losing(0)}, waits: "b: waiting for ReplicaSet web-a, which has the new template, to lose its pods"},
-		{name: "adoption: one that is being deleted too", sets: "a newer: ; b older: resized", changes: changes{deleted(0)}, waits: "b: waiting for ReplicaSet web-a"},
+		{name: "adoption: when all have the new size", sets: "a older: resized|resized", want: "adopt web-a"},
+		{name: "adoption: whatever other sets have", sets: "a newer: ; b older: resized", want: "adopt web-b"},
+		{name: "adopted: what it had goes into the history", sets: "a newer was-older: resized", want: "keep web-a"},
+		{name: "adopted: at once, before pods are replaced", sets: "a newer was-older: infeasible", want: "keep web-a"},
+		{name: "adopted: and also before another edit is", sets: "a other was-older: resized", want: "keep web-a"},
+		{name: "adopted: once", sets: "a newer was-older: resized; b older: ", want: "settle web-a"},
+		{name: "adopted: without history there is nothing to keep", sets: "a newer was-older: resized", changes: changes{historyLimit(0)}, want: "settle web-a"},
+		{name: "adopted: an idle set with the new template keeps the old one", sets: "a newer: ; b newer was-older: resized", want: "keep web-b in web-a"},
+		{name: "adopted: or goes, where the old one is kept already", sets: "a newer: ; b newer was-older: resized; c older: ", want: "remove web-a"},
+		{name: "adopted: or where there is no history", sets: "a newer: ; b newer was-older: resized", changes: changes{historyLimit(0)}, want: "remove web-a"},
+		{name: "adopted: one that still loses its pods keeps nothing", sets: "a newer: ; b newer was-older: resized", changes: changes{losing(0)}, want: "keep web-b"},
+		{name: "adopted: one that is being deleted neither", sets: "a newer: ; b newer was-older: resized", changes: changes{deleted(0)}, want: "keep web-b"},
+		{name: "adopted: a mark without pods is taken away", sets: "a image: image; b older adopted: ", want: "settle web-b"},
+		{name: "adopted: when what it had is kept", sets: "a image: image; b older was-other: ", want: "keep web-b"},
+		{name: "adopted: another edit gives the detached pods back", sets: "a other adopted: of other; detached: older", want: "give back detached-0"},
 		{name: "adoption: not while a pod can be resized", sets: "a older: resized|older", want: "resize a-1"},
 		{name: "adoption: pods that need a restart come after it", sets: "a older: resized|infeasible; b older: ", want: "adopt web-a"},
 		{name: "adoption: also if they all do, as long as the edit is not to blame", sets: "a older: infeasible|infeasible; b older: ", want: "adopt web-a"},
@@ -353,7 +367,7 @@ func TestNextStep(t *testing.T) {
 		{name: "hand-over: a limit that would be forgotten after the adoption", sets: "a limited: resized|limited",
 			want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
 		{name: "hand-over: detached pods are given back first", sets: "a older: older; detached: older", changes: changes{inForce("Restart;")},
-			want: "give back detached-0, hand over: the action is Restart"},
+			want: "give back detached-0"},
 		{name: "hand-over: a duplicate goes first", sets: "a older: older; b image: ; c image: ", changes: changes{inForce("Restart;")},
 			want: "remove web-c, hand over: the action is Restart"},
 
@@ -426,7 +440,7 @@ func TestNextStepDeadlines(t *testing.T) {
 		t.Errorf("deferred: got %q, %+v, %v", told(p), p.Condition, err)
 	}
 	o.now = o.now.Add(defaults.DeferredTimeout)
-	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "keep web-a" {
+	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "adopt web-a" {
 		t.Errorf("deferred too long: got %q, %v, want the adoption, and a restart after it", told(p), err)
 	}
 }
@@ -523,6 +537,8 @@ func TestUnheldCondition(t *testing.T) {
 	}{
 		{"everything updated and available", []change{counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of revision 2"},
 		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, rollout.ReasonComplete, "as it was"},
+		{"Complete of an edit before the one that was made while it was opted out and paused", []change{paused, counts(3, 0, 3), is(corev1.ConditionTrue)}, rollout.ReasonPaused,
+			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
 		{"a pod that is not available", []change{counts(3, 3, 2), is(corev1.ConditionFalse)}, rollout.ReasonProgressing,
 			"left to the Deployment controller: 3 of 3 pods updated, 0 of an older template, 2 available"},
 		{"a pod of an older template is left", []change{counts(4, 3, 4)}, rollout.ReasonProgressing,
@@ -624,6 +640,11 @@ func TestSame(t *testing.T) {
 	}
 }
 
+// had is what rs has, as what it had before.
+func had(rs *replicaSet) *outgoing {
+	return &outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw, template: rs.template}
+}
+
 func TestNewHistory(t *testing.T) {
 	load(t)
 	d := webDeployment(newer, 3)
@@ -641,6 +662,7 @@ func TestNewHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rs.outgoing = had(rs)
 	made, err := newHistory(deployment, rs, []*replicaSet{rs})
 	if err != nil {
 		t.Fatal(err)
@@ -700,7 +722,10 @@ func TestPatches(t *testing.T) {
 		return rs
 	}
 	live, idle := read(stored["live"]), read(stored["idle"])
-	adopted := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false", api.AdoptedAnnotation: "true"}
+	live.outgoing = had(live)
+	marked := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false", api.AdoptedAnnotation: ""}
+	adopted := maps.Clone(marked)
+	adopted[api.AdoptedAnnotation] = `{"annotations":{"deployment.kubernetes.io/revision":"3"},"template":` + string(live.template.Raw) + `}`
 	for _, tt := range []struct {
 		name, of    string
 		patch       func() ([]byte, error)
@@ -708,7 +733,7 @@ func TestPatches(t *testing.T) {
 		annotations map[string]string
 	}{
 		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template) }, deployment.template, adopted},
-		{"mark", "live", func() ([]byte, error) { return markPatch(live) }, live.template, adopted},
+		{"mark", "live", func() ([]byte, error) { return markPatch(live) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return settledPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
 		{"keep", "idle", func() ([]byte, error) { return keepPatch(idle, live) }, live.template, map[string]string{"deployment.kubernetes.io/revision": "3"}},

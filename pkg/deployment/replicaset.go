@@ -35,6 +35,16 @@ type replicaSet struct {
 
 	template *workload.Template
 	revision int64
+	outgoing *outgoing
+}
+
+// outgoing is what a ReplicaSet had before it adopted the Deployment's template. The
+// mark of adoption holds it until it is in the history.
+type outgoing struct {
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Template    json.RawMessage   `json:"template"`
+
+	template *workload.Template
 }
 
 // decodeDeployment reads a Deployment from all that the API server has of it.
@@ -53,7 +63,21 @@ func decodeReplicaSet(obj any) (*replicaSet, error) {
 	}
 	// One that nobody has numbered yet counts as the oldest, as it does for kubectl.
 	rs.revision, _ = deploymentutil.Revision(rs.ReplicaSet)
+	rs.outgoing = outgoingOf(rs.ReplicaSet)
 	return rs, nil
+}
+
+// outgoingOf reads the mark of adoption; it returns nil if there is none, or nothing in it.
+func outgoingOf(rs *appsv1.ReplicaSet) *outgoing {
+	o := &outgoing{}
+	if json.Unmarshal([]byte(rs.Annotations[api.AdoptedAnnotation]), o) != nil || len(o.Template) == 0 {
+		return nil
+	}
+	var err error
+	if o.template, err = workload.NewTemplate(o.Template); err != nil {
+		return nil
+	}
+	return o
 }
 
 // decode fills into, and returns the template in obj without its pod-template-hash.
@@ -95,8 +119,8 @@ func (rs *replicaSet) idle() bool {
 	return rs.replicas() == 0 && rs.Status.Replicas == 0 && rs.DeletionTimestamp == nil
 }
 
-// adopted tells whether the ReplicaSet has got its template from us and pods that
-// it was not made from may be left in it.
+// adopted tells whether the ReplicaSet is marked: it has got its template from us, and
+// pods that were not made from it may be left in it.
 func (rs *replicaSet) adopted() bool {
 	_, marked := rs.Annotations[api.AdoptedAnnotation]
 	return marked
@@ -127,17 +151,13 @@ var notHistory = []string{
 
 // historyAnnotations are those that go with the template of rs into the history:
 // the number of its revision, and the cause of the change.
-func historyAnnotations(rs *replicaSet) map[string]any {
-	annotations := map[string]any{}
-	for key, value := range rs.Annotations {
-		if !slices.Contains(notHistory, key) {
-			annotations[key] = value
-		}
-	}
+func historyAnnotations(rs *replicaSet) map[string]string {
+	annotations := maps.Clone(rs.Annotations)
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return slices.Contains(notHistory, key) })
 	return annotations
 }
 
-// newHistory is a ReplicaSet without pods that keeps the template of rs, as the
+// newHistory is a ReplicaSet without pods that keeps what rs had before, as the
 // Deployment controller would have kept it: owned by the Deployment, with a
 // pod-template-hash of its own. Its name follows from what it keeps, so that a
 // second try makes no second one; it is none of the names taken.
@@ -145,13 +165,17 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 	hash, name := "", ""
 	for salt := 0; name == "" || slices.ContainsFunc(taken, func(other *replicaSet) bool { return other.Name == name }); salt++ {
 		sum := fnv.New32a()
-		_, _ = fmt.Fprint(sum, rs.UID, rs.template.Hash, string(rs.template.Raw), salt) // never fails
+		_, _ = fmt.Fprint(sum, rs.UID, string(rs.outgoing.Template), salt) // never fails
 		hash = rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
 		name = d.Name + "-" + hash
 	}
-	template, err := labelled(rs.template, hash)
+	template, err := labelled(rs.outgoing.template, hash)
 	if err != nil {
 		return nil, err
+	}
+	labels, _, err := unstructured.NestedMap(template, "metadata", "labels")
+	if err != nil {
+		return nil, fmt.Errorf("reading the labels of the template: %w", err)
 	}
 	selector := d.Spec.Selector.DeepCopy()
 	metav1.AddLabelToSelector(selector, appsv1.DefaultDeploymentUniqueLabelKey, hash)
@@ -162,21 +186,18 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 			return nil, fmt.Errorf("encoding the %s of ReplicaSet %s: %w", key, name, err)
 		}
 	}
-	labels, _, err := unstructured.NestedMap(template, "metadata", "labels")
-	if err != nil {
-		return nil, fmt.Errorf("reading the labels of the template: %w", err)
-	}
-	return &unstructured.Unstructured{Object: map[string]any{
+	history := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "ReplicaSet",
 		"metadata": map[string]any{
-			"name": name, "namespace": d.Namespace, "labels": labels,
-			"annotations": historyAnnotations(rs), "ownerReferences": []any{fields["owner"]},
+			"name": name, "namespace": d.Namespace, "labels": labels, "ownerReferences": []any{fields["owner"]},
 		},
 		"spec": map[string]any{
 			"replicas": int64(0), "minReadySeconds": int64(d.Spec.MinReadySeconds),
 			"selector": fields["selector"], "template": template,
 		},
-	}}, nil
+	}}
+	history.SetAnnotations(rs.outgoing.Annotations)
+	return history, nil
 }
 
 // labelled is the template as a ReplicaSet of that pod-template-hash has it.
@@ -207,36 +228,48 @@ func precondition(uid types.UID, resourceVersion string) []operation {
 	}
 }
 
-// keepPatch makes an idle ReplicaSet keep the template of rs.
+// keepPatch makes an idle ReplicaSet keep what rs had before.
 func keepPatch(idle, rs *replicaSet) ([]byte, error) {
-	template, err := labelled(rs.template, idle.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
+	template, err := labelled(rs.outgoing.template, idle.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
 	if err != nil {
 		return nil, err
 	}
 	return encode(append(precondition(idle.UID, idle.ResourceVersion),
 		operation{"replace", "/spec/template", template},
-		operation{"add", "/metadata/annotations", historyAnnotations(rs)}))
+		operation{"add", "/metadata/annotations", rs.outgoing.Annotations}))
 }
 
-// adoptPatch makes rs the Deployment's new ReplicaSet, and marks it.
+// maxOutgoing bounds what a mark may hold, in bytes: the API server takes 256 KiB of
+// annotations. What is larger is not kept in the history.
+const maxOutgoing = 200 << 10
+
+// adoptPatch makes rs the Deployment's new ReplicaSet, and marks it with what it had.
 func adoptPatch(rs *replicaSet, template *workload.Template) ([]byte, error) {
 	fields, err := labelled(template, rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
 	if err != nil {
 		return nil, err
 	}
+	mark, err := encode(outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw})
+	if err != nil {
+		return nil, err
+	}
+	if len(mark) > maxOutgoing {
+		mark = nil
+	}
 	return encode(append(precondition(rs.UID, rs.ResourceVersion),
 		operation{"replace", "/spec/template", fields},
-		operation{"add", "/metadata/annotations", marked(rs)}))
+		operation{"add", "/metadata/annotations", marked(rs, string(mark))}))
 }
 
-// markPatch marks rs.
+// markPatch marks rs, which has the Deployment's template already.
 func markPatch(rs *replicaSet) ([]byte, error) {
-	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", marked(rs)}))
+	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", marked(rs, "")}))
 }
 
-func marked(rs *replicaSet) map[string]string {
-	annotations := map[string]string{api.AdoptedAnnotation: "true"}
+func marked(rs *replicaSet, mark string) map[string]string {
+	annotations := map[string]string{}
 	maps.Copy(annotations, rs.Annotations)
+	annotations[api.AdoptedAnnotation] = mark
 	return annotations
 }
 
