@@ -170,11 +170,11 @@ func TestDeploymentEditDuringAReplacement(t *testing.T) {
 	d.annotatePod(d.names()[0], simInfeasible)
 	log := d.logPods()
 	d.setResources("cpu=150m", "")
-	newcomer := d.newcomer(before)
+	d.newcomer(before)
 	d.setResources("cpu=100m", "") // back
-	d.openGate(newcomer)
 	d.waitComplete()
 	d.assertSettled("100m")
+	d.assertMoved(before, "100m")
 	log.assertReady(2)
 	log.assertMost(3)
 }

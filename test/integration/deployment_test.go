@@ -174,15 +174,14 @@ func TestDeploymentHistoryLimit(t *testing.T) {
 			parallel(t)
 			d := newDeployment(t, options{Replicas: 2, Spec: fmt.Sprintf("revisionHistoryLimit: %d", limit)})
 			before := d.uids()
-			for _, cpu := range []string{"150m", "180m", "120m", "150m", "100m"} {
+			for i, cpu := range []string{"150m", "180m", "120m", "150m", "100m"} {
 				d.edit(cpu)
 				d.assertMoved(before, cpu)
 				d.waitFor("the history to be cut", func(*appsv1.Deployment) bool { return len(d.replicaSets()) <= limit+1 })
 				d.assertReplicaSets(limit + 1)
-			}
-			// While paused, the Deployment controller counts the ReplicaSet that has the pods as an old one.
-			if got := d.history(); len(got) < min(limit, 1)+1 {
-				t.Errorf("the history lists %v of at most %d revisions: %s", got, limit+1, summary(d.replicaSets()))
+				if got, want := d.history(), min(limit, i+1)+1; len(got) != want {
+					t.Errorf("the history lists %v, want %d revisions: %s", got, want, summary(d.replicaSets()))
+				}
 			}
 			if limit > 0 {
 				d.kubectl("rollout", "undo", d.ref)
