@@ -102,6 +102,14 @@ func (o observation) duplicate() *replicaSet {
 	return nil
 }
 
+// marked is a ReplicaSet that has the mark of adoption; nil if there is none.
+func (o observation) marked() *replicaSet {
+	if i := slices.IndexFunc(o.sets, (*replicaSet).adopted); i >= 0 {
+		return o.sets[i]
+	}
+	return nil
+}
+
 // differs tells what makes the Deployment's template none for the pods that there are.
 func (o observation) differs() string {
 	var newest *replicaSet

@@ -214,9 +214,9 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 
 // letGo lets go of the hold, once what only the rollout needed is gone.
 func (p *plan) letGo(o observation, handOver string) {
-	p.Remove = o.duplicate()
+	p.Remove, p.Settled = o.duplicate(), o.marked()
 	p.GiveBack = o.detached()
-	p.Release, p.HandOver = p.Remove == nil && len(p.GiveBack) == 0, handOver
+	p.Release, p.HandOver = p.Remove == nil && p.Settled == nil && len(p.GiveBack) == 0, handOver
 }
 
 // replace has pods replaced whom only that helps, never having fewer available than

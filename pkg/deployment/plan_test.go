@@ -368,6 +368,8 @@ func TestNextStep(t *testing.T) {
 			want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
 		{name: "hand-over: detached pods are given back first", sets: "a older: older; detached: older", changes: changes{inForce("Restart;")},
 			want: "give back detached-0"},
+		{name: "hand-over: a mark is taken first", sets: "a older adopted: older", changes: changes{inForce("Restart;")},
+			want: "settle web-a, hand over: the action is Restart"},
 		{name: "hand-over: a duplicate goes first", sets: "a older: older; b image: ; c image: ", changes: changes{inForce("Restart;")},
 			want: "remove web-c, hand over: the action is Restart"},
 
