@@ -174,8 +174,7 @@ func (c *Controller[W, X]) workOne(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(name)
-	kind := c.kind.Name()
-	logger := klog.FromContext(ctx).WithValues(strings.ToLower(kind[:1])+kind[1:], name)
+	logger := klog.FromContext(ctx).WithValues("kind", c.kind.Name(), "workload", name)
 	again, err := c.Sync(klog.NewContext(ctx, logger), name)
 	switch {
 	case err == nil:
