@@ -27,6 +27,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
@@ -154,7 +156,11 @@ func (k kind) Sync(ctx context.Context, d *Deployment) (time.Duration, error) {
 		if err := k.Leave(ctx, name); err != nil {
 			return 0, err
 		}
-		return c.Tell(ctx, d, workload.News{Condition: unheldCondition(d)})
+		said, err := c.unheld(ctx, d)
+		if err != nil {
+			return 0, err
+		}
+		return c.Tell(ctx, d, workload.News{Condition: said})
 	}
 	s, err := c.Session(ctx, d)
 	if err != nil || !s.Pods.HasSynced() || !s.Own.sets.HasSynced() {
@@ -165,6 +171,30 @@ func (k kind) Sync(ctx context.Context, d *Deployment) (time.Duration, error) {
 		return 0, err
 	}
 	return c.apply(ctx, s, d, p)
+}
+
+// unheld is the condition of a Deployment that is not held. While its user has it
+// paused, a pod may have a size that an edit that was given up has left in it: it is
+// taken back once the Deployment is resumed, and held.
+func (c *Controller) unheld(ctx context.Context, d *Deployment) (rollout.Condition, error) {
+	said := unheldCondition(d)
+	if !said.Complete || !d.Spec.Paused || c.Complete(d) {
+		return said, nil
+	}
+	all, err := c.ListPods(ctx, d)
+	if err != nil {
+		return rollout.Condition{}, err
+	}
+	for _, pod := range all {
+		left, err := resize.Leftover(pod, d.template.PodTemplateSpec)
+		if err != nil {
+			return rollout.Condition{}, err
+		}
+		if !left.Clean() {
+			return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: pod " + pod.Name + " has the size of an edit that was given up"}, nil
+		}
+	}
+	return said, nil
 }
 
 // plan makes the next step from what is watched. A step that does more than resize
