@@ -1,0 +1,759 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/kubectl/pkg/util/podutils"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+)
+
+// view is an informer that shows what the simulation puts into it, in a fixed order.
+type view struct {
+	cache.SharedIndexInformer
+	sorted
+}
+
+type sorted struct{ cache.Indexer }
+
+func newView() view {
+	return view{sorted: sorted{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}}
+}
+
+func (s sorted) IndexKeys(name, value string) ([]string, error) {
+	keys, err := s.Indexer.IndexKeys(name, value)
+	slices.Sort(keys)
+	return keys, err
+}
+
+func (v view) GetStore() cache.Store        { return v.sorted }
+func (v view) GetIndexer() cache.Indexer    { return v.sorted }
+func (view) HasSynced() bool                { return true }
+func (view) RunWithContext(context.Context) {}
+func (view) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return nil, nil
+}
+
+// simulation drives the controller in a world, and checks after every step what
+// must never happen.
+type simulation struct {
+	*world
+	t          *rapid.T
+	controller *Controller
+	stop       context.CancelFunc
+	views      struct{ sets, pods view }
+	seen       struct { // what the controller has seen
+		d    *appsv1.Deployment
+		sets map[string]*appsv1.ReplicaSet
+		pods map[string]*corev1.Pod
+	}
+	again bool // it has been told of something new, or has to try again
+	at    time.Time
+	lag   struct{ DC, RSC, Controller bool } // whose view is a round behind
+
+	// What others do while the controller writes, before which of its writes; and
+	// after how many writes it dies, or which answer it does not get.
+	meanwhile []step
+	planned   *Deployment            // that the writes are for
+	listed    map[string]*corev1.Pod // as they were before
+	evicted   int                    // available pods
+	writes    int
+	dies      int
+	loses     int
+
+	first     version
+	paused    bool // what the users want
+	gentle    bool // nothing that the users do, and nothing that becomes of a resize, has a pod restarted
+	surpluses int  // pods that are deleted because the users scale down
+	detached  map[types.UID]bool
+	asked     map[types.UID]int // the edit for which the controller has last resized a pod
+}
+
+var name = cache.ObjectName{Namespace: "default", Name: "web"}
+
+var errDead = errors.New("the connection broke")
+
+func (s *simulation) restart() {
+	if s.stop != nil {
+		s.stop()
+	}
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(s.t.Context())
+	client := &fake.Clientset{}
+	s.serve(client)
+	timeouts := defaults
+	timeouts.DeferredTimeout, timeouts.ErrorTimeout = 10*time.Second, 10*time.Second
+	options := workload.Options{Defaults: timeouts, Ready: func() error { return nil }}
+	nodes, err := workload.NewNodes(client)
+	s.noError(err)
+	s.noError(nodes.Store().Add(largeNode()))
+	s.controller, err = New(ctx, client, objects{world: s.world}, &record.FakeRecorder{}, nodes, options)
+	s.noError(err)
+	s.controller.Clock = s.clock
+	s.views.sets, s.views.pods = newView(), newView()
+	s.seen.d, s.seen.sets, s.seen.pods = nil, nil, nil
+	s.sees(true, true, true)
+}
+
+// sees lets the watches of the controller catch up.
+func (s *simulation) sees(d, sets, pods bool) {
+	if d && s.seen.d != s.d {
+		s.seen.d, s.again = s.d, true
+		s.noError(s.controller.Store().Update(s.stored(s.d)))
+	}
+	if sets && !maps.Equal(s.seen.sets, s.sets) {
+		s.seen.sets, s.again = maps.Clone(s.sets), true
+		var list []any
+		for _, rs := range s.sets {
+			list = append(list, s.stored(rs))
+		}
+		s.noError(s.views.sets.GetStore().Replace(list, ""))
+	}
+	if pods && !maps.Equal(s.seen.pods, s.pods) {
+		s.seen.pods, s.again = maps.Clone(s.pods), true
+		var list, detached []any
+		for _, pod := range s.pods {
+			list = append(list, pod)
+			if _, is := pod.Labels[api.DetachedLabel]; is {
+				detached = append(detached, pod)
+			}
+		}
+		s.noError(s.views.pods.GetStore().Replace(list, ""))
+		s.noError(s.controller.detached.GetStore().Replace(detached, ""))
+	}
+}
+
+// open opens the session that the next sync needs, and has it watch our views.
+// New watches begin with what there is.
+func (s *simulation) open() {
+	d, exists, err := s.controller.Get(name)
+	if !s.noError(err) || !exists || !workload.Enabled(d) || !workload.Held(d) || s.controller.InFlight(name) != nil {
+		return
+	}
+	s.sees(false, true, true)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	cancel()
+	client, stored := s.controller.Client, s.controller.objects
+	s.controller.Client, s.controller.objects = &fake.Clientset{}, objects{world: &world{}} // where nothing is to be seen
+	session, err := s.controller.Session(ctx, d)
+	s.controller.Client, s.controller.objects = client, stored
+	s.noError(err)
+	if session.Pods, err = live.NewWatch[*corev1.Pod](ctx, s.views.pods, d.Namespace, func() {}); !s.noError(err) {
+		return
+	}
+	session.Own.sets, err = live.NewWatch[*unstructured.Unstructured](ctx, s.views.sets, d.Namespace, func() {})
+	s.noError(err)
+}
+
+// sync has the controller take one step, if it has reason to look.
+func (s *simulation) sync() {
+	if now := s.clock.Now(); !s.again && (s.at.IsZero() || now.Before(s.at)) {
+		return
+	}
+	s.open()
+	var err error
+	s.planned, _, err = s.controller.Get(name)
+	s.noError(err)
+	s.writes, s.again, s.at = 0, false, time.Time{}
+	s.listed, s.evicted = maps.Clone(s.pods), 0
+	before := s.rv
+	after, err := s.controller.Sync(s.t.Context(), name)
+	if s.dies > 0 && errors.Is(err, errDead) {
+		s.dies = 0
+		s.restart()
+	}
+	if !errors.Is(err, errDead) {
+		s.noError(err)
+	}
+	s.again = s.again || err != nil || s.rv != before
+	if after > 0 {
+		s.at = s.clock.Now().Add(after)
+	}
+	if session := s.controller.InFlight(name); session != nil {
+		s.predictable(session.Refusals)
+		s.predictable(session.Own.evictions)
+	}
+	s.dies, s.loses, s.meanwhile = 0, 0, nil
+}
+
+// predictable takes chance out of the times between tries.
+func (s *simulation) predictable(refusals workload.Refusals) {
+	for _, refusal := range refusals {
+		if refusal.Until.After(s.clock.Now()) {
+			refusal.Until = s.clock.Now().Add(2 * time.Second)
+			s.again = true
+		}
+	}
+}
+
+// requested is told of each of the controller's writes before it is carried out.
+func (s *simulation) requested(verb string, object metav1.Object) error {
+	s.writes++
+	if s.dies > 0 && s.writes > s.dies {
+		return errDead
+	}
+	if s.meanwhile != nil {
+		happens := s.meanwhile
+		s.meanwhile = nil
+		for _, one := range happens {
+			s.do(one)
+		}
+	}
+	d := s.planned
+	switch pod := s.listed[object.GetName()]; verb {
+	case "resize":
+		s.mayResize(d, s.pods[object.GetName()])
+	case "detach":
+		if !s.needsRestart(pod, d.Deployment) {
+			s.t.Fatalf("detaches %s, which needs no restart", pod.Name)
+		}
+		s.detached[pod.UID] = true
+	case "evict":
+		s.mayEvict(d, pod)
+	}
+	return nil
+}
+
+// mayResize checks that no more pods are under way for one edit than may be.
+func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
+	if seen := s.seen.pods[pod.Name]; seen == nil || !podutils.IsPodReady(seen) {
+		return // it has nothing to lose
+	}
+	surge, unavailable, err := d.bounds()
+	s.noError(err)
+	s.asked[pod.UID] = int(d.Generation)
+	underWay := 0
+	for _, other := range s.pods {
+		sent := sizeOf(other) != appliedSize(other) || other.UID == pod.UID
+		if sent && s.asked[other.UID] == int(d.Generation) && counts(other) && !s.outcome(other, versionOf(&d.Spec.Template.Spec)).fails() {
+			underWay++
+		}
+	}
+	if most := max(surge+unavailable, 1); underWay > most {
+		s.t.Fatalf("%d pods are under way, more than %d", underWay, most)
+	}
+	if action, _, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";"); action == string(policy.Restart) {
+		s.t.Fatalf("resizes %s, and the action is Restart", pod.Name)
+	}
+}
+
+// mayEvict checks that a pod is evicted for a reason, and that enough others are available.
+func (s *simulation) mayEvict(d *Deployment, pod *corev1.Pod) {
+	if _, is := pod.Labels[api.DetachedLabel]; is && !s.detached[pod.UID] || !is && !s.needsRestart(pod, d.Deployment) {
+		s.t.Fatalf("evicts %s, which needs no restart", pod.Name)
+	}
+	_, unavailable, err := d.bounds()
+	s.noError(err)
+	if !s.available(pod) {
+		return
+	}
+	s.evicted++
+	available := -s.evicted
+	for _, other := range s.listed {
+		if s.available(other) {
+			available++
+		}
+	}
+	if least := d.replicas() - unavailable; available < least {
+		s.t.Fatalf("evicts %s, and leaves %d available, fewer than %d", pod.Name, available, least)
+	}
+}
+
+func (s *simulation) available(pod *corev1.Pod) bool {
+	return counts(pod) && podutils.IsPodAvailable(pod, s.d.Spec.MinReadySeconds, metav1.NewTime(s.clock.Now()))
+}
+
+// needsRestart tells by the rules of the world whether only a new pod can be one of d's template.
+func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
+	want, have, applied := versionOf(&d.Spec.Template.Spec), versionOf(&pod.Spec), appliedSize(pod)
+	size := version{cpu: want.cpu, memory: want.memory}
+	action, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
+	differs := applied != size || sizeOf(pod) != size
+	return want.image != have.image || have.memory > 0 && want.memory == 0 ||
+		differs && (s.outcome(pod, size).fails() || action == string(policy.Restart) || list == cpuRestarts)
+}
+
+// cpuRestarts is the one policy that users of the model say.
+const cpuRestarts = "cpu=RestartOnly"
+
+// letGo checks that pods are left to the Deployment controller only for a reason.
+func (s *simulation) letGo(before, after *appsv1.Deployment) {
+	want := versionOf(&after.Spec.Template.Spec)
+	var base *appsv1.ReplicaSet
+	for _, rs := range s.sets {
+		is := versionOf(&rs.Spec.Template.Spec)
+		if *rs.Spec.Replicas == 0 || is.image != want.image {
+			continue
+		}
+		if is == want {
+			return // every other ReplicaSet goes anyway
+		}
+		if base == nil || number(rs) > number(base) {
+			base = rs
+		}
+	}
+	if base == nil {
+		return
+	}
+	pods := 0
+	for _, pod := range s.listed {
+		if metav1.IsControlledBy(pod, base) && counts(pod) {
+			if pods++; s.needsRestart(pod, before) {
+				return
+			}
+		}
+	}
+	if pods > 0 {
+		s.t.Fatalf("leaves the %d pods of %s to the Deployment controller, and none needs a restart", pods, base.Name)
+	}
+}
+
+// noError passes over what the next look mends: conflicts, and objects that are there or gone.
+func (s *simulation) noError(err error) bool {
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !errors.Is(err, errDead) {
+		s.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// check is what must hold at any time.
+func (s *simulation) check() {
+	for _, pod := range s.pods {
+		if len(pod.OwnerReferences) != 1 || metav1.GetControllerOf(pod) == nil {
+			s.t.Fatalf("%s has the owners %+v", pod.Name, pod.OwnerReferences)
+		}
+	}
+	if workload.Enabled(s.d) && workload.Held(s.d) && !s.d.Spec.Paused {
+		s.t.Fatalf("held, and not paused")
+	}
+	if !s.gentle {
+		return
+	}
+	running := 0
+	for _, rs := range s.sets {
+		if *rs.Spec.Replicas > 0 {
+			running++
+		}
+	}
+	if running > 1 {
+		s.t.Fatalf("%d ReplicaSets have pods, and nothing has to be restarted", running)
+	}
+}
+
+// deleted is told of each pod that its ReplicaSet has too many.
+func (s *simulation) deleted(pod *corev1.Pod) {
+	if s.gentle {
+		if s.surpluses--; s.surpluses < 0 {
+			s.t.Fatalf("%s is deleted, and nobody has scaled down", pod.Name)
+		}
+	}
+}
+
+// complete checks that all pods are as the Deployment wants them when it is said to be Complete.
+func (s *simulation) complete() {
+	d := s.d
+	if c := condition(&Deployment{Deployment: d}); c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation || !workload.Enabled(d) {
+		return
+	}
+	want := versionOf(&d.Spec.Template.Spec)
+	for _, pod := range s.pods {
+		owner := s.sets[metav1.GetControllerOf(pod).Name]
+		if owner == nil || *owner.Spec.Replicas == 0 || !counts(pod) || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		if have := appliedSize(pod); versionOf(&pod.Spec) != want || have.cpu != want.cpu || have.memory != want.memory {
+			s.t.Fatalf("Complete, and %s is of %v and has %v, not %v", pod.Name, versionOf(&pod.Spec), have, want)
+		}
+	}
+}
+
+// trace logs each change of an object; rapid shows it when a check fails.
+func (s *simulation) trace(object runtime.Object, gone bool) {
+	at := s.clock.Now().Format(time.TimeOnly)
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		s.t.Logf("%s Deployment: %v ×%d, paused %t, held %q, observed %d of %d, %d updated of %d, %+v", at, versionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, o.Spec.Paused,
+			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(&Deployment{Deployment: o}), workload.Condition{}))
+	case *appsv1.ReplicaSet:
+		s.t.Logf("%s %s: gone %t, %v ×%d, revision %d, %+v, annotations %v", at, o.Name, gone, versionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, number(o), o.Status, slices.Sorted(maps.Keys(o.Annotations)))
+	case *corev1.Pod:
+		s.t.Logf("%s %s: gone %t, deleted %t, %v, has %v, ready %t, of %s", at, o.Name, gone, o.DeletionTimestamp != nil, versionOf(&o.Spec), appliedSize(o), podutils.IsPodReady(o), metav1.GetControllerOf(o).Name)
+	}
+}
+
+// step is one thing that happens.
+type step struct {
+	Do  string
+	Arg int
+}
+
+// happenings, with how often each occurs.
+var happenings = map[string]int{
+	"round": 8, "kubelets": 4, "collect": 1, "dc sees it": 3, "dc sees the sets": 3, "dc": 6, "rsc sees the sets": 3, "rsc sees the pods": 3, "rsc": 5,
+	"sees it": 2, "sees the sets": 2, "sees the pods": 2, "sync": 6, "sync meanwhile": 4, "sync and die": 2, "sync and lose": 1, "restart": 1, "time": 1,
+	"edit cpu": 3, "edit memory": 2, "edit image": 1, "first template": 1, "undo": 1, "scale": 1, "delete": 1, "crash": 1, "budget": 1,
+	"action": 1, "policy": 1, "pause": 1, "resume": 1, "opt": 1, "history": 1,
+}
+
+// rough are those that may have a pod restarted.
+var rough = []string{"edit memory", "edit image", "delete", "action", "policy", "opt", "crash"}
+
+func steps() *rapid.Generator[[][]step] {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(happenings)) {
+		names = append(names, slices.Repeat([]string{name}, happenings[name])...)
+	}
+	return rapid.SliceOf(rapid.SliceOf(rapid.Custom(func(t *rapid.T) step {
+		return step{rapid.SampledFrom(names).Draw(t, "do"), rapid.IntRange(0, 11).Draw(t, "arg")}
+	})))
+}
+
+// all does one thing after the other. What follows `sync meanwhile` happens while the controller writes.
+func (s *simulation) all(list []step, first version) {
+	s.first = first
+	for i := 0; i < len(list); i++ {
+		if list[i].Do == "sync meanwhile" {
+			rest := list[i+1 : min(i+2+list[i].Arg%3, len(list))]
+			i += len(rest)
+			s.meanwhile = slices.DeleteFunc(slices.Clone(rest), func(one step) bool {
+				return strings.HasPrefix(one.Do, "sync") || slices.Contains([]string{"round", "restart"}, one.Do)
+			})
+			s.again = true
+			s.sync()
+		} else {
+			s.do(list[i])
+		}
+		s.check()
+	}
+}
+
+func (s *simulation) do(happens step) {
+	if s.gentle && slices.Contains(rough, happens.Do) {
+		return
+	}
+	names := slices.Sorted(maps.Keys(s.pods))
+	var pod *corev1.Pod
+	if len(names) > 0 {
+		pod = s.pods[names[happens.Arg%len(names)]]
+	}
+	switch happens.Do {
+	case "round":
+		s.round()
+	case "kubelets":
+		s.kubelets()
+	case "collect":
+		s.collect()
+	case "dc sees it":
+		s.dcSees(true, false)
+	case "dc sees the sets":
+		s.dcSees(false, true)
+	case "dc":
+		s.dcSync()
+	case "rsc sees the sets":
+		s.rscSees(true, false)
+	case "rsc sees the pods":
+		s.rscSees(false, true)
+	case "rsc":
+		s.rscSync()
+	case "sees it":
+		s.sees(true, false, false)
+	case "sees the sets":
+		s.sees(false, true, false)
+	case "sees the pods":
+		s.sees(false, false, true)
+	case "sync":
+		s.again = true
+		s.sync()
+	case "sync and die":
+		s.dies, s.again = 1+happens.Arg%4, true
+		s.sync()
+	case "sync and lose":
+		s.loses, s.again = 1+happens.Arg%4, true
+		s.sync()
+	case "restart":
+		s.restart()
+	case "time":
+		s.clock.SetTime(s.clock.Now().Add(4 * time.Second))
+	case "delete":
+		if pod != nil {
+			s.deletePod(pod.Name)
+		}
+	case "crash":
+		if pod != nil && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+			if happens.Arg > 5 { // until it has another size
+				s.broken[pod.UID] = appliedSize(pod)
+			}
+			crashed := pod.DeepCopy()
+			s.setReady(crashed, false)
+			s.writePod(crashed)
+		}
+	case "budget":
+		s.budget = happens.Arg % 4
+	default:
+		s.user(func(d *appsv1.Deployment) { s.uses(d, happens) })
+	}
+}
+
+// uses is what users do to the Deployment.
+func (s *simulation) uses(d *appsv1.Deployment, happens step) {
+	v := versionOf(&d.Spec.Template.Spec)
+	switch happens.Do {
+	case "edit cpu":
+		v.cpu = 1 + happens.Arg%3
+	case "edit memory":
+		v.memory = happens.Arg % 3
+	case "edit image":
+		v.image = 1 + happens.Arg%2
+	case "first template":
+		v = s.first
+	case "undo": // kubectl rollout undo
+		names := slices.Sorted(maps.Keys(s.sets))
+		if len(names) == 0 || d.Spec.Paused {
+			return
+		}
+		rs := s.sets[names[happens.Arg%len(names)]]
+		maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !skipped(key) })
+		for key, value := range rs.Annotations {
+			if !skipped(key) {
+				d.Annotations[key] = value
+			}
+		}
+		v = versionOf(&rs.Spec.Template.Spec)
+	case "action":
+		d.Annotations[api.ResizeActionAnnotation] = []string{"", string(policy.Restart), string(policy.LiveResizePreferred)}[happens.Arg%3]
+	case "policy":
+		d.Annotations[api.ResizePolicyAnnotation] = []string{"", cpuRestarts}[happens.Arg%2]
+	case "scale":
+		n := int32(happens.Arg % 7)
+		s.surpluses += int(max(*d.Spec.Replicas-n, 0))
+		d.Spec.Replicas = &n
+	case "pause":
+		if !d.Spec.Paused { // otherwise kubectl says that it is paused already
+			d.Spec.Paused, s.paused = true, true
+		}
+	case "resume":
+		d.Spec.Paused, s.paused = false, false
+	case "opt":
+		d.Labels = map[string]string{}
+		if happens.Arg%3 > 0 {
+			d.Labels[api.EnabledLabel] = "true"
+		}
+	case "history":
+		d.Spec.RevisionHistoryLimit = ptr.To(int32(happens.Arg % 4))
+	}
+	if v != versionOf(&d.Spec.Template.Spec) {
+		d.Spec.Template = *templates[v]
+	}
+}
+
+// round lets everybody do one thing, in the order that lag makes of it.
+func (s *simulation) round() {
+	s.clock.SetTime(s.clock.Now().Add(time.Second))
+	if s.lag.Controller {
+		s.sees(true, true, true)
+	}
+	s.collect()
+	s.kubelets()
+	s.rscSees(true, !s.lag.RSC)
+	s.dcSees(true, !s.lag.DC)
+	s.rscSync()
+	s.dcSync()
+	s.rscSees(true, true)
+	s.dcSees(true, true)
+	if !s.lag.Controller {
+		s.sees(true, true, true)
+	}
+	s.sync()
+	s.check()
+}
+
+// rest lets everything run until nothing changes any more.
+func (s *simulation) rest() {
+	for quiet, rounds := 0, 0; quiet < 15; rounds++ {
+		before := s.rv
+		if s.round(); s.rv != before {
+			quiet = 0
+		} else if quiet++; quiet > 3 { // longer than any timeout
+			s.clock.SetTime(s.clock.Now().Add(4 * time.Second))
+		}
+		if rounds > 600 {
+			s.t.Fatalf("it does not come to rest: %s", s.unfinished())
+		}
+	}
+}
+
+// unfinished tells what of the rollout is not done, or "".
+func (w *world) unfinished() string {
+	want := versionOf(&w.d.Spec.Template.Spec)
+	running, ready := []string{}, 0
+	for _, rs := range w.sets {
+		if *rs.Spec.Replicas > 0 {
+			running = append(running, rs.Name)
+			if is := versionOf(&rs.Spec.Template.Spec); is != want {
+				return fmt.Sprintf("%s is of %v, not %v", rs.Name, is, want)
+			}
+		}
+		if _, marked := rs.Annotations[api.AdoptedAnnotation]; marked {
+			return rs.Name + " is marked as adopted"
+		}
+	}
+	if len(running) > 1 {
+		return fmt.Sprintf("%v have pods", running)
+	}
+	for _, pod := range w.pods {
+		owner, is := metav1.GetControllerOf(pod), versionOf(&pod.Spec)
+		if owner.Kind != "ReplicaSet" || pod.Labels[api.DetachedLabel] != "" {
+			return fmt.Sprintf("%s is detached", pod.Name)
+		}
+		if is != want || appliedSize(pod) != sizeOf(pod) {
+			return fmt.Sprintf("%s is of %v and has %v, not %v", pod.Name, is, appliedSize(pod), want)
+		}
+		if podutils.IsPodReady(pod) && counts(pod) {
+			ready++
+		}
+	}
+	if ready != int(*w.d.Spec.Replicas) {
+		return fmt.Sprintf("%d pods are ready, not %d", ready, *w.d.Spec.Replicas)
+	}
+	c := condition(&Deployment{Deployment: w.d})
+	if workload.Held(w.d) {
+		return fmt.Sprintf("the Deployment is held: %+v", c)
+	}
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return fmt.Sprintf("the condition says %+v", c)
+	}
+	return ""
+}
+
+// stuck tells whether the Deployment controller takes for a scaling event what it has
+// nothing to do about, for ever: its replicas were changed to what its only active
+// ReplicaSet happened to have in the middle of a rollout.
+func (s *simulation) stuck() bool {
+	running := active(slices.Collect(maps.Values(s.sets)))
+	return !s.d.Spec.Paused && len(running) == 1 && *running[0].Spec.Replicas == *s.d.Spec.Replicas &&
+		running[0].Annotations[desiredAnnotation] != fmt.Sprint(*s.d.Spec.Replicas)
+}
+
+// history tells what of the ReplicaSets is not as it must be at rest, or "".
+func (s *simulation) history() string {
+	all := map[version]string{}
+	for _, rs := range s.sets {
+		is := versionOf(&rs.Spec.Template.Spec)
+		if all[is] != "" {
+			return fmt.Sprintf("%s and %s are both of %v", all[is], rs.Name, is)
+		}
+		all[is] = rs.Name
+	}
+	idle := slices.DeleteFunc(slices.Collect(maps.Values(s.sets)), func(rs *appsv1.ReplicaSet) bool { return *rs.Spec.Replicas > 0 })
+	if limit := int(*s.d.Spec.RevisionHistoryLimit); len(idle) > limit+1 || len(idle) > limit && *s.d.Spec.Replicas > 0 {
+		return fmt.Sprintf("%d ReplicaSets are kept, more than %d", len(idle), limit)
+	}
+	if s.d.Spec.Paused != s.paused {
+		return fmt.Sprintf("paused is %t, and the users want %t", s.d.Spec.Paused, s.paused)
+	}
+	return ""
+}
+
+// pinned are the flags of rapid where none are given.
+var pinned = map[string]string{"rapid.seed": "1", "rapid.checks": "100"}
+
+func TestSimulation(t *testing.T) {
+	load(t)
+	for name, value := range pinned {
+		f := flag.Lookup(name)
+		if f.Value.String() != f.DefValue {
+			continue
+		}
+		if err := f.Value.Set(value); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Value.Set(f.DefValue) }()
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		gentle := rapid.Bool().Draw(r, "gentle")
+		first := version{image: 1, cpu: 1, memory: rapid.IntRange(0, 1).Draw(r, "memory")}
+		d := webDeployment(first, rapid.IntRange(1, 5).Draw(r, "replicas"))
+		surge := rapid.IntRange(0, 2).Draw(r, "maxSurge")
+		d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt(surge))
+		d.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(asInt(surge == 0), 2).Draw(r, "maxUnavailable")))
+		if rapid.IntRange(0, 7).Draw(r, "recreate") == 7 {
+			recreate(&scene{d: d})
+		}
+		d.Spec.RevisionHistoryLimit = ptr.To(int32(rapid.SampledFrom([]int{10, 0, 1, 2}).Draw(r, "history")))
+		d.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
+		list := []outcome{{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}}
+		if !gentle {
+			list = append(list, outcome{Infeasible: true}, outcome{Refused: true}, outcome{Deferred: never}, outcome{Failing: true})
+		}
+		outcomes := rapid.SliceOfN(rapid.SampledFrom(list), 0, 7).Draw(r, "outcomes")
+		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), steps().Draw(r, "steps")
+
+		s := &simulation{world: newWorld(t, d, outcomes), t: r, gentle: gentle, detached: map[types.UID]bool{}, asked: map[types.UID]int{}}
+		defer func() { s.stop() }()
+		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
+		s.request, s.released, s.surplus, s.told = s.requested, s.letGo, s.deleted, s.complete
+		s.changed = s.trace
+		s.restart()
+		for range 12 {
+			s.round()
+		}
+		s.all(slices.Concat(happens...), first)
+		s.settle(t)
+	})
+}
+
+// settle has all come to rest, and checks what must be so then.
+func (s *simulation) settle(t *testing.T) {
+	s.budget = 0
+	s.rest()
+	s.complete()
+	if s.d.Labels[api.EnabledLabel] != "true" {
+		for _, pod := range s.pods {
+			if pod.Labels[api.DetachedLabel] != "" {
+				s.t.Fatalf("opted out, and %s is detached", pod.Name)
+			}
+		}
+		s.do(step{Do: "opt", Arg: 1})
+		s.rest()
+		s.complete()
+	}
+	if left := s.unfinished(); left != "" && s.paused && !workload.Held(s.d) {
+		s.do(step{Do: "resume"}) // nothing can have been done before
+		s.rest()
+	}
+	if s.stuck() {
+		s.do(step{Do: "scale", Arg: int(*s.d.Spec.Replicas) + 1})
+		s.rest()
+	}
+	if s.unfinished() != "" && len(s.broken) > 0 {
+		clear(s.broken) // where only people can help, they do
+		s.rest()
+	}
+	if left := s.unfinished() + s.history(); left != "" {
+		s.t.Fatal(left)
+	}
+}

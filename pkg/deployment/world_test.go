@@ -1,0 +1,1175 @@
+package deployment
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
+	"k8s.io/kubectl/pkg/util/podutils"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+const (
+	revisionAnnotation        = "deployment.kubernetes.io/revision"
+	revisionHistoryAnnotation = "deployment.kubernetes.io/revision-history"
+	desiredAnnotation         = "deployment.kubernetes.io/desired-replicas"
+	maxAnnotation             = "deployment.kubernetes.io/max-replicas"
+)
+
+// outcome is what becomes of the resize of one pod to one size.
+type outcome struct {
+	Refused, Infeasible, Failing bool
+	Deferred, Slow               int // looks of the kubelet
+}
+
+// never is for what the kubelet puts off for ever.
+const never = 1 << 20
+
+// fails tells whether only a new pod can have the size.
+func (o outcome) fails() bool { return o.Refused || o.Infeasible || o.Failing || o.Deferred == never }
+
+// world is a small cluster: an API server with the admission policies of deploy/,
+// the controllers of Deployments and ReplicaSets, the garbage collector and the
+// kubelets, each of which does one thing when its method is called. Objects are
+// never changed, only replaced, so that a copy of a map of them is what a watch
+// has seen at some time.
+type world struct {
+	t        testing.TB
+	clock    *testingclock.FakePassiveClock
+	rv, uid  int
+	d        *appsv1.Deployment
+	sets     map[string]*appsv1.ReplicaSet
+	pods     map[string]*corev1.Pod
+	outcomes []outcome
+	judge    func(*corev1.Pod) outcome // instead of outcomes
+	looks    map[string]int            // of the kubelet at a resize
+	broken   map[types.UID]version     // the pod cannot become Ready with this size
+	budget   int                       // evictions that will be refused
+	changed  func(object runtime.Object, gone bool)
+	encoded  map[types.UID]*unstructured.Unstructured
+
+	// What the Deployment controller has seen; it looks again only when that has
+	// changed, or something failed.
+	dc struct {
+		d     *appsv1.Deployment
+		sets  map[string]*appsv1.ReplicaSet
+		again bool
+	}
+	// What the ReplicaSet controller has seen, and what it expects to see of its own
+	// writes to a ReplicaSet's pods before it makes more (its expectations).
+	rsc struct {
+		sets   map[string]*appsv1.ReplicaSet
+		pods   map[string]*corev1.Pod
+		podsRV int
+		wrote  map[types.UID]int
+	}
+
+	// What the test wants to know of the controller's requests; an error fails them.
+	request func(verb string, object metav1.Object) error
+	// What it wants to know of the deletions by the ReplicaSet controller.
+	surplus func(*corev1.Pod)
+	// Of the controller's writes of the condition, when they have been made.
+	told func()
+	// And of releases.
+	released func(before, after *appsv1.Deployment)
+}
+
+func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []outcome) *world {
+	w := &world{
+		t: t, clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), d: d, outcomes: outcomes,
+		sets: map[string]*appsv1.ReplicaSet{}, pods: map[string]*corev1.Pod{}, looks: map[string]int{}, broken: map[types.UID]version{},
+		encoded: map[types.UID]*unstructured.Unstructured{}, changed: func(runtime.Object, bool) {},
+		request: func(string, metav1.Object) error { return nil }, surplus: func(*corev1.Pod) {}, told: func() {}, released: func(_, _ *appsv1.Deployment) {},
+	}
+	w.rsc.wrote = map[types.UID]int{}
+	return w
+}
+
+// outcome depends on the pod: each is on another node.
+func (w *world) outcome(pod *corev1.Pod, size version) outcome {
+	if w.judge != nil {
+		return w.judge(pod)
+	}
+	if len(w.outcomes) == 0 {
+		return outcome{}
+	}
+	n, _ := strconv.Atoi(string(pod.UID))
+	return w.outcomes[(5*n+3*size.cpu+size.memory)%len(w.outcomes)]
+}
+
+func sizeOf(pod *corev1.Pod) version { return sized(&pod.Spec.Containers[0].Resources) }
+
+func appliedSize(pod *corev1.Pod) version {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return version{}
+	}
+	return sized(pod.Status.ContainerStatuses[0].Resources)
+}
+
+// stored is the object as the API server hands it out.
+func (w *world) stored(object interface {
+	runtime.Object
+	metav1.Object
+}) *unstructured.Unstructured {
+	if u := w.encoded[object.GetUID()]; u != nil && u.GetResourceVersion() == object.GetResourceVersion() {
+		return u
+	}
+	u := build.Stored(w.t, object)
+	w.encoded[object.GetUID()] = u
+	return u
+}
+
+func (w *world) next() string {
+	w.rv++
+	return strconv.Itoa(w.rv)
+}
+
+func (w *world) writePod(pod *corev1.Pod) {
+	pod.ResourceVersion = w.next()
+	w.pods[pod.Name] = pod
+	w.changed(pod, false)
+}
+
+func (w *world) removePod(pod *corev1.Pod) {
+	w.next()
+	delete(w.pods, pod.Name)
+	w.changed(pod, true)
+}
+
+// deletePod is graceful: the kubelet removes the pod when it next looks.
+func (w *world) deletePod(name string) {
+	pod := w.pods[name].DeepCopy()
+	if pod.Spec.NodeName == "" {
+		w.removePod(pod)
+	} else if pod.DeletionTimestamp == nil {
+		pod.DeletionTimestamp = ptr.To(metav1.NewTime(w.clock.Now()))
+		w.writePod(pod)
+	}
+}
+
+// writeSet stores a ReplicaSet.
+func (w *world) writeSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	if old := w.sets[rs.Name]; old != nil && !equality.Semantic.DeepEqual(old.Spec, rs.Spec) {
+		rs.Generation++
+	}
+	rs.ResourceVersion = w.next()
+	w.sets[rs.Name] = rs
+	w.changed(rs, false)
+	return rs
+}
+
+// createSet stores a new ReplicaSet; it is nil if the name is taken.
+func (w *world) createSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	if w.sets[rs.Name] != nil {
+		return nil
+	}
+	w.uid++
+	rs.UID, rs.Generation, rs.Status = types.UID(strconv.Itoa(w.uid)), 1, appsv1.ReplicaSetStatus{}
+	rs.CreationTimestamp = metav1.NewTime(w.clock.Now().Truncate(time.Second))
+	return w.writeSet(rs)
+}
+
+func (w *world) removeSet(name string) {
+	w.next()
+	if rs := w.sets[name]; rs != nil {
+		delete(w.sets, name)
+		w.changed(rs, true)
+	}
+}
+
+// writeDeployment stores a Deployment that admission has seen.
+func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
+	before := w.d
+	if before.Labels[api.EnabledLabel] == "true" || d.Labels[api.EnabledLabel] == "true" {
+		admit(before, d, ours)
+	}
+	if !equality.Semantic.DeepEqual(before.Spec, d.Spec) {
+		d.Generation++
+	}
+	w.storeDeployment(d)
+	if ours && workload.Held(before) && !workload.Held(d) {
+		w.released(before, d)
+	}
+}
+
+func (w *world) storeDeployment(d *appsv1.Deployment) {
+	d.ResourceVersion = w.next()
+	w.d = d
+	w.changed(d, false)
+}
+
+// user changes the Deployment as its user.
+func (w *world) user(change func(*appsv1.Deployment)) {
+	d := w.d.DeepCopy()
+	change(d)
+	w.writeDeployment(d, false)
+}
+
+// admit is the policy of deploy/hold-deployments.yaml, variable by variable.
+func admit(old, d *appsv1.Deployment, ours bool) {
+	enabledBefore := old.Labels[api.EnabledLabel] == "true"
+	recorded := ""
+	if enabledBefore {
+		recorded = old.Annotations[api.HoldAnnotation]
+	}
+	held := recorded == "true" || recorded == "false"
+	before, asked := old.Spec.Paused, d.Spec.Paused
+	wish := asked
+	if held && asked {
+		wish = recorded == "true"
+	}
+	edited := !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template)
+	stirs := edited || before && !asked || !enabledBefore
+	enabled := workload.Enabled(d)
+	_, keeps := d.Annotations[api.HoldAnnotation]
+	hold := enabled && (held || stirs && !asked)
+	if ours {
+		hold = keeps
+	}
+	paused := hold || wish
+	switch {
+	case ours && held && !keeps:
+		paused = recorded == "true"
+	case ours:
+		paused = asked
+	}
+	inForce := ""
+	switch said := d.Annotations[api.ResizeActionAnnotation] + ";" + d.Annotations[api.ResizePolicyAnnotation]; {
+	case !enabled:
+	case !edited && enabledBefore:
+		inForce = old.Annotations[api.InForceAnnotation]
+	case said != ";":
+		inForce = said
+	}
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	if !ours && hold {
+		d.Annotations[api.HoldAnnotation] = strconv.FormatBool(wish)
+	}
+	if !hold {
+		delete(d.Annotations, api.HoldAnnotation)
+	}
+	delete(d.Annotations, api.AdoptedAnnotation)
+	delete(d.Annotations, api.InForceAnnotation)
+	if inForce != "" {
+		d.Annotations[api.InForceAnnotation] = inForce
+	}
+	d.Spec.Paused = paused
+}
+
+// putStatus is UpdateStatus of the Deployment controller, which may change annotations, and the
+// policy of deploy/pending-deployments.yaml. It fails if d is not the newest version.
+func (w *world) putStatus(d *appsv1.Deployment) bool {
+	if d.ResourceVersion != w.d.ResourceVersion {
+		return false
+	}
+	written := d.DeepCopy()
+	i := slices.IndexFunc(written.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == api.ConditionComplete })
+	if i >= 0 && written.Labels[api.EnabledLabel] == "true" && written.Status.Conditions[i].Status == corev1.ConditionTrue &&
+		(workload.Held(written) || written.Spec.Paused && written.Status.ObservedGeneration != w.d.Status.ObservedGeneration) {
+		written.Status.Conditions[i] = appsv1.DeploymentCondition{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: rollout.ReasonPending}
+	}
+	w.storeDeployment(written)
+	return true
+}
+
+// putSet is Update of the Deployment controller; nil if rs is not made from the newest version.
+func (w *world) putSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	if current := w.sets[rs.Name]; current == nil || current.UID != rs.UID || current.ResourceVersion != rs.ResourceVersion {
+		return nil
+	}
+	return w.writeSet(rs)
+}
+
+// dcSees lets the watches of the Deployment controller catch up.
+func (w *world) dcSees(d, sets bool) {
+	if d && w.dc.d != w.d {
+		w.dc.d, w.dc.again = w.d, true
+	}
+	if sets && !maps.Equal(w.dc.sets, w.sets) {
+		w.dc.sets, w.dc.again = maps.Clone(w.sets), true
+	}
+}
+
+// dcSync is one sync of the Deployment controller (syncDeployment in
+// deployment_controller.go of Kubernetes 1.37), from what it has seen.
+func (w *world) dcSync() {
+	if w.dc.d == nil || !w.dc.again {
+		return
+	}
+	s := &dcSync{world: w, d: w.dc.d.DeepCopy()}
+	for _, rs := range w.dc.sets {
+		s.sets = append(s.sets, rs.DeepCopy())
+	}
+	slices.SortFunc(s.sets, oldest)
+	w.dc.again = !s.run()
+}
+
+// dcSync is what one sync of the Deployment controller works on. Methods return
+// false when a write failed: the whole sync is then tried again.
+type dcSync struct {
+	*world
+	d    *appsv1.Deployment
+	sets []*appsv1.ReplicaSet // the oldest first
+	new  *appsv1.ReplicaSet
+	old  []*appsv1.ReplicaSet
+}
+
+func oldest(a, b *appsv1.ReplicaSet) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+func number(rs *appsv1.ReplicaSet) int {
+	n, _ := strconv.Atoi(rs.Annotations[revisionAnnotation])
+	return n
+}
+
+func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
+	return slices.DeleteFunc(slices.Clone(sets), func(rs *appsv1.ReplicaSet) bool { return rs == nil || *rs.Spec.Replicas == 0 })
+}
+
+func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) (n int32) {
+	for _, rs := range sets {
+		if rs != nil {
+			n += of(rs)
+		}
+	}
+	return n
+}
+
+func specReplicas(rs *appsv1.ReplicaSet) int32      { return *rs.Spec.Replicas }
+func statusReplicas(rs *appsv1.ReplicaSet) int32    { return rs.Status.Replicas }
+func availableReplicas(rs *appsv1.ReplicaSet) int32 { return rs.Status.AvailableReplicas }
+
+func (s *dcSync) all() []*appsv1.ReplicaSet {
+	if s.new == nil {
+		return s.old
+	}
+	return append(slices.Clone(s.old), s.new)
+}
+
+func (s *dcSync) bounds() (surge, unavailable int32) {
+	if s.d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
+		return 0, 0
+	}
+	surge, unavailable, _ = deploymentutil.ResolveFenceposts(s.d.Spec.Strategy.RollingUpdate.MaxSurge, s.d.Spec.Strategy.RollingUpdate.MaxUnavailable, *s.d.Spec.Replicas)
+	return surge, min(unavailable, *s.d.Spec.Replicas)
+}
+
+func (s *dcSync) run() bool {
+	if s.d.DeletionTimestamp != nil {
+		return true
+	}
+	if s.d.Spec.Paused {
+		return s.paused()
+	}
+	if !s.find(false) { // isScalingEvent
+		return false
+	}
+	for _, rs := range active(s.all()) {
+		if desired, err := strconv.Atoi(rs.Annotations[desiredAnnotation]); err == nil && desired != int(*s.d.Spec.Replicas) {
+			return s.paused()
+		}
+	}
+	if s.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return s.recreate()
+	}
+	return s.rolling()
+}
+
+// paused is sync: for a paused Deployment, and one that is scaled.
+func (s *dcSync) paused() bool {
+	return s.find(false) && s.scale() && (!s.d.Spec.Paused || s.cleanup()) && s.status()
+}
+
+// find is getAllReplicaSetsAndSyncRevision and getNewReplicaSet.
+func (s *dcSync) find(create bool) bool {
+	is := versionOf(&s.d.Spec.Template.Spec)
+	s.new, s.old = nil, nil
+	for _, rs := range s.sets {
+		if s.new == nil && versionOf(&rs.Spec.Template.Spec) == is {
+			s.new = rs
+		} else {
+			s.old = append(s.old, rs)
+		}
+	}
+	revision := 1
+	for _, rs := range s.old {
+		revision = max(revision, number(rs)+1)
+	}
+	if s.new == nil {
+		return !create || s.create(is, revision)
+	}
+	rs := s.new.DeepCopy()
+	changed := annotate(s.d, rs, revision)
+	if changed || rs.Spec.MinReadySeconds != s.d.Spec.MinReadySeconds {
+		rs.Spec.MinReadySeconds = s.d.Spec.MinReadySeconds
+		return s.replace(rs)
+	}
+	return s.number(rs.Annotations[revisionAnnotation])
+}
+
+// replace writes a ReplicaSet, and goes on with what is stored.
+func (s *dcSync) replace(rs *appsv1.ReplicaSet) bool {
+	written := s.putSet(rs)
+	if written == nil {
+		return false
+	}
+	for _, list := range [][]*appsv1.ReplicaSet{s.sets, s.old} {
+		for i := range list {
+			if list[i].UID == rs.UID {
+				list[i] = written.DeepCopy()
+			}
+		}
+	}
+	if s.new != nil && s.new.UID == rs.UID {
+		s.new = written.DeepCopy()
+	}
+	return true
+}
+
+// number is SetDeploymentRevision. What it writes makes the rest of the sync out of date.
+func (s *dcSync) number(revision string) bool {
+	if s.d.Annotations[revisionAnnotation] == revision {
+		return true
+	}
+	s.d.Annotations[revisionAnnotation] = revision
+	return s.putStatus(s.d)
+}
+
+// annotate is SetNewReplicaSetAnnotations for a ReplicaSet that there is.
+func annotate(d *appsv1.Deployment, rs *appsv1.ReplicaSet, revision int) bool {
+	changed := false
+	if rs.Annotations == nil {
+		rs.Annotations = map[string]string{}
+	}
+	for key, value := range d.Annotations {
+		if !skipped(key) && rs.Annotations[key] != value {
+			rs.Annotations[key], changed = value, true
+		}
+	}
+	if had := number(rs); had < revision {
+		if said, ok := rs.Annotations[revisionAnnotation]; ok {
+			rs.Annotations[revisionHistoryAnnotation] = strings.TrimPrefix(rs.Annotations[revisionHistoryAnnotation]+","+said, ",")
+		}
+		rs.Annotations[revisionAnnotation], changed = strconv.Itoa(revision), true
+	}
+	return changed
+}
+
+// skipped are the annotations that are not copied between Deployments and ReplicaSets.
+func skipped(key string) bool {
+	return slices.Contains([]string{revisionAnnotation, revisionHistoryAnnotation, desiredAnnotation, maxAnnotation}, key)
+}
+
+// create makes the new ReplicaSet. A name that another template has taken raises collisionCount.
+func (s *dcSync) create(v version, revision int) bool {
+	hash := fmt.Sprintf("%vx%d", v, ptr.Deref(s.d.Status.CollisionCount, 0))
+	rs := webSet(s.d, hash, v, 0)
+	*rs.Spec.Replicas = s.newReplicas(rs)
+	annotate(s.d, rs, revision)
+	s.scaleAnnotations(rs)
+	created := s.createSet(rs)
+	if created == nil {
+		seen := s.dc.sets[rs.Name]
+		if seen == nil {
+			return false // its watch has not brought it yet
+		}
+		if !metav1.IsControlledBy(seen, s.d) || versionOf(&seen.Spec.Template.Spec) != v {
+			s.d.Status.CollisionCount = ptr.To(ptr.Deref(s.d.Status.CollisionCount, 0) + 1)
+			s.putStatus(s.d)
+			return false
+		}
+		created = seen
+	}
+	s.new = created.DeepCopy()
+	s.sets = append(s.sets, s.new)
+	return s.number(strconv.Itoa(revision))
+}
+
+func (s *dcSync) scaleAnnotations(rs *appsv1.ReplicaSet) bool {
+	surge, _ := s.bounds()
+	desired, most := fmt.Sprint(*s.d.Spec.Replicas), fmt.Sprint(*s.d.Spec.Replicas+surge)
+	if rs.Annotations[desiredAnnotation] == desired && rs.Annotations[maxAnnotation] == most {
+		return false
+	}
+	rs.Annotations[desiredAnnotation], rs.Annotations[maxAnnotation] = desired, most
+	return true
+}
+
+// newReplicas is NewRSNewReplicas.
+func (s *dcSync) newReplicas(rs *appsv1.ReplicaSet) int32 {
+	if s.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return *s.d.Spec.Replicas
+	}
+	surge, _ := s.bounds()
+	room := *s.d.Spec.Replicas + surge - sum(s.all(), specReplicas)
+	if room <= 0 {
+		return *rs.Spec.Replicas
+	}
+	return *rs.Spec.Replicas + min(room, *s.d.Spec.Replicas-*rs.Spec.Replicas)
+}
+
+// scaleTo is scaleReplicaSet.
+func (s *dcSync) scaleTo(rs *appsv1.ReplicaSet, n int32, force bool) (scaled, ok bool) {
+	if !force && *rs.Spec.Replicas == n {
+		return false, true
+	}
+	scaled = *rs.Spec.Replicas != n
+	rs = rs.DeepCopy()
+	*rs.Spec.Replicas = n
+	if s.scaleAnnotations(rs) || scaled {
+		return scaled, s.replace(rs)
+	}
+	return false, true
+}
+
+// scale scales what there is without rolling anything.
+func (s *dcSync) scale() bool {
+	switch running := active(s.all()); {
+	case len(s.all()) == 0:
+		return true
+	case len(running) <= 1: // FindActiveOrLatest
+		only := s.new
+		if len(running) == 1 {
+			only = running[0]
+		} else if only == nil {
+			only = s.old[len(s.old)-1] // the newest
+		}
+		_, ok := s.scaleTo(only, *s.d.Spec.Replicas, false)
+		return ok
+	}
+	if s.saturated() {
+		for _, rs := range active(s.old) {
+			if _, ok := s.scaleTo(rs, 0, false); !ok {
+				return false
+			}
+		}
+		return true
+	}
+	return s.d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || s.proportionally()
+}
+
+// saturated is IsSaturated.
+func (s *dcSync) saturated() bool {
+	if s.new == nil {
+		return false
+	}
+	desired, err := strconv.Atoi(s.new.Annotations[desiredAnnotation])
+	n := *s.d.Spec.Replicas
+	return err == nil && *s.new.Spec.Replicas == n && int32(desired) == n && s.new.Status.AvailableReplicas == n
+}
+
+func (s *dcSync) proportionally() bool {
+	running, allowed := active(s.all()), int32(0)
+	surge, _ := s.bounds()
+	if *s.d.Spec.Replicas > 0 {
+		allowed = *s.d.Spec.Replicas + surge
+	}
+	toAdd := allowed - sum(running, specReplicas)
+	slices.SortStableFunc(running, func(a, b *appsv1.ReplicaSet) int { // ReplicaSetsBySizeNewer and Older
+		age := oldest(a, b)
+		if toAdd > 0 {
+			age = -age
+		}
+		return cmp.Or(cmp.Compare(*b.Spec.Replicas, *a.Spec.Replicas), age)
+	})
+	sizes, added := make([]int32, len(running)), int32(0)
+	for i, rs := range running {
+		share := s.share(rs, toAdd, added)
+		sizes[i], added = *rs.Spec.Replicas+share, added+share
+	}
+	if toAdd != 0 {
+		sizes[0] = max(sizes[0]+toAdd-added, 0)
+	}
+	for i, rs := range running {
+		if _, ok := s.scaleTo(rs, sizes[i], true); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// share is GetReplicaSetProportion.
+func (s *dcSync) share(rs *appsv1.ReplicaSet, toAdd, added int32) int32 {
+	if toAdd == 0 || toAdd == added {
+		return 0
+	}
+	fraction := -*rs.Spec.Replicas
+	if *s.d.Spec.Replicas > 0 {
+		surge, _ := s.bounds()
+		before, err := strconv.Atoi(rs.Annotations[maxAnnotation])
+		if err != nil || before == 0 {
+			before = int(s.d.Status.Replicas)
+		}
+		if before == 0 {
+			return 0
+		}
+		fraction = int32(math.Round(float64(*rs.Spec.Replicas*(*s.d.Spec.Replicas+surge))/float64(before))) - *rs.Spec.Replicas
+	}
+	if toAdd > 0 {
+		return min(fraction, toAdd-added)
+	}
+	return max(fraction, toAdd-added)
+}
+
+// cleanup is cleanupDeployment. It deletes by name only.
+func (s *dcSync) cleanup() bool {
+	excess := len(s.old) - int(*s.d.Spec.RevisionHistoryLimit)
+	byRevision := slices.Clone(s.old)
+	slices.SortStableFunc(byRevision, func(a, b *appsv1.ReplicaSet) int { return cmp.Or(cmp.Compare(number(a), number(b)), oldest(a, b)) })
+	for _, rs := range byRevision[:max(excess, 0)] {
+		if rs.Status.Replicas == 0 && *rs.Spec.Replicas == 0 && rs.Generation <= rs.Status.ObservedGeneration {
+			s.removeSet(rs.Name)
+		}
+	}
+	return true
+}
+
+// rolling is rolloutRolling.
+func (s *dcSync) rolling() bool {
+	if !s.find(true) {
+		return false
+	}
+	if n := *s.new.Spec.Replicas; n != *s.d.Spec.Replicas { // reconcileNewReplicaSet
+		want := *s.d.Spec.Replicas
+		if n < want {
+			want = s.newReplicas(s.new)
+		}
+		scaled, ok := s.scaleTo(s.new, want, false)
+		if !ok {
+			return false
+		}
+		if scaled {
+			return s.status()
+		}
+	}
+	if scaled := s.shrinkOld(); scaled {
+		return s.status()
+	}
+	return s.cleanupWhenComplete() && s.status()
+}
+
+// shrinkOld is reconcileOldReplicaSets. What fails in it is passed over.
+func (s *dcSync) shrinkOld() (scaled bool) {
+	_, unavailable := s.bounds()
+	least := *s.d.Spec.Replicas - unavailable
+	most := sum(s.all(), specReplicas) - least - (*s.new.Spec.Replicas - s.new.Status.AvailableReplicas)
+	if sum(s.old, specReplicas) == 0 || most <= 0 {
+		return false
+	}
+	total := int32(0)
+	for _, rs := range active(s.old) { // cleanupUnhealthyReplicas
+		unhealthy := min(most-total, *rs.Spec.Replicas-rs.Status.AvailableReplicas)
+		if unhealthy <= 0 {
+			continue
+		}
+		if _, ok := s.scaleTo(rs, *rs.Spec.Replicas-unhealthy, false); !ok {
+			return false
+		}
+		total += unhealthy
+	}
+	spare := sum(s.all(), availableReplicas) - least
+	for _, rs := range active(s.old) { // scaleDownOldReplicaSetsForRollingUpdate
+		n := min(*rs.Spec.Replicas, spare)
+		if n <= 0 {
+			break
+		}
+		if _, ok := s.scaleTo(rs, *rs.Spec.Replicas-n, false); !ok {
+			return false
+		}
+		spare, total = spare-n, total+n
+	}
+	return total > 0
+}
+
+// recreate is rolloutRecreate.
+func (s *dcSync) recreate() bool {
+	if !s.find(false) {
+		return false
+	}
+	for _, rs := range active(s.old) {
+		if _, ok := s.scaleTo(rs, 0, false); !ok {
+			return false
+		}
+	}
+	if sum(s.old, statusReplicas) > 0 {
+		return s.status()
+	}
+	if s.new == nil && !s.find(true) {
+		return false
+	}
+	if _, ok := s.scaleTo(s.new, *s.d.Spec.Replicas, false); !ok {
+		return false
+	}
+	return s.cleanupWhenComplete() && s.status()
+}
+
+func (s *dcSync) cleanupWhenComplete() bool {
+	n, status := *s.d.Spec.Replicas, s.d.Status
+	if status.UpdatedReplicas == n && status.Replicas == n && status.AvailableReplicas == n && status.ObservedGeneration >= s.d.Generation {
+		return s.cleanup()
+	}
+	return true
+}
+
+// status is syncDeploymentStatus.
+func (s *dcSync) status() bool {
+	before := s.d.Status.DeepCopy()
+	s.d.Status.ObservedGeneration = s.d.Generation
+	s.d.Status.Replicas, s.d.Status.AvailableReplicas = sum(s.all(), statusReplicas), sum(s.all(), availableReplicas)
+	s.d.Status.UpdatedReplicas = sum([]*appsv1.ReplicaSet{s.new}, statusReplicas)
+	return equality.Semantic.DeepEqual(before, &s.d.Status) || s.putStatus(s.d)
+}
+
+// rscSees lets the watches of the ReplicaSet controller catch up.
+func (w *world) rscSees(sets, pods bool) {
+	if sets {
+		w.rsc.sets = maps.Clone(w.sets)
+	}
+	if pods {
+		w.rsc.pods, w.rsc.podsRV = maps.Clone(w.pods), w.rv
+	}
+}
+
+// rscSync is one sync of each ReplicaSet (syncReplicaSet in replica_set.go of
+// Kubernetes 1.37), from what was seen.
+func (w *world) rscSync() {
+	for _, name := range slices.Sorted(maps.Keys(w.rsc.sets)) {
+		w.rscSyncOne(w.rsc.sets[name])
+	}
+}
+
+func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
+	var running []*corev1.Pod
+	for _, name := range slices.Sorted(maps.Keys(w.rsc.pods)) {
+		if pod := w.rsc.pods[name]; metav1.IsControlledBy(pod, rs) && counts(pod) {
+			running = append(running, pod)
+		}
+	}
+	missing := int(*rs.Spec.Replicas) - len(running)
+	if w.rsc.podsRV < w.rsc.wrote[rs.UID] {
+		missing = 0 // it waits to see what it did
+	}
+	for range missing {
+		w.writePod(w.newPod(rs))
+		w.rsc.wrote[rs.UID] = w.rv
+	}
+	if missing < 0 {
+		slices.SortStableFunc(running, func(a, b *corev1.Pod) int {
+			if podutils.ActivePods([]*corev1.Pod{a, b}).Less(0, 1) {
+				return -1
+			}
+			return asInt(podutils.ActivePods([]*corev1.Pod{b, a}).Less(0, 1))
+		})
+		for _, pod := range running[:-missing] {
+			if current := w.pods[pod.Name]; current != nil && current.DeletionTimestamp == nil { // by name only
+				w.surplus(current)
+				w.deletePod(pod.Name)
+				w.rsc.wrote[rs.UID] = w.rv
+			}
+		}
+	}
+	status := appsv1.ReplicaSetStatus{Replicas: int32(len(running)), ObservedGeneration: rs.Generation}
+	for _, pod := range running {
+		if podutils.IsPodReady(pod) {
+			status.ReadyReplicas++
+		}
+		if podutils.IsPodAvailable(pod, rs.Spec.MinReadySeconds, metav1.NewTime(w.clock.Now())) {
+			status.AvailableReplicas++
+		}
+	}
+	if current := w.sets[rs.Name]; current != nil && current.UID == rs.UID && !equality.Semantic.DeepEqual(rs.Status, status) {
+		written := current.DeepCopy() // a conflict is met with one more try
+		written.Status = status
+		w.writeSet(written)
+	}
+}
+
+// newPod is a pod of rs that nobody has scheduled yet.
+func (w *world) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
+	w.uid++
+	pod := build.Pod(fmt.Sprintf("%s-%d", rs.Name, w.uid), &rs.Spec.Template, build.OwnedBy(rs, "ReplicaSet"))
+	pod.UID, pod.Spec.NodeName = types.UID(strconv.Itoa(w.uid)), ""
+	pod.CreationTimestamp = metav1.NewTime(w.clock.Now().Truncate(time.Second))
+	pod.Labels = maps.Clone(rs.Spec.Template.Labels)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: pod.Status.QOSClass}
+	return pod
+}
+
+// collect is the garbage collector's: what nobody owns any more goes.
+func (w *world) collect() {
+	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+		owner := metav1.GetControllerOfNoCopy(w.pods[name])
+		if owner.Kind == "ReplicaSet" && (w.sets[owner.Name] == nil || w.sets[owner.Name].UID != owner.UID) {
+			w.deletePod(name)
+		}
+	}
+}
+
+func (w *world) kubelets() {
+	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+		w.kubelet(name)
+	}
+}
+
+// kubelet looks at one pod once: schedules it (the scheduler's part), starts it,
+// goes on with a resize (KEP-1287), or removes what is deleted.
+func (w *world) kubelet(name string) {
+	before := w.pods[name]
+	if before == nil {
+		return
+	}
+	pod := before.DeepCopy()
+	switch {
+	case pod.DeletionTimestamp != nil:
+		w.removePod(pod)
+		return
+	case pod.Spec.NodeName == "":
+		pod.Spec.NodeName = "node"
+	case pod.Status.Phase == corev1.PodPending:
+		pod.Status.Phase = corev1.PodRunning
+		build.Actuate(pod)
+		w.setReady(pod, w.broken[pod.UID] != appliedSize(pod))
+	default:
+		w.lookAtSize(pod)
+		w.setReady(pod, w.broken[pod.UID] != appliedSize(pod))
+	}
+	if !equality.Semantic.DeepEqual(before, pod) {
+		w.writePod(pod)
+	}
+}
+
+func (w *world) lookAtSize(pod *corev1.Pod) {
+	before := pod.Status.Conditions
+	defer func() {
+		for i, c := range pod.Status.Conditions {
+			if was := slices.IndexFunc(before, func(b corev1.PodCondition) bool { return b.Type == c.Type }); was >= 0 {
+				pod.Status.Conditions[i].LastTransitionTime = before[was].LastTransitionTime
+			} else {
+				pod.Status.Conditions[i].LastTransitionTime = metav1.NewTime(w.clock.Now())
+			}
+		}
+	}()
+	pod.Status.Conditions = slices.DeleteFunc(slices.Clone(before), func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady })
+	pod.Status.ObservedGeneration = pod.Generation
+	size := sizeOf(pod)
+	if size == appliedSize(pod) {
+		return // also where a resize was taken back in time
+	}
+	try := fmt.Sprint(pod.UID, pod.Generation)
+	w.looks[try]++
+	switch o := w.outcome(pod, size); {
+	case o.Infeasible:
+		build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "never")(pod)
+	case w.looks[try] <= o.Deferred:
+		build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")(pod)
+	case w.looks[try] <= o.Deferred+o.Slow:
+		build.Condition(corev1.PodResizeInProgress, "", "")(pod)
+	case o.Failing:
+		build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use")(pod)
+	default:
+		build.Actuate(pod)
+	}
+}
+
+func (w *world) setReady(pod *corev1.Pod, ready bool) {
+	if podutils.IsPodReady(pod) == ready {
+		return
+	}
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.NewTime(w.clock.Now()),
+	})
+}
+
+// serve makes client the API server of this world for pods.
+func (w *world) serve(client *fake.Clientset) {
+	client.AddReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.rv)}}
+		for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+			list.Items = append(list.Items, *w.pods[name])
+		}
+		return true, list, nil
+	})
+	client.AddReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		pod, err := w.patchPod(action.(clienttesting.PatchAction))
+		return true, pod, err
+	})
+	client.AddReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, w.evictPod(action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction))
+	})
+}
+
+func (w *world) patchPod(request clienttesting.PatchAction) (*corev1.Pod, error) {
+	old := w.pods[request.GetName()]
+	if old == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, request.GetName())
+	}
+	pod, err := patched(old, &corev1.Pod{}, request.GetPatch())
+	if err != nil {
+		return nil, err
+	}
+	verb := "resize"
+	if request.GetSubresource() == "resize" {
+		if size := sizeOf(pod); size != appliedSize(pod) && w.outcome(pod, size).Refused {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, nil)
+		}
+		w.manage(old, pod)
+		if sizeOf(old) != sizeOf(pod) {
+			pod.Generation++
+		}
+	} else if verb = "give back"; pod.Labels[api.DetachedLabel] != "" {
+		verb = "detach"
+	}
+	if err := w.request(verb, old); err != nil {
+		return nil, err
+	}
+	if w.pods[old.Name] != old { // the request took its time
+		return nil, conflict(old)
+	}
+	w.writePod(pod)
+	return pod, nil
+}
+
+func (w *world) evictPod(eviction *policyv1.Eviction) error {
+	pod := w.pods[eviction.Name]
+	if pod != nil {
+		if err := w.request("evict", pod); err != nil {
+			return err
+		}
+		pod = w.pods[eviction.Name]
+	}
+	if pod == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, eviction.Name)
+	}
+	p := eviction.DeleteOptions.Preconditions
+	if err := meets(pod, *p.UID, *p.ResourceVersion); err != nil {
+		return err
+	}
+	if w.budget > 0 {
+		w.budget--
+		return apierrors.NewTooManyRequests("the budget says no", 0)
+	}
+	w.deletePod(pod.Name)
+	return nil
+}
+
+// manage notes in managedFields, as the API server does, what a resize by us has set.
+func (w *world) manage(old, pod *corev1.Pod) {
+	owned := &fieldpath.Set{}
+	for _, entry := range pod.ManagedFields {
+		_ = owned.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes()))
+	}
+	before, after := old.Spec.Containers[0].Resources, pod.Spec.Containers[0].Resources
+	for side, lists := range map[string][2]corev1.ResourceList{"requests": {before.Requests, after.Requests}, "limits": {before.Limits, after.Limits}} {
+		for name, quantity := range lists[1] {
+			if had, ok := lists[0][name]; !ok || had.Cmp(quantity) != 0 {
+				owned.Insert(fieldpath.MakePathOrDie("spec", "containers", fieldpath.KeyByFields("name", "app"), "resources", side, string(name)))
+			}
+		}
+	}
+	fields, _ := owned.ToJSON()
+	pod.ManagedFields = nil
+	build.Ours(string(fields))(pod)
+	pod.ManagedFields[0].Time = ptr.To(metav1.NewTime(w.clock.Now()))
+}
+
+// patched applies a merge patch. For maps of strings, null in them and owners, both kinds of merge patch mean the same.
+func patched[T metav1.Object](old, result T, data []byte) (T, error) {
+	var patch struct{ Metadata metav1.ObjectMeta }
+	if err := json.Unmarshal(data, &patch); err != nil {
+		return result, err
+	}
+	if err := meets(old, patch.Metadata.UID, patch.Metadata.ResourceVersion); err != nil {
+		return result, err
+	}
+	original, err := json.Marshal(old)
+	if err != nil {
+		return result, err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(original, data, result)
+	if err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal(merged, result); err != nil {
+		return result, err
+	}
+	if len(patch.Metadata.OwnerReferences) > 0 {
+		result.SetOwnerReferences(patch.Metadata.OwnerReferences)
+	}
+	return result, nil
+}
+
+// meets tells whether the object is this version of it; empty means any.
+func meets(object metav1.Object, uid types.UID, version string) error {
+	if uid != "" && uid != object.GetUID() || version != "" && version != object.GetResourceVersion() {
+		return conflict(object)
+	}
+	return nil
+}
+
+func conflict(object metav1.Object) error {
+	return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), fmt.Errorf("the object has been modified"))
+}
+
+func version64(object interface{ GetResourceVersion() string }) int {
+	n, _ := strconv.Atoi(object.GetResourceVersion())
+	return n
+}
+
+// objects is the world as dynamic.Interface; what is not here is not used.
+type objects struct {
+	dynamic.NamespaceableResourceInterface
+	*world
+	resource string
+}
+
+func (o objects) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return objects{world: o.world, resource: r.Resource}
+}
+
+func (o objects) Namespace(string) dynamic.ResourceInterface { return o }
+
+func (o objects) List(context.Context, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetResourceVersion(strconv.Itoa(o.rv))
+	if o.resource == deployments.Resource {
+		list.Items = append(list.Items, *o.stored(o.d))
+		return list, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.sets)) {
+		list.Items = append(list.Items, *o.stored(o.sets[name]))
+	}
+	return list, nil
+}
+
+func (objects) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return watch.NewFake(), nil
+}
+
+func (o objects) Patch(_ context.Context, name string, kind types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*unstructured.Unstructured, error) {
+	if o.resource == deployments.Resource {
+		return o.patchDeployment(data, subresources...)
+	}
+	if kind != types.JSONPatchType {
+		return nil, fmt.Errorf("a %s of a ReplicaSet", kind)
+	}
+	if old := o.sets[name]; old != nil {
+		if err := o.request("patch", old); err != nil {
+			return nil, err
+		}
+	}
+	old := o.sets[name]
+	if old == nil {
+		return nil, apierrors.NewNotFound(replicaSets.GroupResource(), name)
+	}
+	original, err := json.Marshal(old)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(data)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := patch.Apply(original)
+	if err != nil {
+		return nil, err
+	}
+	rs := &appsv1.ReplicaSet{}
+	if err := json.Unmarshal(changed, rs); err != nil {
+		return nil, err
+	}
+	if err := meets(old, rs.UID, rs.ResourceVersion); err != nil {
+		return nil, err
+	}
+	return o.stored(o.writeSet(rs)), nil
+}
+
+func (o objects) patchDeployment(data []byte, subresources ...string) (*unstructured.Unstructured, error) {
+	verb := strings.TrimSpace("release " + strings.Join(subresources, "/"))
+	if err := o.request(verb, o.d); err != nil {
+		return nil, err
+	}
+	d, err := patched(o.d, &appsv1.Deployment{}, data)
+	if err != nil {
+		return nil, err
+	}
+	if len(subresources) > 0 {
+		o.storeDeployment(d)
+		o.told()
+	} else {
+		o.writeDeployment(d, true)
+	}
+	return o.stored(o.d), nil
+}
+
+func (o objects) Create(_ context.Context, object *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if err := o.request("create", object); err != nil {
+		return nil, err
+	}
+	rs := &appsv1.ReplicaSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, rs); err != nil {
+		return nil, err
+	}
+	created := o.createSet(rs)
+	if created == nil {
+		return nil, apierrors.NewAlreadyExists(replicaSets.GroupResource(), rs.Name)
+	}
+	return o.stored(created), nil
+}
+
+func (o objects) Delete(_ context.Context, name string, options metav1.DeleteOptions, _ ...string) error {
+	if rs := o.sets[name]; rs != nil {
+		if err := o.request("remove", rs); err != nil {
+			return err
+		}
+	}
+	rs := o.sets[name]
+	if rs == nil {
+		return apierrors.NewNotFound(replicaSets.GroupResource(), name)
+	}
+	if err := meets(rs, *options.Preconditions.UID, *options.Preconditions.ResourceVersion); err != nil {
+		return err
+	}
+	o.removeSet(name)
+	return nil
+}
