@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 K8S := bin/k8s
+NODE := bin/node
 UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/)
 
 .PHONY: help
@@ -24,6 +25,11 @@ unit: ## Run the unit tests, with the race detector
 integration: tools build ## Run the tests that need a control plane
 	go test -tags integration -count=1 -timeout 20m -p 1 -parallel 8 ./test/...
 
+# A node, which runs as root, its cgroups and namespaces: E2E=required fails where that cannot be had, and tests are skipped otherwise.
+.PHONY: e2e
+e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
+	go test -tags e2e -count=1 -timeout 30m -v ./test/realnode/... ./test/e2e/...
+
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run --build-tags integration ./...
@@ -32,11 +38,36 @@ lint: bin/golangci-lint ## Run the linters
 build: ## Build the controller into bin/
 	go build -trimpath -o bin/ ./cmd/inplace-rollout
 
+PLATFORMS := linux/amd64,linux/arm64
+
+.PHONY: image
+image: bin/image ## Build the controller's image into bin/images/ (without Docker)
+	@bin/image --package ./cmd/inplace-rollout --name inplace-rollout:dev --platforms $(PLATFORMS) --output bin/images/inplace-rollout.tar
+
+# What the real node and the tests on it run.
+.PHONY: test-images
+test-images: bin/image
+	@for name in pause counter; do \
+		bin/image --package ./test/images/$$name --name inplace-rollout-$$name:test --platforms linux/$$(go env GOARCH) --output bin/images/$$name.tar; \
+	done
+	@CGO_ENABLED=0 go build -trimpath -o $(NODE)/ ./test/images/pause
+
+.PHONY: bin/image
+bin/image:
+	@go build -C hack/tools/image -o $(CURDIR)/bin/image .
+
 .PHONY: tools
 tools: $(K8S)/.kubernetes $(K8S)/.etcd $(K8S)/.kwok ## Build the pinned Kubernetes, etcd and kwok into bin/k8s/ (once)
 
 $(K8S)/.%: hack/tools/%/go.mod hack/build-tools.sh
 	@hack/build-tools.sh $* $(K8S)
+	@touch $@
+
+.PHONY: node-tools
+node-tools: $(NODE)/.containerd $(NODE)/.runc $(NODE)/.cni ## Build the pinned containerd, runc and CNI plugins into bin/node/ (once)
+
+$(NODE)/.%: hack/tools/%/go.mod hack/build-tools.sh
+	@hack/build-tools.sh $* $(NODE)
 	@touch $@
 
 bin/golangci-lint: hack/tools/golangci-lint/go.mod hack/build-tools.sh

@@ -15,6 +15,7 @@ mapfile -t packages < <(go list -f '{{.ImportPath}}' tool)
 version=$(go list -f '{{.Module.Version}}' "${packages[0]}")
 
 ldflags="-s -w"
+tags=
 case $name in
 kubernetes)
 	IFS=. read -r major minor _ <<<"${version#v}"
@@ -24,14 +25,27 @@ kubernetes)
 	;;
 kwok) ldflags+=" -X sigs.k8s.io/kwok/pkg/consts.Version=$version" ;;
 golangci-lint) ldflags+=" -X main.version=${version#v}" ;;
+containerd)
+	# Static, and without the snapshotters that need C libraries.
+	export CGO_ENABLED=0
+	tags=no_btrfs,no_devmapper,no_zfs
+	ldflags+=" -X github.com/containerd/containerd/v2/version.Version=$version"
+	;;
+runc)
+	# The kubelet wants every sandbox confined by seccomp.
+	tags=seccomp
+	PKG_CONFIG=$(../../libseccomp.sh "$out/libseccomp")
+	export PKG_CONFIG
+	;;
+cni) export CGO_ENABLED=0 ;;
 esac
 
 echo "building $name $version into ${out/#$OLDPWD\//} (the first build compiles every package once)"
 for package in "${packages[@]}"; do
-	binary=$(basename "${package%/v[0-9]*}")
-	[[ $name == etcd ]] && binary=etcd # its package is called server
+	binary=${package##*/}
+	[[ $name == etcd ]] && binary=etcd # its package is called server/v3
 	# -v names each package as it is compiled: count them to show that it moves, and pass everything else on.
-	go build -v -trimpath -ldflags "$ldflags" -o "$out/$binary" "$package" 2>&1 |
+	go build -v -trimpath -tags "$tags" -ldflags "$ldflags" -o "$out/$binary" "$package" 2>&1 |
 		awk -v binary="$binary" '
 			/^[^ :]+$/ { if (++n % 100 == 0) { printf "  %s: %d packages compiled\n", binary, n; fflush() } next }
 			{ print; fflush() }'

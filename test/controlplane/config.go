@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,27 @@ var users = []user{
 	{"kube-scheduler.kubeconfig", "system:kube-scheduler", ""},
 	{"kwok.kubeconfig", "system:kwok", "system:masters"},
 }
+
+// users are all whom this API server knows.
+func (c *ControlPlane) users() []user {
+	all := slices.Clone(users)
+	for _, node := range c.options.Kubelets {
+		all = append(all, user{kubeletFile(node), "system:node:" + node, "system:nodes"})
+	}
+	return all
+}
+
+func kubeletFile(node string) string { return "kubelet-" + node + ".kubeconfig" }
+
+// egress sends everything that goes from the API server to nodes and pods through a socket.
+const egress = `apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: cluster
+  connection:
+    proxyProtocol: HTTPConnect
+    transport: {uds: {udsName: %q}}
+`
 
 // ports are those that the processes listen on.
 type ports struct{ apiserver, etcd, etcdPeer string }
@@ -68,7 +90,7 @@ func (c *ControlPlane) configure() error {
 		return fmt.Errorf("making service account key: %w", err)
 	}
 	ip := net.IPv4(127, 0, 0, 1)
-	crt, key, err := cert.GenerateSelfSignedCertKey(ip.String(), []net.IP{ip}, []string{"localhost"})
+	crt, key, err := cert.GenerateSelfSignedCertKey(ip.String(), []net.IP{ip, net.ParseIP(ServiceAddress)}, []string{"localhost", "kubernetes.default.svc"})
 	if err != nil {
 		return fmt.Errorf("making certificate: %w", err)
 	}
@@ -76,7 +98,7 @@ func (c *ControlPlane) configure() error {
 	c.config = &rest.Config{Host: "https://127.0.0.1:" + c.ports.apiserver, QPS: -1}
 	c.config.CAData = crt
 	var tokens strings.Builder
-	for _, u := range users {
+	for _, u := range c.users() {
 		token := rand.Text()
 		fmt.Fprintf(&tokens, "%s,%s,%s,%s\n", token, u.name, u.name, u.group)
 		if err := c.writeKubeconfig(c.path(u.file), c.config.Host, token); err != nil {
@@ -88,6 +110,7 @@ func (c *ControlPlane) configure() error {
 	}
 	for name, data := range map[string][]byte{
 		"sa.key": saKey, "apiserver.key": key, "apiserver.crt": crt, "tokens.csv": []byte(tokens.String()),
+		"egress.yaml": fmt.Appendf(nil, egress, c.options.Egress),
 	} {
 		if err := os.WriteFile(c.path(name), data, 0o600); err != nil {
 			return fmt.Errorf("writing configuration: %w", err)
@@ -169,7 +192,7 @@ func (c *ControlPlane) flags() (map[string][]string, error) {
 		},
 		"kube-controller-manager": {
 			"--kubeconfig", c.path("kube-controller-manager.kubeconfig"), "--use-service-account-credentials",
-			"--service-account-private-key-file", c.path("sa.key"), "--controllers", "*,-node-ipam-controller",
+			"--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("apiserver.crt"), "--controllers", "*,-node-ipam-controller",
 			"--secure-port", "0", "--leader-elect=false", "--kube-api-qps", "200", "--kube-api-burst", "400",
 		},
 		"kube-scheduler": {
@@ -182,6 +205,13 @@ func (c *ControlPlane) flags() (map[string][]string, error) {
 	}
 	for _, stage := range stages {
 		flags["kwok"] = append(flags["kwok"], "--config", c.path(stage))
+	}
+	if len(c.options.Kubelets) > 0 {
+		flags["kube-apiserver"] = append(flags["kube-apiserver"], "--authorization-mode", "Node", "--enable-admission-plugins", "NodeRestriction",
+			"--allow-privileged", "--kubelet-preferred-address-types", "InternalIP")
+	}
+	if c.options.Egress != "" {
+		flags["kube-apiserver"] = append(flags["kube-apiserver"], "--egress-selector-config-file", c.path("egress.yaml"))
 	}
 	for name, more := range c.options.Flags {
 		flags[name] = append(flags[name], more...)

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/inplace-rollout/inplace-rollout/test/process"
 )
 
 // Options say how a control plane is started. The zero value is good for tests.
@@ -30,6 +32,12 @@ type Options struct {
 	Dir string
 	// Detach lets the processes survive their starter. StopDir ends them.
 	Detach bool
+	// Kubelets are the names of nodes that have a real kubelet, which the caller
+	// starts with KubeletKubeconfig; kwok is left out then.
+	Kubelets []string
+	// Egress is a Unix socket on which the caller serves HTTP CONNECT for all that
+	// the API server has to say to nodes and pods. Empty means that it dials itself.
+	Egress string
 	// Flags are added to the command line of the binary of that name.
 	Flags map[string][]string
 	// Log is where the path of a folder that stays is printed, by default os.Stderr.
@@ -47,8 +55,8 @@ type ControlPlane struct {
 	client  kubernetes.Interface
 	version string
 
-	spawner   spawner
-	processes []*process
+	spawner   process.Spawner
+	processes []*process.Process
 
 	mu       sync.Mutex
 	keepLogs bool
@@ -92,7 +100,7 @@ func newControlPlane(options Options) (*ControlPlane, error) {
 	if c.options.Bin, err = filepath.Abs(c.options.Bin); err != nil {
 		return nil, fmt.Errorf("finding binaries: %w", err)
 	}
-	for _, name := range append([]string{"kubectl"}, binaries...) {
+	for _, name := range append([]string{"kubectl"}, c.binaries()...) {
 		if _, err := os.Stat(c.Bin(name)); err != nil {
 			return nil, fmt.Errorf("finding binaries: %w", err)
 		}
@@ -150,8 +158,8 @@ func (c *ControlPlane) start(ctx context.Context) error {
 		return fmt.Errorf("making client: %w", err)
 	}
 
-	c.spawner = newSpawner()
-	if err := c.startProcesses(binaries[:2]); err != nil {
+	c.spawner = process.NewSpawner()
+	if err := c.startProcesses(c.binaries()[:2]); err != nil {
 		return err
 	}
 	if err := c.await(ctx, "API server", func(ctx context.Context) error {
@@ -165,7 +173,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	}
 	c.version = version.GitVersion
 
-	if err := c.startProcesses(binaries[2:]); err != nil {
+	if err := c.startProcesses(c.binaries()[2:]); err != nil {
 		return err
 	}
 	// Without its service account, no pod can be created in a namespace.
@@ -173,6 +181,14 @@ func (c *ControlPlane) start(ctx context.Context) error {
 		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
+}
+
+// binaries are those of all processes: kwok plays no nodes where there are real ones.
+func (c *ControlPlane) binaries() []string {
+	if len(c.options.Kubelets) == 0 {
+		return binaries
+	}
+	return slices.DeleteFunc(slices.Clone(binaries), func(name string) bool { return name == "kwok" })
 }
 
 func (c *ControlPlane) startProcesses(names []string) error {
@@ -185,7 +201,7 @@ func (c *ControlPlane) startProcesses(names []string) error {
 		return err
 	}
 	for _, name := range names {
-		p, err := c.spawner.start(c.dir, c.Bin(name), attr, flags[name])
+		p, err := c.spawner.Start(c.dir, c.Bin(name), attr, flags[name])
 		if err != nil {
 			return err
 		}
@@ -201,8 +217,8 @@ func (c *ControlPlane) await(ctx context.Context, what string, f func(context.Co
 	var last error
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 		for _, p := range c.processes {
-			if p.ended() {
-				return false, fmt.Errorf("%s has ended: %s", p.name, tail(logFile(c.dir, p.name), 5))
+			if p.Ended() {
+				return false, fmt.Errorf("%s has ended: %s", p.Name(), process.Tail(process.LogFile(c.dir, p.Name()), 5))
 			}
 		}
 		if err := f(ctx); err != nil {
@@ -221,8 +237,8 @@ func (c *ControlPlane) await(ctx context.Context, what string, f func(context.Co
 
 // portTaken tells whether a process has found one of its ports in use.
 func (c *ControlPlane) portTaken() bool {
-	return slices.ContainsFunc(c.processes, func(p *process) bool {
-		log, _ := os.ReadFile(logFile(c.dir, p.name))
+	return slices.ContainsFunc(c.processes, func(p *process.Process) bool {
+		log, _ := os.ReadFile(process.LogFile(c.dir, p.Name()))
 		return bytes.Contains(log, []byte("address already in use"))
 	})
 }
@@ -269,11 +285,11 @@ func (c *ControlPlane) Stop() error {
 
 func (c *ControlPlane) stopProcesses() {
 	for _, p := range slices.Backward(c.processes) {
-		p.stop()
+		p.Stop()
 	}
 	c.processes = nil
 	if c.spawner != nil {
-		c.spawner.close()
+		c.spawner.Close()
 		c.spawner = nil
 	}
 }
@@ -283,6 +299,12 @@ func (c *ControlPlane) Dir() string { return c.dir }
 
 // Version is the API server's, such as v1.37.1.
 func (c *ControlPlane) Version() string { return c.version }
+
+// KubeletKubeconfig is the path of the kubeconfig of a node of Options.Kubelets.
+func (c *ControlPlane) KubeletKubeconfig(node string) string { return c.path(kubeletFile(node)) }
+
+// ServiceAddress is where pods look for the API server: it is for the caller of Options.Kubelets to bring them from there.
+const ServiceAddress = "10.96.0.1"
 
 // Bin is the path of a binary.
 func (c *ControlPlane) Bin(name string) string { return filepath.Join(c.options.Bin, name) }
@@ -308,17 +330,7 @@ func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) (string, err
 
 // DumpLogs writes the last lines of every process's log to w.
 func (c *ControlPlane) DumpLogs(w io.Writer) {
-	for _, name := range binaries {
-		_, _ = fmt.Fprintf(w, "==> %s <==\n%s\n", logFile(c.dir, name), tail(logFile(c.dir, name), 50))
+	for _, name := range c.binaries() {
+		_, _ = fmt.Fprintf(w, "==> %s <==\n%s\n", process.LogFile(c.dir, name), process.Tail(process.LogFile(c.dir, name), 50))
 	}
-}
-
-// tail returns the last n lines of a file.
-func tail(path string, n int) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

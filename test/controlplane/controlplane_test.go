@@ -27,6 +27,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/inplace-rollout/inplace-rollout/test/process"
 )
 
 const (
@@ -166,14 +168,14 @@ func TestStartReportsWhy(t *testing.T) {
 func pidsOf(c *ControlPlane) []int {
 	var pids []int
 	for _, p := range c.processes {
-		pids = append(pids, p.cmd.Process.Pid)
+		pids = append(pids, p.PID())
 	}
 	return pids
 }
 
 func writePID(t *testing.T, dir, name string, pid int) {
 	t.Helper()
-	if err := os.WriteFile(pidFile(dir, name), fmt.Appendln(nil, pid), 0o644); err != nil {
+	if err := os.WriteFile(process.PIDFile(dir, name), fmt.Appendln(nil, pid), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,0 +1,199 @@
+// Command image builds a container image that holds one static Go program and
+// nothing else, and writes it as an OCI image layout in a tar file, which
+// `ctr images import`, `kind load image-archive` and `docker load` read:
+//
+//	image --package ./cmd/inplace-rollout --name inplace-rollout:dev --output bin/images/inplace-rollout.tar
+//
+// The same sources and the same Go version give the same bytes.
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+type options struct {
+	pkg, name, output, platforms, user string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.pkg, "package", "", "the program's package")
+	flag.StringVar(&o.name, "name", "", "name and tag of the image")
+	flag.StringVar(&o.output, "output", "", "the tar file to write")
+	flag.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "comma-separated platforms to build for")
+	flag.StringVar(&o.user, "user", "65532:65532", "user and group to run as")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func (o options) run(ctx context.Context) error {
+	temporary, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return fmt.Errorf("making a temporary folder: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temporary) }()
+
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for platform := range strings.SplitSeq(o.platforms, ",") {
+		p, err := v1.ParsePlatform(platform)
+		if err != nil {
+			return fmt.Errorf("parsing platform %s: %w", platform, err)
+		}
+		image, err := o.image(ctx, filepath.Join(temporary, p.OS+"-"+p.Architecture), *p)
+		if err != nil {
+			return fmt.Errorf("building for %s: %w", platform, err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: p}})
+	}
+	named, err := o.named(index)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Join(temporary, "layout")
+	if _, err := layout.Write(folder, named); err != nil {
+		return fmt.Errorf("writing the image: %w", err)
+	}
+	return archive(folder, o.output)
+}
+
+// image compiles the program for one platform and puts it into an image.
+func (o options) image(ctx context.Context, binary string, p v1.Platform) (v1.Image, error) {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", binary, o.pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		return nil, fmt.Errorf("compiling: %w", err)
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return nil, fmt.Errorf("reading the program: %w", err)
+	}
+	file := "/" + path.Base(o.pkg)
+	data, err := archiveOf(file, program)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil },
+		tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, fmt.Errorf("making the layer: %w", err)
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.AppendLayers(base, layer)
+	if err != nil {
+		return nil, fmt.Errorf("adding the layer: %w", err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("configuring the image: %w", err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = p.OS, p.Architecture
+	config.Config = v1.Config{Entrypoint: []string{file}, User: o.user, WorkingDir: "/"}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, fmt.Errorf("configuring the image: %w", err)
+	}
+	return image, nil
+}
+
+// archiveOf is a tar archive of one executable, without a time.
+func archiveOf(name string, data []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Size: int64(len(data)), Mode: 0o755}); err != nil {
+		return nil, fmt.Errorf("archiving the program: %w", err)
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, fmt.Errorf("archiving the program: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("archiving the program: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// named puts the index of the platforms into the layout's own, under the name by
+// which containerd and Kubernetes know the image.
+func (o options) named(platforms v1.ImageIndex) (v1.ImageIndex, error) {
+	tag, err := name.NewTag(o.name)
+	if err != nil {
+		return nil, fmt.Errorf("parsing name: %w", err)
+	}
+	full := strings.Replace(tag.Name(), name.DefaultRegistry, "docker.io", 1)
+	return mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
+		Add: platforms,
+		Descriptor: v1.Descriptor{Annotations: map[string]string{
+			"io.containerd.image.name":          full,
+			"org.opencontainers.image.ref.name": tag.TagStr(),
+		}},
+	}), nil
+}
+
+// archive writes a folder as a tar file, its names in order and without times.
+func archive(folder, output string) error {
+	if err := os.MkdirAll(filepath.Dir(output), 0o755); err != nil {
+		return fmt.Errorf("making folder: %w", err)
+	}
+	out, err := os.Create(output)
+	if err != nil {
+		return fmt.Errorf("creating archive: %w", err)
+	}
+	defer func() { _ = out.Close() }()
+	w := tar.NewWriter(out)
+	err = filepath.WalkDir(folder, func(file string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		return addFile(w, folder, file)
+	})
+	if err != nil {
+		return fmt.Errorf("archiving the image: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("archiving the image: %w", err)
+	}
+	if err := out.Close(); err != nil {
+		return fmt.Errorf("writing archive: %w", err)
+	}
+	return nil
+}
+
+func addFile(w *tar.Writer, folder, file string) error {
+	relative, err := filepath.Rel(folder, file)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(relative), Size: int64(len(data)), Mode: 0o644}); err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}

@@ -1,0 +1,103 @@
+// Command counter is a stateful program for tests: it keeps a number in memory,
+// which is lost when it ends.
+//
+//	GET  /         the number
+//	POST /         one more, and the new number
+//	POST /memory   holds exactly so many bytes from now on: ?bytes=67108864
+//	GET  /healthz  ok
+//
+// With --memory it holds so many bytes from its start. Told to end, it ends at once.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// page is how far apart bytes are written to make the kernel give every page.
+const page = 4096
+
+func main() {
+	address := flag.String("address", ":8080", "where to listen")
+	held := flag.Int("memory", 0, "bytes to hold from the start")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := serve(ctx, *address, *held); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve(ctx context.Context, address string, held int) error {
+	var (
+		number atomic.Int64
+		memory memory
+	)
+	if err := memory.hold(held); err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, number.Load()) })
+	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, number.Add(1)) })
+	mux.HandleFunc("POST /memory", memory.handle)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	if err := server.ListenAndServe(); ctx.Err() == nil {
+		return fmt.Errorf("serving: %w", err)
+	}
+	return nil
+}
+
+// memory is a number of bytes held outside of Go's heap, so that they go back to
+// the kernel at once when they are let go.
+type memory struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+func (m *memory) handle(w http.ResponseWriter, r *http.Request) {
+	bytes, err := strconv.Atoi(r.URL.Query().Get("bytes"))
+	if err == nil {
+		err = m.hold(bytes)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	_, _ = fmt.Fprintln(w, bytes)
+}
+
+func (m *memory) hold(bytes int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.data != nil {
+		if err := syscall.Munmap(m.data); err != nil {
+			return fmt.Errorf("letting go of memory: %w", err)
+		}
+		m.data = nil
+	}
+	if bytes <= 0 {
+		return nil
+	}
+	data, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		return fmt.Errorf("holding memory: %w", err)
+	}
+	m.data = data
+	for i := 0; i < len(data); i += page {
+		data[i] = 1
+	}
+	return nil
+}
