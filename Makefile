@@ -36,7 +36,7 @@ lint: bin/golangci-lint ## Run the linters
 
 .PHONY: build
 build: ## Build the controller into bin/
-	go build -trimpath -o bin/ ./cmd/inplace-rollout
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/inplace-rollout
 
 PLATFORMS := linux/amd64,linux/arm64
 

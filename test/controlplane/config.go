@@ -40,10 +40,12 @@ var users = []user{
 func (c *ControlPlane) users() []user {
 	all := slices.Clone(users)
 	for _, node := range c.options.Kubelets {
-		all = append(all, user{kubeletFile(node), "system:node:" + node, "system:nodes"})
+		all = append(all, user{kubeletFile(node), "system:node:" + node, kubeletGroup})
 	}
 	return all
 }
+
+const kubeletGroup = "system:nodes"
 
 func kubeletFile(node string) string { return "kubelet-" + node + ".kubeconfig" }
 
@@ -101,7 +103,11 @@ func (c *ControlPlane) configure() error {
 	for _, u := range c.users() {
 		token := rand.Text()
 		fmt.Fprintf(&tokens, "%s,%s,%s,%s\n", token, u.name, u.name, u.group)
-		if err := c.writeKubeconfig(c.path(u.file), c.config.Host, token); err != nil {
+		server := c.config.Host
+		if u.group == kubeletGroup {
+			server = "https://" + ServiceAddress
+		}
+		if err := c.writeKubeconfig(c.path(u.file), server, token); err != nil {
 			return err
 		}
 		if u.name == "admin" {

@@ -297,14 +297,18 @@ func (c *ControlPlane) stopProcesses() {
 // Dir is the folder of all data.
 func (c *ControlPlane) Dir() string { return c.dir }
 
+// Address is where the API server listens.
+func (c *ControlPlane) Address() string { return "127.0.0.1:" + c.ports.apiserver }
+
 // Version is the API server's, such as v1.37.1.
 func (c *ControlPlane) Version() string { return c.version }
 
+// ServiceAddress is where pods and the kubelets of Options.Kubelets look for the
+// API server, on port 443. Their starter has to bring them from there to Address.
+const ServiceAddress = "10.96.0.1"
+
 // KubeletKubeconfig is the path of the kubeconfig of a node of Options.Kubelets.
 func (c *ControlPlane) KubeletKubeconfig(node string) string { return c.path(kubeletFile(node)) }
-
-// ServiceAddress is where pods look for the API server: it is for the caller of Options.Kubelets to bring them from there.
-const ServiceAddress = "10.96.0.1"
 
 // Bin is the path of a binary.
 func (c *ControlPlane) Bin(name string) string { return filepath.Join(c.options.Bin, name) }
