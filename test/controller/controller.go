@@ -33,18 +33,24 @@ func Root() string {
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
+// Apply applies deploy/ as it is, and waits until the policies are in force.
+func Apply(ctx context.Context, cp *controlplane.ControlPlane) error {
+	if _, err := cp.Kubectl(ctx, "apply", "--kustomize", filepath.Join(Root(), "deploy")); err != nil {
+		return fmt.Errorf("installing deploy/: %w", err)
+	}
+	return waitForPolicies(ctx, cp)
+}
+
 // Install applies deploy/. The controller's Deployment is scaled to nothing,
 // because [Start] runs the controller as a process; simulated nodes run no images.
 func Install(ctx context.Context, cp *controlplane.ControlPlane) error {
-	for _, args := range [][]string{
-		{"apply", "--kustomize", filepath.Join(Root(), "deploy")},
-		{"scale", "--namespace", Namespace, "deployment/inplace-rollout", "--replicas=0"},
-	} {
-		if _, err := cp.Kubectl(ctx, args...); err != nil {
-			return fmt.Errorf("installing deploy/: %w", err)
-		}
+	if err := Apply(ctx, cp); err != nil {
+		return err
 	}
-	return waitForPolicies(ctx, cp)
+	if _, err := cp.Kubectl(ctx, "scale", "--namespace", Namespace, "deployment/inplace-rollout", "--replicas=0"); err != nil {
+		return fmt.Errorf("installing deploy/: %w", err)
+	}
+	return nil
 }
 
 // probe is a workload of some kind that its hold policy changes even when it is new.

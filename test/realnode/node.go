@@ -144,7 +144,7 @@ func (n *Node) start(ctx context.Context) error {
 	go func() { started <- n.startControlPlane(ctx) }()
 	err := n.startContainerd(ctx)
 	if err == nil {
-		err = n.Import(ctx, n.bin("images", "pause.tar"))
+		err = n.Import(ctx, "pause")
 	}
 	if err := errors.Join(<-started, err); err != nil {
 		return err
@@ -278,10 +278,11 @@ func (n *Node) ctr(ctx context.Context, args ...string) (string, error) {
 	return n.namespaces.run(ctx, n.bin("node", "ctr"), append([]string{"--address", containerdSocket, "--namespace", "k8s.io"}, args...)...)
 }
 
-// Import makes an image from a tar file known to the node.
-func (n *Node) Import(ctx context.Context, tar string) error {
+// Import makes an image known to the node, from bin/images/<name>.tar.
+func (n *Node) Import(ctx context.Context, name string) error {
+	tar := n.bin("images", name+".tar")
 	if _, err := n.ctr(ctx, "images", "import", "--local", tar); err != nil {
-		return fmt.Errorf("importing %s: %w", filepath.Base(tar), err)
+		return fmt.Errorf("importing image %s: %w", name, err)
 	}
 	return nil
 }
@@ -291,9 +292,9 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return n.namespaces.dial(ctx, network, address)
 }
 
-// HTTP is a client for pods. It keeps no connections.
+// HTTP is a new client for pods.
 func (n *Node) HTTP(timeout time.Duration) *http.Client {
-	return &http.Client{Timeout: timeout, Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}}
+	return &http.Client{Timeout: timeout, Transport: &http.Transport{DialContext: n.Dial}}
 }
 
 // RestartKubelet ends the kubelet and starts it again, with changed settings; a

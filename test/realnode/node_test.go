@@ -56,7 +56,7 @@ func TestNode(t *testing.T) {
 		}
 		t.Logf("gone after %s", time.Since(stopped).Round(time.Millisecond))
 	})
-	if err := n.Import(t.Context(), n.bin("images", "counter.tar")); err != nil {
+	if err := n.Import(t.Context(), "counter"); err != nil {
 		t.Fatal(err)
 	}
 	pod := n.startCounter(t)

@@ -1,0 +1,415 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// patience bounds every wait. It is never the expected duration.
+const patience = 90 * time.Second
+
+// The sizes that most workloads start with and grow to: every value changes.
+const (
+	small         = "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 80m, memory: 64Mi}}"
+	largeRequests = "cpu=60m,memory=48Mi"
+	largeLimits   = "cpu=120m,memory=96Mi"
+	smallRequests = "cpu=40m,memory=32Mi"
+	smallLimits   = "cpu=80m,memory=64Mi"
+)
+
+// options of an app, in the words of its manifest.
+type options struct {
+	Kind        string // StatefulSet if empty
+	OptedOut    bool
+	Replicas    int    // 3 if 0
+	Annotations string // of the workload, as YAML
+	Resources   string // small if empty
+	Container   string // more of the container app, as YAML
+	Pod         string // more of the pod's spec, as YAML
+}
+
+// app is a workload named web in a namespace of its own, which runs the counter
+// in its container app.
+type app struct {
+	t         *testing.T
+	namespace string
+	kind      string
+	ref       string // the workload as kubectl names it
+	replicas  int
+}
+
+// newApp creates a workload and waits until the built-in controller has rolled it out.
+func newApp(t *testing.T, o options) *app {
+	t.Helper()
+	if o.Kind == "" {
+		o.Kind = "StatefulSet"
+	}
+	if o.Replicas == 0 {
+		o.Replicas = 3
+	}
+	if o.Resources == "" {
+		o.Resources = small
+	}
+	a := &app{t: t, namespace: newNamespace(t), kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web", replicas: o.Replicas}
+	t.Cleanup(a.cleanUp)
+	a.kubectl("apply", "--filename", a.file(manifest(t, o)))
+	a.rolledOut()
+	return a
+}
+
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return namespace.Name
+}
+
+// manifest is what people keep in git.
+func manifest(t *testing.T, o options) string {
+	t.Helper()
+	workload := map[string]any{}
+	text := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: %s
+metadata: {name: web, labels: {inplace-rollout.io/enabled: %q}}
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      automountServiceAccountToken: false
+      containers:
+      - name: app
+        image: inplace-rollout-counter:test
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+        resources: %s
+`, o.Kind, fmt.Sprint(!o.OptedOut), o.Replicas, o.Resources)
+	if err := yaml.Unmarshal([]byte(text), &workload); err != nil {
+		t.Fatalf("parsing %s: %v", text, err)
+	}
+	metadata, spec := workload["metadata"].(map[string]any), workload["spec"].(map[string]any)
+	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
+	merge(t, metadata, "annotations: {"+o.Annotations+"}")
+	merge(t, pod["containers"].([]any)[0].(map[string]any), o.Container)
+	merge(t, pod, o.Pod)
+	merged, err := yaml.Marshal(workload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(merged)
+}
+
+// merge adds the keys of a YAML text to a map.
+func merge(t *testing.T, object map[string]any, text string) {
+	t.Helper()
+	more := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &more); err != nil {
+		t.Fatalf("parsing %s: %v", text, err)
+	}
+	maps.Copy(object, more)
+}
+
+func (a *app) file(text string) string {
+	a.t.Helper()
+	file := filepath.Join(a.t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return file
+}
+
+// cleanUp removes the namespace, or tells everything about it if the test has failed.
+func (a *app) cleanUp() {
+	if a.t.Failed() {
+		for _, args := range [][]string{{"get", a.ref, "-o", "yaml"}, {"get", "pods", "-o", "yaml"}, {"events"}} {
+			out, err := node.Kubectl(context.Background(), append([]string{"--namespace", a.namespace}, args...)...)
+			a.t.Logf("kubectl %s:\n%s%v", strings.Join(args, " "), out, err)
+		}
+	}
+	// The pods must go also after a failure: their room is the next test's.
+	if err := client.CoreV1().Namespaces().Delete(context.Background(), a.namespace, metav1.DeleteOptions{}); err != nil {
+		a.t.Errorf("deleting the namespace: %v", err)
+	}
+}
+
+// kubectl runs the real kubectl in the app's namespace.
+func (a *app) kubectl(args ...string) string {
+	a.t.Helper()
+	out, err := node.Kubectl(a.t.Context(), append([]string{"--namespace", a.namespace}, args...)...)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return out
+}
+
+// setResources edits the container app as a person would.
+func (a *app) setResources(requests, limits string) {
+	a.t.Helper()
+	a.kubectl("set", "resources", a.ref, "--containers=app", "--requests="+requests, "--limits="+limits)
+}
+
+// rolledOut waits until kubectl says that the rollout is complete.
+func (a *app) rolledOut() {
+	a.t.Helper()
+	a.kubectl("rollout", "status", a.ref, "--timeout="+patience.String())
+}
+
+// complete waits, as users do, until our condition says that all is done.
+func (a *app) complete() {
+	a.t.Helper()
+	a.kubectl("wait", "--for=condition="+api.ConditionComplete, a.ref, "--timeout="+patience.String())
+}
+
+// workload is what both kinds have.
+type workload struct {
+	metav1.ObjectMeta
+	template  corev1.PodTemplateSpec
+	condition *metav1.Condition // ours
+	builtIn   string            // what the built-in controller has yet to do, empty if nothing
+}
+
+func (a *app) get() workload {
+	a.t.Helper()
+	if a.kind == "Deployment" {
+		return a.getDeployment()
+	}
+	set, err := client.AppsV1().StatefulSets(a.namespace).Get(a.t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	w := workload{ObjectMeta: set.ObjectMeta, template: set.Spec.Template}
+	for _, c := range set.Status.Conditions {
+		w.found(string(c.Type), c.Status, c.Reason, c.Message)
+	}
+	s := set.Status
+	if s.ObservedGeneration != set.Generation || s.CurrentRevision != s.UpdateRevision || s.UpdatedReplicas != s.Replicas || s.ReadyReplicas != s.Replicas {
+		w.builtIn = fmt.Sprintf("%+v", s)
+	}
+	return w
+}
+
+func (a *app) getDeployment() workload {
+	a.t.Helper()
+	d, err := client.AppsV1().Deployments(a.namespace).Get(a.t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	w := workload{ObjectMeta: d.ObjectMeta, template: d.Spec.Template}
+	for _, c := range d.Status.Conditions {
+		w.found(string(c.Type), c.Status, c.Reason, c.Message)
+	}
+	s := d.Status
+	if d.Spec.Paused || s.ObservedGeneration != d.Generation || s.UpdatedReplicas != s.Replicas || s.AvailableReplicas != s.Replicas {
+		w.builtIn = fmt.Sprintf("paused %t, %+v", d.Spec.Paused, s)
+	}
+	return w
+}
+
+func (w *workload) found(kind string, status corev1.ConditionStatus, reason, message string) {
+	if kind == api.ConditionComplete {
+		w.condition = &metav1.Condition{Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
+	}
+}
+
+// pods in the order of their names, without those that are about to go.
+func (a *app) pods() []corev1.Pod {
+	a.t.Helper()
+	pods, err := a.list(a.t.Context())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return pods
+}
+
+func (a *app) list(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := client.CoreV1().Pods(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return pods, nil
+}
+
+// appOf is the status of the container app.
+func appOf(pod *corev1.Pod) corev1.ContainerStatus {
+	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == "app" })
+	if i < 0 {
+		return corev1.ContainerStatus{}
+	}
+	return pod.Status.ContainerStatuses[i]
+}
+
+// assertMoved checks that the rollout is truly done: every pod has the template's
+// size, in its spec, in its status and in the kernel; the built-in controller has
+// nothing left to do; no hold is left behind.
+func (a *app) assertMoved() {
+	a.t.Helper()
+	w, pods := a.get(), a.pods()
+	if w.builtIn != "" {
+		a.t.Errorf("the built-in controller is not done: %s", w.builtIn)
+	}
+	if hold, held := w.Annotations[api.HoldAnnotation]; held {
+		a.t.Errorf("still held: %q", hold)
+	}
+	if len(pods) != a.replicas {
+		a.t.Errorf("%d pods, want %d", len(pods), a.replicas)
+	}
+	for _, pod := range pods {
+		a.assertSize(&pod, w.template.Spec.Containers[0].Resources)
+	}
+}
+
+// assertSize checks the size of the container app, from the spec to the kernel.
+func (a *app) assertSize(pod *corev1.Pod, want corev1.ResourceRequirements) {
+	a.t.Helper()
+	status := appOf(pod)
+	if got := pod.Spec.Containers[0].Resources; !apiequality.Semantic.DeepEqual(got, want) {
+		a.t.Errorf("%s: spec %v, want %v", pod.Name, got, want)
+	}
+	if status.Resources == nil || !apiequality.Semantic.DeepEqual(*status.Resources, want) {
+		a.t.Errorf("%s: status %v, want %v", pod.Name, status.Resources, want)
+	}
+	if !apiequality.Semantic.DeepEqual(status.AllocatedResources, want.Requests) {
+		a.t.Errorf("%s: allocated %v, want %v", pod.Name, status.AllocatedResources, want.Requests)
+	}
+	a.assertCgroup(pod, want)
+}
+
+// assertCgroup checks what the kernel grants the container app.
+func (a *app) assertCgroup(pod *corev1.Pod, want corev1.ResourceRequirements) {
+	a.t.Helper()
+	cgroup, err := node.Cgroup(pod, "app")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	shares, known := cgroup.WantShares(want.Requests.Cpu().MilliValue())
+	for _, check := range []struct {
+		what string
+		get  func() (int64, error)
+		want int64
+		skip bool
+	}{
+		{"cpu limit in the kernel", cgroup.CPULimit, want.Limits.Cpu().MilliValue(), false},
+		{"cpu shares in the kernel", cgroup.CPUShares, shares, !known},
+		{"memory limit in the kernel", cgroup.MemoryLimit, want.Limits.Memory().Value(), false},
+	} {
+		if got, err := check.get(); !check.skip && (err != nil || got != check.want) {
+			a.t.Errorf("%s: %s %d, want %d: %v", pod.Name, check.what, got, check.want, err)
+		}
+	}
+}
+
+// assertKept checks that the pods are the same as before, and that each has
+// restarted so many times more.
+func (a *app) assertKept(before []corev1.Pod, restarts int32) {
+	a.t.Helper()
+	after := a.pods()
+	if len(after) != len(before) {
+		a.t.Errorf("%d pods, before %d", len(after), len(before))
+		return
+	}
+	for i, pod := range after {
+		old := appOf(&before[i])
+		if pod.UID != before[i].UID {
+			a.t.Errorf("pod %s has been replaced by %s", before[i].Name, pod.Name)
+		}
+		if got := appOf(&pod).RestartCount - old.RestartCount; got != restarts {
+			a.t.Errorf("%s: the container has restarted %d times, want %d", pod.Name, got, restarts)
+		}
+		if same := appOf(&pod).ContainerID == old.ContainerID; same != (restarts == 0) {
+			a.t.Errorf("%s: container %s, before %s", pod.Name, appOf(&pod).ContainerID, old.ContainerID)
+		}
+	}
+}
+
+// event waits for an event on an object of a kind, ours or the kubelet's.
+func (a *app) event(kind, reason, containing string) {
+	a.t.Helper()
+	a.eventually("an event "+reason+" on a "+kind+" about "+containing, func() (bool, string) {
+		messages := a.events(kind, reason)
+		return slices.ContainsFunc(messages, func(m string) bool { return strings.Contains(m, containing) }), strings.Join(messages, "; ")
+	})
+}
+
+// podEvents waits until every pod has an event.
+func (a *app) podEvents(reason string) {
+	a.t.Helper()
+	for _, pod := range a.pods() {
+		a.event("Pod", reason, pod.Name+": ")
+	}
+}
+
+// events are `name: message` of those on a kind of object.
+func (a *app) events(kind, reason string) []string {
+	a.t.Helper()
+	list, err := client.CoreV1().Events(a.namespace).List(a.t.Context(), metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=" + kind + ",reason=" + reason,
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var messages []string
+	for _, e := range list.Items {
+		messages = append(messages, e.InvolvedObject.Name+": "+e.Message)
+	}
+	return messages
+}
+
+// condition waits until our condition has the reason, and a message with the text.
+func (a *app) condition(reason, text string) {
+	a.t.Helper()
+	a.eventually("the condition "+reason+" with "+text, func() (bool, string) {
+		c := a.get().condition
+		return c != nil && c.Reason == reason && strings.Contains(c.Message, text), fmt.Sprint(c)
+	})
+}
+
+// podCondition waits until a pod has a condition of the kubelet with the reason.
+func (a *app) podCondition(name string, kind corev1.PodConditionType, reason string) {
+	a.t.Helper()
+	a.eventually(name+" to be "+reason, func() (bool, string) {
+		pod, err := client.CoreV1().Pods(a.namespace).Get(a.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+		return i >= 0 && pod.Status.Conditions[i].Reason == reason, fmt.Sprint(pod.Status.Conditions)
+	})
+}
+
+func (a *app) eventually(what string, check func() (bool, string)) {
+	a.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		done, seen := check()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			a.t.Fatalf("waited %s for %s: %s", patience, what, seen)
+		}
+	}
+}
+

@@ -1,0 +1,183 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/realnode"
+)
+
+// TestDeferred waits for room that another pod holds, and gets it when that pod goes. It
+// runs alone, because it fills the node.
+func TestDeferred(t *testing.T) {
+	a := newApp(t, options{Replicas: 1})
+	before := a.pods()
+	a.fillNode("30m")
+	a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
+	a.podCondition("web-0", corev1.PodResizePending, corev1.PodReasonDeferred)
+	a.condition(rollout.ReasonDeferred, "web-0")
+	a.event("Pod", "ResizeDeferred", "web-0: ")
+	a.event("StatefulSet", rollout.EventDeferred, "web-0")
+	a.assertCgroup(&before[0], before[0].Spec.Containers[0].Resources)
+
+	freed := time.Now()
+	a.kubectl("delete", "pod", "filler", "--grace-period=1")
+	a.complete()
+	t.Logf("resized %s after the room was given back", time.Since(freed).Round(10*time.Millisecond))
+	a.assertKept(before, 0)
+	a.assertMoved()
+}
+
+// fillNode creates a pod that leaves only so much cpu of the node.
+func (a *app) fillNode(left string) {
+	a.t.Helper()
+	free := a.freeCPU()
+	free.Sub(resource.MustParse(left))
+	filler := fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: filler}
+spec:
+  automountServiceAccountToken: false
+  containers: [{name: filler, image: "inplace-rollout-pause:test", resources: {requests: {cpu: %s}}}]
+`, free.String())
+	a.kubectl("apply", "--filename", a.file(filler))
+	a.kubectl("wait", "--for=condition=Ready", "pod/filler", "--timeout="+patience.String())
+}
+
+// freeCPU is what pods may still request of the node.
+func (a *app) freeCPU() resource.Quantity {
+	a.t.Helper()
+	n, err := client.CoreV1().Nodes().Get(a.t.Context(), realnode.Name, metav1.GetOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	free := n.Status.Allocatable.Cpu().DeepCopy()
+	pods, err := client.CoreV1().Pods("").List(a.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for _, pod := range pods.Items {
+		requests := resourcehelper.PodRequests(&pod, resourcehelper.PodResourcesOptions{})
+		free.Sub(*requests.Cpu())
+	}
+	return free
+}
+
+// TestNodeCapacity asks for more than the node has. The API server refuses it; the
+// pods run on, whatever the action, and the old size mends it.
+func TestNodeCapacity(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, annotations, reason string }{
+		{"no action: no running pod is given up for one that no node could hold", "", rollout.ReasonNoNodeFits},
+		{"LiveResize: live or not at all", api.ResizeActionAnnotation + ": LiveResize", rollout.ReasonInfeasible},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			a := newApp(t, options{Replicas: 2, Annotations: tt.annotations})
+			before := a.pods()
+			a.setResources("cpu=1000,memory=32Mi", "cpu=1000,memory=64Mi")
+			a.condition(tt.reason, "web-1")
+			t.Logf("the condition says: %s", a.get().condition.Message)
+			a.assertKept(before, 0)
+			for _, pod := range a.pods() {
+				a.assertCgroup(&pod, before[0].Spec.Containers[0].Resources)
+			}
+
+			a.setResources(smallRequests, smallLimits)
+			a.complete()
+			a.assertKept(before, 0)
+			a.assertMoved()
+		})
+	}
+}
+
+// TestRestartContainer has containers that say that they need a restart to use
+// other memory: the kubelet restarts them in place, one pod after the other. Other cpu needs none.
+func TestRestartContainer(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, options{Container: "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"})
+	before := a.pods()
+	a.setResources("cpu=60m,memory=32Mi", "cpu=120m,memory=64Mi")
+	a.complete()
+	a.assertKept(before, 0)
+	a.assertMoved()
+
+	a.setResources("cpu=60m,memory=48Mi", "cpu=120m,memory=96Mi")
+	a.complete()
+	a.assertKept(before, 1)
+	a.assertMoved()
+	a.event("Pod", "Killing", "requires restart")
+	a.assertOneByOne()
+}
+
+// assertOneByOne checks that each pod's container was started after the one of
+// the next higher ordinal was Ready again.
+func (a *app) assertOneByOne() {
+	a.t.Helper()
+	pods := a.pods()
+	slices.Reverse(pods)
+	for i := range pods[1:] {
+		readied, began := readySince(&pods[i]), appOf(&pods[i+1]).State.Running.StartedAt
+		if began.Time.Before(readied.Time) { // both are whole seconds
+			a.t.Errorf("%s was restarted at %s, but %s was Ready only at %s", pods[i+1].Name, began, pods[i].Name, readied)
+		}
+	}
+}
+
+func readySince(pod *corev1.Pod) metav1.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime
+		}
+	}
+	return metav1.Time{}
+}
+
+// TestShrinkBelowUse takes memory away that a program uses: the kubelet refuses to,
+// we tell of it, and when the program has let go of it, it happens.
+func TestShrinkBelowUse(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, options{Replicas: 1, Resources: "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 80m, memory: 128Mi}}"})
+	before := a.pods()
+	hold(t, &before[0], 80<<20)
+
+	a.setResources("cpu=40m,memory=32Mi", "cpu=80m,memory=64Mi")
+	a.podCondition("web-0", corev1.PodResizeInProgress, corev1.PodReasonError)
+	a.condition(rollout.ReasonResizeError, "web-0")
+	t.Logf("the condition says: %s", a.get().condition.Message)
+	a.event("Pod", "ResizeError", "web-0: ")
+	a.event("StatefulSet", rollout.EventResizeError, "web-0")
+	a.assertCgroup(&before[0], before[0].Spec.Containers[0].Resources)
+
+	hold(t, &before[0], 0)
+	freed := time.Now()
+	a.complete()
+	t.Logf("resized %s after the memory was let go", time.Since(freed).Round(10*time.Millisecond))
+	a.assertKept(before, 0)
+	a.assertMoved()
+}
+
+// TestInstalled shows that what runs is what deploy/ ships.
+func TestInstalled(t *testing.T) {
+	t.Parallel()
+	a := &app{t: t, namespace: "inplace-rollout"}
+	leases := a.kubectl("get", "lease", "inplace-rollout", "-o", "jsonpath={.spec.holderIdentity}")
+	pods := strings.Fields(a.kubectl("get", "pods", "-l", "app=inplace-rollout", "-o", "jsonpath={.items[*].metadata.name}"))
+	leads := slices.ContainsFunc(pods, func(pod string) bool { return strings.HasPrefix(leases, pod+"_") })
+	if len(pods) != 2 || !leads {
+		t.Errorf("%s leads, want one of two pods: %v", leases, pods)
+	}
+}
