@@ -32,7 +32,7 @@ e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
-	bin/golangci-lint run --build-tags integration ./...
+	bin/golangci-lint run --build-tags integration,e2e ./...
 
 .PHONY: build
 build: ## Build the controller into bin/

@@ -412,4 +412,3 @@ func (a *app) eventually(what string, check func() (bool, string)) {
 		}
 	}
 }
-

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,6 +75,39 @@ func (a *app) freeCPU() resource.Quantity {
 		free.Sub(*requests.Cpu())
 	}
 	return free
+}
+
+// TestInfeasible asks for other cpu of a Guaranteed pod where processors are given
+// out one by one: its kubelet can never do that. It runs alone, because it restarts the kubelet.
+func TestInfeasible(t *testing.T) {
+	a := newApp(t, options{
+		Replicas: 1, Resources: "{limits: {cpu: 100m, memory: 64Mi}}", Annotations: api.ResizeActionAnnotation + ": LiveResize",
+	})
+	before := a.pods()
+	err := node.RestartKubelet(t.Context(), func(c realnode.KubeletConfig) {
+		c["cpuManagerPolicy"] = "static"
+		c["reservedSystemCPUs"] = "0"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.RestartKubelet(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	a.assertKept(before, 0)
+
+	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=200m,memory=64Mi")
+	a.podCondition("web-0", corev1.PodResizePending, corev1.PodReasonInfeasible)
+	a.condition(rollout.ReasonInfeasible, "web-0")
+	t.Logf("the condition says: %s", a.get().condition.Message)
+	a.event("Pod", "ResizeInfeasible", "web-0: ")
+	a.event("StatefulSet", rollout.EventInfeasible, "web-0")
+
+	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=100m,memory=64Mi")
+	a.complete()
+	a.assertKept(before, 0)
 }
 
 // TestNodeCapacity asks for more than the node has. The API server refuses it; the

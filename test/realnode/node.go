@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -74,8 +75,9 @@ type Node struct {
 	containerd *process.Process
 	kubelet    *process.Process
 
-	mu       sync.Mutex
-	keepLogs bool
+	stop     sync.Once
+	stopErr  error
+	keepLogs atomic.Bool
 }
 
 // Missing says why no node can run here, or nothing.
@@ -352,17 +354,17 @@ func (n *Node) Signal(pid int, signal syscall.Signal) error {
 func (n *Node) Logs() string { return n.path("log") }
 
 // KeepLogs marks the run as failed: Stop will leave the folder and print its path.
-func (n *Node) KeepLogs() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.keepLogs = true
-}
+func (n *Node) KeepLogs() { n.keepLogs.Store(true) }
 
 // Stop ends the node and its control plane, removes what is left of them, and
-// makes sure that this is nothing.
+// makes sure that this is nothing. Another call waits for the first one, and
+// returns the same.
 func (n *Node) Stop() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.stop.Do(func() { n.stopErr = n.end() })
+	return n.stopErr
+}
+
+func (n *Node) end() error {
 	var failed []error
 	if n.namespaces != nil {
 		n.namespaces.close()
@@ -381,7 +383,7 @@ func (n *Node) Stop() error {
 		failed = append(failed, n.janitor.dismiss())
 	}
 	failed = append(failed, n.checkGone())
-	if n.keepLogs {
+	if n.keepLogs.Load() {
 		_, _ = fmt.Fprintf(n.options.Log, "the logs of the node and its control plane stay in %s\n", n.dir)
 		return errors.Join(failed...)
 	}
