@@ -186,23 +186,9 @@ func (n *Node) cgroup(pod *corev1.Pod, id string) Cgroup {
 
 // CPULimit is the quota in millicores, 0 if there is none.
 func (c Cgroup) CPULimit() (int64, error) {
-	quota, period := "", ""
-	var err error
-	if c.v2 {
-		var both string
-		both, err = read(c.cpu, "cpu.max")
-		quota, period, _ = strings.Cut(both, " ")
-	} else {
-		var second error
-		quota, err = read(c.cpu, "cpu.cfs_quota_us")
-		period, second = read(c.cpu, "cpu.cfs_period_us")
-		err = errors.Join(err, second)
-	}
-	if err != nil {
+	quota, period, err := c.quota()
+	if err != nil || quota == "max" || quota == "-1" {
 		return 0, err
-	}
-	if quota == "max" || quota == "-1" {
-		return 0, nil
 	}
 	q, err := number(quota)
 	if err != nil {
@@ -213,6 +199,19 @@ func (c Cgroup) CPULimit() (int64, error) {
 		return 0, fmt.Errorf("parsing period %q: %w", period, err)
 	}
 	return q * 1000 / p, nil
+}
+
+func (c Cgroup) quota() (quota, period string, err error) {
+	if c.v2 {
+		both, err := read(c.cpu, "cpu.max")
+		quota, period, _ = strings.Cut(both, " ")
+		return quota, period, err
+	}
+	quota, err = read(c.cpu, "cpu.cfs_quota_us")
+	if err == nil {
+		period, err = read(c.cpu, "cpu.cfs_period_us")
+	}
+	return quota, period, err
 }
 
 // CPUShares is the share of the processors by which the request is kept: cpu.shares

@@ -83,10 +83,7 @@ func connect(w http.ResponseWriter, r *http.Request, dial dialer) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
-		_ = other.Close()
-		return nil //nolint:nilerr // the API server has gone
-	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n") // if this fails, so does the rest
 	pipe(conn, buffered, other)
 	return nil
 }

@@ -33,6 +33,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -82,8 +83,10 @@ type Node struct {
 
 // Missing says why no node can run here, or nothing.
 func Missing() string {
-	if os.Geteuid() != 0 {
-		return "a real node needs root, for cgroups and namespaces"
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil || os.Geteuid() != 0 || data[0].Effective&(1<<unix.CAP_SYS_ADMIN) == 0 {
+		return "a real node needs root, with the capability SYS_ADMIN, for cgroups and namespaces"
 	}
 	return ""
 }

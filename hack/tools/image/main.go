@@ -42,15 +42,15 @@ func main() {
 	flag.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "comma-separated platforms to build for")
 	flag.StringVar(&o.user, "user", "65532:65532", "user and group to run as")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := o.run(ctx); err != nil {
+	if err := o.run(); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func (o options) run(ctx context.Context) error {
+func (o options) run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	temporary, err := os.MkdirTemp("", "image-")
 	if err != nil {
 		return fmt.Errorf("making a temporary folder: %w", err)

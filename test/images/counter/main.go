@@ -31,15 +31,14 @@ func main() {
 	address := flag.String("address", ":8080", "where to listen")
 	held := flag.Int("memory", 0, "bytes to hold from the start")
 	flag.Parse()
-
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	if err := serve(ctx, *address, *held); err != nil {
+	if err := serve(*address, *held); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func serve(ctx context.Context, address string, held int) error {
+func serve(address string, held int) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
 	var (
 		number atomic.Int64
 		memory memory
