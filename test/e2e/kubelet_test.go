@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
@@ -204,14 +204,16 @@ func TestShrinkBelowUse(t *testing.T) {
 	a.assertMoved()
 }
 
-// TestInstalled shows that what runs is what deploy/ ships.
+// TestInstalled shows that what runs is what deploy/ ships: two replicas, one of which leads.
 func TestInstalled(t *testing.T) {
 	t.Parallel()
-	a := &app{t: t, namespace: "inplace-rollout"}
-	leases := a.kubectl("get", "lease", "inplace-rollout", "-o", "jsonpath={.spec.holderIdentity}")
-	pods := strings.Fields(a.kubectl("get", "pods", "-l", "app=inplace-rollout", "-o", "jsonpath={.items[*].metadata.name}"))
-	leads := slices.ContainsFunc(pods, func(pod string) bool { return strings.HasPrefix(leases, pod+"_") })
-	if len(pods) != 2 || !leads {
-		t.Errorf("%s leads, want one of two pods: %v", leases, pods)
+	a := &app{t: t, namespace: controller.Namespace}
+	leader := a.leader()
+	deployment, err := client.AppsV1().Deployments(controller.Namespace).Get(t.Context(), "inplace-rollout", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := deployment.Status; s.Replicas != 2 || s.AvailableReplicas != 2 || leader.Labels["app"] != "inplace-rollout" {
+		t.Errorf("%s leads, of %+v", leader.Name, s)
 	}
 }

@@ -326,10 +326,10 @@ func (n *Node) RestartContainerd(ctx context.Context) error {
 	return n.startContainerd(ctx)
 }
 
-// KillKubelet and KillContainerd end theirs without a chance to clean up; the restarts bring them back.
+// KillKubelet ends the kubelet without a chance to clean up; RestartKubelet brings it back.
 func (n *Node) KillKubelet() { n.kubelet.Kill() }
 
-// KillContainerd ends containerd; see KillKubelet.
+// KillContainerd ends containerd without a chance to clean up; RestartContainerd brings it back.
 func (n *Node) KillContainerd() { n.containerd.Kill() }
 
 // Signal sends a signal to a process of a container, by the id that Cgroup gives.
