@@ -25,10 +25,10 @@ unit: ## Run the unit tests, with the race detector
 integration: tools build ## Run the tests that need a control plane
 	go test -tags integration -count=1 -timeout 20m -p 1 -parallel 8 ./test/...
 
-# A node, which runs as root, its cgroups and namespaces: E2E=required fails where that cannot be had, and tests are skipped otherwise.
+# Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e
 e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
-	go test -tags e2e -count=1 -timeout 30m -v ./test/realnode/... ./test/e2e/...
+	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/...
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
