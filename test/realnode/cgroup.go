@@ -64,18 +64,27 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// checkControllers makes sure that pods can be limited below the root of cgroup
-// v2. What is missing is the machine's to allow.
+// checkControllers makes sure that the controllers that the kubelet demands can be
+// used below the root of cgroup v2. What is missing is the machine's to allow.
 func checkControllers() error {
-	data, err := os.ReadFile(filepath.Join(cgroupfs, "cgroup.subtree_control"))
+	available, err := read(cgroupfs, "cgroup.controllers")
 	if err != nil {
-		return fmt.Errorf("reading cgroup controllers: %w", err)
+		return err
 	}
-	have := strings.Fields(string(data))
-	for _, controller := range []string{"cpu", "cpuset", "memory", "pids"} {
-		if !slices.Contains(have, controller) {
-			return fmt.Errorf("cgroup controller %s is not enabled: echo +%s > %s/cgroup.subtree_control", controller, controller, cgroupfs)
+	enabled, err := read(cgroupfs, "cgroup.subtree_control")
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, controller := range []string{"cpu", "cpuset", "hugetlb", "memory", "pids"} {
+		// hugetlb is demanded only where the kernel has it.
+		wanted := controller != "hugetlb" || slices.Contains(strings.Fields(available), controller)
+		if wanted && !slices.Contains(strings.Fields(enabled), controller) {
+			missing = append(missing, "+"+controller)
 		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the kubelet needs more cgroup controllers: echo %s > %s/cgroup.subtree_control", strings.Join(missing, " "), cgroupfs)
 	}
 	return nil
 }
