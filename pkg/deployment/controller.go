@@ -64,7 +64,9 @@ func New(ctx context.Context, client kubernetes.Interface, objects dynamic.Inter
 		func(o *metav1.ListOptions) { o.LabelSelector = api.DetachedLabel })
 	enqueue := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok {
-			c.Enqueue(ownerOf(pod))
+			if name, is := ownerOf(pod); is {
+				c.Enqueue(name)
+			}
 		}
 	}
 	if _, err := c.detached.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }}); err != nil {
@@ -75,10 +77,11 @@ func New(ctx context.Context, client kubernetes.Interface, objects dynamic.Inter
 	return c, err
 }
 
-// ownerOf names the Deployment that owns a detached pod.
-func ownerOf(pod *corev1.Pod) cache.ObjectName {
+// ownerOf names the Deployment that owns a detached pod. It does not count as one if
+// anything else owns it: anybody may have given it the label.
+func ownerOf(pod *corev1.Pod) (cache.ObjectName, bool) {
 	owner := ptr.Deref(metav1.GetControllerOfNoCopy(pod), metav1.OwnerReference{})
-	return cache.NewObjectName(pod.Namespace, owner.Name)
+	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == "Deployment" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
 }
 
 // Run works until ctx is done. The nodes must be running.
@@ -134,8 +137,10 @@ func (k kind) Leave(ctx context.Context, name cache.ObjectName) error {
 	}
 	var left []*corev1.Pod
 	for _, obj := range objects {
-		if pod, ok := obj.(*corev1.Pod); ok && ownerOf(pod) == name && counts(pod) {
-			left = append(left, pod)
+		if pod, ok := obj.(*corev1.Pod); ok && counts(pod) {
+			if owner, is := ownerOf(pod); is && owner == name {
+				left = append(left, pod)
+			}
 		}
 	}
 	if len(left) == 0 || k.controller.Options.DryRun {
