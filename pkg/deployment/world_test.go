@@ -1067,6 +1067,9 @@ func (o objects) Resource(r schema.GroupVersionResource) dynamic.NamespaceableRe
 	return objects{world: o.world, resource: r.Resource}
 }
 
+// IsWatchListSemanticsUnSupported has informers list first.
+func (objects) IsWatchListSemanticsUnSupported() bool { return true }
+
 func (o objects) Namespace(string) dynamic.ResourceInterface { return o }
 
 func (o objects) List(context.Context, metav1.ListOptions) (*unstructured.UnstructuredList, error) {

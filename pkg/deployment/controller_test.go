@@ -1,0 +1,664 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// cluster is the world of the simulation with the whole controller in it, which
+// is made to sync by hand. Its informer of Deployments shows what the test puts
+// there; pods and ReplicaSets it watches itself.
+type cluster struct {
+	*world
+	t          *testing.T
+	client     *fake.Clientset // its lock guards the world: the watches read it too
+	controller *Controller
+	recorder   *record.FakeRecorder
+	events     []string
+	watchers   map[string][]watcher // by resource
+	removed    map[string][]runtime.Object
+
+	writes     []string // what was asked of the API server, as `resize pods web-1`
+	fails      int      // this write, counted from 1
+	carriedOut bool     // though it was carried out
+}
+
+// watcher shows what its selector matches.
+type watcher struct {
+	*watch.RaceFreeFakeWatcher
+	selector labels.Selector
+}
+
+func (w watcher) show(object runtime.Object, gone bool) {
+	if gone || !w.selector.Matches(labels.Set(object.(metav1.Object).GetLabels())) {
+		w.Delete(object)
+	} else {
+		w.Modify(object)
+	}
+}
+
+// newCluster has a Deployment of older that is at rest.
+func newCluster(t *testing.T, replicas int, options workload.Options, change ...func(*appsv1.Deployment)) *cluster {
+	t.Helper()
+	load(t)
+	d := webDeployment(older, replicas)
+	for _, f := range change {
+		f(d)
+	}
+	c := &cluster{
+		world: newWorld(t, d, nil), t: t, client: &fake.Clientset{}, recorder: record.NewFakeRecorder(1000),
+		watchers: map[string][]watcher{}, removed: map[string][]runtime.Object{},
+	}
+	for range 20 {
+		c.lives()
+	}
+	if left := c.unfinished(); !strings.HasPrefix(left, "the condition says") {
+		t.Fatalf("the cluster is not at rest: %s", left)
+	}
+	c.changed = c.publish
+	c.serve(c.client)
+	c.client.PrependReactor("*", "pods", c.writesPod)
+	c.client.AddWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		return true, c.watch("pods", action.(clienttesting.WatchActionImpl).ListOptions), nil
+	})
+	if options.Ready == nil {
+		options.Ready = func() error { return nil }
+	}
+	options.Defaults = defaults
+	nodes, err := workload.NewNodes(c.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.controller, err = New(t.Context(), c.client, served{objects: objects{world: c.world}, cluster: c}, c.recorder, nodes, options); err != nil {
+		t.Fatal(err)
+	}
+	c.controller.Clock = c.clock
+	if err := nodes.Store().Add(largeNode()); err != nil {
+		t.Fatal(err)
+	}
+	c.sees()
+	return c
+}
+
+// served is the world as dynamic.Interface for more than one goroutine, with watches.
+type served struct {
+	objects
+	cluster *cluster
+}
+
+func (s served) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return served{objects{world: s.world, resource: r.Resource}, s.cluster}
+}
+
+func (s served) Namespace(string) dynamic.ResourceInterface { return s }
+
+func (s served) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	s.cluster.client.Lock()
+	defer s.cluster.client.Unlock()
+	list, err := s.objects.List(ctx, options)
+	return list.DeepCopy(), err // informers strip what they get
+}
+
+func (s served) Watch(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	s.cluster.client.Lock()
+	defer s.cluster.client.Unlock()
+	return s.cluster.watch(s.resource, options), nil
+}
+
+func (s served) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (written *unstructured.Unstructured, err error) {
+	err = s.write("patch", name, func() error {
+		written, err = s.objects.Patch(ctx, name, kind, data, options, subresources...)
+		written = written.DeepCopy()
+		return err
+	}, subresources...)
+	return written, err
+}
+
+func (s served) Create(ctx context.Context, object *unstructured.Unstructured, options metav1.CreateOptions, _ ...string) (written *unstructured.Unstructured, err error) {
+	err = s.write("create", object.GetName(), func() error {
+		written, err = s.objects.Create(ctx, object, options)
+		written = written.DeepCopy()
+		return err
+	})
+	return written, err
+}
+
+func (s served) Delete(ctx context.Context, name string, options metav1.DeleteOptions, _ ...string) error {
+	return s.write("delete", name, func() error { return s.objects.Delete(ctx, name, options) })
+}
+
+func (s served) write(verb, name string, do func() error, subresources ...string) error {
+	s.cluster.client.Lock()
+	defer s.cluster.client.Unlock()
+	return s.cluster.write(strings.Join(append([]string{verb + " " + s.resource}, subresources...), "/")+" "+name, do)
+}
+
+var errFails = apierrors.NewInternalError(errors.New("the connection broke"))
+
+// write notes a write, and lets one fail.
+func (c *cluster) write(what string, do func() error) error {
+	c.writes = append(c.writes, what)
+	if len(c.writes) != c.fails {
+		return do()
+	}
+	if c.carriedOut {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return errFails
+}
+
+func (c *cluster) writesPod(action clienttesting.Action) (handled bool, written runtime.Object, err error) {
+	name := ""
+	switch a := action.(type) {
+	case clienttesting.PatchActionImpl:
+		name = a.Name
+	case clienttesting.CreateActionImpl:
+		name = a.Object.(metav1.Object).GetName()
+	default:
+		return false, nil, nil
+	}
+	what := strings.TrimSuffix(action.GetVerb()+" pods/"+action.GetSubresource(), "/") + " " + name
+	err = c.write(what, func() error {
+		for _, reactor := range c.client.ReactionChain[1:] {
+			if reactor.Handles(action) {
+				_, written, err = reactor.React(action)
+				return err
+			}
+		}
+		return nil
+	})
+	return true, written, err
+}
+
+// resourceOf names the resource of an object, and returns it as the API server hands it out.
+func (c *cluster) resourceOf(object runtime.Object) (string, runtime.Object) {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return deployments.Resource, c.stored(o).DeepCopy()
+	case *appsv1.ReplicaSet:
+		return replicaSets.Resource, c.stored(o).DeepCopy()
+	default:
+		return "pods", object.DeepCopyObject()
+	}
+}
+
+func (c *cluster) publish(object runtime.Object, gone bool) {
+	if gone {
+		object = object.DeepCopyObject()
+		object.(metav1.Object).SetResourceVersion(strconv.Itoa(c.rv))
+	}
+	resource, shown := c.resourceOf(object)
+	if gone {
+		c.removed[resource] = append(c.removed[resource], shown)
+	}
+	for _, w := range c.watchers[resource] {
+		w.show(shown, gone)
+	}
+}
+
+func (c *cluster) watch(resource string, options metav1.ListOptions) watch.Interface {
+	selector, err := labels.Parse(options.LabelSelector)
+	if err != nil {
+		c.t.Error(err)
+	}
+	w, since := watcher{watch.NewRaceFreeFake(), selector}, version64(&metav1.ListMeta{ResourceVersion: options.ResourceVersion})
+	for _, object := range c.removed[resource] {
+		if version64(object.(metav1.Object)) > since {
+			w.show(object, true)
+		}
+	}
+	all := []runtime.Object{c.d}
+	for _, rs := range c.sets {
+		all = append(all, rs)
+	}
+	for _, pod := range c.pods {
+		all = append(all, pod)
+	}
+	for _, object := range all {
+		if is, shown := c.resourceOf(object); is == resource && version64(object.(metav1.Object)) > since {
+			w.show(shown, false)
+		}
+	}
+	c.watchers[resource] = append(c.watchers[resource], w)
+	return w
+}
+
+// lives lets the kubelets and the built-in controllers do one thing each.
+func (c *cluster) lives() {
+	c.client.Lock()
+	defer c.client.Unlock()
+	c.clock.SetTime(c.clock.Now().Add(time.Second))
+	c.collect()
+	c.kubelets()
+	c.rscSees(true, true)
+	c.rscSync()
+	c.rscSees(true, true)
+	c.dcSees(true, true)
+	c.dcSync()
+}
+
+// sees lets the watches of the controller catch up.
+func (c *cluster) sees() {
+	c.t.Helper()
+	c.client.Lock()
+	err := c.controller.Store().Update(c.stored(c.d))
+	var detached []any
+	for _, pod := range c.pods {
+		if _, is := pod.Labels[api.DetachedLabel]; is {
+			detached = append(detached, pod.DeepCopy())
+		}
+	}
+	err = errors.Join(err, c.controller.detached.GetStore().Replace(detached, ""))
+	c.client.Unlock()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !c.seen(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatal("the watches do not catch up")
+		}
+	}
+}
+
+func (c *cluster) seen() bool {
+	c.client.Lock()
+	defer c.client.Unlock()
+	session := c.session()
+	if session == nil {
+		return true
+	}
+	all, err := session.Pods.List()
+	stored, errSets := session.Own.sets.List()
+	if err = errors.Join(err, errSets); err != nil {
+		c.t.Fatal(err)
+	}
+	return session.Pods.HasSynced() && session.Own.sets.HasSynced() && len(all) == len(c.pods) && len(stored) == len(c.sets) &&
+		!slices.ContainsFunc(all, func(pod *corev1.Pod) bool {
+			return c.pods[pod.Name] == nil || c.pods[pod.Name].ResourceVersion != pod.ResourceVersion
+		}) &&
+		!slices.ContainsFunc(stored, func(rs *unstructured.Unstructured) bool {
+			return c.sets[rs.GetName()] == nil || c.sets[rs.GetName()].ResourceVersion != rs.GetResourceVersion()
+		})
+}
+
+func (c *cluster) session() *session { return c.controller.InFlight(name) }
+
+// sync syncs once, and again where the first one only started to watch.
+func (c *cluster) sync() (time.Duration, error) {
+	c.t.Helper()
+	watching := c.session() != nil
+	again, err := c.controller.Sync(c.t.Context(), name)
+	if !watching && err == nil && c.session() != nil {
+		c.sees()
+		again, err = c.controller.Sync(c.t.Context(), name)
+	}
+	for len(c.recorder.Events) > 0 {
+		c.events = append(c.events, <-c.recorder.Events)
+	}
+	return again, err
+}
+
+// change changes the Deployment as its user, and lets the Deployment controller see it.
+func (c *cluster) change(f func(*appsv1.Deployment)) {
+	c.t.Helper()
+	c.client.Lock()
+	c.user(f)
+	c.client.Unlock()
+	c.lives()
+	c.sees()
+}
+
+func (c *cluster) edit(v version) {
+	c.t.Helper()
+	c.change(func(d *appsv1.Deployment) { d.Spec.Template = *templates[v] })
+}
+
+func (c *cluster) steps(n int) {
+	c.t.Helper()
+	for range n {
+		if _, err := c.sync(); err != nil && !apierrors.IsConflict(err) {
+			c.t.Fatal(err)
+		}
+		c.lives()
+		c.sees()
+	}
+}
+
+// rest goes on until the rollout is complete. Every error is one more try.
+func (c *cluster) rest() []error {
+	c.t.Helper()
+	var failed []error
+	for range 200 {
+		if _, err := c.sync(); err != nil {
+			failed = append(failed, err)
+		}
+		c.lives()
+		c.sees()
+		if c.unfinished() == "" {
+			return failed
+		}
+	}
+	c.t.Fatalf("the rollout does not complete: %s; errors: %v; writes: %q", c.unfinished(), errors.Join(failed...), c.writes)
+	return nil
+}
+
+func count(list []string, part string) int {
+	n := 0
+	for _, one := range list {
+		if strings.Contains(one, part) {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *cluster) names() []string { return slices.Sorted(maps.Keys(c.pods)) }
+
+// neverResizes has one pod's size be infeasible for its node, whatever it is.
+func (c *cluster) neverResizes(name string) {
+	c.judge = func(pod *corev1.Pod) outcome { return outcome{Infeasible: pod.Name == name} }
+}
+
+func maxUnavailable1(d *appsv1.Deployment) {
+	s := &scene{d: d}
+	bounds(0, 1)(s)
+}
+
+// TestEveryWriteFailsOnce: whichever write of a rollout there and back fails, and
+// whether it was carried out or not, the rollout completes, no other pod is
+// restarted, and the history keeps what it must.
+func TestEveryWriteFailsOnce(t *testing.T) {
+	run := func(t *testing.T, fails int, carriedOut bool, change ...func(*appsv1.Deployment)) []string {
+		c := newCluster(t, 3, workload.Options{}, change...)
+		before := c.names()
+		c.neverResizes(before[1])
+		c.fails, c.carriedOut = fails, carriedOut
+		for _, v := range []version{newer, older} {
+			c.edit(v)
+			c.rest()
+			after := c.names()
+			if len(after) != 3 || !slices.Contains(after, before[0]) || slices.Contains(after, before[1]) || !slices.Contains(after, before[2]) {
+				t.Errorf("write %d fails, carried out %t: the pods are %q, were %q; writes: %q", fails, carriedOut, after, before, c.writes)
+			}
+			kept := map[version]int{}
+			for _, rs := range c.sets {
+				kept[versionOf(&rs.Spec.Template.Spec)]++
+			}
+			if !maps.Equal(kept, map[version]int{older: 1, newer: 1}) {
+				t.Errorf("write %d fails, carried out %t: the ReplicaSets are of %v; writes: %q", fails, carriedOut, kept, c.writes)
+			}
+		}
+		return c.writes
+	}
+	for _, tt := range []struct {
+		name   string
+		change []func(*appsv1.Deployment)
+		has    string
+	}{
+		{"evicted at once", []func(*appsv1.Deployment){maxUnavailable1}, "create pods/eviction"},
+		{"replaced first", nil, "patch pods web"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			undisturbed := run(t, 0, false, tt.change...)
+			for _, write := range []string{"patch deployments web", "patch deployments/status web", "patch pods/resize", "create replicasets", "patch replicasets", tt.has} {
+				if count(undisturbed, write) == 0 {
+					t.Fatalf("no %q is among the writes %q", write, undisturbed)
+				}
+			}
+			for fails := 1; fails <= len(undisturbed); fails++ {
+				run(t, fails, false, tt.change...)
+				run(t, fails, true, tt.change...)
+			}
+		})
+	}
+}
+
+func TestEvents(t *testing.T) {
+	c := newCluster(t, 3, workload.Options{})
+	c.neverResizes(c.names()[1])
+	gone := c.names()[1]
+	c.edit(newer)
+	c.rest()
+	for event, times := range map[string]int{
+		"Normal " + rollout.EventStarted + " ReplicaSet web-i1c1m0x0: app: cpu request 1m→2m":                                                          1,
+		"Normal " + rollout.EventResized + " web-":                                                                                                     2, // on the Deployment
+		"Normal " + rollout.EventResized + " resized in place: app: cpu request 1m→2m":                                                                 2, // on the pods
+		"Normal " + rollout.EventRestart + " " + gone + ": replaced, and evicted when another pod has taken its place: infeasible on node node: never": 1,
+		"Normal " + rollout.EventRestart + " " + gone + ": evicted: it has been replaced":                                                              1,
+		"Normal " + rollout.EventComplete + " 3 of 3 pods are of revision 2":                                                                           1,
+	} {
+		if n := count(c.events, event); n != times {
+			t.Errorf("%q was told %d times, want %d: %q", event, n, times, c.events)
+		}
+	}
+}
+
+// A budget that refuses an eviction is waited for, and told once.
+func TestEvictionRefused(t *testing.T) {
+	c := newCluster(t, 3, workload.Options{}, maxUnavailable1)
+	gone := c.names()[1]
+	c.neverResizes(gone)
+	c.budget = 1 << 20
+	c.edit(newer)
+	c.steps(100)
+	if !slices.Contains(c.names(), gone) {
+		t.Errorf("%s is evicted, and the budget says no", gone)
+	}
+	if asked := count(c.writes, "create pods/eviction "+gone); asked < 3 || asked > 10 {
+		t.Errorf("asked %d times in 100 s, want less and less often", asked)
+	}
+	if n := count(c.events, "Normal "+rollout.EventDisruptionBudget+" "+gone+": not evicted yet: the budget says no"); n != 1 {
+		t.Errorf("told %d times, want once: %q", n, c.events)
+	}
+	if said := condition(&Deployment{Deployment: c.d}); said == nil || said.Reason != rollout.ReasonDisruptionBudget {
+		t.Errorf("the condition says %+v", said)
+	}
+	c.budget = 0
+	if failed := c.rest(); len(failed) > 0 {
+		t.Errorf("syncs failed: %v", errors.Join(failed...))
+	}
+}
+
+// A pod that was detached belongs to its ReplicaSet again when the Deployment is opted out.
+func TestDetachedPodsAreGivenBack(t *testing.T) {
+	c := newCluster(t, 2, workload.Options{})
+	gone := c.names()[0]
+	c.neverResizes(gone)
+	c.edit(newer)
+	for range 100 {
+		if _, is := c.pods[gone].Labels[api.DetachedLabel]; is {
+			break
+		}
+		c.steps(1)
+	}
+	if owner := metav1.GetControllerOf(c.pods[gone]); owner.Kind != "Deployment" || owner.UID != c.d.UID {
+		t.Fatalf("%s belongs to %+v, want it detached", gone, owner)
+	}
+	c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
+	if _, err := c.sync(); err != nil {
+		t.Fatal(err)
+	}
+	pod := c.pods[gone]
+	owner := metav1.GetControllerOf(pod)
+	if rs := c.sets[owner.Name]; rs == nil || owner.UID != rs.UID || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey] || pod.Labels[api.DetachedLabel] != "" {
+		t.Errorf("%s belongs to %+v, and has the labels %v", gone, owner, pod.Labels)
+	}
+	c.steps(10)
+	if len(c.pods) != 2 {
+		t.Errorf("the pods are %q", c.names())
+	}
+}
+
+// Whoever labels a pod as a detached one does not make it ours.
+func TestForgedDetachedLabel(t *testing.T) {
+	c := newCluster(t, 2, workload.Options{}, func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
+	forged := c.pods[c.names()[0]].DeepCopy()
+	forged.Labels[api.DetachedLabel] = "anything"
+	c.writePod(forged)
+	c.sees()
+	for _, owner := range []string{"web", metav1.GetControllerOf(forged).Name} {
+		if _, err := c.controller.Sync(t.Context(), cache.NewObjectName("default", owner)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.writes) > 0 {
+		t.Errorf("wrote %q", c.writes)
+	}
+	if name, is := ownerOf(forged); is {
+		t.Errorf("it is taken for one of %s", name)
+	}
+}
+
+func TestNothingIsWritten(t *testing.T) {
+	away := func() error { return errors.New("no policy") }
+	for _, tt := range []struct {
+		name    string
+		options workload.Options
+	}{
+		{"with --dry-run", workload.Options{DryRun: true}},
+		{"while something is missing", workload.Options{Ready: away}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 2, tt.options)
+			c.steps(2)
+			c.edit(newer)
+			c.steps(5)
+			c.client.Lock()
+			for name := range c.pods { // the next step would be an adoption
+				resized := c.pods[name].DeepCopy()
+				build.Resized(templates[newer])(resized)
+				c.writePod(resized)
+			}
+			c.client.Unlock()
+			c.steps(5)
+			if len(c.writes) > 0 {
+				t.Errorf("wrote %q", c.writes)
+			}
+			if len(c.events) > 0 {
+				t.Errorf("told %q", c.events)
+			}
+			if (c.session() != nil) != (tt.options.Ready == nil) {
+				t.Errorf("watches pods: %t", c.session() != nil)
+			}
+			c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
+			c.client.Lock()
+			left := c.pods[c.names()[0]].DeepCopy()
+			left.Labels[api.DetachedLabel] = "somewhere"
+			build.OwnedBy(c.d, "Deployment")(left)
+			c.writePod(left)
+			c.client.Unlock()
+			c.steps(5)
+			if len(c.writes) > 0 {
+				t.Errorf("wrote %q after the Deployment was opted out", c.writes)
+			}
+		})
+	}
+}
+
+func TestSessionEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(*cluster)
+	}{
+		{"when the Deployment is opted out", func(c *cluster) {
+			c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
+		}},
+		{"when the Deployment is being deleted", func(c *cluster) {
+			c.change(func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{Time: build.Start} })
+		}},
+		{"when nothing is held any more", func(c *cluster) { c.edit(older) }},
+		{"when the Deployment is gone", func(c *cluster) {
+			if err := c.controller.Store().Delete(c.stored(c.d)); err != nil {
+				c.t.Fatal(err)
+			}
+			if _, err := c.sync(); err != nil || c.session() != nil {
+				c.t.Errorf("the session goes on: %t, %v", c.session() != nil, err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 2, workload.Options{})
+			c.outcomes = []outcome{{Slow: 3}}
+			c.edit(newer)
+			if _, err := c.sync(); err != nil {
+				t.Fatal(err)
+			}
+			if c.session() == nil {
+				t.Fatal("there is no session to end")
+			}
+			tt.end(c)
+			c.steps(20)
+			if workload.Enabled(c.d) && workload.Held(c.d) {
+				return // it is back
+			}
+			if c.session() != nil {
+				t.Error("the session goes on")
+			}
+		})
+	}
+}
+
+// TestRun runs the workers themselves, for the race detector.
+func TestRun(t *testing.T) {
+	c := newCluster(t, 2, workload.Options{Workers: 2})
+	c.client.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*largeNode()}}, nil
+	})
+	c.client.AddWatchReactor("nodes", clienttesting.DefaultWatchReactor(watch.NewRaceFreeFake(), nil))
+	c.client.Lock()
+	c.neverResizes(c.names()[0])
+	c.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
+	c.client.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go c.controller.Nodes.Run(ctx)
+	go func() {
+		c.controller.Run(ctx)
+		close(done)
+	}()
+	if !cache.WaitForCacheSync(t.Context().Done(), c.controller.HasSynced) {
+		t.Fatal("the informer of Deployments does not sync")
+	}
+	finished := func() bool {
+		c.lives()
+		c.client.Lock()
+		defer c.client.Unlock()
+		return c.unfinished() == ""
+	}
+	for deadline := time.Now().Add(30 * time.Second); !finished(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the rollout does not complete: %s; writes: %q", c.unfinished(), c.writes)
+		}
+	}
+	cancel()
+	<-done
+}
