@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
 // patience bounds every wait. It is never the expected duration.
@@ -38,7 +39,9 @@ type options struct {
 	Kind        string // StatefulSet if empty
 	OptedOut    bool
 	Replicas    int    // 3 if 0
+	Around      string // what is in the namespace before the workload, as YAML
 	Annotations string // of the workload, as YAML
+	Spec        string // more of the workload's spec, as YAML
 	Resources   string // small if empty
 	Container   string // more of the container app, as YAML
 	Pod         string // more of the pod's spec, as YAML
@@ -57,6 +60,25 @@ type app struct {
 // newApp creates a workload and waits until the built-in controller has rolled it out.
 func newApp(t *testing.T, o options) *app {
 	t.Helper()
+	a := createApp(t, o)
+	a.rolledOut()
+	return a
+}
+
+// createApp creates a workload that need not become Ready.
+func createApp(t *testing.T, o options) *app {
+	t.Helper()
+	o = o.defaulted()
+	a := &app{t: t, namespace: newNamespace(t), kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web", replicas: o.Replicas}
+	t.Cleanup(a.cleanUp)
+	if o.Around != "" {
+		a.apply(o.Around)
+	}
+	a.apply(manifest(t, o))
+	return a
+}
+
+func (o options) defaulted() options {
 	if o.Kind == "" {
 		o.Kind = "StatefulSet"
 	}
@@ -66,11 +88,13 @@ func newApp(t *testing.T, o options) *app {
 	if o.Resources == "" {
 		o.Resources = small
 	}
-	a := &app{t: t, namespace: newNamespace(t), kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web", replicas: o.Replicas}
-	t.Cleanup(a.cleanUp)
-	a.kubectl("apply", "--filename", a.file(manifest(t, o)))
-	a.rolledOut()
-	return a
+	return o
+}
+
+// apply applies a manifest as people do.
+func (a *app) apply(text string, flags ...string) {
+	a.t.Helper()
+	a.kubectl(append([]string{"apply", "--filename", a.file(text)}, flags...)...)
 }
 
 func newNamespace(t *testing.T) string {
@@ -87,6 +111,7 @@ func newNamespace(t *testing.T) string {
 // manifest is what people keep in git.
 func manifest(t *testing.T, o options) string {
 	t.Helper()
+	o = o.defaulted()
 	workload := map[string]any{}
 	text := fmt.Sprintf(`
 apiVersion: apps/v1
@@ -112,6 +137,7 @@ spec:
 	metadata, spec := workload["metadata"].(map[string]any), workload["spec"].(map[string]any)
 	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
 	merge(t, metadata, "annotations: {"+o.Annotations+"}")
+	merge(t, spec, o.Spec)
 	merge(t, pod["containers"].([]any)[0].(map[string]any), o.Container)
 	merge(t, pod, o.Pod)
 	merged, err := yaml.Marshal(workload)
@@ -301,10 +327,22 @@ func (a *app) assertSize(pod *corev1.Pod, want corev1.ResourceRequirements) {
 // assertCgroup checks what the kernel grants the container app.
 func (a *app) assertCgroup(pod *corev1.Pod, want corev1.ResourceRequirements) {
 	a.t.Helper()
-	cgroup, err := node.Cgroup(pod, "app")
+	a.assertCgroupOf(pod, "app", want)
+}
+
+// assertCgroupOf checks what the kernel grants a container.
+func (a *app) assertCgroupOf(pod *corev1.Pod, container string, want corev1.ResourceRequirements) {
+	a.t.Helper()
+	cgroup, err := node.Cgroup(pod, container)
 	if err != nil {
 		a.t.Fatal(err)
 	}
+	a.assertLimits(pod.Name+", "+container, cgroup, want)
+}
+
+// assertLimits checks what the kernel grants a cgroup.
+func (a *app) assertLimits(whose string, cgroup realnode.Cgroup, want corev1.ResourceRequirements) {
+	a.t.Helper()
 	shares, known := cgroup.WantShares(want.Requests.Cpu().MilliValue())
 	for _, check := range []struct {
 		what string
@@ -317,7 +355,7 @@ func (a *app) assertCgroup(pod *corev1.Pod, want corev1.ResourceRequirements) {
 		{"memory limit in the kernel", cgroup.MemoryLimit, want.Limits.Memory().Value(), false},
 	} {
 		if got, err := check.get(); !check.skip && (err != nil || got != check.want) {
-			a.t.Errorf("%s: %s %d, want %d: %v", pod.Name, check.what, got, check.want, err)
+			a.t.Errorf("%s: %s %d, want %d: %v", whose, check.what, got, check.want, err)
 		}
 	}
 }

@@ -54,7 +54,7 @@ spec:
   automountServiceAccountToken: false
   containers: [{name: filler, image: "inplace-rollout-pause:test", resources: {requests: {cpu: %s}}}]
 `, free.String())
-	a.kubectl("apply", "--filename", a.file(filler))
+	a.apply(filler)
 	a.kubectl("wait", "--for=condition=Ready", "pod/filler", "--timeout="+patience.String())
 }
 
