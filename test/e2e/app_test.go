@@ -431,7 +431,7 @@ func (a *app) podCondition(name string, kind corev1.PodConditionType, reason str
 	a.eventually(name+" to be "+reason, func() (bool, string) {
 		pod, err := client.CoreV1().Pods(a.namespace).Get(a.t.Context(), name, metav1.GetOptions{})
 		if err != nil {
-			a.t.Fatal(err)
+			return false, err.Error() // it may be about to be created again
 		}
 		i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
 		return i >= 0 && pod.Status.Conditions[i].Reason == reason, fmt.Sprint(pod.Status.Conditions)

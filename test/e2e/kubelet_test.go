@@ -44,6 +44,7 @@ func TestDeferred(t *testing.T) {
 // fillNode creates a pod that leaves only so much cpu of the node.
 func (a *app) fillNode(left string) {
 	a.t.Helper()
+	a.alone()
 	free := a.freeCPU()
 	free.Sub(resource.MustParse(left))
 	filler := fmt.Sprintf(`
@@ -56,6 +57,19 @@ spec:
 `, free.String())
 	a.apply(filler)
 	a.kubectl("wait", "--for=condition=Ready", "pod/filler", "--timeout="+patience.String())
+}
+
+// alone waits until the pods of earlier tests have given their room back.
+func (a *app) alone() {
+	a.t.Helper()
+	a.eventually("the pods of other tests to be gone", func() (bool, string) {
+		pods, err := client.CoreV1().Pods("").List(a.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		others := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Namespace == a.namespace || p.Namespace == controller.Namespace })
+		return len(others) == 0, fmt.Sprint(names(others))
+	})
 }
 
 // freeCPU is what pods may still request of the node.

@@ -6,7 +6,8 @@
 //	POST /memory   holds exactly so many bytes from now on: ?bytes=67108864
 //	GET  /healthz  ok
 //
-// With --memory it holds so many bytes from its start. Told to end, it ends at once.
+// With --memory it holds so many bytes from its start; with --on, only where that is
+// the name of the host, which is the pod's. Told to end, it ends at once.
 package main
 
 import (
@@ -30,7 +31,11 @@ const page = 4096
 func main() {
 	address := flag.String("address", ":8080", "where to listen")
 	held := flag.Int("memory", 0, "bytes to hold from the start")
+	on := flag.String("on", "", "the only host where they are held, if not all")
 	flag.Parse()
+	if host, err := os.Hostname(); err != nil || *on != "" && *on != host {
+		*held = 0
+	}
 	if err := serve(*address, *held); err != nil {
 		log.Fatal(err)
 	}

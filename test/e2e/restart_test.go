@@ -1,0 +1,190 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// TestDeferredTooLong waits for room only as long as the workload says. Then the
+// pod is restarted, and waits for the scheduler instead of the kubelet; or it is
+// left as it is, and resized when there is room after all. It runs alone, because it
+// fills the node.
+func TestDeferredTooLong(t *testing.T) {
+	deadline := api.DeferredTimeoutAnnotation + ": 2s"
+	t.Run("no action", func(t *testing.T) {
+		a := newApp(t, options{Replicas: 2, Annotations: deadline})
+		before := a.pods()
+		a.fillNode("30m")
+		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
+		a.podCondition("web-1", corev1.PodResizePending, corev1.PodReasonDeferred)
+		a.event("StatefulSet", rollout.EventDeferred, "web-1")
+		// The node could hold the new pod, if it had not the others: whose they are is not judged.
+		a.podCondition("web-1", corev1.PodScheduled, corev1.PodReasonUnschedulable)
+		a.event("StatefulSet", rollout.EventRestart, "for more than 2s")
+		a.condition(rollout.ReasonProgressing, "web-1")
+		a.assertSize(&before[0], parse(t, small))
+
+		a.kubectl("delete", "pod", "filler", "--grace-period=1")
+		a.complete()
+		a.assertMoved()
+		a.assertRestarted(before, "web-1")
+		a.tell()
+	})
+	t.Run("LiveResize", func(t *testing.T) {
+		a := newApp(t, options{Replicas: 2, Annotations: deadline + ", " + api.ResizeActionAnnotation + ": LiveResize"})
+		before := a.pods()
+		a.fillNode("30m")
+		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
+		a.condition(rollout.ReasonDeferred, "for more than 2s; left as it is; web-0: deferred on node")
+		for _, pod := range before {
+			a.podCondition(pod.Name, corev1.PodResizePending, corev1.PodReasonDeferred)
+			a.assertCgroup(&pod, parse(t, small))
+		}
+		a.assertKept(before, 0)
+		a.tell()
+
+		a.kubectl("delete", "pod", "filler", "--grace-period=1")
+		a.complete()
+		a.assertKept(before, 0)
+		a.assertMoved()
+	})
+}
+
+// assertRestarted checks that the named pods, and no others, are new, and that none
+// was restarted twice.
+func (a *app) assertRestarted(before []corev1.Pod, want ...string) {
+	a.t.Helper()
+	var replaced []string
+	for i, pod := range a.pods() {
+		if pod.UID != before[i].UID {
+			replaced = append(replaced, pod.Name)
+		}
+	}
+	if !slices.Equal(replaced, want) {
+		a.t.Errorf("replaced %v, want %v", replaced, want)
+	}
+	for _, name := range want {
+		if n := a.started(name); n != 2 {
+			a.t.Errorf("%s has been created %d times, want 2", name, n)
+		}
+	}
+}
+
+// started is how many pods of a name have started a container.
+func (a *app) started(name string) int {
+	a.t.Helper()
+	list, err := client.CoreV1().Events(a.namespace).List(a.t.Context(), metav1.ListOptions{FieldSelector: "reason=Started,involvedObject.name=" + name})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	uids := map[string]bool{}
+	for _, e := range list.Items {
+		uids[string(e.InvolvedObject.UID)] = true
+	}
+	return len(uids)
+}
+
+// boring are events of pods that come and go.
+var boring = regexp.MustCompile(`\b(Scheduled|Pulled|Created|Started|MissingClusterDNS|Unhealthy|Stopping container)\b`)
+
+// tell logs what kubectl shows of the rollout: docs/how-it-works.md quotes it.
+func (a *app) tell() {
+	a.t.Helper()
+	var kept strings.Builder
+	for line := range strings.Lines(a.kubectl("events")) {
+		if !boring.MatchString(line) {
+			kept.WriteString(line)
+		}
+	}
+	c := a.get().condition
+	a.t.Logf("condition %s: %s\n%s", c.Reason, c.Message, kept.String())
+}
+
+// TestRestartOnly has an application that must be restarted to see other memory: each
+// pod is, once; other cpu needs none.
+func TestRestartOnly(t *testing.T) {
+	t.Parallel()
+	annotation := api.ResizePolicyAnnotation + `: "cpu=LiveResizeable, memory=RestartOnly"`
+	t.Run("StatefulSet", func(t *testing.T) {
+		t.Parallel()
+		a := newApp(t, options{Annotations: annotation})
+		before := a.pods()
+		a.setResources("cpu=60m,memory=32Mi", "cpu=120m,memory=64Mi")
+		a.complete()
+		a.assertKept(before, 0)
+		a.assertMoved()
+
+		a.setResources(largeRequests, largeLimits)
+		a.complete()
+		a.assertMoved()
+		a.assertRestarted(before, "web-0", "web-1", "web-2")
+		a.event("StatefulSet", rollout.EventHandedOver, "")
+		a.tell()
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		t.Parallel()
+		a := newApp(t, options{Kind: "Deployment", Annotations: annotation})
+		before := a.pods()
+		a.setResources("cpu=60m,memory=32Mi", "cpu=120m,memory=64Mi")
+		a.complete()
+		a.assertKept(before, 0)
+		a.assertMoved()
+
+		a.setResources(largeRequests, largeLimits)
+		a.complete()
+		a.assertMoved()
+		for _, pod := range a.pods() {
+			if slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == pod.UID }) {
+				t.Errorf("%s has not been replaced", pod.Name)
+			}
+		}
+		a.event("Deployment", rollout.EventHandedOver, "left to the Deployment controller")
+		a.tell()
+	})
+}
+
+// TestOOMLoop cures a program that is killed for its memory again and again: the new
+// size is what it needs to become Ready, so nobody waits for it to be Ready first.
+func TestOOMLoop(t *testing.T) {
+	t.Parallel()
+	a := createApp(t, options{Spec: "podManagementPolicy: Parallel", Container: `args: ["--memory=73400320", "--on=web-0"]`})
+	a.eventually("the others to be Ready, and web-0 to be killed again and again", func() (bool, string) {
+		pods := a.pods()
+		if len(pods) != 3 {
+			return false, fmt.Sprint(names(pods))
+		}
+		terminated := appOf(&pods[0]).LastTerminationState.Terminated
+		looping := appOf(&pods[0]).RestartCount >= 2 && terminated != nil && terminated.Reason == "OOMKilled"
+		return looping && appOf(&pods[1]).Ready && appOf(&pods[2]).Ready, fmt.Sprint(pods[0].Status.ContainerStatuses)
+	})
+	before := a.pods()
+	edited := time.Now()
+	a.setResources(largeRequests, largeLimits)
+	a.complete()
+	t.Logf("cured %s after the edit", time.Since(edited).Round(10*time.Millisecond))
+	a.assertUIDs(before)
+	a.assertMoved()
+	after := a.pods()
+	for i := range after[1:] {
+		if appOf(&after[i+1]).RestartCount != 0 {
+			t.Errorf("%s has been restarted", after[i+1].Name)
+		}
+	}
+	if !appOf(&after[0]).Ready {
+		t.Error("web-0 is not Ready")
+	}
+	a.event("Pod", "ResizeCompleted", "web-0: ")
+	a.tell()
+}
