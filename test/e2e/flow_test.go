@@ -1,0 +1,160 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// TestFlow is the flow T=0…T=12 of KEP-1287 by edits of a template, with a tenth of its
+// sizes: 1, 1.5, 2 (deferred), 1.6, 100 (infeasible). docs/how-it-works.md has the
+// table of what it saw. It runs alone, because it fills the node.
+func TestFlow(t *testing.T) {
+	a := createApp(t, options{Replicas: 1, Resources: "{requests: {cpu: 100m}}", Annotations: api.ResizeActionAnnotation + ": LiveResize"})
+	saw := a.record(t.Context())
+	a.rolledOut()
+	saw.await("T=1: created", stage{spec: "100m"})
+	saw.await("T=2: runs", stage{spec: "100m", allocated: "100m", actual: "100m"})
+	before := a.pods()
+	a.fillNode("80m") // so there is room for 1.6, but not for 2
+
+	a.setCPU("150m")
+	saw.await("T=4: the kubelet has accepted the first resize", stage{"150m", "150m", "100m", string(corev1.PodResizeInProgress)})
+	a.setCPU("200m")
+	saw.await("T=7: the second is deferred", stage{"200m", "150m", "150m", corev1.PodReasonDeferred})
+	a.condition(rollout.ReasonDeferred, "web-0")
+	saw.say("T=7: " + a.get().condition.Reason + ": " + a.get().condition.Message)
+
+	a.setCPU("160m")
+	saw.await("T=9: the kubelet has accepted the third", stage{"160m", "160m", "150m", string(corev1.PodResizeInProgress)})
+	saw.await("T=10: it is done", stage{spec: "160m", allocated: "160m", actual: "160m"})
+	a.complete()
+	saw.say("T=10: " + a.get().condition.Reason + ": " + a.get().condition.Message)
+	a.assertMoved()
+
+	// The API server knows how large the node is: the pod's spec never has this size.
+	a.setCPU("1000")
+	a.condition(rollout.ReasonInfeasible, "cpu, requested: 1000")
+	saw.say("T=12: " + a.get().condition.Reason + ": " + a.get().condition.Message)
+	saw.await("T=12: nothing has changed", stage{spec: "160m", allocated: "160m", actual: "160m"})
+	a.assertKept(before, 0)
+	a.tell()
+	t.Log("what the pod showed:\n" + saw.String())
+}
+
+func (a *app) setCPU(cpu string) {
+	a.t.Helper()
+	a.kubectl("set", "resources", a.ref, "--containers=app", "--requests=cpu="+cpu)
+}
+
+// stage is what a pod shows of a resize: cpu requests, and what its conditions say.
+type stage struct {
+	spec, allocated, actual string
+	says                    string // reason of the condition, or its type if it has none
+}
+
+func stageOf(pod *corev1.Pod) stage {
+	status := appOf(pod)
+	s := stage{spec: cpuOf(pod.Spec.Containers[0].Resources.Requests), allocated: cpuOf(status.AllocatedResources)}
+	if status.Resources != nil {
+		s.actual = cpuOf(status.Resources.Requests)
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
+			says := c.Reason
+			if says == "" {
+				says = string(c.Type)
+			}
+			s.says = strings.TrimPrefix(s.says+"+"+says, "+")
+		}
+	}
+	return s
+}
+
+func cpuOf(list corev1.ResourceList) string {
+	if cpu, ok := list[corev1.ResourceCPU]; ok {
+		return cpu.String()
+	}
+	return ""
+}
+
+// record is every stage that the pod web-0 has shown, and what was said between.
+type record struct {
+	app *app
+
+	mu     sync.Mutex
+	begun  time.Time
+	stages []stage
+	read   int // how many of them have been awaited
+	lines  []string
+}
+
+// record watches the app's pod until the test ends.
+func (a *app) record(ctx context.Context) *record {
+	a.t.Helper()
+	r := &record{app: a, begun: time.Now()}
+	watch, err := client.CoreV1().Pods(a.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=web-0", ResourceVersion: "0"})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(watch.Stop)
+	go func() {
+		for event := range watch.ResultChan() {
+			if pod, ok := event.Object.(*corev1.Pod); ok {
+				r.add(stageOf(pod))
+			}
+		}
+	}()
+	return r
+}
+
+func (r *record) add(s stage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.stages); n > 0 && r.stages[n-1] == s {
+		return
+	}
+	r.stages = append(r.stages, s)
+	r.lines = append(r.lines, fmt.Sprintf("%7s  spec %-5s allocated %-5s actual %-5s %s",
+		time.Since(r.begun).Round(time.Millisecond), s.spec, s.allocated, s.actual, s.says))
+}
+
+func (r *record) say(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, line)
+}
+
+// await waits for a stage, after or at the last one awaited, that may be over already.
+func (r *record) await(what string, want stage) {
+	r.app.t.Helper()
+	r.app.eventually(what, func() (bool, string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		i := slices.Index(r.stages[r.read:], want)
+		if i < 0 {
+			return false, "the pod showed:\n" + strings.Join(r.lines, "\n")
+		}
+		r.read += i
+		return true, ""
+	})
+	r.say(what)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.lines, "\n")
+}
