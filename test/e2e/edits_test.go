@@ -65,6 +65,7 @@ func TestEdits(t *testing.T) {
 			}
 			a.event(kind, rollout.EventComplete, "2 of 2 pods")
 			a.podEvents("ResizeCompleted")
+			a.tell()
 		})
 	}
 }

@@ -36,6 +36,7 @@ func TestDeferred(t *testing.T) {
 	freed := time.Now()
 	a.kubectl("delete", "pod", "filler", "--grace-period=1")
 	a.complete()
+	a.tell()
 	t.Logf("resized %s after the room was given back", time.Since(freed).Round(10*time.Millisecond))
 	a.assertKept(before, 0)
 	a.assertMoved()
@@ -115,9 +116,9 @@ func TestInfeasible(t *testing.T) {
 	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=200m,memory=64Mi")
 	a.podCondition("web-0", corev1.PodResizePending, corev1.PodReasonInfeasible)
 	a.condition(rollout.ReasonInfeasible, "web-0")
-	t.Logf("the condition says: %s", a.get().condition.Message)
 	a.event("Pod", "ResizeInfeasible", "web-0: ")
 	a.event("StatefulSet", rollout.EventInfeasible, "web-0")
+	a.tell()
 
 	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=100m,memory=64Mi")
 	a.complete()
@@ -138,7 +139,7 @@ func TestNodeCapacity(t *testing.T) {
 			before := a.pods()
 			a.setResources("cpu=1000,memory=32Mi", "cpu=1000,memory=64Mi")
 			a.condition(tt.reason, "web-1")
-			t.Logf("the condition says: %s", a.get().condition.Message)
+			a.tell()
 			a.assertKept(before, 0)
 			for _, pod := range a.pods() {
 				a.assertCgroup(&pod, before[0].Spec.Containers[0].Resources)
@@ -168,6 +169,7 @@ func TestRestartContainer(t *testing.T) {
 	a.assertKept(before, 1)
 	a.assertMoved()
 	a.event("Pod", "Killing", "requires restart")
+	a.tell()
 	a.assertOneByOne()
 }
 
@@ -205,9 +207,9 @@ func TestShrinkBelowUse(t *testing.T) {
 	a.setResources("cpu=40m,memory=32Mi", "cpu=80m,memory=64Mi")
 	a.podCondition("web-0", corev1.PodResizeInProgress, corev1.PodReasonError)
 	a.condition(rollout.ReasonResizeError, "web-0")
-	t.Logf("the condition says: %s", a.get().condition.Message)
 	a.event("Pod", "ResizeError", "web-0: ")
 	a.event("StatefulSet", rollout.EventResizeError, "web-0")
+	a.tell()
 	a.assertCgroup(&before[0], before[0].Spec.Containers[0].Resources)
 
 	hold(t, &before[0], 0)

@@ -42,6 +42,21 @@ func TestDeferredTooLong(t *testing.T) {
 		a.assertRestarted(before, "web-1")
 		a.tell()
 	})
+	t.Run("Deployment", func(t *testing.T) {
+		a := newApp(t, options{Kind: "Deployment", Replicas: 1, Annotations: deadline, Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"})
+		before := a.pods()
+		a.fillNode("30m")
+		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
+		a.podCondition(before[0].Name, corev1.PodResizePending, corev1.PodReasonDeferred)
+		a.event("Pod", rollout.EventRestart, "evicted: deferred on node")
+		a.kubectl("delete", "pod", "filler", "--grace-period=1")
+		a.complete()
+		a.assertMoved()
+		if after := a.pods(); after[0].UID == before[0].UID {
+			t.Errorf("%s has not been evicted", after[0].Name)
+		}
+		a.tell()
+	})
 	t.Run("LiveResize", func(t *testing.T) {
 		a := newApp(t, options{Replicas: 2, Annotations: deadline + ", " + api.ResizeActionAnnotation + ": LiveResize"})
 		before := a.pods()
