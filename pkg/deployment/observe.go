@@ -196,7 +196,16 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 	if !base.adopted() && same(base.template, o.deployment.template) {
 		return resize.Leftover(pod, wanted)
 	}
-	return resize.For(pod, base.template.PodTemplateSpec, wanted)
+	target, err := resize.For(pod, base.template.PodTemplateSpec, wanted)
+	if err != nil || base.outgoing == nil {
+		return target, err
+	}
+	// The ReplicaSet controller may have made it after the adoption, of what base had before.
+	late, err := resize.For(pod, base.outgoing.template.PodTemplateSpec, wanted)
+	if err == nil && len(late.Obstacles) > len(target.Obstacles) {
+		target = late
+	}
+	return target, err
 }
 
 // sortAsDeleted orders pods of one ReplicaSet as its controller would delete them,

@@ -99,6 +99,8 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 		p.afterAdoption(o, surge, unavailable)
 	case o.restartsAll(p):
 		p.letGo(o, p.Restart[0].Reason)
+	case base.lags():
+		p.wait("waiting for ReplicaSet %s to take over its template", base.Name)
 	default:
 		p.Adopt = true
 	}
@@ -195,7 +197,7 @@ func (o observation) lacks(rs *replicaSet) bool {
 func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	detached := o.detached()
 	switch {
-	case p.Base.Status.ObservedGeneration < p.Base.Generation:
+	case p.Base.lags():
 		p.wait("waiting for ReplicaSet %s to take over the new template", p.Base.Name)
 	case len(p.Restart)+len(detached) > 0:
 		p.replace(o, detached, surge, unavailable)

@@ -134,7 +134,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 			switch mark {
 			case "adopted":
 				rs.Annotations[api.AdoptedAnnotation] = ""
-			case "was-older", "was-newer", "was-other":
+			case "was-older", "was-newer", "was-other", "was-limited":
 				had, err := json.Marshal(map[string]any{"template": templates[versionNames[strings.TrimPrefix(mark, "was-")]]})
 				if err != nil {
 					t.Fatal(err)
@@ -330,6 +330,7 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: a mark without pods is taken away", sets: "a image: image; b older adopted: ", want: "settle web-b"},
 		{name: "adopted: when what it had is kept", sets: "a image: image; b older was-other: ", want: "keep web-b"},
 		{name: "adopted: another edit gives the detached pods back", sets: "a other adopted: of other; detached: older", want: "give back detached-0"},
+		{name: "adoption: not while pods of an even older template may be born", sets: "a older: resized", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a to take over its template"},
 		{name: "adoption: not while a pod can be resized", sets: "a older: resized|older", want: "resize a-1"},
 		{name: "adoption: pods that need a restart come after it", sets: "a older: resized|infeasible; b older: ", want: "adopt web-a"},
 		{name: "adoption: also if they all do, as long as the edit is not to blame", sets: "a older: infeasible|infeasible; b older: ", want: "adopt web-a"},
@@ -337,6 +338,7 @@ func TestNextStep(t *testing.T) {
 
 		{name: "adopted: the ReplicaSet controller has to see it", sets: "a newer adopted: resized", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a to take over the new template"},
 		{name: "adopted: a pod that was born at the old size is resized", sets: "a newer adopted: resized|older", want: "resize a-1"},
+		{name: "adopted: one that was born with a limit that is no more is replaced", sets: "a newer was-limited: resized|limited; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-1"},
 		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|resized, not ready", want: "settle web-a"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
 		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to take ReplicaSet web-a for the new one"},

@@ -119,6 +119,9 @@ func (rs *replicaSet) idle() bool {
 	return rs.replicas() == 0 && rs.Status.Replicas == 0 && rs.DeletionTimestamp == nil
 }
 
+// lags tells whether the ReplicaSet may still get pods of a template that it had before.
+func (rs *replicaSet) lags() bool { return rs.Status.ObservedGeneration < rs.Generation }
+
 // adopted tells whether the ReplicaSet is marked: it has got its template from us, and
 // pods that were not made from it may be left in it.
 func (rs *replicaSet) adopted() bool {
