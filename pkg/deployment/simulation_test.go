@@ -549,6 +549,9 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 		d.Annotations[api.ResizePolicyAnnotation] = []string{"", cpuRestarts}[happens.Arg%2]
 	case "scale":
 		n := int32(happens.Arg % 7)
+		if n == 0 && s.gentle {
+			n = 1 // otherwise it is the Deployment controller that chooses which ReplicaSet gets pods again
+		}
 		s.surpluses += int(max(*d.Spec.Replicas-n, 0))
 		d.Spec.Replicas = &n
 	case "pause":
