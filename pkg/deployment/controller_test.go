@@ -177,7 +177,7 @@ func (c *cluster) write(what string, do func() error) error {
 }
 
 func (c *cluster) writesPod(action clienttesting.Action) (handled bool, written runtime.Object, err error) {
-	name := ""
+	var name string
 	switch a := action.(type) {
 	case clienttesting.PatchActionImpl:
 		name = a.Name

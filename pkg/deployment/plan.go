@@ -243,10 +243,12 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 		if available {
 			spare--
 		}
-		if refused := o.evictions.Of(r.Member.Pod.UID, evicting); o.now.Before(refused.Until) {
+		if refused := o.evictions.Of(r.Member.Pod.UID, evicting); refused.Reason != "" {
 			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: rollout.ReasonDisruptionBudget, Message: "not evicted yet: " + refused.Reason})
-			p.LookAfter(refused.Until.Sub(o.now))
-			return true
+			if o.now.Before(refused.Until) {
+				p.LookAfter(refused.Until.Sub(o.now))
+				return true
+			}
 		}
 		p.Evict = append(p.Evict, r)
 		return true

@@ -195,10 +195,6 @@ func recreate(s *scene) {
 
 func historyLimit(n int32) change { return func(s *scene) { s.d.Spec.RevisionHistoryLimit = &n } }
 
-func wants(v version) change {
-	return func(s *scene) { s.d.Spec.Template = *templates[v].DeepCopy() }
-}
-
 func inForce(value string) change {
 	return func(s *scene) { s.d.Annotations[api.InForceAnnotation] = value }
 }
