@@ -1,9 +1,11 @@
-// Command inplace-rollout carries resources-only edits of StatefulSets into the
-// running pods, in place.
+// Command inplace-rollout carries resources-only edits of StatefulSets and
+// Deployments into the running pods, in place.
 package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -12,9 +14,11 @@ import (
 )
 
 func main() {
-	if run() != nil {
-		os.Exit(1) // cobra has said why
+	err := run()
+	if _, said := errors.AsType[exitError](err); err != nil && !said {
+		fmt.Fprintln(os.Stderr, "Error:", err)
 	}
+	os.Exit(exitCode(err))
 }
 
 func run() error {
@@ -22,8 +26,12 @@ func run() error {
 	defer stop()
 	root := &cobra.Command{
 		Use:   "inplace-rollout",
-		Short: "Roll out resources-only edits of StatefulSets without restarting their pods",
+		Short: "Roll out resources-only edits of StatefulSets and Deployments without restarting their pods",
+		Long: `Roll out resources-only edits of StatefulSets and Deployments without restarting their pods.
+
+Named kubectl-inplace_rollout and in the PATH, it is a plugin: kubectl inplace-rollout …`,
+		SilenceErrors: true,
 	}
-	root.AddCommand(newControllerCommand())
+	root.AddCommand(newControllerCommand(), newPlanCommand(), newStatusCommand())
 	return root.ExecuteContext(ctx)
 }

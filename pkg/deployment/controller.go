@@ -240,10 +240,15 @@ func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan,
 }
 
 func (c *Controller) observe(s *session, d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
-	o := observation{
-		deployment: d, nodes: c.Nodes.List(), refusals: s.Refusals, evictions: s.Own.evictions,
-		defaults: c.Options.Defaults, now: c.Clock.Now(),
-	}
+	o, err := newObservation(d, stored, all)
+	o.nodes, o.refusals, o.evictions = c.Nodes.List(), s.Refusals, s.Own.evictions
+	o.defaults, o.now = c.Options.Defaults, c.Clock.Now()
+	return o, err
+}
+
+// newObservation picks what belongs to the Deployment.
+func newObservation(d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
+	o := observation{deployment: d}
 	owners := sets.New(d.UID)
 	for _, u := range stored {
 		if !metav1.IsControlledBy(u, d) {

@@ -47,6 +47,24 @@ func AnyNode(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) error {
 	return fmt.Errorf("no node of the %d open to the pod can hold %s", allowed, describe(requests, largest))
 }
 
+// OnNode returns nil if the node is large enough for the pod when it has no other,
+// or the error with which the API server refuses a resize to such a size
+// (PodResizeValidator in plugin/pkg/admission/podresize of Kubernetes).
+func OnNode(pod *corev1.Pod, node *corev1.Node) error {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	var lacking []string
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		request, has := requests[name], node.Status.Allocatable[name]
+		if request.Cmp(has) > 0 {
+			lacking = append(lacking, fmt.Sprintf("%s, requested: %s, allocatable: %s", name, request.String(), has.String()))
+		}
+	}
+	if len(lacking) > 0 {
+		return fmt.Errorf("node %s is too small: %s", node.Name, strings.Join(lacking, "; "))
+	}
+	return nil
+}
+
 // open tells whether the scheduler may place the pod on the node.
 func open(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {
 	if node.Spec.Unschedulable {

@@ -3,6 +3,7 @@ package resize
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -175,4 +176,53 @@ func (t Target) status(p part) *corev1.ContainerStatus {
 		return nil
 	}
 	return &statuses[i]
+}
+
+// Wanted spells out the target's size: `app: cpu 100m/200m, memory 1Gi/2Gi`, requests
+// before limits.
+func (t Target) Wanted() string {
+	said := make([]string, 0, len(t.want))
+	for _, p := range t.want {
+		said = append(said, spell(p, *p.requirements))
+	}
+	return join(said)
+}
+
+// Applied spells out in the same way what the kubelet says is in force.
+func (t Target) Applied() string {
+	said := make([]string, 0, len(t.want))
+	for _, p := range t.want {
+		var in corev1.ResourceRequirements
+		if p.kind == podLevel {
+			if t.pod.Status.Resources != nil {
+				in = *t.pod.Status.Resources
+			}
+		} else if status := t.status(p); status != nil && status.Resources != nil {
+			in = *status.Resources
+		}
+		said = append(said, spell(p, in))
+	}
+	return join(said)
+}
+
+func spell(p part, r corev1.ResourceRequirements) string {
+	var said []string
+	for _, name := range resizable {
+		request, limit := lookup(r.Requests, name), lookup(r.Limits, name)
+		if request != nil || limit != nil {
+			said = append(said, fmt.Sprintf("%s %s/%s", name, quantity(request), quantity(limit)))
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return p.label() + ": " + strings.Join(said, ", ")
+}
+
+func join(said []string) string {
+	said = slices.DeleteFunc(said, func(s string) bool { return s == "" })
+	if len(said) == 0 {
+		return "-"
+	}
+	return strings.Join(said, "; ")
 }

@@ -148,6 +148,9 @@ func (t *Target) changes(p part) bool {
 	return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name })
 }
 
+// Spec is the pod's as it is to be: shared, do not change it.
+func (t Target) Spec() *corev1.PodSpec { return t.spec }
+
 // Restarts tells whether a container restarts for what changes, in place.
 func (t Target) Restarts() bool {
 	return slices.ContainsFunc(t.want, func(p part) bool {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 )
@@ -31,6 +32,12 @@ func NewTemplate(raw []byte) (*Template, error) {
 		return nil, fmt.Errorf("hashing a pod template: %w", err)
 	}
 	return t, nil
+}
+
+// Same tells whether the built-in controllers take two templates for one. Fields
+// that our types lack count too, by the hash.
+func (t *Template) Same(other *Template) bool {
+	return t.Hash == other.Hash && equality.Semantic.DeepEqual(t.PodTemplateSpec, other.PodTemplateSpec)
 }
 
 // Differs tells what, besides cpu and memory, newer has other than t; empty if nothing.

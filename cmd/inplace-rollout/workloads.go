@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+)
+
+// The kinds of workloads that can be opted in.
+var (
+	statefulSetKind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+	deploymentKind  = appsv1.SchemeGroupVersion.WithKind("Deployment")
+	resourceOf      = map[schema.GroupVersionKind]schema.GroupVersionResource{
+		statefulSetKind: appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+		deploymentKind:  appsv1.SchemeGroupVersion.WithResource("deployments"),
+	}
+)
+
+// cluster is what the commands for people read and write, with kubectl's own flags.
+type cluster struct {
+	flags     *genericclioptions.ConfigFlags
+	client    kubernetes.Interface
+	objects   dynamic.Interface
+	namespace string
+}
+
+func newCluster() *cluster { return &cluster{flags: genericclioptions.NewConfigFlags(true)} }
+
+// connect makes the clients.
+func (c *cluster) connect() error {
+	config, err := c.flags.ToRESTConfig()
+	if err != nil {
+		return fmt.Errorf("loading the kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst = 50, 100
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if c.objects, err = dynamic.NewForConfig(config); err != nil {
+		return fmt.Errorf("making a dynamic client: %w", err)
+	}
+	if c.namespace, _, err = c.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
+		return fmt.Errorf("reading the namespace from the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// named finds one workload, named as kubectl names it: sts/web, deployment web.
+func (c *cluster) named(args []string) (*unstructured.Unstructured, error) {
+	result := resource.NewBuilder(c.flags).Unstructured().NamespaceParam(c.namespace).DefaultNamespace().
+		ResourceTypeOrNameArgs(false, args...).SingleResourceType().Latest().Flatten().Do()
+	infos, err := result.Infos()
+	if err != nil {
+		return nil, explain(err)
+	}
+	if len(infos) != 1 {
+		return nil, fmt.Errorf("%s names %d objects: want one StatefulSet or Deployment, such as sts/web", strings.Join(args, " "), len(infos))
+	}
+	u, ok := infos[0].Object.(*unstructured.Unstructured)
+	if !ok || resourceOf[u.GroupVersionKind()].Empty() {
+		return nil, fmt.Errorf("%s is none of the kinds that can be rolled out in place: want a StatefulSet or Deployment, such as sts/web", strings.Join(args, " "))
+	}
+	return u, nil
+}
+
+// fromFile reads the StatefulSets and Deployments in a file; - is the standard input.
+func (c *cluster) fromFile(file string) ([]*unstructured.Unstructured, error) {
+	infos, err := resource.NewLocalBuilder().Unstructured().ContinueOnError().
+		FilenameParam(false, &resource.FilenameOptions{Filenames: []string{file}}).Flatten().Do().Infos()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	var found []*unstructured.Unstructured
+	for _, info := range infos {
+		if u, ok := info.Object.(*unstructured.Unstructured); ok && !resourceOf[u.GroupVersionKind()].Empty() {
+			if u.GetNamespace() == "" {
+				u.SetNamespace(c.namespace)
+			}
+			found = append(found, u)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s has no StatefulSet or Deployment of apps/v1", file)
+	}
+	return found, nil
+}
+
+// get reads the workload that has the kind and name of u.
+func (c *cluster) get(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	found, err := c.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return nil, explain(err)
+	}
+	return found, nil
+}
+
+// optedIn lists the opted-in workloads of a namespace, or of all.
+func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
+	var found []*unstructured.Unstructured
+	for _, kind := range []schema.GroupVersionKind{statefulSetKind, deploymentKind} {
+		list, err := c.objects.Resource(resourceOf[kind]).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{api.EnabledLabel: "true"}.String()})
+		if err != nil {
+			return nil, explain(err)
+		}
+		for i := range list.Items {
+			found = append(found, &list.Items[i])
+		}
+	}
+	return found, nil
+}
+
+// foresee tells what a rollout to after does to its pods.
+func (c *cluster) foresee(ctx context.Context, world workload.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults workload.Defaults) (workload.Foreseen, error) {
+	if after.GroupVersionKind() == deploymentKind {
+		return deployment.Foresee(ctx, c.objects, world, after, settings, defaults)
+	}
+	set := &appsv1.StatefulSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, set); err != nil {
+		return workload.Foreseen{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
+	}
+	stored, _, err := unstructured.NestedMap(after.Object, "spec", "template")
+	if err != nil {
+		return workload.Foreseen{}, fmt.Errorf("reading the template of %s: %w", nameOf(after), err)
+	}
+	raw, err := json.Marshal(stored)
+	if err != nil {
+		return workload.Foreseen{}, fmt.Errorf("encoding the template of %s: %w", nameOf(after), err)
+	}
+	template, err := workload.NewTemplate(raw)
+	if err != nil {
+		return workload.Foreseen{}, err
+	}
+	return statefulset.Foresee(ctx, c.client, world, set, template, settings, defaults)
+}
+
+// explain says what to do about an error where the API server's own words do not.
+func explain(err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w\nYou need get and list for statefulsets, deployments, replicasets and controllerrevisions (apps), pods and nodes", err)
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("%w: want a StatefulSet or Deployment, such as sts/web", err)
+	default:
+		return err
+	}
+}
+
+// nameOf is how kubectl prints a workload: statefulset.apps/web.
+func nameOf(u *unstructured.Unstructured) string {
+	return strings.ToLower(u.GetKind()) + ".apps/" + u.GetName()
+}
+
+// exitError ends the command with a code of its own, having said all.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// exitCode is what a command that returned err ends with.
+func exitCode(err error) int {
+	var code exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	default:
+		return 1
+	}
+}

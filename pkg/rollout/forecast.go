@@ -1,0 +1,87 @@
+package rollout
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+)
+
+// Fate is what a rollout does to one pod.
+type Fate string
+
+// The fates of a pod.
+const (
+	// Unchanged: the pod has what the template says already.
+	Unchanged Fate = "Unchanged"
+	// Live: the pod is resized, and nothing restarts.
+	Live Fate = "Live"
+	// ContainerRestart: the pod is resized, and the kubelet restarts containers for it.
+	ContainerRestart Fate = "ContainerRestart"
+	// PodRestart: a new pod comes in its place.
+	PodRestart Fate = "PodRestart"
+	// AfterDelete: a new pod comes when the user deletes this one.
+	AfterDelete Fate = "AfterDelete"
+	// Refused: neither is possible, or allowed. The pod stays as it is.
+	Refused Fate = "Refused"
+	// KeptBack: the user's partition keeps the pod back.
+	KeptBack Fate = "KeptBack"
+)
+
+// Forecast is what is to come of one place of a workload, as far as it can be foreseen.
+type Forecast struct {
+	Member Member
+	Fate   Fate
+	// Reason for anything but Live and Unchanged.
+	Reason string
+}
+
+// Foresee tells for each member what [Next] will do to it in the end, if nothing
+// happens that cannot be seen now. What a kubelet will say to a resize cannot be
+// seen; what the API server will say to one larger than the pod's node can
+// (PodResizeValidator), and the caller puts it into the member's Refusal.
+func Foresee(members []Member, o Options) []Forecast {
+	forecasts := make([]Forecast, len(members))
+	for i, m := range members {
+		forecasts[i] = m.foresee(o)
+	}
+	return forecasts
+}
+
+func (m Member) foresee(o Options) Forecast {
+	switch {
+	case m.Updated:
+		return Forecast{m, Unchanged, ""}
+	case m.Differs != "":
+		return m.restarts(o, m.Differs)
+	case m.gone():
+		return Forecast{m, Live, "once the pod is created"}
+	}
+	judged := m.judge(o)
+	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {
+	case policy.RestartByController, policy.WaitForDelete:
+		return m.restarts(o, judged.why(m, o))
+	case policy.Leave:
+		return Forecast{m, Refused, judged.message}
+	case policy.Settle:
+		return Forecast{m, Unchanged, ""}
+	default:
+		if m.Target.Restarts() {
+			return Forecast{m, ContainerRestart, "its resizePolicy is " + string(corev1.RestartContainer)}
+		}
+		if judged.reason == ReasonProgressing {
+			return Forecast{Member: m, Fate: Live}
+		}
+		return Forecast{m, Live, judged.message}
+	}
+}
+
+func (m Member) restarts(o Options, reason string) Forecast {
+	switch {
+	case o.Strategy == policy.OnDelete:
+		return Forecast{m, AfterDelete, reason}
+	case m.Unplaceable != "":
+		return Forecast{m, Refused, m.Unplaceable + ": " + reason}
+	default:
+		return Forecast{m, PodRestart, reason}
+	}
+}

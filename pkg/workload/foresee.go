@@ -1,0 +1,68 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Foreseen is what is to come of a rollout.
+type Foreseen struct {
+	// Pods in the order in which the rollout comes to them.
+	Pods []rollout.Forecast
+	// HandOver tells why the built-in controller makes all of the rollout; empty if it does not.
+	HandOver string
+}
+
+// Cluster is what a forecast needs to know besides the workload.
+type Cluster struct {
+	Nodes []*corev1.Node
+	Pods  []*corev1.Pod
+}
+
+// ReadCluster lists nodes, and the pods of namespace; or all if it is empty.
+func ReadCluster(ctx context.Context, client kubernetes.Interface, namespace string) (Cluster, error) {
+	var c Cluster
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return c, fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		c.Nodes = append(c.Nodes, &nodes.Items[i])
+	}
+	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return c, fmt.Errorf("listing pods: %w", err)
+	}
+	for i := range pods.Items {
+		c.Pods = append(c.Pods, &pods.Items[i])
+	}
+	return c, nil
+}
+
+// Judge puts into the members what the API server will say to a resize that is
+// larger than the pod's node, without being asked.
+func Judge(members []rollout.Member, nodes []*corev1.Node, now time.Time) {
+	for i, m := range members {
+		if m.Pod == nil || m.Differs != "" || len(m.Target.Changes) == 0 || m.Pod.Spec.NodeName == "" {
+			continue
+		}
+		n := slices.IndexFunc(nodes, func(node *corev1.Node) bool { return node.Name == m.Pod.Spec.NodeName })
+		if n < 0 {
+			continue
+		}
+		resized := m.Pod.DeepCopy()
+		resized.Spec = *m.Target.Spec()
+		if err := fit.OnNode(resized, nodes[n]); err != nil {
+			members[i].Refusal = rollout.Refusal{Reason: err.Error(), Final: true, Until: now.Add(time.Hour)}
+		}
+	}
+}
