@@ -32,6 +32,6 @@ func run() error {
 Named kubectl-inplace_rollout and in the PATH, it is a plugin: kubectl inplace-rollout …`,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newControllerCommand(), newPlanCommand(), newStatusCommand())
+	root.AddCommand(newControllerCommand(), newPlanCommand(), newStatusCommand(), newReleaseCommand())
 	return root.ExecuteContext(ctx)
 }

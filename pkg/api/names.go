@@ -18,6 +18,10 @@ const (
 	// conflicts with it.
 	PartitionAnnotation = "inplace-rollout.io/partition"
 
+	// ReleaseAnnotation asks the admission policy, with the value "true", to let go of a
+	// held workload. It is never stored. It is for people, when the controller is gone.
+	ReleaseAnnotation = "inplace-rollout.io/release"
+
 	// AdoptedAnnotation is on a ReplicaSet that has got the Deployment's template from
 	// us, until every pod in it has the size of that template. Its value is the template
 	// that it had before, and the annotations that go with that, as JSON.

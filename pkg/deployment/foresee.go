@@ -60,6 +60,11 @@ func (o observation) foresee(ctx context.Context, settings policy.Settings) (wor
 		f.HandOver = o.differs()
 	}
 	for _, rs := range o.sets {
+		if !same(rs.template, o.deployment.template) {
+			for _, pod := range o.podsOf(rs) {
+				f.Stale = append(f.Stale, pod.Name)
+			}
+		}
 		if rs == base {
 			continue
 		}

@@ -68,6 +68,9 @@ func (o observation) foresee(ctx context.Context, settings policy.Settings) (wor
 	workload.Judge(members, o.nodes, o.now)
 	f := workload.Foreseen{Pods: rollout.Foresee(members, o.options(settings))}
 	for i, forecast := range f.Pods {
+		if m := forecast.Member; m.Index >= from && m.Pod != nil && !m.Labelled && rolling(o.set) {
+			f.Stale = append(f.Stale, m.Name)
+		}
 		if forecast.Member.Index < from && forecast.Fate != rollout.Unchanged {
 			f.Pods[i].Fate, f.Pods[i].Reason = rollout.KeptBack, fmt.Sprintf("the partition is %d", from)
 		}

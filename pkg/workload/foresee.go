@@ -20,6 +20,8 @@ type Foreseen struct {
 	Pods []rollout.Forecast
 	// HandOver tells why the built-in controller makes all of the rollout; empty if it does not.
 	HandOver string
+	// Stale names the pods that the built-in controller would restart if it were let go now.
+	Stale []string
 }
 
 // Cluster is what a forecast needs to know besides the workload.
