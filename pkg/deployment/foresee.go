@@ -73,7 +73,7 @@ func (o observation) foresee(ctx context.Context, settings policy.Settings) (wor
 			if reason == "" {
 				reason = "it is of an older ReplicaSet than the one that is resized"
 			}
-			f.Pods = append(f.Pods, rollout.Forecast{Member: rollout.Member{Name: pod.Name, Pod: pod}, Fate: rollout.PodRestart, Reason: reason})
+			f.Pods = append(f.Pods, rollout.Forecast{Member: rollout.Member{Name: pod.Name, Pod: pod, Differs: reason}, Fate: rollout.PodRestart, Reason: reason})
 		}
 	}
 	slices.SortStableFunc(f.Pods, func(a, b rollout.Forecast) int {
