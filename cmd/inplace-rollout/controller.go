@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/zapr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -28,6 +29,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests, queues and leader election
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -141,12 +144,15 @@ func (o controllerOptions) run(ctx context.Context) error {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: api.FieldManager})
 
-	gate := &prerequisite.Gate{}
-	controllers, err := newControllers(ctx, config, recorder, workload.Options{Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err})
+	gate, registry := &prerequisite.Gate{}, prometheus.NewRegistry()
+	controllers, err := newControllers(ctx, config, recorder, workload.Options{
+		Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
+		Metrics: workload.NewMetrics(registry),
+	})
 	if err != nil {
 		return err
 	}
-	stopServing, err := o.serve(ctx, gate)
+	stopServing, err := o.serve(ctx, gate, registry)
 	if err != nil {
 		return err
 	}
@@ -260,12 +266,14 @@ func (o controllerOptions) restConfig() (*rest.Config, error) {
 
 // serve answers /metrics, /healthz and /readyz; the returned function ends it.
 // A replica that waits for the lead is as ready as the leader.
-func (o controllerOptions) serve(ctx context.Context, gate *prerequisite.Gate) (func(), error) {
+func (o controllerOptions) serve(ctx context.Context, gate *prerequisite.Gate, registry prometheus.Gatherer) (func(), error) {
 	if o.metricsAddress == "0" {
 		return func() {}, nil
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.Handler())
+	// Those of Go, the process and client-go are in Kubernetes' own registry.
+	all := prometheus.Gatherers{registry, legacyregistry.DefaultGatherer}
+	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, gate.Err()) })
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.metricsAddress)

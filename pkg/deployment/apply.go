@@ -73,7 +73,7 @@ func (c *Controller) tellResized(s *session, d *Deployment, members []rollout.Me
 	for _, m := range members {
 		if changes, asked := s.Own.asked[m.Pod.UID]; asked && m.Updated {
 			delete(s.Own.asked, m.Pod.UID)
-			c.EventBoth(d, m.Pod, corev1.EventTypeNormal, rollout.EventResized, "resized in place: "+changes)
+			c.TellResized(d, m.Pod, m.Target.Resized, "resized in place: "+changes)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (c *Controller) detach(ctx context.Context, s *session, d *Deployment, r ro
 		return err
 	}
 	s.Pods.Wrote(detached)
-	c.EventBoth(d, pod, corev1.EventTypeNormal, rollout.EventRestart, "replaced, and evicted when another pod has taken its place: "+r.Reason)
+	c.TellRestart(d, r, "replaced, and evicted when another pod has taken its place")
 	return nil
 }
 
@@ -115,7 +115,11 @@ func (c *Controller) evict(ctx context.Context, s *session, d *Deployment, r rol
 		return err
 	}
 	delete(s.Own.evictions, pod.UID)
-	c.EventBoth(d, pod, corev1.EventTypeNormal, rollout.EventRestart, "evicted: "+r.Reason)
+	if _, detached := pod.Labels[api.DetachedLabel]; detached {
+		c.EventBoth(d, pod, corev1.EventTypeNormal, rollout.EventRestart, "evicted: "+r.Reason)
+	} else {
+		c.TellRestart(d, r, "evicted")
+	}
 	return nil
 }
 
@@ -217,7 +221,7 @@ func (c *Controller) release(ctx context.Context, d *Deployment, handOver string
 	}
 	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", handOver)
 	if handOver != "" {
-		c.Recorder.Eventf(d, corev1.EventTypeNormal, rollout.EventHandedOver, "left to the Deployment controller: %s", handOver)
+		c.TellHandOver(d, "left to the Deployment controller: "+handOver)
 	}
 	return nil
 }

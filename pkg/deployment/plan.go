@@ -144,7 +144,7 @@ func (o observation) changes(base *replicaSet, members []rollout.Member) string 
 func (o observation) restartsAll(p plan) bool {
 	inevitable := 0
 	for _, r := range p.Restart {
-		if r.ByPolicy || len(r.Member.Target.Obstacles) > 0 {
+		if r.ByEdit() {
 			inevitable++
 		}
 		template := o.deployment.template.PodTemplateSpec

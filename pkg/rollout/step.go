@@ -115,8 +115,55 @@ type Restart struct {
 	Reason string
 	// Now tells that the limit lets it be under way now.
 	Now bool
-	// ByPolicy tells that policy or action want the restart, whatever came of a resize.
-	ByPolicy bool
+	// Cause is the kind of the reason.
+	Cause Cause
+}
+
+// Cause is the kind of reason for a restart.
+type Cause string
+
+// The causes.
+const (
+	// CauseTemplate: the template differs in more than the size.
+	CauseTemplate Cause = "template"
+	// CausePolicy: the policy of what changes is RestartOnly.
+	CausePolicy Cause = "policy"
+	// CauseAction: the action is Restart.
+	CauseAction Cause = "action"
+	// CauseImpossible: something known before any request stands in the way of a resize.
+	CauseImpossible Cause = "impossible"
+	// CauseInfeasible: the node can never hold the new size.
+	CauseInfeasible Cause = "infeasible"
+	// CauseDeferred: the node had no room until the deadline.
+	CauseDeferred Cause = "deferred"
+	// CauseError: the kubelet could not carry the resize out until the deadline.
+	CauseError Cause = "error"
+)
+
+// Causes are all of them.
+var Causes = []Cause{CauseTemplate, CausePolicy, CauseAction, CauseImpossible, CauseInfeasible, CauseDeferred, CauseError}
+
+// causeOf is that of a restart after a resize had this outcome.
+var causeOf = map[policy.Outcome]Cause{
+	policy.Impossible: CauseImpossible, policy.Infeasible: CauseInfeasible,
+	policy.DeferredTooLong: CauseDeferred, policy.FailingTooLong: CauseError,
+}
+
+// cause of a restart that is decided after a resize had this outcome.
+func (m Member) cause(o Options, outcome policy.Outcome) Cause {
+	switch {
+	case m.Policy == policy.RestartOnly:
+		return CausePolicy
+	case o.Action == policy.Restart:
+		return CauseAction
+	default:
+		return causeOf[outcome]
+	}
+}
+
+// ByEdit tells whether the edit itself wants the restart, whatever comes of a resize.
+func (r Restart) ByEdit() bool {
+	return r.Cause == CauseTemplate || r.Cause == CausePolicy || r.Cause == CauseAction || r.Cause == CauseImpossible
 }
 
 // Next goes through members in the order in which they are to be rolled, and
@@ -170,7 +217,7 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 		return s.updated(m)
 	}
 	if m.Differs != "" {
-		return s.restart(m, o, m.Differs, mayStart)
+		return s.restart(m, o, Restart{Member: m, Reason: m.Differs, Cause: CauseTemplate, Now: mayStart})
 	}
 	if m.gone() {
 		s.Keep = true
@@ -183,7 +230,7 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 	s.LookAfter(judged.until.Sub(o.Now))
 	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {
 	case policy.RestartByController, policy.WaitForDelete:
-		return s.restart(m, o, judged.why(m, o), mayStart)
+		return s.restart(m, o, Restart{Member: m, Reason: judged.why(m, o), Cause: m.cause(o, judged.outcome), Now: mayStart})
 	case policy.Leave:
 		s.Keep = true
 		s.wait(m, judged.reason, judged.message+"; left as it is")
@@ -221,19 +268,18 @@ func (s *Step) updated(m Member) bool {
 
 // restart has the member restarted by whoever does that, unless no node could
 // hold the new pod, or something before it must be kept from the built-in controller.
-func (s *Step) restart(m Member, o Options, reason string, mayStart bool) bool {
+func (s *Step) restart(m Member, o Options, r Restart) bool {
 	switch {
 	case o.Strategy == policy.OnDelete:
-		s.wait(m, ReasonWaitingForDelete, "restarts when it is deleted: "+reason)
+		s.wait(m, ReasonWaitingForDelete, "restarts when it is deleted: "+r.Reason)
 		return true
 	case m.Unplaceable != "":
 		s.Keep = true
-		s.wait(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable+": "+reason)
+		s.wait(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable+": "+r.Reason)
 		return true
 	case o.RestartLast || !s.Keep:
-		byPolicy := m.Policy == policy.RestartOnly || o.Action == policy.Restart
-		s.Restart = append(s.Restart, Restart{Member: m, Reason: reason, Now: mayStart, ByPolicy: byPolicy})
-		s.wait(m, ReasonProgressing, "restarting: "+reason)
+		s.Restart = append(s.Restart, r)
+		s.wait(m, ReasonProgressing, "restarting: "+r.Reason)
 	}
 	return o.RestartLast
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -63,16 +62,15 @@ func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.Statefu
 	}
 	s.Pods.Wrote(settled)
 	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", revision)
-	c.EventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventResized, fmt.Sprintf("resized in place to revision %s: %s", revision, m.Brings))
+	c.TellResized(set, m.Pod, m.Target.Resized, fmt.Sprintf("resized in place to revision %s: %s", revision, m.Brings))
 	return nil
 }
 
 func (c *Controller) deleteStuck(ctx context.Context, set *appsv1.StatefulSet, r rollout.Restart) error {
-	pod := r.Member.Pod
-	if err := pods.Delete(ctx, c.Client.CoreV1(), pod); err != nil {
+	if err := pods.Delete(ctx, c.Client.CoreV1(), r.Member.Pod); err != nil {
 		return err
 	}
-	c.EventBoth(set, pod, corev1.EventTypeNormal, rollout.EventRestart, "deleted, because only a new pod can help: "+r.Reason)
+	c.TellRestart(set, r, "deleted, because only a new pod can help")
 	return nil
 }
 
@@ -98,15 +96,14 @@ func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet,
 	if p.Release {
 		logger.V(2).Info("Let go of the hold", "handOver", p.HandOver)
 		if p.HandOver != "" {
-			c.Recorder.Eventf(set, corev1.EventTypeNormal, rollout.EventHandedOver,
-				"left to the StatefulSet controller, revision %s: %s", set.Status.UpdateRevision, p.HandOver)
+			c.TellHandOver(set, fmt.Sprintf("left to the StatefulSet controller, revision %s: %s", set.Status.UpdateRevision, p.HandOver))
 		}
 		return nil
 	}
 	logger.V(2).Info("Moved the partition", "partition", *p.Partition)
 	for _, restart := range p.Restart {
-		if pod := restart.Member.Pod; pod != nil {
-			c.EventBoth(set, pod, corev1.EventTypeNormal, rollout.EventRestart, "restarted by the StatefulSet controller: "+restart.Reason)
+		if restart.Member.Pod != nil {
+			c.TellRestart(set, restart, "restarted by the StatefulSet controller")
 		}
 	}
 	return nil

@@ -78,6 +78,7 @@ type Controller[W Workload, X any] struct {
 	Nodes *Nodes
 
 	kind     Kind[W, X]
+	metrics  kindMetrics
 	informer cache.SharedIndexInformer
 	newest   cache.MutationCache
 	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
@@ -115,6 +116,7 @@ func New[W Workload, X any](ctx context.Context, kind Kind[W, X], client kuberne
 		return nil, fmt.Errorf("handling %s events: %w", kind.Name(), err)
 	}
 	nodes.onChange(c.enqueueInFlight)
+	c.metrics = options.Metrics.of(kind.Name(), c.collect)
 	return c, nil
 }
 

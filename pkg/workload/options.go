@@ -22,6 +22,8 @@ type Options struct {
 	Defaults Defaults
 	// Ready gates every sync: while it returns an error, nothing is touched.
 	Ready func() error
+	// Metrics to count in; nil counts nothing.
+	Metrics *Metrics
 }
 
 // Defaults are what flags say where a workload says nothing.

@@ -45,6 +45,9 @@ func (c *Controller[W, X]) refused(s *Session[X], w W, m rollout.Member, revisio
 		return err
 	}
 	reason, final := pods.Refusal(err)
+	if final && s.Refusals.Of(m.Pod.UID, Size(revision, m.Target.Changes)).Reason == "" {
+		c.metrics.pod(OutcomeRefused)
+	}
 	s.Refusals.Keep(m.Pod.UID, Size(revision, m.Target.Changes), reason, final, c.Clock.Now())
 	c.Enqueue(nameOf(w))
 	return nil

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -23,7 +24,21 @@ type Session[X any] struct {
 
 	workload types.UID
 	told     map[types.UID]string // the reason of the last wait of a pod that an event told of
+	waiting  map[string]int       // pods by the reason that they wait for
 	stop     func()
+}
+
+// count keeps what pods wait for, for the metrics.
+func (s *Session[X]) count(mu sync.Locker, waits []rollout.Wait) {
+	count := map[string]int{}
+	for _, wait := range waits {
+		if wait.Member.Pod != nil {
+			count[wait.Reason]++
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	s.waiting = count
 }
 
 // Refusals are the API server's, by pod.

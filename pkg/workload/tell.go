@@ -93,6 +93,11 @@ func (c *Controller[W, X]) conditionEvents(w W, before *Condition, news News) {
 	fresh := before == nil || before.Reason == rollout.ReasonPending || before.complete()
 	if news.Condition.Complete {
 		if !before.complete() {
+			var took time.Duration
+			if before != nil {
+				took = c.Clock.Since(before.LastTransitionTime.Time)
+			}
+			c.metrics.ended(resultComplete, took)
 			c.Recorder.Event(w, corev1.EventTypeNormal, rollout.EventComplete, news.Condition.Message)
 		}
 		return
@@ -110,6 +115,7 @@ func (c *Controller[W, X]) conditionEvents(w W, before *Condition, news News) {
 
 // TellWaits tells of each pod once what it waits for, if that is more than progress.
 func (c *Controller[W, X]) TellWaits(s *Session[X], w W, waits []rollout.Wait) {
+	s.count(&c.mu, waits)
 	for _, wait := range waits {
 		if wait.Member.Pod == nil || s.told[wait.Member.Pod.UID] == wait.Reason {
 			continue
@@ -130,6 +136,24 @@ var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonNoNodeFits:       {corev1.EventTypeWarning, rollout.EventNoNodeFits},
 	rollout.ReasonDisruptionBudget: {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
 	rollout.ReasonWaitingForDelete: {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
+}
+
+// TellResized tells that a pod has the new size, which was set at resized.
+func (c *Controller[W, X]) TellResized(w W, pod *corev1.Pod, resized time.Time, message string) {
+	c.metrics.resized(c.Clock.Since(resized))
+	c.EventBoth(w, pod, corev1.EventTypeNormal, rollout.EventResized, message)
+}
+
+// TellRestart tells that a pod is given up for a new one.
+func (c *Controller[W, X]) TellRestart(w W, r rollout.Restart, message string) {
+	c.metrics.restarted(r.Cause)
+	c.EventBoth(w, r.Member.Pod, corev1.EventTypeNormal, rollout.EventRestart, message+": "+r.Reason)
+}
+
+// TellHandOver tells that the built-in controller makes the rollout.
+func (c *Controller[W, X]) TellHandOver(w W, message string) {
+	c.metrics.ended(resultHandedOver, 0)
+	c.Recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, message)
 }
 
 // EventBoth tells of a pod on the pod, and on the workload with the pod's name.

@@ -1,0 +1,183 @@
+package workload
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Metrics of all controllers of a process. Every label has a closed set of values:
+// kinds, and what is listed in this package and in package rollout.
+type Metrics struct {
+	rollouts        *prometheus.CounterVec
+	pods            *prometheus.CounterVec
+	restarts        *prometheus.CounterVec
+	podDuration     *prometheus.HistogramVec
+	rolloutDuration *prometheus.HistogramVec
+
+	mu         sync.Mutex
+	collectors []func(chan<- prometheus.Metric)
+}
+
+// Results of a rollout, the values of the label result.
+const (
+	resultComplete   = "complete"
+	resultHandedOver = "handed_over"
+)
+
+// Outcomes for a pod, the values of the label outcome.
+const (
+	// OutcomeResized: it has the new size, and nothing was restarted but containers
+	// whose resizePolicy says so.
+	OutcomeResized = "resized"
+	// OutcomeRestarted: it was given up for a new one.
+	OutcomeRestarted = "restarted"
+	// OutcomeRefused: the API server refused the size for good.
+	OutcomeRefused = "refused"
+)
+
+var (
+	heldDesc = prometheus.NewDesc("inplace_rollout_held_workloads",
+		"Workloads whose rollout is held now.", []string{"kind"}, nil)
+	oldestDesc = prometheus.NewDesc("inplace_rollout_oldest_hold_seconds",
+		"For how long the oldest rollout that is held now has not been complete.", []string{"kind"}, nil)
+	waitingDesc = prometheus.NewDesc("inplace_rollout_waiting_pods",
+		"Pods of held workloads that wait now, by the reason.", []string{"kind", "reason"}, nil)
+)
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "inplace_rollout_rollouts_total", Help: "Rollouts that have ended: complete, or handed over to the built-in controller.",
+		}, []string{"kind", "result"}),
+		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "inplace_rollout_pods_total", Help: "What has come of pods: resized, restarted, or refused by the API server for good.",
+		}, []string{"kind", "outcome"}),
+		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "inplace_rollout_pod_restarts_total", Help: "Pods that were given up for new ones in a rollout in place, by the cause.",
+		}, []string{"kind", "cause"}),
+		podDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "inplace_rollout_pod_duration_seconds", Help: "From asking for a pod's size until the pod has it.",
+			Buckets: prometheus.ExponentialBuckets(0.125, 2, 14),
+		}, []string{"kind"}),
+		rolloutDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "inplace_rollout_rollout_duration_seconds", Help: "From the edit until the rollout is complete.",
+			Buckets: prometheus.ExponentialBuckets(0.5, 2, 16),
+		}, []string{"kind"}),
+	}
+	registry.MustRegister(m.rollouts, m.pods, m.restarts, m.podDuration, m.rolloutDuration, m)
+	return m
+}
+
+// Describe is that of prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{heldDesc, oldestDesc, waitingDesc} {
+		ch <- desc
+	}
+}
+
+// Collect is that of prometheus.Collector: what is so now is counted when it is asked for.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, collect := range m.collectors {
+		collect(ch)
+	}
+}
+
+// kindMetrics are those of one kind, and nothing if there are none.
+type kindMetrics struct {
+	*Metrics
+	kind string
+}
+
+func (m *Metrics) of(kind string, collect func(chan<- prometheus.Metric)) kindMetrics {
+	if m != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.collectors = append(m.collectors, collect)
+		for _, result := range []string{resultComplete, resultHandedOver} {
+			m.rollouts.WithLabelValues(kind, result)
+		}
+		for _, outcome := range []string{OutcomeResized, OutcomeRestarted, OutcomeRefused} {
+			m.pods.WithLabelValues(kind, outcome)
+		}
+		for _, cause := range rollout.Causes {
+			m.restarts.WithLabelValues(kind, string(cause))
+		}
+	}
+	return kindMetrics{m, kind}
+}
+
+func (k kindMetrics) ended(result string, took time.Duration) {
+	if k.Metrics == nil {
+		return
+	}
+	k.rollouts.WithLabelValues(k.kind, result).Inc()
+	if result == resultComplete && took > 0 {
+		k.rolloutDuration.WithLabelValues(k.kind).Observe(took.Seconds())
+	}
+}
+
+func (k kindMetrics) pod(outcome string) {
+	if k.Metrics != nil {
+		k.pods.WithLabelValues(k.kind, outcome).Inc()
+	}
+}
+
+func (k kindMetrics) resized(took time.Duration) {
+	k.pod(OutcomeResized)
+	if k.Metrics != nil && took > 0 {
+		k.podDuration.WithLabelValues(k.kind).Observe(took.Seconds())
+	}
+}
+
+func (k kindMetrics) restarted(cause rollout.Cause) {
+	k.pod(OutcomeRestarted)
+	if k.Metrics != nil {
+		k.restarts.WithLabelValues(k.kind, string(cause)).Inc()
+	}
+}
+
+// collect tells what is held now.
+func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
+	held, oldest := 0, time.Duration(0)
+	for _, obj := range c.informer.GetStore().List() {
+		w, err := c.kind.Decode(obj)
+		if err != nil || !Held(w) {
+			continue
+		}
+		held++
+		if said := c.kind.Condition(w); said != nil && !said.complete() {
+			oldest = max(oldest, c.Clock.Since(said.LastTransitionTime.Time))
+		}
+	}
+	kind := c.kind.Name()
+	ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(held), kind)
+	ch <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, oldest.Seconds(), kind)
+	for reason, n := range c.waiting() {
+		ch <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(n), kind, reason)
+	}
+}
+
+// waiting counts the pods of sessions by what they wait for.
+func (c *Controller[W, X]) waiting() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	count := map[string]int{}
+	for reason := range eventOfWait {
+		count[reason] = 0
+	}
+	for _, s := range c.sessions {
+		for reason, n := range s.waiting {
+			if _, worth := eventOfWait[reason]; worth {
+				count[reason] += n
+			}
+		}
+	}
+	return count
+}
