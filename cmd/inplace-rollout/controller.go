@@ -90,9 +90,9 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.Float32Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
 	f.IntVar(&o.burst, "kube-api-burst", 100, "requests to the API server that may go out at once")
-	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", 5*time.Minute, "how long a pod's resize may be Deferred before that counts as final")
-	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", 10*time.Minute, "how long a pod's resize may fail before that counts as final")
-	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
+	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", workload.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
+	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", workload.Standard.ErrorTimeout, "how long a pod's resize may fail before that counts as final")
+	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(workload.Standard.ResizePolicy), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be done and write nothing")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level: 2 logs what is done, 4 also what is waited for")
 	return cmd
@@ -104,8 +104,8 @@ func (o *controllerOptions) validate() error {
 		errs = append(errs, fmt.Errorf("--deferred-timeout is %s and --error-timeout %s: both must be positive", o.defaults.DeferredTimeout, o.defaults.ErrorTimeout))
 	}
 	o.defaults.ResizePolicy = policy.Policy(o.resizePolicy)
-	if o.defaults.ResizePolicy != policy.LiveResizeable && o.defaults.ResizePolicy != policy.RestartOnly {
-		errs = append(errs, fmt.Errorf("--default-resource-resize-policy is %q: want LiveResizeable or RestartOnly", o.resizePolicy))
+	if err := validResizePolicy(o.defaults.ResizePolicy); err != nil {
+		errs = append(errs, err)
 	}
 	if o.workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers is %d: at least 1 is needed", o.workers))
@@ -119,6 +119,14 @@ func (o *controllerOptions) validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validResizePolicy checks the flag that the controller and plan have in common.
+func validResizePolicy(p policy.Policy) error {
+	if p != policy.LiveResizeable && p != policy.RestartOnly {
+		return fmt.Errorf("--default-resource-resize-policy is %q: want LiveResizeable or RestartOnly", p)
+	}
+	return nil
 }
 
 func (o controllerOptions) run(ctx context.Context) error {

@@ -3,12 +3,92 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
+
+// edit is a workload before and after an edit; the two are one and the same where
+// the rollout of an earlier edit is looked at.
+type edit struct {
+	live, after *unstructured.Unstructured // live is nil if it does not exist yet
+}
+
+// newEdit is the edit that a manifest makes, with what the hold policy makes of it.
+func newEdit(live, manifest *unstructured.Unstructured) (edit, error) {
+	after, err := edited(live, manifest)
+	if err != nil {
+		return edit{}, err
+	}
+	if workload.Held(live) {
+		recordWish(live, after)
+	}
+	return edit{live, after}, nil
+}
+
+// recordWish keeps in a held workload what its user wants of the field that holds
+// it: what it was, unless the edit says something else.
+func recordWish(live, after *unstructured.Unstructured) {
+	wish := live.GetAnnotations()[api.HoldAnnotation]
+	if live.GroupVersionKind() == deploymentKind {
+		if paused, _, _ := unstructured.NestedBool(after.Object, "spec", "paused"); !paused {
+			wish = "false"
+		}
+	} else {
+		before, asked := partitionOf(live), partitionOf(after)
+		if asked != before && asked != math.MaxInt32 {
+			wish = strconv.FormatInt(asked, 10)
+		}
+	}
+	annotations := after.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[api.HoldAnnotation] = wish
+	after.SetAnnotations(annotations)
+}
+
+func partitionOf(u *unstructured.Unstructured) int64 {
+	n, _, _ := unstructured.NestedInt64(u.Object, "spec", "updateStrategy", "rollingUpdate", "partition")
+	return n
+}
+
+// settings are those that come into force with the edit: what action and policy say
+// applies from the next edit of the template, or from the opt-in.
+func (e edit) settings() (policy.Settings, error) {
+	before, err := templateOf(e.live)
+	if err != nil {
+		return policy.Settings{}, err
+	}
+	after, err := templateOf(e.after)
+	if err != nil {
+		return policy.Settings{}, err
+	}
+	if before.Same(after) && workload.Enabled(e.live) {
+		return workload.Settings(e.live.GetAnnotations())
+	}
+	return policy.Read(e.after.GetAnnotations())
+}
+
+func templateOf(u *unstructured.Unstructured) (*workload.Template, error) {
+	stored, _, err := unstructured.NestedMap(u.Object, "spec", "template")
+	if err != nil {
+		return nil, fmt.Errorf("reading the template of %s: %w", nameOf(u), err)
+	}
+	raw, err := json.Marshal(stored)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the template of %s: %w", nameOf(u), err)
+	}
+	return workload.NewTemplate(raw)
+}
 
 // edited is what live becomes by `kubectl apply` of a manifest; or by `kubectl
 // replace`, if it is a whole object, as `kubectl get`, `edit` and `set` write it.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,7 +50,11 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 			if o.all == (len(args) > 0) {
 				return errors.New("want either a workload, such as sts/web, or --all")
 			}
-			if err := o.connect(); err != nil {
+			if o.allNamespaces && !o.all {
+				return errors.New("--all-namespaces goes with --all")
+			}
+			// That something is missing is what this command is for.
+			if err := o.connect(cmd.Context(), io.Discard); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), args)
@@ -79,12 +84,16 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 	}
 	if !o.yes {
 		if agreed, err := ask(in, out); err != nil || !agreed {
-			return errors.Join(err, errors.New("nothing was let go"))
+			return errors.Join(errors.New("nothing was let go"), err)
 		}
 	}
 	var failed []error
 	for _, u := range held {
-		if err := o.release(ctx, u); err != nil {
+		err := o.release(ctx, u)
+		if apierrors.IsForbidden(err) {
+			err = fmt.Errorf("%w\nYou need patch for statefulsets and deployments (apps)", err)
+		}
+		if err != nil {
 			failed = append(failed, fmt.Errorf("letting go of %s: %w", nameOf(u), err))
 			continue
 		}
@@ -124,21 +133,17 @@ func (o releaseOptions) held(ctx context.Context, args []string) ([]*unstructure
 
 // announce says what the built-in controller will do.
 func (o releaseOptions) announce(ctx context.Context, out io.Writer, u *unstructured.Unstructured) error {
-	pods, err := o.client.CoreV1().Pods(u.GetNamespace()).List(ctx, metav1.ListOptions{})
-	if err != nil {
+	var world workload.Cluster
+	if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
 		return explain(err)
 	}
-	var world workload.Cluster
-	for i := range pods.Items {
-		world.Pods = append(world.Pods, &pods.Items[i])
-	}
-	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, workload.Defaults{ResizePolicy: policy.LiveResizeable})
+	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, workload.Standard)
 	if err != nil {
 		return explain(err)
 	}
 	what := "finds nothing left to do"
 	if n := len(foreseen.Stale); n > 0 {
-		what = fmt.Sprintf("will replace %d pods that are not of the newest revision: %s", n, strings.Join(foreseen.Stale, ", "))
+		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), strings.Join(foreseen.Stale, ", "))
 	}
 	if paused, wish := u.GetKind() == deploymentKind.Kind, u.GetAnnotations()[api.HoldAnnotation]; paused && wish == "true" {
 		what = "will do nothing until it is resumed"

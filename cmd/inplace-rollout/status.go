@@ -1,27 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
@@ -38,7 +34,7 @@ type statusOptions struct {
 	*cluster
 	all    bool
 	watch  bool
-	output string
+	output output
 }
 
 func newStatusCommand() *cobra.Command {
@@ -55,7 +51,7 @@ not been asked yet), Requested (the kubelet has not answered, or defers it), Acc
 stands what Kubernetes says in the pod's conditions.
 
 The exit code is 0 if everything is complete, and 2 if not; with --watch it waits
-until everything is.`,
+until everything is that is opted in.`,
 		Example: `  # How far is it?
   inplace-rollout status sts/web
 
@@ -66,13 +62,16 @@ until everything is.`,
   inplace-rollout status -A`,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains([]string{"", "json", "yaml"}, o.output) {
-				return fmt.Errorf("--output is %q: want json or yaml, or none for a table", o.output)
+			if err := o.output.validate(); err != nil {
+				return err
 			}
 			if o.watch && o.output != "" {
-				return errors.New("--watch prints no " + o.output + ": leave one of them away")
+				return fmt.Errorf("--watch prints no %s: leave one of them away", o.output)
 			}
-			if err := o.connect(); err != nil {
+			if o.all && len(args) > 0 {
+				return errors.New("want either a workload, such as sts/web, or --all-namespaces")
+			}
+			if err := o.connect(cmd.Context(), cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
@@ -81,7 +80,7 @@ until everything is.`,
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "all namespaces")
 	f.BoolVarP(&o.watch, "watch", "w", false, "go on until everything is complete")
-	f.StringVarP(&o.output, "output", "o", "", "json or yaml; none prints a table")
+	o.output.addFlag(f)
 	o.flags.AddFlags(cmd.PersistentFlags())
 	return cmd
 }
@@ -93,17 +92,16 @@ func (o statusOptions) run(ctx context.Context, out io.Writer, args []string) er
 		if err != nil {
 			return err
 		}
-		complete := !slices.ContainsFunc(reports, func(r statusReport) bool { return !r.Complete })
-		switch {
-		case !o.watch:
-			err = printStatus(out, o.output, reports)
-		default:
-			err = screen.show(reports)
+		if o.watch {
+			err = screen.show(reports, time.Now())
+		} else {
+			err = printStatus(out, o.output, reports, time.Now())
 		}
-		if err != nil || complete {
+		if err != nil || !slices.ContainsFunc(reports, func(r statusReport) bool { return !r.Complete }) {
 			return err
 		}
-		if !o.watch {
+		// What is not opted in never becomes complete.
+		if !o.watch || !slices.ContainsFunc(reports, func(r statusReport) bool { return r.OptedIn && !r.Complete }) {
 			return incomplete
 		}
 		select {
@@ -143,8 +141,8 @@ const (
 type podStatus struct {
 	Name      string       `json:"name"`
 	Node      string       `json:"node,omitempty"`
-	Wanted    string       `json:"wanted"`
-	Applied   string       `json:"applied"`
+	Wanted    string       `json:"wanted,omitempty"`
+	Applied   string       `json:"applied,omitempty"`
 	State     State        `json:"state"`
 	Condition string       `json:"condition,omitempty"` // of Kubernetes
 	Since     *metav1.Time `json:"since,omitempty"`
@@ -156,25 +154,25 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 	if err != nil {
 		return nil, err
 	}
-	var reports []statusReport
-	pods := map[string]workload.Cluster{} // by namespace
-	for _, u := range found {
-		world, read := pods[u.GetNamespace()]
+	var nodes workload.Cluster
+	// Without them it is not known whether a restart is possible; who may not see them can do without.
+	if err := nodes.ReadNodes(ctx, o.client); err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	reports := make([]statusReport, len(found))
+	worlds := map[string]workload.Cluster{} // by namespace
+	for i, u := range found {
+		world, read := worlds[u.GetNamespace()]
 		if !read {
-			list, err := o.client.CoreV1().Pods(u.GetNamespace()).List(ctx, metav1.ListOptions{})
-			if err != nil {
+			world.Nodes = nodes.Nodes
+			if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
 				return nil, explain(err)
 			}
-			for i := range list.Items {
-				world.Pods = append(world.Pods, &list.Items[i])
-			}
-			pods[u.GetNamespace()] = world
+			worlds[u.GetNamespace()] = world
 		}
-		report, err := o.report(ctx, world, u)
-		if err != nil {
+		if reports[i], err = o.report(ctx, world, u); err != nil {
 			return nil, err
 		}
-		reports = append(reports, report)
 	}
 	return reports, nil
 }
@@ -191,7 +189,7 @@ func (o statusOptions) workloads(ctx context.Context, args []string) ([]*unstruc
 }
 
 func (o statusOptions) report(ctx context.Context, world workload.Cluster, u *unstructured.Unstructured) (statusReport, error) {
-	r := statusReport{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: workload.Enabled(u), Held: workload.Held(u)}
+	r := statusReport{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: workload.Enabled(u), Held: workload.Held(u), Pods: []podStatus{}}
 	r.Revision, _, _ = unstructured.NestedString(u.Object, "status", "updateRevision")
 	if u.GroupVersionKind() == deploymentKind {
 		r.Revision = u.GetAnnotations()["deployment.kubernetes.io/revision"]
@@ -201,7 +199,7 @@ func (o statusOptions) report(ctx context.Context, world workload.Cluster, u *un
 	if err != nil {
 		return r, nil //nolint:nilerr // the condition tells of the malformed annotation
 	}
-	foreseen, err := o.foresee(ctx, world, u, settings, workload.Defaults{ResizePolicy: policy.LiveResizeable})
+	foreseen, err := o.foresee(ctx, world, u, settings, workload.Standard)
 	if err != nil {
 		return r, explain(err)
 	}
@@ -213,50 +211,58 @@ func (o statusOptions) report(ctx context.Context, world workload.Cluster, u *un
 
 // readCondition takes over what the controller says, if it says it of what is there now.
 func (r *statusReport) readCondition(u *unstructured.Unstructured) {
-	r.Reason, r.Message = "Unknown", "the controller has said nothing yet"
 	if !r.OptedIn {
 		r.Reason, r.Message = "NotOptedIn", "label it with "+api.EnabledLabel+"=true to have it rolled out in place"
+		return
 	}
-	observed, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+	r.Reason, r.Message = "Unknown", "the controller has said nothing yet"
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
 		fields, ok := c.(map[string]any)
-		if !ok || fields["type"] != api.ConditionComplete || !r.OptedIn {
+		if !ok || fields["type"] != api.ConditionComplete {
 			continue
 		}
 		r.Reason, _, _ = unstructured.NestedString(fields, "reason")
 		r.Message, _, _ = unstructured.NestedString(fields, "message")
-		r.Complete = fields["status"] == string(corev1.ConditionTrue) && observed >= u.GetGeneration() && !r.Held
+		r.Complete = fields["status"] == string(corev1.ConditionTrue)
+	}
+	observed, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+	if r.Complete && (r.Held || observed < u.GetGeneration()) {
+		r.Complete, r.Reason, r.Message = false, rollout.ReasonPending, "there is a newer edit that nobody has looked at yet"
 	}
 }
 
 func statusOf(f rollout.Forecast) podStatus {
 	m := f.Member
-	p := podStatus{Name: m.Name, State: Waiting, Why: f.Reason, Wanted: "-", Applied: "-"}
+	p := podStatus{Name: m.Name, State: Waiting, Why: f.Reason}
 	if m.Pod == nil {
 		return p
 	}
 	p.Node = m.Pod.Spec.NodeName
-	p.Applied = m.Target.Applied()
-	if m.Differs == "" && f.Fate != rollout.PodRestart {
-		p.Wanted = m.Target.Wanted()
-	}
 	p.Condition, p.Since = conditionOf(m.Pod)
-	if m.Updated {
-		p.State = Done
+	if m.Pod.DeletionTimestamp != nil {
+		p.Why = "it is being deleted"
 		return p
 	}
-	if m.Differs != "" {
-		return p
-	}
-	state, said := m.Target.Observe()
-	p.State = stateOf[state]
-	if p.Why == "" {
-		p.Why = said
+	p.Applied = m.Target.Applied()
+	switch {
+	case m.Updated:
+		p.State, p.Wanted = Done, m.Target.Wanted()
+	case m.Differs == "":
+		if f.Fate != rollout.PodRestart {
+			p.Wanted = m.Target.Wanted()
+		}
+		state, said := m.Target.Observe()
+		p.State = stateOf[state]
+		if state == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation {
+			p.State = Accepted // the kubelet has seen it, and does not say that it has to wait
+		}
+		p.Why = cmp.Or(p.Why, said)
 	}
 	return p
 }
 
+// stateOf are the proposal's words for ours.
 var stateOf = map[resize.State]State{
 	resize.Unsent: Waiting, resize.InProgress: Requested, resize.Deferred: Requested, resize.Failing: Accepted,
 	resize.Infeasible: Rejected, resize.Unready: Done, resize.Actuated: Done,
@@ -277,37 +283,6 @@ func conditionOf(pod *corev1.Pod) (string, *metav1.Time) {
 	return "", nil
 }
 
-func printStatus(out io.Writer, format string, reports []statusReport) error {
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(reports)
-	case "yaml":
-		text, err := yaml.Marshal(reports)
-		if err != nil {
-			return fmt.Errorf("encoding the status: %w", err)
-		}
-		_, err = out.Write(text)
-		return err
-	}
-	if len(reports) == 0 {
-		_, err := fmt.Fprintf(out, "No workload is opted in: label one with %s=true.\n", api.EnabledLabel)
-		return err
-	}
-	for i, r := range reports {
-		if i > 0 {
-			if _, err := fmt.Fprintln(out); err != nil {
-				return err
-			}
-		}
-		if err := r.table(out, time.Now()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // headline is the status of the workload as a whole, in one line.
 func (r statusReport) headline() string {
 	held := ""
@@ -317,74 +292,27 @@ func (r statusReport) headline() string {
 	return fmt.Sprintf("%s/%s (namespace %s, revision %s%s): %s: %s", strings.ToLower(r.Kind), r.Name, r.Namespace, orNone(r.Revision), held, r.Reason, r.Message)
 }
 
+// table is the report for people.
 func (r statusReport) table(out io.Writer, now time.Time) error {
 	if _, err := fmt.Fprintln(out, r.headline()); err != nil || len(r.Pods) == 0 {
 		return err
 	}
-	w := printers.GetNewTabWriter(out)
-	if _, err := fmt.Fprintln(w, "POD\tNODE\tWANTED\tAPPLIED\tSTATE\tCONDITION\tSINCE\tWHY"); err != nil {
-		return err
-	}
+	rows := [][]string{{"POD", "NODE", "WANTED", "APPLIED", "STATE", "CONDITION", "SINCE", "WHY"}}
 	for _, p := range r.Pods {
-		since := "-"
+		since := ""
 		if p.Since != nil {
 			since = duration.HumanDuration(now.Sub(p.Since.Time))
 		}
-		if _, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			p.Name, orNone(p.Node), p.Wanted, p.Applied, p.State, orNone(p.Condition), since, orNone(p.Why)); err != nil {
-			return err
-		}
+		rows = append(rows, []string{p.Name, p.Node, p.Wanted, p.Applied, string(p.State), p.Condition, since, p.Why})
 	}
-	return w.Flush()
+	return columns(out, rows...)
 }
 
-// screen shows reports as they change: on a terminal in one place, otherwise as
-// lines of what is new.
-type screen struct {
-	out      io.Writer
-	terminal bool
-	lines    int // that are shown on the terminal
-	told     map[string]string
-}
-
-func newScreen(out io.Writer) *screen {
-	file, is := out.(*os.File)
-	return &screen{out: out, terminal: is && term.IsTerminal(int(file.Fd())), told: map[string]string{}}
-}
-
-func (s *screen) show(reports []statusReport) error {
-	if s.terminal {
-		var text strings.Builder
-		if err := printStatus(&text, "", reports); err != nil {
-			return err
-		}
-		// Up to the first line that was shown, and clear from there on.
-		up := ""
-		if s.lines > 0 {
-			up = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines)
-		}
-		s.lines = strings.Count(text.String(), "\n")
-		_, err := fmt.Fprint(s.out, up, text.String())
+// printStatus writes the reports in the format.
+func printStatus(out io.Writer, format output, reports []statusReport, now time.Time) error {
+	if len(reports) == 0 && format == "" {
+		_, err := fmt.Fprintf(out, "No workload is opted in: label one with %s=true.\n", api.EnabledLabel)
 		return err
 	}
-	for _, r := range reports {
-		if err := s.line(r.Kind+"/"+r.Name, r.headline()); err != nil {
-			return err
-		}
-		for _, p := range r.Pods {
-			if err := s.line(r.Kind+"/"+r.Name+"/"+p.Name, strings.TrimSuffix(fmt.Sprintf("%s: %s %s: %s", p.Name, p.State, p.Wanted, p.Why), ": ")); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (s *screen) line(about, text string) error {
-	if s.told[about] == text {
-		return nil
-	}
-	s.told[about] = text
-	_, err := fmt.Fprintln(s.out, text)
-	return err
+	return print(out, format, reports, func(out io.Writer, r statusReport) error { return r.table(out, now) })
 }

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,6 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
@@ -47,8 +48,9 @@ type cluster struct {
 
 func newCluster() *cluster { return &cluster{flags: genericclioptions.NewConfigFlags(true)} }
 
-// connect makes the clients.
-func (c *cluster) connect() error {
+// connect makes the clients, and warns if the cluster lacks something that in-place
+// rollouts need, as far as the user may see that.
+func (c *cluster) connect(ctx context.Context, warnings io.Writer) error {
 	config, err := c.flags.ToRESTConfig()
 	if err != nil {
 		return fmt.Errorf("loading the kubeconfig: %w", err)
@@ -62,6 +64,10 @@ func (c *cluster) connect() error {
 	}
 	if c.namespace, _, err = c.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
 		return fmt.Errorf("reading the namespace from the kubeconfig: %w", err)
+	}
+	if err := prerequisite.Missing(ctx, c.client); err != nil {
+		_, err = fmt.Fprintf(warnings, "Warning: no rollout is in place in this cluster, because\n%s\n", err)
+		return err
 	}
 	return nil
 }
@@ -108,11 +114,7 @@ func (c *cluster) fromFile(file string) ([]*unstructured.Unstructured, error) {
 
 // get reads the workload that has the kind and name of u.
 func (c *cluster) get(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	found, err := c.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
-	if err != nil {
-		return nil, explain(err)
-	}
-	return found, nil
+	return c.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
 }
 
 // optedIn lists the opted-in workloads of a namespace, or of all.
@@ -139,26 +141,20 @@ func (c *cluster) foresee(ctx context.Context, world workload.Cluster, after *un
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, set); err != nil {
 		return workload.Foreseen{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
 	}
-	stored, _, err := unstructured.NestedMap(after.Object, "spec", "template")
-	if err != nil {
-		return workload.Foreseen{}, fmt.Errorf("reading the template of %s: %w", nameOf(after), err)
-	}
-	raw, err := json.Marshal(stored)
-	if err != nil {
-		return workload.Foreseen{}, fmt.Errorf("encoding the template of %s: %w", nameOf(after), err)
-	}
-	template, err := workload.NewTemplate(raw)
+	template, err := templateOf(after)
 	if err != nil {
 		return workload.Foreseen{}, err
 	}
 	return statefulset.Foresee(ctx, c.client, world, set, template, settings, defaults)
 }
 
-// explain says what to do about an error where the API server's own words do not.
+// explain says what to do about an error of reading where the API server's own words do not.
 func explain(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w\nYou need get and list for statefulsets, deployments, replicasets and controllerrevisions (apps), pods and nodes", err)
+		return fmt.Errorf("%w\nYou need get and list for statefulsets and deployments (apps), and list for replicasets and controllerrevisions (apps) and for pods; plan needs list for nodes and for the pods of all namespaces, too", err)
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("%w: want a StatefulSet or Deployment, such as sts/web", err)
 	default:

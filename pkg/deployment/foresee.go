@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
@@ -41,23 +43,11 @@ func Foresee(ctx context.Context, objects dynamic.Interface, cluster workload.Cl
 }
 
 func (o observation) foresee(ctx context.Context, settings policy.Settings) (workload.Foreseen, error) {
-	options := o.defaults.Rollout(settings, o.now)
-	options.RestartLast = true
 	var f workload.Foreseen
+	var err error
 	base := o.base()
-	if base != nil {
-		members, err := o.members(ctx, base, settings)
-		if err != nil {
-			return workload.Foreseen{}, err
-		}
-		workload.Judge(members, o.nodes, o.now)
-		f.Pods = rollout.Foresee(members, options)
-		if p := (plan{Step: rollout.Next(members, options), Members: members}); !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 &&
-			!same(base.template, o.deployment.template) && o.restartsAll(p) {
-			f.HandOver = p.Restart[0].Reason
-		}
-	} else {
-		f.HandOver = o.differs()
+	if f.Pods, f.HandOver, err = o.foreseeBase(ctx, base, settings); err != nil {
+		return f, err
 	}
 	for _, rs := range o.sets {
 		if !same(rs.template, o.deployment.template) {
@@ -65,21 +55,66 @@ func (o observation) foresee(ctx context.Context, settings policy.Settings) (wor
 				f.Stale = append(f.Stale, pod.Name)
 			}
 		}
-		if rs == base {
-			continue
+		if rs != base {
+			f.Pods = append(f.Pods, o.foreseeOther(rs)...)
 		}
-		for _, pod := range o.podsOf(rs) {
-			reason := rs.template.Differs(o.deployment.template)
-			if reason == "" {
-				reason = "it is of an older ReplicaSet than the one that is resized"
-			}
-			f.Pods = append(f.Pods, rollout.Forecast{Member: rollout.Member{Name: pod.Name, Pod: pod, Differs: reason}, Fate: rollout.PodRestart, Reason: reason})
+	}
+	paused := o.deployment.Spec.Paused
+	if wish, held := o.deployment.Annotations[api.HoldAnnotation]; held {
+		paused = wish == "true"
+	}
+	for i, forecast := range f.Pods {
+		stale := slices.Contains(f.Stale, forecast.Member.Name)
+		switch {
+		case f.HandOver != "" && !stale:
+			f.Pods[i].Fate, f.Pods[i].Reason = rollout.Unchanged, ""
+		case paused && (stale || forecast.Fate != rollout.Unchanged):
+			f.Pods[i].Fate, f.Pods[i].Reason = rollout.KeptBack, "the Deployment is paused"
+		case f.HandOver != "":
+			f.Pods[i].Fate, f.Pods[i].Reason = rollout.PodRestart, f.HandOver
 		}
 	}
 	slices.SortStableFunc(f.Pods, func(a, b rollout.Forecast) int {
-		return boolCompare(a.Fate == rollout.PodRestart, b.Fate == rollout.PodRestart)
+		return cmp.Compare(asInt(a.Fate == rollout.PodRestart), asInt(b.Fate == rollout.PodRestart))
 	})
 	return f, nil
 }
 
-func boolCompare(a, b bool) int { return asInt(a) - asInt(b) }
+// foreseeBase tells what comes of the pods of the ReplicaSet base, and why the
+// Deployment controller makes all of the rollout; empty if it does not.
+func (o observation) foreseeBase(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Forecast, string, error) {
+	if base == nil {
+		return nil, cmp.Or(o.notOptedIn(), o.differs()), nil
+	}
+	options := o.defaults.Rollout(settings, o.now)
+	options.RestartLast = true
+	members, err := o.members(ctx, base, settings)
+	if err != nil {
+		return nil, "", err
+	}
+	workload.Judge(members, o.nodes, o.now)
+	handOver := o.notOptedIn()
+	p := plan{Step: rollout.Next(members, options), Members: members}
+	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !same(base.template, o.deployment.template) && o.restartsAll(p) {
+		handOver = p.Restart[0].Reason
+	}
+	return rollout.Foresee(members, options), handOver, nil
+}
+
+func (o observation) notOptedIn() string {
+	if workload.Enabled(o.deployment) {
+		return ""
+	}
+	return workload.NotOptedIn("Deployment")
+}
+
+// foreseeOther tells what comes of the pods of a ReplicaSet that is not the base.
+func (o observation) foreseeOther(rs *replicaSet) []rollout.Forecast {
+	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of an older ReplicaSet than the one that is resized")
+	var forecasts []rollout.Forecast
+	for _, pod := range o.podsOf(rs) {
+		m := rollout.Member{Name: pod.Name, Pod: pod, Differs: reason}
+		forecasts = append(forecasts, rollout.Forecast{Member: m, Fate: rollout.PodRestart, Reason: reason})
+	}
+	return forecasts
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,16 @@ const howToInstall = "install it with `kubectl apply -k deploy/`"
 // Check returns nil, or an error that names everything that is missing and says
 // how to mend it.
 func Check(ctx context.Context, client kubernetes.Interface) error {
+	return errors.Join(checkAll(ctx, client)...)
+}
+
+// Missing is Check for somebody who may not be allowed to see everything: what
+// they may not see is taken to be there.
+func Missing(ctx context.Context, client kubernetes.Interface) error {
+	return errors.Join(slices.DeleteFunc(checkAll(ctx, client), apierrors.IsForbidden)...)
+}
+
+func checkAll(ctx context.Context, client kubernetes.Interface) []error {
 	missing := []error{checkResize(client)}
 	for _, name := range MutatingPolicies {
 		missing = append(missing, checkMutating(ctx, client, name))
@@ -39,7 +50,7 @@ func Check(ctx context.Context, client kubernetes.Interface) error {
 	for _, name := range ValidatingPolicies {
 		missing = append(missing, checkValidating(ctx, client, name))
 	}
-	return errors.Join(missing...)
+	return missing
 }
 
 // checkResize asks API discovery, not the version: versions have suffixes, and

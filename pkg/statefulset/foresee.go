@@ -40,7 +40,7 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 			return workload.Foreseen{}, err
 		}
 		o.revisions[stored.Name] = t
-		if t.Same(template) {
+		if t.Same(template) && revision != set.Status.UpdateRevision {
 			revision = stored.Name
 		}
 	}
@@ -67,13 +67,33 @@ func (o observation) foresee(ctx context.Context, settings policy.Settings) (wor
 	}
 	workload.Judge(members, o.nodes, o.now)
 	f := workload.Foreseen{Pods: rollout.Foresee(members, o.options(settings))}
+	if !workload.Enabled(o.set) {
+		f.HandOver = workload.NotOptedIn("StatefulSet")
+	}
 	for i, forecast := range f.Pods {
-		if m := forecast.Member; m.Index >= from && m.Pod != nil && !m.Labelled && rolling(o.set) {
+		m := forecast.Member
+		if m.Index >= from && m.Pod != nil && !m.Labelled && rolling(o.set) {
 			f.Stale = append(f.Stale, m.Name)
 		}
-		if forecast.Member.Index < from && forecast.Fate != rollout.Unchanged {
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.KeptBack, fmt.Sprintf("the partition is %d", from)
+		if f.HandOver != "" {
+			forecast = o.builtIn(m, f.HandOver)
 		}
+		if m.Index < from && forecast.Fate != rollout.Unchanged {
+			forecast.Fate, forecast.Reason = rollout.KeptBack, fmt.Sprintf("the partition is %d", from)
+		}
+		f.Pods[i] = forecast
 	}
 	return f, nil
+}
+
+// builtIn is what the StatefulSet controller alone does to a pod.
+func (o observation) builtIn(m rollout.Member, why string) rollout.Forecast {
+	switch {
+	case m.Labelled || m.Pod == nil:
+		return rollout.Forecast{Member: m, Fate: rollout.Unchanged}
+	case !rolling(o.set):
+		return rollout.Forecast{Member: m, Fate: rollout.AfterDelete, Reason: why}
+	default:
+		return rollout.Forecast{Member: m, Fate: rollout.PodRestart, Reason: why}
+	}
 }

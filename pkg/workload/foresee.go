@@ -24,36 +24,47 @@ type Foreseen struct {
 	Stale []string
 }
 
+// NotOptedIn is why the built-in controller makes a rollout of a workload without the label.
+func NotOptedIn(kind string) string { return "the " + kind + " is not opted in" }
+
 // Cluster is what a forecast needs to know besides the workload.
 type Cluster struct {
+	// Nodes are none if they are not known: then nothing depends on them.
 	Nodes []*corev1.Node
 	Pods  []*corev1.Pod
 }
 
-// ReadCluster lists nodes, and the pods of namespace; or all if it is empty.
-func ReadCluster(ctx context.Context, client kubernetes.Interface, namespace string) (Cluster, error) {
-	var c Cluster
+// ReadNodes lists all nodes.
+func (c *Cluster) ReadNodes(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return c, fmt.Errorf("listing nodes: %w", err)
+		return fmt.Errorf("listing nodes: %w", err)
 	}
 	for i := range nodes.Items {
 		c.Nodes = append(c.Nodes, &nodes.Items[i])
 	}
+	return nil
+}
+
+// ReadPods lists the pods of namespace; or all if it is empty.
+func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return c, fmt.Errorf("listing pods: %w", err)
+		return fmt.Errorf("listing pods: %w", err)
 	}
 	for i := range pods.Items {
 		c.Pods = append(c.Pods, &pods.Items[i])
 	}
-	return c, nil
+	return nil
 }
 
 // Judge puts into the members what the API server will say to a resize that is
 // larger than the pod's node, without being asked.
 func Judge(members []rollout.Member, nodes []*corev1.Node, now time.Time) {
 	for i, m := range members {
+		if len(nodes) == 0 {
+			members[i].Unplaceable = ""
+		}
 		if m.Pod == nil || m.Differs != "" || len(m.Target.Changes) == 0 || m.Pod.Spec.NodeName == "" {
 			continue
 		}

@@ -36,6 +36,9 @@ type Defaults struct {
 	ResizePolicy policy.Policy
 }
 
+// Standard are the defaults of the flags.
+var Standard = Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+
 // Rollout returns what the settings and the defaults say about a rollout now. The
 // strategy and the limit are the caller's to say.
 func (d Defaults) Rollout(settings policy.Settings, now time.Time) rollout.Options {

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
+)
+
+// output is the format that the flag --output names; "" is a table.
+type output string
+
+func (o *output) addFlag(f *pflag.FlagSet) {
+	f.StringVarP((*string)(o), "output", "o", "", "json or yaml; none prints a table")
+}
+
+func (o *output) validate() error {
+	if !slices.Contains([]output{"", "json", "yaml"}, *o) {
+		return fmt.Errorf("--output is %q: want json or yaml, or none for a table", *o)
+	}
+	return nil
+}
+
+// print writes reports in the format; table does it for people.
+func print[R any](out io.Writer, format output, reports []R, table func(io.Writer, R) error) error {
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(reports)
+	case "yaml":
+		text, err := yaml.Marshal(reports)
+		if err != nil {
+			return fmt.Errorf("encoding the answer: %w", err)
+		}
+		_, err = out.Write(text)
+		return err
+	}
+	for i, r := range reports {
+		if i > 0 {
+			if _, err := fmt.Fprintln(out); err != nil {
+				return err
+			}
+		}
+		if err := table(out, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// columns writes rows below each other; what is empty is shown as -.
+func columns(out io.Writer, rows ...[]string) error {
+	w := printers.GetNewTabWriter(out)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = orNone(cell)
+		}
+		if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// counted is how many of something there are: 1 pod, 2 pods.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

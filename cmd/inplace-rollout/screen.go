@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// screen shows reports as they change: on a terminal in one place, otherwise as
+// lines of what is new.
+type screen struct {
+	out   io.Writer
+	size  func() (width, height int) // of the terminal; nil if it is none
+	lines int                        // that are shown on the terminal
+	told  map[string]string
+}
+
+func newScreen(out io.Writer) *screen {
+	s := &screen{out: out, told: map[string]string{}}
+	if file, is := out.(*os.File); is && term.IsTerminal(int(file.Fd())) {
+		s.size = func() (int, int) {
+			width, height, err := term.GetSize(int(file.Fd()))
+			if err != nil {
+				return 80, 24
+			}
+			return width, height
+		}
+	}
+	return s
+}
+
+func (s *screen) show(reports []statusReport, now time.Time) error {
+	if s.size == nil {
+		return s.news(reports)
+	}
+	var text strings.Builder
+	if err := printStatus(&text, "", reports, now); err != nil {
+		return err
+	}
+	// Up to the first line that was shown, and clear from there on.
+	up := ""
+	if s.lines > 0 {
+		up = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines)
+	}
+	shown := cut(text.String(), s.size)
+	s.lines = len(shown)
+	_, err := fmt.Fprint(s.out, up, strings.Join(shown, ""))
+	return err
+}
+
+// cut makes text fit on the terminal: what wraps, or scrolls out of it, could not be
+// written over.
+func cut(text string, size func() (width, height int)) []string {
+	width, height := size()
+	var lines []string
+	for line := range strings.Lines(text) {
+		runes := []rune(strings.TrimRight(line, " \n"))
+		if len(runes) > width {
+			runes = append(runes[:max(width-1, 0)], '…')
+		}
+		lines = append(lines, string(runes)+"\n")
+	}
+	if most := max(height-1, 2); len(lines) > most {
+		hidden := len(lines) - most + 1
+		lines = append(lines[:most-1], fmt.Sprintf("… and %s\n", counted(hidden, "more line")))
+	}
+	return lines
+}
+
+// news tells of each workload and pod what was not told yet.
+func (s *screen) news(reports []statusReport) error {
+	for _, r := range reports {
+		name := r.Namespace + "/" + r.Kind + "/" + r.Name
+		if err := s.line(name, r.headline()); err != nil {
+			return err
+		}
+		for _, p := range r.Pods {
+			if err := s.line(name+"/"+p.Name, p.line()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// line is the pod's status in one line.
+func (p podStatus) line() string {
+	said := p.Name + ": " + string(p.State)
+	if p.Wanted != "" {
+		said += " " + p.Wanted
+	}
+	if p.Why != "" {
+		said += ": " + p.Why
+	}
+	return said
+}
+
+func (s *screen) line(about, text string) error {
+	if s.told[about] == text {
+		return nil
+	}
+	s.told[about] = text
+	_, err := fmt.Fprintln(s.out, text)
+	return err
+}
