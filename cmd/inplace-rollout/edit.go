@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json" // numbers without a fraction are int64
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -128,7 +129,7 @@ func edited(live, manifest *unstructured.Unstructured) (*unstructured.Unstructur
 		return nil, fmt.Errorf("applying the manifest to %s: %w", live.GetName(), err)
 	}
 	result := &unstructured.Unstructured{}
-	if err := json.Unmarshal(merged, &result.Object); err != nil {
+	if err := utiljson.Unmarshal(merged, &result.Object); err != nil {
 		return nil, fmt.Errorf("decoding the edited %s: %w", live.GetName(), err)
 	}
 	return result, nil

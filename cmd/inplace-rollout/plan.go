@@ -88,12 +88,17 @@ func (o planOptions) run(ctx context.Context, out io.Writer, args []string) erro
 	if err != nil {
 		return err
 	}
+	return o.runEdits(ctx, out, edits)
+}
+
+func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) error {
 	var world workload.Cluster
 	if err := errors.Join(world.ReadNodes(ctx, o.client), world.ReadPods(ctx, o.client, metav1.NamespaceAll)); err != nil {
 		return explain(err)
 	}
 	reports := make([]planReport, len(edits))
 	for i, e := range edits {
+		var err error
 		if reports[i], err = o.report(ctx, world, e); err != nil {
 			return err
 		}

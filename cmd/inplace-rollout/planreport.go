@@ -152,7 +152,7 @@ func add(to, more corev1.ResourceList) {
 }
 
 // take tells what the member's node has of the resources whose requests change, and
-// promises it to the member.
+// promises it to the member if it is enough.
 func (s space) take(m rollout.Member) []room {
 	if m.Pod == nil || s[m.Pod.Spec.NodeName] == nil || len(m.Target.Changes) == 0 {
 		return nil
@@ -167,12 +167,14 @@ func (s space) take(m rollout.Member) []room {
 		if more.IsZero() {
 			continue
 		}
-		add(node.promised, corev1.ResourceList{name: more})
 		allocatable, requested := node.allocatable[name], node.requested[name]
 		wanted := requested.DeepCopy()
 		wanted.Add(node.promised[name])
-		// What gets smaller needs no room.
-		enough := more.Sign() < 0 || wanted.Cmp(allocatable) <= 0
+		wanted.Add(more)
+		enough := more.Sign() < 0 || wanted.Cmp(allocatable) <= 0 // what gets smaller needs no room
+		if enough {
+			add(node.promised, corev1.ResourceList{name: more})
+		}
 		rooms = append(rooms, room{string(name), allocatable.String(), requested.String(), enough})
 	}
 	return rooms

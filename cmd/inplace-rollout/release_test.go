@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+)
+
+func worldOf(s *stage) workload.Cluster { return workload.Cluster{Nodes: s.nodes, Pods: s.pods} }
+
+// A cluster of fakes has no admission policies, as one that deploy/ was deleted from.
+func TestRelease(t *testing.T) {
+	deployment := func(wish string) func(*testing.T) *stage {
+		return func(t *testing.T) *stage {
+			s := newDeploymentStage(t, 2)
+			s.deploy.Spec.Template.Spec.Containers[0].Image = "app:2"
+			s.deploy.Spec.Paused = true
+			s.deploy.Annotations[api.HoldAnnotation] = wish
+			return s
+		}
+	}
+	for name, tt := range map[string]struct {
+		stage  func(*testing.T) *stage
+		answer string
+		yes    bool
+		failed string
+		spec   string // what holds it afterwards
+	}{
+		"set":               {stage: heldStage, answer: "y\n", spec: "partition 0"},
+		"declined":          {stage: heldStage, answer: "n\n", failed: "nothing was let go", spec: "partition 2147483647, held"},
+		"no-answer":         {stage: heldStage, failed: "nothing was let go", spec: "partition 2147483647, held"},
+		"deployment":        {stage: deployment("false"), yes: true, spec: "paused false"},
+		"deployment-paused": {stage: deployment("true"), yes: true, spec: "paused true"},
+		"nothing":           {stage: func(t *testing.T) *stage { return newSetStage(t, 1) }, spec: "partition 0"},
+		"partition": {yes: true, spec: "partition 2", stage: func(t *testing.T) *stage {
+			s := heldStage(t)
+			s.set.Annotations[api.HoldAnnotation] = "2"
+			return s
+		}},
+		"nonsense": {yes: true, failed: "want the partition as a whole number", spec: "partition 2147483647, held", stage: func(t *testing.T) *stage {
+			s := heldStage(t)
+			s.set.Annotations[api.HoldAnnotation] = "x"
+			return s
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tt.stage(t)
+			o := releaseOptions{cluster: s.cluster(t), all: true, yes: tt.yes}
+			var out bytes.Buffer
+			err := o.run(t.Context(), strings.NewReader(tt.answer), &out, nil)
+			if said := fmt.Sprint(err); (err != nil) != (tt.failed != "") || !strings.Contains(said, tt.failed) && tt.failed != "" {
+				t.Errorf("error %v, want %q", err, tt.failed)
+			}
+			golden(t, "release-"+name+".txt", out.Bytes())
+			after, err := o.get(t.Context(), s.live(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := holding(after); got != tt.spec {
+				t.Errorf("afterwards: %s, want %s", got, tt.spec)
+			}
+		})
+	}
+}
+
+// holding is what holds the workload, in words.
+func holding(u *unstructured.Unstructured) string {
+	said := fmt.Sprintf("partition %d", partitionOf(u))
+	if u.GetKind() == "Deployment" {
+		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+		said = fmt.Sprintf("paused %t", paused)
+	}
+	if workload.Held(u) {
+		said += ", held"
+	}
+	if _, kept := u.GetAnnotations()[api.ReleaseAnnotation]; kept {
+		said += ", release annotation kept"
+	}
+	return said
+}
+
+// Where the policies are, they let go, and nothing else is written.
+func TestReleaseAsksThePolicy(t *testing.T) {
+	s := heldStage(t)
+	o := releaseOptions{cluster: s.cluster(t), all: true, yes: true}
+	objects := o.objects.(*dynamicfake.FakeDynamicClient)
+	let := s.live(t)
+	let.SetAnnotations(nil)
+	var patches []string
+	objects.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patches = append(patches, string(action.(clienttesting.PatchAction).GetPatch()))
+		return true, let, nil
+	})
+	if err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"metadata":{"annotations":{"inplace-rollout.io/release":"true"},"resourceVersion":"7","uid":"uid-of-web"}}`
+	if len(patches) != 1 || patches[0] != want {
+		t.Errorf("wrote %v, want %s", patches, want)
+	}
+}
+
+// One that fails does not keep the others from being let go.
+func TestReleaseGoesOn(t *testing.T) {
+	s := heldStage(t)
+	o := releaseOptions{cluster: s.cluster(t), all: true, yes: true}
+	second := newDeploymentStage(t, 1)
+	second.deploy.Annotations[api.HoldAnnotation] = "false"
+	second.deploy.Spec.Paused = true
+	second.deploy.Spec.Replicas = ptr.To(int32(1))
+	objects := o.objects.(*dynamicfake.FakeDynamicClient)
+	if err := objects.Tracker().Add(second.live(t)); err != nil {
+		t.Fatal(err)
+	}
+	objects.PrependReactor("patch", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("the API server is tired")
+	})
+	var out bytes.Buffer
+	err := o.run(t.Context(), strings.NewReader(""), &out, nil)
+	if err == nil || err.Error() != "letting go of statefulset.apps/web: the API server is tired" {
+		t.Errorf("error %v", err)
+	}
+	if !strings.Contains(out.String(), "deployment.apps/web released") {
+		t.Errorf("it said %s", out.String())
+	}
+}

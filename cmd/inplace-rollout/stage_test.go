@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+var update = flag.Bool("update", false, "write what the tests print to testdata/")
+
+// golden compares with what is in testdata/.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write it with `go test ./cmd/inplace-rollout -update`", err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("printed\n%s\nwant (%s)\n%s", got, file, want)
+	}
+}
+
+const (
+	// size that every workload of a stage starts with.
+	size = "requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}"
+	// larger is the size that edits ask for.
+	larger = "requests: {cpu: 200m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}"
+)
+
+// stage is a cluster of fakes with the workload web in it, whose pods are of size.
+type stage struct {
+	set    *appsv1.StatefulSet // or
+	deploy *appsv1.Deployment
+	nodes  []*corev1.Node
+	pods   []*corev1.Pod
+	others []runtime.Object
+}
+
+func webMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: "default", Name: "web", UID: "uid-of-web", Generation: 1, ResourceVersion: "7",
+		Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{},
+	}
+}
+
+func pointed(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+	template.Labels = map[string]string{"app": "web"}
+	return *template
+}
+
+func node(name, cpu string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi")}
+	return n
+}
+
+// newSetStage has a StatefulSet at rest, on one node.
+func newSetStage(t *testing.T, replicas int) *stage {
+	t.Helper()
+	s := &stage{set: &appsv1.StatefulSet{ObjectMeta: webMeta()}, nodes: []*corev1.Node{node("node", "4")}}
+	s.set.Spec.Replicas = ptr.To(int32(replicas))
+	s.set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	s.set.Spec.Template = pointed(build.Size(t, size))
+	s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{
+		Type:          appsv1.RollingUpdateStatefulSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: ptr.To(int32(0))},
+	}
+	s.set.Status = appsv1.StatefulSetStatus{
+		ObservedGeneration: 1, CurrentRevision: "web-a", UpdateRevision: "web-a",
+		Conditions: []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: corev1.ConditionTrue, Reason: "Complete", Message: "all pods are of revision web-a"}},
+	}
+	s.revision(t, "web-a", &s.set.Spec.Template)
+	for i := range replicas {
+		pod := build.Pod(fmt.Sprintf("web-%d", i), &s.set.Spec.Template, build.OwnedBy(s.set, "StatefulSet"))
+		pod.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: "web-a"}
+		s.pods = append(s.pods, pod)
+	}
+	return s
+}
+
+func (s *stage) revision(t *testing.T, name string, template *corev1.PodTemplateSpec) {
+	t.Helper()
+	r := build.Revision(t, s.set, name, 1, template)
+	r.Labels = map[string]string{"app": "web"}
+	s.others = append(s.others, r)
+}
+
+// heldAt gives the set a new template that it is held at.
+func (s *stage) heldAt(t *testing.T, resources string) {
+	t.Helper()
+	s.set.Spec.Template = pointed(build.Size(t, resources))
+	s.set.Generation, s.set.Status.ObservedGeneration = 2, 2
+	s.set.Annotations[api.HoldAnnotation] = "0"
+	s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(1<<31 - 1))
+	s.set.Status.UpdateRevision = "web-b"
+	s.set.Status.Conditions[0].Status, s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = corev1.ConditionFalse, "Progressing", "under way"
+	s.revision(t, "web-b", &s.set.Spec.Template)
+}
+
+// newDeploymentStage has a Deployment at rest, on one node.
+func newDeploymentStage(t *testing.T, replicas int) *stage {
+	t.Helper()
+	s := &stage{deploy: &appsv1.Deployment{ObjectMeta: webMeta()}, nodes: []*corev1.Node{node("node", "4")}}
+	s.deploy.Annotations["deployment.kubernetes.io/revision"] = "1"
+	s.deploy.Spec.Replicas = ptr.To(int32(replicas))
+	s.deploy.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	s.deploy.Spec.Template = pointed(build.Size(t, size))
+	s.deploy.Status.ObservedGeneration = 1
+	s.replicaSet(t, "web-a", "1", size, replicas)
+	return s
+}
+
+// replicaSet adds one, with its pods.
+func (s *stage) replicaSet(t *testing.T, name, revision, resources string, replicas int) {
+	t.Helper()
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, UID: types.UID("uid-of-" + name),
+		Labels:          map[string]string{"app": "web", appsv1.DefaultDeploymentUniqueLabelKey: name},
+		Annotations:     map[string]string{"deployment.kubernetes.io/revision": revision},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.deploy, deploymentKind)},
+	}}
+	rs.Spec.Replicas = ptr.To(int32(replicas))
+	rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: rs.Labels}
+	rs.Spec.Template = pointed(build.Size(t, resources))
+	rs.Spec.Template.Labels = rs.Labels
+	rs.Status.Replicas = int32(replicas)
+	s.others = append(s.others, rs)
+	for i := range replicas {
+		pod := build.Pod(fmt.Sprintf("%s-%d", name, i), &rs.Spec.Template, build.OwnedBy(rs, "ReplicaSet"))
+		pod.Labels = rs.Labels
+		s.pods = append(s.pods, pod)
+	}
+}
+
+// live is the workload as it is stored.
+func (s *stage) live(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	if s.set != nil {
+		u := build.Stored(t, s.set)
+		u.SetGroupVersionKind(statefulSetKind)
+		return u
+	}
+	u := build.Stored(t, s.deploy)
+	u.SetGroupVersionKind(deploymentKind)
+	return u
+}
+
+// cluster has the commands read the stage, and nothing else.
+func (s *stage) cluster(t *testing.T) *cluster {
+	t.Helper()
+	typed, stored := []runtime.Object{}, []runtime.Object{s.live(t)}
+	for _, n := range s.nodes {
+		typed = append(typed, n)
+	}
+	for _, pod := range s.pods {
+		typed = append(typed, pod)
+	}
+	for _, object := range s.others {
+		if rs, is := object.(*appsv1.ReplicaSet); is {
+			u := build.Stored(t, rs)
+			u.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+			stored = append(stored, u)
+			continue
+		}
+		typed = append(typed, object)
+	}
+	return &cluster{
+		client: fake.NewClientset(typed...), objects: dynamicfake.NewSimpleDynamicClient(scheme.Scheme, stored...), namespace: "default",
+	}
+}
+
+// manifest of the workload, as people keep it.
+func manifest(t *testing.T, kind, spec, resources string) *unstructured.Unstructured {
+	t.Helper()
+	text := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: %s
+metadata: {name: web, namespace: default}
+spec:
+  %s
+  template: {spec: {containers: [{name: app, image: "app:1", resources: {%s}}]}}
+`, kind, spec, resources)
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatalf("parsing %s: %v", text, err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
+		t.Fatalf("parsing %s: %v", text, err)
+	}
+	return u
+}

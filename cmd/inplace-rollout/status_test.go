@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// asked gives the pods the new size, which the kubelet has not done yet.
+func (s *stage) asked(i int, change ...func(*corev1.Pod)) {
+	build.WithSize(&s.set.Spec.Template)(s.pods[i])
+	build.ResizedAt(build.Start)(s.pods[i])
+	for _, f := range change {
+		f(s.pods[i])
+	}
+}
+
+// now is so that no deadline is over.
+var now = time.Now()
+
+func condition(kind corev1.PodConditionType, reason, message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		build.Condition(kind, reason, message)(pod)
+		pod.Status.Conditions[len(pod.Status.Conditions)-1].LastTransitionTime.Time = now.Add(-90 * time.Second)
+	}
+}
+
+func observed(pod *corev1.Pod) { pod.Status.ObservedGeneration = pod.Generation }
+
+// statesStage has a pod in every state.
+func statesStage(t *testing.T) *stage {
+	t.Helper()
+	s := newSetStage(t, 9)
+	s.heldAt(t, larger)
+	build.Resized(&s.set.Spec.Template)(s.pods[8])
+	s.pods[8].Labels["controller-revision-hash"] = "web-b"
+	s.asked(7)
+	s.asked(6, observed)
+	s.asked(5, condition(corev1.PodResizeInProgress, "", ""), observed)
+	s.asked(4, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)
+	s.asked(3, condition(corev1.PodResizeInProgress, "Error", "memory limit below what is in use"), observed)
+	s.asked(2, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
+	s.pods[1].DeletionTimestamp = ptr.To(s.pods[1].Status.Conditions[0].LastTransitionTime)
+	s.pods[1].Finalizers = []string{"test/keep"} // the fake refuses deleted objects without
+	return s
+}
+
+func reportsOf(t *testing.T, s *stage) []statusReport {
+	t.Helper()
+	o := statusOptions{cluster: s.cluster(t)}
+	reports, err := o.reports(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reports
+}
+
+func TestStatus(t *testing.T) {
+	for name, s := range map[string]func(*testing.T) *stage{
+		"complete": func(t *testing.T) *stage { return newSetStage(t, 2) },
+		"states":   statesStage,
+		"newer-edit": func(t *testing.T) *stage {
+			s := newSetStage(t, 1)
+			s.set.Generation = 2
+			return s
+		},
+		"silent": func(t *testing.T) *stage {
+			s := newSetStage(t, 1)
+			s.set.Status.Conditions = nil
+			return s
+		},
+		"malformed": func(t *testing.T) *stage {
+			s := heldStage(t)
+			s.set.Annotations[api.ResizeActionAnnotation] = "Live"
+			s.set.Annotations[api.InForceAnnotation] = "Live;"
+			return s
+		},
+		"deployment": func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
+		"none": func(t *testing.T) *stage {
+			s := newSetStage(t, 1)
+			s.set.Labels = nil
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := printStatus(&out, "", reportsOf(t, s(t)), now); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "status-"+name+".txt", out.Bytes())
+		})
+	}
+}
+
+func TestStatusFormats(t *testing.T) {
+	for _, format := range []output{"json", "yaml"} {
+		var out bytes.Buffer
+		if err := printStatus(&out, format, reportsOf(t, heldStage(t)), now); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "status."+string(format), out.Bytes())
+		out.Reset()
+		if err := printStatus(&out, format, []statusReport{}, now); err != nil || strings.TrimSpace(out.String()) != "[]" {
+			t.Errorf("no workload in %s: %q, %v", format, out.String(), err)
+		}
+	}
+}
+
+func TestStatusExitCode(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		stage *stage
+		watch bool
+		want  int
+	}{
+		{"complete", newSetStage(t, 1), false, 0},
+		{"complete, watched", newSetStage(t, 1), true, 0},
+		{"held", heldStage(t), false, 2},
+	} {
+		o := statusOptions{cluster: tt.stage.cluster(t), watch: tt.watch}
+		if code := exitCode(o.run(t.Context(), &bytes.Buffer{}, nil)); code != tt.want {
+			t.Errorf("%s: exit code %d, want %d", tt.what, code, tt.want)
+		}
+	}
+}
+
+func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
+	s := newSetStage(t, 1)
+	s.set.Labels = nil
+	o := statusOptions{cluster: s.cluster(t)}
+	r, err := o.report(t.Context(), worldOf(s), s.live(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := printStatus(&out, "", []statusReport{r}, now); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "status-not-opted-in.txt", out.Bytes())
+}
+
+// The lines of a log say only what is new; a terminal shows all in one place.
+func TestScreen(t *testing.T) {
+	s := newSetStage(t, 2)
+	s.heldAt(t, larger)
+	before := reportsOf(t, s)
+	s.asked(1, observed)
+	between := reportsOf(t, s)
+	build.Resized(&s.set.Spec.Template)(s.pods[1])
+	s.pods[1].Labels["controller-revision-hash"] = "web-b"
+	after := reportsOf(t, s)
+
+	var log, terminal bytes.Buffer
+	lines := newScreen(&log)
+	shown := newScreen(&terminal)
+	shown.size = func() (int, int) { return 60, 40 }
+	for i, reports := range [][]statusReport{before, before, between, after} {
+		if i == 3 {
+			shown.size = func() (int, int) { return 200, 4 }
+		}
+		for _, screen := range []*screen{lines, shown} {
+			if err := screen.show(reports, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	golden(t, "screen-lines.txt", log.Bytes())
+	golden(t, "screen-terminal.txt", bytes.ReplaceAll(terminal.Bytes(), []byte("\x1b"), []byte("ESC")))
+}
+
+func TestReadCondition(t *testing.T) {
+	complete := func(status string) []any {
+		return []any{map[string]any{"type": api.ConditionComplete, "status": status, "reason": "R", "message": "M"}}
+	}
+	for _, tt := range []struct {
+		what          string
+		generation    int64
+		held, optedIn bool
+		conditions    []any
+		complete      bool
+		reason        string
+	}{
+		{"true of what is there", 1, false, true, complete("True"), true, "R"},
+		{"false", 1, false, true, complete("False"), false, "R"},
+		{"true of an older generation", 2, false, true, complete("True"), false, "Pending"},
+		{"true, and held since", 1, true, true, complete("True"), false, "Pending"},
+		{"nothing said", 1, false, true, nil, false, "Unknown"},
+		{"opted out since", 1, false, false, complete("True"), false, "NotOptedIn"},
+	} {
+		u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"observedGeneration": int64(1), "conditions": tt.conditions}}}
+		u.SetGeneration(tt.generation)
+		r := statusReport{Held: tt.held, OptedIn: tt.optedIn}
+		r.readCondition(u)
+		if r.Complete != tt.complete || r.Reason != tt.reason {
+			t.Errorf("%s: complete %t with %s, want %t with %s", tt.what, r.Complete, r.Reason, tt.complete, tt.reason)
+		}
+	}
+}
