@@ -128,7 +128,9 @@ func TestPlan(t *testing.T) {
 		"deployment": {stage: func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
 			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "Deployment", "", larger) }},
 		"deployment-paused": {stage: func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "Deployment", "paused: true", larger) }},
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				return manifest(t, "Deployment", "paused: true", larger)
+			}},
 		"deployment-handed-over": {code: 3, stage: func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
 			edit: func(t *testing.T) *unstructured.Unstructured {
 				m := manifest(t, "Deployment", "", larger)
