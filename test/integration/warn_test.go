@@ -1,0 +1,73 @@
+//go:build integration
+
+package integration
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// warnings are what kubectl prints of the API server's warnings.
+func (s *sandbox[W]) warnings(args ...string) string {
+	s.t.Helper()
+	var stderr strings.Builder
+	cmd := exec.CommandContext(s.t.Context(), cp.Bin("kubectl"), append([]string{"--kubeconfig", cp.Kubeconfig(), "-n", s.namespace}, args...)...)
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		s.t.Fatalf("kubectl %v: %v: %s", args, err, stderr.String())
+	}
+	return stderr.String()
+}
+
+// TestWarn edits as people do, with no controller running, and looks at what the
+// API server says about it.
+func TestWarn(t *testing.T) {
+	w, d := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1})
+	const prefix = "Warning: Validation failed for ValidatingAdmissionPolicy 'inplace-rollout-warn' with binding 'inplace-rollout-warn': "
+	wait := func(kind, namespace string) string {
+		return "`kubectl wait --for=condition=inplace-rollout.io/Complete " + kind + "/web -n " + namespace + " --timeout=10m`"
+	}
+	held := "the rollout is held, and made in place where it can be; wait for it with "
+	set := held + wait("statefulset", w.namespace) + " (kubectl rollout status cannot tell)"
+	eventually(t, "the policy to be in force", func() (bool, string) {
+		got := w.warnings("set", "resources", w.ref, "--requests=cpu=150m", "--dry-run=server")
+		return got != "", got
+	})
+	release := func(s interface{ warnings(...string) string }, ref string) string {
+		return s.warnings("annotate", ref, api.ReleaseAnnotation+"=true")
+	}
+	for _, tt := range []struct {
+		what, got, want string
+	}{
+		{"a StatefulSet's resources", w.warnings("set", "resources", w.ref, "--requests=cpu=150m"), set},
+		{"any other edit of its template", w.warnings("set", "image", w.ref, "app=app:2"), set},
+		{"scaling", w.warnings("scale", w.ref, "--replicas=1"), ""},
+		{"an annotation", w.warnings("annotate", w.ref, "a=b"), ""},
+		{"letting go", release(w, w.ref), ""},
+		{"switching to OnDelete", w.warnings("patch", w.ref, "--patch", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), ""},
+		{"OnDelete", w.warnings("set", "resources", w.ref, "--requests=cpu=160m"),
+			"pods are resized in place where they can be; wait for it with " + wait("statefulset", w.namespace) + " (kubectl rollout status cannot tell)"},
+		{"opting out", w.warnings("label", w.ref, enabled+"-"), ""},
+		{"opted out", w.warnings("set", "resources", w.ref, "--requests=cpu=170m"), ""},
+
+		{"a Deployment's resources", d.warnings("set", "resources", d.ref, "--requests=cpu=150m"), held + wait("deployment", d.namespace)},
+		{"the controller's own write", d.warnings(append([]string{"annotate", d.ref, api.HoldAnnotation + "-"}, as...)...), ""},
+		{"pausing", d.warnings("rollout", "pause", d.ref), ""},
+		{"an edit while it is paused", d.warnings("set", "resources", d.ref, "--requests=cpu=160m"),
+			"the Deployment is paused: what changed is made in place where it can be when it is resumed"},
+	} {
+		want := ""
+		if tt.want != "" {
+			want = prefix + tt.want + "\n"
+		}
+		if tt.got != want {
+			t.Errorf("%s: kubectl printed\n%swant\n%s", tt.what, tt.got, want)
+		}
+	}
+	if out := d.kubectl("get", "validatingadmissionpolicy", "inplace-rollout-warn", "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
+		t.Errorf("type checking: %s", out)
+	}
+}
