@@ -74,6 +74,9 @@ func (c *cluster) connect(ctx context.Context, warnings io.Writer) error {
 
 // named finds one workload, named as kubectl names it: sts/web, deployment web.
 func (c *cluster) named(args []string) (*unstructured.Unstructured, error) {
+	if len(args) == 1 && !strings.Contains(args[0], "/") {
+		return nil, fmt.Errorf("%q names no workload: want TYPE/NAME, such as sts/web", args[0])
+	}
 	result := resource.NewBuilder(c.flags).Unstructured().NamespaceParam(c.namespace).DefaultNamespace().
 		ResourceTypeOrNameArgs(false, args...).SingleResourceType().Latest().Flatten().Do()
 	infos, err := result.Infos()
