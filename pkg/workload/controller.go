@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -86,6 +87,7 @@ type Controller[W Workload, X any] struct {
 	mu       sync.Mutex
 	sessions map[cache.ObjectName]*Session[X]
 	told     map[cache.ObjectName]time.Time // when the condition was last written
+	rolling  sets.Set[cache.ObjectName]     // with a rollout that is not counted yet
 }
 
 // New returns a controller of kind that writes through client and tells through recorder.
@@ -99,6 +101,7 @@ func New[W Workload, X any](ctx context.Context, kind Kind[W, X], client kuberne
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: strings.ToLower(kind.Name())}),
 		sessions: map[cache.ObjectName]*Session[X]{},
 		told:     map[cache.ObjectName]time.Time{},
+		rolling:  sets.Set[cache.ObjectName]{},
 	}
 	if err := c.informer.SetTransform(pods.Strip); err != nil {
 		return nil, fmt.Errorf("stripping watched %ss: %w", kind.Name(), err)
@@ -208,6 +211,7 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (tim
 		c.EndSession(name)
 		c.mu.Lock()
 		delete(c.told, name)
+		c.rolling.Delete(name)
 		c.mu.Unlock()
 		return 0, c.kind.Leave(ctx, name)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -52,7 +53,7 @@ var (
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "inplace_rollout_rollouts_total", Help: "Rollouts that have ended: complete, or handed over to the built-in controller.",
+			Name: "inplace_rollout_rollouts_total", Help: "Rollouts that have ended: complete, or, from some point on, handed over to the built-in controller.",
 		}, []string{"kind", "result"}),
 		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "inplace_rollout_pods_total", Help: "What has come of pods: resized, restarted, or refused by the API server for good.",
@@ -143,15 +144,38 @@ func (k kindMetrics) restarted(cause rollout.Cause) {
 	}
 }
 
+// begun notes that a rollout of w is in flight. A controller that takes it up notes
+// it anew.
+func (c *Controller[W, X]) begun(w W) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rolling.Insert(nameOf(w))
+}
+
+// ended counts the rollout of w, once: one that was handed over is complete later,
+// too, and what is complete without us, such as a new workload, is no rollout of ours.
+func (c *Controller[W, X]) ended(w W, result string, took time.Duration) {
+	c.mu.Lock()
+	ours := c.rolling.Has(nameOf(w))
+	c.rolling.Delete(nameOf(w))
+	c.mu.Unlock()
+	if ours {
+		c.metrics.ended(result, took)
+	}
+}
+
 // collect tells what is held now.
 func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 	held, oldest := 0, time.Duration(0)
 	for _, obj := range c.informer.GetStore().List() {
-		w, err := c.kind.Decode(obj)
-		if err != nil || !Held(w) {
+		if object, ok := obj.(metav1.Object); !ok || !Held(object) {
 			continue
 		}
 		held++
+		w, err := c.kind.Decode(obj)
+		if err != nil {
+			continue
+		}
 		if said := c.kind.Condition(w); said != nil && !said.complete() {
 			oldest = max(oldest, c.Clock.Since(said.LastTransitionTime.Time))
 		}

@@ -46,6 +46,9 @@ func (c *Controller[W, X]) Tell(ctx context.Context, w W, news News) (time.Durat
 	if c.Options.DryRun {
 		return 0, nil
 	}
+	if news.Started != "" && !news.Condition.Complete {
+		c.begun(w)
+	}
 	now := metav1.NewTime(c.Clock.Now())
 	want := Condition{
 		Status: corev1.ConditionFalse, LastTransitionTime: now,
@@ -97,7 +100,7 @@ func (c *Controller[W, X]) conditionEvents(w W, before *Condition, news News) {
 			if before != nil {
 				took = c.Clock.Since(before.LastTransitionTime.Time)
 			}
-			c.metrics.ended(resultComplete, took)
+			c.ended(w, resultComplete, took)
 			c.Recorder.Event(w, corev1.EventTypeNormal, rollout.EventComplete, news.Condition.Message)
 		}
 		return
@@ -152,7 +155,8 @@ func (c *Controller[W, X]) TellRestart(w W, r rollout.Restart, message string) {
 
 // TellHandOver tells that the built-in controller makes the rollout.
 func (c *Controller[W, X]) TellHandOver(w W, message string) {
-	c.metrics.ended(resultHandedOver, 0)
+	c.begun(w)
+	c.ended(w, resultHandedOver, 0)
 	c.Recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, message)
 }
 

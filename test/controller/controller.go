@@ -155,23 +155,32 @@ func freeAddress() (string, error) {
 
 // Ready returns nil if the controller says that it is ready, or what it says instead.
 func (p *Process) Ready(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/readyz", nil)
+	_, err := p.get(ctx, "/readyz")
+	return err
+}
+
+// Metrics returns what the controller serves for Prometheus.
+func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }
+
+// get returns the answer to a request; what comes with an error code is an error.
+func (p *Process) get(ctx context.Context, path string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, nil)
 	if err != nil {
-		return fmt.Errorf("asking whether the controller is ready: %w", err)
+		return "", fmt.Errorf("asking the controller for %s: %w", path, err)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking whether the controller is ready: %w", err)
+		return "", fmt.Errorf("asking the controller for %s: %w", path, err)
 	}
 	defer response.Body.Close()
 	said, err := io.ReadAll(response.Body)
 	if err != nil {
-		return fmt.Errorf("asking whether the controller is ready: %w", err)
+		return "", fmt.Errorf("asking the controller for %s: %w", path, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return errors.New(strings.TrimSpace(string(said)))
+		return "", errors.New(strings.TrimSpace(string(said)))
 	}
-	return nil
+	return string(said), nil
 }
 
 // WaitReady waits until the controller is ready, at most 30 seconds.

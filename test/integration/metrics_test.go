@@ -1,0 +1,166 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// scrape returns the metrics of the controller.
+func scrape(t *testing.T, p *controller.Process) map[string]*dto.MetricFamily {
+	t.Helper()
+	text, err := p.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+const ours = "inplace_rollout_"
+
+// counted are our metrics that are not zero, as `rollouts_total{Deployment,complete}`;
+// of histograms the number of observations.
+func counted(t *testing.T, p *controller.Process) map[string]float64 {
+	t.Helper()
+	got := map[string]float64{}
+	for name, family := range scrape(t, p) {
+		short, is := strings.CutPrefix(name, ours)
+		for _, m := range family.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetValue())
+			}
+			value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			if is && value != 0 {
+				got[short+"{"+strings.Join(labels, ",")+"}"] = value
+			}
+		}
+	}
+	return got
+}
+
+// allowed are the values of each label.
+var allowed = map[string][]string{
+	"kind":    {"StatefulSet", "Deployment"},
+	"result":  {"complete", "handed_over"},
+	"outcome": {"resized", "restarted", "refused"},
+	"cause":   {"template", "policy", "action", "impossible", "infeasible", "deferred", "error"},
+	"reason": {
+		rollout.ReasonDeferred, rollout.ReasonInfeasible, rollout.ReasonResizeError, rollout.ReasonQuotaExceeded,
+		rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
+	},
+}
+
+func TestMetrics(t *testing.T) {
+	p := ownController(t, controller.Options{})
+	w, d := newWorkload(t, options{Replicas: 2}), newDeployment(t, options{Replicas: 2})
+	w.waitComplete()
+	d.sandbox.waitComplete()
+	start := counted(t, p)
+	since := func() map[string]float64 {
+		now := counted(t, p)
+		for name, value := range start {
+			if now[name] -= value; now[name] == 0 {
+				delete(now, name)
+			}
+		}
+		return now
+	}
+	wait := func(what string, want map[string]float64) {
+		t.Helper()
+		eventually(t, what+" to be counted", func() (bool, string) {
+			got := since()
+			return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want)
+		})
+	}
+	if len(start) > 0 {
+		t.Errorf("new workloads are no rollouts: %v", start)
+	}
+
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.waitComplete()
+	d.waitComplete()
+	want := map[string]float64{
+		"rollouts_total{StatefulSet,complete}": 1, "pods_total{StatefulSet,resized}": 2,
+		"rollout_duration_seconds{StatefulSet}": 1, "pod_duration_seconds{StatefulSet}": 2,
+		"rollouts_total{Deployment,complete}": 1, "pods_total{Deployment,resized}": 2,
+		"rollout_duration_seconds{Deployment}": 1, "pod_duration_seconds{Deployment}": 2,
+	}
+	wait("rollouts in place", want)
+
+	w.kubectl("set", "image", w.ref, "app=app:2")
+	d.kubectl("set", "image", d.ref, "app=app:2")
+	w.waitComplete()
+	d.sandbox.waitComplete()
+	want["rollouts_total{StatefulSet,handed_over}"], want["rollouts_total{Deployment,handed_over}"] = 1, 1
+	wait("rollouts that were handed over", want)
+
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=160m", "")
+	d.annotatePod(d.names()[0], simInfeasible)
+	d.setResources("cpu=160m", "")
+	w.waitComplete()
+	d.waitComplete()
+	for _, kind := range []string{"StatefulSet", "Deployment"} {
+		want["rollouts_total{"+kind+",complete}"]++
+		want["rollout_duration_seconds{"+kind+"}"]++
+		want["pods_total{"+kind+",resized}"]++
+		want["pod_duration_seconds{"+kind+"}"]++
+		want["pods_total{"+kind+",restarted}"]++
+		// Label names are in the order of the alphabet.
+		want["pod_restarts_total{infeasible,"+kind+"}"]++
+	}
+	wait("a restart", want)
+
+	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.setResources("cpu=170m", "")
+	w.waitCondition("Deferred", "web-1")
+	eventually(t, "the hold to be counted", func() (bool, string) {
+		got := since()
+		return got["held_workloads{StatefulSet}"] == 1 && got["oldest_hold_seconds{StatefulSet}"] > 1 &&
+			got["waiting_pods{StatefulSet,Deferred}"] == 1 && got["held_workloads{Deployment}"] == 0, fmt.Sprint(got)
+	})
+	for name, family := range scrape(t, p) {
+		if !strings.HasPrefix(name, ours) {
+			continue
+		}
+		for _, m := range family.Metric {
+			for _, l := range m.Label {
+				if !slices.Contains(allowed[l.GetName()], l.GetValue()) {
+					t.Errorf("%s has %s=%q", name, l.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
+	w.annotatePod("web-1", simAccepted)
+	w.waitComplete()
+	want["rollouts_total{StatefulSet,complete}"]++
+	want["rollout_duration_seconds{StatefulSet}"]++
+	want["pods_total{StatefulSet,resized}"] += 2
+	want["pod_duration_seconds{StatefulSet}"] += 2
+	wait("the end of the hold", want)
+
+	families := scrape(t, p)
+	for _, name := range []string{"go_goroutines", "process_start_time_seconds", "rest_client_requests_total", "workqueue_depth"} {
+		if families[name] == nil {
+			t.Errorf("no %s", name)
+		}
+	}
+}
