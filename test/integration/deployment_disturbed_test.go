@@ -46,7 +46,9 @@ func TestDeploymentStrategies(t *testing.T) {
 // the Deployment is not said to be stuck.
 func TestDeploymentProgressDeadline(t *testing.T) {
 	parallel(t)
-	d := newDeployment(t, options{Spec: "progressDeadlineSeconds: 2"})
+	d := newDeployment(t, options{})
+	d.patch(`{"spec":{"progressDeadlineSeconds":2}}`)
+	d.waitComplete()
 	before := d.uids()
 	slow := d.names()[0]
 	d.annotatePod(slow, simNever)

@@ -207,12 +207,13 @@ func kill[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (reached bool) {
 	}()
 	select {
 	case <-guillotine.fallen:
-		reached = true
-		guillotine.mu.Lock()
-		t.Logf("killed at %s", guillotine.writes[b.write-1])
-		guillotine.mu.Unlock()
 	case <-done:
 	}
+	guillotine.mu.Lock() // the last write may end both
+	if reached = guillotine.severed; reached {
+		t.Logf("killed at %s", guillotine.writes[b.write-1])
+	}
+	guillotine.mu.Unlock()
 	first.Kill()
 	if reached {
 		second := ownController(t, controller.Options{})

@@ -223,14 +223,12 @@ func TestReapplies(t *testing.T) {
 	w := newWorkload(t, o)
 	before := w.uids()
 	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
-	for i := range 25 {
+	applied := 0
+	for ; applied < 25 && (applied == 0 || held(w.get())); applied++ {
 		w.apply(manifest(t, w.namespace, o))
-		if i == 0 && !held(w.get()) {
-			t.Fatal("the first apply is not held")
-		}
 	}
-	if !held(w.get()) {
-		t.Error("the rollout was over before all re-applies were made: this shows nothing")
+	if applied < 5 {
+		t.Errorf("the rollout was over after %d applies: this shows nothing", applied)
 	}
 	w.waitComplete()
 	w.assertMoved(0)
