@@ -27,7 +27,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
-	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
@@ -178,26 +177,23 @@ func (k kind) Sync(ctx context.Context, d *Deployment) (time.Duration, error) {
 	return c.apply(ctx, s, d, p)
 }
 
-// unheld is the condition of a Deployment that is not held. While its user has it
-// paused, a pod may have a size that an edit that was given up has left in it: it is
-// taken back once the Deployment is resumed, and held.
+// unheld is the condition of a Deployment that is not held. Before it says Complete,
+// all ReplicaSets and pods are looked at: the Deployment's status may be behind.
 func (c *Controller) unheld(ctx context.Context, d *Deployment) (rollout.Condition, error) {
 	said := unheldCondition(d)
-	if !said.Complete || !d.Spec.Paused || c.Complete(d) {
+	if !said.Complete || c.Complete(d) {
 		return said, nil
 	}
-	all, err := c.ListPods(ctx, d)
+	stored, all, err := c.current(ctx, d)
 	if err != nil {
 		return rollout.Condition{}, err
 	}
-	for _, pod := range all {
-		left, err := resize.Leftover(pod, d.template.PodTemplateSpec)
-		if err != nil {
-			return rollout.Condition{}, err
-		}
-		if !left.Clean() {
-			return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: pod " + pod.Name + " has the size of an edit that was given up"}, nil
-		}
+	o, err := newObservation(d, stored, all)
+	if err != nil {
+		return rollout.Condition{}, err
+	}
+	if stale := o.stale(); stale != "" {
+		return d.incomplete(stale), nil
 	}
 	return said, nil
 }
@@ -221,15 +217,7 @@ func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan,
 	if err != nil || !p.loose() {
 		return p, err
 	}
-	list, err := c.objects.Resource(replicaSets).Namespace(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
-	if err != nil {
-		return plan{}, fmt.Errorf("listing ReplicaSets: %w", err)
-	}
-	stored = stored[:0:0]
-	for i := range list.Items {
-		stored = append(stored, &list.Items[i])
-	}
-	current, err := c.ListPods(ctx, d)
+	stored, current, err := c.current(ctx, d)
 	if err != nil {
 		return plan{}, err
 	}
@@ -237,6 +225,19 @@ func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan,
 		return plan{}, err
 	}
 	return nextStep(ctx, o)
+}
+
+// current lists the ReplicaSets and pods from the API server.
+func (c *Controller) current(ctx context.Context, d *Deployment) (stored []*unstructured.Unstructured, all []*corev1.Pod, err error) {
+	list, err := c.sets(d).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing ReplicaSets: %w", err)
+	}
+	for i := range list.Items {
+		stored = append(stored, &list.Items[i])
+	}
+	all, err = c.ListPods(ctx, d)
+	return stored, all, err
 }
 
 func (c *Controller) observe(s *session, d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
@@ -122,6 +123,31 @@ func (o observation) differs() string {
 		return ""
 	}
 	return newest.template.Differs(o.deployment.template)
+}
+
+// stale names a ReplicaSet or a pod that is not as the Deployment's template says;
+// empty if there is none. While the user has it paused, an edit that was given up may
+// have left a pod with its size: it is taken back once the Deployment is resumed, and held.
+func (o observation) stale() string {
+	of := map[types.UID]bool{}
+	for _, rs := range o.sets {
+		of[rs.UID] = same(rs.template, o.deployment.template)
+		if rs.active() && !of[rs.UID] {
+			return fmt.Sprintf("ReplicaSet %s of another template is to have %d pods", rs.Name, rs.replicas())
+		}
+	}
+	for _, pod := range o.pods {
+		if !counts(pod) {
+			continue
+		}
+		if !of[metav1.GetControllerOfNoCopy(pod).UID] {
+			return fmt.Sprintf("pod %s is of another template", pod.Name)
+		}
+		if left, err := resize.Leftover(pod, o.deployment.template.PodTemplateSpec); err != nil || !left.Clean() {
+			return fmt.Sprintf("pod %s has the size of an edit that was given up", pod.Name)
+		}
+	}
+	return ""
 }
 
 // podsOf lists the pods of rs that count: neither finished nor being deleted.

@@ -286,12 +286,16 @@ func unheldCondition(d *Deployment) rollout.Condition {
 	}
 	told := fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
 		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas)
-	switch {
-	case status.UpdatedReplicas >= replicas && status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= replicas:
+	if status.UpdatedReplicas >= replicas && status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= replicas {
 		return complete
-	case d.Spec.Paused:
-		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + told}
-	default:
-		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the Deployment controller: " + told}
 	}
+	return d.incomplete(told)
+}
+
+// incomplete is the condition of a Deployment whose rollout is not held, and not over.
+func (d *Deployment) incomplete(told string) rollout.Condition {
+	if d.Spec.Paused {
+		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + told}
+	}
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the Deployment controller: " + told}
 }

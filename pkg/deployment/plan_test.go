@@ -560,6 +560,22 @@ func TestUnheldCondition(t *testing.T) {
 	}
 }
 
+func TestStale(t *testing.T) {
+	for sets, want := range map[string]string{
+		"a newer: newer|resized, not ready; b older: ":  "",
+		"a newer: newer|resized by others":              "",
+		"a newer: newer; b older 2: ":                   "ReplicaSet web-b of another template is to have 2 pods",
+		"a newer: newer; b older 0: older":              "pod b-0 is of another template",
+		"a newer: newer; b older 0: terminating|failed": "",
+		"a newer: newer|of other":                       "pod a-1 has the size of an edit that was given up",
+		"a newer: newer; detached: older":               "pod detached-0 is of another template",
+	} {
+		if got := observed(t, sets).stale(); got != want {
+			t.Errorf("%s: got %q, want %q", sets, got, want)
+		}
+	}
+}
+
 func TestSortAsDeleted(t *testing.T) {
 	load(t)
 	made := func(name string, change ...func(*corev1.Pod)) *corev1.Pod {
