@@ -91,6 +91,27 @@ func (o observation) twin(rs *replicaSet, template *workload.Template) *replicaS
 	return nil
 }
 
+// idleTwin is a ReplicaSet without pods that has the template of rs, and is used
+// again for what rs had before; nil if there is none.
+func (o observation) idleTwin(rs *replicaSet) *replicaSet {
+	if twin := o.twin(rs, rs.template); twin != nil && twin.idle() {
+		return twin
+	}
+	return nil
+}
+
+// newest is the ReplicaSet that the Deployment controller takes for the new one; nil
+// if there is none.
+func (o observation) newest() *replicaSet {
+	var newest *replicaSet
+	for _, rs := range o.sets {
+		if same(rs.template, o.deployment.template) && (newest == nil || byAge(rs, newest) < 0) {
+			newest = rs
+		}
+	}
+	return newest
+}
+
 // duplicate is a ReplicaSet without pods that keeps the template of another one; nil
 // if there is none. Of two without pods it is the younger. An edit in the middle of
 // an adoption leaves one behind.

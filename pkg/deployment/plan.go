@@ -167,10 +167,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 	for _, rs := range o.sets {
 		switch {
 		case rs.outgoing != nil && o.lacks(rs):
-			p.History, p.Taken = rs, o.sets
-			if twin := o.twin(rs, rs.template); twin != nil && twin.idle() {
-				p.Reuse = twin
-			}
+			p.History, p.Taken, p.Reuse = rs, o.sets, o.idleTwin(rs)
 			return p, true
 		case rs.adopted() && rs != base:
 			p.Settled = rs
@@ -185,9 +182,36 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 
 // lacks tells whether the history has to keep what rs had before, and does not.
 func (o observation) lacks(rs *replicaSet) bool {
-	unlimited := o.deployment.Spec.RevisionHistoryLimit == nil
-	return (unlimited || *o.deployment.Spec.RevisionHistoryLimit > 0) &&
-		!same(rs.outgoing.template, rs.template) && o.twin(rs, rs.outgoing.template) == nil
+	return !same(rs.outgoing.template, rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.hasRoom(rs)
+}
+
+// hasRoom tells whether the history would hold what rs had before. The Deployment
+// controller counts all ReplicaSets but the new one as old, those with pods too, and
+// while the Deployment is paused it removes as many as exceed the limit: those of
+// the lowest revisions, as far as they are idle (cleanupDeployment in
+// pkg/controller/deployment of Kubernetes). It would remove ours again and again.
+//
+// With a limit of 1 and an edit to a third template, of which there is no ReplicaSet
+// yet, the live ReplicaSet of revision 2 is old, and the one that is to keep
+// revision 1 would be the second: it has the lower revision, so there is no room.
+func (o observation) hasRoom(rs *replicaSet) bool {
+	limit := o.deployment.Spec.RevisionHistoryLimit
+	if limit == nil || *limit == 0 {
+		return limit == nil
+	}
+	revision := rs.outgoing.revision()
+	newest, used := o.newest(), o.idleTwin(rs)
+	old, lower := 1, 0
+	for _, other := range o.sets {
+		if other == newest || other == used || other.DeletionTimestamp != nil {
+			continue
+		}
+		old++
+		if other.revision <= revision { // of equals, the older goes first
+			lower++
+		}
+	}
+	return lower >= old-int(*limit)
 }
 
 // afterAdoption replaces pods that could not be resized, and lets go of the hold

@@ -135,11 +135,15 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 			case "adopted":
 				rs.Annotations[api.AdoptedAnnotation] = ""
 			case "was-older", "was-newer", "was-other", "was-limited":
-				had, err := json.Marshal(map[string]any{"template": templates[versionNames[strings.TrimPrefix(mark, "was-")]]})
+				had, err := json.Marshal(map[string]any{
+					"annotations": map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(i + 1)},
+					"template":    templates[versionNames[strings.TrimPrefix(mark, "was-")]],
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
 				rs.Annotations[api.AdoptedAnnotation] = string(had)
+				rs.Annotations["deployment.kubernetes.io/revision"] = fmt.Sprint(i + 2)
 			case "acknowledged":
 				rs.Annotations[api.HoldAnnotation] = "false"
 			default:
@@ -318,6 +322,12 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: and also before another edit is", sets: "a other was-older: resized", want: "keep web-a"},
 		{name: "adopted: once", sets: "a newer was-older: resized; b older: ", want: "settle web-a"},
 		{name: "adopted: without history there is nothing to keep", sets: "a newer was-older: resized", changes: changes{historyLimit(0)}, want: "settle web-a"},
+		{name: "adopted: nothing is kept that would be removed at once", sets: "a other was-older: resized", changes: changes{historyLimit(1)}, want: "adopt web-a"},
+		{name: "adopted: it is where there is room for one more", sets: "a other was-older: resized", changes: changes{historyLimit(2)}, want: "keep web-a"},
+		{name: "adopted: or where the Deployment controller takes the set for the new one", sets: "a newer was-older: resized", changes: changes{historyLimit(1)}, want: "keep web-a"},
+		{name: "adopted: or where an older one goes instead", sets: "a image: ; b newer was-older: resized", changes: changes{historyLimit(1)}, want: "keep web-b"},
+		{name: "adopted: one used again takes no more room", sets: "a other: ; b other was-older: resized", changes: changes{historyLimit(2)}, want: "keep web-b in web-a"},
+		{name: "adopted: one that is being deleted takes none", sets: "a image: ; b newer was-older: resized", changes: changes{historyLimit(1), deleted(0)}, want: "keep web-b"},
 		{name: "adopted: an idle set with the new template keeps the old one", sets: "a newer: ; b newer was-older: resized", want: "keep web-b in web-a"},
 		{name: "adopted: or goes, where the old one is kept already", sets: "a newer: ; b newer was-older: resized; c older: ", want: "remove web-a"},
 		{name: "adopted: or where there is no history", sets: "a newer: ; b newer was-older: resized", changes: changes{historyLimit(0)}, want: "remove web-a"},

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -65,6 +66,12 @@ func decodeReplicaSet(obj any) (*replicaSet, error) {
 	rs.revision, _ = deploymentutil.Revision(rs.ReplicaSet)
 	rs.outgoing = outgoingOf(rs.ReplicaSet)
 	return rs, nil
+}
+
+// revision is the number that the template had; 0 if it had none.
+func (o *outgoing) revision() int64 {
+	n, _ := strconv.ParseInt(o.Annotations[deploymentutil.RevisionAnnotation], 10, 64)
+	return n
 }
 
 // outgoingOf reads the mark of adoption; it returns nil if there is none, or nothing in it.
