@@ -35,13 +35,14 @@ The edit is what a manifest says: with -f, as 'kubectl apply' would take it. Wit
 it, the rollout that is held now is shown. Nothing is written.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
-kubelet restarts containers for it), PodRestart (a new pod comes in its place),
-AfterDelete (a new pod comes when you delete this one), Refused (it stays as it is),
-KeptBack (by the partition, or the pause) or Unchanged. What a kubelet will say
-cannot be foreseen; ROOM tells how much of its node is requested now.
+kubelet restarts containers for it), Deferred (it waits for room on its node),
+PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
+delete this one), Refused (it stays as it is), KeptBack (by the partition, or the
+pause) or Unchanged. What else a kubelet will say cannot be foreseen; ROOM tells how
+much of the node is requested now.
 
 The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
-restart, now or when you delete it.`,
+restart as things stand: now, at its deadline, or when you delete it.`,
 		Example: `  # What would this edit do?
   kubectl set resources sts/web --limits=cpu=2 --dry-run=client -o yaml | inplace-rollout plan -f -
 
@@ -106,7 +107,7 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 	if err := print(out, o.output, reports, func(out io.Writer, r planReport) error { return r.table(out) }); err != nil {
 		return err
 	}
-	if o.failOnRestart && slices.ContainsFunc(reports, planReport.restarts) {
+	if o.failOnRestart && slices.ContainsFunc(reports, func(r planReport) bool { return r.restarts }) {
 		return exitError(3)
 	}
 	return nil

@@ -27,15 +27,19 @@ type planReport struct {
 	HandOver string        `json:"handOver,omitempty"`
 	Pods     []podForecast `json:"pods"`
 	Summary  planSummary   `json:"summary"`
+
+	restarts bool
 }
 
 type podForecast struct {
-	Name    string       `json:"name"`
-	Node    string       `json:"node,omitempty"`
-	Fate    rollout.Fate `json:"fate"`
-	Reason  string       `json:"reason,omitempty"`
-	Changes []change     `json:"changes,omitempty"`
-	Room    []room       `json:"room,omitempty"`
+	Name   string       `json:"name"`
+	Node   string       `json:"node,omitempty"`
+	Fate   rollout.Fate `json:"fate"`
+	Reason string       `json:"reason,omitempty"`
+	// Late is the fate of a Deferred pod if its node has no room until the deadline.
+	Late rollout.Fate `json:"late,omitempty"`
+	Changes  []change     `json:"changes,omitempty"`
+	Room     []room       `json:"room,omitempty"`
 }
 
 type change struct {
@@ -57,13 +61,12 @@ type room struct {
 type planSummary struct {
 	Live             int `json:"live"`
 	ContainerRestart int `json:"containerRestart"`
+	Deferred         int `json:"deferred"`
 	Restart          int `json:"restart"`
 	Impossible       int `json:"impossible"`
 	KeptBack         int `json:"keptBack"`
 	Unchanged        int `json:"unchanged"`
 }
-
-func (r planReport) restarts() bool { return r.Summary.Restart+r.Summary.ContainerRestart > 0 }
 
 // newPlanReport tells of the rollout of a workload, which is as the edit leaves it.
 func newPlanReport(after *unstructured.Unstructured, foreseen workload.Foreseen, world workload.Cluster) planReport {
@@ -73,14 +76,19 @@ func newPlanReport(after *unstructured.Unstructured, foreseen workload.Foreseen,
 	}
 	space := newSpace(world)
 	for _, f := range foreseen.Pods {
-		r.Pods = append(r.Pods, newPodForecast(f, space))
+		f, rooms := space.judge(f)
+		r.Pods = append(r.Pods, newPodForecast(f, rooms))
 		r.Summary.count(f.Fate)
+		r.restarts = r.restarts || f.Restarts()
 	}
 	return r
 }
 
-func newPodForecast(f rollout.Forecast, s space) podForecast {
-	p := podForecast{Name: f.Member.Name, Fate: f.Fate, Reason: f.Reason}
+func newPodForecast(f rollout.Forecast, rooms []room) podForecast {
+	p := podForecast{Name: f.Member.Name, Fate: f.Fate, Reason: f.Reason, Room: rooms}
+	if f.Fate == rollout.Deferred {
+		p.Late = f.Late
+	}
 	if f.Member.Pod != nil {
 		p.Node = f.Member.Pod.Spec.NodeName
 	}
@@ -91,12 +99,6 @@ func newPodForecast(f rollout.Forecast, s space) podForecast {
 		}
 		p.Changes = append(p.Changes, said)
 	}
-	if f.Fate == rollout.Live || f.Fate == rollout.ContainerRestart {
-		p.Room = s.take(f.Member)
-		if f.Fate == rollout.Live && p.Reason == "" && slices.ContainsFunc(p.Room, func(r room) bool { return !r.Enough }) {
-			p.Reason = "there is no room on the node now: the kubelet will defer it"
-		}
-	}
 	return p
 }
 
@@ -106,6 +108,8 @@ func (s *planSummary) count(f rollout.Fate) {
 		s.Live++
 	case rollout.ContainerRestart:
 		s.ContainerRestart++
+	case rollout.Deferred:
+		s.Deferred++
 	case rollout.PodRestart, rollout.AfterDelete:
 		s.Restart++
 	case rollout.Refused:
@@ -149,6 +153,28 @@ func add(to, more corev1.ResourceList) {
 		sum.Add(q)
 		to[name] = sum
 	}
+}
+
+// judge looks whether there is room for a pod that is to be resized, and defers it if not.
+func (s space) judge(f rollout.Forecast) (rollout.Forecast, []room) {
+	if f.Fate != rollout.Live && f.Fate != rollout.ContainerRestart && f.Fate != rollout.Deferred {
+		return f, nil
+	}
+	rooms := s.take(f.Member)
+	if slices.ContainsFunc(rooms, func(r room) bool { return !r.Enough }) {
+		f.Fate, f.Reason = rollout.Deferred, "there is no room on the node now"
+	}
+	if f.Fate == rollout.Deferred {
+		f.Reason += late[f.Late]
+	}
+	return f, rooms
+}
+
+// late says what becomes of a pod that is deferred until the deadline.
+var late = map[rollout.Fate]string{
+	rollout.PodRestart:  "; restarted if that lasts until the deadline",
+	rollout.AfterDelete: "; restarted when you delete it",
+	rollout.Refused:     "; it waits as long as that lasts",
 }
 
 // take tells what the member's node has of the resources whose requests change, and
@@ -203,6 +229,9 @@ func (s planSummary) String() string {
 	parts := []string{fmt.Sprintf("%d live", s.Live)}
 	if s.ContainerRestart > 0 {
 		parts = append(parts, fmt.Sprintf("%d container restart", s.ContainerRestart))
+	}
+	if s.Deferred > 0 {
+		parts = append(parts, fmt.Sprintf("%d deferred", s.Deferred))
 	}
 	parts = append(parts, fmt.Sprintf("%d restart", s.Restart), fmt.Sprintf("%d impossible", s.Impossible))
 	if s.KeptBack > 0 {

@@ -199,7 +199,8 @@ func (c *Controller) unheld(ctx context.Context, d *Deployment) (rollout.Conditi
 }
 
 // plan makes the next step from what is watched. A step that does more than resize
-// pods is made again from what the API server has right now.
+// pods is made again from what the API server has right now, and then without the
+// restarts of pods for which there would be no room.
 func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan, error) {
 	watched, err := s.Pods.List()
 	if err != nil {
@@ -224,6 +225,12 @@ func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan,
 	if o, err = c.observe(s, d, stored, current); err != nil {
 		return plan{}, err
 	}
+	if p, err = nextStep(ctx, o); err != nil {
+		return plan{}, err
+	}
+	if crowded, err := c.Crowded(ctx, s, d.template.Hash, o.givesUp(p)); err != nil || !crowded {
+		return p, err
+	}
 	return nextStep(ctx, o)
 }
 
@@ -242,7 +249,7 @@ func (c *Controller) current(ctx context.Context, d *Deployment) (stored []*unst
 
 func (c *Controller) observe(s *session, d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
 	o, err := newObservation(d, stored, all)
-	o.nodes, o.refusals, o.evictions = c.Nodes.List(), s.Refusals, s.Own.evictions
+	o.nodes, o.refusals, o.crowded, o.evictions = c.Nodes.List(), s.Refusals, s.Crowded, s.Own.evictions
 	o.defaults, o.now = c.Options.Defaults, c.Clock.Now()
 	return o, err
 }

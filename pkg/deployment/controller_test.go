@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -485,6 +486,44 @@ func TestEvictionRefused(t *testing.T) {
 	c.budget = 0
 	if failed := c.rest(); len(failed) > 0 {
 		t.Errorf("syncs failed: %v", errors.Join(failed...))
+	}
+}
+
+// A pod is not given up while its node is full of others. Where another one comes
+// first, nothing is given up.
+func TestNoRoomBesideOthers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change []func(*appsv1.Deployment)
+		keeps  bool
+	}{
+		"one pod less":      {[]func(*appsv1.Deployment){maxUnavailable1}, true},
+		"another one first": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 3, workload.Options{}, tt.change...)
+			gone := c.names()[1]
+			c.neverResizes(gone)
+			node := largeNode()
+			node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("5m") // two others come to have 2m each
+			if err := c.controller.Nodes.Store().Update(node); err != nil {
+				t.Fatal(err)
+			}
+			c.edit(newer)
+			c.steps(100)
+			if kept := slices.Contains(c.names(), gone); kept != tt.keeps {
+				t.Errorf("%s is kept: %t, want %t; writes: %q", gone, kept, tt.keeps, c.writes)
+			}
+			if said := condition(&Deployment{Deployment: c.d}); tt.keeps && (said == nil || said.Reason != rollout.ReasonNoNodeFits) {
+				t.Errorf("the condition says %+v", said)
+			}
+			if err := c.controller.Nodes.Store().Update(largeNode()); err != nil {
+				t.Fatal(err)
+			}
+			c.rest()
+			if slices.Contains(c.names(), gone) {
+				t.Errorf("%s is not replaced, and there is room", gone)
+			}
+		})
 	}
 }
 

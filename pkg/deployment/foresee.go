@@ -39,14 +39,14 @@ func Foresee(ctx context.Context, objects dynamic.Interface, cluster workload.Cl
 		return workload.Foreseen{}, err
 	}
 	o.nodes, o.defaults, o.now = cluster.Nodes, defaults, time.Now()
-	return o.foresee(ctx, settings)
+	return o.foresee(ctx, cluster, settings)
 }
 
-func (o observation) foresee(ctx context.Context, settings policy.Settings) (workload.Foreseen, error) {
+func (o observation) foresee(ctx context.Context, cluster workload.Cluster, settings policy.Settings) (workload.Foreseen, error) {
 	var f workload.Foreseen
 	var err error
 	base := o.base()
-	if f.Pods, f.HandOver, err = o.foreseeBase(ctx, base, settings); err != nil {
+	if f.Pods, f.HandOver, err = o.foreseeBase(ctx, cluster, base, settings); err != nil {
 		return f, err
 	}
 	for _, rs := range o.sets {
@@ -82,7 +82,7 @@ func (o observation) foresee(ctx context.Context, settings policy.Settings) (wor
 
 // foreseeBase tells what comes of the pods of the ReplicaSet base, and why the
 // Deployment controller makes all of the rollout; empty if it does not.
-func (o observation) foreseeBase(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Forecast, string, error) {
+func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.Forecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.notOptedIn(), o.differs()), nil
 	}
@@ -93,6 +93,11 @@ func (o observation) foreseeBase(ctx context.Context, base *replicaSet, settings
 		return nil, "", err
 	}
 	workload.Judge(members, o.nodes, o.now)
+	if _, unavailable, err := o.deployment.bounds(); err != nil {
+		return nil, "", err
+	} else if unavailable > 0 { // otherwise others come first
+		cluster.Crowd(ctx, members)
+	}
 	handOver := o.notOptedIn()
 	p := plan{Step: rollout.Next(members, options), Members: members}
 	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !same(base.template, o.deployment.template) && o.restartsAll(p) {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -31,6 +30,7 @@ type observation struct {
 	pods       []*corev1.Pod // that it or they control
 	nodes      []*corev1.Node
 	refusals   workload.Refusals
+	crowded    workload.Refusals
 	evictions  workload.Refusals
 	defaults   workload.Defaults
 	now        time.Time
@@ -207,10 +207,7 @@ func (o observation) available(pod *corev1.Pod) bool {
 func (o observation) members(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
 	pods := o.podsOf(base)
 	sortAsDeleted(pods)
-	unplaceable := ""
-	if err := fit.AnyNode(ctx, &corev1.Pod{Spec: *resize.Defaulted(o.deployment.template.PodTemplateSpec)}, o.nodes); err != nil {
-		unplaceable = err.Error()
-	}
+	tooLarge := workload.TooLarge(ctx, o.deployment.template.PodTemplateSpec, o.nodes)
 	changes := resize.BetweenPods(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
 	policy, why := settings.Resolve(changes, o.deployment.template.PodTemplateSpec, o.defaults.ResizePolicy)
 	members := make([]rollout.Member, 0, len(pods))
@@ -219,12 +216,14 @@ func (o observation) members(ctx context.Context, base *replicaSet, settings pol
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, rollout.Member{
+		m := rollout.Member{
 			Name: pod.Name, Index: i, Pod: pod, Target: target,
 			Updated: target.Clean(), Available: o.available(pod),
-			Brings: resize.Describe(target.Changes), Policy: policy, Why: why, Unplaceable: unplaceable,
+			Brings: resize.Describe(target.Changes), Policy: policy, Why: why,
 			Refusal: o.refusals.Of(pod.UID, workload.Size(o.deployment.template.Hash, target.Changes)),
-		})
+		}
+		m.Unplaceable = o.crowded.Unplaceable(m, o.deployment.template.Hash, tooLarge, o.now)
+		members = append(members, m)
 	}
 	slices.SortStableFunc(members, func(a, b rollout.Member) int {
 		return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))

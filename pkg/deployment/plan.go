@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
@@ -53,6 +54,21 @@ type plan struct {
 // a watch that may be behind.
 func (p plan) loose() bool {
 	return p.History != nil || p.Settled != nil || p.Adopt || p.Mark || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
+}
+
+// givesUp lists the pods that go before others have come for them, now or after the
+// adoption. With maxUnavailable 0 none do.
+func (o observation) givesUp(p plan) []rollout.Restart {
+	if _, unavailable, err := o.deployment.bounds(); err != nil || unavailable == 0 {
+		return nil
+	}
+	if p.Adopt || p.Release {
+		return p.Restart
+	}
+	return slices.DeleteFunc(slices.Clone(p.Evict), func(r rollout.Restart) bool {
+		_, detached := r.Member.Pod.Labels[api.DetachedLabel]
+		return detached
+	})
 }
 
 // nextStep plans for a Deployment that is held.

@@ -1,6 +1,7 @@
-// Package fit tells whether a pod could run on any node at all. It asks what the
-// scheduler asks first, and much less: a size that no node can ever hold is no
-// reason to give up a pod that runs. Everything here is pure.
+// Package fit tells whether a pod could run on any node: on an empty one, and beside
+// the pods that are there. It asks what the scheduler asks first, and much less: a
+// size for which there is no room is no reason to give up a pod that runs.
+// Everything here is pure.
 package fit
 
 import (
@@ -11,29 +12,32 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
-// AnyNode returns nil if the pod could be scheduled to one of the nodes when it
-// is empty, or an error that says why not: nodes that are cordoned, whose taints
-// the pod does not tolerate, or that its node selector or required node affinity
-// excludes do not count, and the others must be able to allocate what the pod
-// requests. Other pods, volumes and topology are not looked at, so nil is no
-// promise.
-func AnyNode(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) error {
+// Candidates are the nodes to which the pod could be scheduled when they are empty.
+// Nodes that are cordoned, whose taints the pod does not tolerate, or that its node
+// selector or required node affinity excludes do not count, and the others must be
+// able to allocate what the pod requests. Where there is none, the error says why.
+// Other pods, volumes and topology are not looked at, so one of them is no promise.
+func Candidates(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) ([]*corev1.Node, error) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	allowed, largest := 0, corev1.ResourceList{}
+	var candidates []*corev1.Node
 	for _, node := range nodes {
 		if matches, err := affinity.Match(node); err != nil || !matches || !open(ctx, pod, node) {
 			continue
 		}
 		allowed++
-		if holds(node, requests) {
-			return nil
+		if holds(node.Status.Allocatable, requests) {
+			candidates = append(candidates, node)
+			continue
 		}
 		for name := range requests {
 			if q := node.Status.Allocatable[name]; q.Cmp(largest[name]) > 0 {
@@ -41,10 +45,49 @@ func AnyNode(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) error {
 			}
 		}
 	}
-	if allowed == 0 {
-		return fmt.Errorf("none of %d nodes is open to the pod", len(nodes))
+	switch {
+	case len(candidates) > 0:
+		return candidates, nil
+	case allowed == 0:
+		return nil, fmt.Errorf("none of %d nodes is open to the pod", len(nodes))
+	default:
+		return nil, fmt.Errorf("no node of the %d open to the pod can hold %s", allowed, describe(requests, largest))
 	}
-	return fmt.Errorf("no node of the %d open to the pod can hold %s", allowed, describe(requests, largest))
+}
+
+// Beside tells whether the node has room for the pod beside the others that are
+// there: for what it requests, and for one pod more. The pod itself does not count
+// among them, nor do pods that are over, nor those that it may preempt.
+//
+// Of a node with 4 cpus where others request 3, 1 is left for a pod; if one of them,
+// requesting 2, has a lower priority, 3 are.
+func Beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) bool {
+	left := maps.Clone(node.Status.Allocatable)
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	for _, other := range others {
+		if other.UID == pod.UID || other.Status.Phase == corev1.PodSucceeded || other.Status.Phase == corev1.PodFailed || preempts(pod, other) {
+			continue
+		}
+		requests := resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true})
+		requests[corev1.ResourcePods] = one
+		for name, request := range requests {
+			if free, limited := left[name]; limited {
+				free.Sub(request)
+				left[name] = free
+			}
+		}
+	}
+	wanted := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	if _, limited := left[corev1.ResourcePods]; limited {
+		wanted[corev1.ResourcePods] = one
+	}
+	return holds(left, wanted)
+}
+
+// preempts tells whether the scheduler may remove other to make room for the pod.
+func preempts(pod, other *corev1.Pod) bool {
+	return schedulinghelper.PodPriority(other) < schedulinghelper.PodPriority(pod) &&
+		ptr.Deref(pod.Spec.PreemptionPolicy, corev1.PreemptLowerPriority) != corev1.PreemptNever
 }
 
 // OnNode returns nil if the node is large enough for the pod when it has no other,
@@ -77,9 +120,9 @@ func open(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {
 	return !tainted
 }
 
-func holds(node *corev1.Node, requests corev1.ResourceList) bool {
+func holds(free, requests corev1.ResourceList) bool {
 	for name, request := range requests {
-		if request.Cmp(node.Status.Allocatable[name]) > 0 {
+		if request.Sign() > 0 && request.Cmp(free[name]) > 0 {
 			return false
 		}
 	}

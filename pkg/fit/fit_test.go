@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -24,7 +26,7 @@ func node(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-func TestAnyNode(t *testing.T) {
+func TestCandidates(t *testing.T) {
 	const pod = "containers: [{name: app, resources: {requests: {cpu: 3, memory: 1Gi}}}]"
 	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
 	tainted := func(effect corev1.TaintEffect) func(*corev1.Node) {
@@ -64,9 +66,9 @@ func TestAnyNode(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := fit.AnyNode(t.Context(), &corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.nodes)
-			if got := message(err); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
+			nodes, err := fit.Candidates(t.Context(), &corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.nodes)
+			if got := message(err); got != tt.want || (len(nodes) > 0) != (err == nil) {
+				t.Errorf("got %d nodes and %q, want %q", len(nodes), got, tt.want)
 			}
 		})
 	}
@@ -77,4 +79,52 @@ func message(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+func TestBeside(t *testing.T) {
+	pod := func(uid types.UID, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {cpu: "+cpu+"}}}]").Spec}
+		p.UID = uid
+		for _, f := range change {
+			f(p)
+		}
+		return p
+	}
+	priority := func(n int32) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Priority = &n } }
+	gentle := func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever) }
+	over := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
+	shrinking := func(p *corev1.Pod) { // the kubelet has not carried it out yet
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: "app", AllocatedResources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")},
+			Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}},
+		}}
+	}
+	full := func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("1") }
+	tests := []struct {
+		name   string
+		pod    *corev1.Pod
+		node   *corev1.Node
+		others []*corev1.Pod
+		want   bool
+	}{
+		{name: "an empty node", pod: pod("a", "4"), node: node("n", "4"), want: true},
+		{name: "just enough is left", pod: pod("a", "1"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "2"), pod("c", "1")}, want: true},
+		{name: "not enough is left", pod: pod("a", "1"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "2"), pod("c", "1001m")}},
+		{name: "the pod itself makes room", pod: pod("a", "3"), node: node("n", "4"), others: []*corev1.Pod{pod("a", "3"), pod("b", "1")}, want: true},
+		{name: "pods that are over take none", pod: pod("a", "3"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", over)}, want: true},
+		{name: "what a pod still has counts", pod: pod("a", "2"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", shrinking)}},
+		{name: "a pod of lower priority makes room", pod: pod("a", "3", priority(5)), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", priority(4))}, want: true},
+		{name: "one of the same does not", pod: pod("a", "3", priority(5)), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", priority(5))}},
+		{name: "nor where the pod preempts none", pod: pod("a", "3", priority(5), gentle), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", priority(4))}},
+		{name: "there may be one pod only", pod: pod("a", "1"), node: node("n", "4", full), others: []*corev1.Pod{pod("b", "1")}},
+		{name: "and it is this one", pod: pod("a", "1"), node: node("n", "4", full), others: []*corev1.Pod{pod("a", "1")}, want: true},
+		{name: "a node that is promised too much has nothing left", pod: pod("a", "0"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "5")}, want: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := fit.Beside(tt.pod, tt.node, tt.others); got != tt.want {
+				t.Errorf("got %t, want %t", got, tt.want)
+			}
+		})
+	}
 }

@@ -15,6 +15,8 @@ const (
 	Unchanged Fate = "Unchanged"
 	// Live: the pod is resized, and nothing restarts.
 	Live Fate = "Live"
+	// Deferred: its node has no room for the new size now, and the pod waits for it.
+	Deferred Fate = "Deferred"
 	// ContainerRestart: the pod is resized, and the kubelet restarts containers for it.
 	ContainerRestart Fate = "ContainerRestart"
 	// PodRestart: a new pod comes in its place.
@@ -33,6 +35,19 @@ type Forecast struct {
 	Fate   Fate
 	// Reason for anything but Live and Unchanged.
 	Reason string
+	// Late is the fate of a pod that is to be resized if its node has no room until the
+	// deadline; it says nothing about others.
+	Late Fate
+}
+
+// Restarts tells whether the pod or a container restarts, now or when the user
+// deletes the pod, as things stand.
+func (f Forecast) Restarts() bool {
+	fate := f.Fate
+	if fate == Deferred {
+		fate = f.Late
+	}
+	return fate == PodRestart || fate == AfterDelete || fate == ContainerRestart
 }
 
 // Foresee tells for each member what [Next] will do to it in the end, if nothing
@@ -50,38 +65,43 @@ func Foresee(members []Member, o Options) []Forecast {
 func (m Member) foresee(o Options) Forecast {
 	switch {
 	case m.Updated:
-		return Forecast{m, Unchanged, ""}
+		return Forecast{Member: m, Fate: Unchanged}
 	case m.Differs != "":
 		return m.restarts(o, m.Differs)
 	case m.gone():
-		return Forecast{m, Live, "once the pod is created"}
+		return Forecast{Member: m, Fate: Live, Reason: "once the pod is created"}
 	}
 	judged := m.judge(o)
 	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {
 	case policy.RestartByController, policy.WaitForDelete:
 		return m.restarts(o, judged.why(m, o))
 	case policy.Leave:
-		return Forecast{m, Refused, judged.message}
+		return Forecast{Member: m, Fate: Refused, Reason: judged.message}
 	case policy.Settle:
-		return Forecast{m, Unchanged, ""}
-	default:
-		if m.Target.Restarts() {
-			return Forecast{m, ContainerRestart, "its resizePolicy is " + string(corev1.RestartContainer)}
-		}
-		if judged.reason == ReasonProgressing {
-			return Forecast{Member: m, Fate: Live}
-		}
-		return Forecast{m, Live, judged.message}
+		return Forecast{Member: m, Fate: Unchanged}
 	}
+	f := Forecast{Member: m, Fate: Live, Late: Refused}
+	if policy.Decide(m.Policy, o.Action, o.Strategy, policy.DeferredTooLong) != policy.Leave {
+		f.Late = m.restarts(o, "").Fate
+	}
+	switch {
+	case m.Target.Restarts():
+		f.Fate, f.Reason = ContainerRestart, "its resizePolicy is "+string(corev1.RestartContainer)
+	case judged.outcome == policy.Deferred:
+		f.Fate, f.Reason = Deferred, judged.message
+	case judged.reason != ReasonProgressing:
+		f.Reason = judged.message
+	}
+	return f
 }
 
 func (m Member) restarts(o Options, reason string) Forecast {
 	switch {
 	case o.Strategy == policy.OnDelete:
-		return Forecast{m, AfterDelete, reason}
-	case m.Unplaceable != "":
-		return Forecast{m, Refused, m.Unplaceable + ": " + reason}
+		return Forecast{Member: m, Fate: AfterDelete, Reason: reason}
+	case m.Unplaceable.Reason != "":
+		return Forecast{Member: m, Fate: Refused, Reason: m.Unplaceable.Reason + ": " + reason}
 	default:
-		return Forecast{m, PodRestart, reason}
+		return Forecast{Member: m, Fate: PodRestart, Reason: reason}
 	}
 }

@@ -16,7 +16,7 @@ const (
 	ReasonResizeError = "ResizeError"
 	// ReasonQuotaExceeded: a quota has no room for the new size now; it is asked for again.
 	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonNoNodeFits: only a restart helps, but no node could hold the new size.
+	// ReasonNoNodeFits: only a restart helps, but no node has room for the new size.
 	ReasonNoNodeFits = "NoNodeFits"
 	// ReasonDisruptionBudget: a pod has to be evicted, and a PodDisruptionBudget forbids it now.
 	ReasonDisruptionBudget = "DisruptionBudget"
@@ -44,7 +44,7 @@ const (
 	EventRestart = "RestartFallback"
 	// EventWaitingForDelete tells that a pod waits for its deletion by the user.
 	EventWaitingForDelete = "WaitingForDelete"
-	// EventNoNodeFits tells that a restart is not made because no node could hold the new size.
+	// EventNoNodeFits tells that a restart is not made because no node has room for the new size.
 	EventNoNodeFits = "NoNodeFits"
 	// EventDisruptionBudget tells that a PodDisruptionBudget does not let a pod be evicted now.
 	EventDisruptionBudget = "DisruptionBudget"

@@ -40,20 +40,20 @@ type Member struct {
 	Why    string
 	// Refusal of this resize by the API server.
 	Refusal Refusal
-	// Unplaceable tells why no node could hold the pod that a restart would bring;
-	// empty if one could.
-	Unplaceable string
+	// Unplaceable tells why no node has room for the pod that a restart would bring, and
+	// when to look again; without a reason, one has.
+	Unplaceable Refusal
 	// Target is the size that the pod must have; of pods that exist and are not terminating.
 	Target resize.Target
 }
 
-// Refusal is what the API server said when it did not take a size.
+// Refusal is why something cannot be had now, such as a size that the API server does not take.
 type Refusal struct {
-	// Reason is what it said; empty if there is no refusal.
+	// Reason for it; empty if there is no refusal.
 	Reason string
-	// Final tells that it will say the same again, as long as the pod is where it is.
+	// Final tells that the answer stays the same as long as the pod is where it is.
 	Final bool
-	// Until then it is not asked again.
+	// Until then it is not asked for again.
 	Until time.Time
 }
 
@@ -273,9 +273,10 @@ func (s *Step) restart(m Member, o Options, r Restart) bool {
 	case o.Strategy == policy.OnDelete:
 		s.wait(m, ReasonWaitingForDelete, "restarts when it is deleted: "+r.Reason)
 		return true
-	case m.Unplaceable != "":
+	case m.Unplaceable.Reason != "":
 		s.Keep = true
-		s.wait(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable+": "+r.Reason)
+		s.LookAfter(m.Unplaceable.Until.Sub(o.Now))
+		s.wait(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable.Reason+": "+r.Reason)
 		return true
 	case o.RestartLast || !s.Keep:
 		s.Restart = append(s.Restart, r)

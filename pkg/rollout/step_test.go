@@ -68,7 +68,7 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Refusal = rollout.Refusal{Reason: "node too small", Final: true, Until: now}
 	case "no node fits":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-		m.Unplaceable = "no node can hold cpu 100"
+		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100"}
 	case "restart only":
 		stale()
 		m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly"

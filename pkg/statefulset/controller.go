@@ -120,7 +120,8 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet) (time
 
 // plan makes the next step from the watched pods. A step that lets the
 // StatefulSet controller loose is made again from what the API server has right
-// now: a pod that was born a moment ago would be deleted by it.
+// now: a pod that was born a moment ago would be deleted by it. And it is made
+// again without the restarts of pods for which there would be no room.
 func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulSet) (plan, error) {
 	watched, err := s.Pods.List()
 	if err != nil {
@@ -131,7 +132,7 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 		return plan{}, err
 	}
 	p, err := nextStep(ctx, o)
-	if err != nil || !p.movesPartition() {
+	if err != nil || !p.movesPartition() && len(p.Delete) == 0 {
 		return p, err
 	}
 	current, err := c.ListPods(ctx, set)
@@ -141,12 +142,18 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 	if o, err = c.observe(ctx, s, set, current); err != nil {
 		return plan{}, err
 	}
+	if p, err = nextStep(ctx, o); err != nil {
+		return plan{}, err
+	}
+	if crowded, err := c.Crowded(ctx, s, set.Status.UpdateRevision, p.Restart); err != nil || !crowded {
+		return p, err
+	}
 	return nextStep(ctx, o)
 }
 
 func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.StatefulSet, all []*corev1.Pod) (observation, error) {
 	o := observation{
-		set: set, nodes: c.Nodes.List(), revisions: s.Own, refusals: s.Refusals,
+		set: set, nodes: c.Nodes.List(), revisions: s.Own, refusals: s.Refusals, crowded: s.Crowded,
 		defaults: c.Options.Defaults, now: c.Clock.Now(),
 	}
 	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}

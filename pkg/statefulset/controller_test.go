@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -415,6 +416,55 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 		least := min(time.Second<<(tries-1), workload.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
 		if waited := c.clock.Since(before); waited < least || waited > 3*least {
 			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
+		}
+	}
+}
+
+// A pod is not given up while its node is full of others, and looked at again less
+// and less often; when there is room for the new one, it is.
+func TestNoRoomBesideOthers(t *testing.T) {
+	c := newCluster(t, 3, workload.Options{}, outcome{Infeasible: true})
+	node := largeNode()
+	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3m") // two others have 1m each
+	if err := c.controller.Nodes.Store().Update(node); err != nil {
+		t.Fatal(err)
+	}
+	before := c.uids()
+	c.edit(newer)
+	for range 100 {
+		if _, err := c.sync(); err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+		c.lives()
+		c.sees()
+	}
+	if after := c.uids(); !maps.Equal(after, before) {
+		t.Errorf("pods are given up, and there is no room: %v, were %v", after, before)
+	}
+	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonNoNodeFits || !strings.Contains(said.Message, "none of the 1 nodes that are large enough has room beside its pods") {
+		t.Errorf("the condition says %+v", said)
+	}
+	if n := count(c.events, "Warning "+rollout.EventNoNodeFits+" web-2: not restarted"); n != 1 {
+		t.Errorf("told %d times, want once: %q", n, c.events)
+	}
+	looks := 0
+	for _, action := range c.client.Actions() {
+		if list, ok := action.(clienttesting.ListAction); ok && list.GetListRestrictions().Fields.String() == "spec.nodeName=node" {
+			looks++
+		}
+	}
+	if looks < 3*3 || looks > 3*10 {
+		t.Errorf("looked %d times at the node for 3 pods in 100 s, want less and less often", looks)
+	}
+	node = largeNode()
+	node.ResourceVersion = "2"
+	if err := c.controller.Nodes.Store().Update(node); err != nil {
+		t.Fatal(err)
+	}
+	c.rest()
+	for name, uid := range c.uids() {
+		if uid == before[name] {
+			t.Errorf("%s is not replaced, and there is room", name)
 		}
 	}
 }

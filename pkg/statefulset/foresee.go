@@ -50,10 +50,10 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 			o.pods = append(o.pods, pod)
 		}
 	}
-	return o.foresee(ctx, settings)
+	return o.foresee(ctx, cluster, settings)
 }
 
-func (o observation) foresee(ctx context.Context, settings policy.Settings) (workload.Foreseen, error) {
+func (o observation) foresee(ctx context.Context, cluster workload.Cluster, settings policy.Settings) (workload.Foreseen, error) {
 	from, err := wishedPartition(o.set)
 	if err != nil {
 		return workload.Foreseen{}, err
@@ -66,6 +66,7 @@ func (o observation) foresee(ctx context.Context, settings policy.Settings) (wor
 		return workload.Foreseen{}, err
 	}
 	workload.Judge(members, o.nodes, o.now)
+	cluster.Crowd(ctx, members)
 	f := workload.Foreseen{Pods: rollout.Foresee(members, o.options(settings))}
 	if !workload.Enabled(o.set) {
 		f.HandOver = workload.NotOptedIn("StatefulSet")

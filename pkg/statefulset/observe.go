@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -88,6 +87,7 @@ type observation struct {
 	nodes     []*corev1.Node
 	revisions map[string]*workload.Template
 	refusals  workload.Refusals
+	crowded   workload.Refusals
 	defaults  workload.Defaults
 	now       time.Time
 }
@@ -136,17 +136,14 @@ func (o observation) members(ctx context.Context, from int, settings policy.Sett
 		}
 	}
 	members := make([]rollout.Member, 0, n-from)
-	unplaceable := ""
-	if err := fit.AnyNode(ctx, &corev1.Pod{Spec: *resize.Defaulted(o.newest().PodTemplateSpec)}, o.nodes); err != nil {
-		unplaceable = err.Error()
-	}
+	tooLarge := workload.TooLarge(ctx, o.newest().PodTemplateSpec, o.nodes)
 	for i := n - 1; i >= from; i-- {
 		m, err := o.member(i, at[i], settings)
 		if err != nil {
 			return nil, err
 		}
 		if m.Differs == "" {
-			m.Unplaceable = unplaceable
+			m.Unplaceable = o.crowded.Unplaceable(m, o.set.Status.UpdateRevision, tooLarge, o.now)
 		}
 		members = append(members, m)
 	}

@@ -58,12 +58,30 @@ func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, nam
 	return nil
 }
 
+// Crowd puts into the members for whose replacements no node has room why that is so.
+func (c Cluster) Crowd(ctx context.Context, members []rollout.Member) {
+	there := map[string][]*corev1.Pod{}
+	for _, pod := range c.Pods {
+		there[pod.Spec.NodeName] = append(there[pod.Spec.NodeName], pod)
+	}
+	for i, m := range members {
+		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
+			continue
+		}
+		pod := replacement(m)
+		nodes, err := fit.Candidates(ctx, pod, c.Nodes)
+		if err == nil && !slices.ContainsFunc(nodes, func(node *corev1.Node) bool { return fit.Beside(pod, node, there[node.Name]) }) {
+			members[i].Unplaceable.Reason = crowdedMessage(len(nodes), len(nodes))
+		}
+	}
+}
+
 // Judge puts into the members what the API server will say to a resize that is
 // larger than the pod's node, without being asked.
 func Judge(members []rollout.Member, nodes []*corev1.Node, now time.Time) {
 	for i, m := range members {
 		if len(nodes) == 0 {
-			members[i].Unplaceable = ""
+			members[i].Unplaceable = rollout.Refusal{}
 		}
 		if m.Pod == nil || m.Differs != "" || len(m.Target.Changes) == 0 || m.Pod.Spec.NodeName == "" {
 			continue

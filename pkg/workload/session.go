@@ -19,6 +19,8 @@ type Session[X any] struct {
 	Pods *live.Watch[*corev1.Pod]
 	// Refusals by the API server.
 	Refusals Refusals
+	// Crowded are pods for whose replacements no node had room.
+	Crowded Refusals
 	// Own is what only this kind of workload keeps.
 	Own X
 
@@ -41,10 +43,10 @@ func (s *Session[X]) count(mu sync.Locker, waits []rollout.Wait) {
 	s.waiting = count
 }
 
-// Refusals are the API server's, by pod.
+// Refusals by pod.
 type Refusals map[types.UID]*Refusal
 
-// Refusal is why the API server did not take one size for one pod.
+// Refusal is why one pod cannot have one size now.
 type Refusal struct {
 	rollout.Refusal
 	// Size that was asked for.

@@ -18,45 +18,48 @@ import (
 )
 
 // TestDeferredTooLong waits for room only as long as the workload says. Then the
-// pod is restarted, and waits for the scheduler instead of the kubelet; or it is
-// left as it is, and resized when there is room after all. It runs alone, because it
-// fills the node.
+// pod is restarted if the scheduler has room for it: the kubelet preempts nobody for
+// a resize, the scheduler does for a new pod. Otherwise it is left as it is, and
+// resized when there is room after all. It runs alone, because it fills the node.
 func TestDeferredTooLong(t *testing.T) {
 	deadline := api.DeferredTimeoutAnnotation + ": 2s"
-	t.Run("no action", func(t *testing.T) {
-		a := newApp(t, options{Replicas: 2, Annotations: deadline})
-		before := a.pods()
-		a.fillNode("30m")
-		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-		a.podCondition("web-1", corev1.PodResizePending, corev1.PodReasonDeferred)
-		a.event("StatefulSet", rollout.EventDeferred, "web-1")
-		// The node could hold the new pod, if it had not the others: whose they are is not judged.
-		a.podCondition("web-1", corev1.PodScheduled, corev1.PodReasonUnschedulable)
-		a.event("StatefulSet", rollout.EventRestart, "for more than 2s")
-		a.condition(rollout.ReasonProgressing, "web-1")
-		a.assertSize(&before[0], parse(t, small))
-
-		a.kubectl("delete", "pod", "filler", "--grace-period=1")
-		a.complete()
-		a.assertMoved()
-		a.assertRestarted(before, "web-1")
-		a.tell()
-	})
-	t.Run("Deployment", func(t *testing.T) {
-		a := newApp(t, options{Kind: "Deployment", Replicas: 1, Annotations: deadline, Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"})
-		before := a.pods()
-		a.fillNode("30m")
-		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-		a.podCondition(before[0].Name, corev1.PodResizePending, corev1.PodReasonDeferred)
-		a.event("Pod", rollout.EventRestart, "evicted: deferred on node")
-		a.kubectl("delete", "pod", "filler", "--grace-period=1")
-		a.complete()
-		a.assertMoved()
-		if after := a.pods(); after[0].UID == before[0].UID {
-			t.Errorf("%s has not been evicted", after[0].Name)
+	for _, kind := range []string{"StatefulSet", "Deployment"} {
+		spec := ""
+		if kind == "Deployment" {
+			spec = "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
 		}
-		a.tell()
-	})
+		deferred := func(t *testing.T, around, pod string) (a *app, before []corev1.Pod, stuck string) {
+			a = newApp(t, options{Kind: kind, Replicas: 1, Annotations: deadline, Around: around, Spec: spec, Pod: pod})
+			before = a.pods()
+			a.fillNode("30m")
+			a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
+			a.podCondition(before[0].Name, corev1.PodResizePending, corev1.PodReasonDeferred)
+			a.event(kind, rollout.EventDeferred, before[0].Name)
+			return a, before, before[0].Name
+		}
+		t.Run(kind+" whose new pod preempts others", func(t *testing.T) {
+			a, before, stuck := deferred(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}", "priorityClassName: important")
+			a.event("Pod", rollout.EventRestart, "for more than 2s")
+			a.complete()
+			a.assertMoved()
+			if after := a.pods(); after[0].UID == before[0].UID {
+				t.Errorf("%s has not been restarted", stuck)
+			}
+			a.tell()
+		})
+		t.Run(kind+" for whose new pod there is no room", func(t *testing.T) {
+			a, before, stuck := deferred(t, "", "")
+			a.condition(rollout.ReasonNoNodeFits, stuck+": not restarted, because none of the 1 nodes")
+			a.event(kind, rollout.EventNoNodeFits, stuck)
+			a.assertSize(&before[0], parse(t, small))
+			a.assertKept(before, 0)
+			a.tell()
+
+			a.kubectl("delete", "pod", "filler", "--grace-period=1")
+			a.complete()
+			a.assertMoved()
+		})
+	}
 	t.Run("LiveResize", func(t *testing.T) {
 		a := newApp(t, options{Replicas: 2, Annotations: deadline + ", " + api.ResizeActionAnnotation + ": LiveResize"})
 		before := a.pods()

@@ -292,11 +292,11 @@ func TestCommandPlanWithoutRoom(t *testing.T) {
 	const edit = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"600m"},"limits":{"cpu":"1"}}}]}}}}`
 	manifest := w.kubectl("patch", w.ref, "--patch", edit, "--dry-run=client", "-o", "yaml")
 	foreseen := w.plan(manifest)
-	if got := foreseen.Pods; len(got) != 2 || got[0].Name != "web-1" || got[0].Reason != "" || !strings.Contains(got[1].Reason, "no room on the node now") {
+	if got := foreseen.Pods; len(got) != 2 || got[0].Name != "web-1" || got[0].Reason != "" || got[1].Fate != rollout.Deferred {
 		t.Errorf("plan foresees %+v, want room for web-1 and none for web-0", got)
 	}
 	table := command(t, cp.Kubeconfig(), w.namespace, manifest, "plan", "-f", "-").stdout
-	for _, want := range []string{"m of 1 requested", "statefulset/web: 2 live, 0 restart, 0 impossible"} {
+	for _, want := range []string{"m of 1 requested", "statefulset/web: 1 live, 1 deferred, 0 restart, 0 impossible", "no room on the node now; restarted if that lasts until the deadline"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("plan does not print %q:\n%s", want, table)
 		}
@@ -343,11 +343,11 @@ func TestCommandPlanAndStatusDuringARollout(t *testing.T) {
 	w.waitCondition("Deferred", "web-1")
 
 	foreseen := w.plan("")
-	if got, want := foreseen.fates(), map[rollout.Fate]int{rollout.Unchanged: 1, rollout.Live: 2}; !maps.Equal(got, want) {
+	if got, want := foreseen.fates(), map[rollout.Fate]int{rollout.Unchanged: 1, rollout.Deferred: 1, rollout.Live: 1}; !maps.Equal(got, want) {
 		t.Errorf("plan foresees %v, want %v: %+v", got, want, foreseen)
 	}
-	if got := w.run("plan", "sts", "web", "--fail-on-restart"); got.code != 0 {
-		t.Errorf("plan --fail-on-restart of the hold ended with %d: %s%s", got.code, got.stdout, got.stderr)
+	if got := w.run("plan", "sts", "web", "--fail-on-restart"); got.code != 3 || !strings.Contains(got.stdout, "restarted if that lasts until the deadline") {
+		t.Errorf("plan --fail-on-restart of the hold ended with %d, want 3: %s%s", got.code, got.stdout, got.stderr)
 	}
 	got := w.run("status", "sts/web")
 	if got.code != 2 {

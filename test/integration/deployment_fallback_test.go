@@ -292,6 +292,27 @@ func TestDeploymentNoNodeFits(t *testing.T) {
 	}
 }
 
+// TestDeploymentNoRoomBesideOthers: nor for one for which there is no room beside
+// other pods.
+func TestDeploymentNoRoomBesideOthers(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{
+		Replicas: 2, Pod: crowd(t, "crowded-too"), Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}",
+		Meta: "annotations: {" + setTimeout + ": 1s}",
+	})
+	before, stuck := d.uids(), d.names()[0]
+	d.annotatePod(stuck, "sim.inplace-rollout.io/resize=deferred")
+	d.crowd("crowded-too")
+	d.setResources("cpu=300m", "cpu=400m")
+	d.waitCondition("NoNodeFits", stuck+": not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node crowded-too")
+	d.waitEvent("NoNodeFits", stuck)
+	d.assertReplaced(before)
+	d.kubectl("delete", "pod", "crowd", "--now")
+	d.waitComplete()
+	d.assertSettled("300m")
+	d.assertReplaced(before, stuck)
+}
+
 // TestDeploymentTooSmallNode: the API server refuses the new size for the pod on the
 // small node (403 NodeCapacity); only that pod is replaced, and lands elsewhere.
 func TestDeploymentTooSmallNode(t *testing.T) {
