@@ -37,9 +37,9 @@ type podForecast struct {
 	Fate   rollout.Fate `json:"fate"`
 	Reason string       `json:"reason,omitempty"`
 	// Late is the fate of a Deferred pod if its node has no room until the deadline.
-	Late rollout.Fate `json:"late,omitempty"`
-	Changes  []change     `json:"changes,omitempty"`
-	Room     []room       `json:"room,omitempty"`
+	Late    rollout.Fate `json:"late,omitempty"`
+	Changes []change     `json:"changes,omitempty"`
+	Room    []room       `json:"room,omitempty"`
 }
 
 type change struct {

@@ -54,9 +54,9 @@ func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision 
 
 // noRoom tells why no node has room for the pod; empty if one has.
 func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod) (string, error) {
-	nodes, err := fit.Candidates(ctx, pod, c.Nodes.List())
-	if err != nil {
-		return err.Error(), nil
+	nodes, tooLarge := candidates(ctx, pod, c.Nodes.List())
+	if tooLarge != "" {
+		return tooLarge, nil
 	}
 	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	slices.SortStableFunc(nodes, func(a, b *corev1.Node) int { return own(pod, b) - own(pod, a) })
@@ -118,8 +118,15 @@ func (r Refusals) Unplaceable(m rollout.Member, revision, tooLarge string, now t
 
 // TooLarge tells why no node could hold a pod of the template; empty if one could.
 func TooLarge(ctx context.Context, template *corev1.PodTemplateSpec, nodes []*corev1.Node) string {
-	if _, err := fit.Candidates(ctx, &corev1.Pod{Spec: *resize.Defaulted(template)}, nodes); err != nil {
-		return err.Error()
+	_, tooLarge := candidates(ctx, &corev1.Pod{Spec: *resize.Defaulted(template)}, nodes)
+	return tooLarge
+}
+
+// candidates are the nodes that could hold the pod, or why there is none.
+func candidates(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
+	could, err := fit.Candidates(ctx, pod, nodes)
+	if err != nil {
+		return nil, err.Error()
 	}
-	return ""
+	return could, ""
 }

@@ -24,9 +24,9 @@ import (
 func TestDeferredTooLong(t *testing.T) {
 	deadline := api.DeferredTimeoutAnnotation + ": 2s"
 	for _, kind := range []string{"StatefulSet", "Deployment"} {
-		spec := ""
+		spec, restarts := "", rollout.EventHandedOver // its only pod is left to the StatefulSet controller
 		if kind == "Deployment" {
-			spec = "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
+			spec, restarts = "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", rollout.EventRestart
 		}
 		deferred := func(t *testing.T, around, pod string) (a *app, before []corev1.Pod, stuck string) {
 			a = newApp(t, options{Kind: kind, Replicas: 1, Annotations: deadline, Around: around, Spec: spec, Pod: pod})
@@ -39,7 +39,7 @@ func TestDeferredTooLong(t *testing.T) {
 		}
 		t.Run(kind+" whose new pod preempts others", func(t *testing.T) {
 			a, before, stuck := deferred(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}", "priorityClassName: important")
-			a.event("Pod", rollout.EventRestart, "for more than 2s")
+			a.event(kind, restarts, "for more than 2s")
 			a.complete()
 			a.assertMoved()
 			if after := a.pods(); after[0].UID == before[0].UID {
