@@ -40,6 +40,8 @@ const (
 	EventInfeasible = "ResizeInfeasible"
 	// EventResizeError tells that a resize was refused for now, or fails.
 	EventResizeError = "ResizeError"
+	// EventQuotaExceeded tells that a quota has no room for a pod's new size now.
+	EventQuotaExceeded = "QuotaExceeded"
 	// EventRestart tells that only a new pod can have the new size, and why.
 	EventRestart = "RestartFallback"
 	// EventWaitingForDelete tells that a pod waits for its deletion by the user.

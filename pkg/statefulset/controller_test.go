@@ -296,7 +296,7 @@ func TestRefusedResize(t *testing.T) {
 			"a node that is too small is final", forbidden("node didn't have enough allocatable resources", metav1.StatusCause{Type: "NodeCapacity"}), always, true, 0,
 			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: pods "web-1" is forbidden: node didn't have enough`,
 		},
-		{"a quota may pass", forbidden("exceeded quota: compute"), 3, false, 0, rollout.EventResizeError + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
+		{"a quota may pass", forbidden("exceeded quota: compute"), 3, false, 0, rollout.EventQuotaExceeded + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
 		{"a conflict is only a reason to look again", apierrors.NewConflict(podsResource, "web-1", errors.New("modified")), 2, false, 2, ""},
 		{"an internal error may pass", apierrors.NewInternalError(errors.New("etcd is away")), 2, false, 0, rollout.EventResizeError + " web-1: Internal error occurred: etcd is away"},
 	}
@@ -318,7 +318,7 @@ func TestRefusedResize(t *testing.T) {
 				}
 			}
 			told := 0 // on the set; once, however often the size was refused
-			for _, reason := range []string{rollout.EventInfeasible, rollout.EventResizeError, rollout.EventRestart} {
+			for _, reason := range []string{rollout.EventInfeasible, rollout.EventResizeError, rollout.EventQuotaExceeded, rollout.EventRestart} {
 				told += count(c.events, " "+reason+" web-1: ")
 			}
 			if tt.event == "" && told != 0 || tt.event != "" && (told != 1 || count(c.events, " "+tt.event) != 1) {

@@ -135,7 +135,7 @@ var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonDeferred:         {corev1.EventTypeNormal, rollout.EventDeferred},
 	rollout.ReasonInfeasible:       {corev1.EventTypeWarning, rollout.EventInfeasible},
 	rollout.ReasonResizeError:      {corev1.EventTypeWarning, rollout.EventResizeError},
-	rollout.ReasonQuotaExceeded:    {corev1.EventTypeWarning, rollout.EventResizeError},
+	rollout.ReasonQuotaExceeded:    {corev1.EventTypeWarning, rollout.EventQuotaExceeded},
 	rollout.ReasonNoNodeFits:       {corev1.EventTypeWarning, rollout.EventNoNodeFits},
 	rollout.ReasonDisruptionBudget: {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
 	rollout.ReasonWaitingForDelete: {corev1.EventTypeNormal, rollout.EventWaitingForDelete},

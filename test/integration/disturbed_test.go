@@ -207,7 +207,7 @@ func TestQuota(t *testing.T) {
 			return c.Reason == "QuotaExceeded" && strings.HasPrefix(c.Message, "1 of 3 pods resized; web-1: ") && strings.Contains(c.Message, "exceeded quota")
 		})
 	})
-	w.waitEvent("ResizeError", "exceeded quota")
+	w.waitEvent("QuotaExceeded", "exceeded quota")
 	w.setQuota("10")
 	w.waitComplete()
 	w.assertMoved(0)
