@@ -20,6 +20,7 @@ test: unit integration ## Run every test
 .PHONY: unit
 unit: ## Run the unit tests, with the race detector
 	go test -race $(UNIT)
+	go test -C hack/tools/image ./...
 
 .PHONY: integration
 integration: tools build ## Run the tests that need a control plane
@@ -33,6 +34,7 @@ e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run --build-tags integration,e2e ./...
+	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run ./...
 
 .PHONY: build
 build: ## Build the controller into bin/
@@ -41,7 +43,7 @@ build: ## Build the controller into bin/
 PLATFORMS := linux/amd64,linux/arm64
 
 .PHONY: image
-image: bin/image ## Build the controller's image into bin/images/ (without Docker)
+image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)
 	@bin/image --package ./cmd/inplace-rollout --name inplace-rollout:dev --platforms $(PLATFORMS) --output bin/images/inplace-rollout.tar
 
 # What the real node and the tests on it run.

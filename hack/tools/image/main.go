@@ -4,6 +4,10 @@
 //
 //	image --package ./cmd/inplace-rollout --name inplace-rollout:dev --output bin/images/inplace-rollout.tar
 //
+// Beside it, in bin/images/inplace-rollout.spdx.json, it writes an SBOM. That is not a
+// referrer in the layout, because tools that load every manifest of a layout as an
+// image would fail at it.
+//
 // The same sources and the same Go version give the same bytes.
 package main
 
@@ -57,41 +61,52 @@ func (o options) run() error {
 	}
 	defer func() { _ = os.RemoveAll(temporary) }()
 
-	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	tag, err := name.NewTag(o.name)
+	if err != nil {
+		return fmt.Errorf("parsing name: %w", err)
+	}
+	index, bom := mutate.IndexMediaType(empty.Index, types.OCIImageIndex), newSBOM()
 	for platform := range strings.SplitSeq(o.platforms, ",") {
 		p, err := v1.ParsePlatform(platform)
 		if err != nil {
 			return fmt.Errorf("parsing platform %s: %w", platform, err)
 		}
-		image, err := o.image(ctx, filepath.Join(temporary, p.OS+"-"+p.Architecture), *p)
+		program, err := o.compile(ctx, filepath.Join(temporary, p.OS+"-"+p.Architecture), *p)
 		if err != nil {
-			return fmt.Errorf("building for %s: %w", platform, err)
+			return fmt.Errorf("compiling for %s: %w", platform, err)
+		}
+		image, err := o.image(program, *p)
+		if err != nil {
+			return fmt.Errorf("making the image for %s: %w", platform, err)
+		}
+		if err := bom.addPlatform(tag, *p, image, program); err != nil {
+			return fmt.Errorf("describing the image for %s: %w", platform, err)
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: p}})
 	}
-	named, err := o.named(index)
-	if err != nil {
-		return err
-	}
 	folder := filepath.Join(temporary, "layout")
-	if _, err := layout.Write(folder, named); err != nil {
+	if _, err := layout.Write(folder, named(index, tag)); err != nil {
 		return fmt.Errorf("writing the image: %w", err)
 	}
-	return archive(folder, o.output)
+	if err := archive(folder, o.output); err != nil {
+		return err
+	}
+	return bom.write(strings.TrimSuffix(o.output, filepath.Ext(o.output))+".spdx.json", tag, index)
 }
 
-// image compiles the program for one platform and puts it into an image.
-func (o options) image(ctx context.Context, binary string, p v1.Platform) (v1.Image, error) {
+// compile returns the program for one platform.
+func (o options) compile(ctx context.Context, binary string, p v1.Platform) ([]byte, error) {
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", binary, o.pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("compiling: %w", err)
+		return nil, err
 	}
-	program, err := os.ReadFile(binary)
-	if err != nil {
-		return nil, fmt.Errorf("reading the program: %w", err)
-	}
+	return os.ReadFile(binary)
+}
+
+// image puts a program into an image.
+func (o options) image(program []byte, p v1.Platform) (v1.Image, error) {
 	file := "/" + path.Base(o.pkg)
 	data, err := archiveOf(file, program)
 	if err != nil {
@@ -138,11 +153,7 @@ func archiveOf(name string, data []byte) ([]byte, error) {
 
 // named puts the index of the platforms into the layout's own, under the name by
 // which containerd and Kubernetes know the image.
-func (o options) named(platforms v1.ImageIndex) (v1.ImageIndex, error) {
-	tag, err := name.NewTag(o.name)
-	if err != nil {
-		return nil, fmt.Errorf("parsing name: %w", err)
-	}
+func named(platforms v1.ImageIndex, tag name.Tag) v1.ImageIndex {
 	full := strings.Replace(tag.Name(), name.DefaultRegistry, "docker.io", 1)
 	return mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
 		Add: platforms,
@@ -150,7 +161,7 @@ func (o options) named(platforms v1.ImageIndex) (v1.ImageIndex, error) {
 			"io.containerd.image.name":          full,
 			"org.opencontainers.image.ref.name": tag.TagStr(),
 		}},
-	}), nil
+	})
 }
 
 // archive writes a folder as a tar file, its names in order and without times.

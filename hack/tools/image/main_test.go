@@ -1,0 +1,315 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"debug/buildinfo"
+	"debug/elf"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/package-url/packageurl-go"
+	"github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdx"
+	"github.com/spdx/tools-golang/spdxlib"
+)
+
+// platforms are those that make image builds for.
+const platforms = "linux/amd64,linux/arm64"
+
+// itself is a program that needs other modules: this one.
+const itself = "github.com/inplace-rollout/inplace-rollout/hack/tools/image"
+
+// built is an image of this program, unpacked.
+type built struct {
+	tar, sbom []byte
+	index     v1.ImageIndex
+	named     v1.Descriptor // the index, in the layout
+	images    map[string]v1.Image
+}
+
+func build(t *testing.T) built {
+	t.Helper()
+	dir := t.TempDir()
+	o := options{pkg: itself, name: "tools/image:test", output: filepath.Join(dir, "images", "image.tar"), platforms: platforms, user: "65532:65532"}
+	if err := o.run(); err != nil {
+		t.Fatal(err)
+	}
+	b := built{images: map[string]v1.Image{}}
+	b.tar, b.sbom = read(t, o.output), read(t, filepath.Join(dir, "images", "image.spdx.json"))
+	unpacked := filepath.Join(dir, "layout")
+	for name, file := range files(t, bytes.NewReader(b.tar)) {
+		path := filepath.Join(unpacked, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, file.data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := layout.ImageIndexFromPath(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(all); err != nil {
+		t.Errorf("the layout is invalid: %v", err)
+	}
+	b.named = manifests(t, all)[0]
+	if b.index, err = all.ImageIndex(b.named.Digest); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range manifests(t, b.index) {
+		if b.images[m.Platform.String()], err = b.index.Image(m.Digest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// file in a tar archive.
+type file struct {
+	mode int64
+	data []byte
+}
+
+func files(t *testing.T, archive io.Reader) map[string]file {
+	t.Helper()
+	found := map[string]file{}
+	for r := tar.NewReader(archive); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[header.Name] = file{header.Mode, data}
+	}
+}
+
+func manifests(t *testing.T, index v1.ImageIndex) []v1.Descriptor {
+	t.Helper()
+	m, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Manifests
+}
+
+// contents are the files of an image.
+func contents(t *testing.T, image v1.Image) map[string]file {
+	t.Helper()
+	layers, err := image.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]file{}
+	for _, layer := range layers {
+		r, err := layer.Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(all, files(t, r))
+	}
+	return all
+}
+
+func TestImage(t *testing.T) {
+	b := build(t)
+	t.Run("has a name", func(t *testing.T) {
+		if got, want := b.named.Annotations["io.containerd.image.name"], "docker.io/tools/image:test"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+	t.Run("is for all platforms", func(t *testing.T) {
+		if got := strings.Join(slices.Sorted(maps.Keys(b.images)), ","); got != platforms {
+			t.Errorf("it is for %s, want %s", got, platforms)
+		}
+	})
+	for platform, image := range b.images {
+		t.Run("runs one program, not as root, on "+platform, func(t *testing.T) { testProgram(t, platform, image) })
+		t.Run("has an SBOM for "+platform, func(t *testing.T) { testModules(t, b, platform, image) })
+	}
+	t.Run("has an SBOM", func(t *testing.T) { testSBOM(t, b) })
+	t.Run("is the same when built again", func(t *testing.T) {
+		again := build(t)
+		if !bytes.Equal(b.tar, again.tar) || !bytes.Equal(b.sbom, again.sbom) {
+			t.Error("another image, or another SBOM, came of the same sources")
+		}
+	})
+}
+
+func testProgram(t *testing.T, platform string, image v1.Image) {
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := config.Platform().String(); got != platform {
+		t.Errorf("it says that it is for %s", got)
+	}
+	if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/image"}) || len(config.Config.Cmd) > 0 {
+		t.Errorf("it runs %v %v as %q", config.Config.Entrypoint, config.Config.Cmd, config.Config.User)
+	}
+	found := contents(t, image)
+	if names := slices.Collect(maps.Keys(found)); !slices.Equal(names, []string{"image"}) {
+		t.Errorf("it has the files %v, want only the program", names)
+	}
+	if mode := found["image"].mode; mode != 0o755 {
+		t.Errorf("the program has mode %o", mode)
+	}
+	program, err := elf.NewFile(bytes.NewReader(found["image"].data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]elf.Machine{"linux/amd64": elf.EM_X86_64, "linux/arm64": elf.EM_AARCH64}[platform]; program.Machine != want {
+		t.Errorf("it was compiled for %s, want %s", program.Machine, want)
+	}
+	// A program that is linked dynamically names its loader.
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Errorf("it is not static: it has a segment %s", p.Type)
+		}
+	}
+}
+
+// document parses the SBOM, and returns its packages by their identifiers.
+func document(t *testing.T, b built) (*spdx.Document, map[spdx.ElementID]*spdx.Package) {
+	t.Helper()
+	d, err := json.Read(bytes.NewReader(b.sbom))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := map[spdx.ElementID]*spdx.Package{}
+	for _, p := range d.Packages {
+		if packages[p.PackageSPDXIdentifier] != nil {
+			t.Errorf("two packages are called %s", p.PackageSPDXIdentifier)
+		}
+		packages[p.PackageSPDXIdentifier] = p
+	}
+	return d, packages
+}
+
+// related are the packages that have the relationship with a.
+func related(d *spdx.Document, packages map[spdx.ElementID]*spdx.Package, a spdx.ElementID, relationship string) []*spdx.Package {
+	var found []*spdx.Package
+	for _, r := range d.Relationships {
+		if r.RefA.ElementRefID == a && r.Relationship == relationship {
+			found = append(found, packages[r.RefB.ElementRefID])
+		}
+	}
+	return found
+}
+
+func testSBOM(t *testing.T, b built) {
+	d, packages := document(t, b)
+	if err := spdxlib.ValidateDocument(d); err != nil {
+		t.Error(err)
+	}
+	if d.SPDXVersion != "SPDX-2.3" || d.DataLicense != "CC0-1.0" || d.DocumentName != "tools/image:test" || !strings.HasSuffix(d.DocumentNamespace, b.named.Digest.Hex) {
+		t.Errorf("it is %s under %s, %q in %s", d.SPDXVersion, d.DataLicense, d.DocumentName, d.DocumentNamespace)
+	}
+	described := related(d, packages, "DOCUMENT", "DESCRIBES")
+	if len(described) != 1 {
+		t.Fatalf("it describes %v, want one image", described)
+	}
+	testImagePackage(t, described[0], b.named.Digest)
+	for _, p := range packages {
+		for _, mandatory := range []string{p.PackageName, p.PackageVersion, p.PackageDownloadLocation} {
+			if mandatory == "" {
+				t.Errorf("something is missing in %+v", p)
+			}
+		}
+	}
+}
+
+func testImagePackage(t *testing.T, p *spdx.Package, digest v1.Hash) {
+	t.Helper()
+	if p.PackageName != "tools/image:test" || p.PackageVersion != digest.String() || !slices.Equal(p.PackageChecksums, []spdx.Checksum{{Algorithm: "SHA256", Value: digest.Hex}}) {
+		t.Errorf("the image is %s %s with %v, want digest %s", p.PackageName, p.PackageVersion, p.PackageChecksums, digest)
+	}
+}
+
+// testModules holds the SBOM against what the compiler has noted in the program.
+func testModules(t *testing.T, b built, platform string, image v1.Image) {
+	d, packages := document(t, b)
+	id := spdx.ElementID("Image-" + strings.ReplaceAll(platform, "/", "-"))
+	digest, err := image.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if packages[id] == nil {
+		t.Fatalf("there is no package %s", id)
+	}
+	testImagePackage(t, packages[id], digest)
+	if all := related(d, packages, id, "VARIANT_OF"); len(all) != 1 || all[0].PackageVersion != b.named.Digest.String() {
+		t.Errorf("it is a variant of %v", all)
+	}
+
+	info, err := buildinfo.Read(bytes.NewReader(contents(t, image)["image"].data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Deps) < 5 {
+		t.Fatalf("the program has the modules %v: too few to prove anything", info.Deps)
+	}
+	want := []string{info.Main.Path + " " + info.Main.Version, "stdlib " + strings.TrimPrefix(info.GoVersion, "go")}
+	for _, m := range info.Deps {
+		want = append(want, m.Path+" "+m.Version)
+	}
+	var got []string
+	for _, p := range related(d, packages, id, "CONTAINS") {
+		got = append(got, p.PackageName+" "+p.PackageVersion)
+		testLocator(t, p)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("the SBOM has %v, the program %v", got, want)
+	}
+}
+
+// testLocator checks that scanners find the module: they go by its package URL.
+func testLocator(t *testing.T, p *spdx.Package) {
+	t.Helper()
+	if len(p.PackageExternalReferences) != 1 {
+		t.Fatalf("%s has the references %v, want one", p.PackageName, p.PackageExternalReferences)
+	}
+	purl, err := packageurl.FromString(p.PackageExternalReferences[0].Locator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimPrefix(purl.Namespace+"/"+purl.Name, "/")
+	if purl.Type != "golang" || !strings.EqualFold(name, p.PackageName) || purl.Version != p.PackageVersion {
+		t.Errorf("%s %s is referred to as %s", p.PackageName, p.PackageVersion, purl.String())
+	}
+}
+
+// A module that is replaced is named as what it was replaced by: that is in the program.
+func TestReplacedModule(t *testing.T) {
+	m := &debug.Module{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/Fork", Version: "v1.1.0+incompatible", Sum: "h1:sum"}}
+	p := modulePackage(inForce(m))
+	if p.PackageName != "example.com/Fork" || p.PackageVersion != "v1.1.0+incompatible" || p.PackageSourceInfo != "go.sum: h1:sum" {
+		t.Errorf("got %+v", p)
+	}
+	testLocator(t, p)
+}
