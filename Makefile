@@ -37,8 +37,10 @@ lint: bin/golangci-lint ## Run the linters
 	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run ./...
 
 .PHONY: build
-build: ## Build the controller into bin/
+build: ## Build the controller, and the plugin of kubectl, into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/inplace-rollout
+	@ln -sf inplace-rollout bin/kubectl-inplace_rollout
+	@ln -sf inplace-rollout bin/kubectl_complete-inplace_rollout
 
 PLATFORMS := linux/amd64,linux/arm64
 

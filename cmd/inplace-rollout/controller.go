@@ -95,6 +95,7 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(workload.Standard.ResizePolicy), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be done and write nothing")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level: 2 logs what is done, 4 also what is waited for")
+	completePolicy(cmd)
 	return cmd
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -24,14 +26,45 @@ func main() {
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	return newRoot(os.Args).ExecuteContext(ctx)
+}
+
+// The names under which kubectl finds a plugin, and what completes its arguments.
+const (
+	pluginName   = "kubectl-inplace_rollout"
+	completeName = "kubectl_complete-inplace_rollout"
+)
+
+// newRoot is the command that args ask for, the first of which is the program's name.
+func newRoot(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "inplace-rollout",
 		Short: "Roll out resources-only edits of StatefulSets and Deployments without restarting their pods",
 		Long: `Roll out resources-only edits of StatefulSets and Deployments without restarting their pods.
 
-Named kubectl-inplace_rollout and in the PATH, it is a plugin: kubectl inplace-rollout …`,
+Linked as ` + pluginName + ` and ` + completeName + ` in the PATH,
+it is a plugin, with completion: kubectl inplace-rollout …`,
 		SilenceErrors: true,
 	}
 	root.AddCommand(newControllerCommand(), newPlanCommand(), newStatusCommand(), newReleaseCommand())
-	return root.ExecuteContext(ctx)
+	root.SetArgs(args[1:])
+	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
+	case pluginName:
+		bePlugin(root)
+	case completeName:
+		bePlugin(root)
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args[1:]...))
+	}
+	return root
+}
+
+// bePlugin has the help say what is typed: kubectl inplace-rollout. There the shell's
+// completion is kubectl's own.
+func bePlugin(root *cobra.Command) {
+	plugin := "kubectl " + root.Name()
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: plugin}
+	root.CompletionOptions.DisableDefaultCmd = true
+	for _, cmd := range root.Commands() {
+		cmd.Example = strings.ReplaceAll(cmd.Example, root.Name()+" "+cmd.Name(), plugin+" "+cmd.Name())
+	}
 }

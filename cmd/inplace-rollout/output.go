@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 )
@@ -15,8 +15,9 @@ import (
 // output is the format that the flag --output names; "" is a table.
 type output string
 
-func (o *output) addFlag(f *pflag.FlagSet) {
-	f.StringVarP((*string)(o), "output", "o", "", "json or yaml; none prints a table")
+func (o *output) addFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "json or yaml; none prints a table")
+	completeFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (o *output) validate() error {

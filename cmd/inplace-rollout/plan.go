@@ -51,7 +51,8 @@ restart as things stand: now, at its deadline, or when you delete it.`,
 
   # What is still to come of the rollout in flight?
   inplace-rollout plan deployment/web`,
-		SilenceUsage: true,
+		ValidArgsFunction: o.completeWorkload(workload.Enabled),
+		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (o.file == "") == (len(args) == 0) {
 				return errors.New("want either a workload, such as sts/web, or -f FILE")
@@ -62,7 +63,10 @@ restart as things stand: now, at its deadline, or when you delete it.`,
 			if err := o.output.validate(); err != nil {
 				return err
 			}
-			if err := o.connect(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+			if err := o.connect(); err != nil {
+				return err
+			}
+			if err := o.warn(cmd.Context(), cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
@@ -70,10 +74,13 @@ restart as things stand: now, at its deadline, or when you delete it.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "manifest with StatefulSets and Deployments; - reads the standard input")
-	o.output.addFlag(f)
+	o.output.addFlag(cmd)
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "exit with code 3 if a pod or a container would restart")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "what the controller was started with")
 	o.flags.AddFlags(cmd.PersistentFlags())
+	o.completeFlags(cmd)
+	completePolicy(cmd)
+	completeFlag(cmd, "filename", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	return cmd
 }
 

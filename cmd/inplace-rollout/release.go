@@ -45,7 +45,8 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 
   # All of them, as before an uninstallation
   inplace-rollout release --all -A --yes`,
-		SilenceUsage: true,
+		ValidArgsFunction: o.completeWorkload(workload.Held),
+		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.all == (len(args) > 0) {
 				return errors.New("want either a workload, such as sts/web, or --all")
@@ -53,8 +54,8 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 			if o.allNamespaces && !o.all {
 				return errors.New("--all-namespaces goes with --all")
 			}
-			// That something is missing is what this command is for.
-			if err := o.connect(cmd.Context(), io.Discard); err != nil {
+			// Nothing is said if something is missing in the cluster: that is what this command is for.
+			if err := o.connect(); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), args)
@@ -65,6 +66,7 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "with --all: in all namespaces")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	o.flags.AddFlags(cmd.PersistentFlags())
+	o.completeFlags(cmd)
 	return cmd
 }
 

@@ -60,7 +60,8 @@ until everything is that is opted in.`,
 
   # Everything that is opted in
   inplace-rollout status -A`,
-		SilenceUsage: true,
+		ValidArgsFunction: o.completeWorkload(workload.Enabled),
+		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.validate(); err != nil {
 				return err
@@ -71,7 +72,10 @@ until everything is that is opted in.`,
 			if o.all && len(args) > 0 {
 				return errors.New("want either a workload, such as sts/web, or --all-namespaces")
 			}
-			if err := o.connect(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+			if err := o.connect(); err != nil {
+				return err
+			}
+			if err := o.warn(cmd.Context(), cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
@@ -80,8 +84,9 @@ until everything is that is opted in.`,
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "all namespaces")
 	f.BoolVarP(&o.watch, "watch", "w", false, "go on until everything is complete")
-	o.output.addFlag(f)
+	o.output.addFlag(cmd)
 	o.flags.AddFlags(cmd.PersistentFlags())
+	o.completeFlags(cmd)
 	return cmd
 }
 

@@ -48,9 +48,8 @@ type cluster struct {
 
 func newCluster() *cluster { return &cluster{flags: genericclioptions.NewConfigFlags(true)} }
 
-// connect makes the clients, and warns if the cluster lacks something that in-place
-// rollouts need, as far as the user may see that.
-func (c *cluster) connect(ctx context.Context, warnings io.Writer) error {
+// connect makes the clients.
+func (c *cluster) connect() error {
 	config, err := c.flags.ToRESTConfig()
 	if err != nil {
 		return fmt.Errorf("loading the kubeconfig: %w", err)
@@ -65,6 +64,12 @@ func (c *cluster) connect(ctx context.Context, warnings io.Writer) error {
 	if c.namespace, _, err = c.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
 		return fmt.Errorf("reading the namespace from the kubeconfig: %w", err)
 	}
+	return nil
+}
+
+// warn tells if the cluster lacks something that in-place rollouts need, as far as
+// the user may see that.
+func (c *cluster) warn(ctx context.Context, warnings io.Writer) error {
 	if err := prerequisite.Missing(ctx, c.client); err != nil {
 		_, err = fmt.Fprintf(warnings, "Warning: no rollout is in place in this cluster, because\n%s\n", err)
 		return err

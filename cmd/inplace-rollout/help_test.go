@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// examples are the commands for program in the examples of cmd.
+func examples(cmd *cobra.Command, program string) [][]string {
+	var found [][]string
+	for line := range strings.Lines(cmd.Example) {
+		for part := range strings.SplitSeq(line, " | ") {
+			if words := strings.TrimSpace(part); strings.HasPrefix(words, program+" ") {
+				found = append(found, strings.Fields(strings.TrimPrefix(words, program)))
+			}
+		}
+	}
+	return found
+}
+
+// Every command shows examples of itself, called as it was called, that it understands.
+func TestExamples(t *testing.T) {
+	for called, program := range map[string]string{
+		"/usr/bin/inplace-rollout":         "inplace-rollout",
+		"/usr/bin/kubectl-inplace_rollout": "kubectl inplace-rollout",
+		"kubectl-inplace_rollout.exe":      "kubectl inplace-rollout",
+	} {
+		root := newRoot([]string{called})
+		if len(root.Commands()) != 4 {
+			t.Fatalf("there are %d commands, want 4", len(root.Commands()))
+		}
+		for _, cmd := range root.Commands() {
+			found := examples(cmd, program)
+			if len(found) < 2 {
+				t.Errorf("%s has the examples %v, want more", cmd.CommandPath(), found)
+			}
+			for _, words := range found {
+				meant, args, err := root.Find(words)
+				if err != nil || meant != cmd {
+					t.Errorf("%v is an example of %s, but a call of %s: %v", words, cmd.CommandPath(), meant.CommandPath(), err)
+					continue
+				}
+				if err := cmd.ParseFlags(args); err != nil {
+					t.Errorf("%v: %v", words, err)
+				}
+				if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+					t.Errorf("%v: %v", words, err)
+				}
+			}
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for called, usage := range map[string]string{
+		"inplace-rollout":         "\n  inplace-rollout plan (TYPE/NAME | -f FILE) [flags]\n",
+		"kubectl-inplace_rollout": "\n  kubectl inplace-rollout plan (TYPE/NAME | -f FILE) [flags]\n",
+	} {
+		var out bytes.Buffer
+		root := newRoot([]string{called, "plan", "--help"})
+		root.SetOut(&out)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), usage) {
+			t.Errorf("called as %s, its help does not have %q:\n%s", called, usage, out.String())
+		}
+	}
+}
+
+// What can be completed without a cluster.
+func TestCompletion(t *testing.T) {
+	for _, tt := range []struct{ called, args, want string }{
+		{"inplace-rollout", "__complete plan --output=", "json yaml :4"},
+		{"inplace-rollout", "__complete controller --default-resource-resize-policy=", "LiveResizeable RestartOnly :4"},
+		{"inplace-rollout", "__complete plan --filename=", "json yaml yml :8"},
+		{"kubectl_complete-inplace_rollout", "status --output=", "json yaml :4"},
+	} {
+		var out bytes.Buffer
+		root := newRoot(append([]string{tt.called}, strings.Fields(tt.args)...))
+		root.SetOut(&out)
+		root.SetErr(&bytes.Buffer{})
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("%s %s: %v", tt.called, tt.args, err)
+		}
+		if got := strings.Join(strings.Fields(out.String()), " "); got != tt.want {
+			t.Errorf("%s %s: %s, want %s", tt.called, tt.args, got, tt.want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		var out bytes.Buffer
+		root := newRoot([]string{"inplace-rollout", "completion", shell})
+		root.SetOut(&out)
+		if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "__complete") {
+			t.Errorf("the script for %s: %v\n%s", shell, err, out.String())
+		}
+	}
+}
