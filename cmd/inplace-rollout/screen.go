@@ -73,6 +73,9 @@ func cut(text string, size func() (width, height int)) []string {
 
 // news tells of each workload and pod what was not told yet.
 func (s *screen) news(reports []statusReport) error {
+	if len(reports) == 0 {
+		return s.line("", nobody)
+	}
 	for _, r := range reports {
 		name := r.Namespace + "/" + r.Kind + "/" + r.Name
 		if err := s.line(name, r.headline()); err != nil {

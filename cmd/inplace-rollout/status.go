@@ -313,10 +313,13 @@ func (r statusReport) table(out io.Writer, now time.Time) error {
 	return columns(out, rows...)
 }
 
+// nobody is said where there is nothing to report.
+const nobody = "No workload is opted in: label one with " + api.EnabledLabel + "=true."
+
 // printStatus writes the reports in the format.
 func printStatus(out io.Writer, format output, reports []statusReport, now time.Time) error {
 	if len(reports) == 0 && format == "" {
-		_, err := fmt.Fprintf(out, "No workload is opted in: label one with %s=true.\n", api.EnabledLabel)
+		_, err := fmt.Fprintln(out, nobody)
 		return err
 	}
 	return print(out, format, reports, func(out io.Writer, r statusReport) error { return r.table(out, now) })

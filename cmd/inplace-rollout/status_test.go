@@ -176,6 +176,20 @@ func TestScreen(t *testing.T) {
 	golden(t, "screen-terminal.txt", bytes.ReplaceAll(terminal.Bytes(), []byte("\x1b"), []byte("ESC")))
 }
 
+// A watch of nothing says that, on a terminal and in a log.
+func TestScreenOfNobody(t *testing.T) {
+	for name, size := range map[string]func() (int, int){"terminal": func() (int, int) { return 100, 40 }, "log": nil} {
+		s := newSetStage(t, 1)
+		s.set.Labels = nil
+		var out bytes.Buffer
+		screen := newScreen(&out)
+		screen.size = size
+		if err := screen.show(reportsOf(t, s), now); err != nil || out.String() != nobody+"\n" {
+			t.Errorf("%s: %q, %v", name, out.String(), err)
+		}
+	}
+}
+
 func TestReadCondition(t *testing.T) {
 	complete := func(status string) []any {
 		return []any{map[string]any{"type": api.ConditionComplete, "status": status, "reason": "R", "message": "M"}}
