@@ -14,6 +14,10 @@ help: ## Show the targets
 demo: tools build ## Show a rollout in place beside the built-in one, on a real control plane
 	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout
 
+.PHONY: picture
+picture: tools build ## Draw docs/rollout.svg from what the demo measures
+	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout --picture docs/rollout.svg
+
 .PHONY: test
 test: unit integration ## Run every test
 

@@ -32,20 +32,20 @@ func podAt(second int, name, uid string, ready corev1.ConditionStatus, restarts 
 
 func deleted(m moment) moment { m.deleted = true; return m }
 
-func template(image string) corev1.PodTemplateSpec {
+func podTemplate(image string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "database", Image: image}}}}
 }
 
 func statefulSetAt(second int, image, current, update string) moment {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}}
-	set.Spec = appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Template: template(image)}
+	set.Spec = appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Template: podTemplate(image)}
 	set.Status = appsv1.StatefulSetStatus{UpdatedReplicas: 1, ReadyReplicas: 1, CurrentRevision: current, UpdateRevision: update}
 	return at(second, set)
 }
 
 func deploymentAt(second int, image string, replicas, updated int32) moment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "db"}}
-	d.Spec = appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Template: template(image)}
+	d.Spec = appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Template: podTemplate(image)}
 	d.Status = appsv1.DeploymentStatus{Replicas: replicas, UpdatedReplicas: updated, AvailableReplicas: replicas}
 	return at(second, d)
 }

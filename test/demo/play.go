@@ -21,6 +21,7 @@ type demo struct {
 	*cluster
 	out      *screen
 	recorder *recorder
+	columns  []column // what was measured so far
 }
 
 func (d *demo) introduce(took time.Duration) {
@@ -47,6 +48,7 @@ func (d *demo) play(ctx context.Context) error {
 			return err
 		}
 		c.check(&w, results)
+		d.columns = append(d.columns, column{w.kind, results[0].before.replicas(), results[0].curve(), results[1].curve()})
 	}
 	return d.verdict(ctx, c)
 }

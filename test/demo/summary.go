@@ -20,11 +20,15 @@ type result struct {
 	subject
 	measurement
 	*outcome
+	samples []sample
 }
 
 // result of an act, whose history ends with the next act in the same namespace.
 func (a act) result(title string, of subject, history []moment) result {
-	return result{title: title, subject: of, measurement: measure(history, a.from, of), outcome: a.outcomes[of.Namespace]}
+	return result{
+		title: title, subject: of, measurement: measure(history, a.from, of), outcome: a.outcomes[of.Namespace],
+		samples: trace(history, a.from, of),
+	}
 }
 
 // waited is how long kubectl's waiter has waited since the edit.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestTrace(t *testing.T) {
+	history := []moment{
+		statefulSetAt(0, "a", "a", "a"), podAt(0, "db-0", "old", corev1.ConditionTrue, 0),
+		podAt(1, "db-0", "old", corev1.ConditionTrue, 0), // not yet of the edit
+		statefulSetAt(2, "b", "a", "b"),
+		deleted(podAt(3, "db-0", "old", corev1.ConditionTrue, 0)),
+		podAt(4, "db-0", "new", corev1.ConditionFalse, 0), podAt(7, "db-0", "new", corev1.ConditionTrue, 0),
+		statefulSetAt(9, "b", "b", "b"),
+		podAt(12, "db-0", "new", corev1.ConditionFalse, 1), // after it was complete
+	}
+	got := trace(history, 2, subject{Namespace: "demo", Name: "db"})
+	want := []sample{{0, 1, 0}, {time.Second, 0, 0}, {2 * time.Second, 0, 1}, {5 * time.Second, 1, 1}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// steps has two pods replaced, one after the other, and for a moment one too many.
+var steps = column{
+	kind: "Deployment", replicas: 2,
+	inPlace: curve{[]sample{{0, 2, 0}}, 10 * time.Second},
+	builtIn: curve{[]sample{{0, 2, 0}, {time.Second, 1, 0}, {3 * time.Second, 2, 1}, {4 * time.Second, 3, 2}, {5 * time.Second, 2, 2}}, 6 * time.Second},
+}
+
+func TestPicture(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "picture.svg")
+	if err := (picture{"About <this>", "Measured & drawn.", []column{steps, steps}}).write(file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var svg struct {
+		Role       string `xml:"role,attr"`
+		LabelledBy string `xml:"aria-labelledby,attr"`
+		Title      string `xml:"title"`
+		Desc       string `xml:"desc"`
+		Groups     []struct {
+			Paths []struct {
+				Class string `xml:"class,attr"`
+				Shape string `xml:"d,attr"`
+			} `xml:"path"`
+			Texts []string `xml:"text"`
+		} `xml:"g"`
+	}
+	if err := xml.Unmarshal(text, &svg); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	if svg.Role != "img" || svg.LabelledBy != "title desc" || svg.Title != "About <this>" {
+		t.Errorf("a screen reader finds role %q, label %q, title %q", svg.Role, svg.LabelledBy, svg.Title)
+	}
+	for _, want := range []string{
+		"Deployment with 2 pods, in place: at least 2 Ready, 0 containers started anew, complete after 10.0 s.",
+		"Deployment with 2 pods, built in: at least 1 Ready, 2 containers started anew, complete after 6.0 s.",
+	} {
+		if !strings.Contains(svg.Desc, want) {
+			t.Errorf("the description is %q, want %q in it", svg.Desc, want)
+		}
+	}
+	if len(svg.Groups) != 5 { // the legend, and two panels for each of two columns
+		t.Fatalf("%d groups, want 5", len(svg.Groups))
+	}
+	shapes := func(group int, class string) []string {
+		var found []string
+		for _, p := range svg.Groups[group].Paths {
+			if p.Class == class {
+				found = append(found, p.Shape)
+			}
+		}
+		return found
+	}
+	// A second is 350/10.2 pixels wide; of the pods there are 3 at most, of the containers 2.
+	for _, tt := range []struct {
+		group       int
+		class, want string
+	}{
+		{1, "in-place", "M34.0 125.3H377.1"},
+		{1, "built-in", "M34.0 125.3H68.3V158.7H136.9V125.3H171.3V92.0H205.6V125.3H239.9"},
+		{1, "missing", "M34.0 125.3H68.3V158.7H136.9V125.3H171.3V125.3H205.6V125.3H239.9V125.3H34.0Z"},
+		{2, "in-place", "M34.0 352.0H377.1"},
+		{2, "built-in", "M34.0 352.0H68.3V352.0H136.9V302.0H171.3V252.0H205.6V252.0H239.9"},
+		{4, "in-place", "M454.0 352.0H797.1"},
+	} {
+		if got := shapes(tt.group, tt.class); len(got) != 1 || got[0] != tt.want {
+			t.Errorf("panel %d has %s %q, want %q", tt.group, tt.class, got, tt.want)
+		}
+	}
+	if got, want := svg.Groups[2].Texts, []string{"Containers started anew", "0", "1", "2", "0 s", "2 s", "4 s", "6 s", "8 s", "10 s", "2, complete after 6.0 s", "0, complete after 10.0 s"}; !slices.Equal(got, want) {
+		t.Errorf("panel 2 has the texts %q, want %q", got, want)
+	}
+}
