@@ -58,7 +58,7 @@ func TestPlugin(t *testing.T) {
 	}{
 		{"status -n " + w.namespace + " deployment/front", 0, "deployment/front (namespace " + w.namespace},
 		{"status sts/web -n " + w.namespace, 2, "PodResizePending/Deferred"},
-		{"plan -o json -n " + w.namespace + " statefulset web", 0, `"fate": "Live"`},
+		{"plan -o json -n " + w.namespace + " statefulset web", 0, `"name": "web-0"`},
 		{"status sts/none -n " + w.namespace, 1, ""},
 		{"plan --help", 0, "kubectl inplace-rollout plan (TYPE/NAME | -f FILE) [flags]"},
 		{"--help", 0, `Use "kubectl inplace-rollout [command] --help"`},
