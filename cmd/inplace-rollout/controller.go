@@ -154,6 +154,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: api.FieldManager})
 
 	gate, registry := &prerequisite.Gate{}, prometheus.NewRegistry()
+	registry.MustRegister(readyMetric(gate))
 	controllers, err := newControllers(ctx, config, recorder, workload.Options{
 		Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
 		Metrics: workload.NewMetrics(registry),
@@ -300,6 +301,18 @@ func (o controllerOptions) serve(ctx context.Context, gate *prerequisite.Gate, r
 			klog.FromContext(ctx).Error(err, "Could not stop serving")
 		}
 	}, nil
+}
+
+// readyMetric says for alerts what /readyz says for Kubernetes.
+func readyMetric(gate *prerequisite.Gate) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "inplace_rollout_ready", Help: "1 if the cluster has what the controller needs; 0 while it has not, and nothing is touched.",
+	}, func() float64 {
+		if gate.Err() != nil {
+			return 0
+		}
+		return 1
+	})
 }
 
 func answer(w http.ResponseWriter, err error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -674,9 +675,11 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 	}
 }
 
-// TestRun runs the workers themselves, for the race detector.
+// TestRun runs the workers themselves, for the race detector; one step fails.
 func TestRun(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{Workers: 2})
+	registry := prometheus.NewRegistry()
+	c := newCluster(t, 2, workload.Options{Workers: 2, Metrics: workload.NewMetrics(registry)})
+	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 1)
 	c.client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []appsv1.StatefulSet{*c.set}}, nil
 	})
@@ -713,4 +716,7 @@ func TestRun(t *testing.T) {
 	}
 	cancel()
 	<-done
+	if failed := measured(t, registry)["step_errors_total[]"]; failed != 1 {
+		t.Errorf("%v failed steps are counted, want 1", failed)
+	}
 }

@@ -3,14 +3,17 @@ package statefulset
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
@@ -77,6 +80,24 @@ func TestMetrics(t *testing.T) {
 			"pod_restarts_total[infeasible]": 1, "pod_duration_seconds[]": 2, "rollout_duration_seconds[]": 1,
 		})
 	})
+	t.Run("opted out before the end", func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)}, outcome{Slow: 3})
+		c.edit(newer)
+		if _, err := c.sync(); err != nil {
+			t.Fatal(err)
+		}
+		c.user(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) })
+		c.sees()
+		for range 2 {
+			if _, err := c.sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := measured(t, registry)["rollouts_total[abandoned]"]; got != 1 {
+			t.Errorf("%v rollouts were abandoned, want 1", got)
+		}
+	})
 	t.Run("handed over, and not complete once more", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
@@ -84,6 +105,66 @@ func TestMetrics(t *testing.T) {
 		c.rest()
 		wants(t, "complete", registry, map[string]float64{"rollouts_total[handed_over]": 1})
 	})
+}
+
+// TestMetricsLabelsAreClosed: every series is there from the start, rollouts make
+// no other, and none names an object.
+func TestMetricsLabelsAreClosed(t *testing.T) {
+	want := map[string][]string{
+		"held_workloads": {""}, "oldest_hold_seconds": {""}, "step_errors_total": {""},
+		"pod_duration_seconds": {""}, "rollout_duration_seconds": {""},
+		"rollouts_total":     {"result=abandoned", "result=complete", "result=handed_over"},
+		"pods_total":         {"outcome=refused", "outcome=resized", "outcome=restarted"},
+		"pod_restarts_total": {"cause=action", "cause=deferred", "cause=error", "cause=impossible", "cause=infeasible", "cause=policy", "cause=template"},
+		"waiting_pods": {
+			"reason=Deferred", "reason=DisruptionBudget", "reason=Infeasible", "reason=NoNodeFits", "reason=QuotaExceeded",
+			"reason=ResizeError", "reason=WaitingForDelete",
+		},
+	}
+	for _, at := range []struct {
+		name  string
+		edits []version
+	}{
+		{name: "at the start"},
+		{"after a rollout in place", []version{newer}},
+		{"after one that was handed over", []version{{image: 2, cpu: 1}}},
+		{"after both", []version{newer, {image: 2, cpu: 1}}},
+	} {
+		registry := prometheus.NewRegistry()
+		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+		c.fail("patch pods/resize web-1", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), 1<<20)
+		for _, edit := range at.edits {
+			c.edit(edit)
+			c.rest()
+		}
+		if got := series(t, registry); !maps.EqualFunc(got, want, slices.Equal[[]string]) {
+			t.Errorf("%s: %v, want %v", at.name, got, want)
+		}
+	}
+}
+
+// series are the labels of every metric, without the kind, which is always StatefulSet.
+func series(t *testing.T, registry *prometheus.Registry) map[string][]string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, family := range families {
+		name := strings.TrimPrefix(family.GetName(), "inplace_rollout_")
+		for _, m := range family.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				if l.GetName() == "kind" && l.GetValue() == "StatefulSet" {
+					continue
+				}
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			got[name] = append(got[name], strings.Join(labels, ","))
+		}
+	}
+	return got
 }
 
 func wants(t *testing.T, when string, registry *prometheus.Registry, want map[string]float64) {

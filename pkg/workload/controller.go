@@ -193,6 +193,7 @@ func (c *Controller[W, X]) workOne(ctx context.Context) bool {
 		c.queue.AddRateLimited(name)
 	default:
 		logger.Error(err, "Could not take the next step")
+		c.metrics.failed()
 		c.queue.AddRateLimited(name)
 	}
 	return true
@@ -211,8 +212,8 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (tim
 		c.EndSession(name)
 		c.mu.Lock()
 		delete(c.told, name)
-		c.rolling.Delete(name)
 		c.mu.Unlock()
+		c.ended(name, resultAbandoned, 0)
 		return 0, c.kind.Leave(ctx, name)
 	}
 	return c.kind.Sync(ctx, w)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -18,27 +19,38 @@ type Metrics struct {
 	restarts        *prometheus.CounterVec
 	podDuration     *prometheus.HistogramVec
 	rolloutDuration *prometheus.HistogramVec
+	errors          *prometheus.CounterVec
 
 	mu         sync.Mutex
 	collectors []func(chan<- prometheus.Metric)
 }
 
-// Results of a rollout, the values of the label result.
+// result of a rollout.
+type result string
+
 const (
-	resultComplete   = "complete"
-	resultHandedOver = "handed_over"
+	resultComplete   result = "complete"
+	resultHandedOver result = "handed_over"
+	// resultAbandoned: opted out, or deleted, before its end.
+	resultAbandoned result = "abandoned"
 )
 
-// Outcomes for a pod, the values of the label outcome.
+var results = []result{resultComplete, resultHandedOver, resultAbandoned}
+
+// outcome for a pod.
+type outcome string
+
 const (
-	// OutcomeResized: it has the new size, and nothing was restarted but containers
+	// outcomeResized: it has the new size, and nothing was restarted but containers
 	// whose resizePolicy says so.
-	OutcomeResized = "resized"
-	// OutcomeRestarted: it was given up for a new one.
-	OutcomeRestarted = "restarted"
-	// OutcomeRefused: the API server refused the size for good.
-	OutcomeRefused = "refused"
+	outcomeResized outcome = "resized"
+	// outcomeRestarted: it was given up for a new one.
+	outcomeRestarted outcome = "restarted"
+	// outcomeRefused: the API server refused the size for good.
+	outcomeRefused outcome = "refused"
 )
+
+var outcomes = []outcome{outcomeResized, outcomeRestarted, outcomeRefused}
 
 var (
 	heldDesc = prometheus.NewDesc("inplace_rollout_held_workloads",
@@ -53,7 +65,7 @@ var (
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "inplace_rollout_rollouts_total", Help: "Rollouts that have ended: complete, or, from some point on, handed over to the built-in controller.",
+			Name: "inplace_rollout_rollouts_total", Help: "Rollouts that have ended: complete, handed over to the built-in controller from some point on, or abandoned.",
 		}, []string{"kind", "result"}),
 		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "inplace_rollout_pods_total", Help: "What has come of pods: resized, restarted, or refused by the API server for good.",
@@ -69,8 +81,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "inplace_rollout_rollout_duration_seconds", Help: "From the edit until the rollout is complete.",
 			Buckets: prometheus.ExponentialBuckets(0.5, 2, 16),
 		}, []string{"kind"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "inplace_rollout_step_errors_total", Help: "Steps of rollouts that have failed, and are tried again.",
+		}, []string{"kind"}),
 	}
-	registry.MustRegister(m.rollouts, m.pods, m.restarts, m.podDuration, m.rolloutDuration, m)
+	registry.MustRegister(m.rollouts, m.pods, m.restarts, m.podDuration, m.rolloutDuration, m.errors, m)
 	return m
 }
 
@@ -96,49 +111,60 @@ type kindMetrics struct {
 	kind string
 }
 
+// of returns the metrics of one kind. Each series is there from the start, so that
+// its first increase is seen.
 func (m *Metrics) of(kind string, collect func(chan<- prometheus.Metric)) kindMetrics {
 	if m != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.collectors = append(m.collectors, collect)
-		for _, result := range []string{resultComplete, resultHandedOver} {
-			m.rollouts.WithLabelValues(kind, result)
+		for _, result := range results {
+			m.rollouts.WithLabelValues(kind, string(result))
 		}
-		for _, outcome := range []string{OutcomeResized, OutcomeRestarted, OutcomeRefused} {
-			m.pods.WithLabelValues(kind, outcome)
+		for _, outcome := range outcomes {
+			m.pods.WithLabelValues(kind, string(outcome))
 		}
 		for _, cause := range rollout.Causes {
 			m.restarts.WithLabelValues(kind, string(cause))
 		}
+		m.podDuration.WithLabelValues(kind)
+		m.rolloutDuration.WithLabelValues(kind)
+		m.errors.WithLabelValues(kind)
 	}
 	return kindMetrics{m, kind}
 }
 
-func (k kindMetrics) ended(result string, took time.Duration) {
+func (k kindMetrics) ended(result result, took time.Duration) {
 	if k.Metrics == nil {
 		return
 	}
-	k.rollouts.WithLabelValues(k.kind, result).Inc()
+	k.rollouts.WithLabelValues(k.kind, string(result)).Inc()
 	if result == resultComplete && took > 0 {
 		k.rolloutDuration.WithLabelValues(k.kind).Observe(took.Seconds())
 	}
 }
 
-func (k kindMetrics) pod(outcome string) {
+func (k kindMetrics) failed() {
 	if k.Metrics != nil {
-		k.pods.WithLabelValues(k.kind, outcome).Inc()
+		k.errors.WithLabelValues(k.kind).Inc()
+	}
+}
+
+func (k kindMetrics) pod(outcome outcome) {
+	if k.Metrics != nil {
+		k.pods.WithLabelValues(k.kind, string(outcome)).Inc()
 	}
 }
 
 func (k kindMetrics) resized(took time.Duration) {
-	k.pod(OutcomeResized)
+	k.pod(outcomeResized)
 	if k.Metrics != nil && took > 0 {
 		k.podDuration.WithLabelValues(k.kind).Observe(took.Seconds())
 	}
 }
 
 func (k kindMetrics) restarted(cause rollout.Cause) {
-	k.pod(OutcomeRestarted)
+	k.pod(outcomeRestarted)
 	if k.Metrics != nil {
 		k.restarts.WithLabelValues(k.kind, string(cause)).Inc()
 	}
@@ -152,12 +178,12 @@ func (c *Controller[W, X]) begun(w W) {
 	c.rolling.Insert(nameOf(w))
 }
 
-// ended counts the rollout of w, once: one that was handed over is complete later,
+// ended counts the rollout of a workload, once: one that was handed over is complete later,
 // too, and what is complete without us, such as a new workload, is no rollout of ours.
-func (c *Controller[W, X]) ended(w W, result string, took time.Duration) {
+func (c *Controller[W, X]) ended(name cache.ObjectName, result result, took time.Duration) {
 	c.mu.Lock()
-	ours := c.rolling.Has(nameOf(w))
-	c.rolling.Delete(nameOf(w))
+	ours := c.rolling.Has(name)
+	c.rolling.Delete(name)
 	c.mu.Unlock()
 	if ours {
 		c.metrics.ended(result, took)

@@ -46,7 +46,7 @@ func (c *Controller[W, X]) refused(s *Session[X], w W, m rollout.Member, revisio
 	}
 	reason, final := pods.Refusal(err)
 	if final && s.Refusals.Of(m.Pod.UID, Size(revision, m.Target.Changes)).Reason == "" {
-		c.metrics.pod(OutcomeRefused)
+		c.metrics.pod(outcomeRefused)
 	}
 	s.Refusals.Keep(m.Pod.UID, Size(revision, m.Target.Changes), reason, final, c.Clock.Now())
 	c.Enqueue(nameOf(w))

@@ -100,7 +100,7 @@ func (c *Controller[W, X]) conditionEvents(w W, before *Condition, news News) {
 			if before != nil {
 				took = c.Clock.Since(before.LastTransitionTime.Time)
 			}
-			c.ended(w, resultComplete, took)
+			c.ended(nameOf(w), resultComplete, took)
 			c.Recorder.Event(w, corev1.EventTypeNormal, rollout.EventComplete, news.Condition.Message)
 		}
 		return
@@ -156,7 +156,7 @@ func (c *Controller[W, X]) TellRestart(w W, r rollout.Restart, message string) {
 // TellHandOver tells that the built-in controller makes the rollout.
 func (c *Controller[W, X]) TellHandOver(w W, message string) {
 	c.begun(w)
-	c.ended(w, resultHandedOver, 0)
+	c.ended(nameOf(w), resultHandedOver, 0)
 	c.Recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, message)
 }
 

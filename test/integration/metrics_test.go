@@ -58,7 +58,7 @@ func counted(t *testing.T, p *controller.Process) map[string]float64 {
 // allowed are the values of each label.
 var allowed = map[string][]string{
 	"kind":    {"StatefulSet", "Deployment"},
-	"result":  {"complete", "handed_over"},
+	"result":  {"complete", "handed_over", "abandoned"},
 	"outcome": {"resized", "restarted", "refused"},
 	"cause":   {"template", "policy", "action", "impossible", "infeasible", "deferred", "error"},
 	"reason": {
