@@ -4,11 +4,12 @@ SHELL := /bin/bash
 
 K8S := bin/k8s
 NODE := bin/node
+MONITORING := bin/monitoring
 UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/)
 
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: tools build ## Show a rollout in place beside the built-in one, on a real control plane
@@ -27,7 +28,7 @@ unit: ## Run the unit tests, with the race detector
 	go test -C hack/tools/image ./...
 
 .PHONY: integration
-integration: tools build ## Run the tests that need a control plane
+integration: tools monitoring-tools build ## Run the tests that need a control plane
 	go test -tags integration -count=1 -timeout 20m -p 1 -parallel 8 ./test/...
 
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
@@ -76,6 +77,13 @@ node-tools: $(NODE)/.containerd $(NODE)/.runc $(NODE)/.cni ## Build the pinned c
 
 $(NODE)/.%: hack/tools/%/go.mod hack/build-tools.sh
 	@hack/build-tools.sh $* $(NODE)
+	@touch $@
+
+.PHONY: monitoring-tools
+monitoring-tools: $(MONITORING)/.prometheus ## Build the pinned Prometheus and promtool into bin/monitoring/ (once)
+
+$(MONITORING)/.%: hack/tools/%/go.mod hack/build-tools.sh
+	@hack/build-tools.sh $* $(MONITORING)
 	@touch $@
 
 bin/golangci-lint: hack/tools/golangci-lint/go.mod hack/build-tools.sh
