@@ -159,6 +159,9 @@ func (p *Process) Ready(ctx context.Context) error {
 	return err
 }
 
+// Address is where the controller serves /metrics, /healthz and /readyz.
+func (p *Process) Address() string { return p.address }
+
 // Metrics returns what the controller serves for Prometheus.
 func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }
 

@@ -89,8 +89,8 @@ func TestMetrics(t *testing.T) {
 			return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want)
 		})
 	}
-	if len(start) > 0 {
-		t.Errorf("new workloads are no rollouts: %v", start)
+	if want := map[string]float64{"ready{}": 1}; !maps.Equal(start, want) {
+		t.Errorf("new workloads are no rollouts: %v, want %v", start, want)
 	}
 
 	w.setResources("cpu=150m", "")

@@ -1,0 +1,343 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// shipped is the path of a file of this module.
+func shipped(path ...string) string {
+	return filepath.Join(append([]string{controller.Root()}, path...)...)
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestAlertRules(t *testing.T) {
+	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", shipped("deploy", "monitoring", "alerts.yaml"))
+	promtool(t, "test", "rules", shipped("deploy", "monitoring", "alerts_test.yaml"))
+}
+
+// TestRunbooks: every alert says where to read on, and that is there.
+func TestRunbooks(t *testing.T) {
+	anchors := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(read(t, shipped("docs", "troubleshooting.md")), -1) {
+		kept := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		anchors[strings.ReplaceAll(kept, " ", "-")] = true
+	}
+	links := regexp.MustCompile(`troubleshooting\.md#([a-z-]+)`)
+	// What the rules' templates say in the end stands in their tests.
+	for _, file := range []string{shipped("deploy", "monitoring", "alerts_test.yaml"), shipped("docs", "monitoring.md")} {
+		found := links.FindAllStringSubmatch(read(t, file), -1)
+		if len(found) == 0 {
+			t.Errorf("%s names no runbook", file)
+		}
+		for _, link := range found {
+			if !anchors[link[1]] {
+				t.Errorf("%s names #%s, which docs/troubleshooting.md has not", file, link[1])
+			}
+		}
+	}
+}
+
+func TestAlertsAreDocumented(t *testing.T) {
+	documented, there := map[string]string{}, map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(InplaceRollout\\w+)` \\| (\\w+) \\| ").FindAllStringSubmatch(read(t, shipped("docs", "monitoring.md")), -1) {
+		documented[row[1]] = row[2]
+	}
+	for _, rule := range alertRules(t) {
+		there[rule.Alert] = rule.Labels["severity"]
+	}
+	if !maps.Equal(documented, there) {
+		t.Errorf("documented: %v\nthere are: %v", documented, there)
+	}
+}
+
+// alertRule is one of deploy/monitoring/alerts.yaml.
+type alertRule struct {
+	Alert, Expr string
+	Labels      map[string]string
+}
+
+func alertRules(t *testing.T) []alertRule {
+	t.Helper()
+	var file struct {
+		Groups []struct{ Rules []alertRule }
+	}
+	if err := yaml.Unmarshal([]byte(read(t, shipped("deploy", "monitoring", "alerts.yaml"))), &file); err != nil {
+		t.Fatal(err)
+	}
+	var rules []alertRule
+	for _, group := range file.Groups {
+		rules = append(rules, group.Rules...)
+	}
+	return rules
+}
+
+// impatient are the rules as shipped, but for what they wait for.
+func impatient(t *testing.T) string {
+	t.Helper()
+	text := read(t, shipped("deploy", "monitoring", "alerts.yaml"))
+	for from, to := range map[string]string{`for: \d+m`: "for: 1s", `oldest_hold_seconds\) > 3600`: "oldest_hold_seconds) > 3"} {
+		pattern := regexp.MustCompile(from)
+		if !pattern.MatchString(text) {
+			t.Fatalf("the alert rules have no %s", from)
+		}
+		text = pattern.ReplaceAllString(text, to)
+	}
+	return text
+}
+
+// TestMonitoring: a real Prometheus watches the real controller, with the alert
+// rules and the queries of the dashboard.
+func TestMonitoring(t *testing.T) {
+	p := ownController(t, controller.Options{Args: []string{"--leader-elect=true"}})
+	prom := startPrometheus(t, p, impatient(t))
+	w, d := newWorkload(t, options{Replicas: 2}), newDeployment(t, options{Replicas: 2})
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.waitComplete()
+	d.waitComplete()
+	prom.waitAlerts(t)
+
+	t.Run("the dashboard shows something in every panel", func(t *testing.T) { testDashboard(t, prom) })
+	t.Run("the rules name what the controller exports", func(t *testing.T) {
+		for _, rule := range alertRules(t) {
+			prom.assertSelects(t, rule.Expr)
+		}
+	})
+	t.Run("the table of docs/monitoring.md names what the controller exports", func(t *testing.T) {
+		documented := map[string]string{}
+		for _, row := range regexp.MustCompile("(?m)^\\| `(inplace_rollout_\\w+)` \\| (\\w+) \\| ([a-z, ]*)\\| ").FindAllStringSubmatch(read(t, shipped("docs", "monitoring.md")), -1) {
+			documented[row[1]] = row[2] + " " + strings.TrimSpace(row[3])
+		}
+		exported := map[string]string{}
+		for name, family := range scrape(t, p) {
+			if strings.HasPrefix(name, ours) {
+				var names []string
+				for _, l := range family.Metric[0].Label {
+					names = append(names, l.GetName())
+				}
+				slices.Sort(names)
+				if i := slices.Index(names, "kind"); i >= 0 {
+					names = append([]string{"kind"}, slices.Delete(names, i, i+1)...)
+				}
+				exported[name] = strings.ToLower(family.GetType().String()) + " " + strings.Join(names, ", ")
+			}
+		}
+		if !maps.Equal(documented, exported) {
+			t.Errorf("documented: %v\nexported: %v", documented, exported)
+		}
+	})
+
+	w.kubectl("annotate", w.ref, api.ResizeActionAnnotation+"=LiveResize")
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=160m", "")
+	alerts := prom.waitAlerts(t, "InplaceRolloutHoldTooOld StatefulSet", "InplaceRolloutImpossible StatefulSet Infeasible")
+	for i, runbook := range []string{"docs/troubleshooting.md#hold-too-old", "docs/troubleshooting.md#infeasible"} {
+		if got := alerts[i].Annotations["runbook"]; got != runbook {
+			t.Errorf("%s points to %q, want %q", alerts[i].name(), got, runbook)
+		}
+	}
+	w.annotatePod("web-1", simAccepted)
+	w.waitComplete()
+	prom.waitAlerts(t)
+
+	p.Stop()
+	prom.waitAlerts(t, "InplaceRolloutControllerAbsent")
+}
+
+// testDashboard checks that Grafana can show every panel.
+func testDashboard(t *testing.T, prom *prometheus) {
+	text := read(t, shipped("deploy", "monitoring", "dashboard.json"))
+	var dashboard struct {
+		Templating struct{ List []struct{ Name string } }
+		Panels     []struct {
+			ID          int
+			Type, Title string
+			GridPos     struct{ X, Y, W, H int }
+			Targets     []struct{ Expr, LegendFormat string }
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	// What Grafana puts in place of variables.
+	values := map[string]string{"__rate_interval": "10s", "__range": "1m", "job": "inplace-rollout", "datasource": ""}
+	variable := regexp.MustCompile(`\$\{?(\w+)\}?`)
+	var known []string
+	for _, v := range dashboard.Templating.List {
+		known = append(known, v.Name)
+	}
+	for _, used := range variable.FindAllStringSubmatch(text, -1) {
+		if name := used[1]; !strings.HasPrefix(name, "__") && !slices.Contains(known, name) {
+			t.Errorf("the dashboard has no variable %s", name)
+		}
+	}
+	ids, taken := map[int]bool{}, map[[2]int]string{}
+	queries := 0
+	for _, panel := range dashboard.Panels {
+		if ids[panel.ID] {
+			t.Errorf("%s: the id %d occurs twice", panel.Title, panel.ID)
+		}
+		ids[panel.ID] = true
+		for x := range panel.GridPos.W {
+			for y := range panel.GridPos.H {
+				at := [2]int{panel.GridPos.X + x, panel.GridPos.Y + y}
+				if other := taken[at]; other != "" || at[0] >= 24 {
+					t.Fatalf("%s lies on %q, or outside, at %v", panel.Title, other, at)
+				}
+				taken[at] = panel.Title
+			}
+		}
+		if (panel.Type == "row") != (len(panel.Targets) == 0) {
+			t.Errorf("%s is a %s with %d queries", panel.Title, panel.Type, len(panel.Targets))
+		}
+		for _, target := range panel.Targets {
+			queries++
+			expr := variable.ReplaceAllStringFunc(target.Expr, func(v string) string { return values[strings.Trim(v, "${}")] })
+			prom.assertSelects(t, expr)
+			eventually(t, "data for "+expr, func() (bool, string) {
+				found, err := prom.query(expr)
+				return len(found) > 0 && !lacks(found, target.LegendFormat), fmt.Sprintf("%v, legend %q, %v", found, target.LegendFormat, err)
+			})
+		}
+	}
+	if queries == 0 {
+		t.Error("the dashboard asks for nothing")
+	}
+}
+
+// lacks tells whether a series has not all labels of its legend.
+func lacks(found []map[string]string, legend string) bool {
+	for _, label := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(legend, -1) {
+		for _, series := range found {
+			if series[label[1]] == "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestScrapeConfigs: what docs/monitoring.md says finds the replicas of the controller.
+func TestScrapeConfigs(t *testing.T) {
+	const service = "inplace-rollout-metrics"
+	metrics, err := client.CoreV1().Services(controller.Namespace).Get(t.Context(), service, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scrapeConfig, monitor string
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, shipped("docs", "monitoring.md")), -1) {
+		switch {
+		case strings.Contains(block[1], "scrape_configs:"):
+			scrapeConfig = block[1]
+		case strings.Contains(block[1], "kind: ServiceMonitor"):
+			monitor = block[1]
+		}
+	}
+
+	t.Run("Prometheus Operator", func(t *testing.T) {
+		var spec struct {
+			Metadata metav1.ObjectMeta
+			Spec     struct {
+				Selector  metav1.LabelSelector
+				Endpoints []struct{ Port string }
+			}
+		}
+		if err := yaml.Unmarshal([]byte(monitor), &spec); err != nil {
+			t.Fatal(err)
+		}
+		selector, err := metav1.LabelSelectorAsSelector(&spec.Spec.Selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !selector.Matches(labels.Set(metrics.Labels)) || selector.Empty() || spec.Metadata.Namespace != metrics.Namespace {
+			t.Errorf("it selects %s in %s, and the Service has %v in %s", selector, spec.Metadata.Namespace, metrics.Labels, metrics.Namespace)
+		}
+		if len(spec.Spec.Endpoints) != 1 || spec.Spec.Endpoints[0].Port != metrics.Spec.Ports[0].Name {
+			t.Errorf("it scrapes %v, and the Service has %v", spec.Spec.Endpoints, metrics.Spec.Ports)
+		}
+	})
+
+	t.Run("Prometheus", func(t *testing.T) {
+		// Simulated nodes run no controller: these stand for the endpoints of its Service, and of another.
+		another := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "another"}, Spec: corev1.ServiceSpec{Ports: metrics.Spec.Ports}}
+		if _, err := client.CoreV1().Services(controller.Namespace).Create(t.Context(), another, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = client.CoreV1().Services(controller.Namespace).Delete(context.Background(), another.Name, metav1.DeleteOptions{})
+		})
+		for name, address := range map[string]string{service: "192.0.2.1", another.Name: "192.0.2.2"} {
+			_, err := client.DiscoveryV1().EndpointSlices(controller.Namespace).Create(t.Context(), &discoveryv1.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Name: "test-" + name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+				AddressType: discoveryv1.AddressTypeIPv4,
+				Endpoints: []discoveryv1.Endpoint{{
+					Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+					TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: controller.Namespace, Name: name + "-0"},
+				}},
+				Ports: []discoveryv1.EndpointPort{{Name: ptr.To(metrics.Spec.Ports[0].Name), Port: ptr.To[int32](8080)}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = client.DiscoveryV1().EndpointSlices(controller.Namespace).Delete(context.Background(), "test-"+name, metav1.DeleteOptions{})
+			})
+		}
+		dir := t.TempDir()
+		outside := strings.Replace(scrapeConfig, "- role: endpointslice\n", "- role: endpointslice\n    kubeconfig_file: "+cp.Kubeconfig()+"\n", 1)
+		for name, text := range map[string]string{
+			"prometheus.yaml": scrapeConfig, "outside.yaml": outside,
+			"alerts.yaml": read(t, shipped("deploy", "monitoring", "alerts.yaml")),
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		promtool(t, "check", "config", "--lint=all", "--lint-fatal", filepath.Join(dir, "prometheus.yaml"))
+
+		// It is not scraped: promtool only tells what would be.
+		var targets []struct{ Labels map[string]string }
+		found := promtool(t, "check", "service-discovery", "--timeout=5s", filepath.Join(dir, "outside.yaml"), "inplace-rollout")
+		if err := json.Unmarshal([]byte(found[strings.Index(found, "["):]), &targets); err != nil {
+			t.Fatalf("%v: %s", err, found)
+		}
+		scraped := map[string]string{}
+		for _, target := range targets {
+			if len(target.Labels) > 0 {
+				scraped[target.Labels["pod"]] = target.Labels["__address__"] + target.Labels["__metrics_path__"]
+			}
+		}
+		if want := map[string]string{service + "-0": "192.0.2.1:8080/metrics"}; !maps.Equal(scraped, want) || len(targets) != 2 {
+			t.Errorf("would scrape %v of %d targets, want %v of 2", scraped, len(targets), want)
+		}
+	})
+}
