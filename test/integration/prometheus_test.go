@@ -26,14 +26,16 @@ func monitoringBin(name string) string {
 	return filepath.Join(controller.Root(), "bin", "monitoring", name)
 }
 
-// promtool runs promtool, whose complaints fail the test.
+// promtool runs promtool and returns what it prints; its complaints fail the test.
 func promtool(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), monitoringBin("promtool"), args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+	var stdout, stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), monitoringBin("promtool"), args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("promtool %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
 	}
-	return string(out)
+	return stdout.String()
 }
 
 // prometheus is a running Prometheus.
