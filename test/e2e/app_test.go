@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/test/realnode"
+	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
 )
 
 // patience bounds every wait. It is never the expected duration.
@@ -341,7 +341,7 @@ func (a *app) assertCgroupOf(pod *corev1.Pod, container string, want corev1.Reso
 }
 
 // assertLimits checks what the kernel grants a cgroup.
-func (a *app) assertLimits(whose string, cgroup realnode.Cgroup, want corev1.ResourceRequirements) {
+func (a *app) assertLimits(whose string, cgroup cgroup.Cgroup, want corev1.ResourceRequirements) {
 	a.t.Helper()
 	shares, known := cgroup.WantShares(want.Requests.Cpu().MilliValue())
 	for _, check := range []struct {

@@ -6,17 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/test/counter"
 )
 
 // visitors count on an app's pods, one visitor per pod, and notice every request
@@ -75,21 +73,22 @@ func (v *visitors) keepCounting(ctx context.Context, place int) {
 	defer browser.CloseIdleConnections()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	address, last := "", int64(0)
+	var pod *corev1.Pod
+	last := int64(0)
 	for ctx.Err() == nil {
 		number, err := int64(0), error(nil)
-		if address == "" {
-			address, err = v.app.addressOf(ctx, place)
+		if pod == nil {
+			pod, err = v.app.podAt(ctx, place)
 		}
 		if err == nil {
-			number, err = count(ctx, browser, address)
+			number, err = counter.Add(ctx, browser, pod)
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		v.note(number, last, err)
 		if err != nil {
-			address = ""
+			pod = nil
 		} else {
 			last = number
 		}
@@ -117,50 +116,17 @@ func (v *visitors) note(number, last int64, err error) {
 	}
 }
 
-// addressOf is that of the pod at a place among those that are Ready.
-func (a *app) addressOf(ctx context.Context, place int) (string, error) {
+// podAt is the pod at a place among those that are Ready.
+func (a *app) podAt(ctx context.Context, place int) (*corev1.Pod, error) {
 	pods, err := a.list(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !podutils.IsPodReady(&p) })
 	if len(pods) == 0 {
-		return "", errors.New("no pod is Ready")
+		return nil, errors.New("no pod is Ready")
 	}
-	return pods[place%len(pods)].Status.PodIP, nil
-}
-
-// count adds one to a pod's counter and returns it.
-func count(ctx context.Context, browser *http.Client, address string) (int64, error) {
-	body, err := post(ctx, browser, "http://"+address+":8080/")
-	if err != nil {
-		return 0, err
-	}
-	number, err := strconv.ParseInt(strings.TrimSpace(body), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("counting: %w", err)
-	}
-	return number, nil
-}
-
-func post(ctx context.Context, browser *http.Client, url string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
-	if err != nil {
-		return "", fmt.Errorf("making request: %w", err)
-	}
-	response, err := browser.Do(request)
-	if err != nil {
-		return "", fmt.Errorf("asking: %w", err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return "", fmt.Errorf("asking: %w", err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("asking: %s: %s", response.Status, body)
-	}
-	return string(body), nil
+	return &pods[place%len(pods)], nil
 }
 
 // hold makes the program in a pod hold so many bytes of memory.
@@ -168,7 +134,7 @@ func hold(t *testing.T, pod *corev1.Pod, bytes int64) {
 	t.Helper()
 	browser := node.HTTP(10 * time.Second)
 	defer browser.CloseIdleConnections()
-	if _, err := post(t.Context(), browser, fmt.Sprintf("http://%s:8080/memory?bytes=%d", pod.Status.PodIP, bytes)); err != nil {
+	if err := counter.Hold(t.Context(), browser, pod, bytes); err != nil {
 		t.Fatal(err)
 	}
 }

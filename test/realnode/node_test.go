@@ -4,9 +4,6 @@ package realnode
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
+	"github.com/inplace-rollout/inplace-rollout/test/counter"
 )
 
 const counterPod = `
@@ -61,8 +61,8 @@ func TestNode(t *testing.T) {
 	}
 	pod := n.startCounter(t)
 	n.checkLimits(t, pod, 100, 64<<20)
-	if got := n.count(t, pod); got != "1" {
-		t.Errorf("the counter says %s, want 1", got)
+	if got := n.count(t, pod); got != 1 {
+		t.Errorf("the counter says %d, want 1", got)
 	}
 	out, err := n.Kubectl(t.Context(), "exec", "counter", "--", "/counter", "--nonsense")
 	if err == nil || !strings.Contains(err.Error(), "-address") {
@@ -79,8 +79,8 @@ func TestNode(t *testing.T) {
 		}
 		t.Logf("%s restarted in %s", name, time.Since(restarted).Round(time.Millisecond))
 	}
-	if got := n.count(t, pod); got != "2" {
-		t.Errorf("after the restarts the counter says %s, want 2", got)
+	if got := n.count(t, pod); got != 2 {
+		t.Errorf("after the restarts the counter says %d, want 2", got)
 	}
 }
 
@@ -110,36 +110,27 @@ func (n *Node) startCounter(t *testing.T) *corev1.Pod {
 
 func (n *Node) checkLimits(t *testing.T, pod *corev1.Pod, cpu, memory int64) {
 	t.Helper()
-	cgroup, err := n.Cgroup(pod, "counter")
+	granted, err := n.Cgroup(pod, "counter")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := cgroup.CPULimit(); err != nil || got != cpu {
-		t.Errorf("cpu limit %dm, want %dm: %v", got, cpu, err)
+	want := cgroup.Limits{CPU: cpu, Memory: memory}
+	if got, err := granted.Limits(); err != nil || got != want {
+		t.Errorf("the kernel grants %+v, want %+v: %v", got, want, err)
 	}
-	if got, err := cgroup.MemoryLimit(); err != nil || got != memory {
-		t.Errorf("memory limit %d, want %d: %v", got, memory, err)
+	if got, err := counter.Limits(t.Context(), n.HTTP(5*time.Second), pod); err != nil || got != want {
+		t.Errorf("the program reads %+v, want %+v: %v", got, want, err)
 	}
-	if pids, err := cgroup.Processes(); err != nil || len(pids) != 1 {
+	if pids, err := granted.Processes(); err != nil || len(pids) != 1 {
 		t.Errorf("processes %v, want one: %v", pids, err)
 	}
 }
 
-func (n *Node) count(t *testing.T, pod *corev1.Pod) string {
+func (n *Node) count(t *testing.T, pod *corev1.Pod) int64 {
 	t.Helper()
-	url := fmt.Sprintf("http://%s:8080/", pod.Status.PodIP)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
+	number, err := counter.Add(t.Context(), n.HTTP(5*time.Second), pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := n.HTTP(5 * time.Second).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(body))
+	return number
 }

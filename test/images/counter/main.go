@@ -3,6 +3,7 @@
 //
 //	GET  /         the number
 //	POST /         one more, and the new number
+//	GET  /limits   the cpu and memory that its cgroup grants, in millicores and bytes
 //	POST /memory   holds exactly so many bytes from now on: ?bytes=67108864
 //	GET  /healthz  ok
 //
@@ -23,6 +24,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
 )
 
 // page is how far apart bytes are written to make the kernel give every page.
@@ -54,6 +57,7 @@ func serve(address string, held int) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, number.Load()) })
 	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, number.Add(1)) })
+	mux.HandleFunc("GET /limits", limits)
 	mux.HandleFunc("POST /memory", memory.handle)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
@@ -62,6 +66,15 @@ func serve(address string, held int) error {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return nil
+}
+
+func limits(w http.ResponseWriter, _ *http.Request) {
+	granted, err := cgroup.Of("/").Limits()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = fmt.Fprintln(w, granted.CPU, granted.Memory)
 }
 
 // memory is a number of bytes held outside of Go's heap, so that they go back to
