@@ -1,5 +1,6 @@
 // Package controller installs deploy/ into a test control plane and runs the real
-// controller binary there, under the ServiceAccount that deploy/ ships.
+// controller binary there, under the ServiceAccount that deploy/ ships; or, on a
+// real node, in its image, as deploy/ does.
 package controller
 
 import (
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
 // The identity that deploy/ gives to the controller.
@@ -49,6 +51,32 @@ func Install(ctx context.Context, cp *controlplane.ControlPlane) error {
 	}
 	if _, err := cp.Kubectl(ctx, "scale", "--namespace", Namespace, "deployment/inplace-rollout", "--replicas=0"); err != nil {
 		return fmt.Errorf("installing deploy/: %w", err)
+	}
+	return nil
+}
+
+// Deploy brings the controller's image to a real node, applies deploy/ as users do,
+// and waits until the controller is ready.
+func Deploy(ctx context.Context, node *realnode.Node) error {
+	if err := node.Import(ctx, "inplace-rollout"); err != nil {
+		return err
+	}
+	if err := Apply(ctx, node.ControlPlane); err != nil {
+		return err
+	}
+	if err := Deployed(ctx, node); err != nil {
+		said, _ := node.Kubectl(ctx, "describe", "pods", "--namespace", Namespace)
+		logs, _ := node.Kubectl(ctx, "logs", "--namespace", Namespace, "deployment/inplace-rollout", "--all-pods")
+		return fmt.Errorf("%w\n%s\n%s", err, said, logs)
+	}
+	return nil
+}
+
+// Deployed waits until all replicas that deploy/ has are ready.
+func Deployed(ctx context.Context, node *realnode.Node) error {
+	_, err := node.Kubectl(ctx, "rollout", "status", "--namespace", Namespace, "deployment/inplace-rollout", "--timeout=2m")
+	if err != nil {
+		return fmt.Errorf("waiting for the controller: %w", err)
 	}
 	return nil
 }

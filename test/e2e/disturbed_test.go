@@ -77,8 +77,7 @@ func (a *app) killLeader() {
 	}
 	// Later tests count on both replicas.
 	a.t.Cleanup(func() {
-		if _, err := node.Kubectl(context.Background(), "rollout", "status", "--namespace", controller.Namespace,
-			"deployment/inplace-rollout", "--timeout="+patience.String()); err != nil {
+		if err := controller.Deployed(context.Background(), node); err != nil {
 			a.t.Error(err)
 		}
 	})

@@ -30,9 +30,15 @@ func TestFlow(t *testing.T) {
 	before := a.pods()
 	a.fillNode("80m") // so there is room for 1.6, but not for 2
 
+	resume := a.pauseContainerd() // so that the second edit comes while the first resize is in progress
 	a.setCPU("150m")
 	saw.await("T=4: the kubelet has accepted the first resize", stage{"150m", "150m", "100m", string(corev1.PodResizeInProgress)})
+	a.condition(rollout.ReasonProgressing, "web-0")
 	a.setCPU("200m")
+	saw.await("T=5: the second is asked for", stage{"200m", "150m", "100m", string(corev1.PodResizeInProgress)})
+	a.condition(rollout.ReasonProgressing, "web-0")
+	saw.say("T=5: " + a.get().condition.Reason + ": " + a.get().condition.Message)
+	resume()
 	saw.await("T=7: the second is deferred", stage{"200m", "150m", "150m", corev1.PodReasonDeferred})
 	a.condition(rollout.ReasonDeferred, "web-0")
 	saw.say("T=7: " + a.get().condition.Reason + ": " + a.get().condition.Message)
@@ -52,6 +58,22 @@ func TestFlow(t *testing.T) {
 	a.assertKept(before, 0)
 	a.tell()
 	t.Log("what the pod showed:\n" + saw.String())
+}
+
+// pauseContainerd keeps containerd from doing what the kubelet asks for, until the
+// returned function is called or the test ends.
+func (a *app) pauseContainerd() (resume func()) {
+	a.t.Helper()
+	if err := node.PauseContainerd(); err != nil {
+		a.t.Fatal(err)
+	}
+	resume = func() {
+		if err := node.ResumeContainerd(); err != nil {
+			a.t.Error(err)
+		}
+	}
+	a.t.Cleanup(resume)
+	return resume
 }
 
 func (a *app) setCPU(cpu string) {

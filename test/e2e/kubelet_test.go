@@ -99,18 +99,7 @@ func TestInfeasible(t *testing.T) {
 		Replicas: 1, Resources: "{limits: {cpu: 100m, memory: 64Mi}}", Annotations: api.ResizeActionAnnotation + ": LiveResize",
 	})
 	before := a.pods()
-	err := node.RestartKubelet(t.Context(), func(c realnode.KubeletConfig) {
-		c["cpuManagerPolicy"] = "static"
-		c["reservedSystemCPUs"] = "0"
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.RestartKubelet(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	giveOutProcessors(t)
 	a.assertKept(before, 0)
 
 	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=200m,memory=64Mi")
@@ -123,6 +112,24 @@ func TestInfeasible(t *testing.T) {
 	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=100m,memory=64Mi")
 	a.complete()
 	a.assertKept(before, 0)
+}
+
+// giveOutProcessors gives processors out one by one until the test ends: then no
+// Guaranteed pod can be resized.
+func giveOutProcessors(t *testing.T) {
+	t.Helper()
+	err := node.RestartKubelet(t.Context(), func(c realnode.KubeletConfig) {
+		c["cpuManagerPolicy"] = "static"
+		c["reservedSystemCPUs"] = "0"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.RestartKubelet(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestNodeCapacity asks for more than the node has. The API server refuses it; the

@@ -64,7 +64,10 @@ func run(m *testing.M) (code int, err error) {
 	if client, err = kubernetes.NewForConfig(node.RESTConfig()); err != nil {
 		return 1, fmt.Errorf("making a client: %w", err)
 	}
-	if err := install(ctx); err != nil {
+	if err := node.Import(ctx, "counter"); err != nil {
+		return 1, err
+	}
+	if err := controller.Deploy(ctx, node); err != nil {
 		return 1, err
 	}
 	fmt.Printf("the node was Ready after %s, the controller after %s\n", ready.Round(time.Millisecond), time.Since(started).Round(time.Millisecond))
@@ -82,22 +85,4 @@ func stopOnSignal() {
 		}
 		os.Exit(1)
 	}()
-}
-
-// install brings the images to the node and installs deploy/ as users do.
-func install(ctx context.Context) error {
-	for _, image := range []string{"inplace-rollout", "counter"} {
-		if err := node.Import(ctx, image); err != nil {
-			return err
-		}
-	}
-	if err := controller.Apply(ctx, node.ControlPlane); err != nil {
-		return err
-	}
-	if _, err := node.Kubectl(ctx, "rollout", "status", "--namespace", controller.Namespace, "deployment/inplace-rollout", "--timeout=2m"); err != nil {
-		said, _ := node.Kubectl(ctx, "describe", "pods", "--namespace", controller.Namespace)
-		logs, _ := node.Kubectl(ctx, "logs", "--namespace", controller.Namespace, "deployment/inplace-rollout", "--all-pods")
-		return fmt.Errorf("waiting for the controller: %w\n%s\n%s", err, said, logs)
-	}
-	return nil
 }

@@ -332,6 +332,13 @@ func (n *Node) KillKubelet() { n.kubelet.Kill() }
 // KillContainerd ends containerd without a chance to clean up; RestartContainerd brings it back.
 func (n *Node) KillContainerd() { n.containerd.Kill() }
 
+// PauseContainerd keeps containerd from doing anything until ResumeContainerd: what
+// the kubelet asks of it is in progress for as long.
+func (n *Node) PauseContainerd() error { return n.containerd.Pause() }
+
+// ResumeContainerd lets a paused containerd run on.
+func (n *Node) ResumeContainerd() error { return n.containerd.Resume() }
+
 // Signal sends a signal to a process of a container, by the id that Cgroup gives.
 func (n *Node) Signal(pid int, signal syscall.Signal) error {
 	handle, err := os.FindProcess(pid) // holds on to the process, whoever gets its id next
