@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 K8S := bin/k8s
-NODE := bin/node
+RUNTIME := bin/node
 MONITORING := bin/monitoring
 UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/)
 
@@ -11,13 +11,26 @@ UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/)
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+NODE := simulated
+
 .PHONY: demo
-demo: tools build ## Show a rollout in place beside the built-in one, on a real control plane
+demo: demo-$(NODE) ## Show a rollout in place beside the built-in one (NODE=real: on a real node, as root)
+
+.PHONY: demo-simulated
+demo-simulated: tools build
 	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout
 
 .PHONY: picture
 picture: tools build ## Draw docs/rollout.svg from what the demo measures
 	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout --picture docs/rollout.svg
+
+.PHONY: demo-real
+demo-real: root tools node-tools image test-images
+	@go run ./test/demo --bin $(K8S) --node real
+
+.PHONY: root
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "A real node needs root, for cgroups and namespaces. Without it: make demo" >&2; exit 1; }
 
 .PHONY: test
 test: unit integration ## Run every test
@@ -34,7 +47,7 @@ integration: tools monitoring-tools build ## Run the tests that need a control p
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e
 e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
-	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/...
+	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/...
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
@@ -59,7 +72,7 @@ test-images: bin/image
 	@for name in pause counter; do \
 		bin/image --package ./test/images/$$name --name inplace-rollout-$$name:test --platforms linux/$$(go env GOARCH) --output bin/images/$$name.tar; \
 	done
-	@CGO_ENABLED=0 go build -trimpath -o $(NODE)/ ./test/images/pause
+	@CGO_ENABLED=0 go build -trimpath -o $(RUNTIME)/ ./test/images/pause
 
 .PHONY: bin/image
 bin/image:
@@ -73,10 +86,10 @@ $(K8S)/.%: hack/tools/%/go.mod hack/build-tools.sh
 	@touch $@
 
 .PHONY: node-tools
-node-tools: $(NODE)/.containerd $(NODE)/.runc $(NODE)/.cni ## Build the pinned containerd, runc and CNI plugins into bin/node/ (once)
+node-tools: $(RUNTIME)/.containerd $(RUNTIME)/.runc $(RUNTIME)/.cni ## Build the pinned containerd, runc and CNI plugins into bin/node/ (once)
 
-$(NODE)/.%: hack/tools/%/go.mod hack/build-tools.sh
-	@hack/build-tools.sh $* $(NODE)
+$(RUNTIME)/.%: hack/tools/%/go.mod hack/build-tools.sh
+	@hack/build-tools.sh $* $(RUNTIME)
 	@touch $@
 
 .PHONY: monitoring-tools

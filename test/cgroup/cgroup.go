@@ -37,6 +37,14 @@ func at(mount, path string, v2 bool) Cgroup {
 	return Cgroup{cpu: filepath.Join(mount, "cpu", path), memory: filepath.Join(mount, "memory", path)}
 }
 
+// Files names those that have the limits.
+func (c Cgroup) Files() (cpu, memory string) {
+	if c.v2 {
+		return "cpu.max", "memory.max"
+	}
+	return "cpu.cfs_quota_us", "memory.limit_in_bytes"
+}
+
 // Limits of a cgroup, 0 where there is none.
 type Limits struct {
 	CPU    int64 // millicores
@@ -71,12 +79,12 @@ func (c Cgroup) CPULimit() (int64, error) {
 }
 
 func (c Cgroup) quota() (quota, period string, err error) {
+	file, _ := c.Files()
+	quota, err = Read(c.cpu, file)
 	if c.v2 {
-		both, err := Read(c.cpu, "cpu.max")
-		quota, period, _ = strings.Cut(both, " ")
+		quota, period, _ = strings.Cut(quota, " ")
 		return quota, period, err
 	}
-	quota, err = Read(c.cpu, "cpu.cfs_quota_us")
 	if err == nil {
 		period, err = Read(c.cpu, "cpu.cfs_period_us")
 	}
@@ -101,10 +109,7 @@ func (c Cgroup) WantShares(millicores int64) (shares int64, known bool) {
 
 // MemoryLimit is in bytes, 0 if there is none.
 func (c Cgroup) MemoryLimit() (int64, error) {
-	file := "memory.limit_in_bytes"
-	if c.v2 {
-		file = "memory.max"
-	}
+	_, file := c.Files()
 	limit, err := Read(c.memory, file)
 	if err != nil || limit == "max" {
 		return 0, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
 // nodes of the cluster, with room for everything at its larger size.
@@ -20,8 +21,10 @@ var nodes = []string{"node-1", "node-2", "node-3"}
 // cluster is a control plane with deploy/ installed and the controller running.
 type cluster struct {
 	*controlplane.ControlPlane
-	client     kubernetes.Interface
-	controller *controller.Process
+	client kubernetes.Interface
+
+	node       *realnode.Node      // nil where nodes are simulated;
+	controller *controller.Process // then the controller runs beside them
 	log        io.Closer
 }
 
@@ -31,15 +34,48 @@ func logs(dir string) string { return filepath.Join(dir, "log") }
 // startCluster starts a cluster and waits until the controller is ready. It leaves
 // nothing running if it fails.
 func startCluster(ctx context.Context, dir string, o options) (*cluster, error) {
+	if o.node == realNode {
+		return startReal(ctx, o)
+	}
 	cp, err := controlplane.Start(ctx, controlplane.Options{Bin: o.bin, Dir: dir, Log: io.Discard})
 	if err != nil {
 		return nil, err
 	}
 	c := &cluster{ControlPlane: cp}
 	if err := c.equip(ctx, o); err != nil {
-		return nil, errors.Join(err, c.stop())
+		return nil, errors.Join(err, c.stop(!errors.Is(ctx.Err(), context.Canceled)))
 	}
 	return c, nil
+}
+
+// startReal starts a real node, with the controller as users install it.
+func startReal(ctx context.Context, o options) (*cluster, error) {
+	node, err := realnode.Start(ctx, realnode.Options{Bin: filepath.Dir(o.bin)})
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{ControlPlane: node.ControlPlane, node: node}
+	c.client, err = kubernetes.NewForConfig(c.RESTConfig())
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error { return node.Import(ctx, "counter") },
+		func(ctx context.Context) error { return controller.Deploy(ctx, node) },
+	} {
+		if err == nil {
+			err = step(ctx)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.stop(!errors.Is(ctx.Err(), context.Canceled)))
+	}
+	return c, nil
+}
+
+// ready returns nil if the controller is ready.
+func (c *cluster) ready(ctx context.Context) error {
+	if c.node != nil {
+		return controller.Deployed(ctx, c.node)
+	}
+	return c.controller.Ready(ctx)
 }
 
 func (c *cluster) equip(ctx context.Context, o options) error {
@@ -66,8 +102,14 @@ func (c *cluster) equip(ctx context.Context, o options) error {
 	return c.controller.WaitReady(ctx)
 }
 
-// stop ends the controller and the control plane.
-func (c *cluster) stop() error {
+// stop ends all that was started. Logs of a real node stay if they are to be kept.
+func (c *cluster) stop(keepLogs bool) error {
+	if c.node != nil {
+		if keepLogs {
+			c.node.KeepLogs()
+		}
+		return c.node.Stop()
+	}
 	var failed []error
 	if c.controller != nil {
 		c.controller.Stop()

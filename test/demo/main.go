@@ -1,9 +1,12 @@
 // Command demo shows one edit of a StatefulSet's resources twice, on a real control
-// plane with simulated nodes: carried into the running pods by inplace-rollout, and
-// rolled out by the built-in controller alone; and then the same of a Deployment. It
-// measures all of it, and fails if anything differs from what it claims.
+// plane: carried into the running pods by inplace-rollout, and rolled out by the
+// built-in controller alone; and then the same of a Deployment. It measures all of
+// it, and fails if anything differs from what it claims. Nodes are simulated, or one
+// is real; then it also shows what the kernel grants the containers, what the
+// programs in them see of it, and what they remember.
 //
 //	demo --bin bin/k8s --controller bin/inplace-rollout
+//	demo --bin bin/k8s --node real
 //
 // With --picture it draws what it has measured.
 package main
@@ -17,6 +20,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
 // limit is how long the demo may take before something must be wrong.
@@ -24,29 +29,36 @@ const limit = 3 * time.Minute
 
 // options are the flags.
 type options struct {
-	bin, controller, picture string
+	bin, controller, node, picture string
 }
 
+// realNode is the flag's value for a real node.
+const realNode = "real"
+
 func main() {
-	if err := catching(os.Args[1:]); err != nil {
+	if err := catching(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
 // catching runs the demo. The signals stay caught to the end: a second Ctrl-C must
-// not cut the cleaning up short, nor a reader of the output that goes away.
-func catching(args []string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+// not cut the cleaning up short, nor a reader of the output that goes away. SIGPIPE
+// ends nothing by itself, because connections that others have closed send it, too.
+func catching(args []string, out *os.File) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	defer signal.Stop(pipes)
 	o, err := parse(args)
 	if err == nil {
-		err = run(ctx, o)
+		err = run(ctx, o, out)
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return nil
-	case err != nil && ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil && !errors.Is(err, realnode.ErrLeft):
 		return errors.New("interrupted; everything that it started has ended")
 	default:
 		return err
@@ -56,8 +68,9 @@ func catching(args []string) error {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.StringVar(&o.bin, "bin", "bin/k8s", "folder of the Kubernetes binaries")
-	flags.StringVar(&o.controller, "controller", "bin/inplace-rollout", "the controller's binary")
+	flags.StringVar(&o.bin, "bin", "bin/k8s", "folder of the Kubernetes binaries; what a real node needs is beside it")
+	flags.StringVar(&o.controller, "controller", "bin/inplace-rollout", "the controller's binary; a real node has its image")
+	flags.StringVar(&o.node, "node", "simulated", "simulated or real")
 	flags.StringVar(&o.picture, "picture", "", "draw what was measured into this SVG file")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -65,17 +78,20 @@ func parse(args []string) (options, error) {
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
+	if o.node != "simulated" && o.node != realNode {
+		return o, fmt.Errorf("unknown node %q", o.node)
+	}
 	return o, nil
 }
 
 // run plays the demo in a folder of its own, which stays only if the demo fails and
 // has left logs there.
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options, out *os.File) error {
 	dir, err := os.MkdirTemp("", "inplace-rollout-demo-")
 	if err != nil {
 		return fmt.Errorf("making a folder: %w", err)
 	}
-	err = runIn(ctx, dir, o)
+	err = runIn(ctx, dir, o, newScreen(out))
 	if _, none := os.Stat(logs(dir)); err != nil && ctx.Err() == nil && none == nil {
 		return fmt.Errorf("%w\nthe logs of this run stay in %s", err, logs(dir))
 	}
@@ -83,13 +99,14 @@ func run(ctx context.Context, o options) error {
 }
 
 // runIn starts a cluster, plays the demo on it, and ends the cluster whatever happens.
-func runIn(ctx context.Context, dir string, o options) (err error) {
+func runIn(ctx context.Context, dir string, o options, out *screen) (err error) {
+	interrupted := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the demo took longer than %s", limit))
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 
-	out := newScreen(os.Stdout)
+	out.Writer = mustWrite{out.Writer, fail}
 	begin := time.Now()
 	out.say("Starting Kubernetes and inplace-rollout …")
 	c, err := startCluster(ctx, dir, o)
@@ -98,16 +115,24 @@ func runIn(ctx context.Context, dir string, o options) (err error) {
 	}
 	defer func() {
 		fail(nil) // ends the watches, which the API server would wait for
-		err = errors.Join(err, c.stop())
+		keepLogs := err != nil && interrupted.Err() == nil
+		if err = errors.Join(err, c.stop(keepLogs)); err == nil && c.node != nil {
+			out.say("The node is gone, and has left nothing behind: no process, mount, network device or cgroup.")
+		}
 	}()
 	rec, err := record(ctx, c.client, fail)
 	if err != nil {
 		return err
 	}
-	if err := playProbes(ctx, c.client, fail); err != nil {
+	d := &demo{cluster: c, out: out, recorder: rec}
+	if c.node == nil {
+		err = playProbes(ctx, c.client, fail)
+	} else {
+		err = d.visit(ctx, fail)
+	}
+	if err != nil {
 		return err
 	}
-	d := &demo{cluster: c, out: out, recorder: rec}
 	d.introduce(time.Since(begin))
 	if err := d.play(ctx); err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {

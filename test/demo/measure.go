@@ -25,6 +25,11 @@ type measurement struct {
 	completed bool
 	took      time.Duration // from the edit until it was complete
 	used      int           // ReplicaSets that had pods at some time
+
+	// Only visitors of a real node know these.
+	visits    int
+	lost      int   // visits that were not answered
+	forgotten int64 // counts that no pod remembers
 }
 
 // measure looks at what happened to a subject from moment from on, until the end of
@@ -38,6 +43,9 @@ func measure(history []moment, from int, of subject) measurement {
 		}
 		m.after.apply(moment)
 		w.look(moment.at, m.after)
+		if v, ok := moment.object.(*visit); ok {
+			w.visited(v)
+		}
 		if m.edited.IsZero() && !equality.Semantic.DeepEqual(m.before.template(), m.after.template()) {
 			m.edited = moment.at
 		}
@@ -49,6 +57,12 @@ func measure(history []moment, from int, of subject) measurement {
 	m.replaced, m.notReady, m.started, m.used = len(w.replaced), len(w.notReady), len(w.started), len(w.used)
 	m.restarts = restarts(m.after) - restarts(m.before)
 	m.short, m.shortAll = w.longest, w.all
+	m.visits, m.lost, m.forgotten = w.visits, w.lost, w.forgotten
+	for uid, count := range w.counts {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(m.after.pods)), func(pod *corev1.Pod) bool { return pod.UID == uid }) {
+			m.forgotten += count
+		}
+	}
 	return m
 }
 
@@ -61,12 +75,20 @@ type witness struct {
 
 	since, last  time.Time // since when there are too few Ready pods, or zero; the last look
 	longest, all time.Duration
+
+	visits, lost int
+	forgotten    int64
+	counts       map[types.UID]int64 // what each pod has said last
 }
 
 func newWitness(before *state) *witness {
 	w := &witness{
 		uids: map[string]types.UID{}, containers: map[string]bool{},
 		replaced: map[string]bool{}, notReady: map[string]bool{}, started: map[string]bool{}, used: map[string]bool{},
+		counts: map[types.UID]int64{},
+	}
+	for uid, seen := range before.visits {
+		w.counts[uid] = seen.count
 	}
 	for name, pod := range before.pods {
 		w.uids[name] = pod.UID
@@ -104,6 +126,18 @@ func (w *witness) look(at time.Time, s *state) {
 	case !short:
 		w.end()
 	}
+}
+
+func (w *witness) visited(v *visit) {
+	w.visits++
+	if v.err != nil {
+		w.lost++
+		return
+	}
+	if last := w.counts[v.UID]; v.count <= last {
+		w.forgotten += last + 1 - v.count
+	}
+	w.counts[v.UID] = v.count
 }
 
 // end ends a time with too few Ready pods, if it is such a time.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -28,6 +30,15 @@ func podAt(second int, name, uid string, ready corev1.ConditionStatus, restarts 
 		Name: "database", ContainerID: uid + strconv.Itoa(int(restarts)), RestartCount: restarts,
 	}}
 	return at(second, pod)
+}
+
+// visitAt is a visit to the pod; one that is not answered has the count 0.
+func visitAt(second int, name, uid string, count int64) moment {
+	v := &visit{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}, count: count}
+	if count == 0 {
+		v.err = errors.New("no answer")
+	}
+	return at(second, v)
 }
 
 func deleted(m moment) moment { m.deleted = true; return m }
@@ -75,6 +86,24 @@ func TestMeasure(t *testing.T) {
 				podAt(3, "db-0", "new", corev1.ConditionFalse, 0), podAt(7, "db-0", "new", corev1.ConditionTrue, 0), statefulSetAt(8, "b", "b", "b"),
 			},
 			measurement{completed: true, took: 7 * time.Second, replaced: 1, started: 1, notReady: 1, short: 5 * time.Second, shortAll: 5 * time.Second},
+		},
+		"the pod is visited, and remembers": {
+			slices.Concat(statefulSet, []moment{visitAt(0, "db-0", "old", 7)}),
+			[]moment{visitAt(1, "db-0", "old", 8), visitAt(2, "db-0", "old", 9)},
+			measurement{visits: 2},
+		},
+		"the pod is visited, does not answer once, and starts to count anew": {
+			slices.Concat(statefulSet, []moment{visitAt(0, "db-0", "old", 7)}),
+			[]moment{visitAt(1, "db-0", "old", 8), visitAt(2, "db-0", "old", 0), visitAt(3, "db-0", "old", 1), visitAt(4, "db-0", "old", 2)},
+			measurement{visits: 4, lost: 1, forgotten: 8},
+		},
+		"the visited pod is replaced": {
+			slices.Concat(statefulSet, []moment{visitAt(0, "db-0", "old", 7)}),
+			[]moment{
+				visitAt(1, "db-0", "old", 0), deleted(podAt(1, "db-0", "old", corev1.ConditionFalse, 0)),
+				podAt(1, "db-0", "new", corev1.ConditionTrue, 0), visitAt(2, "db-0", "new", 1),
+			},
+			measurement{visits: 2, lost: 1, forgotten: 7, replaced: 1, started: 1, notReady: 1},
 		},
 		"a container restarts and the pod is not Ready twice, the second time to the end": {
 			statefulSet,

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
 )
 
 // demo is a run of the demo.
@@ -26,9 +27,22 @@ type demo struct {
 
 func (d *demo) introduce(took time.Duration) {
 	d.out.title("inplace-rollout beside the built-in rollout")
+	if d.node != nil {
+		d.introduceNode(took)
+		return
+	}
 	d.out.say("Real: etcd, API server, controllers, scheduler and kubectl of Kubernetes %s, and", d.Version())
 	d.out.say("inplace-rollout, installed from deploy/ and running under its ServiceAccount (all up in %s).", seconds(took))
 	d.out.say("Simulated: %d nodes and their kubelets. A resize takes them a moment, as the start of a pod does.", len(nodes))
+}
+
+func (d *demo) introduceNode(took time.Duration) {
+	cpu, memory := cgroup.Of("/").Files()
+	d.out.say("All of it is real: etcd, API server, controllers, scheduler, kubectl and kubelet of Kubernetes")
+	d.out.say("%s, containerd and runc, and inplace-rollout in its image, two replicas, installed from", d.Version())
+	d.out.say("deploy/ (all up in %s). The pods run a program that counts its visits in memory: COUNTER.", seconds(took))
+	d.out.say("KERNEL is what cgroups grant its container (%s and %s),", cpu, memory)
+	d.out.say("PROGRAM READS what the program finds in the same files, from within.")
 }
 
 // play is the demo from the first pod to the verdict.
@@ -38,10 +52,14 @@ func (d *demo) play(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.createVolumes(ctx, 6); err != nil {
-		return err
+	workloads := counters
+	if d.node == nil {
+		workloads = simulated
+		if err := d.createVolumes(ctx, 6); err != nil {
+			return err
+		}
 	}
-	c := &checker{}
+	c := &checker{node: d.node != nil}
 	for _, w := range workloads {
 		results, err := d.chapter(ctx, &w)
 		if err != nil {
@@ -92,7 +110,7 @@ func (d *demo) create(ctx context.Context, w *workload) error {
 			return err
 		}
 	}
-	if err := d.recorder.await(ctx, "all pods are Ready", (*state).settled, w.subject(inPlace), w.subject(builtIn)); err != nil {
+	if err := d.await(ctx, "all pods are Ready", w.subject(inPlace), w.subject(builtIn)); err != nil {
 		return err
 	}
 	history, _ := d.recorder.from(0)
@@ -106,6 +124,16 @@ func (d *demo) create(ctx context.Context, w *workload) error {
 		return err
 	}
 	return d.told(ctx, w, 1)
+}
+
+// await waits until workloads are settled and, on a real node, until a visitor has
+// seen that all containers have their size.
+func (d *demo) await(ctx context.Context, what string, subjects ...subject) error {
+	if err := d.recorder.await(ctx, what, (*state).settled, subjects...); err != nil || d.node == nil {
+		return err
+	}
+	granted := func(s *state) bool { return len(otherwise(s)) == 0 }
+	return d.recorder.await(ctx, "kernel and programs have the sizes", granted, subjects...)
 }
 
 // told waits for the nth event that tells of a complete rollout. Events come a little

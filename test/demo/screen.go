@@ -52,6 +52,20 @@ func newScreen(file *os.File) *screen {
 	return s
 }
 
+// mustWrite tells of a write that has failed.
+type mustWrite struct {
+	io.Writer
+	fail func(error)
+}
+
+func (w mustWrite) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if err != nil {
+		w.fail(err)
+	}
+	return n, err
+}
+
 // paint gives text a rendition, where there are colours.
 func (s *screen) paint(st style, text string) string {
 	if !s.colours || st == plain || text == "" {
@@ -60,7 +74,7 @@ func (s *screen) paint(st style, text string) string {
 	return "\x1b[" + string(st) + "m" + text + "\x1b[0m"
 }
 
-// line writes one line. A screen that cannot be written to is nobody's business here.
+// line writes one line. What to do if that fails is the writer's business.
 func (s *screen) line(text string) { _, _ = fmt.Fprintln(s, strings.TrimRight(text, " ")) }
 
 func (s *screen) say(format string, args ...any) { s.line(fmt.Sprintf(format, args...)) }

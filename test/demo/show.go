@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -40,7 +41,7 @@ func (d *demo) follow(ctx context.Context, w *workload, a act, steps []step) err
 		}
 	}
 	if failed == nil {
-		failed = d.recorder.await(ctx, "the built-in controller agrees", (*state).settled, subjects...)
+		failed = d.await(ctx, "the built-in controller agrees", subjects...)
 	}
 	stop()
 	<-shown
@@ -52,6 +53,9 @@ func (d *demo) follow(ctx context.Context, w *workload, a act, steps []step) err
 func (d *demo) show(ctx context.Context, from int, subjects []subject) {
 	history, _ := d.recorder.from(0)
 	v := newView(d.out, history, from, subjects)
+	if d.node != nil {
+		v.widths = [columns]int{colPod: v.widths[colPod], colRequested: 13, colKernel: 13, colReads: 14, colUID: 10, colFate: 8, colRestarts: 9, colCounter: 8}
+	}
 	for {
 		moments, changed := d.recorder.from(from)
 		from += len(moments)
@@ -87,7 +91,7 @@ func newView(out *screen, history []moment, from int, subjects []subject) *view 
 	v := &view{
 		screen: out, begin: time.Now(), subjects: subjects, states: map[subject]*state{},
 		names: map[subject][]string{}, uids: map[types.UID]bool{},
-		widths: [columns]int{0, 0, 14, 14, 10, 9, 7, 10, 11},
+		widths: [columns]int{colRequested: 14, colApplied: 14, colUID: 10, colFate: 9, colReady: 7, colRestarts: 10, colResize: 11},
 	}
 	if len(history) > from {
 		v.begin = history[from].at
@@ -123,8 +127,8 @@ func (v *view) take(m moment) {
 	if s == nil {
 		return
 	}
-	pod, isPod := m.object.(*corev1.Pod)
-	if !isPod {
+	pod := podOf(m.object)
+	if pod == nil {
 		cells := func() []string { return append(ownerCells(s), setCells(s)...) }
 		before := cells()
 		s.apply(m)
@@ -136,6 +140,18 @@ func (v *view) take(m moment) {
 	before := v.cells(s, pod.Name)
 	s.apply(m)
 	v.tell(m, pod.Name, v.podNews(before, v.cells(s, pod.Name)))
+}
+
+// podOf is the pod that an object is, or was about.
+func podOf(object metav1.Object) *corev1.Pod {
+	switch object := object.(type) {
+	case *corev1.Pod:
+		return object
+	case *visit:
+		return object.Pod
+	default:
+		return nil
+	}
 }
 
 func (v *view) tell(m moment, name, news string) {
@@ -150,15 +166,20 @@ const (
 	colRevision
 	colRequested
 	colApplied
+	colKernel
+	colReads
 	colUID
 	colFate
 	colReady
 	colRestarts
+	colCounter
 	colResize
 	columns
 )
 
-var heads = [columns]string{"POD", "REVISION", "REQUESTED", "APPLIED", "UID", "POD IS", "READY", "RESTARTS", "RESIZE"}
+var heads = [columns]string{
+	"POD", "REVISION", "REQUESTED", "APPLIED", "KERNEL", "PROGRAM READS", "UID", "POD IS", "READY", "RESTARTS", "COUNTER", "RESIZE",
+}
 
 // cells of a pod; nil if there is none.
 func (v *view) cells(s *state, name string) []string {
@@ -184,12 +205,19 @@ func (v *view) cells(s *state, name string) []string {
 	}
 	cells[colRestarts] = fmt.Sprint(restartsOf(pod))
 	cells[colResize] = resizing(pod)
+	cells[colKernel], cells[colReads], cells[colCounter] = none, none, none
+	if seen := s.visits[pod.UID]; seen != nil {
+		cells[colKernel], cells[colReads], cells[colCounter] = granted(seen.kernel), granted(seen.reads), fmt.Sprint(seen.count)
+	}
 	return cells
 }
 
+// none is the cell for what nobody knows.
+const none = "-"
+
 func size(r *corev1.ResourceRequirements) string {
 	if r == nil {
-		return "-"
+		return none
 	}
 	return r.Requests.Cpu().String() + " / " + r.Requests.Memory().String()
 }
@@ -197,6 +225,8 @@ func size(r *corev1.ResourceRequirements) string {
 // podNews tells in words what differs between the cells of one pod.
 func (v *view) podNews(before, after []string) string {
 	switch {
+	case before == nil && after == nil:
+		return "" // a visit to a pod that has gone
 	case after == nil:
 		return v.paint(red, "deleted")
 	case before == nil:
@@ -204,9 +234,18 @@ func (v *view) podNews(before, after []string) string {
 	}
 	words := [columns]string{
 		colRevision: "counts as revision ", colRequested: "requested ", colApplied: "applied ",
+		colKernel: "kernel ", colReads: "program reads ",
 		colFate: "is ", colReady: "Ready: ", colRestarts: "restarts: ", colResize: "resize ",
 	}
 	var news []string
+	switch {
+	case before[colCounter] == after[colCounter]:
+	case before[colCounter] == none:
+		words[colCounter] = "counter "
+	case after[colCounter] == none:
+		words[colKernel], words[colReads] = "", ""
+		news = append(news, v.paint(red, "does not answer"))
+	}
 	for i, word := range words {
 		if word == "" || before[i] == after[i] {
 			continue
@@ -271,8 +310,10 @@ func (v *view) row(name string, cells []string) string {
 		cells[colPod], cells[colFate], cells[colReady] = name, "GONE", "no"
 	}
 	styles := [columns]style{}
-	if cells[colRequested] != cells[colApplied] {
-		styles[colApplied] = yellow
+	for _, i := range []int{colApplied, colKernel, colReads} {
+		if cells[i] != cells[colRequested] {
+			styles[i] = yellow
+		}
 	}
 	switch cells[colFate] {
 	case "kept":

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
@@ -59,6 +61,9 @@ func (d *demo) audit(mark int64, namespace string) (writes, error) {
 	return w, nil
 }
 
+// nodeUser is how the names of kubelets begin.
+const nodeUser = "system:node:"
+
 func (w *writes) count(event *auditv1.Event) {
 	ref, done := event.ObjectRef, event.ResponseStatus != nil && event.ResponseStatus.Code < 400
 	resource := ref.Resource
@@ -68,6 +73,7 @@ func (w *writes) count(event *auditv1.Event) {
 	switch {
 	case done && resource == "pods" && event.Verb == "create":
 		w.created++
+	case strings.HasPrefix(event.User.Username, nodeUser): // a kubelet, which reports the end of a pod
 	case done && (resource == "pods" && event.Verb == "delete" || resource == "pods/eviction"):
 		w.killed++
 	}
@@ -88,7 +94,11 @@ func (d *demo) summarise(results []result) {
 		}
 		return "built-in"
 	})))
-	for _, row := range rows(results[0].before) {
+	table := rows(results[0].before)
+	if d.node != nil {
+		table = append(table, visitRows...)
+	}
+	for _, row := range table {
 		d.out.line(pad(row.label, labelWidth) + each(results, row.value))
 	}
 	d.summariseWrites(results)
@@ -131,6 +141,39 @@ func rows(s *state) []row {
 		row{"ReplicaSet of the pods, after", func(r result) string { return strings.Join(r.after.active(), ", ") }},
 		row{"ReplicaSets that had pods", func(r result) string { return fmt.Sprint(r.used) }},
 	)
+}
+
+// visitRows are those of a real node.
+var visitRows = []row{
+	{"limits in the kernel, before", func(r result) string { return limits(r.before, func(v *visit) cgroup.Limits { return v.kernel }) }},
+	{"limits in the kernel, after", func(r result) string { return limits(r.after, func(v *visit) cgroup.Limits { return v.kernel }) }},
+	{"limits that the programs read, after", func(r result) string { return limits(r.after, func(v *visit) cgroup.Limits { return v.reads }) }},
+	{"counters in the end, by pod", func(r result) string { return counts(r.after) }},
+	{"visits", func(r result) string { return fmt.Sprint(r.visits) }},
+	{"visits without an answer", func(r result) string { return fmt.Sprint(r.lost) }},
+	{"counts forgotten", func(r result) string { return fmt.Sprint(r.forgotten) }},
+}
+
+// limits of all pods, each only once.
+func limits(s *state, of func(*visit) cgroup.Limits) string {
+	all := sets.New[string]()
+	for _, pod := range s.pods {
+		if seen := s.visits[pod.UID]; seen != nil {
+			all.Insert(granted(of(seen)))
+		}
+	}
+	return strings.Join(sets.List(all), ", ")
+}
+
+// counts are what the pods remember, in the order of their names.
+func counts(s *state) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(s.pods)) {
+		if seen := s.visits[s.pods[name].UID]; seen != nil {
+			all = append(all, fmt.Sprint(seen.count))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 func brake(s *state) string {

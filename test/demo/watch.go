@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/util/podutils"
@@ -18,7 +19,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
-// moment is one change that a watch has brought, of a pod, a ReplicaSet or a workload.
+// moment is one change that a watch has brought, of a pod, a ReplicaSet or a workload,
+// or a visit.
 type moment struct {
 	at      time.Time
 	object  metav1.Object
@@ -69,9 +71,13 @@ func (r *recorder) add(event watch.Event) {
 	if !ok {
 		return
 	}
+	r.note(moment{at: time.Now(), object: object, deleted: event.Type == watch.Deleted})
+}
+
+func (r *recorder) note(m moment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.history = append(r.history, moment{at: time.Now(), object: object, deleted: event.Type == watch.Deleted})
+	r.history = append(r.history, m)
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -94,9 +100,19 @@ func (r *recorder) now() int {
 func (r *recorder) await(ctx context.Context, what string, wanted func(*state) bool, subjects ...subject) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	states, seen := map[subject]*state{}, 0
+	for _, of := range subjects {
+		states[of] = newState()
+	}
 	for {
-		history, changed := r.from(0)
-		if !slices.ContainsFunc(subjects, func(of subject) bool { return !wanted(replay(history, of)) }) {
+		moments, changed := r.from(seen)
+		seen += len(moments)
+		for _, m := range moments {
+			if s := states[m.subject()]; s != nil {
+				s.apply(m)
+			}
+		}
+		if !slices.ContainsFunc(subjects, func(of subject) bool { return !wanted(states[of]) }) {
 			return nil
 		}
 		select {
@@ -110,13 +126,18 @@ func (r *recorder) await(ctx context.Context, what string, wanted func(*state) b
 // state is what there is of a subject at one time.
 type state struct {
 	owner
-	sets map[string]*appsv1.ReplicaSet
-	pods map[string]*corev1.Pod
+	sets   map[string]*appsv1.ReplicaSet
+	pods   map[string]*corev1.Pod
+	visits map[types.UID]*visit // the last one to each pod, if it was answered
+}
+
+func newState() *state {
+	return &state{sets: map[string]*appsv1.ReplicaSet{}, pods: map[string]*corev1.Pod{}, visits: map[types.UID]*visit{}}
 }
 
 // replay returns the state of a subject after a history.
 func replay(history []moment, of subject) *state {
-	s := &state{sets: map[string]*appsv1.ReplicaSet{}, pods: map[string]*corev1.Pod{}}
+	s := newState()
 	for _, m := range history {
 		if m.subject() == of {
 			s.apply(m)
@@ -135,6 +156,11 @@ func (s *state) apply(m moment) {
 		put(s.sets, object, m.deleted)
 	case *corev1.Pod:
 		put(s.pods, object, m.deleted)
+	case *visit:
+		s.visits[object.UID] = object
+		if object.err != nil {
+			delete(s.visits, object.UID)
+		}
 	}
 }
 

@@ -37,19 +37,33 @@ var (
 	databaseManifest []byte
 	//go:embed web.yaml
 	webManifest []byte
+	//go:embed counter.yaml
+	counterManifest []byte
 )
 
-// workloads of the demo, in the order in which they are shown. `kubectl rollout
-// status` takes a held StatefulSet for rolled out, and waits for a Deployment.
-var workloads = []workload{{
+// Workloads in the order in which they are shown. `kubectl rollout status` takes a
+// held StatefulSet for rolled out, and waits for a Deployment.
+var (
+	simulated = []workload{database, web}
+	counters  = []workload{counting("StatefulSet", "counter", completeWaiter), counting("Deployment", "web", rolloutStatus)}
+)
+
+const (
+	completeWaiter = "wait --for=condition=" + api.ConditionComplete
+	rolloutStatus  = "rollout status"
+)
+
+var database = workload{
 	kind: "StatefulSet", name: "db",
 	file: "database.yaml", manifest: databaseManifest,
 	about: "two containers, probes, a volume claim each, a PodDisruptionBudget",
 	more:  "cpu and memory",
 	edit:  "-c database --requests=cpu=1,memory=1Gi --limits=memory=1Gi",
 
-	waiter: "wait --for=condition=" + api.ConditionComplete,
-}, {
+	waiter: completeWaiter,
+}
+
+var web = workload{
 	kind: "Deployment", name: "web",
 	file: "web.yaml", manifest: webManifest,
 	about: "probes, the default strategy, a PodDisruptionBudget",
@@ -57,9 +71,20 @@ var workloads = []workload{{
 	edit:  "-c nginx --requests=cpu=500m",
 
 	waiter: rolloutStatus,
-}}
+}
 
-const rolloutStatus = "rollout status"
+// counting is a workload on a real node.
+func counting(kind, name, waiter string) workload {
+	return workload{
+		kind: kind, name: name,
+		file: "counter.yaml", manifest: []byte(strings.NewReplacer("KIND", kind, "NAME", name).Replace(string(counterManifest))),
+		about: "a program that counts, probes, a PodDisruptionBudget",
+		more:  "cpu and memory",
+		edit:  "-c counter --requests=cpu=100m,memory=128Mi --limits=cpu=100m,memory=128Mi",
+
+		waiter: waiter,
+	}
+}
 
 // in names the workload in a namespace, as arguments of kubectl.
 func (w *workload) in(namespace string) string {

@@ -62,6 +62,9 @@ func (j *janitor) dismiss() error {
 	return nil
 }
 
+// ErrLeft is the error of a Stop that has left something of the node behind.
+var ErrLeft = errors.New("the node has left behind")
+
 // checkGone makes sure that nothing of the node is left but its folder. The last
 // threads may take a moment to go.
 func (n *Node) checkGone() error {
@@ -71,7 +74,7 @@ func (n *Node) checkGone() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the node has left behind: %s", strings.Join(left, "; "))
+	return fmt.Errorf("%w: %s", ErrLeft, strings.Join(left, "; "))
 }
 
 // left names all that is left of the node.

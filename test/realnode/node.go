@@ -102,7 +102,9 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 		return nil, err
 	}
 	if err := n.start(ctx); err != nil {
-		n.KeepLogs()
+		if !errors.Is(ctx.Err(), context.Canceled) { // which nobody has to look into
+			n.KeepLogs()
+		}
 		return nil, errors.Join(fmt.Errorf("starting a real node: %w", err), n.Stop())
 	}
 	return n, nil

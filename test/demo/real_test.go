@@ -1,0 +1,95 @@
+//go:build e2e
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/realnode"
+)
+
+// TestRealNode plays the demo as `make demo NODE=real` does.
+func TestRealNode(t *testing.T) {
+	said, err := play(t, nil)
+	t.Log(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`All \d+ checks passed`, `counts forgotten +0 +[1-9]\d* +0\n`, `The node is gone`} {
+		if !regexp.MustCompile(want).MatchString(said) {
+			t.Errorf("it did not say %q", want)
+		}
+	}
+}
+
+// TestInterrupted interrupts the demo while it starts and in the middle of its first
+// edit: nothing of it stays, not even logs.
+func TestInterrupted(t *testing.T) {
+	for _, at := range []string{"Starting", "The same edit of both"} {
+		t.Run(at, func(t *testing.T) {
+			said, err := play(t, func(said string) bool { return strings.Contains(said, at) })
+			if err == nil || err.Error() != "interrupted; everything that it started has ended" {
+				t.Errorf("%v, after it said:\n%s", err, said)
+			}
+		})
+	}
+}
+
+// play plays the demo, interrupts it when it has said enough, and checks that it has
+// tidied up. It returns what it said.
+func play(t *testing.T, enough func(said string) bool) (string, error) {
+	t.Helper()
+	if missing := realnode.Missing(); missing != "" {
+		if os.Getenv("E2E") == "required" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	folder, err := os.MkdirTemp("", "demo-") // not t.TempDir, whose path is too long for the kubelet's sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", folder)
+	if enough != nil {
+		go interrupt(t, out.Name(), enough)
+	}
+	failed := catching([]string{"--node", "real", "--bin", filepath.Join(controller.Root(), "bin", "k8s")}, out)
+	if err := os.Remove(folder); err != nil {
+		t.Errorf("it has left something: %v", err)
+	}
+	said, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(said), failed
+}
+
+// interrupt sends the signal of Ctrl-C when a file has enough in it.
+func interrupt(t *testing.T, file string, enough func(string) bool) {
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
+		said, err := os.ReadFile(file)
+		return enough(string(said)), err
+	})
+	if err == nil {
+		time.Sleep(300 * time.Millisecond) // into the middle of it
+		err = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
