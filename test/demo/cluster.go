@@ -55,19 +55,21 @@ func startReal(ctx context.Context, o options) (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{ControlPlane: node.ControlPlane, node: node}
-	c.client, err = kubernetes.NewForConfig(c.RESTConfig())
-	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return node.Import(ctx, "counter") },
-		func(ctx context.Context) error { return controller.Deploy(ctx, node) },
-	} {
-		if err == nil {
-			err = step(ctx)
-		}
-	}
-	if err != nil {
+	if err := c.equipNode(ctx); err != nil {
 		return nil, errors.Join(err, c.stop(!errors.Is(ctx.Err(), context.Canceled)))
 	}
 	return c, nil
+}
+
+func (c *cluster) equipNode(ctx context.Context) error {
+	var err error
+	if c.client, err = kubernetes.NewForConfig(c.RESTConfig()); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if err := c.node.Import(ctx, "counter"); err != nil {
+		return err
+	}
+	return controller.Deploy(ctx, c.node)
 }
 
 // ready returns nil if the controller is ready.

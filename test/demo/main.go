@@ -51,9 +51,11 @@ func catching(args []string, out *os.File) error {
 	pipes := make(chan os.Signal, 1)
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
+	ctx, unread := context.WithCancel(ctx)
+	defer unread()
 	o, err := parse(args)
 	if err == nil {
-		err = run(ctx, o, out)
+		err = run(ctx, o, newScreen(out, unread))
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -86,12 +88,12 @@ func parse(args []string) (options, error) {
 
 // run plays the demo in a folder of its own, which stays only if the demo fails and
 // has left logs there.
-func run(ctx context.Context, o options, out *os.File) error {
+func run(ctx context.Context, o options, out *screen) error {
 	dir, err := os.MkdirTemp("", "inplace-rollout-demo-")
 	if err != nil {
 		return fmt.Errorf("making a folder: %w", err)
 	}
-	err = runIn(ctx, dir, o, newScreen(out))
+	err = runIn(ctx, dir, o, out)
 	if _, none := os.Stat(logs(dir)); err != nil && ctx.Err() == nil && none == nil {
 		return fmt.Errorf("%w\nthe logs of this run stay in %s", err, logs(dir))
 	}
@@ -106,7 +108,6 @@ func runIn(ctx context.Context, dir string, o options, out *screen) (err error) 
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 
-	out.Writer = mustWrite{out.Writer, fail}
 	begin := time.Now()
 	out.say("Starting Kubernetes and inplace-rollout …")
 	c, err := startCluster(ctx, dir, o)

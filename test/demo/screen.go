@@ -38,10 +38,11 @@ type screen struct {
 	drawn   int // lines of the table that stand above the cursor
 }
 
-// newScreen writes to a file. Only a terminal gets colours, unless NO_COLOR is set,
-// and, if it is large enough, a table that is drawn anew.
-func newScreen(file *os.File) *screen {
-	s := &screen{Writer: file}
+// newScreen writes to a file, and tells when that does not work any more. Only a
+// terminal gets colours, unless NO_COLOR is set, and, if it is large enough, a table
+// that is drawn anew.
+func newScreen(file *os.File, unread func()) *screen {
+	s := &screen{Writer: mustBeRead{file, unread}}
 	if !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
 		return s
 	}
@@ -52,16 +53,16 @@ func newScreen(file *os.File) *screen {
 	return s
 }
 
-// mustWrite tells of a write that has failed.
-type mustWrite struct {
-	io.Writer
-	fail func(error)
+// mustBeRead is a file that must have a reader.
+type mustBeRead struct {
+	*os.File
+	unread func() // tells that it has none
 }
 
-func (w mustWrite) Write(p []byte) (int, error) {
-	n, err := w.Writer.Write(p)
+func (r mustBeRead) Write(p []byte) (int, error) {
+	n, err := r.File.Write(p)
 	if err != nil {
-		w.fail(err)
+		r.unread()
 	}
 	return n, err
 }
@@ -74,7 +75,7 @@ func (s *screen) paint(st style, text string) string {
 	return "\x1b[" + string(st) + "m" + text + "\x1b[0m"
 }
 
-// line writes one line. What to do if that fails is the writer's business.
+// line writes one line. A failure is the writer's business.
 func (s *screen) line(text string) { _, _ = fmt.Fprintln(s, strings.TrimRight(text, " ")) }
 
 func (s *screen) say(format string, args ...any) { s.line(fmt.Sprintf(format, args...)) }
