@@ -60,7 +60,7 @@ func play(t *testing.T, enough func(said string) bool) (string, error) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	folder, err := os.MkdirTemp("", "demo-") // not t.TempDir, whose path is too long for the kubelet's sockets
+	folder, err := os.MkdirTemp("", "demo-") //nolint:usetesting // that path would be too long for the kubelet's sockets
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +22,7 @@ import (
 
 // visit is one visit to the program in a pod on a real node.
 type visit struct {
-	*corev1.Pod               // as it was when it became Ready
+	*corev1.Pod               // as it was then
 	kernel      cgroup.Limits // that the kernel grants its container
 	reads       cgroup.Limits // that its program reads there
 	count       int64         // how many visits the program remembers, this one included
@@ -37,18 +38,21 @@ func (d *demo) visit(ctx context.Context, fail func(error)) error {
 	}
 	go func() {
 		defer watched.Stop()
-		gone := map[types.UID]chan struct{}{} // of the pods that are visited
+		hosts := map[types.UID]*host{}
 		for event := range watched.ResultChan() {
 			pod, ok := event.Object.(*corev1.Pod)
 			if !ok || pod.Namespace != inPlace && pod.Namespace != builtIn {
 				continue
 			}
-			switch done := gone[pod.UID]; {
-			case event.Type == watch.Deleted && done != nil:
-				close(done)
-			case done == nil && ready(pod):
-				gone[pod.UID] = make(chan struct{})
-				go d.keepVisiting(ctx, pod, gone[pod.UID])
+			h := hosts[pod.UID]
+			if h != nil {
+				h.pod.Store(pod)
+				h.gone.Store(event.Type == watch.Deleted)
+			} else if ready(pod) {
+				h = &host{}
+				h.pod.Store(pod)
+				hosts[pod.UID] = h
+				go d.keepVisiting(ctx, h)
 			}
 		}
 		fail(errors.New("the watch of the visitors ended"))
@@ -56,25 +60,27 @@ func (d *demo) visit(ctx context.Context, fail func(error)) error {
 	return nil
 }
 
+// host is a pod that is visited.
+type host struct {
+	pod  atomic.Pointer[corev1.Pod] // as it is now; a container that restarts gets another cgroup
+	gone atomic.Bool
+}
+
 // keepVisiting visits a pod until it is gone, over one connection as long as that
 // lasts. Of visits without an answer the first one counts, until there is one again.
-func (d *demo) keepVisiting(ctx context.Context, pod *corev1.Pod, gone <-chan struct{}) {
+func (d *demo) keepVisiting(ctx context.Context, h *host) {
 	browser := d.node.HTTP(2 * time.Second)
 	defer browser.CloseIdleConnections()
 	for answered := true; ; {
-		v := d.visitOnce(ctx, browser, pod)
+		v := d.visitOnce(ctx, browser, h.pod.Load())
 		if ctx.Err() != nil {
 			return
 		}
 		if v.err == nil || answered {
 			d.recorder.note(moment{at: time.Now(), object: v})
 		}
-		if answered = v.err == nil; !answered {
-			select {
-			case <-gone:
-				return
-			default:
-			}
+		if answered = v.err == nil; !answered && h.gone.Load() {
+			return
 		}
 		select {
 		case <-ctx.Done():
