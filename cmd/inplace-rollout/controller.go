@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,7 @@ const leaseName = "inplace-rollout"
 // controllerOptions are the flags of the controller command.
 type controllerOptions struct {
 	kubeconfig     string
+	namespace      string
 	leaderElect    bool
 	leaseNamespace string
 	workers        int
@@ -84,8 +86,9 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
+	f.StringVar(&o.namespace, "namespace", "", "look after the workloads of this namespace only; empty means all namespaces")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+leaseName)
-	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or inplace-rollout")
+	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
 	f.IntVar(&o.workers, "workers", 4, "how many workloads are synced at the same time")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.Float32Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
@@ -156,7 +159,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	gate, registry := &prerequisite.Gate{}, prometheus.NewRegistry()
 	registry.MustRegister(readyMetric(gate))
 	controllers, err := newControllers(ctx, config, recorder, workload.Options{
-		Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
+		Namespace: o.namespace, Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
 		Metrics: workload.NewMetrics(registry),
 	})
 	if err != nil {
@@ -167,7 +170,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer stopServing()
-	go gate.Watch(ctx, client, 10*time.Second, controllers.enqueueAll)
+	go gate.Watch(ctx, client, o.namespace, 10*time.Second, controllers.enqueueAll)
 
 	if !o.leaderElect {
 		controllers.run(ctx)
@@ -229,7 +232,7 @@ func (o controllerOptions) lead(ctx context.Context, client kubernetes.Interface
 	defer cancel()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: o.namespace(), Name: leaseName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: o.namespaceOfLease(), Name: leaseName},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())},
 		},
@@ -251,15 +254,14 @@ func (o controllerOptions) lead(ctx context.Context, client kubernetes.Interface
 	return nil
 }
 
-// namespace of the Lease.
-func (o controllerOptions) namespace() string {
+func (o controllerOptions) namespaceOfLease() string {
 	if o.leaseNamespace != "" {
 		return o.leaseNamespace
 	}
 	if own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
 		return strings.TrimSpace(string(own))
 	}
-	return "inplace-rollout"
+	return cmp.Or(o.namespace, "inplace-rollout")
 }
 
 func (o controllerOptions) restConfig() (*rest.Config, error) {

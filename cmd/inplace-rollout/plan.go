@@ -66,7 +66,7 @@ restart as things stand: now, at its deadline, or when you delete it.`,
 			if err := o.connect(); err != nil {
 				return err
 			}
-			if err := o.warn(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)

@@ -7,17 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
@@ -38,12 +43,13 @@ func newReleaseCommand() *cobra.Command {
 
 A held rollout is nobody's but the controller's. Without it, this gives back what the
 user wants (the partition, or paused), and the built-in controller goes on: it
-restarts every pod that is not of the newest revision. What that will be is shown,
+restarts every pod that is not of the newest revision. Pods of a Deployment that wait
+for another one in their place go back to their ReplicaSet. What that will be is shown,
 and asked for, first. The workload stays opted in: its next edit is held again.`,
 		Example: `  # One
   inplace-rollout release sts/web
 
-  # All of them, as before an uninstallation
+  # All of them, as after an uninstallation
   inplace-rollout release --all -A --yes`,
 		ValidArgsFunction: o.completeWorkload(workload.Held),
 		SilenceUsage:      true,
@@ -71,16 +77,26 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 }
 
 func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, args []string) error {
-	held, err := o.held(ctx, args)
+	found, err := o.found(ctx, args)
 	if err != nil {
 		return err
 	}
-	if len(held) == 0 {
+	held := slices.DeleteFunc(slices.Clone(found), func(u *unstructured.Unstructured) bool { return !workload.Held(u) })
+	detached, err := o.detached(ctx, found)
+	if err != nil {
+		return err
+	}
+	if len(held)+len(detached) == 0 {
 		_, err := fmt.Fprintln(out, "Nothing is held.")
 		return err
 	}
 	for _, u := range held {
 		if err := o.announce(ctx, out, u); err != nil {
+			return err
+		}
+	}
+	for _, pod := range detached {
+		if _, err := fmt.Fprintf(out, "pod/%s (namespace %s): goes back to its ReplicaSet, which then has one too many\n", pod.Name, pod.Namespace); err != nil {
 			return err
 		}
 	}
@@ -103,34 +119,56 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 			return err
 		}
 	}
+	for _, pod := range detached {
+		if err := deployment.GiveBack(ctx, o.client, o.objects, pod.Namespace, []*corev1.Pod{pod}); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if _, err := fmt.Fprintf(out, "pod/%s given back\n", pod.Name); err != nil {
+			return err
+		}
+	}
 	return errors.Join(failed...)
 }
 
-// held lists the named workload, or all, as far as they are held.
-func (o releaseOptions) held(ctx context.Context, args []string) ([]*unstructured.Unstructured, error) {
-	var found []*unstructured.Unstructured
-	var err error
-	switch {
-	case len(args) > 0:
-		var u *unstructured.Unstructured
-		if u, err = o.named(args); err == nil {
-			found = append(found, u)
-		}
-	case o.allNamespaces:
-		found, err = o.optedIn(ctx, metav1.NamespaceAll)
-	default:
-		found, err = o.optedIn(ctx, o.namespace)
+// found lists the named workload, or all that are opted in.
+func (o releaseOptions) found(ctx context.Context, args []string) ([]*unstructured.Unstructured, error) {
+	if len(args) > 0 {
+		u, err := o.named(args)
+		return []*unstructured.Unstructured{u}, err
 	}
+	return o.optedIn(ctx, o.scope())
+}
+
+// scope is the namespace of --all.
+func (o releaseOptions) scope() string {
+	if o.allNamespaces {
+		return metav1.NamespaceAll
+	}
+	return o.namespace
+}
+
+// detached lists the pods that wait for another one in their place: those of the
+// named Deployment, or all; the label of their Deployment may have been removed.
+func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unstructured) ([]*corev1.Pod, error) {
+	namespace := o.scope()
+	if !o.all {
+		namespace = found[0].GetNamespace()
+	}
+	list, err := o.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: api.DetachedLabel})
 	if err != nil {
-		return nil, err
+		return nil, explain(fmt.Errorf("listing pods: %w", err))
 	}
-	var held []*unstructured.Unstructured
-	for _, u := range found {
-		if workload.Held(u) {
-			held = append(held, u)
+	var detached []*corev1.Pod
+	for i := range list.Items {
+		pod := &list.Items[i]
+		from, is := deployment.DetachedFrom(pod)
+		asked := o.all || found[0].GetKind() == deploymentKind.Kind && found[0].GetName() == from.Name
+		if is && asked && pod.DeletionTimestamp == nil {
+			detached = append(detached, pod)
 		}
 	}
-	return held, nil
+	return detached, nil
 }
 
 // announce says what the built-in controller will do.
@@ -181,24 +219,30 @@ func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructure
 	if err != nil {
 		return err
 	}
-	_, err = o.patch(ctx, after, map[string]any{
-		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.ReleaseAnnotation: nil, api.HoldAnnotation: nil}},
+	// One of several API servers may still have the policy: so it is asked again with the same write.
+	after, err = o.patch(ctx, after, map[string]any{
+		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.ReleaseAnnotation: "true", api.HoldAnnotation: nil}},
 		"spec":     spec,
+	})
+	if _, kept := after.GetAnnotations()[api.ReleaseAnnotation]; err != nil || !kept {
+		return err
+	}
+	_, err = o.patch(ctx, after, map[string]any{
+		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.ReleaseAnnotation: nil}},
 	})
 	return err
 }
 
 // wished is what the user wants of the field that holds the workload.
 func wished(u *unstructured.Unstructured) (map[string]any, error) {
-	wish := u.GetAnnotations()[api.HoldAnnotation]
 	if u.GroupVersionKind() == deploymentKind {
-		return map[string]any{"paused": wish == "true"}, nil
+		return map[string]any{"paused": u.GetAnnotations()[api.HoldAnnotation] == "true"}, nil
 	}
-	partition, err := strconv.ParseInt(wish, 10, 32)
-	if err != nil {
-		return nil, fmt.Errorf("annotation %s is %q: want the partition as a whole number", api.HoldAnnotation, wish)
+	set := &appsv1.StatefulSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, set); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", nameOf(u), err)
 	}
-	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": partition}}}, nil
+	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": statefulset.WishedPartition(set)}}}, nil
 }
 
 func (o releaseOptions) patch(ctx context.Context, u *unstructured.Unstructured, fields map[string]any) (*unstructured.Unstructured, error) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -48,7 +49,17 @@ func TestRelease(t *testing.T) {
 			s.set.Annotations[api.HoldAnnotation] = "2"
 			return s
 		}},
-		"nonsense": {yes: true, failed: "want the partition as a whole number", spec: "partition 2147483647, held", stage: func(t *testing.T) *stage {
+		"detached": {answer: "y\n", spec: "paused false", stage: func(t *testing.T) *stage {
+			s := deployment("false")(t)
+			detach(s, 1)
+			return s
+		}},
+		"detached-and-not-held": {yes: true, spec: "paused false", stage: func(t *testing.T) *stage {
+			s := newDeploymentStage(t, 2)
+			detach(s, 0)
+			return s
+		}},
+		"nonsense": {yes: true, spec: "partition 0", stage: func(t *testing.T) *stage {
 			s := heldStage(t)
 			s.set.Annotations[api.HoldAnnotation] = "x"
 			return s
@@ -70,8 +81,19 @@ func TestRelease(t *testing.T) {
 			if got := holding(after); got != tt.spec {
 				t.Errorf("afterwards: %s, want %s", got, tt.spec)
 			}
+			pods, err := o.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: api.DetachedLabel})
+			if err != nil || len(pods.Items) > 0 {
+				t.Errorf("%d pods are left detached: %v", len(pods.Items), err)
+			}
 		})
 	}
+}
+
+// detach takes a pod out of its ReplicaSet, as the controller does.
+func detach(s *stage, i int) {
+	pod := s.pods[i]
+	pod.Labels = map[string]string{"app": "web", api.DetachedLabel: string(pod.OwnerReferences[0].UID)}
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.deploy, deploymentKind)}
 }
 
 // holding is what holds the workload, in words.

@@ -75,7 +75,11 @@ until everything is that is opted in.`,
 			if err := o.connect(); err != nil {
 				return err
 			}
-			if err := o.warn(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+			where := o.namespace
+			if o.all {
+				where = metav1.NamespaceAll
+			}
+			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), where); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)

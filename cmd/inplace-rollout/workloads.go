@@ -67,14 +67,15 @@ func (c *cluster) connect() error {
 	return nil
 }
 
-// warn tells if the cluster lacks something that in-place rollouts need, as far as
-// the user may see that.
-func (c *cluster) warn(ctx context.Context, warnings io.Writer) error {
-	if err := prerequisite.Missing(ctx, c.client); err != nil {
-		_, err = fmt.Fprintf(warnings, "Warning: no rollout is in place in this cluster, because\n%s\n", err)
-		return err
+// warn tells if a namespace, or the cluster if it is empty, lacks something that
+// in-place rollouts need, as far as the user may see that.
+func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
+	err := prerequisite.Missing(ctx, c.client, namespace)
+	if err == nil {
+		return nil
 	}
-	return nil
+	_, err = fmt.Fprintf(warnings, "Warning: no rollout is in place, because\n%s\n", err)
+	return err
 }
 
 // named finds one workload, named as kubectl names it: sts/web, deployment web.
@@ -162,7 +163,7 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w\nYou need get and list for statefulsets and deployments (apps), and list for replicasets and controllerrevisions (apps) and for pods; plan needs list for nodes and for the pods of all namespaces, too", err)
+		return fmt.Errorf("%w\nYou need get and list for statefulsets and deployments (apps), and list for replicasets and controllerrevisions (apps) and for pods", err)
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("%w: want a StatefulSet or Deployment, such as sts/web", err)
 	default:

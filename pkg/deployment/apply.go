@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -52,7 +53,7 @@ func (c *Controller) apply(ctx context.Context, s *session, d *Deployment, p pla
 		failed = append(failed, c.evict(ctx, s, d, r))
 	}
 	if len(p.GiveBack) > 0 {
-		failed = append(failed, c.giveBack(ctx, d.Namespace, p.GiveBack))
+		failed = append(failed, GiveBack(ctx, c.Client, c.objects, d.Namespace, p.GiveBack))
 	}
 	failed = append(failed, c.writeSets(ctx, s, d, p))
 	if p.Release {
@@ -123,10 +124,10 @@ func (c *Controller) evict(ctx context.Context, s *session, d *Deployment, r rol
 	return nil
 }
 
-// giveBack puts detached pods under their ReplicaSets again, which then have one too
+// GiveBack puts detached pods under their ReplicaSets again, which then have one too
 // many and choose which one goes. If its ReplicaSet is gone, the pod goes.
-func (c *Controller) giveBack(ctx context.Context, namespace string, detached []*corev1.Pod) error {
-	list, err := c.objects.Resource(replicaSets).Namespace(namespace).List(ctx, metav1.ListOptions{})
+func GiveBack(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespace string, detached []*corev1.Pod) error {
+	list, err := objects.Resource(replicaSets).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing ReplicaSets: %w", err)
 	}
@@ -134,12 +135,12 @@ func (c *Controller) giveBack(ctx context.Context, namespace string, detached []
 	for _, pod := range detached {
 		i := slices.IndexFunc(list.Items, func(rs unstructured.Unstructured) bool { return string(rs.GetUID()) == pod.Labels[api.DetachedLabel] })
 		if i < 0 {
-			failed = append(failed, pods.Evict(ctx, c.Client.CoreV1(), pod))
+			failed = append(failed, pods.Evict(ctx, client.CoreV1(), pod))
 			continue
 		}
 		rs := &list.Items[i]
 		owner := *metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-		_, err := pods.GiveBack(ctx, c.Client.CoreV1(), pod, owner, rs.GetLabels()[appsv1.DefaultDeploymentUniqueLabelKey])
+		_, err := pods.GiveBack(ctx, client.CoreV1(), pod, owner, rs.GetLabels()[appsv1.DefaultDeploymentUniqueLabelKey])
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
@@ -216,8 +217,18 @@ func (c *Controller) release(ctx context.Context, d *Deployment, handOver string
 	if err != nil {
 		return fmt.Errorf("encoding the release: %w", err)
 	}
-	if err := c.Patch(ctx, d, types.MergePatchType, patch); err != nil {
+	written, err := c.Patch(ctx, d, types.MergePatchType, patch)
+	if err != nil {
 		return fmt.Errorf("letting go of the hold: %w", err)
+	}
+	// The admission policy may have been deleted a moment ago; then it is not left paused.
+	if wish := d.wishedPaused(); written.Spec.Paused != wish {
+		if patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": d.UID}, "spec": map[string]any{"paused": wish}}); err != nil {
+			return fmt.Errorf("encoding the release: %w", err)
+		}
+		if _, err := c.Patch(ctx, written, types.MergePatchType, patch); err != nil {
+			return fmt.Errorf("letting go of the hold without the admission policy: %w", err)
+		}
 	}
 	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", handOver)
 	if handOver != "" {

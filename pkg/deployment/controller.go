@@ -58,12 +58,12 @@ type session = workload.Session[*own]
 // New returns a controller that writes through client and objects, and tells through recorder.
 func New(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, recorder record.EventRecorder, nodes *workload.Nodes, options workload.Options) (*Controller, error) {
 	c := &Controller{objects: objects}
-	c.detached = coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0,
+	c.detached = coreinformers.NewFilteredPodInformer(client, options.Namespace, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) { o.LabelSelector = api.DetachedLabel })
 	enqueue := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok {
-			if name, is := ownerOf(pod); is {
+			if name, is := DetachedFrom(pod); is {
 				c.Enqueue(name)
 			}
 		}
@@ -76,9 +76,9 @@ func New(ctx context.Context, client kubernetes.Interface, objects dynamic.Inter
 	return c, err
 }
 
-// ownerOf names the Deployment that owns a detached pod. It does not count as one if
-// anything else owns it: anybody may have given it the label.
-func ownerOf(pod *corev1.Pod) (cache.ObjectName, bool) {
+// DetachedFrom names the Deployment that owns a detached pod. It does not count as one
+// if anything else owns it: anybody may have given it the label.
+func DetachedFrom(pod *corev1.Pod) (cache.ObjectName, bool) {
 	owner := ptr.Deref(metav1.GetControllerOfNoCopy(pod), metav1.OwnerReference{})
 	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == "Deployment" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
 }
@@ -94,8 +94,8 @@ type kind struct{ controller *Controller }
 
 func (kind) Name() string { return "Deployment" }
 
-func (k kind) NewInformer(tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return dynamicinformer.NewFilteredDynamicInformer(k.controller.objects, deployments, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
+func (k kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return dynamicinformer.NewFilteredDynamicInformer(k.controller.objects, deployments, namespace, 0, cache.Indexers{}, tweak).Informer()
 }
 
 func (kind) Decode(obj any) (*Deployment, error) { return decodeDeployment(obj) }
@@ -137,7 +137,7 @@ func (k kind) Leave(ctx context.Context, name cache.ObjectName) error {
 	var left []*corev1.Pod
 	for _, obj := range objects {
 		if pod, ok := obj.(*corev1.Pod); ok && counts(pod) {
-			if owner, is := ownerOf(pod); is && owner == name {
+			if owner, is := DetachedFrom(pod); is && owner == name {
 				left = append(left, pod)
 			}
 		}
@@ -145,7 +145,7 @@ func (k kind) Leave(ctx context.Context, name cache.ObjectName) error {
 	if len(left) == 0 || k.controller.Options.DryRun {
 		return nil
 	}
-	return k.controller.giveBack(ctx, name.Namespace, left)
+	return GiveBack(ctx, k.controller.Client, k.controller.objects, name.Namespace, left)
 }
 
 // Sync takes the next step of an opted-in Deployment.

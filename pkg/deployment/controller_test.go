@@ -572,7 +572,7 @@ func TestForgedDetachedLabel(t *testing.T) {
 	if len(c.writes) > 0 {
 		t.Errorf("wrote %q", c.writes)
 	}
-	if name, is := ownerOf(forged); is {
+	if name, is := DetachedFrom(forged); is {
 		t.Errorf("it is taken for one of %s", name)
 	}
 }
@@ -663,6 +663,41 @@ func TestSessionEnds(t *testing.T) {
 				t.Error("the session goes on")
 			}
 		})
+	}
+}
+
+// TestPolicyGone: the admission policy was deleted a moment ago, and the hold cannot be
+// read, because it was written without it. The Deployment is not left paused.
+func TestPolicyGone(t *testing.T) {
+	for _, hold := range []string{"false", "nonsense", ""} {
+		t.Run(hold, func(t *testing.T) {
+			c := newCluster(t, 2, workload.Options{})
+			c.edit(newer)
+			c.unguarded = true
+			c.change(func(d *appsv1.Deployment) { d.Annotations[api.HoldAnnotation] = hold })
+			for range 100 {
+				if !workload.Held(c.d) {
+					break
+				}
+				c.steps(1)
+			}
+			if held := workload.Held(c.d); held || c.d.Spec.Paused {
+				t.Errorf("held %t, paused %t", held, c.d.Spec.Paused)
+			}
+		})
+	}
+}
+
+// TestUnreadableHold is the same with the policy in force again.
+func TestUnreadableHold(t *testing.T) {
+	c := newCluster(t, 2, workload.Options{})
+	c.edit(newer)
+	c.unguarded = true
+	c.change(func(d *appsv1.Deployment) { d.Annotations[api.HoldAnnotation] = "nonsense" })
+	c.unguarded = false
+	c.rest()
+	if held := workload.Held(c.d); held || c.d.Spec.Paused {
+		t.Errorf("held %t, paused %t", held, c.d.Spec.Paused)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
@@ -59,10 +58,7 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 			f.Pods = append(f.Pods, o.foreseeOther(rs)...)
 		}
 	}
-	paused := o.deployment.Spec.Paused
-	if wish, held := o.deployment.Annotations[api.HoldAnnotation]; held {
-		paused = wish == "true"
-	}
+	paused := o.deployment.wishedPaused()
 	for i, forecast := range f.Pods {
 		stale := slices.Contains(f.Stale, forecast.Member.Name)
 		switch {

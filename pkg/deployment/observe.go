@@ -38,6 +38,16 @@ type observation struct {
 
 func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) }
 
+// wishedPaused is what the user wants of paused, held or not. A hold that cannot be
+// read is there only if it was written without the admission policies, and no wish
+// to pause.
+func (d *Deployment) wishedPaused() bool {
+	if wish, held := d.Annotations[api.HoldAnnotation]; held {
+		return wish == "true"
+	}
+	return d.Spec.Paused
+}
+
 // bounds are maxSurge and maxUnavailable as numbers of pods; at least one of them is
 // positive. Strategy Recreate lets all pods be down at once.
 func (d *Deployment) bounds() (surge, unavailable int, err error) {

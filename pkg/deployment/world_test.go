@@ -78,8 +78,11 @@ type world struct {
 	looks    map[string]int            // of the kubelet at a resize
 	broken   map[types.UID]version     // the pod cannot become Ready with this size
 	budget   int                       // evictions that will be refused
-	changed  func(object runtime.Object, gone bool)
-	encoded  map[types.UID]*unstructured.Unstructured
+
+	unguarded bool // the admission policies are gone
+
+	changed func(object runtime.Object, gone bool)
+	encoded map[types.UID]*unstructured.Unstructured
 
 	// What the Deployment controller has seen; it looks again only when that has
 	// changed, or something failed.
@@ -213,7 +216,7 @@ func (w *world) removeSet(name string) {
 // writeDeployment stores a Deployment that admission has seen.
 func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 	before := w.d
-	if before.Labels[api.EnabledLabel] == "true" || d.Labels[api.EnabledLabel] == "true" {
+	if !w.unguarded && (before.Labels[api.EnabledLabel] == "true" || d.Labels[api.EnabledLabel] == "true") {
 		admit(before, d, ours)
 	}
 	if !equality.Semantic.DeepEqual(before.Spec, d.Spec) {
@@ -238,14 +241,11 @@ func (w *world) user(change func(*appsv1.Deployment)) {
 	w.writeDeployment(d, false)
 }
 
-// admit is the policy of deploy/hold-deployments.yaml, variable by variable.
+// admit is the policy of deploy/cluster/hold-deployments.yaml, variable by variable.
 func admit(old, d *appsv1.Deployment, ours bool) {
 	enabledBefore := old.Labels[api.EnabledLabel] == "true"
-	recorded := ""
-	if enabledBefore {
-		recorded = old.Annotations[api.HoldAnnotation]
-	}
-	held := recorded == "true" || recorded == "false"
+	recorded, held := old.Annotations[api.HoldAnnotation]
+	held = held && enabledBefore
 	before, asked := old.Spec.Paused, d.Spec.Paused
 	wish := asked
 	if held && asked {
@@ -292,7 +292,7 @@ func admit(old, d *appsv1.Deployment, ours bool) {
 }
 
 // putStatus is UpdateStatus of the Deployment controller, which may change annotations, and the
-// policy of deploy/pending-deployments.yaml. It fails if d is not the newest version.
+// policy of deploy/cluster/pending-deployments.yaml. It fails if d is not the newest version.
 func (w *world) putStatus(d *appsv1.Deployment) bool {
 	if d.ResourceVersion != w.d.ResourceVersion {
 		return false
@@ -478,7 +478,7 @@ func annotate(d *appsv1.Deployment, rs *appsv1.ReplicaSet, revision int) bool {
 		rs.Annotations = map[string]string{}
 	}
 	for key, value := range d.Annotations {
-		if !skipped(key) && rs.Annotations[key] != value {
+		if had, exists := rs.Annotations[key]; !skipped(key) && (!exists || had != value) {
 			rs.Annotations[key], changed = value, true
 		}
 	}

@@ -76,7 +76,7 @@ func Read(annotations map[string]string) (Settings, error) {
 }
 
 // Parse reads the values of the policy and the action annotation. An empty one
-// says nothing. It accepts exactly what deploy/validate-annotations.yaml lets
+// says nothing. It accepts exactly what deploy/cluster/validate-annotations.yaml lets
 // pass, and complains in the same words.
 func Parse(policy, action string) (Settings, error) {
 	var s Settings

@@ -123,7 +123,7 @@ func TestRead(t *testing.T) {
 // admission reads the patterns that the API server matches against.
 func admission(t *testing.T) (entry, timeout *regexp.Regexp) {
 	t.Helper()
-	file, err := os.ReadFile("../../deploy/validate-annotations.yaml")
+	file, err := os.ReadFile("../../deploy/cluster/validate-annotations.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

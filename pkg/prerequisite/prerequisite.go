@@ -11,8 +11,10 @@ import (
 	"sync"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 )
@@ -31,26 +33,30 @@ var (
 const howToInstall = "install it with `kubectl apply -k deploy/`"
 
 // Check returns nil, or an error that names everything that is missing and says
-// how to mend it.
-func Check(ctx context.Context, client kubernetes.Interface) error {
-	return errors.Join(checkAll(ctx, client)...)
+// how to mend it. Policies may be bound in some namespaces only: if namespace is
+// not empty, it must be one of them.
+func Check(ctx context.Context, client kubernetes.Interface, namespace string) error {
+	return errors.Join(checkAll(ctx, client, namespace)...)
 }
 
 // Missing is Check for somebody who may not be allowed to see everything: what
 // they may not see is taken to be there.
-func Missing(ctx context.Context, client kubernetes.Interface) error {
-	return errors.Join(slices.DeleteFunc(checkAll(ctx, client), apierrors.IsForbidden)...)
+func Missing(ctx context.Context, client kubernetes.Interface, namespace string) error {
+	return errors.Join(slices.DeleteFunc(checkAll(ctx, client, namespace), apierrors.IsForbidden)...)
 }
 
-func checkAll(ctx context.Context, client kubernetes.Interface) []error {
+func checkAll(ctx context.Context, client kubernetes.Interface, namespace string) []error {
 	missing := []error{checkResize(client)}
+	var bound []binding
 	for _, name := range MutatingPolicies {
-		missing = append(missing, checkMutating(ctx, client, name))
+		b, err := getMutating(ctx, client, name)
+		missing, bound = append(missing, err), append(bound, b)
 	}
 	for _, name := range ValidatingPolicies {
-		missing = append(missing, checkValidating(ctx, client, name))
+		b, err := getValidating(ctx, client, name)
+		missing, bound = append(missing, err), append(bound, b)
 	}
-	return missing
+	return append(missing, checkNamespace(ctx, client, namespace, bound)...)
 }
 
 // checkResize asks API discovery, not the version: versions have suffixes, and
@@ -68,35 +74,67 @@ func checkResize(client kubernetes.Interface) error {
 	return errors.New("the API server does not serve pods/resize: Kubernetes 1.33 or later is needed, with the feature gate InPlacePodVerticalScaling on")
 }
 
-func checkMutating(ctx context.Context, client kubernetes.Interface, name string) error {
+// binding is what both kinds of bindings have in common.
+type binding struct {
+	kind, name string
+	selector   *metav1.LabelSelector // of namespaces; nil for all
+}
+
+func getMutating(ctx context.Context, client kubernetes.Interface, name string) (binding, error) {
 	admission := client.AdmissionregistrationV1()
 	if _, err := admission.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{}); err != nil {
-		return absent("MutatingAdmissionPolicy", name, err)
+		return binding{}, absent("MutatingAdmissionPolicy", name, err)
 	}
-	binding, err := admission.MutatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+	b, err := admission.MutatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return absent("MutatingAdmissionPolicyBinding", name, err)
+		return binding{}, absent("MutatingAdmissionPolicyBinding", name, err)
 	}
-	return bound("MutatingAdmissionPolicyBinding", name, binding.Spec.PolicyName)
+	return newBinding("MutatingAdmissionPolicyBinding", name, b.Spec.PolicyName, b.Spec.MatchResources)
 }
 
-func checkValidating(ctx context.Context, client kubernetes.Interface, name string) error {
+func getValidating(ctx context.Context, client kubernetes.Interface, name string) (binding, error) {
 	admission := client.AdmissionregistrationV1()
 	if _, err := admission.ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{}); err != nil {
-		return absent("ValidatingAdmissionPolicy", name, err)
+		return binding{}, absent("ValidatingAdmissionPolicy", name, err)
 	}
-	binding, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+	b, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return absent("ValidatingAdmissionPolicyBinding", name, err)
+		return binding{}, absent("ValidatingAdmissionPolicyBinding", name, err)
 	}
-	return bound("ValidatingAdmissionPolicyBinding", name, binding.Spec.PolicyName)
+	return newBinding("ValidatingAdmissionPolicyBinding", name, b.Spec.PolicyName, b.Spec.MatchResources)
 }
 
-func bound(kind, name, policy string) error {
+func newBinding(kind, name, policy string, resources *admissionv1.MatchResources) (binding, error) {
 	if policy != name {
-		return fmt.Errorf("%s %s binds the policy %q: %s", kind, name, policy, howToInstall)
+		return binding{}, fmt.Errorf("%s %s binds the policy %q: %s", kind, name, policy, howToInstall)
 	}
-	return nil
+	b := binding{kind: kind, name: name}
+	if resources != nil {
+		b.selector = resources.NamespaceSelector
+	}
+	return b, nil
+}
+
+// checkNamespace tells which bindings leave out the namespace.
+func checkNamespace(ctx context.Context, client kubernetes.Interface, namespace string, bound []binding) []error {
+	bound = slices.DeleteFunc(bound, func(b binding) bool { return b.selector == nil })
+	if namespace == "" || len(bound) == 0 {
+		return nil
+	}
+	ns, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return []error{fmt.Errorf("reading the labels of namespace %s: %w", namespace, err)}
+	}
+	var missing []error
+	for _, b := range bound {
+		selector, err := metav1.LabelSelectorAsSelector(b.selector)
+		if err != nil {
+			missing = append(missing, fmt.Errorf("reading %s %s: %w", b.kind, b.name, err))
+		} else if !selector.Matches(labels.Set(ns.Labels)) {
+			missing = append(missing, fmt.Errorf("%s %s leaves out namespace %s: label the namespace with %s", b.kind, b.name, namespace, selector))
+		}
+	}
+	return missing
 }
 
 func absent(kind, name string, err error) error {
@@ -125,12 +163,12 @@ func (g *Gate) Err() error {
 
 // Watch checks every interval until ctx is done. It logs each change, and calls
 // opened whenever the last missing thing has come.
-func (g *Gate) Watch(ctx context.Context, client kubernetes.Interface, interval time.Duration, opened func()) {
+func (g *Gate) Watch(ctx context.Context, client kubernetes.Interface, namespace string, interval time.Duration, opened func()) {
 	logger := klog.FromContext(ctx)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		err := Check(ctx, client)
+		err := Check(ctx, client, namespace)
 		changed := g.set(err)
 		switch {
 		case changed && err != nil:

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -130,13 +132,54 @@ func TestCheck(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
-			if err := prerequisite.Check(t.Context(), tt.client); err != nil {
+			if err := prerequisite.Check(t.Context(), tt.client, "team-a"); err != nil {
 				got = err.Error()
 			}
 			if want := strings.Join(tt.want, "\n"); got != want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, want)
 			}
 		})
+	}
+}
+
+// TestNamespaces: the policies may be bound in some namespaces only.
+func TestNamespaces(t *testing.T) {
+	hold, validate := prerequisite.MutatingPolicies[0], prerequisite.ValidatingPolicies[0]
+	selector := &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"inplace-rollout.io/installed": "true"}}}
+	mutating, validating := mutatingBinding(hold, hold), validatingBinding(validate, validate)
+	mutating.Spec.MatchResources, validating.Spec.MatchResources = selector, selector
+	client := complete(t)
+	for resource, binding := range map[string]runtime.Object{"mutatingadmissionpolicybindings": mutating, "validatingadmissionpolicybindings": validating} {
+		if err := client.Tracker().Update(admissionv1.SchemeGroupVersion.WithResource(resource), binding, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, value := range map[string]string{"team-a": "true", "team-b": "false"} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"inplace-rollout.io/installed": value}}}
+		if err := client.Tracker().Add(ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const mend = " leaves out namespace team-b: label the namespace with inplace-rollout.io/installed=true"
+	for namespace, want := range map[string]string{
+		"":       "",
+		"team-a": "",
+		"team-b": "MutatingAdmissionPolicyBinding " + hold + mend + "\nValidatingAdmissionPolicyBinding " + validate + mend,
+		"team-c": `reading the labels of namespace team-c: namespaces "team-c" not found`,
+	} {
+		got := ""
+		if err := prerequisite.Check(t.Context(), client, namespace); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("namespace %q: got:\n%s\nwant:\n%s", namespace, got, want)
+		}
+	}
+	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "team-b", errors.New("no right"))
+	})
+	if err := prerequisite.Missing(t.Context(), client, "team-b"); err != nil {
+		t.Errorf("what may not be seen is taken to be missing: %v", err)
 	}
 }
 
@@ -151,7 +194,7 @@ func TestGate(t *testing.T) {
 	var opened atomic.Int32
 	done := make(chan struct{})
 	go func() {
-		gate.Watch(ctx, client, time.Millisecond, func() { opened.Add(1) })
+		gate.Watch(ctx, client, "", time.Millisecond, func() { opened.Add(1) })
 		close(done)
 	}()
 	eventually := func(what string, is func() bool) {

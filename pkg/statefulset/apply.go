@@ -89,8 +89,12 @@ func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet,
 	if err != nil {
 		return fmt.Errorf("encoding the partition: %w", err)
 	}
-	if err := c.Patch(ctx, set, types.MergePatchType, patch); err != nil {
+	written, err := c.Patch(ctx, set, types.MergePatchType, patch)
+	if err != nil {
 		return fmt.Errorf("moving the partition: %w", err)
+	}
+	if err := c.afterPolicy(ctx, written, p.Release, WishedPartition(set)); err != nil {
+		return err
 	}
 	logger := klog.FromContext(ctx)
 	if p.Release {
@@ -105,6 +109,31 @@ func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet,
 		if restart.Member.Pod != nil {
 			c.TellRestart(set, restart, "restarted by the StatefulSet controller")
 		}
+	}
+	return nil
+}
+
+// afterPolicy makes good what the admission policy has not done, because it was
+// deleted a moment ago: the partition is not left as held, with nobody to tell what
+// the user wants, nor the request to lower it as it came.
+func (c *Controller) afterPolicy(ctx context.Context, written *appsv1.StatefulSet, release bool, wish int) error {
+	_, stored := written.Annotations[api.PartitionAnnotation]
+	fields := map[string]any{"metadata": map[string]any{"uid": written.UID, "annotations": map[string]any{api.PartitionAnnotation: nil}}}
+	switch {
+	case release && partition(written) != wish:
+		fields["spec"] = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": wish}}}
+	case !stored:
+		return nil
+	}
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		return fmt.Errorf("encoding the partition: %w", err)
+	}
+	if _, err := c.Patch(ctx, written, types.MergePatchType, patch); err != nil {
+		return fmt.Errorf("moving the partition without the admission policy: %w", err)
+	}
+	if !release {
+		return errors.New("moving the partition: the admission policy is not in force")
 	}
 	return nil
 }

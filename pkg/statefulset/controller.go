@@ -51,8 +51,8 @@ type kind struct {
 
 func (kind) Name() string { return "StatefulSet" }
 
-func (k kind) NewInformer(tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return appsinformers.NewFilteredStatefulSetInformer(k.client, metav1.NamespaceAll, 0, cache.Indexers{}, tweak)
+func (k kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return appsinformers.NewFilteredStatefulSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
 }
 
 func (kind) Decode(obj any) (*appsv1.StatefulSet, error) {

@@ -24,6 +24,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -672,6 +673,88 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 	for nth := 1; nth <= len(undisturbed); nth++ {
 		run(t, nth, false)
 		run(t, nth, true)
+	}
+}
+
+// TestPolicyGone: the admission policy was deleted a moment ago. What it would have
+// done is not lost: the user's partition comes back with the release.
+func TestPolicyGone(t *testing.T) {
+	c := newCluster(t, 3, workload.Options{})
+	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(1)) })
+	c.edit(newer)
+	c.unguarded = true
+	for range 100 {
+		if !workload.Held(c.set) {
+			break
+		}
+		if _, err := c.sync(); err != nil {
+			t.Fatal(err)
+		}
+		c.lives()
+		c.sees()
+	}
+	if held, got := workload.Held(c.set), partition(c.set); held || got != 1 {
+		t.Errorf("held %t, partition %d, want the user's 1", held, got)
+	}
+}
+
+// TestPolicyGoneAtALowering: neither is the request to lower the partition kept, which
+// the policy would take for one of today when it is back.
+func TestPolicyGoneAtALowering(t *testing.T) {
+	c := newCluster(t, 2, workload.Options{}, outcome{Infeasible: true})
+	c.edit(newer)
+	c.unguarded = true
+	said := ""
+	for range 10 {
+		if _, err := c.sync(); err != nil {
+			said = err.Error()
+			break
+		}
+		c.lives()
+		c.sees()
+	}
+	if said != "moving the partition: the admission policy is not in force" {
+		t.Errorf("said %q", said)
+	}
+	if _, stored := c.set.Annotations[api.PartitionAnnotation]; stored || !workload.Held(c.set) || partition(c.set) != everything {
+		t.Errorf("annotations %v, partition %d", c.set.Annotations, partition(c.set))
+	}
+	c.unguarded = false
+	c.rest()
+}
+
+// TestUnreadableHold: it was written while there was no admission policy, and stops nothing.
+func TestUnreadableHold(t *testing.T) {
+	for _, tt := range []struct {
+		hold      string
+		partition int32
+		want      int
+	}{
+		{"1", everything, 1},
+		{"0002", everything, 2},
+		{"nonsense", everything, 0},
+		{"", everything, 0},
+		{"-1", everything, 0},
+		{"+1", everything, 0},
+		{"2147483648", everything, 0},
+		{"99999999999999999999", everything, 0},
+		{"nonsense", 1, 1},
+	} {
+		t.Run(tt.hold, func(t *testing.T) {
+			c := newCluster(t, 3, workload.Options{})
+			c.edit(newer)
+			c.set.Annotations[api.HoldAnnotation] = tt.hold
+			c.set.Spec.UpdateStrategy.RollingUpdate.Partition = &tt.partition
+			c.lives()
+			c.sees()
+			if got := WishedPartition(c.set); got != tt.want {
+				t.Errorf("the wish is %d, want %d", got, tt.want)
+			}
+			c.rest()
+			if held, got := workload.Held(c.set), partition(c.set); held || got != tt.want {
+				t.Errorf("held %t, partition %d, want %d", held, got, tt.want)
+			}
+		})
 	}
 }
 

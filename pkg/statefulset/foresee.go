@@ -54,10 +54,7 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 }
 
 func (o observation) foresee(ctx context.Context, cluster workload.Cluster, settings policy.Settings) (workload.Foreseen, error) {
-	from, err := wishedPartition(o.set)
-	if err != nil {
-		return workload.Foreseen{}, err
-	}
+	from := WishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -37,17 +38,18 @@ func partition(set *appsv1.StatefulSet) int {
 	return 0
 }
 
-// wishedPartition is the partition that the user wants, held or not.
-func wishedPartition(set *appsv1.StatefulSet) (int, error) {
+// WishedPartition is the partition that the user wants, held or not. A hold that
+// cannot be read is there only if it was written without the admission policies:
+// then it is the partition in force, unless that is the one of a hold.
+func WishedPartition(set *appsv1.StatefulSet) int {
 	wish, held := set.Annotations[api.HoldAnnotation]
-	if !held {
-		return partition(set), nil
+	if n, err := strconv.ParseUint(wish, 10, 31); held && err == nil {
+		return int(n)
 	}
-	n, err := strconv.ParseInt(wish, 10, 32)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("annotation %s of StatefulSet %s/%s is %q: want the partition as a whole number", api.HoldAnnotation, set.Namespace, set.Name, wish)
+	if held && partition(set) == math.MaxInt32 {
+		return 0
 	}
-	return int(n), nil
+	return partition(set)
 }
 
 // maxUnavailable is how many pods may be under way at once, at least 1

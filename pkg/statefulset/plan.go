@@ -58,10 +58,7 @@ func (p plan) news(set *appsv1.StatefulSet) workload.News {
 // For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
 // partition 3; once 3 is back and available, 2 is resized; release.
 func nextStep(ctx context.Context, o observation) (plan, error) {
-	from, err := wishedPartition(o.set)
-	if err != nil {
-		return plan{}, err
-	}
+	from := WishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}

@@ -435,18 +435,6 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 	}
 }
 
-func TestNextStepMalformedHold(t *testing.T) {
-	for _, wish := range []string{"", "two", "-1", "99999999999"} {
-		p, err := nextStep(t.Context(), observed(t, "live|other image", held(wish, everything)))
-		if err == nil || !strings.Contains(err.Error(), strconv.Quote(wish)) {
-			t.Errorf("hold %q: got the error %v, want one that tells of the value", wish, err)
-		}
-		if got := told(p); got != "" {
-			t.Errorf("hold %q: got %q, want nothing to be done", wish, got)
-		}
-	}
-}
-
 func TestUnheldCondition(t *testing.T) {
 	counts := func(updated, available int32) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) {

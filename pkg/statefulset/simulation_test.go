@@ -124,6 +124,8 @@ type world struct {
 	broken   map[types.UID]version      // the pod cannot become Ready with this size
 	changed  func(runtime.Object, bool) // told of each write of a pod, and whether it is gone
 
+	unguarded bool // the admission policies are gone
+
 	// What the StatefulSet controller has seen, and what it must see of its own
 	// writes before it does anything (StaleControllerConsistencyStatefulSet, 1.36).
 	seenSet             *appsv1.StatefulSet
@@ -213,7 +215,9 @@ func (w *world) deletePod(name string) {
 
 // writeSet stores a set that admission has seen.
 func (w *world) writeSet(set *appsv1.StatefulSet, ours bool) {
-	admit(w.set, set, ours)
+	if !w.unguarded {
+		admit(w.set, set, ours)
+	}
 	if !equality.Semantic.DeepEqual(w.set.Spec, set.Spec) {
 		set.Generation++
 	}
@@ -236,10 +240,10 @@ func (w *world) user(change func(*appsv1.StatefulSet)) {
 	w.writeSet(set, false)
 }
 
-// admit is the policy of deploy/hold-statefulsets.yaml, variable by variable.
+// admit is the policy of deploy/cluster/hold-statefulsets.yaml, variable by variable.
 func admit(old, set *appsv1.StatefulSet, ours bool) {
-	recorded, held := old.Annotations[api.HoldAnnotation]
-	kept, _ := strconv.Atoi(recorded)
+	_, held := old.Annotations[api.HoldAnnotation]
+	kept := WishedPartition(old)
 	before, asked := partition(old), partition(set)
 	wish := asked
 	if held && (asked == before || asked == everything) {
@@ -261,7 +265,7 @@ func admit(old, set *appsv1.StatefulSet, ours bool) {
 		inForce = old.Annotations[api.InForceAnnotation]
 	}
 	if ours {
-		hold = keeps
+		hold, wish = keeps, kept
 	}
 	result := everything
 	switch {
@@ -281,7 +285,7 @@ func admit(old, set *appsv1.StatefulSet, ours bool) {
 	} else {
 		delete(set.Annotations, api.InForceAnnotation)
 	}
-	if !ours && hold {
+	if hold && (held || !ours) {
 		set.Annotations[api.HoldAnnotation] = strconv.Itoa(wish)
 	}
 	if !hold {
@@ -339,7 +343,7 @@ func (w *world) kcm() {
 		status.CurrentRevision = status.UpdateRevision
 	}
 	if set.ResourceVersion == w.set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
-		// deploy/pending-statefulsets.yaml
+		// deploy/cluster/pending-statefulsets.yaml
 		i := slices.IndexFunc(status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
 		if i >= 0 && (status.UpdateRevision != set.Status.UpdateRevision || workload.Held(set) && status.Conditions[i].Status == corev1.ConditionTrue) {
 			status.Conditions[i] = appsv1.StatefulSetCondition{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: rollout.ReasonPending}
@@ -778,7 +782,7 @@ func (s *simulation) refused(set *appsv1.StatefulSet, m rollout.Member, err erro
 
 // keptBack checks the user's partition for a place that is touched.
 func (s *simulation) keptBack(set *appsv1.StatefulSet, index int) {
-	if wish, _ := wishedPartition(set); index < wish {
+	if wish := WishedPartition(set); index < wish {
 		s.t.Fatalf("touched index %d, which the user's partition %d keeps back", index, wish)
 	}
 }
@@ -850,7 +854,7 @@ const cpuRestarts = "cpu=RestartOnly"
 func (s *simulation) restarted(pod *corev1.Pod) {
 	set := s.seenSet
 	index, _ := observation{set: set}.index(pod)
-	if wish, _ := wishedPartition(set); index < wish {
+	if wish := WishedPartition(set); index < wish {
 		s.t.Fatalf("the StatefulSet controller restarts %s, which the user's partition %d keeps back", pod.Name, wish)
 	}
 	if !s.excused[pod.UID] && s.doomed[pod.UID] != edit(set) && !s.needsRestart(pod, set) {
@@ -868,7 +872,7 @@ func (s *simulation) born(pod *corev1.Pod) {
 		s.excused[pod.UID] = true
 	}
 	index, _ := observation{set: s.set}.index(pod)
-	wish, _ := wishedPartition(s.set)
+	wish := WishedPartition(s.set)
 	if u := s.under[index]; u.gone && index >= wish && u.edit == edit(s.set) && label(pod) != versionOf(&s.set.Spec.Template.Spec).revision() {
 		s.t.Fatalf("restarted %s for nothing: it is born again from the old revision", pod.Name)
 	}
@@ -1036,7 +1040,7 @@ func (s *simulation) cured() {
 	want := versionOf(&s.set.Spec.Template.Spec)
 	for _, pod := range s.pods {
 		index, _ := observation{set: s.set}.index(pod)
-		wish, _ := wishedPartition(s.set)
+		wish := WishedPartition(s.set)
 		if !s.sick[pod.UID] || podutils.IsPodReady(pod) || index < wish || index >= replicas(s.set) || versionOf(&pod.Spec).image != want.image {
 			continue
 		}

@@ -45,8 +45,8 @@ type Workload interface {
 type Kind[W Workload, X any] interface {
 	// Name of the kind, such as StatefulSet.
 	Name() string
-	// NewInformer watches the workloads that tweak selects.
-	NewInformer(tweak func(*metav1.ListOptions)) cache.SharedIndexInformer
+	// NewInformer watches the workloads of a namespace, or of all, that tweak selects.
+	NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer
 	// Decode reads what the informer keeps, and what Patch returns.
 	Decode(obj any) (W, error)
 	// Patch writes a workload, or a subresource of it.
@@ -95,7 +95,7 @@ func New[W Workload, X any](ctx context.Context, kind Kind[W, X], client kuberne
 	c := &Controller[W, X]{
 		Client: client, Recorder: recorder, Options: options, Clock: clock.RealClock{}, Nodes: nodes,
 		kind:     kind,
-		informer: kind.NewInformer(func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
+		informer: kind.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](50*time.Millisecond, maxRetryInterval),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: strings.ToLower(kind.Name())}),
@@ -302,13 +302,13 @@ func (c *Controller[W, X]) ListPods(ctx context.Context, w W) ([]*corev1.Pod, er
 }
 
 // Patch writes w, or a subresource of it, and makes the answer visible to the next sync.
-func (c *Controller[W, X]) Patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) error {
-	written, err := c.kind.Patch(ctx, w, kind, patch, subresources...)
+func (c *Controller[W, X]) Patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (written W, err error) {
+	answer, err := c.kind.Patch(ctx, w, kind, patch, subresources...)
 	if err != nil {
-		return err
+		return written, err
 	}
-	c.newest.Mutation(written)
-	return nil
+	c.newest.Mutation(answer)
+	return c.kind.Decode(answer)
 }
 
 func nameOf(w metav1.Object) cache.ObjectName { return cache.MetaObjectToName(w) }

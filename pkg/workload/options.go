@@ -14,6 +14,8 @@ import (
 
 // Options of a Controller.
 type Options struct {
+	// Namespace whose workloads are looked after; all namespaces if empty.
+	Namespace string
 	// Workers that sync workloads at the same time; at least 1.
 	Workers int
 	// DryRun plans and logs, and writes nothing.

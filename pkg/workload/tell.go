@@ -83,7 +83,7 @@ func (c *Controller[W, X]) Tell(ctx context.Context, w W, news News) (time.Durat
 	if err != nil {
 		return 0, fmt.Errorf("encoding the condition: %w", err)
 	}
-	if err := c.Patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
+	if _, err := c.Patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
 		return 0, fmt.Errorf("writing the condition: %w", err)
 	}
 	c.wroteMessage(w)
