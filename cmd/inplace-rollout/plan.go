@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
@@ -42,7 +44,10 @@ pause) or Unchanged. What else a kubelet will say cannot be foreseen; ROOM tells
 much of the node is requested now.
 
 The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
-restart as things stand: now, at its deadline, or when you delete it.`,
+restart as things stand: now, at its deadline, or when you delete it.
+
+Without the right to list nodes, and the pods of all namespaces, it is not known
+what room the nodes have: it says so, and foresees the rest.`,
 		Example: `  # What would this edit do?
   kubectl set resources sts/web --limits=cpu=2 --dry-run=client -o yaml | inplace-rollout plan -f -
 
@@ -100,13 +105,12 @@ func (o planOptions) run(ctx context.Context, out io.Writer, args []string) erro
 }
 
 func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) error {
-	var world workload.Cluster
-	if err := errors.Join(world.ReadNodes(ctx, o.client), world.ReadPods(ctx, o.client, metav1.NamespaceAll)); err != nil {
+	world, err := o.world(ctx, edits)
+	if err != nil {
 		return explain(err)
 	}
 	reports := make([]planReport, len(edits))
 	for i, e := range edits {
-		var err error
 		if reports[i], err = o.report(ctx, world, e); err != nil {
 			return err
 		}
@@ -118,6 +122,31 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 		return exitError(3)
 	}
 	return nil
+}
+
+// world reads what the rollouts depend on. Whoever may see no more than the pods
+// beside the workloads is told the rest, but not what room the nodes have.
+func (o planOptions) world(ctx context.Context, edits []edit) (workload.Cluster, error) {
+	var world workload.Cluster
+	if err := world.ReadNodes(ctx, o.client); apierrors.IsForbidden(err) {
+		world.RoomUnknown = "you may not list nodes"
+	} else if err != nil {
+		return world, err
+	}
+	if err := world.ReadPods(ctx, o.client, metav1.NamespaceAll); !apierrors.IsForbidden(err) {
+		return world, err
+	}
+	world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list the pods of all namespaces")
+	namespaces := sets.New[string]()
+	for _, e := range edits {
+		namespaces.Insert(e.after.GetNamespace())
+	}
+	for namespace := range namespaces {
+		if err := world.ReadPods(ctx, o.client, namespace); err != nil {
+			return world, err
+		}
+	}
+	return world, nil
 }
 
 // edits lists what is asked about: the edits in the file, or the rollout that the

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,7 +10,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -200,6 +205,32 @@ func TestPlanOfTheHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "plan-hold.txt", out.Bytes())
+}
+
+// Whoever may not see the nodes, or not all pods, is told the rest.
+func TestPlanWithoutRights(t *testing.T) {
+	for name, forbidden := range map[string]func(clienttesting.Action) bool{
+		"nodes":     func(a clienttesting.Action) bool { return a.GetResource().Resource == "nodes" },
+		"pods":      func(a clienttesting.Action) bool { return a.GetResource().Resource == "pods" && a.GetNamespace() == "" },
+		"namespace": func(a clienttesting.Action) bool { return a.GetNamespace() == "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSetStage(t, 2)
+			o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
+			o.client.(*fake.Clientset).PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				return forbidden(a), nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
+			})
+			after, err := edited(s.live(t), manifest(t, "StatefulSet", "", larger))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if err := o.runEdits(t.Context(), &out, []edit{{s.live(t), after}}); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "plan-without-"+name+".txt", out.Bytes())
+		})
+	}
 }
 
 func TestSettingsOfAnEdit(t *testing.T) {

@@ -26,7 +26,9 @@ type planReport struct {
 	// HandOver tells why the built-in controller makes the rollout; empty if it does not.
 	HandOver string        `json:"handOver,omitempty"`
 	Pods     []podForecast `json:"pods"`
-	Summary  planSummary   `json:"summary"`
+	// RoomUnknown tells why it is not known what room the nodes have; empty if it is.
+	RoomUnknown string      `json:"roomUnknown,omitempty"`
+	Summary     planSummary `json:"summary"`
 
 	restarts bool
 }
@@ -72,7 +74,7 @@ type planSummary struct {
 func newPlanReport(after *unstructured.Unstructured, foreseen workload.Foreseen, world workload.Cluster) planReport {
 	r := planReport{
 		Kind: after.GetKind(), Namespace: after.GetNamespace(), Name: after.GetName(),
-		OptedIn: workload.Enabled(after), HandOver: foreseen.HandOver, Pods: []podForecast{},
+		OptedIn: workload.Enabled(after), HandOver: foreseen.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
 	}
 	space := newSpace(world)
 	for _, f := range foreseen.Pods {
@@ -130,9 +132,13 @@ type nodeSpace struct {
 	promised    corev1.ResourceList // more, to pods whose turn came before
 }
 
-// newSpace sums up what the pods of each node request, as the scheduler does.
+// newSpace sums up what the pods of each node request, as the scheduler does. It has no
+// nodes if not all of that is known.
 func newSpace(world workload.Cluster) space {
 	s := space{}
+	if world.RoomUnknown != "" {
+		return s
+	}
 	for _, node := range world.Nodes {
 		s[node.Name] = &nodeSpace{node.Status.Allocatable, corev1.ResourceList{}, corev1.ResourceList{}}
 	}
@@ -220,7 +226,10 @@ func (r planReport) table(out io.Writer) error {
 	if err := columns(out, rows...); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%s: %s\n", name, r.Summary)
+	if _, err := fmt.Fprintf(out, "%s: %s\n", name, r.Summary); err != nil || r.RoomUnknown == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "The room on the nodes is not known: %s.\n", r.RoomUnknown)
 	return err
 }
 

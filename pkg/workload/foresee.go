@@ -32,6 +32,8 @@ type Cluster struct {
 	// Nodes are none if they are not known: then nothing depends on them.
 	Nodes []*corev1.Node
 	Pods  []*corev1.Pod
+	// RoomUnknown tells why not all nodes, or not all pods on them, are known; empty if they are.
+	RoomUnknown string
 }
 
 // ReadNodes lists all nodes.
@@ -60,6 +62,9 @@ func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, nam
 
 // Crowd puts into the members for whose replacements no node has room why that is so.
 func (c Cluster) Crowd(ctx context.Context, members []rollout.Member) {
+	if c.RoomUnknown != "" {
+		return
+	}
 	there := map[string][]*corev1.Pod{}
 	for _, pod := range c.Pods {
 		there[pod.Spec.NodeName] = append(there[pod.Spec.NodeName], pod)
