@@ -6,6 +6,11 @@ const (
 	// EnabledLabel opts a workload in with the value "true".
 	EnabledLabel = "inplace-rollout.io/enabled"
 
+	// InstalledLabel is on the namespaces, with the value "true", in which the admission
+	// policies apply where only some have a controller. Where one looks after the whole
+	// cluster it means nothing.
+	InstalledLabel = "inplace-rollout.io/installed"
+
 	// HoldAnnotation is on a workload exactly while its rollout is held. Its value
 	// is what the user wants of the field that holds it: a StatefulSet's partition, or
 	// whether a Deployment is paused. The Deployment controller copies it to the

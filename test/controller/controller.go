@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,6 +123,8 @@ func waitForPolicies(ctx context.Context, cp *controlplane.ControlPlane) error {
 type Options struct {
 	// Binary of the controller; bin/inplace-rollout of this module if empty.
 	Binary string
+	// Namespace of its ServiceAccount; that of deploy/ if empty.
+	Namespace string
 	// Server overrides the URL of the API server, to put something in between.
 	Server string
 	// Args follow the ones that Start gives.
@@ -139,7 +142,7 @@ type Process struct {
 
 // Start starts the controller and does not wait until it is ready.
 func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Process, error) {
-	kubeconfig, err := cp.ServiceAccountKubeconfig(ctx, Namespace, ServiceAccount, o.Server)
+	kubeconfig, err := cp.ServiceAccountKubeconfig(ctx, cmp.Or(o.Namespace, Namespace), ServiceAccount, o.Server)
 	if err != nil {
 		return nil, err
 	}

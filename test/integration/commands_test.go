@@ -414,6 +414,19 @@ func TestCommandsForbidden(t *testing.T) {
 		got := command(t, kubeconfig, w.namespace, "", "status")
 		return got.code == 0 || got.code == 2, got.stderr
 	})
+	// They are enough for plan, too, but for what room there is.
+	plan := func(unknown string) {
+		t.Helper()
+		eventually(t, "plan to tell that "+unknown, func() (bool, string) {
+			got := command(t, kubeconfig, w.namespace, manifest, "plan", "-f", "-")
+			return got.code == 0 && strings.Contains(got.stdout, "web-0") &&
+				strings.HasSuffix(got.stdout, "\nThe room on the nodes is not known: "+unknown+".\n"), got.stdout + got.stderr
+		})
+	}
+	plan("you may not list nodes")
+	w.kubectl("create", "clusterrole", w.namespace, "--verb=list", "--resource=nodes")
+	w.kubectl("create", "clusterrolebinding", w.namespace, "--clusterrole="+w.namespace, "--serviceaccount="+w.namespace+":nobody")
+	plan("you may not list the pods of all namespaces")
 }
 
 // No controller runs: a held set is let go, as its user wants it.
@@ -508,7 +521,7 @@ func TestCommandReleaseWithoutPolicies(t *testing.T) {
 		kept := []string{w.get().Annotations[api.ReleaseAnnotation], d.get().Annotations[api.ReleaseAnnotation]}
 		return slices.Equal(kept, []string{"false", "false"}), fmt.Sprint(kept)
 	})
-	if got := w.run("status", w.ref); !strings.Contains(got.stderr, "Warning: no rollout is in place in this cluster") ||
+	if got := w.run("status", w.ref); !strings.Contains(got.stderr, "Warning: no rollout is in place, because") ||
 		!strings.Contains(got.stderr, "MutatingAdmissionPolicy inplace-rollout-hold-statefulsets is missing: install it with") {
 		t.Errorf("status does not warn: %s", got.stderr)
 	}

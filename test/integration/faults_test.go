@@ -191,9 +191,50 @@ func atEveryWrite(t *testing.T, name string, least int, rollout func(*testing.T,
 	}
 }
 
+// TestReleasedAtEveryWrite kills the controller in the same way, and nobody takes its
+// place: after `inplace-rollout release` the Deployment controller finishes, and
+// nothing is left of what had been begun.
+func TestReleasedAtEveryWrite(t *testing.T) {
+	atEveryWrite(t, "released", 6, func(t *testing.T, b blow) bool {
+		d := newDeployment(t, options{Replicas: 2, Spec: surge})
+		d.annotatePod(d.names()[0], simInfeasible)
+		log := d.logPods()
+		d.setResources("cpu=150m", "")
+		reached, _ := strike(t, d.sandbox, b)
+		if got := d.run("release", d.ref, "--yes"); got.code != 0 {
+			t.Errorf("release ended with %d: %s", got.code, got.stderr)
+		}
+		d.waitRolledOut()
+		if got := d.get(); held(got) || got.Spec.Paused {
+			t.Errorf("still held: %s", describe(got))
+		}
+		active := d.active()
+		for name, pod := range d.pods() {
+			if !metav1.IsControlledBy(&pod, &active) || pod.Labels[api.DetachedLabel] != "" {
+				t.Errorf("%s has the owners %+v and the labels %v", name, pod.OwnerReferences, pod.Labels)
+			}
+		}
+		log.assertReady(2)
+		return reached
+	})
+}
+
 // kill runs a controller until the rollout is complete, and kills it on the way;
 // then another one finishes.
 func kill[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (reached bool) {
+	t.Helper()
+	reached, complete := strike(t, s, b)
+	if reached {
+		second := ownController(t, controller.Options{})
+		<-complete
+		second.Stop()
+	}
+	return reached
+}
+
+// strike runs a controller until the rollout is complete, which closes complete, and
+// kills it on the way.
+func strike[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (reached bool, complete <-chan struct{}) {
 	t.Helper()
 	guillotine := newGuillotine(t, b.write, b.before)
 	defer guillotine.server.Close()
@@ -215,10 +256,5 @@ func kill[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (reached bool) {
 	}
 	guillotine.mu.Unlock()
 	first.Kill()
-	if reached {
-		second := ownController(t, controller.Options{})
-		<-done
-		second.Stop()
-	}
-	return reached
+	return reached, done
 }

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -19,8 +20,8 @@ import (
 var as = []string{"--as", controller.User, "--as-group", "system:masters"}
 
 // holdOf is the hold annotation, or unheld.
-func holdOf(d *appsv1.Deployment) string {
-	if hold, exists := d.Annotations[api.HoldAnnotation]; exists {
+func holdOf(w metav1.Object) string {
+	if hold, exists := w.GetAnnotations()[api.HoldAnnotation]; exists {
 		return hold
 	}
 	return unheld
@@ -203,8 +204,8 @@ func TestDeploymentsRestoredFromABackup(t *testing.T) {
 		{"held for a user who paused", "true", true, "true", true, true},
 		{"hold without the pause", "false", false, "false", true, false},
 		{"another wish after the save", "true", false, "false", true, false},
-		{"nonsense", "yes", false, unheld, false, false},
-		{"nonsense and paused", "yes", true, unheld, true, true},
+		{"nonsense is no wish to pause", "yes", false, "false", true, false},
+		{"nonsense and paused", "yes", true, "false", true, false},
 	} {
 		t.Run(backup.name, func(t *testing.T) {
 			d := createDeployment(t, options{

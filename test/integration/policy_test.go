@@ -57,6 +57,7 @@ func TestHoldPolicy(t *testing.T) {
 		{"repeating the held value wishes nothing", partition("2147483647"), "0", all},
 		{"removing the hold", asUser("annotate", "statefulset/web", hold+"-"), "0", all},
 		{"forging the hold", asUser("annotate", "--overwrite", "statefulset/web", hold+"=5"), "0", all},
+		{"forging nonsense", asUser("annotate", "--overwrite", "statefulset/web", hold+"=nonsense"), "0", all},
 		{"replacing all annotations", asUser("patch", "statefulset/web", "--type=json", "--patch", `[{"op":"remove","path":"/metadata/annotations"}]`), "0", all},
 		{"scaling", asUser("scale", "statefulset/web", "--replicas=1"), "0", all},
 		{"the controller lets ordinal 1 go", asController("annotate", "statefulset/web", instruction+"=1"), "0", 1},

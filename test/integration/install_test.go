@@ -1,0 +1,370 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// administer runs kubectl as the administrator, outside of any sandbox.
+func administer(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := cp.Kubectl(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// overlay is the installation for one namespace, as docs/operations.md describes it.
+type overlay struct{ namespace, dir string }
+
+func (o overlay) user() string {
+	return "system:serviceaccount:" + o.namespace + ":" + controller.ServiceAccount
+}
+
+// newOverlay installs the controller of a namespace; nobody has labelled it yet. The
+// Deployment is scaled to nothing, because start runs the controller as a process.
+func newOverlay(t *testing.T, deploy, namespace string) overlay {
+	t.Helper()
+	o := overlay{namespace, filepath.Join(filepath.Dir(deploy), namespace)}
+	if err := os.Mkdir(o.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	kustomization := fmt.Sprintf("namespace: %s\nresources: [../%s/overlays/one-namespace]\n", namespace, filepath.Base(deploy))
+	if err := os.WriteFile(filepath.Join(o.dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	administer(t, "create", "clusterrolebinding", "inplace-rollout-"+namespace,
+		"--clusterrole=inplace-rollout-cluster", "--serviceaccount="+namespace+":inplace-rollout")
+	administer(t, "apply", "-k", o.dir)
+	administer(t, "scale", "-n", namespace, "deployment/inplace-rollout", "--replicas=0")
+	return o
+}
+
+// launch runs the controller with the arguments that the overlay gives it.
+func (o overlay) launch(t *testing.T) *controller.Process {
+	t.Helper()
+	d, err := client.AppsV1().Deployments(o.namespace).Get(t.Context(), "inplace-rollout", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args []string
+	for _, arg := range d.Spec.Template.Spec.Containers[0].Args[1:] {
+		if !strings.HasPrefix(arg, "--metrics-bind-address") { // it is not alone on this machine
+			args = append(args, strings.ReplaceAll(arg, "$(NAMESPACE)", o.namespace))
+		}
+	}
+	process, err := launch(controller.Options{Namespace: o.namespace, Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(process.Stop)
+	return process
+}
+
+// assertLeastRights checks what the controller has asked for since mark: nothing that
+// it may not, and nothing of another namespace.
+func (o overlay) assertLeastRights(t *testing.T, mark int64) {
+	t.Helper()
+	asked, err := cp.AuditSince(mark, controlplane.ByUser(o.user()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) == 0 {
+		t.Error("the audit log has nothing of the controller")
+	}
+	ofCluster := []string{
+		"nodes", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+	}
+	for _, e := range asked {
+		if e.ResponseStatus != nil && e.ResponseStatus.Code == 403 {
+			t.Errorf("%s %s is forbidden: %s", e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
+		if e.ObjectRef != nil && e.ObjectRef.Namespace != o.namespace && !slices.Contains(ofCluster, e.ObjectRef.Resource) {
+			t.Errorf("it asked for %s %s", e.Verb, e.RequestURI)
+		}
+	}
+}
+
+// uninstall is what docs/operations.md says.
+func (o overlay) uninstall(t *testing.T) ran {
+	t.Helper()
+	administer(t, "label", "namespace", o.namespace, api.InstalledLabel+"-")
+	administer(t, "delete", "-k", o.dir)
+	administer(t, "delete", "clusterrolebinding", "inplace-rollout-"+o.namespace)
+	return command(t, cp.Kubeconfig(), o.namespace, "", "release", "--all", "--yes")
+}
+
+// TestOneNamespace installs two controllers, each for the namespace that it runs in.
+func TestOneNamespace(t *testing.T) {
+	install := reinstall(t)
+	defer install()
+	deploy := filepath.Join(t.TempDir(), "deploy")
+	if err := os.CopyFS(deploy, os.DirFS(filepath.Join(controller.Root(), "deploy"))); err != nil {
+		t.Fatal(err)
+	}
+	administer(t, "apply", "-k", filepath.Join(deploy, "overlays", "one-namespace", "cluster"))
+
+	w, d := newWorkload(t, options{}), newDeployment(t, options{Spec: "strategy: {rollingUpdate: {maxUnavailable: 1}}"})
+	otherSet, otherDeployment := newWorkload(t, options{}), newDeployment(t, options{})
+	mark, err := cp.AuditMark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := newOverlay(t, deploy, w.namespace), newOverlay(t, deploy, d.namespace)
+	ofA, ofB := a.launch(t), b.launch(t)
+	eventually(t, "the controller to say what is missing", func() (bool, string) {
+		err := ofA.Ready(t.Context())
+		want := "MutatingAdmissionPolicyBinding inplace-rollout-hold-statefulsets leaves out namespace " + a.namespace + ": label the namespace with inplace-rollout.io/installed=true"
+		return strings.Contains(said(err), want), said(err)
+	})
+	administer(t, "label", "namespace", a.namespace, b.namespace, api.InstalledLabel+"=true")
+	for _, process := range []*controller.Process{ofA, ofB} {
+		if err := process.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// One namespace has a workload of either kind.
+	w.apply(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, labels: {inplace-rollout.io/enabled: "true"}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: api}}
+  template:
+    metadata: {labels: {app: api}}
+    spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "app:1", resources: ` + base + `}]}
+`)
+	w.kubectl("wait", "--for=condition="+api.ConditionComplete, "deployment/api", "--timeout="+patience.String())
+	pods := func() string {
+		return w.kubectl("get", "pods", "-l", "app=api", "-o", `jsonpath={range .items[*]}{.metadata.uid} {.spec.containers[0].resources.requests.cpu} {.status.containerStatuses[0].resources.requests.cpu}{"\n"}{end}`)
+	}
+	w.waitComplete()
+	d.waitComplete()
+	apiBefore, setBefore, before := pods(), w.uids(), d.uids()
+	w.kubectl("set", "resources", "deployment/api", "--containers=app", "--requests=cpu=150m")
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.kubectl("wait", "--for=condition="+api.ConditionComplete, "deployment/api", "--timeout="+patience.String())
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(setBefore)
+	d.assertMoved(before, "150m")
+	if got, want := pods(), strings.ReplaceAll(apiBefore, "100m", "150m"); got != want || !strings.Contains(want, "150m") {
+		t.Errorf("the pods of deployment/api are\n%swant\n%s", got, want)
+	}
+	for _, namespace := range []string{a.namespace, b.namespace} {
+		if holder := administer(t, "get", "lease", "inplace-rollout", "-n", namespace, "-o", "jsonpath={.spec.holderIdentity}"); holder == "" {
+			t.Errorf("nobody has the Lease in %s", namespace)
+		}
+	}
+
+	// A namespace without a controller: the label of the workload means nothing there.
+	setBefore, before = otherSet.uids(), otherDeployment.uids()
+	otherSet.setResources("cpu=150m", "")
+	otherDeployment.setResources("cpu=150m", "")
+	if held(otherSet.get()) || held(otherDeployment.get()) {
+		t.Error("a rollout is held where there is no controller")
+	}
+	otherSet.kubectl("rollout", "status", otherSet.ref, "--timeout="+patience.String())
+	otherDeployment.waitRolledOut()
+	otherSet.assertReplaced(setBefore, "web-0", "web-1", "web-2")
+	otherDeployment.assertAllReplaced(before)
+	if status, _, _ := complete(otherSet.get()); status != "" {
+		t.Error("a controller told of a set in another namespace")
+	}
+	if got := otherSet.run("status"); !strings.Contains(got.stderr, "leaves out namespace "+otherSet.namespace) {
+		t.Errorf("status does not tell that the namespace is left out: %s", got.stderr)
+	}
+	if got := w.run("status"); got.stderr != "" || got.code != 0 {
+		t.Errorf("status ended with %d and complains: %s", got.code, got.stderr)
+	}
+
+	// One goes, in the middle of a rollout, and the other stays.
+	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.setResources("cpu=160m", "")
+	w.waitCondition("Deferred", "web-1")
+	a.assertLeastRights(t, mark)
+	if got := a.uninstall(t); got.code != 0 || !strings.Contains(got.stdout, "statefulset.apps/web released") {
+		t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
+		t.Errorf("after the uninstallation: %s", describe(set))
+	}
+	w.kubectl("rollout", "status", w.ref, "--timeout="+patience.String())
+	w.assertMoved(0)
+	before = d.uids()
+	d.edit("160m")
+	d.assertMoved(before, "160m")
+	b.assertLeastRights(t, mark)
+	b.uninstall(t)
+}
+
+// TestUninstall takes deploy/ away in the middle of rollouts, with the controller
+// running, in the order of docs/operations.md. Nothing is left held, and the
+// built-in controllers finish.
+func TestUninstall(t *testing.T) {
+	ownController(t, controller.Options{})
+	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
+	d, gated := newDeployment(t, options{}), newGated(t)
+	w.waitComplete()
+	d.waitComplete()
+	gated.waitComplete()
+	const deferred = "sim.inplace-rollout.io/resize=deferred"
+	w.annotatePod("web-1", deferred)
+	d.annotatePod(d.names()[0], deferred)
+	setBefore, before, gatedBefore := w.uids(), d.uids(), gated.uids()
+	stuck := gated.names()[0]
+	gated.annotatePod(stuck, simInfeasible)
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	gated.setResources("cpu=150m", "")
+	w.waitCondition("Deferred", "web-1")
+	d.waitCondition("Deferred", d.names()[0])
+	gated.newcomer(gatedBefore) // stuck waits until it is Ready
+	gated.waitPod(stuck, "to be detached", func(pod corev1.Pod) bool { return pod.Labels[api.DetachedLabel] != "" })
+
+	install := reinstall(t)
+	defer install()
+	administer(t, "delete", "-k", filepath.Join(controller.Root(), "deploy"))
+	got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes")
+	if got.code != 0 || strings.Count(got.stdout, " released\n") != 3 || !strings.Contains(got.stdout, "pod/"+stuck+" given back\n") {
+		t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	if got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes"); got.stdout != "Nothing is held.\n" {
+		t.Errorf("once more: %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	set := w.get()
+	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 1 {
+		t.Errorf("the set: %s", describe(set))
+	}
+	for _, o := range []*appsv1.Deployment{d.get(), gated.get()} {
+		if held(o) || o.Spec.Paused {
+			t.Errorf("the Deployment %s/%s: %s", o.Namespace, o.Name, describe(o))
+		}
+	}
+
+	w.waitFor("the built-in rollout", func(set *appsv1.StatefulSet) bool {
+		return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 2 && set.Status.AvailableReplicas == 3
+	})
+	w.assertReplaced(setBefore, "web-1") // web-2 was resized and relabelled before
+	d.assertSettled("150m")
+	d.assertAllReplaced(before)
+	// The ReplicaSet had got its template already: of its three pods it takes the one that is not Ready.
+	gated.waitRolledOut()
+	gated.assertReplaced(gatedBefore)
+	if pod := gated.pods()[stuck]; !metav1.IsControlledBy(&pod, new(gated.active())) || pod.Labels[api.DetachedLabel] != "" {
+		t.Errorf("%s has the owners %+v and the labels %v", stuck, pod.OwnerReferences, pod.Labels)
+	}
+}
+
+// TestUpgrade applies deploy/ again in the middle of rollouts, and replaces the
+// replicas of the controller one by one: the rollouts end in place.
+func TestUpgrade(t *testing.T) {
+	elected := controller.Options{Args: []string{"--leader-elect"}}
+	old := []*controller.Process{ownController(t, elected), ownController(t, elected)}
+	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	w.waitComplete()
+	d.waitComplete()
+	setBefore, before := w.uids(), d.uids()
+	slow := d.names()[1]
+	const deferred = "sim.inplace-rollout.io/resize=deferred"
+	w.annotatePod("web-1", deferred)
+	d.annotatePod(slow, deferred)
+	w.markAudit()
+	d.markAudit()
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.waitCondition("Deferred", "web-1")
+	d.waitCondition("Deferred", slow)
+
+	defer administer(t, "scale", "-n", controller.Namespace, "deployment/inplace-rollout", "--replicas=0")
+	if err := controller.Apply(t.Context(), cp); err != nil {
+		t.Fatal(err)
+	}
+	if !held(w.get()) || !held(d.get()) {
+		t.Error("applying deploy/ again lets go")
+	}
+	for _, process := range old {
+		ownController(t, elected)
+		process.Stop()
+	}
+	w.annotatePod("web-1", simAccepted)
+	d.annotatePod(slow, simAccepted)
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(setBefore)
+	d.assertMoved(before, "150m")
+	w.assertNoRefusals()
+	d.assertNoRefusals()
+	for _, writes := range [][]string{w.writes(), d.writes()} {
+		if got := only(writes, "patch pods/resize"); len(got) != 3 {
+			t.Errorf("resized %v, want each of three pods once", got)
+		}
+	}
+}
+
+// TestUnreadableHold: somebody has written nonsense into the hold while there was no
+// admission policy. Neither the controller nor release is stopped by that.
+func TestUnreadableHold(t *testing.T) {
+	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	byHand, byHandToo := newWorkload(t, options{}), newDeployment(t, options{})
+	setBefore, before := w.uids(), d.uids()
+	install := reinstall(t)
+	defer install()
+	for _, s := range []interface {
+		setResources(requests, limits string)
+	}{w, d, byHand, byHandToo} {
+		s.setResources("cpu=150m", "")
+	}
+	for _, name := range []string{"inplace-rollout-hold-statefulsets", "inplace-rollout-hold-deployments"} {
+		administer(t, "delete", "mutatingadmissionpolicybinding", name)
+	}
+	eventually(t, "the policies to be out of force", func() (bool, string) {
+		for _, kubectl := range []func(...string) string{w.kubectl, byHand.kubectl} {
+			kubectl("annotate", "--overwrite", w.ref, api.HoldAnnotation+"=nonsense")
+		}
+		for _, kubectl := range []func(...string) string{d.kubectl, byHandToo.kubectl} {
+			kubectl("annotate", "--overwrite", d.ref, api.HoldAnnotation+"=nonsense")
+		}
+		holds := []string{holdOf(w.get()), holdOf(byHand.get()), holdOf(d.get()), holdOf(byHandToo.get())}
+		return len(slices.Compact(holds)) == 1 && holds[0] == "nonsense", strings.Join(holds, " ")
+	})
+	install()
+
+	for _, s := range []interface{ run(args ...string) ran }{byHand, byHandToo} {
+		if got := s.run("release", "--all", "--yes"); got.code != 0 || !strings.Contains(got.stdout, "/web released\n") {
+			t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
+		}
+	}
+	if set := byHand.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
+		t.Errorf("released: %s", describe(set))
+	}
+	if o := byHandToo.get(); held(o) || o.Spec.Paused {
+		t.Errorf("released: %s", describe(o))
+	}
+	ownController(t, controller.Options{})
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(setBefore)
+	d.assertMoved(before, "150m")
+}
