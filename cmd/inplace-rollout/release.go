@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,26 +76,16 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 }
 
 func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, args []string) error {
-	found, err := o.found(ctx, args)
+	all, err := o.captives(ctx, args)
 	if err != nil {
 		return err
 	}
-	held := slices.DeleteFunc(slices.Clone(found), func(u *unstructured.Unstructured) bool { return !workload.Held(u) })
-	detached, err := o.detached(ctx, found)
-	if err != nil {
-		return err
-	}
-	if len(held)+len(detached) == 0 {
+	if len(all) == 0 {
 		_, err := fmt.Fprintln(out, "Nothing is held.")
 		return err
 	}
-	for _, u := range held {
-		if err := o.announce(ctx, out, u); err != nil {
-			return err
-		}
-	}
-	for _, pod := range detached {
-		if _, err := fmt.Fprintf(out, "pod/%s (namespace %s): goes back to its ReplicaSet, which then has one too many\n", pod.Name, pod.Namespace); err != nil {
+	for _, c := range all {
+		if _, err := fmt.Fprintln(out, c.outlook); err != nil {
 			return err
 		}
 	}
@@ -106,29 +95,55 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 		}
 	}
 	var failed []error
-	for _, u := range held {
-		err := o.release(ctx, u)
-		if apierrors.IsForbidden(err) {
-			err = fmt.Errorf("%w\nYou need patch for statefulsets and deployments (apps)", err)
-		}
-		if err != nil {
-			failed = append(failed, fmt.Errorf("letting go of %s: %w", nameOf(u), err))
-			continue
-		}
-		if _, err := fmt.Fprintf(out, "%s released\n", nameOf(u)); err != nil {
-			return err
-		}
-	}
-	for _, pod := range detached {
-		if err := deployment.GiveBack(ctx, o.client, o.objects, pod.Namespace, []*corev1.Pod{pod}); err != nil {
+	for _, c := range all {
+		if err := c.letGo(); err != nil {
 			failed = append(failed, err)
-			continue
-		}
-		if _, err := fmt.Fprintf(out, "pod/%s given back\n", pod.Name); err != nil {
+		} else if _, err := fmt.Fprintln(out, c.done); err != nil {
 			return err
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// captive is something that only the controller, or release, lets go of.
+type captive struct {
+	outlook string // what comes of it then
+	letGo   func() error
+	done    string // what is said afterwards
+}
+
+// captives are the workloads that are held, and the pods that wait for others in
+// their place.
+func (o releaseOptions) captives(ctx context.Context, args []string) ([]captive, error) {
+	found, err := o.found(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	detached, err := o.detached(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	var all []captive
+	for _, u := range found {
+		if !workload.Held(u) {
+			continue
+		}
+		outlook, err := o.outlook(ctx, u)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, captive{outlook, func() error { return o.release(ctx, u) }, nameOf(u) + " released"})
+	}
+	for _, pod := range detached {
+		all = append(all, captive{
+			fmt.Sprintf("pod/%s (namespace %s): goes back to its ReplicaSet, which then has one too many", pod.Name, pod.Namespace),
+			func() error {
+				return deployment.GiveBack(ctx, o.client, o.objects, pod.Namespace, []*corev1.Pod{pod})
+			},
+			"pod/" + pod.Name + " given back",
+		})
+	}
+	return all, nil
 }
 
 // found lists the named workload, or all that are opted in.
@@ -171,15 +186,15 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 	return detached, nil
 }
 
-// announce says what the built-in controller will do.
-func (o releaseOptions) announce(ctx context.Context, out io.Writer, u *unstructured.Unstructured) error {
+// outlook is what the built-in controller will do.
+func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructured) (string, error) {
 	var world workload.Cluster
 	if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
-		return explain(err)
+		return "", explain(err)
 	}
 	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, workload.Standard)
 	if err != nil {
-		return explain(err)
+		return "", explain(err)
 	}
 	what := "finds nothing left to do"
 	if n := len(foreseen.Stale); n > 0 {
@@ -188,8 +203,7 @@ func (o releaseOptions) announce(ctx context.Context, out io.Writer, u *unstruct
 	if paused, wish := u.GetKind() == deploymentKind.Kind, u.GetAnnotations()[api.HoldAnnotation]; paused && wish == "true" {
 		what = "will do nothing until it is resumed"
 	}
-	_, err = fmt.Fprintf(out, "%s (namespace %s): the %s controller %s\n", nameOf(u), u.GetNamespace(), u.GetKind(), what)
-	return err
+	return fmt.Sprintf("%s (namespace %s): the %s controller %s", nameOf(u), u.GetNamespace(), u.GetKind(), what), nil
 }
 
 func ask(in io.Reader, out io.Writer) (bool, error) {
@@ -204,10 +218,22 @@ func ask(in io.Reader, out io.Writer) (bool, error) {
 	return answer == "y" || answer == "yes", nil
 }
 
-// release asks the admission policy to let go: what it writes belongs to nobody, so
+// release lets go of a workload.
+func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructured) error {
+	err := o.askPolicy(ctx, u)
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w\nYou need patch for statefulsets and deployments (apps)", err)
+	}
+	if err != nil {
+		return fmt.Errorf("letting go of %s: %w", nameOf(u), err)
+	}
+	return nil
+}
+
+// askPolicy asks the admission policy to let go: what it writes belongs to nobody, so
 // that the user's server-side apply never conflicts with it. Where the policy is
 // gone, the fields are written here.
-func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructured) error {
+func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured) error {
 	after, err := o.patch(ctx, u, map[string]any{"metadata": map[string]any{
 		"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(),
 		"annotations": map[string]any{api.ReleaseAnnotation: "true"},
