@@ -32,8 +32,12 @@ func TestHoldPolicy(t *testing.T) {
 	partition := func(n string) func() {
 		return patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":` + n + `}}}}`)
 	}
-	asController := func(args ...string) func() {
-		return asUser(append([]string{"--as", controller.User, "--as-group", "system:masters"}, args...)...)
+	asUserNamed := func(name string, args ...string) func() {
+		return asUser(append([]string{"--as", name, "--as-group", "system:masters"}, args...)...)
+	}
+	asController := func(args ...string) func() { return asUserNamed(controller.User, args...) }
+	asControllerOf := func(namespace string, args ...string) func() {
+		return asUserNamed("system:serviceaccount:"+namespace+":"+controller.ServiceAccount, args...)
 	}
 	image := func(image string) func() { return asUser("set", "image", "statefulset/web", "app="+image) }
 	const hold, instruction = api.HoldAnnotation, api.PartitionAnnotation
@@ -60,6 +64,9 @@ func TestHoldPolicy(t *testing.T) {
 		{"forging nonsense", asUser("annotate", "--overwrite", "statefulset/web", hold+"=nonsense"), "0", all},
 		{"replacing all annotations", asUser("patch", "statefulset/web", "--type=json", "--patch", `[{"op":"remove","path":"/metadata/annotations"}]`), "0", all},
 		{"scaling", asUser("scale", "statefulset/web", "--replicas=1"), "0", all},
+		{"the controller of another namespace is nobody here", asControllerOf("default", "annotate", "statefulset/web", instruction+"=0"), "0", all},
+		{"nor can it let go", asControllerOf("default", "annotate", "statefulset/web", hold+"-"), "0", all},
+		{"the controller of this namespace lets ordinal 2 go", asControllerOf(w.namespace, "annotate", "statefulset/web", instruction+"=2"), "0", 2},
 		{"the controller lets ordinal 1 go", asController("annotate", "statefulset/web", instruction+"=1"), "0", 1},
 		{"another write leaves it there", asUser("annotate", "statefulset/web", "c=d"), "0", 1},
 		{"a lower wish leaves it there", partition("0"), "0", 1},
