@@ -250,8 +250,11 @@ func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructu
 		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.ReleaseAnnotation: "true", api.HoldAnnotation: nil}},
 		"spec":     spec,
 	})
-	if _, kept := after.GetAnnotations()[api.ReleaseAnnotation]; err != nil || !kept {
+	if err != nil {
 		return err
+	}
+	if _, kept := after.GetAnnotations()[api.ReleaseAnnotation]; !kept {
+		return nil
 	}
 	_, err = o.patch(ctx, after, map[string]any{
 		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.ReleaseAnnotation: nil}},
@@ -259,7 +262,7 @@ func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructu
 	return err
 }
 
-// wished is what the user wants of the field that holds the workload.
+// wished is what the user wants of the field that holds the workload; empty if nothing does.
 func wished(u *unstructured.Unstructured) (map[string]any, error) {
 	if u.GroupVersionKind() == deploymentKind {
 		return map[string]any{"paused": u.GetAnnotations()[api.HoldAnnotation] == "true"}, nil
@@ -267,6 +270,9 @@ func wished(u *unstructured.Unstructured) (map[string]any, error) {
 	set := &appsv1.StatefulSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, set); err != nil {
 		return nil, fmt.Errorf("decoding %s: %w", nameOf(u), err)
+	}
+	if set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
+		return map[string]any{}, nil
 	}
 	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": statefulset.WishedPartition(set)}}}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -57,6 +58,12 @@ func TestRelease(t *testing.T) {
 		"detached-and-not-held": {yes: true, spec: "paused false", stage: func(t *testing.T) *stage {
 			s := newDeploymentStage(t, 2)
 			detach(s, 0)
+			return s
+		}},
+		"ondelete": {yes: true, spec: "partition 0", stage: func(t *testing.T) *stage {
+			s := heldStage(t)
+			s.set.Annotations[api.HoldAnnotation] = "2"
+			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
 			return s
 		}},
 		"nonsense": {yes: true, spec: "partition 0", stage: func(t *testing.T) *stage {
@@ -155,5 +162,20 @@ func TestReleaseGoesOn(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "deployment.apps/web released") {
 		t.Errorf("it said %s", out.String())
+	}
+}
+
+// A write that fails when the policies are gone is told of, like any other.
+func TestReleaseFailsWithoutPolicies(t *testing.T) {
+	s := heldStage(t)
+	o := releaseOptions{cluster: s.cluster(t), all: true, yes: true}
+	writes := 0
+	o.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		writes++
+		return writes == 2, nil, errors.New("the API server is tired")
+	})
+	err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil)
+	if err == nil || err.Error() != "letting go of statefulset.apps/web: the API server is tired" {
+		t.Errorf("error %v", err)
 	}
 }

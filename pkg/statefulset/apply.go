@@ -120,7 +120,7 @@ func (c *Controller) afterPolicy(ctx context.Context, written *appsv1.StatefulSe
 	_, stored := written.Annotations[api.PartitionAnnotation]
 	fields := map[string]any{"metadata": map[string]any{"uid": written.UID, "annotations": map[string]any{api.PartitionAnnotation: nil}}}
 	switch {
-	case release && partition(written) != wish:
+	case release && rolling(written) && partition(written) != wish:
 		fields["spec"] = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": wish}}}
 	case !stored:
 		return nil
