@@ -107,8 +107,12 @@ bin/golangci-lint: hack/tools/golangci-lint/go.mod hack/build-tools.sh
 cluster: tools ## Start the demo's control plane and leave it running
 	@go run ./test/cluster up --dir .cluster --bin $(K8S)
 
+.PHONY: try
+try: tools build ## The same with inplace-rollout running in it, and a StatefulSet to edit
+	@go run ./test/cluster try --dir .cluster --bin $(K8S)
+
 .PHONY: cluster-down
-cluster-down: ## End what `make cluster` started
+cluster-down: ## End what `make cluster` or `make try` started
 	@go run ./test/cluster down --dir .cluster
 
 .PHONY: clean

@@ -2,7 +2,11 @@
 // stays, with three simulated nodes, and ends it again.
 //
 //	cluster up --dir .cluster
+//	cluster try --dir .cluster
 //	cluster down --dir .cluster
+//
+// With try, inplace-rollout runs in it, and the StatefulSet of the documentation's
+// examples is there.
 package main
 
 import (
@@ -16,10 +20,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-const usage = "usage: cluster up|down [--dir .cluster] [--bin bin/k8s]"
+const usage = "usage: cluster up|try|down [--dir .cluster] [--bin bin/k8s]"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -43,8 +49,8 @@ func run(args []string) error {
 	switch {
 	case flags.NArg() > 0:
 		return errors.New(usage)
-	case args[0] == "up":
-		return up(ctx, *dir, *bin)
+	case args[0] == "up", args[0] == "try":
+		return up(ctx, *dir, *bin, args[0] == "try")
 	case args[0] == "down":
 		return down(*dir)
 	default:
@@ -52,7 +58,7 @@ func run(args []string) error {
 	}
 }
 
-func up(ctx context.Context, dir, bin string) error {
+func up(ctx context.Context, dir, bin string, try bool) error {
 	running, err := controlplane.Running(dir)
 	if err != nil {
 		return err
@@ -64,15 +70,42 @@ func up(ctx context.Context, dir, bin string) error {
 	if err != nil {
 		return err
 	}
+	if err := equip(ctx, c, try); err != nil {
+		c.KeepLogs()
+		return errors.Join(err, c.Stop())
+	}
+	kubectl := filepath.Dir(c.Bin("kubectl"))
+	fmt.Printf("# Kubernetes %s with 3 simulated nodes runs in %s\n", c.Version(), c.Dir())
+	if try {
+		fmt.Println("# inplace-rollout runs in it, and the StatefulSet db is opted in")
+	}
+	fmt.Printf("export KUBECONFIG=%s\n", c.Kubeconfig())
+	fmt.Printf("export PATH=%s:%s:$PATH\n", filepath.Dir(kubectl), kubectl)
+	return nil
+}
+
+// equip adds the nodes; to try inplace-rollout, that and something to edit, too.
+func equip(ctx context.Context, c *controlplane.ControlPlane, try bool) error {
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
 		if err := c.AddNode(ctx, name, controlplane.Node{CPU: "4", Memory: "8Gi"}); err != nil {
-			c.KeepLogs()
-			return errors.Join(err, c.Stop())
+			return err
 		}
 	}
-	fmt.Printf("# Kubernetes %s with 3 simulated nodes runs in %s\n", c.Version(), c.Dir())
-	fmt.Printf("export KUBECONFIG=%s\n", c.Kubeconfig())
-	fmt.Printf("export PATH=%s:$PATH\n", filepath.Dir(c.Bin("kubectl")))
+	if !try {
+		return nil
+	}
+	if err := controller.Install(ctx, c); err != nil {
+		return err
+	}
+	if err := controller.Run(ctx, c); err != nil {
+		return err
+	}
+	if _, err := c.Kubectl(ctx, "apply", "--filename", filepath.Join(controller.Root(), "docs", "examples", "db.yaml")); err != nil {
+		return fmt.Errorf("creating the StatefulSet: %w", err)
+	}
+	if _, err := c.Kubectl(ctx, "wait", "--for=condition="+api.ConditionComplete, "statefulset/db", "--timeout=1m"); err != nil {
+		return fmt.Errorf("waiting for the StatefulSet: %w", err)
+	}
 	return nil
 }
 

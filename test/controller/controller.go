@@ -140,21 +140,42 @@ type Process struct {
 	done    chan struct{}
 }
 
-// Start starts the controller and does not wait until it is ready.
-func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Process, error) {
+// Run runs the controller as one of the control plane's own processes, which ends
+// with it, and waits until it is ready.
+func Run(ctx context.Context, cp *controlplane.ControlPlane) error {
+	args, address, err := arguments(ctx, cp, Options{})
+	if err != nil {
+		return err
+	}
+	if err := cp.Run(args[0], args[1:]...); err != nil {
+		return err
+	}
+	return (&Process{address: address}).WaitReady(ctx)
+}
+
+// arguments are the controller's command line, and the address that it serves.
+func arguments(ctx context.Context, cp *controlplane.ControlPlane, o Options) (args []string, address string, err error) {
 	kubeconfig, err := cp.ServiceAccountKubeconfig(ctx, cmp.Or(o.Namespace, Namespace), ServiceAccount, o.Server)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	address, err := freeAddress()
-	if err != nil {
-		return nil, err
+	if address, err = freeAddress(); err != nil {
+		return nil, "", err
 	}
 	if o.Binary == "" {
 		o.Binary = filepath.Join(Root(), "bin", "inplace-rollout")
 	}
-	args := append([]string{"controller", "--kubeconfig", kubeconfig, "--metrics-bind-address", address, "--leader-elect=false", "-v", "4"}, o.Args...)
-	p := &Process{cmd: exec.Command(o.Binary, args...), address: address, done: make(chan struct{})}
+	args = []string{o.Binary, "controller", "--kubeconfig", kubeconfig, "--metrics-bind-address", address, "--leader-elect=false", "-v", "4"}
+	return append(args, o.Args...), address, nil
+}
+
+// Start starts the controller and does not wait until it is ready.
+func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Process, error) {
+	args, address, err := arguments(ctx, cp, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: exec.Command(args[0], args[1:]...), address: address, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = o.Log, o.Log
 	// It dies with this process, however that ends; the signal is bound to the thread that started it.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

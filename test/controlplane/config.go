@@ -153,11 +153,11 @@ func (c *ControlPlane) Certificate() (tls.Certificate, error) {
 }
 
 // ServiceAccountKubeconfig writes a kubeconfig with a token for the service
-// account that is good for one hour, and returns its path. A server that is not
+// account that is good for one day, and returns its path. A server that is not
 // empty replaces the API server's URL, for a proxy in between.
 func (c *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name, server string) (string, error) {
-	hour := int64(3600)
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}
+	day := int64(24 * 60 * 60)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}
 	answer, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("requesting token for service account %s/%s: %w", namespace, name, err)

@@ -192,21 +192,30 @@ func (c *ControlPlane) binaries() []string {
 }
 
 func (c *ControlPlane) startProcesses(names []string) error {
-	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if c.options.Detach {
-		attr = &syscall.SysProcAttr{Setsid: true}
-	}
 	flags, err := c.flags()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		p, err := c.spawner.Start(c.dir, c.Bin(name), attr, flags[name])
-		if err != nil {
+		if err := c.Run(c.Bin(name), flags[name]...); err != nil {
 			return err
 		}
-		c.processes = append(c.processes, p)
 	}
+	return nil
+}
+
+// Run starts one more process, which ends with the control plane, before it. Its
+// arguments must name the control plane's folder: StopDir knows it by that.
+func (c *ControlPlane) Run(binary string, args ...string) error {
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if c.options.Detach {
+		attr = &syscall.SysProcAttr{Setsid: true}
+	}
+	p, err := c.spawner.Start(c.dir, binary, attr, args)
+	if err != nil {
+		return err
+	}
+	c.processes = append(c.processes, p)
 	return nil
 }
 

@@ -28,8 +28,12 @@ func Running(dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding folder: %w", err)
 	}
+	recorded, err := recorded(dir)
+	if err != nil {
+		return nil, err
+	}
 	var names []string
-	for _, name := range binaries {
+	for _, name := range recorded {
 		pid, err := readPID(dir, name)
 		if err != nil {
 			return nil, err
@@ -49,12 +53,31 @@ func StopDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("finding folder: %w", err)
 	}
-	for _, name := range slices.Backward(binaries) {
+	recorded, err := recorded(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Backward(recorded) {
 		if err := stopRecorded(dir, name); err != nil {
 			return fmt.Errorf("stopping %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// recorded names the processes that were started in dir, in the order of their start.
+func recorded(dir string) ([]string, error) {
+	files, err := filepath.Glob(process.PIDFile(dir, "*"))
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	names := slices.Clone(binaries)
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".pid"); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // stopRecorded ends the process whose pid is recorded in dir, if it still runs.
