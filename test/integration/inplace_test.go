@@ -19,6 +19,7 @@ import (
 // How the simulated kubelet is told to treat a resize, see test/controlplane.
 const (
 	simDelayed    = `annotations: {sim.inplace-rollout.io/resize: delayed}`
+	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
 	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
 	simNever      = "sim.inplace-rollout.io/resize=never"
 	simAccepted   = "sim.inplace-rollout.io/resize=accepted"

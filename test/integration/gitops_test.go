@@ -1,0 +1,258 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	lua "github.com/yuin/gopher-lua"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// health is what Argo CD makes of an object with the check in deploy/argocd. It
+// runs the script as Argo CD does: the object is the global obj, only the libraries
+// package, base and table are there, and a table comes back.
+func health(t *testing.T, kind string, object any) (status, message string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(controller.Root(), "deploy", "argocd", "argocd-cm.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct{ Data map[string]string }
+	if err := yaml.UnmarshalStrict(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	data, err = json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		t.Fatal(err)
+	}
+
+	l := lua.NewState(lua.Options{SkipOpenLibs: true})
+	defer l.Close()
+	for name, open := range map[string]lua.LGFunction{lua.LoadLibName: lua.OpenPackage, lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable} {
+		if err := l.CallByParam(lua.P{Fn: l.NewFunction(open), Protect: true}, lua.LString(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.SetGlobal("obj", toLua(l, fields))
+	if err := l.DoString(config.Data["resource.customizations.health.apps_"+kind]); err != nil {
+		t.Fatal(err)
+	}
+	answer, ok := l.Get(-1).(*lua.LTable)
+	if !ok {
+		t.Fatalf("the check of %s answers %v", kind, l.Get(-1))
+	}
+	return answer.RawGetString("status").String(), answer.RawGetString("message").String()
+}
+
+func toLua(l *lua.LState, value any) lua.LValue {
+	switch v := value.(type) {
+	case bool:
+		return lua.LBool(v)
+	case float64:
+		return lua.LNumber(v)
+	case string:
+		return lua.LString(v)
+	case []any:
+		table := l.NewTable()
+		for _, item := range v {
+			table.Append(toLua(l, item))
+		}
+		return table
+	case map[string]any:
+		table := l.NewTable()
+		for key, item := range v {
+			table.RawSetString(key, toLua(l, item))
+		}
+		return table
+	default:
+		return lua.LNil
+	}
+}
+
+// waitHealth waits until Argo CD would show the status, with a message that has the text.
+func (s *sandbox[W]) waitHealth(status, text string) {
+	s.t.Helper()
+	eventually(s.t, "the health "+status+" with "+text, func() (bool, string) {
+		got, message := health(s.t, s.kind, s.get())
+		return got == status && strings.Contains(message, text), got + ": " + message
+	})
+}
+
+// TestArgoHealthOfStatefulSets goes through what Argo CD shows of a StatefulSet.
+func TestArgoHealthOfStatefulSets(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Meta: "annotations: {" + setAction + ": LiveResize}"})
+	w.waitComplete()
+	w.waitHealth("Healthy", "3 of 3 pods are updated")
+
+	w.annotatePod("web-1", simDeferred)
+	w.setResources("cpu=150m", "")
+	if status, message := health(t, "StatefulSet", w.get()); status != "Progressing" {
+		t.Errorf("right after the edit: %s: %s", status, message)
+	}
+	w.waitHealth("Progressing", "Deferred: 1 of 3 pods resized; web-1: ")
+	w.annotatePod("web-1", simInfeasible)
+	w.waitHealth("Degraded", "Infeasible: ")
+	w.annotatePod("web-1", simAccepted)
+	w.setResources("cpu=160m", "")
+	w.waitComplete()
+	w.waitHealth("Healthy", "3 of 3 pods are updated")
+
+	// Complete, but no longer well: as Argo CD itself sees it.
+	w.kubectl("annotate", "--overwrite", "pod", "web-0", "sim.inplace-rollout.io/ready=false")
+	w.waitHealth("Progressing", "waiting for 1 pods to be ready")
+}
+
+func TestArgoHealthOnDelete(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Spec: "updateStrategy: {type: OnDelete}", Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"})
+	w.setResources("cpu=150m", "")
+	w.waitHealth("Suspended", "WaitingForDelete: ")
+}
+
+// TestArgoHealthOfOthers: StatefulSets that are not opted in are judged as ever,
+// also with a condition from before.
+func TestArgoHealthOfOthers(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Meta: "annotations: {" + setAction + ": LiveResize}"})
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=150m", "")
+	w.waitHealth("Degraded", "Infeasible: ")
+	w.kubectl("label", w.ref, enabled+"-") // lets go, and the StatefulSet controller goes on
+	w.waitHealth("Healthy", "2 of 2 pods are updated")
+	if status, _, _ := complete(w.get()); status != "False" {
+		t.Errorf("the condition is %q, want the old False", status)
+	}
+	w.patch(`{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 1}}}}`)
+	w.setResources("cpu=170m", "")
+	w.waitHealth("Healthy", "1 of 2 pods are updated")
+	w.kubectl("scale", w.ref, "--replicas=3")
+	w.waitHealth("Healthy", "2 of 3 pods are updated")
+	w.kubectl("annotate", "pod", "web-0", "sim.inplace-rollout.io/ready=false")
+	w.waitHealth("Progressing", "waiting for 1 pods to be ready")
+}
+
+// TestArgoHealthOfDeployments goes through what Argo CD shows of a Deployment.
+func TestArgoHealthOfDeployments(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{Replicas: 2, Meta: "annotations: {" + setAction + ": LiveResize}"})
+	d.waitComplete()
+	d.waitHealth("Healthy", "2 pods are available")
+	for name := range d.pods() {
+		d.annotatePod(name, simDeferred)
+	}
+	d.setResources("cpu=150m", "")
+	d.waitHealth("Progressing", "Deferred: 0 of 2 pods resized; ")
+	for name := range d.pods() {
+		d.annotatePod(name, simInfeasible)
+	}
+	d.waitHealth("Degraded", "Infeasible: ")
+	for name := range d.pods() {
+		d.annotatePod(name, simAccepted)
+	}
+	d.setResources("cpu=160m", "")
+	d.waitComplete()
+	d.waitHealth("Healthy", "2 pods are available")
+
+	d.kubectl("rollout", "pause", d.ref)
+	d.setResources("cpu=170m", "")
+	d.waitHealth("Suspended", "Paused: ")
+	d.kubectl("rollout", "resume", d.ref)
+	d.waitComplete()
+
+	// Left to the Deployment controller, whose own conditions speak.
+	d.patch(`{"spec": {"progressDeadlineSeconds": 1, "template": {"metadata": {"annotations": {"sim.inplace-rollout.io/ready": "false"}}}}}`)
+	d.waitHealth("Degraded", "has timed out progressing")
+	d.kubectl("label", d.ref, enabled+"-")
+	d.waitHealth("Degraded", "has timed out progressing")
+	d.kubectl("rollout", "undo", d.ref)
+	d.waitHealth("Healthy", "2 pods are available")
+	d.kubectl("rollout", "pause", d.ref)
+	d.waitHealth("Suspended", "the Deployment is paused")
+}
+
+// TestGitOpsSeesNoDrift: mid-rollout, a tool that compares by a dry run on the server
+// side finds nothing to do, though its manifest has a partition.
+func TestGitOpsSeesNoDrift(t *testing.T) {
+	parallel(t)
+	of := options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
+	w := newWorkload(t, of)
+	w.waitComplete()
+	w.annotatePod("web-2", simDeferred)
+	of.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
+	wanted := manifest(t, w.namespace, of)
+	w.apply(wanted)
+	w.waitCondition("Deferred", "web-2")
+	compare := []string{"diff", "--server-side", "--field-manager=gitops", "--filename", writeFile(t, wanted)}
+	if err := w.try(t, compare...); err != nil {
+		t.Errorf("held, it differs: %v", err)
+	}
+	other := writeFile(t, strings.Replace(wanted, "replicas: 3", "replicas: 4", 1))
+	if err := w.try(t, "diff", "--server-side", "--field-manager=gitops", "--filename", other); err == nil {
+		t.Error("four replicas are no difference: the comparison sees nothing at all")
+	}
+	w.apply(wanted)
+	if !held(w.get()) {
+		t.Error("not held any more after the same manifest")
+	}
+	w.annotatePod("web-2", simAccepted)
+	w.waitComplete()
+	if err := w.try(t, compare...); err != nil {
+		t.Errorf("complete, it differs: %v", err)
+	}
+}
+
+// TestSomebodyElseResizes is what docs/autoscalers.md says of a VerticalPodAutoscaler:
+// between edits its sizes stay, and an edit overrides them.
+func TestSomebodyElseResizes(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	w.waitComplete()
+	before, resources := w.uids(), `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"170m","memory":"150Mi"}}}]}}`
+	resizeAs := func(name string) {
+		t.Helper()
+		if _, err := client.CoreV1().Pods(w.namespace).Patch(context.Background(), name, types.StrategicMergePatchType, []byte(resources),
+			metav1.PatchOptions{FieldManager: "vpa-updater"}, "resize"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.markAudit()
+	resizeAs("web-1")
+	w.kubectl("scale", w.ref, "--replicas=4") // something for the controller to look at
+	w.waitPod("web-3", "to be there", func(pod corev1.Pod) bool { return true })
+	w.waitComplete()
+	if writes := w.writes(); len(only(writes, "patch pods/resize")) > 0 {
+		t.Errorf("between edits the controller wrote %q", writes)
+	}
+
+	w.annotatePod("web-0", simDeferred)
+	w.setResources("cpu=150m", "")
+	w.waitCondition("Deferred", "web-0")
+	if got := w.pods()["web-1"].Spec.Containers[0].Resources.Requests; got.Cpu().String() != "150m" || got.Memory().String() != "100Mi" {
+		t.Errorf("after the edit web-1 requests %v, want what the template says", got)
+	}
+	resizeAs("web-0")
+	w.waitPod("web-0", "to be resized again", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "150m" })
+	w.annotatePod("web-0", simAccepted)
+	w.waitComplete()
+	w.assertReplaced(before)
+	if _, held := w.get().Annotations[api.HoldAnnotation]; held {
+		t.Error("still held")
+	}
+}
