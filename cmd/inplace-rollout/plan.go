@@ -49,7 +49,7 @@ restart as things stand: now, at its deadline, or when you delete it.
 Without the right to list nodes, and the pods of all namespaces, it is not known
 what room the nodes have: it says so, and foresees the rest.`,
 		Example: `  # What would this edit do?
-  kubectl set resources sts/web --limits=cpu=2 --dry-run=client -o yaml | inplace-rollout plan -f -
+  kubectl set resources sts/db --limits=cpu=4 --dry-run=client -o yaml | inplace-rollout plan -f -
 
   # In a pipeline: fail if a manifest restarts anything
   inplace-rollout plan -f web.yaml --fail-on-restart

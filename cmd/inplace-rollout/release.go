@@ -46,7 +46,7 @@ restarts every pod that is not of the newest revision. Pods of a Deployment that
 for another one in their place go back to their ReplicaSet. What that will be is shown,
 and asked for, first. The workload stays opted in: its next edit is held again.`,
 		Example: `  # One
-  inplace-rollout release sts/web
+  inplace-rollout release sts/db
 
   # All of them, as after an uninstallation
   inplace-rollout release --all -A --yes`,

@@ -53,7 +53,7 @@ stands what Kubernetes says in the pod's conditions.
 The exit code is 0 if everything is complete, and 2 if not; with --watch it waits
 until everything is that is opted in.`,
 		Example: `  # How far is it?
-  inplace-rollout status sts/web
+  inplace-rollout status sts/db
 
   # Watch it until it is complete
   inplace-rollout status deployment/web --watch

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestCommandsPage checks that docs/commands.md is what the commands say of themselves.
+func TestCommandsPage(t *testing.T) {
+	t.Setenv("HOME", "/home/you") // a flag has a default in it
+	t.Setenv("KUBECACHEDIR", "")
+	var page bytes.Buffer
+	fmt.Fprint(&page, `# Commands
+
+What the binary says of itself with `+"`--help`"+`; a test keeps this page the same. The controller's image runs
+`+"`inplace-rollout controller`"+`; the other commands are for people, and for pipelines. With `+"`bin/`"+` in the `+"`PATH`"+`, each of
+them is a command of kubectl, too, such as `+"`kubectl inplace-rollout status`"+`, and kubectl's own completion knows their
+arguments. For completion of the binary itself:
+
+`+"```sh\nsource <(inplace-rollout completion bash)\n```\n")
+	var connection string
+	for _, cmd := range newRoot([]string{"inplace-rollout"}).Commands() {
+		writeSection(&page, cmd)
+		if cmd.HasAvailablePersistentFlags() {
+			connection = cmd.PersistentFlags().FlagUsages()
+		}
+	}
+	fmt.Fprintf(&page, "\n## Flags of kubectl\n\n`plan`, `status` and `release` have them, too.\n\n```text\n%s```\n", connection)
+	golden(t, filepath.Join("..", "..", "..", "docs", "commands.md"), page.Bytes())
+}
+
+// writeSection writes what `--help` shows, with headings for a page.
+func writeSection(page *bytes.Buffer, cmd *cobra.Command) {
+	fmt.Fprintf(page, "\n## inplace-rollout %s\n\n%s\n", cmd.Name(), cmd.Long)
+	fmt.Fprintf(page, "\n```text\nUsage: %s\n\n%s```\n", cmd.UseLine(), cmd.LocalNonPersistentFlags().FlagUsages())
+	indent := regexp.MustCompile(`(?m)^  `)
+	fmt.Fprintf(page, "\n```sh\n%s\n```\n", indent.ReplaceAllString(cmd.Example, ""))
+}

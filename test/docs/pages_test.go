@@ -1,0 +1,108 @@
+//go:build integration
+
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// TestLinks checks that what the pages link to within the repository is there.
+func TestLinks(t *testing.T) {
+	all := pages(t)
+	anchors := map[string][]string{}
+	for _, p := range all {
+		for _, h := range p.headings {
+			anchors[p.file] = append(anchors[p.file], h.anchor)
+		}
+	}
+	for _, p := range all {
+		for _, l := range p.links {
+			link, err := url.Parse(l.text)
+			if err != nil {
+				t.Errorf("%s:%d: %v", p.file, l.line, err)
+				continue
+			}
+			if link.Scheme != "" {
+				continue
+			}
+			target := p.file
+			if link.Path != "" {
+				target = filepath.Join(filepath.Dir(p.file), link.Path)
+			}
+			if _, err := os.Stat(filepath.Join(controller.Root(), target)); err != nil {
+				t.Errorf("%s:%d: %v", p.file, l.line, err)
+			}
+			if link.Fragment != "" && !slices.Contains(anchors[target], link.Fragment) {
+				t.Errorf("%s:%d: %s has no heading #%s, only %q", p.file, l.line, target, link.Fragment, anchors[target])
+			}
+		}
+	}
+}
+
+// TestIndex checks that the README leads to every page.
+func TestIndex(t *testing.T) {
+	all := pages(t)
+	for _, p := range all[1:] {
+		if !slices.ContainsFunc(all[0].links, func(l span) bool { return l.text == p.file }) {
+			t.Errorf("README.md does not link to %s", p.file)
+		}
+	}
+}
+
+// TestReasons checks that each reason of the condition has a section of its own,
+// and no other section is there.
+func TestReasons(t *testing.T) {
+	want := reasons(t)
+	var got []string
+	inside := false
+	for _, h := range readPage(t, filepath.Join(controller.Root(), "docs", "troubleshooting.md")).headings {
+		switch {
+		case h.level <= 2:
+			inside = h.text == "Reasons of the condition"
+		case inside:
+			got = append(got, h.text)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("explained are %q, want %q", got, want)
+	}
+}
+
+// reasons reads the values of the constants Reason… of package rollout.
+func reasons(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(controller.Root(), "pkg", "rollout", "reasons.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") {
+			return true
+		}
+		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, value)
+		return true
+	})
+	if len(values) == 0 {
+		t.Fatal("found no reasons")
+	}
+	slices.Sort(values)
+	return values
+}

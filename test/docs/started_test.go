@@ -1,0 +1,91 @@
+//go:build integration
+
+package docs
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// firstCommands are those of the first block of a section of docs/getting-started.md.
+func firstCommands(t *testing.T, section string) []string {
+	t.Helper()
+	for _, b := range readPage(t, filepath.Join(controller.Root(), "docs", "getting-started.md")).blocks {
+		if b.section == section {
+			return commandsOf(b.text)
+		}
+	}
+	t.Fatalf("no block in the section %q", section)
+	return nil
+}
+
+// waitForDB waits until the rollout of db is complete, as docs/getting-started.md does.
+const waitForDB = "kubectl wait --for=condition=inplace-rollout.io/Complete statefulset/db --timeout=1m"
+
+// sizes tells of each pod of db its UID, restarts and cpu request.
+func (p *place) sizes(t *testing.T) (identities, cpu []string) {
+	t.Helper()
+	out := p.must(t, `kubectl get pods -l app=db --no-headers -o custom-columns='UID:.metadata.uid,RESTARTS:.status.containerStatuses[0].restartCount,CPU:.spec.containers[0].resources.requests.cpu'`)
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		identities, cpu = append(identities, fields[0]+" "+fields[1]), append(cpu, fields[2])
+	}
+	return identities, cpu
+}
+
+// assertResized checks that three pods have the cpu, and are those of before.
+func (p *place) assertResized(t *testing.T, before []string, cpu string) {
+	t.Helper()
+	after, sizes := p.sizes(t)
+	if len(after) != 3 || strings.Join(after, ", ") != strings.Join(before, ", ") {
+		t.Errorf("before %q, after %q: want the same pods, not restarted", before, after)
+	}
+	for _, size := range sizes {
+		if size != cpu {
+			t.Errorf("a pod requests cpu %s, want %s", size, cpu)
+		}
+	}
+}
+
+// TestTwoCommands goes from a fresh clone to a resized StatefulSet.
+func TestTwoCommands(t *testing.T) {
+	commands := firstCommands(t, "On your machine")
+	if len(commands) != 2 {
+		t.Fatalf("want two commands: %q", commands)
+	}
+	p := world{}.freshClone(t)
+	p.must(t, commands[0])
+	p.must(t, "export KUBECONFIG=$PWD/.cluster/kubeconfig")
+	before, _ := p.sizes(t)
+	p.must(t, commands[1])
+	p.must(t, waitForDB)
+	p.assertResized(t, before, "1500m")
+	p.must(t, "make cluster-down")
+}
+
+// TestThreeCommands goes from a cluster with a StatefulSet to one that is opted in.
+func TestThreeCommands(t *testing.T) {
+	commands := firstCommands(t, "In a cluster")
+	if len(commands) != 3 {
+		t.Fatalf("want three commands: %q", commands)
+	}
+	w := bareWorld(t)
+	p := w.freshClone(t)
+	p.must(t, "sed '/inplace-rollout.io/d; s/^  labels:$//' docs/examples/db.yaml | kubectl apply -f -")
+	p.must(t, "kubectl rollout status statefulset/db --timeout=1m")
+	for _, command := range commands {
+		p.must(t, command)
+	}
+	// What the simulated pods of the Deployment do not do.
+	if err := controller.Run(t.Context(), w.ControlPlane); err != nil {
+		t.Fatal(err)
+	}
+	p.must(t, waitForDB)
+	before, _ := p.sizes(t)
+	p.must(t, "kubectl set resources statefulset/db --requests=cpu=1500m")
+	p.must(t, waitForDB)
+	p.assertResized(t, before, "1500m")
+}

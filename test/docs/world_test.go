@@ -1,0 +1,221 @@
+//go:build integration
+
+package docs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// patience bounds every block. It is never the expected duration.
+const patience = 3 * time.Minute
+
+// world is a cluster with inplace-rollout as deploy/ installs it.
+type world struct{ *controlplane.ControlPlane }
+
+// newWorld starts a control plane for a test and installs inplace-rollout in it. The
+// simulated nodes run no images: the pods of deploy/ become Ready there without
+// doing anything, and the controller is a process beside them, under their
+// ServiceAccount. That the shipped Deployment itself works is proven by test/e2e.
+func newWorld(t *testing.T) world {
+	t.Helper()
+	w := bareWorld(t)
+	if err := controller.Apply(t.Context(), w.ControlPlane); err != nil {
+		t.Fatal(err)
+	}
+	if err := controller.Run(t.Context(), w.ControlPlane); err != nil {
+		t.Fatal(err)
+	}
+	// What of Argo CD the pages speak of.
+	for _, args := range [][]string{{"create", "namespace", "argocd"}, {"create", "configmap", "argocd-cm", "--namespace=argocd"}} {
+		if _, err := w.Kubectl(t.Context(), args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// bareWorld is a cluster with three nodes and nothing in it.
+func bareWorld(t *testing.T) world {
+	t.Helper()
+	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			cp.KeepLogs()
+		}
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, node := range []string{"node-1", "node-2", "node-3"} {
+		if err := cp.AddNode(t.Context(), node, controlplane.Node{CPU: "32", Memory: "64Gi"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return world{cp}
+}
+
+// place is where a reader is: a folder with a clone of the repository, and a home
+// with a kubeconfig.
+type place struct {
+	dir string
+	env []string
+	// state keeps what a block exports for the next one.
+	state string
+	// leave removes the namespace, and ends what the page has started.
+	leave func()
+}
+
+// newPlace is where a page starts.
+func (w world) newPlace(t *testing.T, onDelete bool) *place {
+	t.Helper()
+	p := w.freshClone(t)
+	fixture := fmt.Sprintf(`
+cp docs/examples/*.yaml .
+namespace=$(kubectl create -o jsonpath={.metadata.name} -f - <<< '{apiVersion: v1, kind: Namespace, metadata: {generateName: docs-, labels: {docs: ""}}}')
+kubectl config set-context --current --namespace="$namespace"
+kubectl apply -f db.yaml -f web.yaml
+kubectl wait --for=condition=%s statefulset/db deployment/web --timeout=1m
+`, api.ConditionComplete)
+	if onDelete {
+		fixture += `kubectl patch statefulset/db --patch '{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'`
+	}
+	p.must(t, fixture)
+	return p
+}
+
+// freshClone is a place with nothing in the cluster yet.
+func (w world) freshClone(t *testing.T) *place {
+	t.Helper()
+	p := &place{dir: t.TempDir()}
+	p.leave = sync.OnceFunc(func() {
+		// What `make try` or `make cluster` has started, if the page did not come to its end.
+		if err := controlplane.StopDir(filepath.Join(p.dir, ".cluster")); err != nil {
+			t.Error(err)
+		}
+		if w.ControlPlane == nil {
+			return
+		}
+		// Its namespace may go later, but its workloads must not be seen by the next one.
+		for _, args := range [][]string{
+			{"statefulsets,deployments", "--all-namespaces", "--selector", api.EnabledLabel + "=true"},
+			{"namespaces", "--selector", "docs", "--wait=false"},
+		} {
+			if _, err := w.Kubectl(context.Background(), append([]string{"delete"}, args...)...); err != nil {
+				t.Errorf("leaving: %v", err)
+			}
+		}
+	})
+	t.Cleanup(p.leave)
+	p.state = filepath.Join(p.dir, ".state")
+	clone(t, p.dir)
+	root := controller.Root()
+	// As a plugin, kubectl looks for this name.
+	plugins := t.TempDir()
+	if err := os.Symlink(filepath.Join(root, "bin", "inplace-rollout"), filepath.Join(plugins, "kubectl-inplace_rollout")); err != nil {
+		t.Fatal(err)
+	}
+	path := strings.Join([]string{filepath.Join(root, "bin"), filepath.Join(root, "bin", "k8s"), plugins, os.Getenv("PATH")}, ":")
+	p.env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") }),
+		"PATH="+path, "HOME="+w.home(t))
+	// Another home must not mean another build cache.
+	out, err := exec.Command("go", "env", "GOENV", "GOPATH", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, value := range strings.Fields(string(out)) {
+		p.env = append(p.env, []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"}[i]+"="+value)
+	}
+	return p
+}
+
+// home is a home directory whose .kube/config leads to this world, if there is any.
+func (w world) home(t *testing.T) string {
+	t.Helper()
+	if w.ControlPlane == nil {
+		return t.TempDir()
+	}
+	data, err := os.ReadFile(w.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	if err := os.Mkdir(filepath.Join(home, ".kube"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".kube", "config"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return home
+}
+
+// clone copies the repository as it is in the working tree, so that what the pages
+// write stays apart; bin/ with the built binaries is the same.
+func clone(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(controller.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if slices.Contains([]string{".git", ".cluster", "bin"}, entry.Name()) {
+			continue
+		}
+		if out, err := exec.Command("cp", "-a", filepath.Join(controller.Root(), entry.Name()), dir).CombinedOutput(); err != nil {
+			t.Fatalf("copying the repository: %v: %s", err, out)
+		}
+	}
+	if err := os.Symlink(filepath.Join(controller.Root(), "bin"), filepath.Join(dir, "bin")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must runs a script that has to succeed.
+func (p *place) must(t *testing.T, script string) string {
+	t.Helper()
+	out, code := p.run(t, script)
+	if code != 0 {
+		t.Fatalf("ended with %d:\n%s\n%s", code, script, out)
+	}
+	return out
+}
+
+// run runs a script, which ends with the first command that fails. It returns what
+// was printed, on both streams, and the exit code.
+func (p *place) run(t *testing.T, script string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	const keep = `
+set -a; [ ! -f "$STATE" ] || . "$STATE"; set +a
+trap 'declare -px > "$STATE"' EXIT
+set -euo pipefail
+`
+	cmd := exec.CommandContext(ctx, "bash", "-c", keep+script)
+	cmd.Dir, cmd.Env = p.dir, append(p.env, "STATE="+p.state)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = 5 * time.Second
+	err := cmd.Run()
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+		t.Fatalf("running %q: %v: %s", script, err, out.String())
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
