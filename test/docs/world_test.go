@@ -209,7 +209,7 @@ trap 'declare -px > "$STATE"' EXIT
 set -euo pipefail
 `
 	cmd := exec.CommandContext(ctx, "bash", "-c", keep+script)
-	cmd.Dir, cmd.Env = p.dir, append(p.env, "STATE="+p.state)
+	cmd.Dir, cmd.Env = p.dir, slices.Concat(p.env, []string{"STATE=" + p.state})
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = 5 * time.Second
