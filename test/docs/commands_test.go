@@ -26,8 +26,8 @@ var elsewhere = map[string]string{
 	"helm template": "a command of another project",
 }
 
-// programs are what a command line of the documentation begins with.
-var programs = regexp.MustCompile(`^(\$ )?(sudo |[A-Z]+=\S+ )*(kubectl|inplace-rollout|bin/\S+|make|go|docker|kustomize|helm|flux|argocd|curl|promtool)( |$)`)
+// programs are what a command of the documentation begins with.
+var programs = regexp.MustCompile(`(^|\| *)(\$ )?(sudo |[A-Z]+=\S+ )*(kubectl|inplace-rollout|bin/\S+|make|go|docker|kustomize|helm|flux|argocd|curl|promtool)( |$)`)
 
 // commandsOf splits a block of shell into its commands, without comments; lines
 // that go on, and quotes over several lines, stay together.

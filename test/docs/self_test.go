@@ -32,6 +32,7 @@ func TestItself(t *testing.T) {
 		"a language that is not known": {language: "bash", text: "true\n"},
 		"a hidden command":             {language: "text", text: "Then:\n  $ kubectl get pods\n"},
 		"a hidden make":                {text: "make all\n"},
+		"a command behind another":     {language: "text", text: "cat x | kubectl apply -f -\n"},
 		"two commands with a code":     {language: "sh", exit: 1, text: "false\nfalse\n"},
 		"output before any command":    {language: "console", text: "done\n"},
 		"a fragment of a manifest":     {language: "yaml", text: "spec: {}\n"},

@@ -40,8 +40,10 @@ func newWorld(t *testing.T) world {
 	if err := controller.Run(t.Context(), w.ControlPlane); err != nil {
 		t.Fatal(err)
 	}
-	// What of Argo CD the pages speak of.
-	for _, args := range [][]string{{"create", "namespace", "argocd"}, {"create", "configmap", "argocd-cm", "--namespace=argocd"}} {
+	// What of others the pages speak of.
+	for _, args := range [][]string{
+		{"create", "namespace", "argocd"}, {"create", "configmap", "argocd-cm", "--namespace=argocd"}, {"create", "namespace", "monitoring"},
+	} {
 		if _, err := w.Kubectl(t.Context(), args...); err != nil {
 			t.Fatal(err)
 		}
