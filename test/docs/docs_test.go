@@ -121,15 +121,6 @@ func (p *place) console(t *testing.T, b block) error {
 	return nil
 }
 
-// foreign are the kinds in manifests that a bare cluster does not know.
-var foreign = []string{
-	"argoproj.io/v1alpha1/Application",
-	"autoscaling.k8s.io/v1/VerticalPodAutoscaler",
-	"kustomize.toolkit.fluxcd.io/v1/Kustomization",
-	"monitoring.coreos.com/v1/PrometheusRule",
-	"monitoring.coreos.com/v1/ServiceMonitor",
-}
-
 // settings are configuration files of other programs, by a key at their top.
 var settings = []string{"scrape_configs"}
 
@@ -146,12 +137,6 @@ func (p *place) manifest(t *testing.T, b block) error {
 		}
 		if object["apiVersion"] == nil || object["kind"] == nil {
 			return fmt.Errorf("not a whole manifest:\n%s", text)
-		}
-		if slices.Contains(foreign, fmt.Sprintf("%s/%s", object["apiVersion"], object["kind"])) {
-			if object["spec"] == nil {
-				return fmt.Errorf("a %s without a spec:\n%s", object["kind"], text)
-			}
-			continue
 		}
 		file := p.state + ".yaml"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

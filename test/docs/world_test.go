@@ -40,15 +40,59 @@ func newWorld(t *testing.T) world {
 	if err := controller.Run(t.Context(), w.ControlPlane); err != nil {
 		t.Fatal(err)
 	}
-	// What of others the pages speak of.
-	for _, args := range [][]string{
-		{"create", "namespace", "argocd"}, {"create", "configmap", "argocd-cm", "--namespace=argocd"}, {"create", "namespace", "monitoring"},
-	} {
+	w.addOthers(t)
+	return w
+}
+
+// foreign are the kinds of other projects that the pages show, as plural.group/version/Kind.
+var foreign = []string{
+	"applications.argoproj.io/v1alpha1/Application",
+	"kustomizations.kustomize.toolkit.fluxcd.io/v1/Kustomization",
+	"prometheusrules.monitoring.coreos.com/v1/PrometheusRule",
+	"servicemonitors.monitoring.coreos.com/v1/ServiceMonitor",
+	"verticalpodautoscalers.autoscaling.k8s.io/v1/VerticalPodAutoscaler",
+}
+
+// addOthers adds what of other projects the pages speak of: their kinds, without a
+// schema, a ConfigMap and a namespace.
+func (w world) addOthers(t *testing.T) {
+	t.Helper()
+	objects := `
+{apiVersion: v1, kind: Namespace, metadata: {name: argocd}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm, namespace: argocd}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}
+`
+	for _, kind := range foreign {
+		part := strings.Split(kind, "/")
+		plural, group, _ := strings.Cut(part[0], ".")
+		objects += fmt.Sprintf(`---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: %s.%s
+  annotations: {api-approved.kubernetes.io: "unapproved, for a test"}
+spec:
+  group: %s
+  scope: Namespaced
+  names: {plural: %s, kind: %s}
+  versions:
+  - name: %s
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`, plural, group, group, plural, part[2], part[1])
+	}
+	file := filepath.Join(t.TempDir(), "others.yaml")
+	if err := os.WriteFile(file, []byte(objects), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"apply", "--filename", file}, {"wait", "--for=condition=Established", "--all", "customresourcedefinitions"}} {
 		if _, err := w.Kubectl(t.Context(), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return w
 }
 
 // bareWorld is a cluster with three nodes and nothing in it.
