@@ -173,12 +173,7 @@ func (w world) freshClone(t *testing.T) *place {
 	p.state = filepath.Join(p.dir, ".state")
 	clone(t, p.dir)
 	root := controller.Root()
-	// As a plugin, kubectl looks for this name.
-	plugins := t.TempDir()
-	if err := os.Symlink(filepath.Join(root, "bin", "inplace-rollout"), filepath.Join(plugins, "kubectl-inplace_rollout")); err != nil {
-		t.Fatal(err)
-	}
-	path := strings.Join([]string{filepath.Join(root, "bin"), filepath.Join(root, "bin", "k8s"), plugins, os.Getenv("PATH")}, ":")
+	path := strings.Join([]string{filepath.Join(root, "bin"), filepath.Join(root, "bin", "k8s"), os.Getenv("PATH")}, ":")
 	p.env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") }),
 		"PATH="+path, "HOME="+w.home(t))
 	// Another home must not mean another build cache.
