@@ -79,6 +79,10 @@ func TestThreeCommands(t *testing.T) {
 	for _, command := range commands {
 		p.must(t, command)
 	}
+	// The API server needs up to a second until policies are in force; no real pod is Ready as fast as a simulated one.
+	if err := controller.Apply(t.Context(), w.ControlPlane); err != nil {
+		t.Fatal(err)
+	}
 	// What the simulated pods of the Deployment do not do.
 	if err := controller.Run(t.Context(), w.ControlPlane); err != nil {
 		t.Fatal(err)
