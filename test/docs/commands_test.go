@@ -11,10 +11,11 @@ import (
 // elsewhere are the commands of the documentation that are not run here, each
 // with what proves it.
 var elsewhere = map[string]string{
-	"make test":    ".ci/run: this test is a part of it",
-	"make e2e":     ".ci/run",
-	"make image":   "make e2e, which runs the image",
-	"make picture": "README.md runs make demo, of which it is a drawing; test/demo tests that",
+	"make test":           ".ci/run: this test is a part of it",
+	"make e2e":            ".ci/run",
+	"make image":          "make e2e, which runs the image",
+	"make demo NODE=real": "make e2e, which tests test/demo on the real node",
+	"make picture":        "README.md runs make demo, of which it is a drawing; test/demo tests that",
 
 	"inplace-rollout controller --leader-elect":                             "make e2e, where the Deployment runs it: it does not end",
 	"inplace-rollout controller --kubeconfig ~/.kube/config --dry-run":      "the tests of pkg/statefulset and pkg/deployment: it does not end",
