@@ -30,7 +30,7 @@ func TestFlow(t *testing.T) {
 	before := a.pods()
 	a.fillNode("80m") // so there is room for 1.6, but not for 2
 
-	resume := a.pauseContainerd() // so that the second edit comes while the first resize is in progress
+	resume := a.stopShim(&before[0]) // so that the second edit comes while the first resize is in progress
 	a.setCPU("150m")
 	saw.await("T=4: the kubelet has accepted the first resize", stage{"150m", "150m", "100m", string(corev1.PodResizeInProgress)})
 	a.condition(rollout.ReasonProgressing, "web-0")
@@ -60,18 +60,27 @@ func TestFlow(t *testing.T) {
 	t.Log("what the pod showed:\n" + saw.String())
 }
 
-// pauseContainerd keeps containerd from doing what the kubelet asks for, until the
-// returned function is called or the test ends.
-func (a *app) pauseContainerd() (resume func()) {
+// stopShim keeps containerd from resizing the pod's container app, until the returned
+// function is called or the test ends.
+func (a *app) stopShim(pod *corev1.Pod) (resume func()) {
 	a.t.Helper()
-	if err := node.PauseContainerd(); err != nil {
+	cgroup, err := node.Cgroup(pod, "app")
+	if err != nil {
 		a.t.Fatal(err)
 	}
-	resume = func() {
-		if err := node.ResumeContainerd(); err != nil {
+	pids, err := cgroup.Processes()
+	if err != nil || len(pids) != 1 {
+		a.t.Fatalf("processes %v of %s, want one: %v", pids, pod.Name, err)
+	}
+	run, err := node.StopShim(pids[0])
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	resume = sync.OnceFunc(func() {
+		if err := run(); err != nil {
 			a.t.Error(err)
 		}
-	}
+	})
 	a.t.Cleanup(resume)
 	return resume
 }

@@ -50,19 +50,6 @@ func (p *Process) Stop() {
 	}
 }
 
-// Pause stops the process from running until Resume.
-func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
-
-// Resume lets a paused process run on.
-func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
-
-func (p *Process) signal(signal syscall.Signal) error {
-	if err := p.cmd.Process.Signal(signal); err != nil {
-		return fmt.Errorf("signalling %s: %w", p.name, err)
-	}
-	return nil
-}
-
 // Kill ends the process without a chance to clean up, and returns when it is gone.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // fails only if it has ended

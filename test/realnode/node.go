@@ -334,12 +334,35 @@ func (n *Node) KillKubelet() { n.kubelet.Kill() }
 // KillContainerd ends containerd without a chance to clean up; RestartContainerd brings it back.
 func (n *Node) KillContainerd() { n.containerd.Kill() }
 
-// PauseContainerd keeps containerd from doing anything until ResumeContainerd: what
-// the kubelet asks of it is in progress for as long.
-func (n *Node) PauseContainerd() error { return n.containerd.Pause() }
-
-// ResumeContainerd lets a paused containerd run on.
-func (n *Node) ResumeContainerd() error { return n.containerd.Resume() }
+// StopShim stops the process through which containerd runs a container, given the id
+// of the container's first process, which Cgroup gives. Until it is resumed, what the
+// kubelet asks of that container is in progress, and everything else goes on.
+func (n *Node) StopShim(container int) (resume func() error, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", container))
+	if err != nil {
+		return nil, fmt.Errorf("finding the parent of process %d: %w", container, err)
+	}
+	_, after, _ := strings.Cut(string(status), "\nPPid:")
+	parent := 0
+	if _, err := fmt.Sscan(after, &parent); err != nil {
+		return nil, fmt.Errorf("finding the parent of process %d: %w", container, err)
+	}
+	shim, err := os.FindProcess(parent)
+	if err != nil {
+		return nil, fmt.Errorf("finding process %d: %w", parent, err)
+	}
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parent))
+	if err != nil {
+		return nil, fmt.Errorf("finding out what process %d is: %w", parent, err)
+	}
+	if !strings.Contains(string(command), "containerd-shim") {
+		return nil, fmt.Errorf("the parent of process %d is no shim, but %q", container, command)
+	}
+	if err := shim.Signal(syscall.SIGSTOP); err != nil {
+		return nil, fmt.Errorf("stopping process %d: %w", parent, err)
+	}
+	return func() error { return shim.Signal(syscall.SIGCONT) }, nil
+}
 
 // Signal sends a signal to a process of a container, by the id that Cgroup gives.
 func (n *Node) Signal(pid int, signal syscall.Signal) error {
