@@ -28,13 +28,13 @@ const maxLooks = 100
 // pods for that: it is asked only when a pod is about to go. A pod whose template
 // differs in more than its size is not ours to keep.
 func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision string, restarts []rollout.Restart) (bool, error) {
-	crowded := false
+	crowded, there := false, onNodes{}
 	for _, r := range restarts {
 		m := r.Member
 		if r.Cause == rollout.CauseTemplate || m.Pod == nil || m.Pod.Spec.NodeName == "" {
 			continue
 		}
-		why, err := c.noRoom(ctx, replacement(m))
+		why, err := c.noRoom(ctx, replacement(m), there)
 		if apierrors.IsForbidden(err) { // as where the controller has rights in one namespace only
 			klog.FromContext(ctx).V(2).Info("Cannot tell whether nodes have room", "reason", err.Error())
 			return false, nil
@@ -52,8 +52,11 @@ func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision 
 	return crowded, nil
 }
 
+// onNodes are the pods of the nodes that have been looked at, by the node's name.
+type onNodes map[string][]*corev1.Pod
+
 // noRoom tells why no node has room for the pod; empty if one has.
-func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod) (string, error) {
+func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod, there onNodes) (string, error) {
 	nodes, tooLarge := candidates(ctx, pod, c.Nodes.List())
 	if tooLarge != "" {
 		return tooLarge, nil
@@ -62,22 +65,31 @@ func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod) (string,
 	slices.SortStableFunc(nodes, func(a, b *corev1.Node) int { return own(pod, b) - own(pod, a) })
 	looked := nodes[:min(len(nodes), maxLooks)]
 	for _, node := range looked {
-		others, err := c.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-			FieldSelector:   fields.OneTermEqualSelector("spec.nodeName", node.Name).String(),
-			ResourceVersion: "0", // from the API server's cache, which has them by node
-		})
-		if err != nil {
-			return "", fmt.Errorf("listing the pods of node %s: %w", node.Name, err)
+		if _, known := there[node.Name]; !known {
+			if err := c.look(ctx, node.Name, there); err != nil {
+				return "", err
+			}
 		}
-		there := make([]*corev1.Pod, len(others.Items))
-		for i := range others.Items {
-			there[i] = &others.Items[i]
-		}
-		if fit.Beside(pod, node, there) {
+		if fit.Beside(pod, node, there[node.Name]) {
 			return "", nil
 		}
 	}
 	return crowdedMessage(len(looked), len(nodes)), nil
+}
+
+func (c *Controller[W, X]) look(ctx context.Context, node string, there onNodes) error {
+	list, err := c.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector("spec.nodeName", node).String(),
+		ResourceVersion: "0", // from the API server's cache, which has them by node
+	})
+	if err != nil {
+		return fmt.Errorf("listing the pods of node %s: %w", node, err)
+	}
+	there[node] = make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		there[node][i] = &list.Items[i]
+	}
+	return nil
 }
 
 func crowdedMessage(looked, candidates int) string {
