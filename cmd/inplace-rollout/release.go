@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
@@ -218,9 +219,20 @@ func ask(in io.Reader, out io.Writer) (bool, error) {
 	return answer == "y" || answer == "yes", nil
 }
 
-// release lets go of a workload.
+// release lets go of a workload, as long as nobody edits it: what was announced is for
+// this generation of it. Its status may change meanwhile.
 func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructured) error {
-	err := o.askPolicy(ctx, u)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		err := o.askPolicy(ctx, u)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		newest, getErr := o.get(ctx, u)
+		if getErr == nil && newest.GetUID() == u.GetUID() && newest.GetGeneration() == u.GetGeneration() {
+			u = newest
+		}
+		return err
+	})
 	if apierrors.IsForbidden(err) {
 		err = fmt.Errorf("%w\nYou need patch for statefulsets and deployments (apps)", err)
 	}

@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -137,6 +139,36 @@ func TestReleaseAsksThePolicy(t *testing.T) {
 	want := `{"metadata":{"annotations":{"inplace-rollout.io/release":"true"},"resourceVersion":"7","uid":"uid-of-web"}}`
 	if len(patches) != 1 || patches[0] != want {
 		t.Errorf("wrote %v, want %s", patches, want)
+	}
+}
+
+// Its status may be written between the reading and the write; an edit is not passed over.
+func TestReleaseAfterAConflict(t *testing.T) {
+	for name, edited := range map[string]bool{"of the status": false, "of an edit": true} {
+		t.Run(name, func(t *testing.T) {
+			s := heldStage(t)
+			o := releaseOptions{cluster: s.cluster(t), all: true, yes: true}
+			objects := o.objects.(*dynamicfake.FakeDynamicClient)
+			newest := s.live(t)
+			newest.SetResourceVersion("8")
+			if edited {
+				newest.SetGeneration(newest.GetGeneration() + 1)
+			}
+			let := newest.DeepCopy()
+			let.SetAnnotations(nil)
+			objects.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, newest, nil })
+			released := false
+			objects.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if released = strings.Contains(string(action.(clienttesting.PatchAction).GetPatch()), `"resourceVersion":"8"`); released {
+					return true, let, nil
+				}
+				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "statefulsets"}, "web", errors.New("modified"))
+			})
+			err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil)
+			if released == edited || apierrors.IsConflict(err) != edited {
+				t.Errorf("released %t, error %v", released, err)
+			}
+		})
 	}
 }
 

@@ -205,6 +205,11 @@ func (a *app) rolledOut() {
 // complete waits, as users do, until our condition says that all is done.
 func (a *app) complete() {
 	a.t.Helper()
+	a.completeWithin(patience)
+}
+
+func (a *app) completeWithin(patience time.Duration) {
+	a.t.Helper()
 	a.kubectl("wait", "--for=condition="+api.ConditionComplete, a.ref, "--timeout="+patience.String())
 }
 
