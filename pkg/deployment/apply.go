@@ -116,7 +116,7 @@ func (c *Controller) evict(ctx context.Context, s *session, d *Deployment, r rol
 		return err
 	}
 	delete(s.Own.evictions, pod.UID)
-	if _, detached := pod.Labels[api.DetachedLabel]; detached {
+	if isDetached(pod) {
 		c.EventBoth(d, pod, corev1.EventTypeNormal, rollout.EventRestart, "evicted: "+r.Reason)
 	} else {
 		c.TellRestart(d, r, "evicted")

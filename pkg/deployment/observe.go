@@ -201,11 +201,16 @@ func counts(pod *corev1.Pod) bool {
 func (o observation) detached() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range o.pods {
-		if _, is := pod.Labels[api.DetachedLabel]; is && metav1.IsControlledBy(pod, o.deployment) && counts(pod) {
+		if isDetached(pod) && metav1.IsControlledBy(pod, o.deployment) && counts(pod) {
 			pods = append(pods, pod)
 		}
 	}
 	return pods
+}
+
+func isDetached(pod *corev1.Pod) bool {
+	_, is := pod.Labels[api.DetachedLabel]
+	return is
 }
 
 func (o observation) available(pod *corev1.Pod) bool {

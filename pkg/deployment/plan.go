@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
@@ -65,10 +64,7 @@ func (o observation) givesUp(p plan) []rollout.Restart {
 	if p.Adopt || p.Release {
 		return p.Restart
 	}
-	return slices.DeleteFunc(slices.Clone(p.Evict), func(r rollout.Restart) bool {
-		_, detached := r.Member.Pod.Labels[api.DetachedLabel]
-		return detached
-	})
+	return slices.DeleteFunc(slices.Clone(p.Evict), func(r rollout.Restart) bool { return isDetached(r.Member.Pod) })
 }
 
 // nextStep plans for a Deployment that is held.

@@ -290,7 +290,12 @@ func (c *Controller[W, X]) EndSession(name cache.ObjectName) {
 // ListPods lists the pods that w's selector matches, from the API server: a step
 // that lets the built-in controller loose must not rest on a watch that may be behind.
 func (c *Controller[W, X]) ListPods(ctx context.Context, w W) ([]*corev1.Pod, error) {
-	list, err := c.Client.CoreV1().Pods(w.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.kind.Selector(w))})
+	return listPods(ctx, c.Client, w.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.kind.Selector(w))})
+}
+
+// listPods lists pods of namespace, or of all if it is empty, from the API server.
+func listPods(ctx context.Context, client kubernetes.Interface, namespace string, options metav1.ListOptions) ([]*corev1.Pod, error) {
+	list, err := client.CoreV1().Pods(namespace).List(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}

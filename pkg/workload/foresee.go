@@ -50,14 +50,9 @@ func (c *Cluster) ReadNodes(ctx context.Context, client kubernetes.Interface) er
 
 // ReadPods lists the pods of namespace; or all if it is empty.
 func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing pods: %w", err)
-	}
-	for i := range pods.Items {
-		c.Pods = append(c.Pods, &pods.Items[i])
-	}
-	return nil
+	pods, err := listPods(ctx, client, namespace, metav1.ListOptions{})
+	c.Pods = append(c.Pods, pods...)
+	return err
 }
 
 // Crowd puts into the members for whose replacements no node has room why that is so.

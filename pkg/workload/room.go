@@ -56,7 +56,7 @@ func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision 
 type onNodes map[string][]*corev1.Pod
 
 // noRoom tells why no node has room for the pod; empty if one has.
-func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod, there onNodes) (string, error) {
+func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod, there onNodes) (why string, err error) {
 	nodes, tooLarge := candidates(ctx, pod, c.Nodes.List())
 	if tooLarge != "" {
 		return tooLarge, nil
@@ -66,8 +66,12 @@ func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod, there on
 	looked := nodes[:min(len(nodes), maxLooks)]
 	for _, node := range looked {
 		if _, known := there[node.Name]; !known {
-			if err := c.look(ctx, node.Name, there); err != nil {
-				return "", err
+			there[node.Name], err = listPods(ctx, c.Client, metav1.NamespaceAll, metav1.ListOptions{
+				FieldSelector:   fields.OneTermEqualSelector("spec.nodeName", node.Name).String(),
+				ResourceVersion: "0", // from the API server's cache, which has them by node
+			})
+			if err != nil {
+				return "", fmt.Errorf("looking at node %s: %w", node.Name, err)
 			}
 		}
 		if fit.Beside(pod, node, there[node.Name]) {
@@ -75,21 +79,6 @@ func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod, there on
 		}
 	}
 	return crowdedMessage(len(looked), len(nodes)), nil
-}
-
-func (c *Controller[W, X]) look(ctx context.Context, node string, there onNodes) error {
-	list, err := c.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		FieldSelector:   fields.OneTermEqualSelector("spec.nodeName", node).String(),
-		ResourceVersion: "0", // from the API server's cache, which has them by node
-	})
-	if err != nil {
-		return fmt.Errorf("listing the pods of node %s: %w", node, err)
-	}
-	there[node] = make([]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		there[node][i] = &list.Items[i]
-	}
-	return nil
 }
 
 func crowdedMessage(looked, candidates int) string {
