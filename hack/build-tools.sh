@@ -4,6 +4,7 @@
 #
 #   hack/build-tools.sh kubernetes bin/k8s
 #
+# It is for make, which says in GOFLAGS and CGO_ENABLED how everything is compiled.
 # The Go build cache makes every build after the first one a matter of seconds.
 set -euo pipefail
 
@@ -26,8 +27,7 @@ kubernetes)
 kwok) ldflags+=" -X sigs.k8s.io/kwok/pkg/consts.Version=$version" ;;
 golangci-lint) ldflags+=" -X main.version=${version#v}" ;;
 containerd)
-	# Static, and without the snapshotters that need C libraries.
-	export CGO_ENABLED=0
+	# Without the snapshotters that need C libraries.
 	tags=no_btrfs,no_devmapper,no_zfs
 	ldflags+=" -X github.com/containerd/containerd/v2/version.Version=$version"
 	;;
@@ -38,9 +38,8 @@ runc)
 	# Go's build cache does not know what pkg-config has said, and would link with the folder of another clone.
 	CGO_CFLAGS="-g -O2 $("$PKG_CONFIG" --cflags libseccomp)"
 	CGO_LDFLAGS=$("$PKG_CONFIG" --libs libseccomp)
-	export PKG_CONFIG CGO_CFLAGS CGO_LDFLAGS
+	export PKG_CONFIG CGO_CFLAGS CGO_LDFLAGS CGO_ENABLED=1
 	;;
-cni) export CGO_ENABLED=0 ;;
 prometheus)
 	# Of the ways to discover targets only the one that is documented: the SDKs of clouds are half of the build.
 	tags=remove_all_sd,enable_kubernetes_sd
@@ -53,7 +52,7 @@ for package in "${packages[@]}"; do
 	binary=${package##*/}
 	[[ $name == etcd ]] && binary=etcd # its package is called server/v3
 	# -v names each package as it is compiled: count them to show that it moves, and pass everything else on.
-	go build -v -trimpath -tags "$tags" -ldflags "$ldflags" -o "$out/$binary" "$package" 2>&1 |
+	go build -v -tags "$tags" -ldflags "$ldflags" -o "$out/$binary" "$package" 2>&1 |
 		awk -v binary="$binary" '
 			/^[^ :]+$/ { if (++n % 100 == 0) { printf "  %s: %d packages compiled\n", binary, n; fflush() } next }
 			{ print; fflush() }'

@@ -30,10 +30,15 @@ const (
 	User           = "system:serviceaccount:" + Namespace + ":" + ServiceAccount
 )
 
-// Root is the folder of this module.
+// Found at the start: tests may change the working directory.
+var root, errRoot = controlplane.ModuleRoot()
+
+// Root is the folder of this module, in which everything that is in test/ must be started.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	if errRoot != nil {
+		panic(errRoot)
+	}
+	return root
 }
 
 // Apply applies deploy/ as it is, and waits until the policies are in force.

@@ -130,16 +130,25 @@ func newControlPlane(options Options) (*ControlPlane, error) {
 // DefaultBin is the folder bin/k8s of the module that the working directory
 // is in, where the Makefile builds the binaries.
 func DefaultBin() (string, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", fmt.Errorf("finding binaries: %w", err)
+	}
+	return filepath.Join(root, "bin", "k8s"), nil
+}
+
+// ModuleRoot is the folder of the module that the working directory is in.
+func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("finding working directory: %w", err)
 	}
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, "bin", "k8s"), nil
+			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("finding binaries: no go.mod in the working directory or above it")
+			return "", errors.New("no go.mod in the working directory or above it")
 		}
 		dir = filepath.Dir(dir)
 	}
