@@ -55,6 +55,10 @@ integration: tools monitoring-tools build ## Run the tests that need a control p
 e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
 	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/...
 
+.PHONY: e2e-cgroup-v2
+e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)
+	go test -tags e2e -exec $(CURDIR)/hack/cgroup-v2.sh -count=1 -timeout 30m -p 1 -v -run 'TestNode|TestEdits|TestQOSClass' ./test/realnode ./test/e2e
+
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run --build-tags integration,e2e ./...
@@ -69,7 +73,7 @@ build: ## Build the controller, and the plugin of kubectl, into bin/
 NATIVE = linux/$(shell go env GOARCH)
 PLATFORMS := linux/amd64,linux/arm64
 # The real node needs its own only.
-e2e demo-real: PLATFORMS = $(NATIVE)
+e2e e2e-cgroup-v2 demo-real: PLATFORMS = $(NATIVE)
 
 .PHONY: image
 image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)

@@ -13,6 +13,7 @@ import (
 var elsewhere = map[string]string{
 	"make test":           ".ci/run: this test is a part of it",
 	"make e2e":            ".ci/run",
+	"make e2e-cgroup-v2":  ".ci/run",
 	"make image":          "make e2e, which runs the image",
 	"make demo NODE=real": "make e2e, which tests test/demo on the real node",
 	"make picture":        "README.md runs make demo, of which it is a drawing; test/demo tests that",

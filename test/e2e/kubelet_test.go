@@ -86,6 +86,9 @@ func (a *app) freeCPU() resource.Quantity {
 		a.t.Fatal(err)
 	}
 	for _, pod := range pods.Items {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
 		requests := resourcehelper.PodRequests(&pod, resourcehelper.PodResourcesOptions{})
 		free.Sub(*requests.Cpu())
 	}

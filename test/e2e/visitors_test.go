@@ -132,7 +132,7 @@ func (a *app) podAt(ctx context.Context, place int) (*corev1.Pod, error) {
 // hold makes the program in a pod hold so many bytes of memory.
 func hold(t *testing.T, pod *corev1.Pod, bytes int64) {
 	t.Helper()
-	browser := node.HTTP(10 * time.Second)
+	browser := node.HTTP(patience)
 	defer browser.CloseIdleConnections()
 	if err := counter.Hold(t.Context(), browser, pod, bytes); err != nil {
 		t.Fatal(err)

@@ -67,11 +67,10 @@ func checkControllers() error {
 	if err != nil {
 		return err
 	}
+	// It demands those of its controllers that the kernel has (cgroup_v2_manager_linux.go).
 	var missing []string
 	for _, controller := range []string{"cpu", "cpuset", "hugetlb", "memory", "pids"} {
-		// hugetlb is demanded only where the kernel has it.
-		wanted := controller != "hugetlb" || slices.Contains(strings.Fields(available), controller)
-		if wanted && !slices.Contains(strings.Fields(enabled), controller) {
+		if slices.Contains(strings.Fields(available), controller) && !slices.Contains(strings.Fields(enabled), controller) {
 			missing = append(missing, "+"+controller)
 		}
 	}
