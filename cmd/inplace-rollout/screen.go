@@ -17,6 +17,8 @@ type screen struct {
 	size  func() (width, height int) // of the terminal; nil if it is none
 	lines int                        // that are shown on the terminal
 	told  map[string]string
+	// troubled is that nothing can be read at present, and that this is told.
+	troubled bool
 }
 
 func newScreen(out io.Writer) *screen {
@@ -34,6 +36,7 @@ func newScreen(out io.Writer) *screen {
 }
 
 func (s *screen) show(reports []statusReport, now time.Time) error {
+	s.troubled = false
 	if s.size == nil {
 		return s.news(reports)
 	}
@@ -49,6 +52,22 @@ func (s *screen) show(reports []statusReport, now time.Time) error {
 	shown := cut(text.String(), s.size)
 	s.lines = len(shown)
 	_, err := fmt.Fprint(s.out, up, strings.Join(shown, ""))
+	return err
+}
+
+// trouble tells once why nothing can be read at present, below what was seen last.
+func (s *screen) trouble(err error) error {
+	if s.troubled {
+		return nil
+	}
+	s.troubled = true
+	text := fmt.Sprintf("looking again, because of: %v\n", err)
+	if s.size != nil {
+		shown := cut(text, s.size)
+		s.lines += len(shown)
+		text = strings.Join(shown, "")
+	}
+	_, err = fmt.Fprint(s.out, text)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -95,30 +96,66 @@ until everything is that is opted in.`,
 }
 
 func (o statusOptions) run(ctx context.Context, out io.Writer, args []string) error {
-	screen := newScreen(out)
-	for {
-		reports, err := o.reports(ctx, args)
-		if err != nil {
+	reports, err := o.reports(ctx, args)
+	if err != nil {
+		return err
+	}
+	if !o.watch {
+		if err := printStatus(out, o.output, reports, time.Now()); err != nil {
 			return err
 		}
-		if o.watch {
-			err = screen.show(reports, time.Now())
-		} else {
-			err = printStatus(out, o.output, reports, time.Now())
-		}
-		if err != nil || !slices.ContainsFunc(reports, func(r statusReport) bool { return !r.Complete }) {
+		return completeness(reports)
+	}
+	screen := newScreen(out)
+	for {
+		if err := screen.show(reports, time.Now()); err != nil {
 			return err
 		}
 		// What is not opted in never becomes complete.
-		if !o.watch || !slices.ContainsFunc(reports, func(r statusReport) bool { return r.OptedIn && !r.Complete }) {
-			return incomplete
+		if !slices.ContainsFunc(reports, func(r statusReport) bool { return r.OptedIn && !r.Complete }) {
+			return completeness(reports)
 		}
-		select {
-		case <-ctx.Done():
-			return incomplete
-		case <-time.After(watchInterval):
+		if reports, err = o.next(ctx, args, screen); err != nil {
+			return err
 		}
 	}
+}
+
+// next looks again, as often as it takes the API server to answer.
+func (o statusOptions) next(ctx context.Context, args []string, screen *screen) ([]statusReport, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, incomplete
+		case <-time.After(watchInterval):
+		}
+		reports, err := o.reports(ctx, args)
+		if err == nil || !passing(err) {
+			return reports, err
+		}
+		if err := screen.trouble(err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// completeness is the exit code.
+func completeness(reports []statusReport) error {
+	if slices.ContainsFunc(reports, func(r statusReport) bool { return !r.Complete }) {
+		return incomplete
+	}
+	return nil
+}
+
+// passing tells whether it may help to look again: the API server is out of reach or
+// overloaded, as while a control plane is upgraded.
+func passing(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return !errors.Is(err, context.Canceled)
+	}
+	code := status.Status().Code
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
 // statusReport is how far the rollout of one workload has come.

@@ -2,12 +2,20 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -132,6 +140,34 @@ func TestStatusExitCode(t *testing.T) {
 	}
 }
 
+// A watch goes on while the API server does not answer, and says so once; it ends
+// when the API server says no.
+func TestStatusWatchOfATroubledCluster(t *testing.T) {
+	s := newSetStage(t, 1)
+	s.heldAt(t, larger)
+	asked := 0
+	o := statusOptions{cluster: s.cluster(t), watch: true}
+	o.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		switch asked++; asked {
+		case 2:
+			return true, nil, io.ErrUnexpectedEOF
+		case 3:
+			return true, nil, apierrors.NewServiceUnavailable("starting")
+		case 5:
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets"}, "", nil)
+		}
+		return false, nil, nil
+	})
+	var out bytes.Buffer
+	err := o.run(t.Context(), &out, nil)
+	if !apierrors.IsForbidden(err) || asked != 5 {
+		t.Errorf("asked %d times, ended with %v; want five, and that it is forbidden", asked, err)
+	}
+	if got := strings.Count(out.String(), "looking again, because of: "); got != 1 {
+		t.Errorf("told %d times of trouble, want once:\n%s", got, &out)
+	}
+}
+
 func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
 	s := newSetStage(t, 1)
 	s.set.Labels = nil
@@ -174,6 +210,35 @@ func TestScreen(t *testing.T) {
 	}
 	golden(t, "screen-lines.txt", log.Bytes())
 	golden(t, "screen-terminal.txt", bytes.ReplaceAll(terminal.Bytes(), []byte("\x1b"), []byte("ESC")))
+}
+
+// Trouble stands below what was seen last, and goes with it.
+func TestScreenInTrouble(t *testing.T) {
+	s := newSetStage(t, 1)
+	reports := reportsOf(t, s)
+	var out bytes.Buffer
+	screen := newScreen(&out)
+	screen.size = func() (int, int) { return 40, 40 }
+	if err := screen.show(reports, now); err != nil {
+		t.Fatal(err)
+	}
+	lines := screen.lines
+	out.Reset()
+	for range 2 {
+		if err := screen.trouble(errors.New("connection refused by 127.0.0.1:6443")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "looking again, because of: connection r…\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+	out.Reset()
+	if err := screen.show(reports, now); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("\x1b[%dA\x1b[J", lines+1); !strings.HasPrefix(out.String(), want) || screen.lines != lines {
+		t.Errorf("printed %q with %d lines, want %q first, and %d", out.String(), screen.lines, want, lines)
+	}
 }
 
 // A watch of nothing says that, on a terminal and in a log.
