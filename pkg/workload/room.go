@@ -55,7 +55,16 @@ func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision 
 // onNodes are the pods of the nodes that have been looked at, by the node's name.
 type onNodes map[string][]*corev1.Pod
 
-// noRoom tells why no node has room for the pod; empty if one has.
+// place counts a pod where its replacement will be: two that are given up together
+// may not be promised the same room.
+func (there onNodes) place(pod *corev1.Pod, node string) {
+	for name, all := range there {
+		there[name] = slices.DeleteFunc(all, func(other *corev1.Pod) bool { return other.UID == pod.UID })
+	}
+	there[node] = append(there[node], pod)
+}
+
+// noRoom tells why no node has room for the pod; empty if one has, where it is placed then.
 func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod, there onNodes) (why string, err error) {
 	nodes, tooLarge := candidates(ctx, pod, c.Nodes.List())
 	if tooLarge != "" {
@@ -75,6 +84,7 @@ func (c *Controller[W, X]) noRoom(ctx context.Context, pod *corev1.Pod, there on
 			}
 		}
 		if fit.Beside(pod, node, there[node.Name]) {
+			there.place(pod, node.Name)
 			return "", nil
 		}
 	}
