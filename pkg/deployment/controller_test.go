@@ -31,6 +31,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 // cluster is the world of the simulation with the whole controller in it, which
@@ -83,7 +84,7 @@ func newCluster(t *testing.T, replicas int, options workload.Options, change ...
 	if left := c.unfinished(); !strings.HasPrefix(left, "the condition says") {
 		t.Fatalf("the cluster is not at rest: %s", left)
 	}
-	c.changed = c.publish
+	c.Changed = c.publish
 	c.serve(c.client)
 	c.client.PrependReactor("*", "pods", c.writesPod)
 	c.client.AddWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
@@ -100,7 +101,7 @@ func newCluster(t *testing.T, replicas int, options workload.Options, change ...
 	if c.controller, err = New(t.Context(), c.client, served{objects: objects{world: c.world}, cluster: c}, c.recorder, nodes, options); err != nil {
 		t.Fatal(err)
 	}
-	c.controller.Clock = c.clock
+	c.controller.Clock = c.Clock
 	if err := nodes.Store().Add(largeNode()); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func (c *cluster) resourceOf(object runtime.Object) (string, runtime.Object) {
 func (c *cluster) publish(object runtime.Object, gone bool) {
 	if gone {
 		object = object.DeepCopyObject()
-		object.(metav1.Object).SetResourceVersion(strconv.Itoa(c.rv))
+		object.(metav1.Object).SetResourceVersion(strconv.Itoa(c.RV))
 	}
 	resource, shown := c.resourceOf(object)
 	if gone {
@@ -241,7 +242,7 @@ func (c *cluster) watch(resource string, options metav1.ListOptions) watch.Inter
 	for _, rs := range c.sets {
 		all = append(all, rs)
 	}
-	for _, pod := range c.pods {
+	for _, pod := range c.Pods {
 		all = append(all, pod)
 	}
 	for _, object := range all {
@@ -257,9 +258,9 @@ func (c *cluster) watch(resource string, options metav1.ListOptions) watch.Inter
 func (c *cluster) lives() {
 	c.client.Lock()
 	defer c.client.Unlock()
-	c.clock.SetTime(c.clock.Now().Add(time.Second))
+	c.Clock.SetTime(c.Clock.Now().Add(time.Second))
 	c.collect()
-	c.kubelets()
+	c.Kubelets()
 	c.rscSees(true, true)
 	c.rscSync()
 	c.rscSees(true, true)
@@ -273,7 +274,7 @@ func (c *cluster) sees() {
 	c.client.Lock()
 	err := c.controller.Store().Update(c.stored(c.d))
 	var detached []any
-	for _, pod := range c.pods {
+	for _, pod := range c.Pods {
 		if _, is := pod.Labels[api.DetachedLabel]; is {
 			detached = append(detached, pod.DeepCopy())
 		}
@@ -302,9 +303,9 @@ func (c *cluster) seen() bool {
 	if err = errors.Join(err, errSets); err != nil {
 		c.t.Fatal(err)
 	}
-	return session.Pods.HasSynced() && session.Own.sets.HasSynced() && len(all) == len(c.pods) && len(stored) == len(c.sets) &&
+	return session.Pods.HasSynced() && session.Own.sets.HasSynced() && len(all) == len(c.Pods) && len(stored) == len(c.sets) &&
 		!slices.ContainsFunc(all, func(pod *corev1.Pod) bool {
-			return c.pods[pod.Name] == nil || c.pods[pod.Name].ResourceVersion != pod.ResourceVersion
+			return c.Pods[pod.Name] == nil || c.Pods[pod.Name].ResourceVersion != pod.ResourceVersion
 		}) &&
 		!slices.ContainsFunc(stored, func(rs *unstructured.Unstructured) bool {
 			return c.sets[rs.GetName()] == nil || c.sets[rs.GetName()].ResourceVersion != rs.GetResourceVersion()
@@ -382,11 +383,11 @@ func count(list []string, part string) int {
 	return n
 }
 
-func (c *cluster) names() []string { return slices.Sorted(maps.Keys(c.pods)) }
+func (c *cluster) names() []string { return slices.Sorted(maps.Keys(c.Pods)) }
 
 // neverResizes has one pod's size be infeasible for its node, whatever it is.
 func (c *cluster) neverResizes(name string) {
-	c.judge = func(pod *corev1.Pod) outcome { return outcome{Infeasible: pod.Name == name} }
+	c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == name} }
 }
 
 func maxUnavailable1(d *appsv1.Deployment) {
@@ -412,7 +413,7 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 			}
 			kept := map[version]int{}
 			for _, rs := range c.sets {
-				kept[versionOf(&rs.Spec.Template.Spec)]++
+				kept[simulated.VersionOf(&rs.Spec.Template.Spec)]++
 			}
 			if !maps.Equal(kept, map[version]int{older: 1, newer: 1}) {
 				t.Errorf("write %d fails, carried out %t: the ReplicaSets are of %v; writes: %q", fails, carriedOut, kept, c.writes)
@@ -534,25 +535,25 @@ func TestDetachedPodsAreGivenBack(t *testing.T) {
 	c.neverResizes(gone)
 	c.edit(newer)
 	for range 100 {
-		if _, is := c.pods[gone].Labels[api.DetachedLabel]; is {
+		if _, is := c.Pods[gone].Labels[api.DetachedLabel]; is {
 			break
 		}
 		c.steps(1)
 	}
-	if owner := metav1.GetControllerOf(c.pods[gone]); owner.Kind != "Deployment" || owner.UID != c.d.UID {
+	if owner := metav1.GetControllerOf(c.Pods[gone]); owner.Kind != "Deployment" || owner.UID != c.d.UID {
 		t.Fatalf("%s belongs to %+v, want it detached", gone, owner)
 	}
 	c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
 	if _, err := c.sync(); err != nil {
 		t.Fatal(err)
 	}
-	pod := c.pods[gone]
+	pod := c.Pods[gone]
 	owner := metav1.GetControllerOf(pod)
 	if rs := c.sets[owner.Name]; rs == nil || owner.UID != rs.UID || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey] || pod.Labels[api.DetachedLabel] != "" {
 		t.Errorf("%s belongs to %+v, and has the labels %v", gone, owner, pod.Labels)
 	}
 	c.steps(10)
-	if len(c.pods) != 2 {
+	if len(c.Pods) != 2 {
 		t.Errorf("the pods are %q", c.names())
 	}
 }
@@ -560,9 +561,9 @@ func TestDetachedPodsAreGivenBack(t *testing.T) {
 // Whoever labels a pod as a detached one does not make it ours.
 func TestForgedDetachedLabel(t *testing.T) {
 	c := newCluster(t, 2, workload.Options{}, func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
-	forged := c.pods[c.names()[0]].DeepCopy()
+	forged := c.Pods[c.names()[0]].DeepCopy()
 	forged.Labels[api.DetachedLabel] = "anything"
-	c.writePod(forged)
+	c.WritePod(forged)
 	c.sees()
 	for _, owner := range []string{"web", metav1.GetControllerOf(forged).Name} {
 		if _, err := c.controller.Sync(t.Context(), cache.NewObjectName("default", owner)); err != nil {
@@ -592,10 +593,10 @@ func TestNothingIsWritten(t *testing.T) {
 			c.edit(newer)
 			c.steps(5)
 			c.client.Lock()
-			for name := range c.pods { // the next step would be an adoption
-				resized := c.pods[name].DeepCopy()
+			for name := range c.Pods { // the next step would be an adoption
+				resized := c.Pods[name].DeepCopy()
 				build.Resized(templates[newer])(resized)
-				c.writePod(resized)
+				c.WritePod(resized)
 			}
 			c.client.Unlock()
 			c.steps(5)
@@ -610,10 +611,10 @@ func TestNothingIsWritten(t *testing.T) {
 			}
 			c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
 			c.client.Lock()
-			left := c.pods[c.names()[0]].DeepCopy()
+			left := c.Pods[c.names()[0]].DeepCopy()
 			left.Labels[api.DetachedLabel] = "somewhere"
 			build.OwnedBy(c.d, "Deployment")(left)
-			c.writePod(left)
+			c.WritePod(left)
 			c.client.Unlock()
 			c.steps(5)
 			if len(c.writes) > 0 {
@@ -646,7 +647,7 @@ func TestSessionEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 2, workload.Options{})
-			c.outcomes = []outcome{{Slow: 3}}
+			c.Outcomes = []simulated.Outcome{{Slow: 3}}
 			c.edit(newer)
 			if _, err := c.sync(); err != nil {
 				t.Fatal(err)

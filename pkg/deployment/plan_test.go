@@ -74,7 +74,7 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 		"deferred":             {sent, pending(corev1.PodReasonDeferred)},
 		"of other":             {build.Resized(templates[other]), build.Ours(ourCPU)},
 		"resized by others":    {build.Resized(templates[other])},
-		"left with a limit":    {build.Resized(templates[version{1, 2, 1}]), build.Ours(ourMemory)},
+		"left with a limit":    {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory)},
 		"terminating":          {build.Terminating},
 		"failed":               {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }},
 		"not yet scheduled":    {func(pod *corev1.Pod) { pod.Spec.NodeName = "" }, build.NotReady},
@@ -647,7 +647,7 @@ func TestSame(t *testing.T) {
 		{"the pod-template-hash is no difference", build.Stored(t, webSet(d, "a", newer, 1)), true},
 		{"nor is how a quantity is written", build.Stored(t, spelled), true},
 		{"the size is", build.Stored(t, webSet(d, "a", older, 1)), false},
-		{"the image is", build.Stored(t, webSet(d, "a", version{2, 2, 0}, 1)), false},
+		{"the image is", build.Stored(t, webSet(d, "a", version{Image: 2, CPU: 2}, 1)), false},
 		{"a field that our types do not have is", withField(t, webSet(d, "a", newer, 1), "x"), false},
 	} {
 		deployment, err := decodeDeployment(build.Stored(t, d))

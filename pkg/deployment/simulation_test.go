@@ -3,7 +3,6 @@ package deployment
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,6 +29,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 // view is an informer that shows what the simulation puts into it, in a fixed order.
@@ -113,7 +113,7 @@ func (s *simulation) restart() {
 	s.noError(nodes.Store().Add(largeNode()))
 	s.controller, err = New(ctx, client, objects{world: s.world}, &record.FakeRecorder{}, nodes, options)
 	s.noError(err)
-	s.controller.Clock = s.clock
+	s.controller.Clock = s.Clock
 	s.views.sets, s.views.pods = newView(), newView()
 	s.seen.d, s.seen.sets, s.seen.pods = nil, nil, nil
 	s.sees(true, true, true)
@@ -133,10 +133,10 @@ func (s *simulation) sees(d, sets, pods bool) {
 		}
 		s.noError(s.views.sets.GetStore().Replace(list, ""))
 	}
-	if pods && !maps.Equal(s.seen.pods, s.pods) {
-		s.seen.pods, s.again = maps.Clone(s.pods), true
+	if pods && !maps.Equal(s.seen.pods, s.Pods) {
+		s.seen.pods, s.again = maps.Clone(s.Pods), true
 		var list, detached []any
-		for _, pod := range s.pods {
+		for _, pod := range s.Pods {
 			list = append(list, pod)
 			if _, is := pod.Labels[api.DetachedLabel]; is {
 				detached = append(detached, pod)
@@ -171,7 +171,7 @@ func (s *simulation) open() {
 
 // sync has the controller take one step, if it has reason to look.
 func (s *simulation) sync() {
-	if now := s.clock.Now(); !s.again && (s.at.IsZero() || now.Before(s.at)) {
+	if now := s.Clock.Now(); !s.again && (s.at.IsZero() || now.Before(s.at)) {
 		return
 	}
 	s.open()
@@ -179,8 +179,8 @@ func (s *simulation) sync() {
 	s.planned, _, err = s.controller.Get(name)
 	s.noError(err)
 	s.writes, s.again, s.at = 0, false, time.Time{}
-	s.listed, s.evicted = maps.Clone(s.pods), 0
-	before := s.rv
+	s.listed, s.evicted = maps.Clone(s.Pods), 0
+	before := s.RV
 	after, err := s.controller.Sync(s.t.Context(), name)
 	if s.dies > 0 && errors.Is(err, errDead) {
 		s.dies = 0
@@ -189,9 +189,9 @@ func (s *simulation) sync() {
 	if !errors.Is(err, errDead) {
 		s.noError(err)
 	}
-	s.again = s.again || err != nil || s.rv != before
+	s.again = s.again || err != nil || s.RV != before
 	if after > 0 {
-		s.at = s.clock.Now().Add(after)
+		s.at = s.Clock.Now().Add(after)
 	}
 	if session := s.controller.InFlight(name); session != nil {
 		s.predictable(session.Refusals)
@@ -203,8 +203,8 @@ func (s *simulation) sync() {
 // predictable takes chance out of the times between tries.
 func (s *simulation) predictable(refusals workload.Refusals) {
 	for _, refusal := range refusals {
-		if refusal.Until.After(s.clock.Now()) {
-			refusal.Until = s.clock.Now().Add(2 * time.Second)
+		if refusal.Until.After(s.Clock.Now()) {
+			refusal.Until = s.Clock.Now().Add(2 * time.Second)
 			s.again = true
 		}
 	}
@@ -226,7 +226,7 @@ func (s *simulation) requested(verb string, object metav1.Object) error {
 	d := s.planned
 	switch pod := s.listed[object.GetName()]; verb {
 	case "resize":
-		s.mayResize(d, s.pods[object.GetName()])
+		s.mayResize(d, s.Pods[object.GetName()])
 	case "detach":
 		if !s.needsRestart(pod, d.Deployment) {
 			s.t.Fatalf("detaches %s, which needs no restart", pod.Name)
@@ -247,9 +247,9 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 	s.noError(err)
 	s.asked[pod.UID] = int(d.Generation)
 	underWay := 0
-	for _, other := range s.pods {
-		sent := sizeOf(other) != appliedSize(other) || other.UID == pod.UID
-		if sent && s.asked[other.UID] == int(d.Generation) && counts(other) && !s.outcome(other, versionOf(&d.Spec.Template.Spec)).fails() {
+	for _, other := range s.Pods {
+		sent := simulated.SizeOf(other) != simulated.AppliedSize(other) || other.UID == pod.UID
+		if sent && s.asked[other.UID] == int(d.Generation) && counts(other) && !s.Outcome(other, simulated.VersionOf(&d.Spec.Template.Spec)).Fails() {
 			underWay++
 		}
 	}
@@ -284,17 +284,17 @@ func (s *simulation) mayEvict(d *Deployment, pod *corev1.Pod) {
 }
 
 func (s *simulation) available(pod *corev1.Pod) bool {
-	return counts(pod) && podutils.IsPodAvailable(pod, s.d.Spec.MinReadySeconds, metav1.NewTime(s.clock.Now()))
+	return counts(pod) && podutils.IsPodAvailable(pod, s.d.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now()))
 }
 
 // needsRestart tells by the rules of the world whether only a new pod can be one of d's template.
 func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
-	want, have, applied := versionOf(&d.Spec.Template.Spec), versionOf(&pod.Spec), appliedSize(pod)
-	size := version{cpu: want.cpu, memory: want.memory}
+	want, have, applied := simulated.VersionOf(&d.Spec.Template.Spec), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
+	size := version{CPU: want.CPU, Memory: want.Memory}
 	action, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
-	differs := applied != size || sizeOf(pod) != size
-	return want.image != have.image || have.memory > 0 && want.memory == 0 ||
-		differs && (s.outcome(pod, size).fails() || action == string(policy.Restart) || list == cpuRestarts)
+	differs := applied != size || simulated.SizeOf(pod) != size
+	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 ||
+		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || list == cpuRestarts)
 }
 
 // cpuRestarts is the one policy that users of the model say.
@@ -302,11 +302,11 @@ const cpuRestarts = "cpu=RestartOnly"
 
 // letGo checks that pods are left to the Deployment controller only for a reason.
 func (s *simulation) letGo(before, after *appsv1.Deployment) {
-	want := versionOf(&after.Spec.Template.Spec)
+	want := simulated.VersionOf(&after.Spec.Template.Spec)
 	var base *appsv1.ReplicaSet
 	for _, rs := range s.sets {
-		is := versionOf(&rs.Spec.Template.Spec)
-		if *rs.Spec.Replicas == 0 || is.image != want.image {
+		is := simulated.VersionOf(&rs.Spec.Template.Spec)
+		if *rs.Spec.Replicas == 0 || is.Image != want.Image {
 			continue
 		}
 		if is == want {
@@ -342,7 +342,7 @@ func (s *simulation) noError(err error) bool {
 
 // check is what must hold at any time.
 func (s *simulation) check() {
-	for _, pod := range s.pods {
+	for _, pod := range s.Pods {
 		if len(pod.OwnerReferences) != 1 || metav1.GetControllerOf(pod) == nil {
 			s.t.Fatalf("%s has the owners %+v", pod.Name, pod.OwnerReferences)
 		}
@@ -379,29 +379,29 @@ func (s *simulation) complete() {
 	if c := condition(&Deployment{Deployment: d}); c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation || !workload.Enabled(d) {
 		return
 	}
-	want := versionOf(&d.Spec.Template.Spec)
-	for _, pod := range s.pods {
+	want := simulated.VersionOf(&d.Spec.Template.Spec)
+	for _, pod := range s.Pods {
 		owner := s.sets[metav1.GetControllerOf(pod).Name]
 		if owner == nil || *owner.Spec.Replicas == 0 || !counts(pod) || pod.Status.Phase != corev1.PodRunning {
 			continue
 		}
-		if have := appliedSize(pod); versionOf(&pod.Spec) != want || have.cpu != want.cpu || have.memory != want.memory {
-			s.t.Fatalf("Complete, and %s is of %v and has %v, not %v", pod.Name, versionOf(&pod.Spec), have, want)
+		if have := simulated.AppliedSize(pod); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
+			s.t.Fatalf("Complete, and %s is of %v and has %v, not %v", pod.Name, simulated.VersionOf(&pod.Spec), have, want)
 		}
 	}
 }
 
 // trace logs each change of an object; rapid shows it when a check fails.
 func (s *simulation) trace(object runtime.Object, gone bool) {
-	at := s.clock.Now().Format(time.TimeOnly)
+	at := s.Clock.Now().Format(time.TimeOnly)
 	switch o := object.(type) {
 	case *appsv1.Deployment:
-		s.t.Logf("%s Deployment: %v ×%d, paused %t, held %q, observed %d of %d, %d updated of %d, %+v", at, versionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, o.Spec.Paused,
+		s.t.Logf("%s Deployment: %v ×%d, paused %t, held %q, observed %d of %d, %d updated of %d, %+v", at, simulated.VersionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, o.Spec.Paused,
 			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(&Deployment{Deployment: o}), workload.Condition{}))
 	case *appsv1.ReplicaSet:
-		s.t.Logf("%s %s: gone %t, %v ×%d, revision %d, %+v, annotations %v", at, o.Name, gone, versionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, number(o), o.Status, slices.Sorted(maps.Keys(o.Annotations)))
+		s.t.Logf("%s %s: gone %t, %v ×%d, revision %d, %+v, annotations %v", at, o.Name, gone, simulated.VersionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, number(o), o.Status, slices.Sorted(maps.Keys(o.Annotations)))
 	case *corev1.Pod:
-		s.t.Logf("%s %s: gone %t, deleted %t, %v, has %v, ready %t, of %s", at, o.Name, gone, o.DeletionTimestamp != nil, versionOf(&o.Spec), appliedSize(o), podutils.IsPodReady(o), metav1.GetControllerOf(o).Name)
+		s.t.Logf("%s %s: gone %t, deleted %t, %v, has %v, ready %t, of %s", at, o.Name, gone, o.DeletionTimestamp != nil, simulated.VersionOf(&o.Spec), simulated.AppliedSize(o), podutils.IsPodReady(o), metav1.GetControllerOf(o).Name)
 	}
 }
 
@@ -455,16 +455,16 @@ func (s *simulation) do(happens step) {
 	if s.gentle && slices.Contains(rough, happens.Do) {
 		return
 	}
-	names := slices.Sorted(maps.Keys(s.pods))
+	names := slices.Sorted(maps.Keys(s.Pods))
 	var pod *corev1.Pod
 	if len(names) > 0 {
-		pod = s.pods[names[happens.Arg%len(names)]]
+		pod = s.Pods[names[happens.Arg%len(names)]]
 	}
 	switch happens.Do {
 	case "round":
 		s.round()
 	case "kubelets":
-		s.kubelets()
+		s.Kubelets()
 	case "collect":
 		s.collect()
 	case "dc sees it":
@@ -497,19 +497,19 @@ func (s *simulation) do(happens step) {
 	case "restart":
 		s.restart()
 	case "time":
-		s.clock.SetTime(s.clock.Now().Add(4 * time.Second))
+		s.Clock.SetTime(s.Clock.Now().Add(4 * time.Second))
 	case "delete":
 		if pod != nil {
-			s.deletePod(pod.Name)
+			s.DeletePod(pod.Name)
 		}
 	case "crash":
 		if pod != nil && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
 			if happens.Arg > 5 { // until it has another size
-				s.broken[pod.UID] = appliedSize(pod)
+				s.Broken[pod.UID] = simulated.AppliedSize(pod)
 			}
 			crashed := pod.DeepCopy()
-			s.setReady(crashed, false)
-			s.writePod(crashed)
+			s.SetReady(crashed, false)
+			s.WritePod(crashed)
 		}
 	case "budget":
 		s.budget = happens.Arg % 4
@@ -520,14 +520,14 @@ func (s *simulation) do(happens step) {
 
 // uses is what users do to the Deployment.
 func (s *simulation) uses(d *appsv1.Deployment, happens step) {
-	v := versionOf(&d.Spec.Template.Spec)
+	v := simulated.VersionOf(&d.Spec.Template.Spec)
 	switch happens.Do {
 	case "edit cpu":
-		v.cpu = 1 + happens.Arg%3
+		v.CPU = 1 + happens.Arg%3
 	case "edit memory":
-		v.memory = happens.Arg % 3
+		v.Memory = happens.Arg % 3
 	case "edit image":
-		v.image = 1 + happens.Arg%2
+		v.Image = 1 + happens.Arg%2
 	case "first template":
 		v = s.first
 	case "undo": // kubectl rollout undo
@@ -542,7 +542,7 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 				d.Annotations[key] = value
 			}
 		}
-		v = versionOf(&rs.Spec.Template.Spec)
+		v = simulated.VersionOf(&rs.Spec.Template.Spec)
 	case "action":
 		d.Annotations[api.ResizeActionAnnotation] = []string{"", string(policy.Restart), string(policy.LiveResizePreferred)}[happens.Arg%3]
 	case "policy":
@@ -568,19 +568,19 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	case "history":
 		d.Spec.RevisionHistoryLimit = ptr.To(int32(happens.Arg % 4))
 	}
-	if v != versionOf(&d.Spec.Template.Spec) {
+	if v != simulated.VersionOf(&d.Spec.Template.Spec) {
 		d.Spec.Template = *templates[v]
 	}
 }
 
 // round lets everybody do one thing, in the order that lag makes of it.
 func (s *simulation) round() {
-	s.clock.SetTime(s.clock.Now().Add(time.Second))
+	s.Clock.SetTime(s.Clock.Now().Add(time.Second))
 	if s.lag.Controller {
 		s.sees(true, true, true)
 	}
 	s.collect()
-	s.kubelets()
+	s.Kubelets()
 	s.rscSees(true, !s.lag.RSC)
 	s.dcSees(true, !s.lag.DC)
 	s.rscSync()
@@ -597,11 +597,11 @@ func (s *simulation) round() {
 // rest lets everything run until nothing changes any more.
 func (s *simulation) rest() {
 	for quiet, rounds := 0, 0; quiet < 15; rounds++ {
-		before := s.rv
-		if s.round(); s.rv != before {
+		before := s.RV
+		if s.round(); s.RV != before {
 			quiet = 0
 		} else if quiet++; quiet > 3 { // longer than any timeout
-			s.clock.SetTime(s.clock.Now().Add(4 * time.Second))
+			s.Clock.SetTime(s.Clock.Now().Add(4 * time.Second))
 		}
 		if rounds > 600 {
 			s.t.Fatalf("it does not come to rest: %s", s.unfinished())
@@ -611,12 +611,12 @@ func (s *simulation) rest() {
 
 // unfinished tells what of the rollout is not done, or "".
 func (w *world) unfinished() string {
-	want := versionOf(&w.d.Spec.Template.Spec)
+	want := simulated.VersionOf(&w.d.Spec.Template.Spec)
 	running, ready := []string{}, 0
 	for _, rs := range w.sets {
 		if *rs.Spec.Replicas > 0 {
 			running = append(running, rs.Name)
-			if is := versionOf(&rs.Spec.Template.Spec); is != want {
+			if is := simulated.VersionOf(&rs.Spec.Template.Spec); is != want {
 				return fmt.Sprintf("%s is of %v, not %v", rs.Name, is, want)
 			}
 		}
@@ -627,13 +627,13 @@ func (w *world) unfinished() string {
 	if len(running) > 1 {
 		return fmt.Sprintf("%v have pods", running)
 	}
-	for _, pod := range w.pods {
-		owner, is := metav1.GetControllerOf(pod), versionOf(&pod.Spec)
+	for _, pod := range w.Pods {
+		owner, is := metav1.GetControllerOf(pod), simulated.VersionOf(&pod.Spec)
 		if owner.Kind != "ReplicaSet" || pod.Labels[api.DetachedLabel] != "" {
 			return fmt.Sprintf("%s is detached", pod.Name)
 		}
-		if is != want || appliedSize(pod) != sizeOf(pod) {
-			return fmt.Sprintf("%s is of %v and has %v, not %v", pod.Name, is, appliedSize(pod), want)
+		if is != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) {
+			return fmt.Sprintf("%s is of %v and has %v, not %v", pod.Name, is, simulated.AppliedSize(pod), want)
 		}
 		if podutils.IsPodReady(pod) && counts(pod) {
 			ready++
@@ -665,7 +665,7 @@ func (s *simulation) stuck() bool {
 func (s *simulation) history() string {
 	all := map[version]string{}
 	for _, rs := range s.sets {
-		is := versionOf(&rs.Spec.Template.Spec)
+		is := simulated.VersionOf(&rs.Spec.Template.Spec)
 		if all[is] != "" {
 			return fmt.Sprintf("%s and %s are both of %v", all[is], rs.Name, is)
 		}
@@ -681,24 +681,12 @@ func (s *simulation) history() string {
 	return ""
 }
 
-// pinned are the flags of rapid where none are given.
-var pinned = map[string]string{"rapid.seed": "1", "rapid.checks": "100"}
-
 func TestSimulation(t *testing.T) {
 	load(t)
-	for name, value := range pinned {
-		f := flag.Lookup(name)
-		if f.Value.String() != f.DefValue {
-			continue
-		}
-		if err := f.Value.Set(value); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Value.Set(f.DefValue) }()
-	}
+	simulated.Pin(t, 1, 100)
 	rapid.Check(t, func(r *rapid.T) {
 		gentle := rapid.Bool().Draw(r, "gentle")
-		first := version{image: 1, cpu: 1, memory: rapid.IntRange(0, 1).Draw(r, "memory")}
+		first := version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}
 		d := webDeployment(first, rapid.IntRange(1, 5).Draw(r, "replicas"))
 		surge := rapid.IntRange(0, 2).Draw(r, "maxSurge")
 		d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt(surge))
@@ -708,9 +696,9 @@ func TestSimulation(t *testing.T) {
 		}
 		d.Spec.RevisionHistoryLimit = ptr.To(int32(rapid.SampledFrom([]int{10, 0, 1, 2}).Draw(r, "history")))
 		d.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
-		list := []outcome{{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}}
+		list := []simulated.Outcome{{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}}
 		if !gentle {
-			list = append(list, outcome{Infeasible: true}, outcome{Refused: true}, outcome{Deferred: never}, outcome{Failing: true})
+			list = append(list, simulated.Outcome{Infeasible: true}, simulated.Outcome{Refused: true}, simulated.Outcome{Deferred: simulated.Never}, simulated.Outcome{Failing: true})
 		}
 		outcomes := rapid.SliceOfN(rapid.SampledFrom(list), 0, 7).Draw(r, "outcomes")
 		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), steps().Draw(r, "steps")
@@ -719,7 +707,7 @@ func TestSimulation(t *testing.T) {
 		defer func() { s.stop() }()
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
 		s.request, s.released, s.surplus, s.told = s.requested, s.letGo, s.deleted, s.complete
-		s.changed = s.trace
+		s.Changed = s.trace
 		s.restart()
 		for range 12 {
 			s.round()
@@ -735,7 +723,7 @@ func (s *simulation) settle(t *testing.T) {
 	s.rest()
 	s.complete()
 	if s.d.Labels[api.EnabledLabel] != "true" {
-		for _, pod := range s.pods {
+		for _, pod := range s.Pods {
 			if pod.Labels[api.DetachedLabel] != "" {
 				s.t.Fatalf("opted out, and %s is detached", pod.Name)
 			}
@@ -752,8 +740,8 @@ func (s *simulation) settle(t *testing.T) {
 		s.do(step{Do: "scale", Arg: int(*s.d.Spec.Replicas) + 1})
 		s.rest()
 	}
-	if s.unfinished() != "" && len(s.broken) > 0 {
-		clear(s.broken) // where only people can help, they do
+	if s.unfinished() != "" && len(s.Broken) > 0 {
+		clear(s.Broken) // where only people can help, they do
 		s.rest()
 	}
 	if left := s.unfinished() + s.history(); left != "" {

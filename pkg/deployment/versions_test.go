@@ -1,8 +1,6 @@
 package deployment
 
 import (
-	"fmt"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -14,57 +12,29 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
-// version is one of the templates that the Deployments of these tests have. A pod
-// with a memory limit cannot be resized to a version without.
-type version struct{ image, cpu, memory int }
+type version = simulated.Version
 
 // The edit of most tests leads from older to newer; the others are of the past.
 var (
-	older      = version{image: 1, cpu: 1}
-	newer      = version{image: 1, cpu: 2}
-	other      = version{image: 1, cpu: 3}
-	limited    = version{image: 1, cpu: 1, memory: 1} // its limit cannot be removed in place
-	otherImage = version{image: 2, cpu: 1}
+	older      = version{Image: 1, CPU: 1}
+	newer      = version{Image: 1, CPU: 2}
+	other      = version{Image: 1, CPU: 3}
+	limited    = version{Image: 1, CPU: 1, Memory: 1} // its limit cannot be removed in place
+	otherImage = version{Image: 2, CPU: 1}
 )
-
-func (v version) String() string { return fmt.Sprintf("i%dc%dm%d", v.image, v.cpu, v.memory) }
 
 var (
 	loaded    sync.Once
-	templates = map[version]*corev1.PodTemplateSpec{}
+	templates map[version]*corev1.PodTemplateSpec
 )
 
 // load makes the templates of all versions.
 func load(t testing.TB) {
 	t.Helper()
-	loaded.Do(func() {
-		for i := range 2 * 3 * 3 {
-			v := version{1 + i/9, 1 + i/3%3, i % 3}
-			limits := ""
-			if v.memory > 0 {
-				limits = fmt.Sprintf("limits: {memory: %dMi}, ", v.memory)
-			}
-			templates[v] = build.Template(t, fmt.Sprintf("containers: [{name: app, image: 'app:%d', resources: {%srequests: {cpu: %dm}}}]", v.image, limits, v.cpu))
-			templates[v].Labels = map[string]string{"app": "web"}
-		}
-	})
-}
-
-// sized is the cpu and memory of a version; its image is 0.
-func sized(r *corev1.ResourceRequirements) version {
-	if r == nil {
-		return version{}
-	}
-	return version{cpu: int(r.Requests.Cpu().MilliValue()), memory: int(r.Limits.Memory().Value() >> 20)}
-}
-
-func versionOf(spec *corev1.PodSpec) version {
-	v := sized(&spec.Containers[0].Resources)
-	v.image, _ = strconv.Atoi(spec.Containers[0].Image[len("app:"):])
-	return v
+	loaded.Do(func() { templates = simulated.Templates(t) })
 }
 
 // webDeployment is an opted-in Deployment of v; its status is empty.

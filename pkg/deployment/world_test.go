@@ -1,7 +1,6 @@
 package deployment
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -25,21 +24,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/kubectl/pkg/util/podutils"
-	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 const (
@@ -49,39 +46,20 @@ const (
 	maxAnnotation             = "deployment.kubernetes.io/max-replicas"
 )
 
-// outcome is what becomes of the resize of one pod to one size.
-type outcome struct {
-	Refused, Infeasible, Failing bool
-	Deferred, Slow               int // looks of the kubelet
-}
-
-// never is for what the kubelet puts off for ever.
-const never = 1 << 20
-
-// fails tells whether only a new pod can have the size.
-func (o outcome) fails() bool { return o.Refused || o.Infeasible || o.Failing || o.Deferred == never }
-
 // world is a small cluster: an API server with the admission policies of deploy/,
 // the controllers of Deployments and ReplicaSets, the garbage collector and the
 // kubelets, each of which does one thing when its method is called. Objects are
 // never changed, only replaced, so that a copy of a map of them is what a watch
 // has seen at some time.
 type world struct {
-	t        testing.TB
-	clock    *testingclock.FakePassiveClock
-	rv, uid  int
-	d        *appsv1.Deployment
-	sets     map[string]*appsv1.ReplicaSet
-	pods     map[string]*corev1.Pod
-	outcomes []outcome
-	judge    func(*corev1.Pod) outcome // instead of outcomes
-	looks    map[string]int            // of the kubelet at a resize
-	broken   map[types.UID]version     // the pod cannot become Ready with this size
-	budget   int                       // evictions that will be refused
+	*simulated.Cluster
+	t      testing.TB
+	d      *appsv1.Deployment
+	sets   map[string]*appsv1.ReplicaSet
+	budget int // evictions that will be refused
 
 	unguarded bool // the admission policies are gone
 
-	changed func(object runtime.Object, gone bool)
 	encoded map[types.UID]*unstructured.Unstructured
 
 	// What the Deployment controller has seen; it looks again only when that has
@@ -110,36 +88,20 @@ type world struct {
 	released func(before, after *appsv1.Deployment)
 }
 
-func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []outcome) *world {
+func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) *world {
 	w := &world{
-		t: t, clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), d: d, outcomes: outcomes,
-		sets: map[string]*appsv1.ReplicaSet{}, pods: map[string]*corev1.Pod{}, looks: map[string]int{}, broken: map[types.UID]version{},
-		encoded: map[types.UID]*unstructured.Unstructured{}, changed: func(runtime.Object, bool) {},
+		t: t, d: d, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
 		request: func(string, metav1.Object) error { return nil }, surplus: func(*corev1.Pod) {}, told: func() {}, released: func(_, _ *appsv1.Deployment) {},
 	}
+	w.Cluster = simulated.New(w.place, outcomes)
 	w.rsc.wrote = map[types.UID]int{}
 	return w
 }
 
-// outcome depends on the pod: each is on another node.
-func (w *world) outcome(pod *corev1.Pod, size version) outcome {
-	if w.judge != nil {
-		return w.judge(pod)
-	}
-	if len(w.outcomes) == 0 {
-		return outcome{}
-	}
+// place of a pod: each is on another node.
+func (w *world) place(pod *corev1.Pod) int {
 	n, _ := strconv.Atoi(string(pod.UID))
-	return w.outcomes[(5*n+3*size.cpu+size.memory)%len(w.outcomes)]
-}
-
-func sizeOf(pod *corev1.Pod) version { return sized(&pod.Spec.Containers[0].Resources) }
-
-func appliedSize(pod *corev1.Pod) version {
-	if len(pod.Status.ContainerStatuses) == 0 {
-		return version{}
-	}
-	return sized(pod.Status.ContainerStatuses[0].Resources)
+	return n
 }
 
 // stored is the object as the API server hands it out.
@@ -155,42 +117,14 @@ func (w *world) stored(object interface {
 	return u
 }
 
-func (w *world) next() string {
-	w.rv++
-	return strconv.Itoa(w.rv)
-}
-
-func (w *world) writePod(pod *corev1.Pod) {
-	pod.ResourceVersion = w.next()
-	w.pods[pod.Name] = pod
-	w.changed(pod, false)
-}
-
-func (w *world) removePod(pod *corev1.Pod) {
-	w.next()
-	delete(w.pods, pod.Name)
-	w.changed(pod, true)
-}
-
-// deletePod is graceful: the kubelet removes the pod when it next looks.
-func (w *world) deletePod(name string) {
-	pod := w.pods[name].DeepCopy()
-	if pod.Spec.NodeName == "" {
-		w.removePod(pod)
-	} else if pod.DeletionTimestamp == nil {
-		pod.DeletionTimestamp = ptr.To(metav1.NewTime(w.clock.Now()))
-		w.writePod(pod)
-	}
-}
-
 // writeSet stores a ReplicaSet.
 func (w *world) writeSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	if old := w.sets[rs.Name]; old != nil && !equality.Semantic.DeepEqual(old.Spec, rs.Spec) {
 		rs.Generation++
 	}
-	rs.ResourceVersion = w.next()
+	rs.ResourceVersion = w.NextRV()
 	w.sets[rs.Name] = rs
-	w.changed(rs, false)
+	w.Changed(rs, false)
 	return rs
 }
 
@@ -199,17 +133,16 @@ func (w *world) createSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	if w.sets[rs.Name] != nil {
 		return nil
 	}
-	w.uid++
-	rs.UID, rs.Generation, rs.Status = types.UID(strconv.Itoa(w.uid)), 1, appsv1.ReplicaSetStatus{}
-	rs.CreationTimestamp = metav1.NewTime(w.clock.Now().Truncate(time.Second))
+	rs.UID, rs.Generation, rs.Status = w.NextUID(), 1, appsv1.ReplicaSetStatus{}
+	rs.CreationTimestamp = metav1.NewTime(w.Clock.Now().Truncate(time.Second))
 	return w.writeSet(rs)
 }
 
 func (w *world) removeSet(name string) {
-	w.next()
+	w.NextRV()
 	if rs := w.sets[name]; rs != nil {
 		delete(w.sets, name)
-		w.changed(rs, true)
+		w.Changed(rs, true)
 	}
 }
 
@@ -229,9 +162,9 @@ func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 }
 
 func (w *world) storeDeployment(d *appsv1.Deployment) {
-	d.ResourceVersion = w.next()
+	d.ResourceVersion = w.NextRV()
 	w.d = d
-	w.changed(d, false)
+	w.Changed(d, false)
 }
 
 // user changes the Deployment as its user.
@@ -418,10 +351,10 @@ func (s *dcSync) paused() bool {
 
 // find is getAllReplicaSetsAndSyncRevision and getNewReplicaSet.
 func (s *dcSync) find(create bool) bool {
-	is := versionOf(&s.d.Spec.Template.Spec)
+	is := simulated.VersionOf(&s.d.Spec.Template.Spec)
 	s.new, s.old = nil, nil
 	for _, rs := range s.sets {
-		if s.new == nil && versionOf(&rs.Spec.Template.Spec) == is {
+		if s.new == nil && simulated.VersionOf(&rs.Spec.Template.Spec) == is {
 			s.new = rs
 		} else {
 			s.old = append(s.old, rs)
@@ -509,7 +442,7 @@ func (s *dcSync) create(v version, revision int) bool {
 		if seen == nil {
 			return false // its watch has not brought it yet
 		}
-		if !metav1.IsControlledBy(seen, s.d) || versionOf(&seen.Spec.Template.Spec) != v {
+		if !metav1.IsControlledBy(seen, s.d) || simulated.VersionOf(&seen.Spec.Template.Spec) != v {
 			s.d.Status.CollisionCount = ptr.To(ptr.Deref(s.d.Status.CollisionCount, 0) + 1)
 			s.putStatus(s.d)
 			return false
@@ -762,7 +695,7 @@ func (w *world) rscSees(sets, pods bool) {
 		w.rsc.sets = maps.Clone(w.sets)
 	}
 	if pods {
-		w.rsc.pods, w.rsc.podsRV = maps.Clone(w.pods), w.rv
+		w.rsc.pods, w.rsc.podsRV = maps.Clone(w.Pods), w.RV
 	}
 }
 
@@ -786,8 +719,8 @@ func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 		missing = 0 // it waits to see what it did
 	}
 	for range missing {
-		w.writePod(w.newPod(rs))
-		w.rsc.wrote[rs.UID] = w.rv
+		w.WritePod(w.newPod(rs))
+		w.rsc.wrote[rs.UID] = w.RV
 	}
 	if missing < 0 {
 		slices.SortStableFunc(running, func(a, b *corev1.Pod) int {
@@ -797,10 +730,10 @@ func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 			return asInt(podutils.ActivePods([]*corev1.Pod{b, a}).Less(0, 1))
 		})
 		for _, pod := range running[:-missing] {
-			if current := w.pods[pod.Name]; current != nil && current.DeletionTimestamp == nil { // by name only
+			if current := w.Pods[pod.Name]; current != nil && current.DeletionTimestamp == nil { // by name only
 				w.surplus(current)
-				w.deletePod(pod.Name)
-				w.rsc.wrote[rs.UID] = w.rv
+				w.DeletePod(pod.Name)
+				w.rsc.wrote[rs.UID] = w.RV
 			}
 		}
 	}
@@ -809,7 +742,7 @@ func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 		if podutils.IsPodReady(pod) {
 			status.ReadyReplicas++
 		}
-		if podutils.IsPodAvailable(pod, rs.Spec.MinReadySeconds, metav1.NewTime(w.clock.Now())) {
+		if podutils.IsPodAvailable(pod, rs.Spec.MinReadySeconds, metav1.NewTime(w.Clock.Now())) {
 			status.AvailableReplicas++
 		}
 	}
@@ -822,111 +755,30 @@ func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 
 // newPod is a pod of rs that nobody has scheduled yet.
 func (w *world) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
-	w.uid++
-	pod := build.Pod(fmt.Sprintf("%s-%d", rs.Name, w.uid), &rs.Spec.Template, build.OwnedBy(rs, "ReplicaSet"))
-	pod.UID, pod.Spec.NodeName = types.UID(strconv.Itoa(w.uid)), ""
-	pod.CreationTimestamp = metav1.NewTime(w.clock.Now().Truncate(time.Second))
+	uid := w.NextUID()
+	pod := simulated.NewPod(uid, fmt.Sprintf("%s-%s", rs.Name, uid), &rs.Spec.Template)
+	build.OwnedBy(rs, "ReplicaSet")(pod)
+	pod.CreationTimestamp = metav1.NewTime(w.Clock.Now().Truncate(time.Second))
 	pod.Labels = maps.Clone(rs.Spec.Template.Labels)
-	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: pod.Status.QOSClass}
 	return pod
 }
 
 // collect is the garbage collector's: what nobody owns any more goes.
 func (w *world) collect() {
-	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
-		owner := metav1.GetControllerOfNoCopy(w.pods[name])
+	for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
+		owner := metav1.GetControllerOfNoCopy(w.Pods[name])
 		if owner.Kind == "ReplicaSet" && (w.sets[owner.Name] == nil || w.sets[owner.Name].UID != owner.UID) {
-			w.deletePod(name)
+			w.DeletePod(name)
 		}
 	}
-}
-
-func (w *world) kubelets() {
-	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
-		w.kubelet(name)
-	}
-}
-
-// kubelet looks at one pod once: schedules it (the scheduler's part), starts it,
-// goes on with a resize (KEP-1287), or removes what is deleted.
-func (w *world) kubelet(name string) {
-	before := w.pods[name]
-	if before == nil {
-		return
-	}
-	pod := before.DeepCopy()
-	switch {
-	case pod.DeletionTimestamp != nil:
-		w.removePod(pod)
-		return
-	case pod.Spec.NodeName == "":
-		pod.Spec.NodeName = "node"
-	case pod.Status.Phase == corev1.PodPending:
-		pod.Status.Phase = corev1.PodRunning
-		build.Actuate(pod)
-		w.setReady(pod, w.broken[pod.UID] != appliedSize(pod))
-	default:
-		w.lookAtSize(pod)
-		w.setReady(pod, w.broken[pod.UID] != appliedSize(pod))
-	}
-	if !equality.Semantic.DeepEqual(before, pod) {
-		w.writePod(pod)
-	}
-}
-
-func (w *world) lookAtSize(pod *corev1.Pod) {
-	before := pod.Status.Conditions
-	defer func() {
-		for i, c := range pod.Status.Conditions {
-			if was := slices.IndexFunc(before, func(b corev1.PodCondition) bool { return b.Type == c.Type }); was >= 0 {
-				pod.Status.Conditions[i].LastTransitionTime = before[was].LastTransitionTime
-			} else {
-				pod.Status.Conditions[i].LastTransitionTime = metav1.NewTime(w.clock.Now())
-			}
-		}
-	}()
-	pod.Status.Conditions = slices.DeleteFunc(slices.Clone(before), func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady })
-	pod.Status.ObservedGeneration = pod.Generation
-	size := sizeOf(pod)
-	if size == appliedSize(pod) {
-		return // also where a resize was taken back in time
-	}
-	try := fmt.Sprint(pod.UID, pod.Generation)
-	w.looks[try]++
-	switch o := w.outcome(pod, size); {
-	case o.Infeasible:
-		build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "never")(pod)
-	case w.looks[try] <= o.Deferred:
-		build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")(pod)
-	case w.looks[try] <= o.Deferred+o.Slow:
-		build.Condition(corev1.PodResizeInProgress, "", "")(pod)
-	case o.Failing:
-		build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use")(pod)
-	default:
-		build.Actuate(pod)
-	}
-}
-
-func (w *world) setReady(pod *corev1.Pod, ready bool) {
-	if podutils.IsPodReady(pod) == ready {
-		return
-	}
-	status := corev1.ConditionFalse
-	if ready {
-		status = corev1.ConditionTrue
-	}
-	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
-	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
-		Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.NewTime(w.clock.Now()),
-	})
 }
 
 // serve makes client the API server of this world for pods.
 func (w *world) serve(client *fake.Clientset) {
 	client.AddReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.rv)}}
-		for _, name := range slices.Sorted(maps.Keys(w.pods)) {
-			list.Items = append(list.Items, *w.pods[name])
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}}
+		for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
+			list.Items = append(list.Items, *w.Pods[name])
 		}
 		return true, list, nil
 	})
@@ -940,22 +792,18 @@ func (w *world) serve(client *fake.Clientset) {
 }
 
 func (w *world) patchPod(request clienttesting.PatchAction) (*corev1.Pod, error) {
-	old := w.pods[request.GetName()]
+	old := w.Pods[request.GetName()]
 	if old == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, request.GetName())
 	}
-	pod, err := patched(old, &corev1.Pod{}, request.GetPatch())
+	pod, err := simulated.Patched(old, &corev1.Pod{}, request.GetPatch())
 	if err != nil {
 		return nil, err
 	}
 	verb := "resize"
 	if request.GetSubresource() == "resize" {
-		if size := sizeOf(pod); size != appliedSize(pod) && w.outcome(pod, size).Refused {
-			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, nil)
-		}
-		w.manage(old, pod)
-		if sizeOf(old) != sizeOf(pod) {
-			pod.Generation++
+		if err := w.Resize(old, pod); err != nil {
+			return nil, err
 		}
 	} else if verb = "give back"; pod.Labels[api.DetachedLabel] != "" {
 		verb = "detach"
@@ -963,92 +811,34 @@ func (w *world) patchPod(request clienttesting.PatchAction) (*corev1.Pod, error)
 	if err := w.request(verb, old); err != nil {
 		return nil, err
 	}
-	if w.pods[old.Name] != old { // the request took its time
-		return nil, conflict(old)
+	if w.Pods[old.Name] != old { // the request took its time
+		return nil, simulated.Conflict(old)
 	}
-	w.writePod(pod)
+	w.WritePod(pod)
 	return pod, nil
 }
 
 func (w *world) evictPod(eviction *policyv1.Eviction) error {
-	pod := w.pods[eviction.Name]
+	pod := w.Pods[eviction.Name]
 	if pod != nil {
 		if err := w.request("evict", pod); err != nil {
 			return err
 		}
-		pod = w.pods[eviction.Name]
+		pod = w.Pods[eviction.Name]
 	}
 	if pod == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, eviction.Name)
 	}
 	p := eviction.DeleteOptions.Preconditions
-	if err := meets(pod, *p.UID, *p.ResourceVersion); err != nil {
+	if err := simulated.Meets(pod, *p.UID, *p.ResourceVersion); err != nil {
 		return err
 	}
 	if w.budget > 0 {
 		w.budget--
 		return apierrors.NewTooManyRequests("the budget says no", 0)
 	}
-	w.deletePod(pod.Name)
+	w.DeletePod(pod.Name)
 	return nil
-}
-
-// manage notes in managedFields, as the API server does, what a resize by us has set.
-func (w *world) manage(old, pod *corev1.Pod) {
-	owned := &fieldpath.Set{}
-	for _, entry := range pod.ManagedFields {
-		_ = owned.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes()))
-	}
-	before, after := old.Spec.Containers[0].Resources, pod.Spec.Containers[0].Resources
-	for side, lists := range map[string][2]corev1.ResourceList{"requests": {before.Requests, after.Requests}, "limits": {before.Limits, after.Limits}} {
-		for name, quantity := range lists[1] {
-			if had, ok := lists[0][name]; !ok || had.Cmp(quantity) != 0 {
-				owned.Insert(fieldpath.MakePathOrDie("spec", "containers", fieldpath.KeyByFields("name", "app"), "resources", side, string(name)))
-			}
-		}
-	}
-	fields, _ := owned.ToJSON()
-	pod.ManagedFields = nil
-	build.Ours(string(fields))(pod)
-	pod.ManagedFields[0].Time = ptr.To(metav1.NewTime(w.clock.Now()))
-}
-
-// patched applies a merge patch. For maps of strings, null in them and owners, both kinds of merge patch mean the same.
-func patched[T metav1.Object](old, result T, data []byte) (T, error) {
-	var patch struct{ Metadata metav1.ObjectMeta }
-	if err := json.Unmarshal(data, &patch); err != nil {
-		return result, err
-	}
-	if err := meets(old, patch.Metadata.UID, patch.Metadata.ResourceVersion); err != nil {
-		return result, err
-	}
-	original, err := json.Marshal(old)
-	if err != nil {
-		return result, err
-	}
-	merged, err := strategicpatch.StrategicMergePatch(original, data, result)
-	if err != nil {
-		return result, err
-	}
-	if err := json.Unmarshal(merged, result); err != nil {
-		return result, err
-	}
-	if len(patch.Metadata.OwnerReferences) > 0 {
-		result.SetOwnerReferences(patch.Metadata.OwnerReferences)
-	}
-	return result, nil
-}
-
-// meets tells whether the object is this version of it; empty means any.
-func meets(object metav1.Object, uid types.UID, version string) error {
-	if uid != "" && uid != object.GetUID() || version != "" && version != object.GetResourceVersion() {
-		return conflict(object)
-	}
-	return nil
-}
-
-func conflict(object metav1.Object) error {
-	return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), fmt.Errorf("the object has been modified"))
 }
 
 func version64(object interface{ GetResourceVersion() string }) int {
@@ -1074,7 +864,7 @@ func (o objects) Namespace(string) dynamic.ResourceInterface { return o }
 
 func (o objects) List(context.Context, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	list := &unstructured.UnstructuredList{}
-	list.SetResourceVersion(strconv.Itoa(o.rv))
+	list.SetResourceVersion(strconv.Itoa(o.RV))
 	if o.resource == deployments.Resource {
 		list.Items = append(list.Items, *o.stored(o.d))
 		return list, nil
@@ -1121,7 +911,7 @@ func (o objects) Patch(_ context.Context, name string, kind types.PatchType, dat
 	if err := json.Unmarshal(changed, rs); err != nil {
 		return nil, err
 	}
-	if err := meets(old, rs.UID, rs.ResourceVersion); err != nil {
+	if err := simulated.Meets(old, rs.UID, rs.ResourceVersion); err != nil {
 		return nil, err
 	}
 	return o.stored(o.writeSet(rs)), nil
@@ -1132,7 +922,7 @@ func (o objects) patchDeployment(data []byte, subresources ...string) (*unstruct
 	if err := o.request(verb, o.d); err != nil {
 		return nil, err
 	}
-	d, err := patched(o.d, &appsv1.Deployment{}, data)
+	d, err := simulated.Patched(o.d, &appsv1.Deployment{}, data)
 	if err != nil {
 		return nil, err
 	}
@@ -1170,7 +960,7 @@ func (o objects) Delete(_ context.Context, name string, options metav1.DeleteOpt
 	if rs == nil {
 		return apierrors.NewNotFound(replicaSets.GroupResource(), name)
 	}
-	if err := meets(rs, *options.Preconditions.UID, *options.Preconditions.ResourceVersion); err != nil {
+	if err := simulated.Meets(rs, *options.Preconditions.UID, *options.Preconditions.ResourceVersion); err != nil {
 		return err
 	}
 	o.removeSet(name)

@@ -31,6 +31,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 // cluster is the world of the simulation with the whole controller in it, which
@@ -47,7 +48,7 @@ type cluster struct {
 }
 
 // newCluster has a set of older that is at rest.
-func newCluster(t *testing.T, replicas int, options workload.Options, outcomes ...outcome) *cluster {
+func newCluster(t *testing.T, replicas int, options workload.Options, outcomes ...simulated.Outcome) *cluster {
 	t.Helper()
 	load(t)
 	c := &cluster{
@@ -60,10 +61,10 @@ func newCluster(t *testing.T, replicas int, options workload.Options, outcomes .
 	if left := c.unfinished(); left != "the condition does not say Complete" {
 		t.Fatalf("the cluster is not at rest: %s", left)
 	}
-	c.changed = c.publish
+	c.Changed = c.publish
 	c.client.AddReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(c.rv)}}
-		for _, pod := range c.pods {
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(c.RV)}}
+		for _, pod := range c.Pods {
 			list.Items = append(list.Items, *pod.DeepCopy())
 		}
 		return true, list, nil
@@ -71,7 +72,7 @@ func newCluster(t *testing.T, replicas int, options workload.Options, outcomes .
 	c.client.AddReactor("list", "controllerrevisions", func(clienttesting.Action) (bool, runtime.Object, error) {
 		list := &appsv1.ControllerRevisionList{}
 		for v, template := range templates {
-			stored := build.Revision(t, c.set, v.revision(), 1, template)
+			stored := build.Revision(t, c.set, revisionOf(v), 1, template)
 			stored.Labels = c.set.Spec.Selector.MatchLabels
 			list.Items = append(list.Items, *stored)
 		}
@@ -84,7 +85,7 @@ func newCluster(t *testing.T, replicas int, options workload.Options, outcomes .
 				w.Delete(pod)
 			}
 		}
-		for _, pod := range c.pods {
+		for _, pod := range c.Pods {
 			if version64(pod) > version64(&since) {
 				w.Modify(pod.DeepCopy())
 			}
@@ -104,7 +105,7 @@ func newCluster(t *testing.T, replicas int, options workload.Options, outcomes .
 	if c.controller, err = New(t.Context(), c.client, c.recorder, nodes, options); err != nil {
 		t.Fatal(err)
 	}
-	c.controller.Clock = c.clock
+	c.controller.Clock = c.Clock
 	if err := c.controller.Nodes.Store().Add(largeNode()); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func newCluster(t *testing.T, replicas int, options workload.Options, outcomes .
 func (c *cluster) publish(obj runtime.Object, gone bool) {
 	pod := obj.(*corev1.Pod).DeepCopy()
 	if gone {
-		pod.ResourceVersion = strconv.Itoa(c.rv)
+		pod.ResourceVersion = strconv.Itoa(c.RV)
 		c.removed = append(c.removed, pod)
 	}
 	for _, w := range c.watchers {
@@ -131,8 +132,8 @@ func (c *cluster) publish(obj runtime.Object, gone bool) {
 func (c *cluster) lives() {
 	c.client.Lock()
 	defer c.client.Unlock()
-	c.clock.SetTime(c.clock.Now().Add(time.Second))
-	c.kubelets()
+	c.Clock.SetTime(c.Clock.Now().Add(time.Second))
+	c.Kubelets()
 	c.kcmSees(true, true)
 	c.kcm()
 	c.kcmSees(true, true)
@@ -165,8 +166,8 @@ func (c *cluster) seen() bool {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return session.Pods.HasSynced() && len(list) == len(c.pods) && !slices.ContainsFunc(list, func(pod *corev1.Pod) bool {
-		return c.pods[pod.Name] == nil || c.pods[pod.Name].ResourceVersion != pod.ResourceVersion
+	return session.Pods.HasSynced() && len(list) == len(c.Pods) && !slices.ContainsFunc(list, func(pod *corev1.Pod) bool {
+		return c.Pods[pod.Name] == nil || c.Pods[pod.Name].ResourceVersion != pod.ResourceVersion
 	})
 }
 
@@ -215,6 +216,18 @@ func (c *cluster) rest() []error {
 	}
 	c.t.Fatalf("the rollout does not complete: %s; errors: %v", c.unfinished(), errors.Join(failed...))
 	return nil
+}
+
+// rounds lets everybody do one thing, n times. Only permitted errors may occur.
+func (c *cluster) rounds(n int, permitted ...func(error) bool) {
+	c.t.Helper()
+	for range n {
+		if _, err := c.sync(); err != nil && !slices.ContainsFunc(permitted, func(is func(error) bool) bool { return is(err) }) {
+			c.t.Fatal(err)
+		}
+		c.lives()
+		c.sees()
+	}
 }
 
 // writes lists what was asked of the API server, as `patch pods/resize web-1`.
@@ -266,7 +279,7 @@ func (c *cluster) fail(write string, err error, times int) {
 
 func (c *cluster) uids() map[string]types.UID {
 	uids := map[string]types.UID{}
-	for name, pod := range c.pods {
+	for name, pod := range c.Pods {
 		uids[name] = pod.UID
 	}
 	return uids
@@ -315,7 +328,7 @@ func TestRefusedResize(t *testing.T) {
 				t.Errorf("asked %d times for the size, want %d", asked, tt.times+1)
 			}
 			for name, uid := range before {
-				if restarted := c.pods[name].UID != uid; restarted != (tt.restart && name == "web-1") {
+				if restarted := c.Pods[name].UID != uid; restarted != (tt.restart && name == "web-1") {
 					t.Errorf("%s restarted: %t", name, restarted)
 				}
 			}
@@ -340,18 +353,12 @@ func TestRefusedLiveResize(t *testing.T) {
 	c.fail("patch pods/resize web-1", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
-	for range 100 {
-		if _, err := c.sync(); err != nil {
-			t.Fatal(err)
-		}
-		c.lives()
-		c.sees()
-	}
+	c.rounds(100)
 	if now := c.uids(); !maps.Equal(now, before) {
 		t.Errorf("pods were restarted: %v, before %v", now, before)
 	}
 	for name, want := range map[string]version{"web-0": newer, "web-1": older, "web-2": newer} {
-		if got := versionOf(&c.pods[name].Spec); got != want {
+		if got := simulated.VersionOf(&c.Pods[name].Spec); got != want {
 			t.Errorf("%s has %+v, want %+v", name, got, want)
 		}
 	}
@@ -372,13 +379,7 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 	c.fail("patch pods/resize web-0", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", nil), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
-	for range 30 {
-		if _, err := c.sync(); err != nil {
-			t.Fatal(err)
-		}
-		c.lives()
-		c.sees()
-	}
+	c.rounds(30)
 	if n := count(c.events, " "+rollout.EventInfeasible+" web-0: "); n != 1 {
 		t.Errorf("%s was told %d times, want once: %q", rollout.EventInfeasible, n, c.events)
 	}
@@ -400,7 +401,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 		if n := count(c.writes(), ask); n != tries {
 			t.Fatalf("asked %d times, want %d", n, tries)
 		}
-		before := c.clock.Now()
+		before := c.Clock.Now()
 		// The condition's message may be due earlier.
 		for {
 			again, err := c.sync()
@@ -413,10 +414,10 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 			if again <= 0 {
 				t.Fatal("nothing tells to look again")
 			}
-			c.clock.SetTime(c.clock.Now().Add(again))
+			c.Clock.SetTime(c.Clock.Now().Add(again))
 		}
 		least := min(time.Second<<(tries-1), workload.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
-		if waited := c.clock.Since(before); waited < least || waited > 3*least {
+		if waited := c.Clock.Since(before); waited < least || waited > 3*least {
 			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
 		}
 	}
@@ -425,7 +426,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 // A pod is not given up while its node is full of others, and looked at again less
 // and less often; when there is room for the new one, it is.
 func TestNoRoomBesideOthers(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{}, outcome{Infeasible: true})
+	c := newCluster(t, 3, workload.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3m") // two others have 1m each
 	if err := c.controller.Nodes.Store().Update(node); err != nil {
@@ -433,13 +434,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	}
 	before := c.uids()
 	c.edit(newer)
-	for range 100 {
-		if _, err := c.sync(); err != nil && !apierrors.IsConflict(err) {
-			t.Fatal(err)
-		}
-		c.lives()
-		c.sees()
-	}
+	c.rounds(100, apierrors.IsConflict)
 	if after := c.uids(); !maps.Equal(after, before) {
 		t.Errorf("pods are given up, and there is no room: %v, were %v", after, before)
 	}
@@ -471,6 +466,69 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	}
 }
 
+// Of two pods that are about to be given up together, one is kept where the node has
+// room for one of the new size: 1m + 1m + 2m of 4m.
+func TestRoomForOneOfTwo(t *testing.T) {
+	c := newCluster(t, 3, workload.Options{}, simulated.Outcome{Infeasible: true})
+	node := largeNode()
+	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4m")
+	if err := c.controller.Nodes.Store().Update(node); err != nil {
+		t.Fatal(err)
+	}
+	c.edit(newer)
+	if _, err := c.sync(); err != nil {
+		t.Fatal(err)
+	}
+	c.lives() // the kubelet says that it is infeasible: from now on what was asked for does not count
+	s := c.session()
+	o, err := c.controller.observe(t.Context(), s, c.set, slices.Collect(maps.Values(c.Pods)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	members, err := o.members(t.Context(), 0, policy.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]rollout.Member{}
+	for _, m := range members {
+		byName[m.Name] = m
+	}
+	crowded, err := c.controller.Crowded(t.Context(), s, c.set.Status.UpdateRevision, []rollout.Restart{{Member: byName["web-2"]}, {Member: byName["web-1"]}})
+	if err != nil || !crowded {
+		t.Errorf("crowded: %t, %v; want true", crowded, err)
+	}
+	for name, want := range map[string]bool{"web-2": false, "web-1": true} {
+		if _, kept := s.Crowded[c.Pods[name].UID]; kept != want {
+			t.Errorf("%s kept: %t, want %t", name, kept, want)
+		}
+	}
+}
+
+// A controller of one namespace may not look at the pods on the nodes: there a pod
+// whose resize is impossible is replaced all the same, as the table has it.
+func TestRoomThatMayNotBeSeen(t *testing.T) {
+	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Infeasible: true})
+	asked := false
+	c.client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetNamespace() != metav1.NamespaceAll {
+			return false, nil, nil
+		}
+		asked = true
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)
+	})
+	before := c.uids()
+	c.edit(newer)
+	c.rest()
+	for name, uid := range c.uids() {
+		if uid == before[name] {
+			t.Errorf("%s is not replaced", name)
+		}
+	}
+	if !asked {
+		t.Error("nobody asked what is on the nodes")
+	}
+}
+
 // TestCompleteIsOfOneVersion: what was complete when it was observed may have been
 // edited when it is written, and a waiter would believe it.
 func TestCompleteIsOfOneVersion(t *testing.T) {
@@ -489,7 +547,7 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 }
 
 func TestConditionIsWrittenOnce(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, outcome{Slow: 1 << 20})
+	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Slow: 1 << 20})
 	c.edit(newer)
 	const write = "patch statefulsets/status web"
 	for range 4 { // the informer of sets never shows our write
@@ -516,7 +574,7 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 	if n := count(c.writes(), write); n != 1 {
 		t.Errorf("a mere message was written within %v", workload.ProgressInterval)
 	}
-	c.clock.SetTime(c.clock.Now().Add(again))
+	c.Clock.SetTime(c.Clock.Now().Add(again))
 	for range 3 {
 		if _, err := c.sync(); err != nil {
 			t.Fatal(err)
@@ -598,7 +656,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, workload.Options{}, outcome{Slow: 3})
+			c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Slow: 3})
 			c.edit(newer)
 			if _, err := c.sync(); err != nil {
 				t.Fatal(err)
@@ -620,7 +678,7 @@ func TestSessionEnds(t *testing.T) {
 		})
 	}
 
-	c := newCluster(t, 1, workload.Options{}, outcome{Slow: 3})
+	c := newCluster(t, 1, workload.Options{}, simulated.Outcome{Slow: 3})
 	c.edit(newer)
 	_, err := c.sync()
 	if err = errors.Join(err, c.controller.Store().Delete(c.set)); err != nil {
@@ -636,7 +694,7 @@ func TestSessionEnds(t *testing.T) {
 func TestEveryWriteFailsOnce(t *testing.T) {
 	run := func(t *testing.T, nth int, carriedOut bool) *cluster {
 		c := newCluster(t, 3, workload.Options{})
-		c.judge = func(pod *corev1.Pod) outcome { return outcome{Infeasible: pod.Name == "web-1"} }
+		c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
 		before, writes := c.uids(), 0
 		failing := apierrors.NewInternalError(errors.New("the connection broke"))
 		c.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -660,7 +718,7 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 		c.edit(newer)
 		c.rest()
 		for name, uid := range before {
-			if restarted := c.pods[name].UID != uid; restarted != (name == "web-1") {
+			if restarted := c.Pods[name].UID != uid; restarted != (name == "web-1") {
 				t.Errorf("write %d fails: %s restarted: %t; writes: %q", nth, name, restarted, c.writes())
 			}
 		}
@@ -701,7 +759,7 @@ func TestPolicyGone(t *testing.T) {
 // TestPolicyGoneAtALowering: neither is the request to lower the partition kept, which
 // the policy would take for one of today when it is back.
 func TestPolicyGoneAtALowering(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, outcome{Infeasible: true})
+	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Infeasible: true})
 	c.edit(newer)
 	c.unguarded = true
 	said := ""

@@ -15,6 +15,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 // measured are the metrics that are not zero, as `name{kind,label}`; of histograms the number of observations.
@@ -82,7 +83,7 @@ func TestMetrics(t *testing.T) {
 	})
 	t.Run("opted out before the end", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)}, outcome{Slow: 3})
+		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
 		c.edit(newer)
 		if _, err := c.sync(); err != nil {
 			t.Fatal(err)
@@ -101,7 +102,7 @@ func TestMetrics(t *testing.T) {
 	t.Run("handed over, and not complete once more", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
-		c.edit(version{image: 2, cpu: 1})
+		c.edit(version{Image: 2, CPU: 1})
 		c.rest()
 		wants(t, "complete", registry, map[string]float64{"rollouts_total[handed_over]": 1})
 	})
@@ -127,8 +128,8 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 	}{
 		{name: "at the start"},
 		{"after a rollout in place", []version{newer}},
-		{"after one that was handed over", []version{{image: 2, cpu: 1}}},
-		{"after both", []version{newer, {image: 2, cpu: 1}}},
+		{"after one that was handed over", []version{{Image: 2, CPU: 1}}},
+		{"after both", []version{newer, {Image: 2, CPU: 1}}},
 	} {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})

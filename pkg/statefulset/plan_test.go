@@ -27,10 +27,10 @@ const everything = 1<<31 - 1
 
 // The edit of these tests leads from older to newer; the others are of the past.
 var (
-	older      = version{image: 1, cpu: 1}
-	newer      = version{image: 1, cpu: 2}
-	limited    = version{image: 1, cpu: 1, memory: 1} // its limit cannot be removed in place
-	otherImage = version{image: 2, cpu: 1}
+	older      = version{Image: 1, CPU: 1}
+	newer      = version{Image: 1, CPU: 2}
+	limited    = version{Image: 1, CPU: 1, Memory: 1} // its limit cannot be removed in place
+	otherImage = version{Image: 2, CPU: 1}
 )
 
 const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
@@ -42,7 +42,7 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 	wanted := templates[newer]
 	made := func(v version, change ...func(*corev1.Pod)) *corev1.Pod {
 		pod := build.Pod(fmt.Sprintf("%s-%d", set.Name, ordinal), templates[v], change...)
-		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = v.revision()
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = revisionOf(v)
 		return pod
 	}
 	switch situation {
@@ -51,11 +51,11 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 	case "updated, not ready":
 		return made(newer, build.NotReady)
 	case "updated, resized by others":
-		return made(newer, build.Resized(templates[version{1, 3, 0}]))
+		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]))
 	case "left with another cpu":
-		return made(newer, build.Resized(templates[version{1, 3, 0}]), build.Ours(ourCPU))
+		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU))
 	case "left with a limit":
-		return made(newer, build.Resized(templates[version{1, 2, 1}]), build.Ours(ourMemory))
+		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
 	case "live":
 		return made(older)
 	case "live, not ready":
@@ -120,7 +120,7 @@ func lagging(set *appsv1.StatefulSet) { set.Status.UpdatedReplicas-- }
 func minReady(set *appsv1.StatefulSet) { set.Spec.MinReadySeconds = 20 }
 
 func currentIsOtherImage(set *appsv1.StatefulSet) {
-	set.Status.CurrentRevision = otherImage.revision()
+	set.Status.CurrentRevision = revisionOf(otherImage)
 }
 
 // defaults are those of the flags.
@@ -152,11 +152,11 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 			continue
 		}
 		o.pods = append(o.pods, pod)
-		if pod.DeletionTimestamp == nil && label(pod) == newer.revision() {
+		if pod.DeletionTimestamp == nil && label(pod) == revisionOf(newer) {
 			updated++
 		}
 	}
-	o.set.Status = appsv1.StatefulSetStatus{UpdateRevision: newer.revision(), CurrentRevision: older.revision(), UpdatedReplicas: int32(updated)}
+	o.set.Status = appsv1.StatefulSetStatus{UpdateRevision: revisionOf(newer), CurrentRevision: revisionOf(older), UpdatedReplicas: int32(updated)}
 	for _, change := range changes { // the status
 		change(o.set)
 	}
@@ -313,7 +313,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 		if p.After != time.Second {
 			t.Errorf("final %t: looks again after %v, want a second", final, p.After)
 		}
-		others := []string{newer.revision() + " of another edit", otherImage.revision() + " " + resize.Describe(changes)}
+		others := []string{revisionOf(newer) + " of another edit", revisionOf(otherImage) + " " + resize.Describe(changes)}
 		for _, size := range others {
 			o.refusals[o.pods[0].UID].Size = size
 			if p, err = nextStep(t.Context(), o); err != nil || told(p) != "resize web-1" {

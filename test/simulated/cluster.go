@@ -1,0 +1,254 @@
+// Package simulated is what the simulations of the StatefulSet and the Deployment
+// controller share: a few versions of an application, the store of its pods, and
+// the kubelets that look after them. Each does one thing when its method is called.
+package simulated
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/podutils"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// Outcome is what becomes of the resize of one pod to one size.
+type Outcome struct {
+	Refused, Infeasible, Failing bool
+	Deferred, Slow               int // looks of the kubelet
+}
+
+// Never is for what the kubelet puts off for ever.
+const Never = 1 << 20
+
+// Fails tells whether only a new pod can have the size.
+func (o Outcome) Fails() bool { return o.Refused || o.Infeasible || o.Failing || o.Deferred == Never }
+
+// Cluster has the pods. Objects are never changed, only replaced, so that a copy
+// of the map is what a watch has seen at some time.
+type Cluster struct {
+	Clock *testingclock.FakePassiveClock
+	Pods  map[string]*corev1.Pod
+	// RV is the last resource version, of whatever object.
+	RV int
+	// Outcomes are what becomes of resizes, by the pod's place and the size; without any, all succeed.
+	Outcomes []Outcome
+	// Judge says it instead, where it is set.
+	Judge func(*corev1.Pod) Outcome
+	// Broken pods cannot become Ready with this size.
+	Broken map[types.UID]Version
+	// Changed is told of each write of an object, and whether it is gone.
+	Changed func(object runtime.Object, gone bool)
+
+	place func(*corev1.Pod) int // the number of the node that the pod comes to
+	uid   int                   // the last one, of whatever object
+	looks map[string]int        // of the kubelet at a resize
+}
+
+// New makes a cluster without pods. Pods of the same place share the outcomes of their resizes.
+func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
+	return &Cluster{
+		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
+		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{},
+	}
+}
+
+// Outcome is what becomes of the resize of a pod to a size.
+func (c *Cluster) Outcome(pod *corev1.Pod, size Version) Outcome {
+	if c.Judge != nil {
+		return c.Judge(pod)
+	}
+	if len(c.Outcomes) == 0 {
+		return Outcome{}
+	}
+	return c.Outcomes[(5*c.place(pod)+3*size.CPU+size.Memory)%len(c.Outcomes)]
+}
+
+// NextRV is the resource version of the next write.
+func (c *Cluster) NextRV() string {
+	c.RV++
+	return strconv.Itoa(c.RV)
+}
+
+// NextUID is for the next object that is made.
+func (c *Cluster) NextUID() types.UID {
+	c.uid++
+	return types.UID(strconv.Itoa(c.uid))
+}
+
+// NewPod is a pod of the template that nobody has scheduled yet. It is not stored.
+func NewPod(uid types.UID, name string, template *corev1.PodTemplateSpec) *corev1.Pod {
+	pod := build.Pod(name, template)
+	pod.UID, pod.Spec.NodeName = uid, ""
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: pod.Status.QOSClass}
+	return pod
+}
+
+// WritePod stores it.
+func (c *Cluster) WritePod(pod *corev1.Pod) {
+	pod.ResourceVersion = c.NextRV()
+	c.Pods[pod.Name] = pod
+	c.Changed(pod, false)
+}
+
+func (c *Cluster) removePod(pod *corev1.Pod) {
+	c.NextRV()
+	delete(c.Pods, pod.Name)
+	c.Changed(pod, true)
+}
+
+// DeletePod is graceful: the kubelet removes the pod when it next looks.
+func (c *Cluster) DeletePod(name string) {
+	pod := c.Pods[name].DeepCopy()
+	if pod.Spec.NodeName == "" {
+		c.removePod(pod)
+	} else if pod.DeletionTimestamp == nil {
+		pod.DeletionTimestamp = ptr.To(metav1.NewTime(c.Clock.Now()))
+		c.WritePod(pod)
+	}
+}
+
+// Resize is admission of a write to a pod's resize subresource.
+func (c *Cluster) Resize(old, pod *corev1.Pod) error {
+	if size := SizeOf(pod); size != AppliedSize(pod) && c.Outcome(pod, size).Refused {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, nil)
+	}
+	c.manage(old, pod)
+	if SizeOf(old) != SizeOf(pod) {
+		pod.Generation++
+	}
+	return nil
+}
+
+// manage notes in managedFields, as the API server does, what a resize by us has set.
+func (c *Cluster) manage(old, pod *corev1.Pod) {
+	owned := &fieldpath.Set{}
+	for _, entry := range pod.ManagedFields {
+		_ = owned.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes()))
+	}
+	before, after := old.Spec.Containers[0].Resources, pod.Spec.Containers[0].Resources
+	for side, lists := range map[string][2]corev1.ResourceList{"requests": {before.Requests, after.Requests}, "limits": {before.Limits, after.Limits}} {
+		for name, quantity := range lists[1] {
+			if had, ok := lists[0][name]; !ok || had.Cmp(quantity) != 0 {
+				owned.Insert(fieldpath.MakePathOrDie("spec", "containers", fieldpath.KeyByFields("name", "app"), "resources", side, string(name)))
+			}
+		}
+	}
+	fields, _ := owned.ToJSON()
+	pod.ManagedFields = nil
+	build.Ours(string(fields))(pod)
+	pod.ManagedFields[0].Time = ptr.To(metav1.NewTime(c.Clock.Now()))
+}
+
+// Kubelets looks at each pod once.
+func (c *Cluster) Kubelets() {
+	for _, name := range slices.Sorted(maps.Keys(c.Pods)) {
+		c.Kubelet(name)
+	}
+}
+
+// Kubelet looks at one pod once: schedules it (the scheduler's part), starts it,
+// goes on with a resize (KEP-1287), or removes what is deleted.
+func (c *Cluster) Kubelet(name string) {
+	before := c.Pods[name]
+	if before == nil {
+		return
+	}
+	pod := before.DeepCopy()
+	switch {
+	case pod.DeletionTimestamp != nil:
+		c.removePod(pod)
+		return
+	case pod.Spec.NodeName == "":
+		pod.Spec.NodeName = "node"
+	case pod.Status.Phase == corev1.PodPending:
+		pod.Status.Phase = corev1.PodRunning
+		build.Actuate(pod)
+		c.SetReady(pod, c.Broken[pod.UID] != AppliedSize(pod))
+	default:
+		c.lookAtSize(pod)
+		c.SetReady(pod, c.Broken[pod.UID] != AppliedSize(pod))
+	}
+	if !equality.Semantic.DeepEqual(before, pod) {
+		c.WritePod(pod)
+	}
+}
+
+func (c *Cluster) lookAtSize(pod *corev1.Pod) {
+	before := pod.Status.Conditions
+	defer func() {
+		for i, condition := range pod.Status.Conditions {
+			if was := slices.IndexFunc(before, func(b corev1.PodCondition) bool { return b.Type == condition.Type }); was >= 0 {
+				pod.Status.Conditions[i].LastTransitionTime = before[was].LastTransitionTime
+			} else {
+				pod.Status.Conditions[i].LastTransitionTime = metav1.NewTime(c.Clock.Now())
+			}
+		}
+	}()
+	pod.Status.Conditions = slices.DeleteFunc(slices.Clone(before), func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady })
+	pod.Status.ObservedGeneration = pod.Generation
+	size := SizeOf(pod)
+	if size == AppliedSize(pod) {
+		return // also where a resize was taken back in time
+	}
+	try := fmt.Sprint(pod.UID, pod.Generation)
+	c.looks[try]++
+	switch o := c.Outcome(pod, size); {
+	case o.Infeasible:
+		build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "never")(pod)
+	case c.looks[try] <= o.Deferred:
+		build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")(pod)
+	case c.looks[try] <= o.Deferred+o.Slow:
+		build.Condition(corev1.PodResizeInProgress, "", "")(pod)
+	case o.Failing:
+		build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use")(pod)
+	default:
+		build.Actuate(pod)
+	}
+}
+
+// SetReady gives the pod the condition Ready, or takes it away. It is not stored.
+func (c *Cluster) SetReady(pod *corev1.Pod, ready bool) {
+	if podutils.IsPodReady(pod) == ready {
+		return
+	}
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.NewTime(c.Clock.Now()),
+	})
+}
+
+// Pin sets the seed and number of checks of rapid where none are given, until the test ends.
+func Pin(t *testing.T, seed, checks int) {
+	t.Helper()
+	for name, value := range map[string]int{"rapid.seed": seed, "rapid.checks": checks} {
+		f := flag.Lookup(name)
+		if f.Value.String() != f.DefValue {
+			continue
+		}
+		if err := f.Value.Set(strconv.Itoa(value)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
+	}
+}

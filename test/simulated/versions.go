@@ -1,0 +1,59 @@
+package simulated
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// Version is one of the templates that users of a simulation choose from. A pod
+// with a memory limit cannot be resized to a version without.
+type Version struct{ Image, CPU, Memory int }
+
+func (v Version) String() string { return fmt.Sprintf("i%dc%dm%d", v.Image, v.CPU, v.Memory) }
+
+// Templates makes those of all versions: two images, three requests of cpu, and
+// no limit of memory or one of two.
+func Templates(t testing.TB) map[Version]*corev1.PodTemplateSpec {
+	t.Helper()
+	templates := map[Version]*corev1.PodTemplateSpec{}
+	for i := range 2 * 3 * 3 {
+		v := Version{1 + i/9, 1 + i/3%3, i % 3}
+		limits := ""
+		if v.Memory > 0 {
+			limits = fmt.Sprintf("limits: {memory: %dMi}, ", v.Memory)
+		}
+		templates[v] = build.Template(t, fmt.Sprintf("containers: [{name: app, image: 'app:%d', resources: {%srequests: {cpu: %dm}}}]", v.Image, limits, v.CPU))
+		templates[v].Labels = map[string]string{"app": "web"}
+	}
+	return templates
+}
+
+// VersionOf is the version that the spec of a pod or template is of.
+func VersionOf(spec *corev1.PodSpec) Version {
+	v := sized(&spec.Containers[0].Resources)
+	v.Image, _ = strconv.Atoi(spec.Containers[0].Image[len("app:"):])
+	return v
+}
+
+// SizeOf is the cpu and memory that the pod's spec asks for; the image is 0.
+func SizeOf(pod *corev1.Pod) Version { return sized(&pod.Spec.Containers[0].Resources) }
+
+// AppliedSize is the cpu and memory that the kubelet has given the pod.
+func AppliedSize(pod *corev1.Pod) Version {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return Version{}
+	}
+	return sized(pod.Status.ContainerStatuses[0].Resources)
+}
+
+func sized(r *corev1.ResourceRequirements) Version {
+	if r == nil {
+		return Version{}
+	}
+	return Version{CPU: int(r.Requests.Cpu().MilliValue()), Memory: int(r.Limits.Memory().Value() >> 20)}
+}
