@@ -135,42 +135,31 @@ func (a *app) tell() {
 func TestRestartOnly(t *testing.T) {
 	t.Parallel()
 	annotation := api.ResizePolicyAnnotation + `: "cpu=LiveResizeable, memory=RestartOnly"`
-	t.Run("StatefulSet", func(t *testing.T) {
-		t.Parallel()
-		a := newApp(t, options{Annotations: annotation})
-		before := a.pods()
-		a.setResources("cpu=60m,memory=32Mi", "cpu=120m,memory=64Mi")
-		a.complete()
-		a.assertKept(before, 0)
-		a.assertMoved()
+	for _, kind := range []string{"StatefulSet", "Deployment"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			a := newApp(t, options{Kind: kind, Annotations: annotation})
+			before := a.pods()
+			a.setResources("cpu=60m,memory=32Mi", "cpu=120m,memory=64Mi")
+			a.complete()
+			a.assertKept(before, 0)
+			a.assertMoved()
 
-		a.setResources(largeRequests, largeLimits)
-		a.complete()
-		a.assertMoved()
-		a.assertRestarted(before, "web-0", "web-1", "web-2")
-		a.event("StatefulSet", rollout.EventHandedOver, "")
-		a.tell()
-	})
-	t.Run("Deployment", func(t *testing.T) {
-		t.Parallel()
-		a := newApp(t, options{Kind: "Deployment", Annotations: annotation})
-		before := a.pods()
-		a.setResources("cpu=60m,memory=32Mi", "cpu=120m,memory=64Mi")
-		a.complete()
-		a.assertKept(before, 0)
-		a.assertMoved()
-
-		a.setResources(largeRequests, largeLimits)
-		a.complete()
-		a.assertMoved()
-		for _, pod := range a.pods() {
-			if slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == pod.UID }) {
-				t.Errorf("%s has not been replaced", pod.Name)
+			a.setResources(largeRequests, largeLimits)
+			a.complete()
+			a.assertMoved()
+			for _, pod := range a.pods() {
+				if slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == pod.UID }) {
+					t.Errorf("%s has not been replaced", pod.Name)
+				}
 			}
-		}
-		a.event("Deployment", rollout.EventHandedOver, "left to the Deployment controller")
-		a.tell()
-	})
+			if kind == "StatefulSet" { // a Deployment's have other names
+				a.assertRestarted(before, "web-0", "web-1", "web-2")
+			}
+			a.event(kind, rollout.EventHandedOver, "left to the "+kind+" controller")
+			a.tell()
+		})
+	}
 }
 
 // TestOOMLoop cures a program that is killed for its memory again and again: the new
