@@ -228,7 +228,7 @@ func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan,
 	if p, err = nextStep(ctx, o); err != nil {
 		return plan{}, err
 	}
-	if crowded, err := c.Crowded(ctx, s, d.template.Hash, o.givesUp(p)); err != nil || !crowded {
+	if crowded, err := c.Crowded(ctx, s, d.template.Hash, o.givesUp(p), o.pods, o.toCome()); err != nil || !crowded {
 		return p, err
 	}
 	return nextStep(ctx, o)

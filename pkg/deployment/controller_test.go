@@ -528,6 +528,44 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	}
 }
 
+// While one pod is being replaced, another one is not promised the room of its successor.
+func TestRoomOfTheSuccessor(t *testing.T) {
+	c := newCluster(t, 3, workload.Options{})
+	gone := c.names()[0]
+	expected := func() []string {
+		t.Helper()
+		d := &Deployment{Deployment: c.d}
+		stored, all, err := c.controller.current(t.Context(), d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := newObservation(d, stored, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cpu []string
+		for _, template := range o.toCome() {
+			cpu = append(cpu, template.Spec.Containers[0].Resources.Requests.Cpu().String())
+		}
+		return cpu
+	}
+	for _, tt := range []struct {
+		when string
+		then func()
+		want []string
+	}{
+		{"all are there", func() {}, nil},
+		{"one is terminating", func() { c.DeletePod(gone) }, []string{"1m"}},
+		{"one is gone", func() { c.Kubelet(gone) }, []string{"1m"}},
+		{"its successor is there", func() { c.rscSees(true, true); c.rscSync() }, nil},
+	} {
+		tt.then()
+		if got := expected(); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: to come are pods that request %q, want %q", tt.when, got, tt.want)
+		}
+	}
+}
+
 // A pod that was detached belongs to its ReplicaSet again when the Deployment is opted out.
 func TestDetachedPodsAreGivenBack(t *testing.T) {
 	c := newCluster(t, 2, workload.Options{})

@@ -192,6 +192,17 @@ func (o observation) podsOf(rs *replicaSet) []*corev1.Pod {
 	return pods
 }
 
+// toCome are the templates of the pods that the ReplicaSets have still to make.
+func (o observation) toCome() []*corev1.PodTemplateSpec {
+	var templates []*corev1.PodTemplateSpec
+	for _, rs := range o.sets {
+		for range max(int(rs.replicas())-len(o.podsOf(rs)), 0) {
+			templates = append(templates, rs.template.PodTemplateSpec)
+		}
+	}
+	return templates
+}
+
 func counts(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }

@@ -57,8 +57,8 @@ type Refusal struct {
 	Until time.Time
 }
 
-// gone tells whether the place is, or is about to be, empty.
-func (m Member) gone() bool {
+// Gone tells whether the place is, or is about to be, empty.
+func (m Member) Gone() bool {
 	return m.Pod == nil || m.Pod.DeletionTimestamp != nil ||
 		m.Pod.Status.Phase == corev1.PodSucceeded || m.Pod.Status.Phase == corev1.PodFailed
 }
@@ -191,7 +191,7 @@ func Next(members []Member, o Options) Step {
 // underWay is 1 for a pod that is down, or that an earlier step has set going, and
 // 0 for others.
 func (m Member) underWay() int {
-	if m.gone() {
+	if m.Gone() {
 		return 1
 	}
 	if m.Differs != "" {
@@ -219,7 +219,7 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 	if m.Differs != "" {
 		return s.restart(m, o, Restart{Member: m, Reason: m.Differs, Cause: CauseTemplate, Now: mayStart})
 	}
-	if m.gone() {
+	if m.Gone() {
 		s.Keep = true
 		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
 		return false
@@ -255,7 +255,7 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 }
 
 func (s *Step) updated(m Member) bool {
-	if m.gone() {
+	if m.Gone() {
 		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
 		return false
 	}

@@ -145,7 +145,7 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 	if p, err = nextStep(ctx, o); err != nil {
 		return plan{}, err
 	}
-	if crowded, err := c.Crowded(ctx, s, set.Status.UpdateRevision, p.Restart); err != nil || !crowded {
+	if crowded, err := c.Crowded(ctx, s, set.Status.UpdateRevision, p.Restart, o.pods, o.toCome()); err != nil || !crowded {
 		return p, err
 	}
 	return nextStep(ctx, o)

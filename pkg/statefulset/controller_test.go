@@ -467,7 +467,8 @@ func TestNoRoomBesideOthers(t *testing.T) {
 }
 
 // Of two pods that are about to be given up together, one is kept where the node has
-// room for one of the new size: 1m + 1m + 2m of 4m.
+// room for one of the new size: 1m + 1m + 2m of 4m. It is kept all the same while
+// the other one's successor is not there yet.
 func TestRoomForOneOfTwo(t *testing.T) {
 	c := newCluster(t, 3, workload.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
@@ -481,27 +482,44 @@ func TestRoomForOneOfTwo(t *testing.T) {
 	}
 	c.lives() // the kubelet says that it is infeasible: from now on what was asked for does not count
 	s := c.session()
-	o, err := c.controller.observe(t.Context(), s, c.set, slices.Collect(maps.Values(c.Pods)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	members, err := o.members(t.Context(), 0, policy.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	byName := map[string]rollout.Member{}
-	for _, m := range members {
-		byName[m.Name] = m
-	}
-	crowded, err := c.controller.Crowded(t.Context(), s, c.set.Status.UpdateRevision, []rollout.Restart{{Member: byName["web-2"]}, {Member: byName["web-1"]}})
-	if err != nil || !crowded {
-		t.Errorf("crowded: %t, %v; want true", crowded, err)
-	}
-	for name, want := range map[string]bool{"web-2": false, "web-1": true} {
-		if _, kept := s.Crowded[c.Pods[name].UID]; kept != want {
-			t.Errorf("%s kept: %t, want %t", name, kept, want)
+	set := c.set.DeepCopy()
+	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
+	assert := func(when string, want map[string]bool) {
+		t.Helper()
+		o, err := c.controller.observe(t.Context(), s, set, slices.Collect(maps.Values(c.Pods)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		members, err := o.members(t.Context(), 0, policy.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var restarts []rollout.Restart
+		for _, m := range members {
+			if _, asked := want[m.Name]; asked {
+				restarts = append(restarts, rollout.Restart{Member: m})
+			}
+		}
+		clear(s.Crowded)
+		if _, err := c.controller.Crowded(t.Context(), s, set.Status.UpdateRevision, restarts, o.pods, o.toCome()); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range want {
+			if _, kept := s.Crowded[c.Pods[name].UID]; kept != want {
+				t.Errorf("%s: %s kept: %t, want %t", when, name, kept, want)
+			}
 		}
 	}
+	assert("together", map[string]bool{"web-2": false, "web-1": true})
+	c.DeletePod("web-2")
+	assert("web-2 is terminating", map[string]bool{"web-1": true})
+	c.Kubelet("web-2")
+	assert("web-2 is gone", map[string]bool{"web-1": true})
+	c.WritePod(simulated.NewPod(c.NextUID(), "web-2", templates[newer]))
+	assert("web-2 waits for a node", map[string]bool{"web-1": true})
+	c.DeletePod("web-2")
+	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](3)
+	assert("web-2 comes back as it was", map[string]bool{"web-1": false})
 }
 
 // A controller of one namespace may not look at the pods on the nodes: there a pod

@@ -125,18 +125,46 @@ func (o observation) start() int {
 	return 0
 }
 
-// members lists the places from index from on, the highest first.
-func (o observation) members(ctx context.Context, from int, settings policy.Settings) ([]rollout.Member, error) {
-	n := replicas(o.set)
-	if from >= n {
-		return nil, nil
-	}
+func (o observation) byIndex() map[int]*corev1.Pod {
 	at := make(map[int]*corev1.Pod, len(o.pods))
 	for _, pod := range o.pods {
 		if i, ok := o.index(pod); ok {
 			at[i] = pod
 		}
 	}
+	return at
+}
+
+// bornOld tells whether the next pod at the index is born from the old revision: it
+// is below the partition (trap T1).
+func (o observation) bornOld(index int) bool { return rolling(o.set) && index < partition(o.set) }
+
+// toCome are the templates of the pods that are still to be born.
+func (o observation) toCome() []*corev1.PodTemplateSpec {
+	var templates []*corev1.PodTemplateSpec
+	at := o.byIndex()
+	for i := range replicas(o.set) {
+		if !(rollout.Member{Pod: at[i]}).Gone() {
+			continue
+		}
+		born := o.newest()
+		if o.bornOld(i) {
+			born = o.revisions[o.set.Status.CurrentRevision]
+		}
+		if born != nil { // else it is not in the history
+			templates = append(templates, born.PodTemplateSpec)
+		}
+	}
+	return templates
+}
+
+// members lists the places from index from on, the highest first.
+func (o observation) members(ctx context.Context, from int, settings policy.Settings) ([]rollout.Member, error) {
+	n := replicas(o.set)
+	if from >= n {
+		return nil, nil
+	}
+	at := o.byIndex()
 	members := make([]rollout.Member, 0, n-from)
 	tooLarge := workload.TooLarge(ctx, o.newest().PodTemplateSpec, o.nodes)
 	for i := n - 1; i >= from; i-- {
@@ -155,8 +183,7 @@ func (o observation) members(ctx context.Context, from int, settings policy.Sett
 func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings) (rollout.Member, error) {
 	m := rollout.Member{Name: fmt.Sprintf("%s-%d", o.set.Name, o.start()+index), Index: index, Pod: pod, Policy: policy.LiveResizeable}
 	if pod == nil || pod.DeletionTimestamp != nil {
-		// The next pod here is born from the old revision below the partition (trap T1).
-		if rolling(o.set) && index < partition(o.set) {
+		if o.bornOld(index) {
 			m.Differs = o.differs(o.set.Status.CurrentRevision)
 		} else {
 			m.Updated = true

@@ -55,7 +55,8 @@ func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, nam
 	return err
 }
 
-// Crowd puts into the members for whose replacements no node has room why that is so.
+// Crowd puts into the members for whose replacements no node has room why that is
+// so. In their order, each that has found room has taken it.
 func (c Cluster) Crowd(ctx context.Context, members []rollout.Member) {
 	if c.RoomUnknown != "" {
 		return
@@ -64,15 +65,12 @@ func (c Cluster) Crowd(ctx context.Context, members []rollout.Member) {
 	for _, pod := range c.Pods {
 		there[pod.Spec.NodeName] = append(there[pod.Spec.NodeName], pod)
 	}
+	r := newRoom(c.Nodes, len(c.Nodes), func(node string) ([]*corev1.Pod, error) { return there[node], nil })
 	for i, m := range members {
 		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
 			continue
 		}
-		pod := replacement(m)
-		nodes, err := fit.Candidates(ctx, pod, c.Nodes)
-		if err == nil && !slices.ContainsFunc(nodes, func(node *corev1.Node) bool { return fit.Beside(pod, node, there[node.Name]) }) {
-			members[i].Unplaceable.Reason = crowdedMessage(len(nodes), len(nodes))
-		}
+		members[i].Unplaceable.Reason, _ = r.find(ctx, replacement(m)) // nothing is read, so nothing fails
 	}
 }
 

@@ -1,0 +1,132 @@
+package workload
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+func templateOf(t *testing.T, cpu string) *corev1.PodTemplateSpec {
+	t.Helper()
+	return build.Template(t, "containers: [{name: app, resources: {requests: {cpu: "+cpu+"}}}]")
+}
+
+// podOf is a pod of the node, or one that waits for one if that has no name.
+func podOf(t *testing.T, name, node, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: templateOf(t, cpu).Spec}
+	pod.Spec.NodeName, pod.Spec.Priority = node, ptr.To[int32](5)
+	for _, f := range change {
+		f(pod)
+	}
+	return pod
+}
+
+func nodeOf(name, cpu string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
+}
+
+// web-1 and web-0 of 1 cpu each run on a node, beside others, and pods of 2 cpus are
+// to take their places, web-1's first.
+func TestRoom(t *testing.T) {
+	const (
+		full      = "none of the 1 nodes that are large enough has room beside its pods"
+		contested = full + " and those that wait for a node"
+	)
+	priority := func(n int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &n } }
+	gated := func(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} }
+	elsewhere := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"disk": "ssd"} }
+	pod := func(name, node, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+		return podOf(t, name, node, cpu, change...)
+	}
+	tests := []struct {
+		name       string
+		cpu        string // of the node
+		others     []*corev1.Pod
+		next       string        // the cpu of another node
+		seen       []*corev1.Pod // of the workload, besides the two
+		toCome     []string      // what requests of the workload's pods that are still to be made
+		web1, web0 string
+	}{
+		{name: "room for both", cpu: "4"},
+		{name: "room for one", cpu: "3", web0: full},
+		{name: "room for none", cpu: "4", others: []*corev1.Pod{pod("other", "node", "2")}, web1: full, web0: full},
+		{name: "room for both on another node", cpu: "2", next: "4"},
+		{name: "another pod waits for the room", cpu: "3", others: []*corev1.Pod{pod("other", "", "2")}, web1: contested, web0: contested},
+		{name: "one waits for what is left", cpu: "4", others: []*corev1.Pod{pod("other", "", "1")}, web0: contested},
+		{name: "two wait for more than there is", cpu: "4", others: []*corev1.Pod{pod("other", "", "1"), pod("more", "", "1")}, web1: contested, web0: contested},
+		{name: "the one that waits is more important", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", priority(6))}, web1: contested, web0: contested},
+		{name: "the one that waits is less important", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", priority(4))}, web0: contested},
+		{name: "the one that waits is too large", cpu: "3", others: []*corev1.Pod{pod("other", "", "2500m")}, web0: full},
+		{name: "the one that waits is for other nodes", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", elsewhere)}, web0: full},
+		{name: "the one that waits may not be scheduled", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", gated)}, web0: full},
+		{name: "the one that waits is deleted", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", build.Terminating)}, web0: full},
+
+		{name: "another of the workload is to come", cpu: "4", toCome: []string{"2"}, web1: contested, web0: contested},
+		{name: "another of the workload waits", cpu: "4", seen: []*corev1.Pod{pod("web-2", "", "2")}, web1: contested, web0: contested},
+		{name: "another of the workload has just come", cpu: "4", seen: []*corev1.Pod{pod("web-2", "node", "2")}, web1: full, web0: full},
+		{name: "another of the workload goes, and one comes for it", cpu: "6",
+			others: []*corev1.Pod{pod("web-2", "node", "1")}, seen: []*corev1.Pod{pod("web-2", "node", "1", build.Terminating)}, toCome: []string{"2"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			nodes := []*corev1.Node{nodeOf("node", tt.cpu)}
+			if tt.next != "" {
+				nodes = append(nodes, nodeOf("next", tt.next))
+			}
+			web := []*corev1.Pod{pod("web-1", "node", "1"), pod("web-0", "node", "1")}
+			all := slices.Concat(web, tt.others)
+			asked := map[string]int{}
+			r := newRoom(nodes, maxLooks, func(node string) ([]*corev1.Pod, error) {
+				asked[node]++
+				return slices.DeleteFunc(slices.Clone(all), func(pod *corev1.Pod) bool { return pod.Spec.NodeName != node }), nil
+			})
+			var toCome []*corev1.PodTemplateSpec
+			for _, cpu := range tt.toCome {
+				toCome = append(toCome, templateOf(t, cpu))
+			}
+			r.expect(slices.Concat(web, tt.seen), toCome)
+			for i, want := range []string{tt.web1, tt.web0} {
+				got, err := r.find(t.Context(), pod(web[i].Name, "node", "2"))
+				if err != nil || got != want {
+					t.Errorf("%s: got %q and %v, want %q", web[i].Name, got, err, want)
+				}
+			}
+			for node, times := range asked {
+				if times > 1 {
+					t.Errorf("asked %d times for the pods of %q", times, node)
+				}
+			}
+		})
+	}
+}
+
+// A forecast has one pod after the other take its room, too.
+func TestCrowd(t *testing.T) {
+	cluster := Cluster{Nodes: []*corev1.Node{nodeOf("node", "3")}}
+	var members []rollout.Member
+	for _, name := range []string{"web-1", "web-0"} {
+		pod := podOf(t, name, "node", "1")
+		target, err := resize.For(pod, templateOf(t, "1"), templateOf(t, "2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster.Pods = append(cluster.Pods, pod)
+		members = append(members, rollout.Member{Name: name, Pod: pod, Target: target})
+	}
+	cluster.Crowd(t.Context(), members)
+	for i, want := range []bool{false, true} {
+		if got := members[i].Unplaceable.Reason; (got != "") != want {
+			t.Errorf("%s has no room: %q, want that it has none: %t", members[i].Name, got, want)
+		}
+	}
+}
