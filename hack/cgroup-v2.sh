@@ -18,16 +18,7 @@ fi
 if [[ $$ != 1 ]]; then
 	self=$(realpath "$0")
 	uml=${self%/hack/*}/bin/uml
-	if [[ ! -x $uml/usr/bin/linux.uml ]]; then
-		command -v apt-get >/dev/null || { echo "Debian's packages user-mode-linux and kmod are needed" >&2; exit 1; }
-		mkdir -p "$uml"
-		cd "$uml"
-		download() { apt-get -qq -o APT::Sandbox::User=root download user-mode-linux kmod >&2; }
-		download 2>/dev/null || { apt-get -qq update >&2 && download; }
-		for package in *.deb; do dpkg-deb -x "$package" .; done
-		rm ./*.deb
-		cd "$OLDPWD"
-	fi
+	[[ -d $uml ]] || "${self%/*}/debian.sh" "$uml" user-mode-linux kmod
 	share=$(mktemp -d)
 	trap 'rm -rf "$share"' EXIT
 	{ export -p; printf 'export TMPDIR=/dev/shm\ncd %q\n' "$PWD"; printf '%q ' "$@"; } >"$share/program"

@@ -8,17 +8,12 @@ if pkg-config --exists libseccomp 2>/dev/null; then
 	echo pkg-config
 	exit
 fi
-if ! command -v apt-get >/dev/null; then
+"${0%/*}/debian.sh" "$1" libseccomp-dev || {
 	echo "runc needs libseccomp's headers and pkg-config: install libseccomp-dev, or what your distribution calls it" >&2
 	exit 1
-fi
-
-rm -rf "$1"
-dir=$(mkdir -p "$1" && cd "$1" && pwd)
+}
+dir=$(realpath "$1")
 cd "$dir"
-download() { apt-get -qq -o APT::Sandbox::User=root download libseccomp-dev >&2; }
-download 2>/dev/null || { apt-get -qq update >&2 && download; } # a fresh machine has no package lists yet
-dpkg-deb -x libseccomp-dev_*.deb .
 library=$(find usr/lib -name libseccomp.a)
 rm -f "${library%.a}.so" # it points to the other package: link the static one
 
