@@ -46,8 +46,9 @@ much of the node is requested now.
 The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
 restart as things stand: now, at its deadline, or when you delete it.
 
-Without the right to list nodes, and the pods of all namespaces, it is not known
-what room the nodes have: it says so, and foresees the rest.`,
+Without the right to list nodes, persistent volumes and their claims, and the pods
+of all namespaces, it is not known what room the nodes have: it says so, and
+foresees the rest.`,
 		Example: `  # What would this edit do?
   kubectl set resources sts/db --limits=cpu=4 --dry-run=client -o yaml | inplace-rollout plan -f -
 
@@ -133,16 +134,24 @@ func (o planOptions) world(ctx context.Context, edits []edit) (workload.Cluster,
 	} else if err != nil {
 		return world, err
 	}
-	if err := world.ReadPods(ctx, o.client, metav1.NamespaceAll); !apierrors.IsForbidden(err) {
-		return world, err
-	}
-	world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list the pods of all namespaces")
 	namespaces := sets.New[string]()
 	for _, e := range edits {
 		namespaces.Insert(e.after.GetNamespace())
 	}
+	if err := world.ReadPods(ctx, o.client, metav1.NamespaceAll); apierrors.IsForbidden(err) {
+		world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list the pods of all namespaces")
+		for namespace := range namespaces {
+			if err := world.ReadPods(ctx, o.client, namespace); err != nil {
+				return world, err
+			}
+		}
+	} else if err != nil {
+		return world, err
+	}
 	for namespace := range namespaces {
-		if err := world.ReadPods(ctx, o.client, namespace); err != nil {
+		if err := world.ReadVolumes(ctx, o.client, namespace); apierrors.IsForbidden(err) {
+			world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list persistent volumes and their claims")
+		} else if err != nil {
 			return world, err
 		}
 	}

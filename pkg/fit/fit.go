@@ -1,10 +1,11 @@
 // Package fit tells whether a pod could run on any node: on an empty one, and beside
-// the pods that are there. It asks what the scheduler asks first, and much less: a
-// size for which there is no room is no reason to give up a pod that runs.
-// Everything here is pure.
+// the pods that are there. It asks what the filters of the scheduler ask that most
+// pods have to do with, because a size for which there is no room is no reason to
+// give up a pod that runs. Everything here is pure.
 package fit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,22 +17,23 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	volumehelper "k8s.io/component-helpers/storage/volume"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
 // Candidates are the nodes to which the pod could be scheduled when they are empty.
 // Nodes that are cordoned, whose taints the pod does not tolerate, or that its node
-// selector or required node affinity excludes do not count, and the others must be
-// able to allocate what the pod requests. Where there is none, the error says why.
-// Other pods, volumes and topology are not looked at, so one of them is no promise.
-func Candidates(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) ([]*corev1.Node, error) {
+// selector, its required node affinity or that of its volumes excludes do not count,
+// and the others must be able to allocate what the pod requests. Where there is none,
+// the error says why. Other pods are not looked at, so one of them is no promise.
+func Candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) ([]*corev1.Node, error) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	allowed, largest := 0, corev1.ResourceList{}
 	var candidates []*corev1.Node
 	for _, node := range nodes {
-		if matches, err := affinity.Match(node); err != nil || !matches || !open(ctx, pod, node) {
+		if matches, err := affinity.Match(node); err != nil || !matches || !open(ctx, pod, node) || !reaches(node, volumes) {
 			continue
 		}
 		allowed++
@@ -56,8 +58,9 @@ func Candidates(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) ([]*
 }
 
 // Beside tells whether the node has room for the pod beside the others that are
-// there: for what it requests, and for one pod more. The pod itself does not count
-// among them, nor do pods that are over, nor those that it may preempt.
+// there: for what it requests, for its host ports, and for one pod more. The pod
+// itself does not count among them, nor do pods that are over, nor those that it may
+// preempt.
 //
 // Of a node with 4 cpus where others request 3, 1 is left for a pod; if one of them,
 // requesting 2, has a lower priority, 3 are.
@@ -65,8 +68,11 @@ func Beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) bool {
 	left := maps.Clone(node.Status.Allocatable)
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	for _, other := range others {
-		if other.UID == pod.UID || other.Status.Phase == corev1.PodSucceeded || other.Status.Phase == corev1.PodFailed || preempts(pod, other) {
+		if other.UID == pod.UID || over(other) || preempts(pod, other) {
 			continue
+		}
+		if conflict(hostPorts(pod), hostPorts(other)) {
+			return false
 		}
 		requests := resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true})
 		requests[corev1.ResourcePods] = one
@@ -108,16 +114,47 @@ func OnNode(pod *corev1.Pod, node *corev1.Node) error {
 	return nil
 }
 
+// over tells whether the pod takes no room any more.
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// hostPorts are the ports of its node that the pod takes for as long as it runs.
+func hostPorts(pod *corev1.Pod) []corev1.ContainerPort {
+	var ports []corev1.ContainerPort
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		ports = append(ports, c.Ports...)
+	}
+	return slices.DeleteFunc(ports, func(p corev1.ContainerPort) bool { return p.HostPort == 0 })
+}
+
+// conflict tells whether one of the ports is wanted twice.
+func conflict(a, b []corev1.ContainerPort) bool {
+	protocol := func(p corev1.ContainerPort) corev1.Protocol { return cmp.Or(p.Protocol, corev1.ProtocolTCP) }
+	everywhere := func(p corev1.ContainerPort) bool { return p.HostIP == "" || p.HostIP == "0.0.0.0" }
+	return slices.ContainsFunc(a, func(p corev1.ContainerPort) bool {
+		return slices.ContainsFunc(b, func(q corev1.ContainerPort) bool {
+			return p.HostPort == q.HostPort && protocol(p) == protocol(q) && (everywhere(p) || everywhere(q) || p.HostIP == q.HostIP)
+		})
+	})
+}
+
 // open tells whether the scheduler may place the pod on the node.
 func open(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {
-	if node.Spec.Unschedulable {
-		return false
-	}
+	return !node.Spec.Unschedulable && tolerates(ctx, pod, node)
+}
+
+func tolerates(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {
 	_, tainted := schedulinghelper.FindMatchingUntoleratedTaint(klog.FromContext(ctx), node.Spec.Taints, pod.Spec.Tolerations,
 		func(t *corev1.Taint) bool {
 			return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 		}, false)
 	return !tainted
+}
+
+// reaches tells whether all volumes can be had on the node.
+func reaches(node *corev1.Node, volumes []*corev1.PersistentVolume) bool {
+	return !slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return volumehelper.CheckNodeAffinity(v, node.Labels) != nil })
 }
 
 func holds(free, requests corev1.ResourceList) bool {

@@ -32,11 +32,19 @@ func TestCandidates(t *testing.T) {
 	tainted := func(effect corev1.TaintEffect) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: effect}} }
 	}
+	local := func(host string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{host}},
+			}}},
+		}}}}
+	}
 	tests := []struct {
-		name  string
-		pod   string
-		nodes []*corev1.Node
-		want  string
+		name    string
+		pod     string
+		volumes []*corev1.PersistentVolume
+		nodes   []*corev1.Node
+		want    string
 	}{
 		{name: "one node is large enough", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4")}},
 		{name: "just large enough", pod: pod, nodes: []*corev1.Node{node("a", "3")}},
@@ -62,11 +70,14 @@ func TestCandidates(t *testing.T) {
 			want:  "no node of the 2 open to the pod can hold cpu 4 (at most 4), memory 16Gi (at most 16Gi)"},
 		{name: "what init containers request counts", pod: "{initContainers: [{name: setup, resources: {requests: {cpu: 6}}}], containers: [{name: app}]}",
 			nodes: []*corev1.Node{node("a", "4")}, want: "no node of the 1 open to the pod can hold cpu 6 (at most 4)"},
+		{name: "volumes that are everywhere, and here", pod: pod, volumes: []*corev1.PersistentVolume{{}, local("ssd")}, nodes: []*corev1.Node{node("a", "4")}},
+		{name: "one of the volumes is elsewhere", pod: pod, volumes: []*corev1.PersistentVolume{{}, local("hdd")}, nodes: []*corev1.Node{node("a", "4")},
+			want: "none of 1 nodes is open to the pod"},
 		{name: "no nodes at all", pod: pod, want: "none of 0 nodes is open to the pod"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			nodes, err := fit.Candidates(t.Context(), &corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.nodes)
+			nodes, err := fit.Candidates(t.Context(), &corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.volumes, tt.nodes)
 			if got := message(err); got != tt.want || (len(nodes) > 0) != (err == nil) {
 				t.Errorf("got %d nodes and %q, want %q", len(nodes), got, tt.want)
 			}
@@ -92,6 +103,11 @@ func TestBeside(t *testing.T) {
 	}
 	priority := func(n int32) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Priority = &n } }
 	gentle := func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever) }
+	port := func(ip string, port int32, protocol corev1.Protocol) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{ContainerPort: 80, HostIP: ip, HostPort: port, Protocol: protocol})
+		}
+	}
 	over := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
 	shrinking := func(p *corev1.Pod) { // the kubelet has not carried it out yet
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
@@ -118,6 +134,11 @@ func TestBeside(t *testing.T) {
 		{name: "nor where the pod preempts none", pod: pod("a", "3", priority(5), gentle), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", priority(4))}},
 		{name: "there may be one pod only", pod: pod("a", "1"), node: node("n", "4", full), others: []*corev1.Pod{pod("b", "1")}},
 		{name: "and it is this one", pod: pod("a", "1"), node: node("n", "4", full), others: []*corev1.Pod{pod("a", "1")}, want: true},
+		{name: "the same host port", pod: pod("a", "1", port("", 80, "TCP")), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", port("10.0.0.1", 80, ""))}},
+		{name: "the pod's own host port", pod: pod("a", "1", port("", 80, "")), node: node("n", "4"), others: []*corev1.Pod{pod("a", "1", port("", 80, ""))}, want: true},
+		{name: "the same one of another address", pod: pod("a", "1", port("10.0.0.2", 80, "")), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", port("10.0.0.1", 80, ""))}, want: true},
+		{name: "the same one of another protocol", pod: pod("a", "1", port("", 80, "UDP")), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", port("", 80, "TCP"))}, want: true},
+		{name: "no host ports", pod: pod("a", "1", port("", 0, "")), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", port("", 0, ""))}, want: true},
 		{name: "a node that is promised too much has nothing left", pod: pod("a", "0"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "5")}, want: true},
 	}
 	for _, tt := range tests {

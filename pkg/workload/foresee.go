@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
@@ -32,7 +33,9 @@ type Cluster struct {
 	// Nodes are none if they are not known: then nothing depends on them.
 	Nodes []*corev1.Node
 	Pods  []*corev1.Pod
-	// RoomUnknown tells why not all nodes, or not all pods on them, are known; empty if they are.
+	// Volumes are those that claims are bound to, by the claim's name.
+	Volumes map[types.NamespacedName]*corev1.PersistentVolume
+	// RoomUnknown tells why not all of this is known; empty if it is.
 	RoomUnknown string
 }
 
@@ -55,22 +58,56 @@ func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, nam
 	return err
 }
 
+// ReadVolumes lists the volumes that claims of the namespace are bound to, if a pod
+// that has been read has one.
+func (c *Cluster) ReadVolumes(ctx context.Context, client kubernetes.Interface, namespace string) error {
+	if !slices.ContainsFunc(c.Pods, func(pod *corev1.Pod) bool { return pod.Namespace == namespace && len(claims(pod)) > 0 }) {
+		return nil
+	}
+	claims, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing persistent volume claims: %w", err)
+	}
+	bound := map[string]types.NamespacedName{}
+	for _, claim := range claims.Items {
+		if claim.Spec.VolumeName != "" {
+			bound[claim.Spec.VolumeName] = types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+		}
+	}
+	if len(bound) == 0 {
+		return nil
+	}
+	volumes, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing persistent volumes: %w", err)
+	}
+	if c.Volumes == nil {
+		c.Volumes = map[types.NamespacedName]*corev1.PersistentVolume{}
+	}
+	for i, volume := range volumes.Items {
+		if claim, is := bound[volume.Name]; is {
+			c.Volumes[claim] = &volumes.Items[i]
+		}
+	}
+	return nil
+}
+
 // Crowd puts into the members for whose replacements no node has room why that is
 // so. In their order, each that has found room has taken it.
 func (c Cluster) Crowd(ctx context.Context, members []rollout.Member) {
 	if c.RoomUnknown != "" {
 		return
 	}
-	there := map[string][]*corev1.Pod{}
-	for _, pod := range c.Pods {
-		there[pod.Spec.NodeName] = append(there[pod.Spec.NodeName], pod)
-	}
-	r := newRoom(c.Nodes, len(c.Nodes), func(node string) ([]*corev1.Pod, error) { return there[node], nil })
+	r := newRoom(newRead(c), c.Nodes, len(c.Nodes))
 	for i, m := range members {
 		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
 			continue
 		}
-		members[i].Unplaceable.Reason, _ = r.find(ctx, replacement(m)) // nothing is read, so nothing fails
+		why, err := r.find(ctx, replacement(m))
+		if err != nil {
+			why = err.Error()
+		}
+		members[i].Unplaceable.Reason = why
 	}
 }
 

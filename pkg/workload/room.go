@@ -11,8 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
@@ -37,12 +35,7 @@ const maxLooks = 100
 func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision string, restarts []rollout.Restart,
 	pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec,
 ) (bool, error) {
-	r := newRoom(c.Nodes.List(), maxLooks, func(node string) ([]*corev1.Pod, error) {
-		return listPods(ctx, c.Client, metav1.NamespaceAll, metav1.ListOptions{
-			FieldSelector:   fields.OneTermEqualSelector("spec.nodeName", node).String(),
-			ResourceVersion: "0", // from the API server's cache, which has them by node
-		})
-	})
+	r := newRoom(served{c.Client}, c.Nodes.List(), maxLooks)
 	r.expect(pods, toCome)
 	crowded := false
 	for _, restart := range restarts {
@@ -70,12 +63,11 @@ func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision 
 
 // room is what the nodes have, and will have when pods have been replaced.
 type room struct {
-	nodes []*corev1.Node
-	looks int // at nodes, at the most, for one pod
-	// list reads the pods of a node, or those that wait for one if it has no name.
-	list func(node string) ([]*corev1.Pod, error)
-	// there is what has been read, by the node's name.
-	there map[string][]*corev1.Pod
+	source source
+	nodes  []*corev1.Node
+	looks  int // at nodes, at the most, for one pod
+	// there and peers are what has been read, by the node's name and by who matches.
+	there, peers map[string][]*corev1.Pod
 	// known are the pods of which more is known than what has been read: their node is
 	// where they will be. They are nil if they will be gone.
 	known map[types.UID]*corev1.Pod
@@ -83,8 +75,8 @@ type room struct {
 	filled bool
 }
 
-func newRoom(nodes []*corev1.Node, looks int, list func(node string) ([]*corev1.Pod, error)) *room {
-	return &room{nodes: nodes, looks: looks, list: list, there: map[string][]*corev1.Pod{}, known: map[types.UID]*corev1.Pod{}}
+func newRoom(from source, nodes []*corev1.Node, looks int) *room {
+	return &room{source: from, nodes: nodes, looks: looks, there: map[string][]*corev1.Pod{}, peers: map[string][]*corev1.Pod{}, known: map[types.UID]*corev1.Pod{}}
 }
 
 // expect counts the pods of a workload as they will be: those that are terminating
@@ -96,8 +88,10 @@ func (r *room) expect(pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) {
 		}
 	}
 	for i, template := range toCome {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint("to come ", i))}, Spec: *resize.Defaulted(template)}
+		pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *resize.Defaulted(template)}
+		pod.UID = types.UID(fmt.Sprint("to come ", i))
 		if len(pods) > 0 { // admission gives all of them the same
+			pod.Namespace = pods[0].Namespace
 			pod.Spec.Priority, pod.Spec.PreemptionPolicy = pods[0].Spec.Priority, pods[0].Spec.PreemptionPolicy
 		}
 		r.known[pod.UID] = pod
@@ -108,20 +102,28 @@ func (r *room) expect(pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) {
 // UID; empty if one has, where it is from then on. Those that wait for a node may be
 // faster than it, so they come first where they can.
 //
-// On a node of 4 cpus with pods of 2, 1 and 1, one of 1 can become one of 2 only if
-// no pod of 1 waits for a node; and if it does, the other one of 1 cannot any more.
+// On a node of 4 cpus with three pods of 1, one can become one of 2, and then no other
+// one can. If a pod of 2 waits for a node, none can: it would come as soon as one goes.
 func (r *room) find(ctx context.Context, pod *corev1.Pod) (why string, err error) {
-	nodes, tooLarge := candidates(ctx, pod, r.nodes)
+	volumes, err := r.source.volumes(ctx, pod)
+	if err != nil {
+		return "", err
+	}
+	nodes, tooLarge := candidates(ctx, pod, volumes, r.nodes)
 	if tooLarge != "" {
 		return tooLarge, nil
+	}
+	topology, err := fit.NewTopology(ctx, pod, r.nodes)
+	if err != nil {
+		return "", err
 	}
 	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	slices.SortStableFunc(nodes, func(a, b *corev1.Node) int { return own(pod, b) - own(pod, a) })
 	looked := nodes[:min(len(nodes), r.looks)]
-	before := maps.Clone(r.known)
+	before, barred := maps.Clone(r.known), false
 	r.known[pod.UID] = nil
 	for _, node := range looked {
-		others, err := r.on(node.Name)
+		others, err := r.on(ctx, node.Name)
 		if err != nil {
 			return "", err
 		}
@@ -131,42 +133,77 @@ func (r *room) find(ctx context.Context, pod *corev1.Pod) (why string, err error
 		if others, err = r.fill(ctx, node, others); err != nil {
 			return "", err
 		}
-		if fit.Beside(pod, node, others) {
+		if !fit.Beside(pod, node, others) {
+			continue
+		}
+		around, err := r.around(ctx, topology.Peers(), others)
+		if err != nil {
+			return "", err
+		}
+		if topology.Allows(node, around) {
 			r.place(pod, node)
 			return "", nil
 		}
+		barred = true
 	}
 	r.known = before
-	return r.crowded(len(looked), len(nodes)), nil
+	return r.crowded(len(looked), len(nodes), barred), nil
 }
 
 // on lists the pods of a node, or those that wait for one if it has no name.
-func (r *room) on(node string) ([]*corev1.Pod, error) {
+func (r *room) on(ctx context.Context, node string) ([]*corev1.Pod, error) {
 	if _, read := r.there[node]; !read {
-		all, err := r.list(node)
+		all, err := r.source.onNode(ctx, node)
 		if err != nil {
-			return nil, fmt.Errorf("looking at node %q: %w", node, err)
+			return nil, err
 		}
 		r.there[node] = all
 	}
+	return r.correct(r.there[node], func(pod *corev1.Pod) bool { return pod.Spec.NodeName == node }), nil
+}
+
+// around lists the pods of a node and those that match, once each.
+func (r *room) around(ctx context.Context, peers []fit.Peers, onNode []*corev1.Pod) ([]*corev1.Pod, error) {
+	all := map[types.UID]*corev1.Pod{}
+	for _, pod := range onNode {
+		all[pod.UID] = pod
+	}
+	for _, p := range peers {
+		key := p.Namespace + "/" + p.String()
+		if _, read := r.peers[key]; !read {
+			matching, err := r.source.matching(ctx, p)
+			if err != nil {
+				return nil, err
+			}
+			r.peers[key] = matching
+		}
+		for _, pod := range r.correct(r.peers[key], p.Match) {
+			all[pod.UID] = pod
+		}
+	}
+	return slices.Collect(maps.Values(all)), nil
+}
+
+// correct has what is known of pods in place of what has been read.
+func (r *room) correct(read []*corev1.Pod, wanted func(*corev1.Pod) bool) []*corev1.Pod {
 	var pods []*corev1.Pod
-	for _, pod := range r.there[node] {
-		if _, known := r.known[pod.UID]; !known && pod.Spec.NodeName == node {
+	for _, pod := range read {
+		if _, known := r.known[pod.UID]; !known && wanted(pod) {
 			pods = append(pods, pod)
 		}
 	}
 	for _, pod := range r.known {
-		if pod != nil && pod.Spec.NodeName == node {
+		if pod != nil && wanted(pod) {
 			pods = append(pods, pod)
 		}
 	}
-	return pods, nil
+	return pods
 }
 
 // fill places those that wait for a node on this one, as many as there is room for
 // beside the others, and returns all that are there then.
 func (r *room) fill(ctx context.Context, node *corev1.Node, others []*corev1.Pod) ([]*corev1.Pod, error) {
-	waiting, err := r.on("")
+	waiting, err := r.on(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +214,7 @@ func (r *room) fill(ctx context.Context, node *corev1.Node, others []*corev1.Pod
 		if pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 {
 			continue
 		}
-		if _, tooLarge := candidates(ctx, pod, []*corev1.Node{node}); tooLarge == "" && fit.Beside(pod, node, others) {
+		if _, tooLarge := candidates(ctx, pod, nil, []*corev1.Node{node}); tooLarge == "" && fit.Beside(pod, node, others) {
 			others = append(others, r.place(pod, node))
 			r.filled = true
 		}
@@ -193,15 +230,18 @@ func (r *room) place(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
 	return placed
 }
 
-func (r *room) crowded(looked, candidates int) string {
-	nodes := fmt.Sprintf("none of the %d nodes that are large enough", candidates)
+func (r *room) crowded(looked, candidates int, barred bool) string {
+	message := fmt.Sprintf("none of the %d nodes that are large enough has room beside its pods", candidates)
 	if looked < candidates {
-		nodes = fmt.Sprintf("none of %d nodes, of the %d that are large enough,", looked, candidates)
+		message = fmt.Sprintf("none of %d nodes, of the %d that are large enough, has room beside its pods", looked, candidates)
 	}
 	if r.filled {
-		return nodes + " has room beside its pods and those that wait for a node"
+		message += " and those that wait for a node"
 	}
-	return nodes + " has room beside its pods"
+	if barred {
+		message += ", as its pod affinity and topology spread want it"
+	}
+	return message
 }
 
 func own(pod *corev1.Pod, node *corev1.Node) int {
@@ -235,13 +275,13 @@ func (r Refusals) Unplaceable(m rollout.Member, revision, tooLarge string, now t
 
 // TooLarge tells why no node could hold a pod of the template; empty if one could.
 func TooLarge(ctx context.Context, template *corev1.PodTemplateSpec, nodes []*corev1.Node) string {
-	_, tooLarge := candidates(ctx, &corev1.Pod{Spec: *resize.Defaulted(template)}, nodes)
+	_, tooLarge := candidates(ctx, &corev1.Pod{Spec: *resize.Defaulted(template)}, nil, nodes)
 	return tooLarge
 }
 
 // candidates are the nodes that could hold the pod, or why there is none.
-func candidates(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
-	could, err := fit.Candidates(ctx, pod, nodes)
+func candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
+	could, err := fit.Candidates(ctx, pod, volumes, nodes)
 	if err != nil {
 		return nil, err.Error()
 	}

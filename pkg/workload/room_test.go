@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -32,7 +34,23 @@ func podOf(t *testing.T, name, node, cpu string, change ...func(*corev1.Pod)) *c
 }
 
 func nodeOf(name, cpu string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
+}
+
+// counted counts who is asked about.
+type counted struct {
+	read
+	asked map[string]int
+}
+
+func (c counted) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
+	c.asked[name]++
+	return c.read.onNode(ctx, name)
+}
+
+func (c counted) matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, error) {
+	c.asked["pods that match "+peers.String()]++
+	return c.read.matching(ctx, peers)
 }
 
 // web-1 and web-0 of 1 cpu each run on a node, beside others, and pods of 2 cpus are
@@ -45,6 +63,22 @@ func TestRoom(t *testing.T) {
 	priority := func(n int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &n } }
 	gated := func(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} }
 	elsewhere := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"disk": "ssd"} }
+	labelled := func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": "db"} }
+	apart := func(pod *corev1.Pod) {
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, TopologyKey: "name"},
+		}}}
+	}
+	withVolume := func(pod *corev1.Pod) {
+		pod.Spec.Volumes = []corev1.Volume{{Name: "scratch"}, {Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}
+	}
+	volume := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node"}},
+		}}},
+	}}}}
 	pod := func(name, node, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
 		return podOf(t, name, node, cpu, change...)
 	}
@@ -52,15 +86,19 @@ func TestRoom(t *testing.T) {
 		name       string
 		cpu        string // of the node
 		others     []*corev1.Pod
-		next       string        // the cpu of another node
-		seen       []*corev1.Pod // of the workload, besides the two
-		toCome     []string      // what requests of the workload's pods that are still to be made
+		next       string            // the cpu of another node
+		all        func(*corev1.Pod) // what the workload's pods have
+		seen       []*corev1.Pod     // of the workload, besides the two
+		toCome     []string          // what requests of the workload's pods that are still to be made
 		web1, web0 string
 	}{
 		{name: "room for both", cpu: "4"},
 		{name: "room for one", cpu: "3", web0: full},
 		{name: "room for none", cpu: "4", others: []*corev1.Pod{pod("other", "node", "2")}, web1: full, web0: full},
 		{name: "room for both on another node", cpu: "2", next: "4"},
+		{name: "the other node has one that they have to be apart from", cpu: "3", next: "4", others: []*corev1.Pod{pod("db", "next", "1", labelled)}, all: apart,
+			web0: "none of the 2 nodes that are large enough has room beside its pods, as its pod affinity and topology spread want it"},
+		{name: "their volumes are on the first node", cpu: "3", next: "4", all: withVolume, web0: full},
 		{name: "another pod waits for the room", cpu: "3", others: []*corev1.Pod{pod("other", "", "2")}, web1: contested, web0: contested},
 		{name: "one waits for what is left", cpu: "4", others: []*corev1.Pod{pod("other", "", "1")}, web0: contested},
 		{name: "two wait for more than there is", cpu: "4", others: []*corev1.Pod{pod("other", "", "1"), pod("more", "", "1")}, web1: contested, web0: contested},
@@ -83,25 +121,26 @@ func TestRoom(t *testing.T) {
 			if tt.next != "" {
 				nodes = append(nodes, nodeOf("next", tt.next))
 			}
-			web := []*corev1.Pod{pod("web-1", "node", "1"), pod("web-0", "node", "1")}
-			all := slices.Concat(web, tt.others)
-			asked := map[string]int{}
-			r := newRoom(nodes, maxLooks, func(node string) ([]*corev1.Pod, error) {
-				asked[node]++
-				return slices.DeleteFunc(slices.Clone(all), func(pod *corev1.Pod) bool { return pod.Spec.NodeName != node }), nil
-			})
+			if tt.all == nil {
+				tt.all = func(*corev1.Pod) {}
+			}
+			web := []*corev1.Pod{pod("web-1", "node", "1", tt.all), pod("web-0", "node", "1", tt.all)}
+			from := counted{asked: map[string]int{}, read: newRead(Cluster{
+				Pods: slices.Concat(web, tt.others), Volumes: map[types.NamespacedName]*corev1.PersistentVolume{{Name: "data"}: volume},
+			})}
+			r := newRoom(from, nodes, maxLooks)
 			var toCome []*corev1.PodTemplateSpec
 			for _, cpu := range tt.toCome {
 				toCome = append(toCome, templateOf(t, cpu))
 			}
 			r.expect(slices.Concat(web, tt.seen), toCome)
 			for i, want := range []string{tt.web1, tt.web0} {
-				got, err := r.find(t.Context(), pod(web[i].Name, "node", "2"))
+				got, err := r.find(t.Context(), pod(web[i].Name, "node", "2", tt.all))
 				if err != nil || got != want {
 					t.Errorf("%s: got %q and %v, want %q", web[i].Name, got, err, want)
 				}
 			}
-			for node, times := range asked {
+			for node, times := range from.asked {
 				if times > 1 {
 					t.Errorf("asked %d times for the pods of %q", times, node)
 				}

@@ -296,7 +296,7 @@ func TestCommandPlanWithoutRoom(t *testing.T) {
 		t.Errorf("plan foresees %+v, want room for web-1 and none for web-0", got)
 	}
 	table := command(t, cp.Kubeconfig(), w.namespace, manifest, "plan", "-f", "-").stdout
-	for _, want := range []string{"m of 1 requested", "statefulset/web: 1 live, 1 deferred, 0 restart, 0 impossible", "no room on the node now; restarted if that lasts until the deadline"} {
+	for _, want := range []string{"m of 1 requested", "statefulset/web: 1 live, 1 deferred, 0 restart, 0 impossible", "no room on the node now; it waits as long as that lasts"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("plan does not print %q:\n%s", want, table)
 		}
@@ -427,6 +427,10 @@ func TestCommandsForbidden(t *testing.T) {
 	w.kubectl("create", "clusterrole", w.namespace, "--verb=list", "--resource=nodes")
 	w.kubectl("create", "clusterrolebinding", w.namespace, "--clusterrole="+w.namespace, "--serviceaccount="+w.namespace+":nobody")
 	plan("you may not list the pods of all namespaces")
+	w.kubectl("create", "clusterrole", w.namespace+"-pods", "--verb=list", "--resource=pods")
+	w.kubectl("create", "clusterrolebinding", w.namespace+"-pods", "--clusterrole="+w.namespace+"-pods", "--serviceaccount="+w.namespace+":nobody")
+	w.apply(`{apiVersion: v1, kind: Pod, metadata: {name: other}, spec: {containers: [{name: app, image: none}], volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]}}`)
+	plan("you may not list persistent volumes and their claims")
 }
 
 // No controller runs: a held set is let go, as its user wants it.

@@ -277,57 +277,6 @@ func TestNoNodeFits(t *testing.T) {
 	w.assertReplaced(before, "web-0", "web-1")
 }
 
-// TestNoRoomBesideOthers: nor for one for which there is no room beside other pods.
-func TestNoRoomBesideOthers(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Replicas: 2, Pod: crowd(t, "crowded"), Meta: "annotations: {" + setTimeout + ": 1s}"})
-	before := w.uids()
-	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
-	w.crowd("crowded")
-	w.setResources("cpu=300m", "cpu=400m")
-	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node crowded")
-	w.waitEvent("NoNodeFits", "web-1")
-	w.assertReplaced(before)
-	w.kubectl("delete", "pod", "crowd", "--now")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-1")
-}
-
-// TestRoomThatAnotherPodWaitsFor: nor for one whose room a pod that waits for a node
-// would take first.
-func TestRoomThatAnotherPodWaitsFor(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Replicas: 2, Pod: crowd(t, "wanted"), Meta: "annotations: {" + setTimeout + ": 1s}"})
-	before := w.uids()
-	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
-	w.crowd("wanted") // 100m are left
-	w.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: %s}, spec: {nodeSelector: {pool: wanted},
-		tolerations: [{key: pool, operator: Exists}], containers: [{name: app, image: none, resources: {requests: {cpu: 150m}}}]}}`, w.namespace))
-	w.kubectl("wait", "pod/waits", "--for=condition=PodScheduled=False", "--timeout=60s")
-	w.setResources("cpu=110m", "cpu=200m")
-	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods and those that wait for a node: deferred on node wanted")
-	w.assertReplaced(before)
-	w.kubectl("delete", "pod", "waits", "--now")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-1")
-}
-
-// crowd makes one node of 1 cpu, for pods that it returns the spec of.
-func crowd(t *testing.T, name string) (pod string) {
-	t.Helper()
-	addToPool(t, name, name, "1")
-	return fmt.Sprintf("{nodeSelector: {pool: %s}, tolerations: [{key: pool, operator: Exists}]}", name)
-}
-
-// crowd takes 700m of the node's cpu.
-func (s *sandbox[W]) crowd(node string) {
-	s.t.Helper()
-	s.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: crowd, namespace: %s}, spec: {nodeName: %s,
-		containers: [{name: app, image: none, resources: {requests: {cpu: 700m}}}]}}`, s.namespace, node))
-}
-
 // TestImpossibleSizeAndBack: LiveResize replaces nothing, and going back mends all.
 func TestImpossibleSizeAndBack(t *testing.T) {
 	parallel(t)

@@ -23,11 +23,16 @@ type workload struct{ *sandbox[*appsv1.StatefulSet] }
 func newWorkload(t *testing.T, o options) *workload {
 	t.Helper()
 	w := createWorkload(t, o)
+	w.waitAvailable()
+	return w
+}
+
+func (w *workload) waitAvailable() {
+	w.t.Helper()
 	w.waitFor("all pods to be available", func(set *appsv1.StatefulSet) bool {
 		return set.Status.ObservedGeneration == set.Generation && set.Status.AvailableReplicas == *set.Spec.Replicas &&
 			set.Status.CurrentRevision == set.Status.UpdateRevision
 	})
-	return w
 }
 
 func createWorkload(t *testing.T, o options) *workload {

@@ -1,0 +1,106 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
+)
+
+// source tells what there is in the cluster.
+type source interface {
+	// onNode lists the pods of a node, or those that wait for one if it has no name.
+	onNode(ctx context.Context, name string) ([]*corev1.Pod, error)
+	// matching lists at least those.
+	matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, error)
+	// volumes lists those that the pod's claims are bound to.
+	volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, error)
+}
+
+// served is what the API server has, pods as its cache has them.
+type served struct{ client kubernetes.Interface }
+
+func (s served) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
+	pods, err := listPods(ctx, s.client, metav1.NamespaceAll, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String(), ResourceVersion: "0",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking at node %q: %w", name, err)
+	}
+	return pods, nil
+}
+
+func (s served) matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, error) {
+	return listPods(ctx, s.client, peers.Namespace, metav1.ListOptions{LabelSelector: peers.String(), ResourceVersion: "0"})
+}
+
+func (s served) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, error) {
+	var volumes []*corev1.PersistentVolume
+	for _, name := range claims(pod) {
+		claim, err := s.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && claim.Spec.VolumeName == "" {
+			continue
+		}
+		var volume *corev1.PersistentVolume
+		if err == nil {
+			volume, err = s.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+		}
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the volume of claim %s: %w", name, err)
+		}
+		volumes = append(volumes, volume)
+	}
+	return volumes, nil
+}
+
+// claims are the names of the pod's PersistentVolumeClaims. Those of ephemeral volumes
+// are not among them: they go with the pod.
+func claims(pod *corev1.Pod) []string {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}
+
+// read is a Cluster as a source: nothing fails.
+type read struct {
+	Cluster
+	there map[string][]*corev1.Pod
+}
+
+func newRead(c Cluster) read {
+	r := read{Cluster: c, there: map[string][]*corev1.Pod{}}
+	for _, pod := range c.Pods {
+		r.there[pod.Spec.NodeName] = append(r.there[pod.Spec.NodeName], pod)
+	}
+	return r
+}
+
+func (r read) onNode(_ context.Context, name string) ([]*corev1.Pod, error) {
+	return r.there[name], nil
+}
+
+func (r read) matching(context.Context, fit.Peers) ([]*corev1.Pod, error) { return r.Pods, nil }
+
+func (r read) volumes(_ context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, error) {
+	var volumes []*corev1.PersistentVolume
+	for _, name := range claims(pod) {
+		if v := r.Volumes[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; v != nil {
+			volumes = append(volumes, v)
+		}
+	}
+	return volumes, nil
+}

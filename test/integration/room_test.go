@@ -1,0 +1,130 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A running pod is not given up for one for which there is no room beside other pods.
+func TestNoRoomBesideOthers(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Pod: crowd(t, "crowded"), Meta: "annotations: {" + setTimeout + ": 1s}"})
+	before := w.uids()
+	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.crowd("crowded")
+	w.setResources("cpu=300m", "cpu=400m")
+	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node crowded")
+	w.waitEvent("NoNodeFits", "web-1")
+	w.assertReplaced(before)
+	w.kubectl("delete", "pod", "crowd", "--now")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+}
+
+// Nor is it for one whose room a pod that waits for a node would take first.
+func TestRoomThatAnotherPodWaitsFor(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Pod: crowd(t, "wanted"), Meta: "annotations: {" + setTimeout + ": 1s}"})
+	before := w.uids()
+	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.crowd("wanted") // 100m are left
+	w.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: %s}, spec: {nodeSelector: {pool: wanted},
+		tolerations: [{key: pool, operator: Exists}], containers: [{name: app, image: none, resources: {requests: {cpu: 150m}}}]}}`, w.namespace))
+	w.kubectl("wait", "pod/waits", "--for=condition=PodScheduled=False", "--timeout=60s")
+	w.setResources("cpu=110m", "cpu=200m")
+	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods and those that wait for a node: deferred on node wanted")
+	w.assertReplaced(before)
+	w.kubectl("delete", "pod", "waits", "--now")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+}
+
+// Nor is it where the node that has room has a pod that the new one must be apart from.
+func TestRoomApartFromOthers(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Pod: pool(t, "apart", "1", "1"), Meta: "annotations: {" + setTimeout + ": 1s}"})
+	before, node := w.uids(), w.pods()["web-1"].Spec.NodeName
+	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.crowd(node)
+	w.setResources("cpu=400m", "cpu=400m")
+	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 2 nodes that are large enough has room beside its pods, as its pod affinity and topology spread want it: deferred on node "+node)
+	w.assertReplaced(before)
+	addToPool(t, "apart", "apart-new", "1")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+}
+
+// Nor is it where its volume is on another node than the one that has room.
+func TestRoomWhereTheVolumeIs(t *testing.T) {
+	parallel(t)
+	pod := crowd(t, "volumes")
+	addToPool(t, "volumes", "volumes-more", "1")
+	w := createWorkload(t, options{
+		Replicas: 1, Pod: pod, Meta: "annotations: {" + setTimeout + ": 1s}",
+		Spec: `volumeClaimTemplates: [{metadata: {name: data}, spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]`,
+	})
+	newVolume(t, w.namespace, "data-web-0", corev1.LabelHostname, "volumes")
+	w.waitAvailable()
+	before := w.uids()
+	if node := w.pods()["web-0"].Spec.NodeName; node != "volumes" {
+		t.Fatalf("web-0 is on node %s, and its volume on node volumes", node)
+	}
+	w.annotatePod("web-0", "sim.inplace-rollout.io/resize=deferred")
+	w.crowd("volumes")
+	w.setResources("cpu=400m", "cpu=400m")
+	w.waitCondition("NoNodeFits", "0 of 1 pods resized; web-0: not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node volumes")
+	w.assertReplaced(before)
+	w.kubectl("delete", "pod", "crowd", "--now")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0")
+}
+
+// crowd makes one node of 1 cpu, for pods that it returns the spec of.
+func crowd(t *testing.T, name string) (pod string) {
+	t.Helper()
+	addToPool(t, name, name, "1")
+	return fmt.Sprintf("{nodeSelector: {pool: %s}, tolerations: [{key: pool, operator: Exists}]}", name)
+}
+
+// crowd takes 700m of the node's cpu.
+func (s *sandbox[W]) crowd(node string) {
+	s.t.Helper()
+	s.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: crowd, namespace: %s}, spec: {nodeName: %s,
+		containers: [{name: app, image: none, resources: {requests: {cpu: 700m}}}]}}`, s.namespace, node))
+}
+
+// newVolume makes a volume that is to be had only where nodes have this label, for a claim.
+func newVolume(t *testing.T, namespace, claim, label, value string) {
+	t.Helper()
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + claim},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/nowhere"}},
+			ClaimRef:               &corev1.ObjectReference{Namespace: namespace, Name: claim},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: label, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}},
+			}}},
+		},
+	}
+	if _, err := client.CoreV1().PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.CoreV1().PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("deleting the volume: %v", err)
+		}
+	})
+}
