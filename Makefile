@@ -11,6 +11,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off
 K8S := bin/k8s
 RUNTIME := bin/node
 MONITORING := bin/monitoring
+GITOPS := bin/gitops
 UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/)
 
 .PHONY: help
@@ -47,7 +48,7 @@ unit: ## Run the unit tests, with the race detector
 	go test -C hack/tools/image ./...
 
 .PHONY: integration
-integration: tools monitoring-tools build ## Run the tests that need a control plane
+integration: tools monitoring-tools gitops-tools build ## Run the tests that need a control plane
 	go test -tags integration -count=1 -timeout 20m -p 1 -parallel 8 ./test/...
 
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
@@ -110,6 +111,13 @@ monitoring-tools: $(MONITORING)/.prometheus ## Build the pinned Prometheus and p
 
 $(MONITORING)/.%: hack/tools/%/go.mod hack/build-tools.sh
 	@hack/build-tools.sh $* $(MONITORING)
+	@touch $@
+
+.PHONY: gitops-tools
+gitops-tools: $(GITOPS)/.helm ## Build the pinned Helm into bin/gitops/ (once)
+
+$(GITOPS)/.%: hack/tools/%/go.mod hack/build-tools.sh
+	@hack/build-tools.sh $* $(GITOPS)
 	@touch $@
 
 bin/golangci-lint: hack/tools/golangci-lint/go.mod hack/build-tools.sh

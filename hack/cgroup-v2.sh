@@ -19,12 +19,13 @@ if [[ $$ != 1 ]]; then
 	self=$(realpath "$0")
 	uml=${self%/hack/*}/bin/uml
 	[[ -d $uml ]] || "${self%/*}/debian.sh" "$uml" user-mode-linux kmod
+	cc -shared -fPIC -O2 -o "$uml/xstate.so" "${self%/*}/uml-xstate.c" -ldl
 	share=$(mktemp -d)
 	trap 'rm -rf "$share"' EXIT
 	{ export -p; printf 'export TMPDIR=/dev/shm\ncd %q\n' "$PWD"; printf '%q ' "$@"; } >"$share/program"
 	# The kernel's memory is a file, which has no business on a disk. On more than one of
 	# the machine's processors it would be three times slower.
-	TMPDIR=/dev/shm taskset --cpu-list 0 setpriv --pdeathsig KILL "$uml/usr/bin/linux.uml" mem=8G \
+	TMPDIR=/dev/shm LD_PRELOAD="$uml/xstate.so" taskset --cpu-list 0 setpriv --pdeathsig KILL "$uml/usr/bin/linux.uml" mem=8G \
 		rootfstype=hostfs rootflags=/ ro quiet loglevel=1 con=null con0=null,fd:1 init="$self" uml="$uml" share="$share" </dev/null
 	exit "$(cat "$share/code" 2>/dev/null || echo 1)"
 fi

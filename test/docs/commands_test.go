@@ -24,8 +24,8 @@ var elsewhere = map[string]string{
 	"kubectl edit": "TestEdits in test/e2e: it wants an editor",
 
 	"kustomize edit set image inplace-rollout=": "a command of another project; test/e2e installs deploy/ as it is",
-	"helm upgrade":  "TestEdits in test/e2e, which merges three ways as Helm does",
-	"helm rollback": "TestEdits in test/e2e, which merges three ways as Helm does",
+	"helm upgrade":  "TestHelm in test/integration",
+	"helm rollback": "TestHelm in test/integration",
 	"helm template": "a command of another project",
 }
 

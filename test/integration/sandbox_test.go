@@ -55,6 +55,8 @@ type options struct {
 	Pod       string // more of the pod's spec, as YAML
 	PodMeta   string // annotations and labels of the pods, as YAML
 	NS        map[string]string
+	// By makes the workload of a manifest; without it, it is applied.
+	By func(namespace, manifest string)
 }
 
 // base is the size that most workloads start with: Burstable, requests and limits.
@@ -72,7 +74,10 @@ func newSandbox[W metav1.Object](t *testing.T, o options, typed func(namespace s
 		t: t, namespace: namespace, workloads: typed(namespace), mark: mark,
 		kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web",
 	}
-	s.apply(manifest(t, namespace, o))
+	if o.By == nil {
+		o.By = func(namespace, manifest string) { apply(t, namespace, manifest) }
+	}
+	o.By(namespace, manifest(t, namespace, o))
 	t.Cleanup(func() {
 		if t.Failed() {
 			s.dump()

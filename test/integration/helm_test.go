@@ -1,0 +1,119 @@
+//go:build integration
+
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// TestHelm upgrades a release with new sizes, again in the middle of the rollout, and
+// rolls it back: all of it goes in place, and Helm does not wait for it. The manifests
+// say what the hold changes.
+func TestHelm(t *testing.T) {
+	for _, serverSide := range []string{"true", "false"} {
+		t.Run("StatefulSet, on the server side "+serverSide, func(t *testing.T) {
+			parallel(t)
+			r := &release{t: t, serverSide: serverSide}
+			o := options{By: r.install, Kind: "StatefulSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
+			w := newWorkload(t, o)
+			before := w.uids()
+			upgradeTwice(r, w.sandbox, o, w.waitComplete)
+			w.assertMoved(0)
+			w.assertReplaced(before)
+		})
+		t.Run("Deployment, on the server side "+serverSide, func(t *testing.T) {
+			parallel(t)
+			r := &release{t: t, serverSide: serverSide}
+			o := options{By: r.install, Kind: "Deployment", Spec: "paused: false"}
+			d := newDeployment(t, o)
+			before := d.uids()
+			upgradeTwice(r, d.sandbox, o, d.waitComplete)
+			d.assertMoved(before, "100m")
+		})
+	}
+}
+
+func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitComplete func()) {
+	r.t.Helper()
+	waitComplete()
+	slow := ""
+	for name := range s.pods() {
+		slow = name
+	}
+	s.annotatePod(slow, simDeferred)
+	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
+	r.chart(manifest(r.t, s.namespace, o))
+	r.run("upgrade", "web", r.folder, "--wait", "--timeout=10s")
+	s.waitCondition("Deferred", slow)
+
+	o.Resources = "{requests: {cpu: 170m, memory: 120Mi}, limits: {cpu: 250m, memory: 200Mi}}"
+	r.chart(manifest(r.t, s.namespace, o))
+	r.run("upgrade", "web", r.folder)
+	s.waitCondition("Deferred", slow)
+	if !held(s.get()) {
+		r.t.Error("an upgrade in the middle of a rollout has it let go")
+	}
+	s.annotatePod(slow, simAccepted)
+	waitComplete()
+	for _, pod := range s.pods() {
+		if got := cpuOf(pod.Spec.Containers[0].Resources); got != "170m" {
+			r.t.Errorf("%s requests %s of cpu, want 170m", pod.Name, got)
+		}
+	}
+	r.run("rollback", "web", "1")
+	s.waitPod(slow, "to be rolled back", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "100m" })
+	waitComplete()
+}
+
+// release is a release of Helm.
+type release struct {
+	t          *testing.T
+	serverSide string
+	namespace  string
+	folder     string // of the chart
+}
+
+// install makes a chart of a manifest, and a release of it.
+func (r *release) install(namespace, manifest string) {
+	r.t.Helper()
+	r.namespace, r.folder = namespace, r.t.TempDir()
+	r.write("Chart.yaml", "{apiVersion: v2, name: web, version: 1.0.0}")
+	r.chart(manifest)
+	r.run("install", "web", r.folder, "--server-side="+r.serverSide)
+}
+
+// chart has the chart be of another manifest.
+func (r *release) chart(manifest string) {
+	r.t.Helper()
+	r.write("templates/web.yaml", manifest)
+}
+
+func (r *release) write(name, text string) {
+	r.t.Helper()
+	file := filepath.Join(r.folder, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *release) run(args ...string) {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), filepath.Join(controller.Root(), "bin", "gitops", "helm"), append(args, "--namespace", r.namespace)...)
+	home := r.t.TempDir()
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
