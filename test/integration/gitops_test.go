@@ -5,14 +5,19 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	lua "github.com/yuin/gopher-lua"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -185,6 +190,52 @@ func TestArgoHealthOfDeployments(t *testing.T) {
 	d.waitHealth("Healthy", "2 pods are available")
 	d.kubectl("rollout", "pause", d.ref)
 	d.waitHealth("Suspended", "the Deployment is paused")
+}
+
+// TestKstatus is what Flux, and everything else that judges by kstatus, takes a rollout
+// for: a Deployment is InProgress until it is over, a StatefulSet never is.
+func TestKstatus(t *testing.T) {
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, options{})
+		kstatus(t, w.sandbox, w.waitComplete, status.CurrentStatus)
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{})
+		kstatus(t, d.sandbox, d.waitComplete, status.InProgressStatus)
+	})
+}
+
+// kstatus checks what an unfinished rollout is taken for.
+func kstatus[W metav1.Object](t *testing.T, s *sandbox[W], waitComplete func(), unfinished status.Status) {
+	t.Helper()
+	assert := func(when string, want status.Status) {
+		t.Helper()
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.get())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// It needs to know what kind it is.
+		object["apiVersion"], object["kind"] = "apps/v1", s.kind
+		result, err := status.Compute(&unstructured.Unstructured{Object: object})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.Status != want {
+			t.Errorf("%s, it is %s: %s; want %s", when, result.Status, result.Message, want)
+		}
+	}
+	waitComplete()
+	assert("Before the edit", status.CurrentStatus)
+	slow := slices.Sorted(maps.Keys(s.pods()))[0]
+	s.annotatePod(slow, simDeferred)
+	s.setResources("cpu=150m", "")
+	s.waitCondition("Deferred", slow)
+	assert("In the middle", unfinished)
+	s.annotatePod(slow, simAccepted)
+	waitComplete()
+	assert("At the end", status.CurrentStatus)
 }
 
 // TestGitOpsSeesNoDrift: mid-rollout, a tool that compares by a dry run on the server
