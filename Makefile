@@ -12,7 +12,7 @@ K8S := bin/k8s
 RUNTIME := bin/node
 MONITORING := bin/monitoring
 GITOPS := bin/gitops
-UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/)
+UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/) ./test/docs
 
 .PHONY: help
 help: ## Show the targets

@@ -1,5 +1,3 @@
-//go:build integration
-
 package docs
 
 import (
@@ -56,6 +54,49 @@ func TestIndex(t *testing.T) {
 	for _, p := range all[1:] {
 		if !slices.ContainsFunc(all[0].links, func(l span) bool { return l.text == p.file }) {
 			t.Errorf("README.md does not link to %s", p.file)
+		}
+	}
+}
+
+// TestMentioned checks that every command in a sentence is one that is run somewhere,
+// and that the list of those that are not run here has no other.
+func TestMentioned(t *testing.T) {
+	all, seen := pages(t), map[string]bool{}
+	var run []string
+	for _, p := range all {
+		for _, b := range p.blocks {
+			switch b.language {
+			case "sh":
+				for _, command := range commandsOf(b.text) {
+					seen[provenElsewhere(command)] = true
+					run = append(run, command)
+				}
+			case "console":
+				found, err := sessions(b.text)
+				if err != nil {
+					t.Errorf("%s:%d: %v", p.file, b.line, err)
+				}
+				for _, s := range found {
+					run = append(run, s.command)
+				}
+			}
+		}
+	}
+	for _, p := range all {
+		for _, s := range p.spans {
+			if !programs.MatchString(s.text) || len(strings.Fields(s.text)) < 2 {
+				continue
+			}
+			known := provenElsewhere(s.text)
+			seen[known] = true
+			if known == "" && !mentioned(s.text, run) {
+				t.Errorf("%s:%d: `%s` is mentioned, but no page runs it", p.file, s.line, s.text)
+			}
+		}
+	}
+	for known := range elsewhere {
+		if !seen[known] {
+			t.Errorf("%q is no command of the documentation any more", known)
 		}
 	}
 }
