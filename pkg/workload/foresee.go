@@ -64,12 +64,12 @@ func (c *Cluster) ReadVolumes(ctx context.Context, client kubernetes.Interface, 
 	if !slices.ContainsFunc(c.Pods, func(pod *corev1.Pod) bool { return pod.Namespace == namespace && len(claims(pod)) > 0 }) {
 		return nil
 	}
-	claims, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+	stored, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing persistent volume claims: %w", err)
 	}
 	bound := map[string]types.NamespacedName{}
-	for _, claim := range claims.Items {
+	for _, claim := range stored.Items {
 		if claim.Spec.VolumeName != "" {
 			bound[claim.Spec.VolumeName] = types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
 		}

@@ -101,12 +101,6 @@ func (d *deployment) beginAny(cpu string) {
 	})
 }
 
-// names of the pods.
-func (d *deployment) names() []string {
-	d.t.Helper()
-	return slices.Sorted(maps.Keys(d.pods()))
-}
-
 // replicaSets in the order of their revisions.
 func (d *deployment) replicaSets() []appsv1.ReplicaSet {
 	d.t.Helper()

@@ -5,10 +5,8 @@ package integration
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -228,7 +226,7 @@ func kstatus[W metav1.Object](t *testing.T, s *sandbox[W], waitComplete func(), 
 	}
 	waitComplete()
 	assert("Before the edit", status.CurrentStatus)
-	slow := slices.Sorted(maps.Keys(s.pods()))[0]
+	slow := s.names()[0]
 	s.annotatePod(slow, simDeferred)
 	s.setResources("cpu=150m", "")
 	s.waitCondition("Deferred", slow)

@@ -45,10 +45,7 @@ func TestHelm(t *testing.T) {
 func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitComplete func()) {
 	r.t.Helper()
 	waitComplete()
-	slow := ""
-	for name := range s.pods() {
-		slow = name
-	}
+	slow := s.names()[0]
 	s.annotatePod(slow, simDeferred)
 	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
 	r.chart(manifest(r.t, s.namespace, o))

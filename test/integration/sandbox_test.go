@@ -266,6 +266,12 @@ func (s *sandbox[W]) pods() map[string]corev1.Pod {
 	return pods
 }
 
+// names of the pods.
+func (s *sandbox[W]) names() []string {
+	s.t.Helper()
+	return slices.Sorted(maps.Keys(s.pods()))
+}
+
 func (s *sandbox[W]) uids() map[string]types.UID {
 	s.t.Helper()
 	uids := map[string]types.UID{}
