@@ -193,6 +193,7 @@ func TestArgoHealthOfDeployments(t *testing.T) {
 // TestKstatus is what Flux, and everything else that judges by kstatus, takes a rollout
 // for: a Deployment is InProgress until it is over, a StatefulSet never is.
 func TestKstatus(t *testing.T) {
+	parallel(t)
 	t.Run("StatefulSet", func(t *testing.T) {
 		parallel(t)
 		w := newWorkload(t, options{})

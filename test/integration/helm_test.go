@@ -19,6 +19,7 @@ import (
 // rolls it back: all of it goes in place, and Helm does not wait for it. The manifests
 // say what the hold changes.
 func TestHelm(t *testing.T) {
+	parallel(t)
 	for _, serverSide := range []string{"true", "false"} {
 		t.Run("StatefulSet, on the server side "+serverSide, func(t *testing.T) {
 			parallel(t)

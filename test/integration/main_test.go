@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,6 +69,7 @@ func run(m *testing.M) (code int, err error) {
 }
 
 var shared struct {
+	tests   sync.Map // whose parts may share it, by name
 	once    sync.Once
 	process *controller.Process
 	err     error
@@ -76,6 +78,10 @@ var shared struct {
 // parallel marks a test that runs beside others and shares their controller.
 func parallel(t *testing.T) {
 	t.Helper()
+	whole, _, part := strings.Cut(t.Name(), "/")
+	if _, shares := shared.tests.LoadOrStore(whole, nil); part && !shares {
+		t.Fatalf("%s must be parallel itself: otherwise the controller runs among the tests that want none", whole)
+	}
 	t.Parallel()
 	shared.once.Do(func() {
 		shared.process, shared.err = start(controller.Options{Args: []string{"--error-timeout=3s"}})
