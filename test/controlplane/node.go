@@ -20,6 +20,8 @@ type Node struct {
 	CPU, Memory string
 	// Labels are added to the name's label.
 	Labels map[string]string
+	// Taints keep pods away from it, from the beginning.
+	Taints []corev1.Taint
 	// Unschedulable cordons the node.
 	Unschedulable bool
 }
@@ -44,7 +46,7 @@ func (c *ControlPlane) AddNode(ctx context.Context, name string, n Node) error {
 
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{nodeAnnotation: "fake"}},
-		Spec:       corev1.NodeSpec{Unschedulable: n.Unschedulable},
+		Spec:       corev1.NodeSpec{Taints: n.Taints, Unschedulable: n.Unschedulable},
 		Status: corev1.NodeStatus{
 			Capacity:    room,
 			Allocatable: room,

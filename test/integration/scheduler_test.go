@@ -61,7 +61,10 @@ func newChance(t *testing.T, random *rand.Rand, pool string) *chance {
 		if c.IntN(8) == 0 {
 			delete(labels, "zone")
 		}
-		node := controlplane.Node{CPU: c.one("1", "2", "4"), Memory: "16Gi", Labels: labels, Unschedulable: c.IntN(8) == 0}
+		node := controlplane.Node{
+			CPU: c.one("1", "2", "4"), Memory: "16Gi", Labels: labels, Unschedulable: c.IntN(8) == 0,
+			Taints: []corev1.Taint{{Key: "pool", Value: c.one("this", "this", "this", "other"), Effect: corev1.TaintEffectNoSchedule}},
+		}
 		if err := cp.AddNode(t.Context(), name, node); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +73,6 @@ func newChance(t *testing.T, random *rand.Rand, pool string) *chance {
 			pod.Spec.NodeName = name
 			c.create(pod)
 		}
-		c.run("taint", "node", name, "pool="+c.one("this:NoSchedule", "this:NoSchedule", "this:NoExecute", "other:NoSchedule"))
 	}
 	for _, zone := range []string{"a", "b"} {
 		newVolume(t, c.namespace, "in-"+zone, "zone", zone)

@@ -230,10 +230,11 @@ affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{l
 
 func addToPool(t *testing.T, pool, name, cpu string) {
 	t.Helper()
-	if err := cp.AddNode(t.Context(), name, controlplane.Node{CPU: cpu, Memory: "16Gi", Labels: map[string]string{"pool": pool, corev1.LabelHostname: name}}); err != nil {
-		t.Fatal(err)
+	node := controlplane.Node{
+		CPU: cpu, Memory: "16Gi", Labels: map[string]string{"pool": pool, corev1.LabelHostname: name},
+		Taints: []corev1.Taint{{Key: "pool", Value: pool, Effect: corev1.TaintEffectNoSchedule}},
 	}
-	if _, err := cp.Kubectl(t.Context(), "taint", "node", name, "pool="+pool+":NoSchedule"); err != nil {
+	if err := cp.AddNode(t.Context(), name, node); err != nil {
 		t.Fatal(err)
 	}
 }
