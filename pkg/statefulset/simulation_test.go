@@ -876,7 +876,8 @@ func (w *world) unfinished() string {
 
 func TestSimulation(t *testing.T) {
 	load(t)
-	// Longer runs, and other seeds, still find rare sequences that break an invariant, about one in a thousand.
+	// Longer runs, and other seeds, still find rare sequences that break an invariant: the
+	// last ones that were tried had one in 28,000 (seed 32 with 3000 checks).
 	simulated.Pin(t, 1, 700)
 	rapid.Check(t, func(t *rapid.T) {
 		first := version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
