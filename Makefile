@@ -95,33 +95,19 @@ bin/image:
 .PHONY: tools
 tools: $(K8S)/.kubernetes $(K8S)/.etcd $(K8S)/.kwok ## Build the pinned Kubernetes, etcd and kwok into bin/k8s/ (once)
 
-$(K8S)/.%: hack/tools/%/go.mod hack/build-tools.sh
-	@hack/build-tools.sh $* $(K8S)
-	@touch $@
-
 .PHONY: node-tools
 node-tools: $(RUNTIME)/.containerd $(RUNTIME)/.runc $(RUNTIME)/.cni ## Build the pinned containerd, runc and CNI plugins into bin/node/ (once)
-
-$(RUNTIME)/.%: hack/tools/%/go.mod hack/build-tools.sh
-	@hack/build-tools.sh $* $(RUNTIME)
-	@touch $@
 
 .PHONY: monitoring-tools
 monitoring-tools: $(MONITORING)/.prometheus ## Build the pinned Prometheus and promtool into bin/monitoring/ (once)
 
-$(MONITORING)/.%: hack/tools/%/go.mod hack/build-tools.sh
-	@hack/build-tools.sh $* $(MONITORING)
-	@touch $@
-
 .PHONY: gitops-tools
 gitops-tools: $(GITOPS)/.helm ## Build the pinned Helm into bin/gitops/ (once)
 
-$(GITOPS)/.%: hack/tools/%/go.mod hack/build-tools.sh
-	@hack/build-tools.sh $* $(GITOPS)
-	@touch $@
-
-bin/golangci-lint: hack/tools/golangci-lint/go.mod hack/build-tools.sh
-	@hack/build-tools.sh golangci-lint bin
+# bin/k8s/.etcd says that the tools of hack/tools/etcd are in bin/k8s/. bin/golangci-lint is one itself.
+.SECONDEXPANSION:
+bin/%: hack/tools/$$(subst .,,$$(@F))/go.mod hack/build-tools.sh
+	@hack/build-tools.sh $(subst .,,$(@F)) $(@D)
 	@touch $@
 
 .PHONY: cluster
