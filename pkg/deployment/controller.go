@@ -136,7 +136,7 @@ func (k kind) Leave(ctx context.Context, name cache.ObjectName) error {
 	}
 	var left []*corev1.Pod
 	for _, obj := range objects {
-		if pod, ok := obj.(*corev1.Pod); ok && counts(pod) {
+		if pod, ok := obj.(*corev1.Pod); ok && !rollout.Gone(pod) {
 			if owner, is := DetachedFrom(pod); is && owner == name {
 				left = append(left, pod)
 			}

@@ -168,7 +168,7 @@ func (o observation) stale() string {
 		}
 	}
 	for _, pod := range o.pods {
-		if !counts(pod) {
+		if rollout.Gone(pod) {
 			continue
 		}
 		if !of[metav1.GetControllerOfNoCopy(pod).UID] {
@@ -185,7 +185,7 @@ func (o observation) stale() string {
 func (o observation) podsOf(rs *replicaSet) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range o.pods {
-		if metav1.IsControlledBy(pod, rs) && counts(pod) {
+		if metav1.IsControlledBy(pod, rs) && !rollout.Gone(pod) {
 			pods = append(pods, pod)
 		}
 	}
@@ -203,16 +203,12 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 	return templates
 }
 
-func counts(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
 // detached lists the pods that we have taken out of their ReplicaSet, to be replaced
 // before they go.
 func (o observation) detached() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range o.pods {
-		if isDetached(pod) && metav1.IsControlledBy(pod, o.deployment) && counts(pod) {
+		if isDetached(pod) && metav1.IsControlledBy(pod, o.deployment) && !rollout.Gone(pod) {
 			pods = append(pods, pod)
 		}
 	}
@@ -225,7 +221,7 @@ func isDetached(pod *corev1.Pod) bool {
 }
 
 func (o observation) available(pod *corev1.Pod) bool {
-	return counts(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.now))
+	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.now))
 }
 
 // members lists the pods of base: first those that have been asked already, then the

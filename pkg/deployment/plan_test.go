@@ -125,7 +125,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 			p := pod(t, fmt.Sprintf("%s-%d", words[0], j), situation)
 			build.OwnedBy(rs, "ReplicaSet")(p)
 			s.pods = append(s.pods, p)
-			if counts(p) {
+			if !rollout.Gone(p) {
 				rs.Status.Replicas++
 			}
 		}

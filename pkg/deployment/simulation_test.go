@@ -28,6 +28,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -249,7 +250,7 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 	underWay := 0
 	for _, other := range s.Pods {
 		sent := simulated.SizeOf(other) != simulated.AppliedSize(other) || other.UID == pod.UID
-		if sent && s.asked[other.UID] == int(d.Generation) && counts(other) && !s.Outcome(other, simulated.VersionOf(&d.Spec.Template.Spec)).Fails() {
+		if sent && s.asked[other.UID] == int(d.Generation) && !rollout.Gone(other) && !s.Outcome(other, simulated.VersionOf(&d.Spec.Template.Spec)).Fails() {
 			underWay++
 		}
 	}
@@ -284,7 +285,7 @@ func (s *simulation) mayEvict(d *Deployment, pod *corev1.Pod) {
 }
 
 func (s *simulation) available(pod *corev1.Pod) bool {
-	return counts(pod) && podutils.IsPodAvailable(pod, s.d.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now()))
+	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, s.d.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now()))
 }
 
 // needsRestart tells by the rules of the world whether only a new pod can be one of d's template.
@@ -321,7 +322,7 @@ func (s *simulation) letGo(before, after *appsv1.Deployment) {
 	}
 	pods := 0
 	for _, pod := range s.listed {
-		if metav1.IsControlledBy(pod, base) && counts(pod) {
+		if metav1.IsControlledBy(pod, base) && !rollout.Gone(pod) {
 			if pods++; s.needsRestart(pod, before) {
 				return
 			}
@@ -382,7 +383,7 @@ func (s *simulation) complete() {
 	want := simulated.VersionOf(&d.Spec.Template.Spec)
 	for _, pod := range s.Pods {
 		owner := s.sets[metav1.GetControllerOf(pod).Name]
-		if owner == nil || *owner.Spec.Replicas == 0 || !counts(pod) || pod.Status.Phase != corev1.PodRunning {
+		if owner == nil || *owner.Spec.Replicas == 0 || rollout.Gone(pod) || pod.Status.Phase != corev1.PodRunning {
 			continue
 		}
 		if have := simulated.AppliedSize(pod); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
@@ -635,7 +636,7 @@ func (w *world) unfinished() string {
 		if is != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) {
 			return fmt.Sprintf("%s is of %v and has %v, not %v", pod.Name, is, simulated.AppliedSize(pod), want)
 		}
-		if podutils.IsPodReady(pod) && counts(pod) {
+		if podutils.IsPodReady(pod) && !rollout.Gone(pod) {
 			ready++
 		}
 	}

@@ -710,7 +710,7 @@ func (w *world) rscSync() {
 func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 	var running []*corev1.Pod
 	for _, name := range slices.Sorted(maps.Keys(w.rsc.pods)) {
-		if pod := w.rsc.pods[name]; metav1.IsControlledBy(pod, rs) && counts(pod) {
+		if pod := w.rsc.pods[name]; metav1.IsControlledBy(pod, rs) && !rollout.Gone(pod) {
 			running = append(running, pod)
 		}
 	}

@@ -68,7 +68,7 @@ func (m Member) foresee(o Options) Forecast {
 		return Forecast{Member: m, Fate: Unchanged}
 	case m.Differs != "":
 		return m.restarts(o, m.Differs)
-	case m.Gone():
+	case Gone(m.Pod):
 		return Forecast{Member: m, Fate: Live, Reason: "once the pod is created"}
 	}
 	judged := m.judge(o)

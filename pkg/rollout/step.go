@@ -57,10 +57,10 @@ type Refusal struct {
 	Until time.Time
 }
 
-// Gone tells whether the place is, or is about to be, empty.
-func (m Member) Gone() bool {
-	return m.Pod == nil || m.Pod.DeletionTimestamp != nil ||
-		m.Pod.Status.Phase == corev1.PodSucceeded || m.Pod.Status.Phase == corev1.PodFailed
+// Gone tells whether the place of the pod, which is nil if there is none, is empty or
+// about to be.
+func Gone(pod *corev1.Pod) bool {
+	return pod == nil || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // Options are what a workload says about its rollout.
@@ -191,7 +191,7 @@ func Next(members []Member, o Options) Step {
 // underWay is 1 for a pod that is down, or that an earlier step has set going, and
 // 0 for others.
 func (m Member) underWay() int {
-	if m.Gone() {
+	if Gone(m.Pod) {
 		return 1
 	}
 	if m.Differs != "" {
@@ -219,7 +219,7 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 	if m.Differs != "" {
 		return s.restart(m, o, Restart{Member: m, Reason: m.Differs, Cause: CauseTemplate, Now: mayStart})
 	}
-	if m.Gone() {
+	if Gone(m.Pod) {
 		s.Keep = true
 		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
 		return false
@@ -255,7 +255,7 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 }
 
 func (s *Step) updated(m Member) bool {
-	if m.Gone() {
+	if Gone(m.Pod) {
 		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
 		return false
 	}

@@ -144,7 +144,7 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 	var templates []*corev1.PodTemplateSpec
 	at := o.byIndex()
 	for i := range replicas(o.set) {
-		if !(rollout.Member{Pod: at[i]}).Gone() {
+		if !rollout.Gone(at[i]) {
 			continue
 		}
 		born := o.newest()
