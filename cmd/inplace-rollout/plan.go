@@ -148,12 +148,10 @@ func (o planOptions) world(ctx context.Context, edits []edit) (workload.Cluster,
 	} else if err != nil {
 		return world, err
 	}
-	for namespace := range namespaces {
-		if err := world.ReadVolumes(ctx, o.client, namespace); apierrors.IsForbidden(err) {
-			world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list persistent volumes and their claims")
-		} else if err != nil {
-			return world, err
-		}
+	if err := world.ReadVolumes(ctx, o.client, namespaces); apierrors.IsForbidden(err) {
+		world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list persistent volumes and their claims")
+	} else if err != nil {
+		return world, err
 	}
 	return world, nil
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
@@ -58,20 +59,25 @@ func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, nam
 	return err
 }
 
-// ReadVolumes lists the volumes that claims of the namespace are bound to, if a pod
-// that has been read has one.
-func (c *Cluster) ReadVolumes(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	if !slices.ContainsFunc(c.Pods, func(pod *corev1.Pod) bool { return pod.Namespace == namespace && len(claims(pod)) > 0 }) {
-		return nil
-	}
-	stored, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing persistent volume claims: %w", err)
+// ReadVolumes lists the volumes that claims of the namespaces are bound to, where a
+// pod that has been read has one.
+func (c *Cluster) ReadVolumes(ctx context.Context, client kubernetes.Interface, namespaces sets.Set[string]) error {
+	wanted := sets.New[string]()
+	for _, pod := range c.Pods {
+		if namespaces.Has(pod.Namespace) && len(claims(pod)) > 0 {
+			wanted.Insert(pod.Namespace)
+		}
 	}
 	bound := map[string]types.NamespacedName{}
-	for _, claim := range stored.Items {
-		if claim.Spec.VolumeName != "" {
-			bound[claim.Spec.VolumeName] = types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+	for namespace := range wanted {
+		stored, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("listing persistent volume claims: %w", err)
+		}
+		for _, claim := range stored.Items {
+			if claim.Spec.VolumeName != "" {
+				bound[claim.Spec.VolumeName] = types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+			}
 		}
 	}
 	if len(bound) == 0 {
@@ -81,9 +87,7 @@ func (c *Cluster) ReadVolumes(ctx context.Context, client kubernetes.Interface, 
 	if err != nil {
 		return fmt.Errorf("listing persistent volumes: %w", err)
 	}
-	if c.Volumes == nil {
-		c.Volumes = map[types.NamespacedName]*corev1.PersistentVolume{}
-	}
+	c.Volumes = make(map[types.NamespacedName]*corev1.PersistentVolume, len(bound))
 	for i, volume := range volumes.Items {
 		if claim, is := bound[volume.Name]; is {
 			c.Volumes[claim] = &volumes.Items[i]
