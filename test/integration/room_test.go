@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // A running pod is not given up for one for which there is no room beside other pods.
@@ -17,16 +18,12 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 2, Pod: crowd(t, "crowded"), Meta: "annotations: {" + setTimeout + ": 1s}"})
 	before := w.uids()
-	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.annotatePod("web-1", simDeferred)
 	w.crowd("crowded")
 	w.setResources("cpu=300m", "cpu=400m")
 	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node crowded")
 	w.waitEvent("NoNodeFits", "web-1")
-	w.assertReplaced(before)
-	w.kubectl("delete", "pod", "crowd", "--now")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-1")
+	w.assertKeptUntil(before, "web-1", func() { w.kubectl("delete", "pod", "crowd", "--now") })
 }
 
 // Nor is it for one whose room a pod that waits for a node would take first.
@@ -34,18 +31,14 @@ func TestRoomThatAnotherPodWaitsFor(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 2, Pod: crowd(t, "wanted"), Meta: "annotations: {" + setTimeout + ": 1s}"})
 	before := w.uids()
-	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.annotatePod("web-1", simDeferred)
 	w.crowd("wanted") // 100m are left
 	w.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: %s}, spec: {nodeSelector: {pool: wanted},
 		tolerations: [{key: pool, operator: Exists}], containers: [{name: app, image: none, resources: {requests: {cpu: 150m}}}]}}`, w.namespace))
 	w.kubectl("wait", "pod/waits", "--for=condition=PodScheduled=False", "--timeout=60s")
 	w.setResources("cpu=110m", "cpu=200m")
 	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods and those that wait for a node: deferred on node wanted")
-	w.assertReplaced(before)
-	w.kubectl("delete", "pod", "waits", "--now")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-1")
+	w.assertKeptUntil(before, "web-1", func() { w.kubectl("delete", "pod", "waits", "--now") })
 }
 
 // Nor is it where the node that has room has a pod that the new one must be apart from.
@@ -53,15 +46,11 @@ func TestRoomApartFromOthers(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 2, Pod: pool(t, "apart", "1", "1"), Meta: "annotations: {" + setTimeout + ": 1s}"})
 	before, node := w.uids(), w.pods()["web-1"].Spec.NodeName
-	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.annotatePod("web-1", simDeferred)
 	w.crowd(node)
 	w.setResources("cpu=400m", "cpu=400m")
 	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 2 nodes that are large enough has room beside its pods, as its pod affinity and topology spread want it: deferred on node "+node)
-	w.assertReplaced(before)
-	addToPool(t, "apart", "apart-new", "1")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-1")
+	w.assertKeptUntil(before, "web-1", func() { addToPool(t, "apart", "apart-new", "1") })
 }
 
 // Nor is it where its volume is on another node than the one that has room.
@@ -79,15 +68,22 @@ func TestRoomWhereTheVolumeIs(t *testing.T) {
 	if node := w.pods()["web-0"].Spec.NodeName; node != "volumes" {
 		t.Fatalf("web-0 is on node %s, and its volume on node volumes", node)
 	}
-	w.annotatePod("web-0", "sim.inplace-rollout.io/resize=deferred")
+	w.annotatePod("web-0", simDeferred)
 	w.crowd("volumes")
 	w.setResources("cpu=400m", "cpu=400m")
 	w.waitCondition("NoNodeFits", "0 of 1 pods resized; web-0: not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node volumes")
+	w.assertKeptUntil(before, "web-0", func() { w.kubectl("delete", "pod", "crowd", "--now") })
+}
+
+// assertKeptUntil checks that the stuck pod is not replaced before there is room, and
+// that no other one ever is.
+func (w *workload) assertKeptUntil(before map[string]types.UID, stuck string, makeRoom func()) {
+	w.t.Helper()
 	w.assertReplaced(before)
-	w.kubectl("delete", "pod", "crowd", "--now")
+	makeRoom()
 	w.waitComplete()
 	w.assertMoved(0)
-	w.assertReplaced(before, "web-0")
+	w.assertReplaced(before, stuck)
 }
 
 // crowd makes one node of 1 cpu, for pods that it returns the spec of.
