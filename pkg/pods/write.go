@@ -56,6 +56,19 @@ func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod,
 	return relabelled, nil
 }
 
+// Relabelled returns when Relabel, or another write of ours to the pod itself, last
+// changed it, by the clock of the API server; the zero time if none is recorded, as
+// in watched pods (see Strip).
+func Relabelled(pod *corev1.Pod) time.Time {
+	var last time.Time
+	for _, entry := range pod.ManagedFields {
+		if entry.Manager == api.FieldManager && entry.Subresource == "" && entry.Time != nil && entry.Time.After(last) {
+			last = entry.Time.Time
+		}
+	}
+	return last
+}
+
 // Delete deletes this very version of the pod.
 func Delete(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) error {
 	err := client.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -192,7 +193,7 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 	}
 	m.Available = podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.now))
 	carries := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
-	m.Labelled = carries == o.set.Status.UpdateRevision
+	m.Labelled = o.labelled(pod)
 	var err error
 	switch {
 	case m.Labelled:
@@ -227,9 +228,49 @@ func (o observation) differs(name string) string {
 func (o observation) caughtUp() bool {
 	updated := 0
 	for _, pod := range o.pods {
-		if pod.DeletionTimestamp == nil && pod.Labels[appsv1.ControllerRevisionHashLabelKey] == o.set.Status.UpdateRevision {
+		if pod.DeletionTimestamp == nil && o.labelled(pod) {
 			updated++
 		}
 	}
 	return int(o.set.Status.UpdatedReplicas) == updated
+}
+
+func (o observation) labelled(pod *corev1.Pod) bool {
+	return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == o.set.Status.UpdateRevision
+}
+
+// watchLag is how long the StatefulSet controller's watch of the pods may be behind
+// where nothing shows that it is not.
+const watchLag = 10 * time.Second
+
+// doubt returns how much longer the number that caughtUp compares is no proof, and 0
+// when it is one. The StatefulSet controller may still count a pod as updated that has
+// gone, in place of one whose label it has not seen.
+//
+// Of the pods 0, 1 and 2, only 0 is updated: the number is 1. We relabel 2, and
+// somebody deletes 0: the number is 1, whether the StatefulSet controller has seen both
+// or nothing.
+func (o observation) doubt() time.Duration {
+	var last time.Time
+	for _, pod := range o.pods {
+		if at := pods.Relabelled(pod); at.After(last) {
+			last = at
+		}
+	}
+	at, conceals := o.byIndex(), int(o.set.Status.Replicas) != len(o.pods)
+	for i := range replicas(o.set) {
+		pod := at[i]
+		switch {
+		case pod == nil:
+			conceals = true
+		case o.labelled(pod):
+			conceals = conceals || pod.DeletionTimestamp != nil
+		default: // it may be in the place of one that was updated
+			conceals = conceals || !pod.CreationTimestamp.Time.Before(last)
+		}
+	}
+	if !conceals {
+		return 0
+	}
+	return max(last.Add(watchLag).Sub(o.now), 0)
 }

@@ -89,6 +89,8 @@ func (p *plan) letGo(o observation, members []rollout.Member) {
 	switch {
 	case !o.caughtUp():
 		// Wait for its status before letting anything loose.
+	case o.doubt() > 0:
+		p.LookAfter(o.doubt())
 	case p.Keep || slices.ContainsFunc(p.Restart, o.needsUs):
 		p.Partition, p.Delete = o.baton(p.Step)
 	default:

@@ -48,6 +48,12 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 	switch situation {
 	case "updated":
 		return made(newer)
+	case "updated, terminating":
+		return made(newer, build.Terminating)
+	case "relabelled":
+		return made(newer, build.RelabelledAt(build.Start.Add(6*time.Second)))
+	case "relabelled long ago":
+		return made(newer, build.RelabelledAt(build.Start.Add(-time.Minute)))
 	case "updated, not ready":
 		return made(newer, build.NotReady)
 	case "updated, resized by others":
@@ -58,6 +64,8 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
 	case "live":
 		return made(older)
+	case "live, just born":
+		return made(older, func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start.Add(6 * time.Second)) })
 	case "live, not ready":
 		return made(older, build.NotReady)
 	case "resizing":
@@ -156,7 +164,9 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 			updated++
 		}
 	}
-	o.set.Status = appsv1.StatefulSetStatus{UpdateRevision: revisionOf(newer), CurrentRevision: revisionOf(older), UpdatedReplicas: int32(updated)}
+	o.set.Status = appsv1.StatefulSetStatus{
+		UpdateRevision: revisionOf(newer), CurrentRevision: revisionOf(older), Replicas: int32(len(o.pods)), UpdatedReplicas: int32(updated),
+	}
 	for _, change := range changes { // the status
 		change(o.set)
 	}
@@ -188,6 +198,39 @@ func told(p plan) string {
 		parts = append(parts, "hand over: "+p.HandOver)
 	}
 	return strings.Join(parts, ", ")
+}
+
+func TestDoubt(t *testing.T) {
+	scaledIn := func(set *appsv1.StatefulSet) { set.Status.Replicas++ }
+	tests := []struct {
+		places  string
+		changes []func(*appsv1.StatefulSet)
+		want    time.Duration
+	}{
+		{places: "relabelled|updated"},
+		{places: "relabelled|live"},
+		{places: "relabelled|terminating"}, // the StatefulSet controller has never counted it
+		{places: "relabelled|updated, terminating", want: 6 * time.Second},
+		{places: "relabelled|missing", want: 6 * time.Second},
+		{places: "relabelled|live, just born", want: 6 * time.Second},
+		{places: "relabelled|updated", changes: []func(*appsv1.StatefulSet){scaledIn}, want: 6 * time.Second},
+		{places: "relabelled|relabelled long ago|missing", want: 6 * time.Second},
+		{places: "relabelled long ago|missing"},
+		{places: "relabelled long ago|updated, terminating"},
+		{places: "updated|missing"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.places, func(t *testing.T) {
+			o := observed(t, tt.places, append(tt.changes, held("0", everything))...)
+			if got := o.doubt(); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+			p, err := nextStep(t.Context(), o)
+			if err != nil || p.movesPartition() && tt.want > 0 || tt.want > 0 && p.After != tt.want {
+				t.Errorf("planned %s and another look after %s, %v; want nothing, and a look after %s", told(p), p.After, err, tt.want)
+			}
+		})
+	}
 }
 
 func TestNextStep(t *testing.T) {

@@ -137,6 +137,15 @@ func Ours(fields string) func(*corev1.Pod) {
 	}
 }
 
+// RelabelledAt records when the controller last wrote to the pod itself.
+func RelabelledAt(t time.Time) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: api.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate, Time: ptr.To(metav1.NewTime(t)),
+		})
+	}
+}
+
 // ResizedAt records when the controller last resized the pod.
 func ResizedAt(t time.Time) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {

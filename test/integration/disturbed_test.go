@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -109,6 +110,36 @@ func TestPodLostDuringTheRollout(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-2")
+}
+
+// TestTerminatingPodHidesALabel is A→B→A with web-0 kept back, so of A all along.
+// When web-1 is relabelled back and web-0 terminates, the StatefulSet controller
+// counts one updated pod, as it did before: it may not have seen the label. So the
+// hold stays for a while, and no longer, though web-0 terminates for ever.
+func TestTerminatingPodHidesALabel(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.annotatePod("web-1", simNever)
+	w.begin("100m", "web-1")
+	w.kubectl("patch", "pod", "web-0", `--patch={"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
+	w.kubectl("delete", "pod", "web-0", "--wait=false")
+	w.markAudit()
+	w.annotatePod("web-1", simAccepted)
+	w.waitFor("the hold to go", func(set *appsv1.StatefulSet) bool { return !held(set) })
+	w.kubectl("patch", "pod", "web-0", `--patch={"metadata": {"finalizers": null}}`)
+
+	relabelled, released := w.audit("patch", "pods", "", "web-1"), w.audit("patch", "statefulsets", "", "web")
+	if len(relabelled) != 1 || len(released) != 1 {
+		t.Fatalf("the controller wrote %v, want one label and one release", w.writes())
+	}
+	if waited := released[0].Sub(relabelled[0]); waited < 8*time.Second { // 10, less what managedFields cut off a second
+		t.Errorf("let go %s after the label", waited)
+	}
+	w.waitComplete()
+	w.assertReplaced(before, "web-0")
 }
 
 // TestInfeasiblePodIsRestartedAlone: only the pod whose node says no is replaced.

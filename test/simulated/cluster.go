@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -140,6 +141,9 @@ func (c *Cluster) Resize(old, pod *corev1.Pod) error {
 func (c *Cluster) manage(old, pod *corev1.Pod) {
 	owned := &fieldpath.Set{}
 	for _, entry := range pod.ManagedFields {
+		if !resize.Ours(entry) {
+			continue
+		}
 		_ = owned.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes()))
 	}
 	before, after := old.Spec.Containers[0].Resources, pod.Spec.Containers[0].Resources
@@ -151,9 +155,15 @@ func (c *Cluster) manage(old, pod *corev1.Pod) {
 		}
 	}
 	fields, _ := owned.ToJSON()
-	pod.ManagedFields = nil
+	pod.ManagedFields = slices.DeleteFunc(pod.ManagedFields, resize.Ours)
 	build.Ours(string(fields))(pod)
-	pod.ManagedFields[0].Time = ptr.To(metav1.NewTime(c.Clock.Now()))
+	pod.ManagedFields[len(pod.ManagedFields)-1].Time = ptr.To(metav1.NewTime(c.Clock.Now()))
+}
+
+// Relabel notes in managedFields that we have written to the pod itself.
+func (c *Cluster) Relabel(pod *corev1.Pod) {
+	pod.ManagedFields = slices.DeleteFunc(pod.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "" })
+	build.RelabelledAt(c.Clock.Now())(pod)
 }
 
 // Kubelets looks at each pod once.
