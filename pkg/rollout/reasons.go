@@ -52,6 +52,8 @@ const (
 	EventDisruptionBudget = "DisruptionBudget"
 	// EventInvalidPolicy tells that an annotation is malformed.
 	EventInvalidPolicy = "InvalidPolicy"
+	// EventStepFailed tells that the next step of the rollout has failed several times, and why.
+	EventStepFailed = "StepFailed"
 	// EventHandedOver tells that the rest is left to the built-in controller, and why.
 	EventHandedOver = "HandedOver"
 	// EventComplete tells that the rollout is complete.

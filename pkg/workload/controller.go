@@ -195,6 +195,9 @@ func (c *Controller[W, X]) workOne(ctx context.Context) bool {
 		logger.Error(err, "Could not take the next step")
 		c.metrics.failed()
 		c.queue.AddRateLimited(name)
+		if c.queue.NumRequeues(name) > untoldFailures {
+			c.tellFailure(name, err)
+		}
 	}
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -151,6 +152,17 @@ func (c *Controller[W, X]) TellResized(w W, pod *corev1.Pod, resized time.Time, 
 func (c *Controller[W, X]) TellRestart(w W, r rollout.Restart, message string) {
 	c.metrics.restarted(r.Cause)
 	c.EventBoth(w, r.Member.Pod, corev1.EventTypeNormal, rollout.EventRestart, message+": "+r.Reason)
+}
+
+// untoldFailures is how many failures in a row are not worth an event: with the
+// interval between them growing from 50 ms, they take about six seconds.
+const untoldFailures = 7
+
+// tellFailure tells why a rollout does not go on.
+func (c *Controller[W, X]) tellFailure(name cache.ObjectName, err error) {
+	if w, exists, _ := c.Get(name); exists {
+		c.Recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step fails, and is tried again: "+err.Error())
+	}
 }
 
 // TellHandOver tells that the built-in controller makes the rollout.
