@@ -49,7 +49,7 @@ unit: ## Run the unit tests, with the race detector
 
 .PHONY: integration
 integration: tools monitoring-tools gitops-tools build ## Run the tests that need a control plane
-	go test -tags integration -count=1 -timeout 20m -p 1 -parallel 8 ./test/...
+	go test -tags integration -count=1 -timeout 60m -p 1 -parallel 8 ./test/...
 
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e

@@ -284,7 +284,7 @@ func (c *cluster) sees() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); !c.seen(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !c.seen(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			c.t.Fatal("the watches do not catch up")
 		}

@@ -199,7 +199,7 @@ func TestGate(t *testing.T) {
 	}()
 	eventually := func(what string, is func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("waited in vain for %s; the gate says %v", what, gate.Err())
 			}

@@ -148,7 +148,7 @@ func (c *cluster) sees() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); !c.seen(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !c.seen(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			c.t.Fatal("the watch of pods does not catch up")
 		}
@@ -868,7 +868,7 @@ func TestRun(t *testing.T) {
 		sets.Modify(c.set.DeepCopy())
 		return c.unfinished() == ""
 	}
-	for deadline := time.Now().Add(20 * time.Second); !finished(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !finished(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the rollout does not complete: %s", c.unfinished())
 		}

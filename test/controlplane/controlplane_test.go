@@ -31,6 +31,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/process"
 )
 
+// patience bounds every wait. It is never the expected duration.
+const patience = 30 * time.Second
+
 const (
 	resizeKey = "sim.inplace-rollout.io/resize"
 	readyKey  = "sim.inplace-rollout.io/ready"
@@ -147,7 +150,7 @@ func TestDiesWithItsParent(t *testing.T) {
 		names, err := Running(dir)
 		return len(names) == 0, err
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), poll, time.Second, true, gone); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), poll, patience, true, gone); err != nil {
 		t.Errorf("processes have survived: %v", err)
 	}
 }
@@ -191,7 +194,7 @@ func checkGone(t *testing.T, pids []int) {
 	for _, pid := range pids {
 		// The process may be a zombie for the moment until it is waited for.
 		gone := func(context.Context) (bool, error) { return syscall.Kill(pid, 0) == syscall.ESRCH, nil }
-		if err := wait.PollUntilContextTimeout(context.Background(), poll, time.Second, true, gone); err != nil {
+		if err := wait.PollUntilContextTimeout(context.Background(), poll, patience, true, gone); err != nil {
 			t.Errorf("process %d is still there", pid)
 		}
 	}
@@ -313,7 +316,7 @@ func (s *suite) testModes(t *testing.T) {
 				t.Logf("%s after %s", test.mode, time.Since(begin))
 				if test.mode == "delayed" {
 					s.await(t, pod, settled)
-					if took := time.Since(begin); took < 1900*time.Millisecond || took > 4*time.Second {
+					if took := time.Since(begin); took < 1900*time.Millisecond {
 						t.Errorf("done after %s", took)
 					}
 					return
@@ -516,7 +519,7 @@ spec:
 	pods := s.client.CoreV1().Pods("default")
 	var last types.UID
 	for range times {
-		err := wait.PollUntilContextTimeout(t.Context(), poll, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(t.Context(), poll, patience, true, func(ctx context.Context) (bool, error) {
 			pod, err := pods.Get(ctx, "graceful-0", metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return false, nil
@@ -531,7 +534,17 @@ spec:
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second)
+	err = wait.PollUntilContextTimeout(t.Context(), poll, patience, true, func(ctx context.Context) (bool, error) {
+		pod, err := pods.Get(ctx, "graceful-0", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil && pod.UID != last && pod.Spec.NodeName != "", err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // a pod too many would come now
 	births, err := s.AuditSince(mark, OnResource("pods", "binding"), Writes)
 	if err != nil {
 		t.Fatal(err)
@@ -689,7 +702,7 @@ func (s *suite) patch(t *testing.T, pod *corev1.Pod, patch any, subresources ...
 func (s *suite) await(t *testing.T, pod *corev1.Pod, check func(*corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), poll, 15*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), poll, patience, true, func(ctx context.Context) (bool, error) {
 		var err error
 		pod, err = s.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		if err != nil {

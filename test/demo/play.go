@@ -139,7 +139,7 @@ func (d *demo) await(ctx context.Context, what string, subjects ...subject) erro
 // told waits for the nth event that tells of a complete rollout. Events come a little
 // after what they tell of; without waiting they would count for the next edit.
 func (d *demo) told(ctx context.Context, w *workload, n int) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		events, err := d.client.CoreV1().Events(inPlace).List(ctx, metav1.ListOptions{
 			FieldSelector: "involvedObject.name=" + w.name + ",reason=" + rollout.EventComplete,
 		})

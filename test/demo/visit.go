@@ -69,7 +69,7 @@ type host struct {
 // keepVisiting visits a pod until it is gone, over one connection as long as that
 // lasts. Of visits without an answer the first one counts, until there is one again.
 func (d *demo) keepVisiting(ctx context.Context, h *host) {
-	browser := d.node.HTTP(2 * time.Second)
+	browser := d.node.HTTP(10 * time.Second)
 	defer browser.CloseIdleConnections()
 	for answered := true; ; {
 		v := d.visitOnce(ctx, browser, h.pod.Load())

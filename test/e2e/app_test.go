@@ -68,13 +68,20 @@ func newApp(t *testing.T, o options) *app {
 // createApp creates a workload that need not become Ready.
 func createApp(t *testing.T, o options) *app {
 	t.Helper()
-	o = o.defaulted()
-	a := &app{t: t, namespace: newNamespace(t), kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web", replicas: o.Replicas}
-	t.Cleanup(a.cleanUp)
+	a := placeApp(t, o)
 	if o.Around != "" {
 		a.apply(o.Around)
 	}
 	a.apply(manifest(t, o))
+	return a
+}
+
+// placeApp makes a namespace for a workload.
+func placeApp(t *testing.T, o options) *app {
+	t.Helper()
+	o = o.defaulted()
+	a := &app{t: t, namespace: newNamespace(t), kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web", replicas: o.Replicas}
+	t.Cleanup(a.cleanUp)
 	return a
 }
 

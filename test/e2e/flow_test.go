@@ -22,8 +22,10 @@ import (
 // sizes: 1, 1.5, 2 (deferred), 1.6, 100 (infeasible). docs/how-it-works.md has the
 // table of what it saw. It runs alone, because it fills the node.
 func TestFlow(t *testing.T) {
-	a := createApp(t, options{Replicas: 1, Resources: "{requests: {cpu: 100m}}", Annotations: api.ResizeActionAnnotation + ": LiveResize"})
+	o := options{Replicas: 1, Resources: "{requests: {cpu: 100m}}", Annotations: api.ResizeActionAnnotation + ": LiveResize"}
+	a := placeApp(t, o)
 	saw := a.record(t.Context())
+	a.apply(manifest(t, o))
 	a.rolledOut()
 	saw.await("T=1: created", stage{spec: "100m"})
 	saw.await("T=2: runs", stage{spec: "100m", allocated: "100m", actual: "100m"})
@@ -43,8 +45,10 @@ func TestFlow(t *testing.T) {
 	a.condition(rollout.ReasonDeferred, "web-0")
 	saw.say("T=7: " + a.get().condition.Reason + ": " + a.get().condition.Message)
 
+	resume = a.stopShim(&before[0]) // else the kubelet may be done before it has told
 	a.setCPU("160m")
 	saw.await("T=9: the kubelet has accepted the third", stage{"160m", "160m", "150m", string(corev1.PodResizeInProgress)})
+	resume()
 	saw.await("T=10: it is done", stage{spec: "160m", allocated: "160m", actual: "160m"})
 	a.complete()
 	saw.say("T=10: " + a.get().condition.Reason + ": " + a.get().condition.Message)

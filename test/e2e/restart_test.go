@@ -22,7 +22,7 @@ import (
 // a resize, the scheduler does for a new pod. Otherwise it is left as it is, and
 // resized when there is room after all. It runs alone, because it fills the node.
 func TestDeferredTooLong(t *testing.T) {
-	deadline := api.DeferredTimeoutAnnotation + ": 2s"
+	deadline := api.DeferredTimeoutAnnotation + ": 5s"
 	for _, kind := range []string{"StatefulSet", "Deployment"} {
 		spec, restarts := "", rollout.EventHandedOver // its only pod is left to the StatefulSet controller
 		if kind == "Deployment" {
@@ -33,13 +33,13 @@ func TestDeferredTooLong(t *testing.T) {
 			before = a.pods()
 			a.fillNode("30m")
 			a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-			a.podCondition(before[0].Name, corev1.PodResizePending, corev1.PodReasonDeferred)
+			a.event("Pod", "ResizeDeferred", before[0].Name+": ") // the kubelet's
 			a.event(kind, rollout.EventDeferred, before[0].Name)
 			return a, before, before[0].Name
 		}
 		t.Run(kind+" whose new pod preempts others", func(t *testing.T) {
 			a, before, stuck := deferred(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}", "priorityClassName: important")
-			a.event(kind, restarts, "for more than 2s")
+			a.event(kind, restarts, "for more than 5s")
 			a.complete()
 			a.assertMoved()
 			if after := a.pods(); after[0].UID == before[0].UID {
@@ -65,7 +65,7 @@ func TestDeferredTooLong(t *testing.T) {
 		before := a.pods()
 		a.fillNode("30m")
 		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-		a.condition(rollout.ReasonDeferred, "for more than 2s; left as it is; web-0: deferred on node")
+		a.condition(rollout.ReasonDeferred, "for more than 5s; left as it is; web-0: deferred on node")
 		for _, pod := range before {
 			a.podCondition(pod.Name, corev1.PodResizePending, corev1.PodReasonDeferred)
 			a.assertCgroup(&pod, parse(t, small))
@@ -94,6 +94,8 @@ func (a *app) assertRestarted(before []corev1.Pod, want ...string) {
 		a.t.Errorf("replaced %v, want %v", replaced, want)
 	}
 	for _, name := range want {
+		// Events come after what they tell of.
+		a.eventually(name+" to have started twice", func() (bool, string) { n := a.started(name); return n >= 2, fmt.Sprint(n) })
 		if n := a.started(name); n != 2 {
 			a.t.Errorf("%s has been created %d times, want 2", name, n)
 		}

@@ -69,7 +69,7 @@ func (v *visitors) report() seen {
 // keepCounting stays with a pod, over one connection, as long as it answers; then it takes
 // the pod at its place among those that are Ready.
 func (v *visitors) keepCounting(ctx context.Context, place int) {
-	browser := node.HTTP(2 * time.Second)
+	browser := node.HTTP(10 * time.Second)
 	defer browser.CloseIdleConnections()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

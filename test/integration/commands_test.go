@@ -79,7 +79,12 @@ subjects: [{kind: ServiceAccount, name: planner, namespace: ` + s.namespace + `}
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return kubeconfig, "system:serviceaccount:" + s.namespace + ":planner"
+	user = "system:serviceaccount:" + s.namespace + ":planner"
+	eventually(s.t, "the rights of "+user+" to be in force", func() (bool, string) {
+		err := s.try(s.t, "auth", "can-i", "list", "nodes", "--as="+user)
+		return err == nil, said(err)
+	})
+	return kubeconfig, user
 }
 
 // planned is what plan prints with -o json, as far as the tests read it.

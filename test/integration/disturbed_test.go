@@ -103,10 +103,12 @@ func TestScaleDownDuringTheRollout(t *testing.T) {
 // born again from the old revision (trap T1), and has to be resized again.
 func TestPodLostDuringTheRollout(t *testing.T) {
 	parallel(t)
-	w := newWorkload(t, options{PodMeta: simDelayed})
+	w := newWorkload(t, options{})
 	before := w.uids()
-	w.begin("150m", "web-1")
+	w.annotatePod("web-0", simNever)
+	w.begin("150m", "web-0")
 	w.kubectl("delete", "pod", "web-2")
+	w.annotatePod("web-0", simAccepted)
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-2")
@@ -138,7 +140,7 @@ func TestTerminatingPodHidesALabel(t *testing.T) {
 	if waited := released[0].Sub(relabelled[0]); waited < 8*time.Second { // 10, less what managedFields cut off a second
 		t.Errorf("let go %s after the label", waited)
 	}
-	w.waitComplete()
+	w.waitPod("web-0", "to be made anew", func(pod corev1.Pod) bool { return pod.UID != before["web-0"] })
 	w.assertReplaced(before, "web-0")
 }
 

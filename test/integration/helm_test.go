@@ -50,7 +50,7 @@ func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitCom
 	s.annotatePod(slow, simDeferred)
 	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
 	r.chart(manifest(r.t, s.namespace, o))
-	r.run("upgrade", "web", r.folder, "--wait", "--timeout=10s")
+	r.run("upgrade", "web", r.folder, "--wait", "--timeout=1m")
 	s.waitCondition("Deferred", slow)
 
 	o.Resources = "{requests: {cpu: 170m, memory: 120Mi}, limits: {cpu: 250m, memory: 200Mi}}"

@@ -120,13 +120,7 @@ func TestOneNamespace(t *testing.T) {
 	administer(t, "apply", "-k", filepath.Join(deploy, "overlays", "one-namespace", "cluster"))
 
 	w, d := newWorkload(t, options{}), newDeployment(t, options{Spec: "strategy: {rollingUpdate: {maxUnavailable: 1}}"})
-	// The bindings that were there before apply everywhere for up to a second more, and
-	// this is the last of them that kubectl has replaced.
-	eventually(t, "the policies to leave out namespaces without the label", func() (bool, string) {
-		conditions := w.kubectl("patch", w.ref, "--subresource=status", "--dry-run=server", "--type=merge",
-			`--patch={"status": {"updateRevision": "another", "conditions": null}}`, "--output=jsonpath={.status.conditions}")
-		return conditions == "", conditions
-	})
+	w.waitPolicies(false)
 	otherSet, otherDeployment := newWorkload(t, options{}), newDeployment(t, options{})
 	mark, err := cp.AuditMark()
 	if err != nil {

@@ -326,7 +326,7 @@ func TestScrapeConfigs(t *testing.T) {
 
 		// It is not scraped: promtool only tells what would be.
 		var targets []struct{ Labels map[string]string }
-		found := promtool(t, "check", "service-discovery", "--timeout=5s", filepath.Join(dir, "outside.yaml"), "inplace-rollout")
+		found := promtool(t, "check", "service-discovery", "--timeout=30s", filepath.Join(dir, "outside.yaml"), "inplace-rollout")
 		if err := json.Unmarshal([]byte(found), &targets); err != nil {
 			t.Fatalf("%v: %s", err, found)
 		}

@@ -35,6 +35,18 @@ func (w *workload) waitAvailable() {
 	})
 }
 
+// waitPolicies waits until the mutating policies are in force in this namespace, or are
+// not: what kubectl has written applies up to a second later. The one that is asked is
+// the last that kubectl writes.
+func (w *workload) waitPolicies(inForce bool) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprintf("the policies to be in force: %t", inForce), func() (bool, string) {
+		conditions := w.kubectl("patch", w.ref, "--subresource=status", "--dry-run=server", "--type=merge",
+			`--patch={"status": {"updateRevision": "another", "conditions": null}}`, "--output=jsonpath={.status.conditions}")
+		return (conditions != "") == inForce, conditions
+	})
+}
+
 func createWorkload(t *testing.T, o options) *workload {
 	t.Helper()
 	o.Kind = "StatefulSet"

@@ -121,7 +121,7 @@ func isFolder(path string) bool {
 // empty ones can be removed, so nothing else can be hit.
 func removeCgroups(name string) error {
 	var err error
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(poll) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(poll) {
 		if err = removeFolders(cgroupsOf(name)); err == nil {
 			return nil
 		}

@@ -69,7 +69,7 @@ var ErrLeft = errors.New("the node has left behind")
 // threads may take a moment to go.
 func (n *Node) checkGone() error {
 	var left []string
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(poll) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(poll) {
 		if left = n.left(); len(left) == 0 {
 			return nil
 		}
