@@ -229,7 +229,6 @@ func (o observation) available(pod *corev1.Pod) bool {
 func (o observation) members(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
 	pods := o.podsOf(base)
 	sortAsDeleted(pods)
-	tooLarge := workload.TooLarge(ctx, o.deployment.template.PodTemplateSpec, o.nodes)
 	changes := resize.BetweenPods(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
 	policy, why := settings.Resolve(changes, o.deployment.template.PodTemplateSpec, o.defaults.ResizePolicy)
 	members := make([]rollout.Member, 0, len(pods))
@@ -238,15 +237,14 @@ func (o observation) members(ctx context.Context, base *replicaSet, settings pol
 		if err != nil {
 			return nil, err
 		}
-		m := rollout.Member{
+		members = append(members, rollout.Member{
 			Name: pod.Name, Index: i, Pod: pod, Target: target,
 			Updated: target.Clean(), Available: o.available(pod),
 			Brings: resize.Describe(target.Changes), Policy: policy, Why: why,
 			Refusal: o.refusals.Of(pod.UID, workload.Size(o.deployment.template.Hash, target.Changes)),
-		}
-		m.Unplaceable = o.crowded.Unplaceable(m, o.deployment.template.Hash, tooLarge, o.now)
-		members = append(members, m)
+		})
 	}
+	o.crowded.Place(ctx, members, o.deployment.template.Hash, o.nodes, o.now)
 	slices.SortStableFunc(members, func(a, b rollout.Member) int {
 		return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))
 	})

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
@@ -55,6 +56,13 @@ func Candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.Persiste
 	default:
 		return nil, fmt.Errorf("no node of the %d open to the pod can hold %s", allowed, describe(requests, largest))
 	}
+}
+
+// Alike tells whether the same nodes are Candidates for both pods, but for their volumes.
+func Alike(a, b *corev1.Pod) bool {
+	same := equality.Semantic.DeepEqual
+	return same(a.Spec.NodeSelector, b.Spec.NodeSelector) && same(a.Spec.Affinity, b.Spec.Affinity) && same(a.Spec.Tolerations, b.Spec.Tolerations) &&
+		same(resourcehelper.PodRequests(a, resourcehelper.PodResourcesOptions{}), resourcehelper.PodRequests(b, resourcehelper.PodResourcesOptions{}))
 }
 
 // Beside tells whether the node has room for the pod beside the others that are

@@ -1,6 +1,7 @@
 package fit_test
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,6 +83,27 @@ func TestCandidates(t *testing.T) {
 				t.Errorf("got %d nodes and %q, want %q", len(nodes), got, tt.want)
 			}
 		})
+	}
+}
+
+func TestAlike(t *testing.T) {
+	const pod = `nodeSelector: {disk: ssd}, affinity: {nodeAffinity: {}}, tolerations: [{key: gpu}], overhead: {cpu: 1}, containers: [{name: app, resources: {requests: {cpu: 1}}}]`
+	for _, tt := range []struct {
+		from, to string
+		want     bool
+	}{
+		{"cpu: 1", "cpu: 1000m", true},
+		{"name: app", "name: other", true},
+		{"requests: {cpu: 1}", "requests: {cpu: 2}", false},
+		{"overhead: {cpu: 1}", "overhead: {cpu: 2}", false},
+		{"disk: ssd", "disk: hdd", false},
+		{"affinity: {nodeAffinity: {}}", "affinity: {}", false},
+		{"key: gpu", "key: other", false},
+	} {
+		a, b := build.Template(t, "{"+pod+"}"), build.Template(t, "{"+strings.ReplaceAll(pod, tt.from, tt.to)+"}")
+		if got := fit.Alike(&corev1.Pod{Spec: a.Spec}, &corev1.Pod{Spec: b.Spec}); got != tt.want {
+			t.Errorf("%s and %s are alike: %t, want %t", tt.from, tt.to, got, tt.want)
+		}
 	}
 }
 

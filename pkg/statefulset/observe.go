@@ -167,17 +167,14 @@ func (o observation) members(ctx context.Context, from int, settings policy.Sett
 	}
 	at := o.byIndex()
 	members := make([]rollout.Member, 0, n-from)
-	tooLarge := workload.TooLarge(ctx, o.newest().PodTemplateSpec, o.nodes)
 	for i := n - 1; i >= from; i-- {
 		m, err := o.member(i, at[i], settings)
 		if err != nil {
 			return nil, err
 		}
-		if m.Differs == "" {
-			m.Unplaceable = o.crowded.Unplaceable(m, o.set.Status.UpdateRevision, tooLarge, o.now)
-		}
 		members = append(members, m)
 	}
+	o.crowded.Place(ctx, members, o.set.Status.UpdateRevision, o.nodes, o.now)
 	return members, nil
 }
 

@@ -91,8 +91,10 @@ func (r *room) expect(pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) {
 		pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *resize.Defaulted(template)}
 		pod.UID = types.UID(fmt.Sprint("to come ", i))
 		if len(pods) > 0 { // admission gives all of them the same
+			sibling := pods[0].Spec
 			pod.Namespace = pods[0].Namespace
-			pod.Spec.Priority, pod.Spec.PreemptionPolicy = pods[0].Spec.Priority, pods[0].Spec.PreemptionPolicy
+			pod.Spec.Priority, pod.Spec.PreemptionPolicy = sibling.Priority, sibling.PreemptionPolicy
+			pod.Spec.Tolerations, pod.Spec.Overhead = append(pod.Spec.Tolerations, sibling.Tolerations...), sibling.Overhead
 		}
 		r.known[pod.UID] = pod
 	}
@@ -257,26 +259,33 @@ func replacement(m rollout.Member) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: m.Pod.ObjectMeta, Spec: *m.Target.Spec()}
 }
 
-// Unplaceable tells why the pod that would come for the member's would find no
-// room: no node is large enough, or those that are were found to be full.
-func (r Refusals) Unplaceable(m rollout.Member, revision, tooLarge string, now time.Time) rollout.Refusal {
-	if tooLarge != "" {
-		return rollout.Refusal{Reason: tooLarge}
+// Place puts into the members for whose replacements no node has room why that is so:
+// none is large enough, or those that are were found to be full.
+//
+// What admission gave the running pod, such as its RuntimeClass's tolerations, it gives
+// the next one, too: so the pod is asked about, and not the template.
+func (r Refusals) Place(ctx context.Context, members []rollout.Member, revision string, nodes []*corev1.Node, now time.Time) {
+	type verdict struct {
+		pod      *corev1.Pod
+		tooLarge string
 	}
-	if m.Pod == nil {
-		return rollout.Refusal{}
+	var verdicts []verdict // few: there may be many pods, and many nodes
+	for i, m := range members {
+		if rollout.Gone(m.Pod) || m.Updated || m.Differs != "" {
+			continue
+		}
+		pod := replacement(m)
+		at := slices.IndexFunc(verdicts, func(v verdict) bool { return fit.Alike(v.pod, pod) })
+		if at < 0 {
+			_, tooLarge := candidates(ctx, pod, nil, nodes)
+			at, verdicts = len(verdicts), append(verdicts, verdict{pod, tooLarge})
+		}
+		if tooLarge := verdicts[at].tooLarge; tooLarge != "" {
+			members[i].Unplaceable = rollout.Refusal{Reason: tooLarge}
+		} else if full := r.Of(pod.UID, Size(revision, m.Target.Changes)); now.Before(full.Until) {
+			members[i].Unplaceable = full
+		}
 	}
-	full := r.Of(m.Pod.UID, Size(revision, m.Target.Changes))
-	if !now.Before(full.Until) {
-		return rollout.Refusal{}
-	}
-	return full
-}
-
-// TooLarge tells why no node could hold a pod of the template; empty if one could.
-func TooLarge(ctx context.Context, template *corev1.PodTemplateSpec, nodes []*corev1.Node) string {
-	_, tooLarge := candidates(ctx, &corev1.Pod{Spec: *resize.Defaulted(template)}, nil, nodes)
-	return tooLarge
 }
 
 // candidates are the nodes that could hold the pod, or why there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -35,6 +36,13 @@ func podOf(t *testing.T, name, node, cpu string, change ...func(*corev1.Pod)) *c
 
 func nodeOf(name, cpu string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
+}
+
+// tainted are taints of nodes for pods that are tolerant.
+var tainted = []corev1.Taint{{Key: "sandbox", Effect: corev1.TaintEffectNoSchedule}}
+
+func tolerant(pod *corev1.Pod) {
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: "sandbox", Operator: corev1.TolerationOpExists}}
 }
 
 // counted counts who is asked about.
@@ -86,6 +94,7 @@ func TestRoom(t *testing.T) {
 		name       string
 		cpu        string // of the node
 		others     []*corev1.Pod
+		taints     []corev1.Taint    // of the node
 		next       string            // the cpu of another node
 		all        func(*corev1.Pod) // what the workload's pods have
 		seen       []*corev1.Pod     // of the workload, besides the two
@@ -110,6 +119,8 @@ func TestRoom(t *testing.T) {
 		{name: "the one that waits is deleted", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", build.Terminating)}, web0: full},
 
 		{name: "another of the workload is to come", cpu: "4", toCome: []string{"2"}, web1: contested, web0: contested},
+		{name: "another of the workload is to come, and admission lets all of them run there", cpu: "4", taints: tainted, all: tolerant,
+			toCome: []string{"2"}, web1: contested, web0: contested},
 		{name: "another of the workload waits", cpu: "4", seen: []*corev1.Pod{pod("web-2", "", "2")}, web1: contested, web0: contested},
 		{name: "another of the workload has just come", cpu: "4", seen: []*corev1.Pod{pod("web-2", "node", "2")}, web1: full, web0: full},
 		{name: "another of the workload goes, and one comes for it", cpu: "6",
@@ -118,6 +129,7 @@ func TestRoom(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			nodes := []*corev1.Node{nodeOf("node", tt.cpu)}
+			nodes[0].Spec.Taints = tt.taints
 			if tt.next != "" {
 				nodes = append(nodes, nodeOf("next", tt.next))
 			}
@@ -143,6 +155,61 @@ func TestRoom(t *testing.T) {
 			for node, times := range from.asked {
 				if times > 1 {
 					t.Errorf("asked %d times for the pods of %q", times, node)
+				}
+			}
+		})
+	}
+}
+
+// A pod of 1 cpu on a node of 2 is to become one of 2 cpus by a restart.
+func TestPlace(t *testing.T) {
+	const tooSmall = "no node of the 1 open to the pod can hold cpu 3 (at most 2)"
+	later := build.Start.Add(time.Second)
+	admitted := func(pod *corev1.Pod) { tolerant(pod); pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")} }
+	tests := []struct {
+		name   string
+		taints []corev1.Taint
+		pod    func(*corev1.Pod)
+		member func(*rollout.Member)
+		full   string // in which revision its size was found to have no room
+		until  time.Time
+		want   rollout.Refusal
+	}{
+		{name: "the node can hold it"},
+		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "none of 1 nodes is open to the pod"}},
+		{name: "admission lets it run there", taints: tainted, pod: tolerant},
+		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: rollout.Refusal{Reason: tooSmall}},
+		{name: "the node was full", full: "b", until: later, want: rollout.Refusal{Reason: "full", Until: later}},
+		{name: "the node was full long ago", full: "b", until: build.Start},
+		{name: "the node was full for another edit", full: "a", until: later},
+		{name: "it has its size", taints: tainted, member: func(m *rollout.Member) { m.Updated = true }},
+		{name: "another template is handed over", taints: tainted, member: func(m *rollout.Member) { m.Differs = "image" }},
+		{name: "it is not there", taints: tainted, member: func(m *rollout.Member) { m.Pod, m.Target = nil, resize.Target{} }},
+		{name: "it goes", taints: tainted, pod: build.Terminating},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			node := nodeOf("node", "2")
+			node.Spec.Taints = tt.taints
+			members, full := make([]rollout.Member, 2), Refusals{} // alike
+			for i := range members {
+				pod := podOf(t, "web", "node", "1")
+				if tt.pod != nil {
+					tt.pod(pod)
+				}
+				target, err := resize.For(pod, templateOf(t, "1"), templateOf(t, "2"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				full["web"] = &Refusal{Refusal: rollout.Refusal{Reason: "full", Until: tt.until}, Size: Size(tt.full, target.Changes)}
+				if members[i] = (rollout.Member{Pod: pod, Target: target}); tt.member != nil {
+					tt.member(&members[i])
+				}
+			}
+			full.Place(t.Context(), members, "b", []*corev1.Node{node}, build.Start)
+			for _, m := range members {
+				if m.Unplaceable != tt.want {
+					t.Errorf("got %+v, want %+v", m.Unplaceable, tt.want)
 				}
 			}
 		})

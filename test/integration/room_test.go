@@ -75,6 +75,30 @@ func TestRoomWhereTheVolumeIs(t *testing.T) {
 	w.assertKeptUntil(before, "web-0", func() { w.kubectl("delete", "pod", "crowd", "--now") })
 }
 
+// A pod is given up where only its RuntimeClass lets it run on the nodes of its pool,
+// but for what that adds to its requests.
+func TestRoomOfARuntimeClass(t *testing.T) {
+	parallel(t)
+	addToPool(t, "sandboxed", "sandboxed", "1")
+	apply(t, "", `{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: sandboxed}, handler: none, overhead: {podFixed: {cpu: 100m}},
+		scheduling: {nodeSelector: {pool: sandboxed}, tolerations: [{key: pool, operator: Exists}]}}`)
+	t.Cleanup(func() {
+		if err := client.NodeV1().RuntimeClasses().Delete(context.Background(), "sandboxed", metav1.DeleteOptions{}); err != nil {
+			t.Errorf("deleting the RuntimeClass: %v", err)
+		}
+	})
+	w := newWorkload(t, options{Replicas: 2, Pod: "{runtimeClassName: sandboxed}"})
+	before := w.uids()
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=950m", "cpu=2")
+	w.waitCondition("NoNodeFits", "no node of the 1 open to the pod can hold cpu 1050m (at most 1)")
+	w.assertReplaced(before)
+	w.setResources("cpu=150m", "cpu=2")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+}
+
 // assertKeptUntil checks that the stuck pod is not replaced before there is room, and
 // that no other one ever is.
 func (w *workload) assertKeptUntil(before map[string]types.UID, stuck string, makeRoom func()) {
