@@ -211,6 +211,7 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 		world, read := worlds[u.GetNamespace()]
 		if !read {
 			world.Nodes = nodes.Nodes
+			// Pods of other namespaces are left out, as there may be many: a node may have less room than it seems to, but not more.
 			if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
 				return nil, explain(err)
 			}

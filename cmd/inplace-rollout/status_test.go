@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -105,6 +106,44 @@ func TestStatus(t *testing.T) {
 			}
 			golden(t, "status-"+name+".txt", out.Bytes())
 		})
+	}
+}
+
+// A pod that is to be restarted is kept if no node has room, as far as that may be seen.
+func TestStatusWithoutRoom(t *testing.T) {
+	const infeasible = "infeasible on node node: Node didn't have enough capacity: cpu"
+	for _, tt := range []struct {
+		what      string
+		cpu       string // of the node
+		others    int    // that are there, with 100m each
+		forbidden bool
+		want      string
+	}{
+		{"there is room", "300m", 1, false, infeasible},
+		{"another pod has the room", "299m", 1, false, "none of the 1 nodes that are large enough has room beside its pods: " + infeasible},
+		{"the node is too small", "199m", 0, false, "no node of the 1 open to the pod can hold cpu 200m (at most 199m): " + infeasible},
+		{"the nodes may not be seen", "199m", 1, true, infeasible},
+	} {
+		s := newSetStage(t, 1)
+		s.heldAt(t, larger)
+		s.asked(0, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
+		s.nodes = []*corev1.Node{node("node", tt.cpu)}
+		for i := range tt.others {
+			s.pods = append(s.pods, build.Pod(fmt.Sprint("other-", i), build.Size(t, size)))
+		}
+		o := statusOptions{cluster: s.cluster(t)}
+		if tt.forbidden {
+			o.client.(*fake.Clientset).PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
+			})
+		}
+		reports, err := o.reports(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := reports[0].Pods[0].Why; got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.what, got, tt.want)
+		}
 	}
 }
 

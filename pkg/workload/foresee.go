@@ -99,7 +99,7 @@ func (c *Cluster) ReadVolumes(ctx context.Context, client kubernetes.Interface, 
 // Crowd puts into the members for whose replacements no node has room why that is
 // so. In their order, each that has found room has taken it.
 func (c Cluster) Crowd(ctx context.Context, members []rollout.Member) {
-	if c.RoomUnknown != "" {
+	if c.RoomUnknown != "" || len(c.Nodes) == 0 {
 		return
 	}
 	r := newRoom(newRead(c), c.Nodes, len(c.Nodes))
