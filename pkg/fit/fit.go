@@ -34,7 +34,7 @@ func Candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.Persiste
 	allowed, largest := 0, corev1.ResourceList{}
 	var candidates []*corev1.Node
 	for _, node := range nodes {
-		if matches, err := affinity.Match(node); err != nil || !matches || !open(ctx, pod, node) || !reaches(node, volumes) {
+		if matches, err := affinity.Match(node); err != nil || !matches || !open(ctx, pod, node) || !Reaches(node, volumes) {
 			continue
 		}
 		allowed++
@@ -63,6 +63,11 @@ func Alike(a, b *corev1.Pod) bool {
 	same := equality.Semantic.DeepEqual
 	return same(a.Spec.NodeSelector, b.Spec.NodeSelector) && same(a.Spec.Affinity, b.Spec.Affinity) && same(a.Spec.Tolerations, b.Spec.Tolerations) &&
 		same(resourcehelper.PodRequests(a, resourcehelper.PodResourcesOptions{}), resourcehelper.PodRequests(b, resourcehelper.PodResourcesOptions{}))
+}
+
+// Reaches tells whether all volumes can be had on the node.
+func Reaches(node *corev1.Node, volumes []*corev1.PersistentVolume) bool {
+	return !slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return volumehelper.CheckNodeAffinity(v, node.Labels) != nil })
 }
 
 // Beside tells whether the node has room for the pod beside the others that are
@@ -158,11 +163,6 @@ func tolerates(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {
 			return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 		}, false)
 	return !tainted
-}
-
-// reaches tells whether all volumes can be had on the node.
-func reaches(node *corev1.Node, volumes []*corev1.PersistentVolume) bool {
-	return !slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return volumehelper.CheckNodeAffinity(v, node.Labels) != nil })
 }
 
 func holds(free, requests corev1.ResourceList) bool {

@@ -57,12 +57,18 @@ type constraint struct {
 	counts, domains sets.Set[string]
 }
 
-// NewTopology reads what the pod demands; nodes are all that there are.
-func NewTopology(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (*Topology, error) {
-	t := &Topology{pod: pod, nodes: make(map[string]*corev1.Node, len(nodes))}
+// ByName has the nodes by their names.
+func ByName(nodes []*corev1.Node) map[string]*corev1.Node {
+	byName := make(map[string]*corev1.Node, len(nodes))
 	for _, node := range nodes {
-		t.nodes[node.Name] = node
+		byName[node.Name] = node
 	}
+	return byName
+}
+
+// NewTopology reads what the pod demands; nodes are all that there are, by name.
+func NewTopology(ctx context.Context, pod *corev1.Pod, nodes map[string]*corev1.Node) (*Topology, error) {
+	t := &Topology{pod: pod, nodes: nodes}
 	var err error
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.PodAffinity != nil {
 		if t.near, err = termsOf(pod, affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {

@@ -94,7 +94,7 @@ func TestTopology(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			wants := pod("a1", "web", tt.spec) // its predecessor runs, and does not count
-			topology, err := fit.NewTopology(t.Context(), wants, nodes)
+			topology, err := fit.NewTopology(t.Context(), wants, fit.ByName(nodes))
 			if err != nil {
 				t.Fatal(err)
 			}

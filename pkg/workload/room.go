@@ -21,7 +21,8 @@ import (
 )
 
 // maxLooks bounds how many nodes are looked at for one pod, each of which costs a
-// request; the next look is at others.
+// request; the next look is at others. It also bounds at how many of the pods that
+// wait for a node there is a closer look.
 const maxLooks = 100
 
 // Crowded looks for room for the pods that are about to be given up, beside the
@@ -65,18 +66,32 @@ func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision 
 type room struct {
 	source source
 	nodes  []*corev1.Node
+	byName map[string]*corev1.Node
 	looks  int // at nodes, at the most, for one pod
 	// there and peers are what has been read, by the node's name and by who matches.
 	there, peers map[string][]*corev1.Pod
 	// known are the pods of which more is known than what has been read: their node is
 	// where they will be. They are nil if they will be gone.
 	known map[types.UID]*corev1.Pod
-	// filled tells that a pod that waits for a node has been counted as there.
+	// waiting are the pods that wait for a node of which more had to be known.
+	waiting map[types.UID]*waiter
+	// filled tells that one of them has been counted as there.
 	filled bool
 }
 
+// waiter is what a pod that waits for a node demands.
+type waiter struct {
+	topology *fit.Topology
+	volumes  []*corev1.PersistentVolume
+	// never tells that there is no node that it could come to.
+	never bool
+}
+
 func newRoom(from source, nodes []*corev1.Node, looks int) *room {
-	return &room{source: from, nodes: nodes, looks: looks, there: map[string][]*corev1.Pod{}, peers: map[string][]*corev1.Pod{}, known: map[types.UID]*corev1.Pod{}}
+	return &room{
+		source: from, nodes: nodes, byName: fit.ByName(nodes), looks: looks,
+		there: map[string][]*corev1.Pod{}, peers: map[string][]*corev1.Pod{}, known: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]*waiter{},
+	}
 }
 
 // expect counts the pods of a workload as they will be: those that are terminating
@@ -107,7 +122,7 @@ func (r *room) expect(pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) {
 // On a node of 4 cpus with three pods of 1, one can become one of 2, and then no other
 // one can. If a pod of 2 waits for a node, none can: it would come as soon as one goes.
 func (r *room) find(ctx context.Context, pod *corev1.Pod) (why string, err error) {
-	volumes, err := r.source.volumes(ctx, pod)
+	volumes, _, err := r.source.volumes(ctx, pod)
 	if err != nil {
 		return "", err
 	}
@@ -115,7 +130,7 @@ func (r *room) find(ctx context.Context, pod *corev1.Pod) (why string, err error
 	if tooLarge != "" {
 		return tooLarge, nil
 	}
-	topology, err := fit.NewTopology(ctx, pod, r.nodes)
+	topology, err := fit.NewTopology(ctx, pod, r.byName)
 	if err != nil {
 		return "", err
 	}
@@ -138,11 +153,11 @@ func (r *room) find(ctx context.Context, pod *corev1.Pod) (why string, err error
 		if !fit.Beside(pod, node, others) {
 			continue
 		}
-		around, err := r.around(ctx, topology.Peers(), others)
+		allowed, err := r.allows(ctx, topology, node, others)
 		if err != nil {
 			return "", err
 		}
-		if topology.Allows(node, around) {
+		if allowed {
 			r.place(pod, node)
 			return "", nil
 		}
@@ -162,6 +177,12 @@ func (r *room) on(ctx context.Context, node string) ([]*corev1.Pod, error) {
 		r.there[node] = all
 	}
 	return r.correct(r.there[node], func(pod *corev1.Pod) bool { return pod.Spec.NodeName == node }), nil
+}
+
+// allows tells whether the pods around let the one of the topology come to the node.
+func (r *room) allows(ctx context.Context, topology *fit.Topology, node *corev1.Node, others []*corev1.Pod) (bool, error) {
+	around, err := r.around(ctx, topology.Peers(), others)
+	return err == nil && topology.Allows(node, around), err
 }
 
 // around lists the pods of a node and those that match, once each.
@@ -216,12 +237,49 @@ func (r *room) fill(ctx context.Context, node *corev1.Node, others []*corev1.Pod
 		if pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 {
 			continue
 		}
-		if _, tooLarge := candidates(ctx, pod, nil, []*corev1.Node{node}); tooLarge == "" && fit.Beside(pod, node, others) {
+		if _, tooLarge := candidates(ctx, pod, nil, []*corev1.Node{node}); tooLarge != "" || !fit.Beside(pod, node, others) {
+			continue
+		}
+		may, err := r.mayCome(ctx, pod, node, others)
+		if err != nil {
+			return nil, err
+		}
+		if may {
 			others = append(others, r.place(pod, node))
 			r.filled = true
 		}
 	}
 	return others, nil
+}
+
+// mayCome tells whether a pod that waits for a node, and for which this one has room,
+// may come to it: otherwise what keeps it waiting would keep others from room that it
+// never takes.
+func (r *room) mayCome(ctx context.Context, pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) (bool, error) {
+	w, err := r.waiter(ctx, pod)
+	if err != nil || w == nil {
+		return w == nil, err
+	}
+	if w.never || !fit.Reaches(node, w.volumes) {
+		return false, nil
+	}
+	return r.allows(ctx, w.topology, node, others)
+}
+
+// waiter returns what the pod demands, or nil where that is too much to ask for.
+func (r *room) waiter(ctx context.Context, pod *corev1.Pod) (w *waiter, err error) {
+	if w, read := r.waiting[pod.UID]; read || len(r.waiting) >= maxLooks {
+		return w, nil
+	}
+	w = &waiter{}
+	if w.volumes, w.never, err = r.source.volumes(ctx, pod); err != nil {
+		return nil, err
+	}
+	if w.topology, err = fit.NewTopology(ctx, pod, r.byName); err != nil {
+		w.never = true // the scheduler cannot read it either
+	}
+	r.waiting[pod.UID] = w
+	return w, nil
 }
 
 // place has the pod be on the node from now on.

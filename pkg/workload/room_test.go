@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -61,6 +62,13 @@ func (c counted) matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, 
 	return c.read.matching(ctx, peers)
 }
 
+// volumes has claims that are named so be lost.
+func (c counted) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, bool, error) {
+	c.asked["volumes of "+pod.Name]++
+	bound, _, err := c.read.volumes(ctx, pod)
+	return bound, slices.Contains(claims(pod), "lost"), err
+}
+
 // web-1 and web-0 of 1 cpu each run on a node, beside others, and pods of 2 cpus are
 // to take their places, web-1's first.
 func TestRoom(t *testing.T) {
@@ -72,23 +80,34 @@ func TestRoom(t *testing.T) {
 	gated := func(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} }
 	elsewhere := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"disk": "ssd"} }
 	labelled := func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": "db"} }
+	db := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, TopologyKey: "name"}}
 	apart := func(pod *corev1.Pod) {
-		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
-			{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, TopologyKey: "name"},
-		}}}
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: db}}
 	}
-	withVolume := func(pod *corev1.Pod) {
-		pod.Spec.Volumes = []corev1.Volume{{Name: "scratch"}, {Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-		}}}
+	near := func(pod *corev1.Pod) {
+		pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: db}}
 	}
-	volume := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-			{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node"}},
-		}}},
-	}}}}
+	claiming := func(name string) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			pod.Spec.Volumes = []corev1.Volume{{Name: "scratch"}, {Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+			}}}
+		}
+	}
+	volumeOn := func(node string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+			}}},
+		}}}}
+	}
+	volumes := map[types.NamespacedName]*corev1.PersistentVolume{{Name: "here"}: volumeOn("node"), {Name: "elsewhere"}: volumeOn("next")}
 	pod := func(name, node, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
 		return podOf(t, name, node, cpu, change...)
+	}
+	var many []*corev1.Pod
+	for i := range maxLooks + 1 {
+		many = append(many, pod(fmt.Sprint("other-", i), "", "2", claiming("lost")))
 	}
 	tests := []struct {
 		name       string
@@ -107,7 +126,7 @@ func TestRoom(t *testing.T) {
 		{name: "room for both on another node", cpu: "2", next: "4"},
 		{name: "the other node has one that they have to be apart from", cpu: "3", next: "4", others: []*corev1.Pod{pod("db", "next", "1", labelled)}, all: apart,
 			web0: "none of the 2 nodes that are large enough has room beside its pods, as its pod affinity and topology spread want it"},
-		{name: "their volumes are on the first node", cpu: "3", next: "4", all: withVolume, web0: full},
+		{name: "their volumes are on the first node", cpu: "3", next: "4", all: claiming("here"), web0: full},
 		{name: "another pod waits for the room", cpu: "3", others: []*corev1.Pod{pod("other", "", "2")}, web1: contested, web0: contested},
 		{name: "one waits for what is left", cpu: "4", others: []*corev1.Pod{pod("other", "", "1")}, web0: contested},
 		{name: "two wait for more than there is", cpu: "4", others: []*corev1.Pod{pod("other", "", "1"), pod("more", "", "1")}, web1: contested, web0: contested},
@@ -115,6 +134,18 @@ func TestRoom(t *testing.T) {
 		{name: "the one that waits is less important", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", priority(4))}, web0: contested},
 		{name: "the one that waits is too large", cpu: "3", others: []*corev1.Pod{pod("other", "", "2500m")}, web0: full},
 		{name: "the one that waits is for other nodes", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", elsewhere)}, web0: full},
+		{name: "the volume of the one that waits is here", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("here"))}, web1: contested, web0: contested},
+		{name: "the volume of the one that waits is elsewhere", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("elsewhere"))}, web0: full},
+		{name: "the one that waits has no volume yet", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("unbound"))}, web1: contested, web0: contested},
+		{name: "the one that waits has lost its volume", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("lost"))}, web0: full},
+		{name: "so many have that there is no closer look at all", cpu: "3", others: many, web1: contested, web0: contested},
+		{name: "the one that waits has to be apart from one that is there", cpu: "3",
+			others: []*corev1.Pod{pod("db", "node", "0", labelled), pod("other", "", "2", apart)}, web0: full},
+		{name: "one that is there has to be apart from the one that waits", cpu: "3",
+			others: []*corev1.Pod{pod("db", "node", "0", apart), pod("other", "", "2", labelled)}, web0: full},
+		{name: "the one that waits has to be near one that is not there", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", near)}, web0: full},
+		{name: "the one that waits has to be near one that is there", cpu: "3",
+			others: []*corev1.Pod{pod("db", "node", "0", labelled), pod("other", "", "2", near)}, web1: contested, web0: contested},
 		{name: "the one that waits may not be scheduled", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", gated)}, web0: full},
 		{name: "the one that waits is deleted", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", build.Terminating)}, web0: full},
 
@@ -138,7 +169,7 @@ func TestRoom(t *testing.T) {
 			}
 			web := []*corev1.Pod{pod("web-1", "node", "1", tt.all), pod("web-0", "node", "1", tt.all)}
 			from := counted{asked: map[string]int{}, read: newRead(Cluster{
-				Pods: slices.Concat(web, tt.others), Volumes: map[types.NamespacedName]*corev1.PersistentVolume{{Name: "data"}: volume},
+				Pods: slices.Concat(web, tt.others), Volumes: volumes,
 			})}
 			r := newRoom(from, nodes, maxLooks)
 			var toCome []*corev1.PodTemplateSpec
@@ -154,7 +185,7 @@ func TestRoom(t *testing.T) {
 			}
 			for node, times := range from.asked {
 				if times > 1 {
-					t.Errorf("asked %d times for the pods of %q", times, node)
+					t.Errorf("asked %d times for %q", times, node)
 				}
 			}
 		})
@@ -165,7 +196,10 @@ func TestRoom(t *testing.T) {
 func TestPlace(t *testing.T) {
 	const tooSmall = "no node of the 1 open to the pod can hold cpu 3 (at most 2)"
 	later := build.Start.Add(time.Second)
-	admitted := func(pod *corev1.Pod) { tolerant(pod); pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")} }
+	admitted := func(pod *corev1.Pod) {
+		tolerant(pod)
+		pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	}
 	tests := []struct {
 		name   string
 		taints []corev1.Taint

@@ -20,8 +20,9 @@ type source interface {
 	onNode(ctx context.Context, name string) ([]*corev1.Pod, error)
 	// matching lists at least those.
 	matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, error)
-	// volumes lists those that the pod's claims are bound to.
-	volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, error)
+	// volumes lists those that the pod's claims are bound to. If a claim, or what it is
+	// bound to, is known not to be there, some are lost: the pod cannot be scheduled.
+	volumes(ctx context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error)
 }
 
 // served is what the API server has, pods as its cache has them.
@@ -41,8 +42,7 @@ func (s served) matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, e
 	return listPods(ctx, s.client, peers.Namespace, metav1.ListOptions{LabelSelector: peers.String(), ResourceVersion: "0"})
 }
 
-func (s served) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, error) {
-	var volumes []*corev1.PersistentVolume
+func (s served) volumes(ctx context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
 	for _, name := range claims(pod) {
 		claim, err := s.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err == nil && claim.Spec.VolumeName == "" {
@@ -53,14 +53,15 @@ func (s served) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.Persist
 			volume, err = s.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 		}
 		if apierrors.IsNotFound(err) {
+			lost = true
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the volume of claim %s: %w", name, err)
+			return nil, false, fmt.Errorf("reading the volume of claim %s: %w", name, err)
 		}
-		volumes = append(volumes, volume)
+		bound = append(bound, volume)
 	}
-	return volumes, nil
+	return bound, lost, nil
 }
 
 // claims are the names of the pod's PersistentVolumeClaims. Those of ephemeral volumes
@@ -95,12 +96,11 @@ func (r read) onNode(_ context.Context, name string) ([]*corev1.Pod, error) {
 
 func (r read) matching(context.Context, fit.Peers) ([]*corev1.Pod, error) { return r.Pods, nil }
 
-func (r read) volumes(_ context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, error) {
-	var volumes []*corev1.PersistentVolume
+func (r read) volumes(_ context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
 	for _, name := range claims(pod) {
 		if v := r.Volumes[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; v != nil {
-			volumes = append(volumes, v)
+			bound = append(bound, v)
 		}
 	}
-	return volumes, nil
+	return bound, false, nil
 }

@@ -41,7 +41,24 @@ func TestRoomThatAnotherPodWaitsFor(t *testing.T) {
 	w.assertKeptUntil(before, "web-1", func() { w.kubectl("delete", "pod", "waits", "--now") })
 }
 
-// Nor is it where the node that has room has a pod that the new one must be apart from.
+// One that can never come does not keep others from the room.
+func TestRoomThatAnotherPodNeverTakes(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Pod: crowd(t, "unwanted"), Meta: "annotations: {" + setTimeout + ": 1s}"})
+	before := w.uids()
+	w.annotatePod("web-1", simDeferred)
+	w.crowd("unwanted") // 100m are left
+	w.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: %s}, spec: {nodeSelector: {pool: unwanted},
+		tolerations: [{key: pool, operator: Exists}], volumes: [{name: data, persistentVolumeClaim: {claimName: nowhere}}],
+		containers: [{name: app, image: none, resources: {requests: {cpu: 150m}}}]}}`, w.namespace))
+	w.kubectl("wait", "pod/waits", "--for=condition=PodScheduled=False", "--timeout=60s")
+	w.setResources("cpu=110m", "cpu=200m")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+}
+
+// A pod is not given up where the node that has room has a pod that the new one must be apart from.
 func TestRoomApartFromOthers(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 2, Pod: pool(t, "apart", "1", "1"), Meta: "annotations: {" + setTimeout + ": 1s}"})

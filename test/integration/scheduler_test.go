@@ -194,7 +194,7 @@ func (c *chance) fits(pod *corev1.Pod) []string {
 	if err != nil {
 		return nil
 	}
-	topology, err := fit.NewTopology(c.Context(), pod, nodes)
+	topology, err := fit.NewTopology(c.Context(), pod, fit.ByName(nodes))
 	if err != nil {
 		c.Fatal(err)
 	}
