@@ -177,10 +177,10 @@ func Next(members []Member, o Options) Step {
 	s := Step{Total: len(members)}
 	below := 0
 	for _, m := range members {
-		below += m.underWay()
+		below += m.underWay(o)
 	}
 	for _, m := range members {
-		below -= m.underWay()
+		below -= m.underWay(o)
 		if !s.one(m, o, o.Limit > below) {
 			o.Limit--
 		}
@@ -188,9 +188,10 @@ func Next(members []Member, o Options) Step {
 	return s
 }
 
-// underWay is 1 for a pod that is down, or that an earlier step has set going, and
-// 0 for others.
-func (m Member) underWay() int {
+// underWay is 1 for a pod that is down, or that an earlier step has set going and
+// that is waited for, and 0 for others: nothing above waits for one that is passed
+// over, or that itself waits to be restarted.
+func (m Member) underWay(o Options) int {
 	if Gone(m.Pod) {
 		return 1
 	}
@@ -203,8 +204,7 @@ func (m Member) underWay() int {
 		}
 		return 1
 	}
-	switch state, _ := m.Target.Observe(); state {
-	case resize.InProgress, resize.Deferred, resize.Failing:
+	if policy.Decide(m.Policy, o.Action, o.Strategy, m.judge(o).outcome) == policy.Wait {
 		return 1
 	}
 	return 0

@@ -79,6 +79,9 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Available = false
 	case "deferred too long":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"), since(now.Add(-5*time.Minute)))
+	case "deferred too long, no node fits":
+		m = member(t, index, "deferred too long")
+		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100"}
 	case "failing too long":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"), since(now.Add(-10*time.Minute)))
 	case "crashing, resized":
@@ -159,6 +162,11 @@ func TestNext(t *testing.T) {
 		{name: "a pod that is just being scheduled is waited for", places: "just born|stale", limit: 1, want: "keep",
 			message: "0 of 2 pods resized; web-1: waiting for the pod to be scheduled"},
 		{name: "what is under way further down counts", places: "stale|resizing|stale", limit: 1, want: "keep"},
+		{name: "what has to be restarted further down waits for what is above, not the other way round", places: "stale|deferred too long", limit: 1, want: "resize 1, keep"},
+		{name: "no node fits: what is kept further down holds up nobody", places: "stale|updated|deferred too long, no node fits", limit: 1, want: "resize 2, keep"},
+		{name: "LiveResize: what is left further down holds up nobody", action: policy.LiveResize, places: "stale|updated|deferred too long|failing too long", limit: 1, want: "resize 3, keep"},
+		{name: "LiveResize: what is deferred further down counts until its deadline", action: policy.LiveResize, places: "stale|deferred", limit: 1, want: "keep, look in 4m0s"},
+		{name: "a pod further down that lost its readiness after it was resized counts", places: "stale|not Ready since it was resized", limit: 1, want: "keep"},
 		{name: "a pod that is not Ready waits for nobody", places: "infeasible|stale, not available", limit: 1, want: "resize 0, restart 1, keep"},
 		{name: "a completed pod is about to be replaced", places: "completed|stale", limit: 1, want: "keep"},
 		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, keep"},
