@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -106,6 +107,8 @@ type Step struct {
 	Updated, Total int
 	// After this time, if not zero, something becomes possible or is over without any event.
 	After time.Duration
+
+	kept string // the first pod that is passed over; empty if none is
 }
 
 // Restart is a pod that only a new one can replace.
@@ -232,8 +235,7 @@ func (s *Step) one(m Member, o Options, mayStart bool) bool {
 	case policy.RestartByController, policy.WaitForDelete:
 		return s.restart(m, o, Restart{Member: m, Reason: judged.why(m, o), Cause: m.cause(o, judged.outcome), Now: mayStart})
 	case policy.Leave:
-		s.Keep = true
-		s.wait(m, judged.reason, judged.message+"; left as it is")
+		s.passOver(m, judged.reason, judged.message+"; left as it is")
 		return true
 	case policy.Settle:
 		s.Keep = true
@@ -268,21 +270,34 @@ func (s *Step) updated(m Member) bool {
 
 // restart has the member restarted by whoever does that, unless no node could
 // hold the new pod, or something before it must be kept from the built-in controller.
+//
+// Of 3 no node fits, 2 stale, 1 infeasible, 0 stale, the partition cannot be lowered
+// to 1 as long as 3 is kept, which may be for ever: so 1 does not hold up 0.
 func (s *Step) restart(m Member, o Options, r Restart) bool {
 	switch {
 	case o.Strategy == policy.OnDelete:
 		s.wait(m, ReasonWaitingForDelete, "restarts when it is deleted: "+r.Reason)
 		return true
 	case m.Unplaceable.Reason != "":
-		s.Keep = true
 		s.LookAfter(m.Unplaceable.Until.Sub(o.Now))
-		s.wait(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable.Reason+": "+r.Reason)
+		s.passOver(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable.Reason+": "+r.Reason)
 		return true
+	case s.kept != "":
+		s.wait(m, ReasonProgressing, "waits for "+s.kept+", which is kept: "+r.Reason)
+		return !Gone(m.Pod)
 	case o.RestartLast || !s.Keep:
 		s.Restart = append(s.Restart, r)
 		s.wait(m, ReasonProgressing, "restarting: "+r.Reason)
 	}
 	return o.RestartLast
+}
+
+// passOver keeps the member for as long as nothing else changes: nobody waits for it
+// who can do without a restart.
+func (s *Step) passOver(m Member, reason, message string) {
+	s.Keep = true
+	s.kept = cmp.Or(s.kept, m.Name)
+	s.wait(m, reason, message)
 }
 
 func (s *Step) wait(m Member, reason, message string) {
