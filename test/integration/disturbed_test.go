@@ -114,6 +114,47 @@ func TestPodLostDuringTheRollout(t *testing.T) {
 	w.assertReplaced(before, "web-2")
 }
 
+// TestPodLostAboveOneThatIsLeft: nothing waits for a pod that is left as it is, nor
+// does one that is born again above it. The quota refuses that one its size before it
+// is Ready: until then it waits for nobody anyway.
+func TestPodLostAboveOneThatIsLeft(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Meta: "annotations: {" + setTimeout + ": 2s, " + setAction + ": LiveResize}"})
+	before := w.uids()
+	w.annotatePod("web-0", simDeferred)
+	w.setResources("cpu=150m", "")
+	w.waitCondition("Deferred", "2 of 3 pods resized; web-0: ")
+	w.waitCondition("Deferred", "for more than 2s; left as it is")
+	w.setQuota("400m")
+	w.kubectl("delete", "pod", "web-2")
+	w.waitPod("web-2", "to be Ready again", func(pod corev1.Pod) bool { return pod.UID != before["web-2"] && podutils.IsPodReady(&pod) })
+	w.setQuota("10")
+	w.waitPod("web-2", "to be resized again", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "150m" })
+	w.annotatePod("web-0", simAccepted)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-2")
+}
+
+// TestScaleUpAboveADeferredPod: web-3 waits for web-0 until its deadline; then web-0
+// is to be restarted, and waits for web-3.
+func TestScaleUpAboveADeferredPod(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	w.annotatePod("web-0", simDeferred)
+	w.setResources("cpu=150m", "")
+	w.waitCondition("Deferred", "2 of 3 pods resized; web-0: deferred on node")
+	w.setQuota("550m")
+	w.kubectl("scale", "statefulset/web", "--replicas=4")
+	w.waitFor("four pods", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 4 })
+	w.setQuota("10")
+	before := w.uids()
+	w.kubectl("annotate", "statefulset/web", setTimeout+"=1s")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0")
+}
+
 // TestTerminatingPodHidesALabel is A→B→A with web-0 kept back, so of A all along.
 // When web-1 is relabelled back and web-0 terminates, the StatefulSet controller
 // counts one updated pod, as it did before: it may not have seen the label. So the
