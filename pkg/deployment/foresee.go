@@ -49,7 +49,7 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 		return f, err
 	}
 	for _, rs := range o.sets {
-		if !same(rs.template, o.deployment.template) {
+		if !rs.template.Same(o.deployment.template) {
 			for _, pod := range o.podsOf(rs) {
 				f.Stale = append(f.Stale, pod.Name)
 			}
@@ -96,7 +96,7 @@ func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, 
 	}
 	handOver := o.notOptedIn()
 	p := plan{Step: rollout.Next(members, options), Members: members}
-	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !same(base.template, o.deployment.template) && o.restartsAll(p) {
+	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}
 	return rollout.Foresee(members, options), handOver, nil

@@ -81,7 +81,7 @@ func (o observation) base() *replicaSet {
 }
 
 func (o observation) closer(a, b *replicaSet) bool {
-	switch equalA, equalB := same(a.template, o.deployment.template), same(b.template, o.deployment.template); {
+	switch equalA, equalB := a.template.Same(o.deployment.template), b.template.Same(o.deployment.template); {
 	case equalA && equalB:
 		return byAge(a, b) < 0
 	case equalA != equalB:
@@ -94,7 +94,7 @@ func (o observation) closer(a, b *replicaSet) bool {
 // twin is a ReplicaSet other than rs that has this template; nil if there is none.
 func (o observation) twin(rs *replicaSet, template *workload.Template) *replicaSet {
 	for _, other := range o.sets {
-		if other.UID != rs.UID && same(other.template, template) {
+		if other.UID != rs.UID && other.template.Same(template) {
 			return other
 		}
 	}
@@ -115,7 +115,7 @@ func (o observation) idleTwin(rs *replicaSet) *replicaSet {
 func (o observation) newest() *replicaSet {
 	var newest *replicaSet
 	for _, rs := range o.sets {
-		if same(rs.template, o.deployment.template) && (newest == nil || byAge(rs, newest) < 0) {
+		if rs.template.Same(o.deployment.template) && (newest == nil || byAge(rs, newest) < 0) {
 			newest = rs
 		}
 	}
@@ -162,7 +162,7 @@ func (o observation) differs() string {
 func (o observation) stale() string {
 	of := map[types.UID]bool{}
 	for _, rs := range o.sets {
-		of[rs.UID] = same(rs.template, o.deployment.template)
+		of[rs.UID] = rs.template.Same(o.deployment.template)
 		if rs.active() && !of[rs.UID] {
 			return fmt.Sprintf("ReplicaSet %s of another template is to have %d pods", rs.Name, rs.replicas())
 		}
@@ -259,7 +259,7 @@ func (o observation) members(ctx context.Context, base *replicaSet, settings pol
 // else's, such as a vertical autoscaler's, and not ours to undo.
 func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, error) {
 	wanted := o.deployment.template.PodTemplateSpec
-	if !base.adopted() && same(base.template, o.deployment.template) {
+	if !base.adopted() && base.template.Same(o.deployment.template) {
 		return resize.Leftover(pod, wanted)
 	}
 	target, err := resize.For(pod, base.template.PodTemplateSpec, wanted)

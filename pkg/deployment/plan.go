@@ -107,7 +107,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	p.LookAfter(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.now))
 	switch {
 	case p.Keep || len(p.Resize) > 0: // not all that can be resized has been
-	case same(base.template, o.deployment.template):
+	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
 	case o.restartsAll(p):
 		p.letGo(o, p.Restart[0].Reason)
@@ -186,7 +186,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 			return p, true
 		}
 	}
-	if base != nil && !same(base.template, o.deployment.template) {
+	if base != nil && !base.template.Same(o.deployment.template) {
 		p.GiveBack = o.detached()
 	}
 	return p, len(p.GiveBack) > 0
@@ -194,7 +194,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 
 // lacks tells whether the history has to keep what rs had before, and does not.
 func (o observation) lacks(rs *replicaSet) bool {
-	return !same(rs.outgoing.template, rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.hasRoom(rs)
+	return !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.hasRoom(rs)
 }
 
 // hasRoom tells whether the history would hold what rs had before. The Deployment

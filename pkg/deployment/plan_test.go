@@ -654,11 +654,11 @@ func TestSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := same(deployment.template, read(tt.set)); got != tt.want {
+		if got := deployment.template.Same(read(tt.set)); got != tt.want {
 			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
 		}
 	}
-	if !same(read(withField(t, webSet(d, "a", newer, 1), "x")), read(withField(t, webSet(d, "b", newer, 1), "x"))) {
+	if !read(withField(t, webSet(d, "a", newer, 1), "x")).Same(read(withField(t, webSet(d, "b", newer, 1), "x"))) {
 		t.Error("the same fields that our types do not have are a difference")
 	}
 	if _, err := decodeDeployment(d); err == nil {
@@ -701,7 +701,7 @@ func TestNewHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !same(history.template, rs.template) {
+	if !history.template.Same(rs.template) {
 		t.Errorf("keeps %s, want %s", history.template.Raw, rs.template.Raw)
 	}
 	if want := map[string]string{"deployment.kubernetes.io/revision": "4", "kubernetes.io/change-cause": "why"}; !maps.Equal(history.Annotations, want) {
@@ -772,7 +772,7 @@ func TestPatches(t *testing.T) {
 			before := stored[tt.of]
 			written := applied(t, before, patch)
 			after := read(written)
-			if !same(after.template, tt.template) || string(after.template.Raw) != string(tt.template.Raw) {
+			if !after.template.Same(tt.template) || string(after.template.Raw) != string(tt.template.Raw) {
 				t.Errorf("has the template %s, want %s", after.template.Raw, tt.template.Raw)
 			}
 			if !maps.Equal(after.Annotations, tt.annotations) {

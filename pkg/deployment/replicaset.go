@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -107,13 +106,6 @@ func decode(obj, into any) (*workload.Template, error) {
 		return nil, fmt.Errorf("encoding the template of %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return workload.NewTemplate(raw)
-}
-
-// same tells whether the Deployment controller takes two templates for one
-// (EqualIgnoreHash in pkg/controller/deployment/util of Kubernetes). Fields that
-// our types lack count too, by the hash.
-func same(a, b *workload.Template) bool {
-	return a.Hash == b.Hash && equality.Semantic.DeepEqual(a.PodTemplateSpec, b.PodTemplateSpec)
 }
 
 func (rs *replicaSet) replicas() int32 { return ptr.Deref(rs.Spec.Replicas, 1) }
