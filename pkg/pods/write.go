@@ -141,23 +141,26 @@ func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, o
 	return written, nil
 }
 
-// finalCauses are the causes with which the PodResizeValidator admission plugin
+// nodeCauses are the causes with which the PodResizeValidator admission plugin
 // (plugin/pkg/admission/podresize of Kubernetes) says that the pod's node can
 // never hold the size.
-var finalCauses = []metav1.CauseType{"NodeCapacity", "UnsupportedPlatform"}
+var nodeCauses = []metav1.CauseType{"NodeCapacity", "UnsupportedPlatform"}
 
 // Refusal returns what the API server said, and whether it is its final word on a
 // resize of this pod on its node: the request is invalid, or the node too small.
-// Any other error may pass, a quota or a webhook among them.
+// Any other error may pass, a quota, a webhook or an admission policy among them.
+// What a ValidatingAdmissionPolicy denies is called invalid too, but its causes
+// are of no type, which those of the API server's own validation always are.
 func Refusal(err error) (reason string, final bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return err.Error(), false
 	}
-	details := status.Status().Details
-	final = apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && details != nil &&
-		slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool {
-			return slices.Contains(finalCauses, c.Type)
+	if details := status.Status().Details; details != nil {
+		final = slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool {
+			return apierrors.IsInvalid(err) && c.Type != "" ||
+				apierrors.IsForbidden(err) && slices.Contains(nodeCauses, c.Type)
 		})
+	}
 	return status.Status().Message, final
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -32,6 +33,13 @@ func TestRefusal(t *testing.T) {
 		}
 		return err
 	}
+	validation := field.ErrorList{field.Invalid(field.NewPath("spec"), "1", "no")}
+	invalid := func(errs field.ErrorList) *apierrors.StatusError {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", errs)
+	}
+	denied := invalid(nil) // as a ValidatingAdmissionPolicy does
+	denied.ErrStatus.Message = "ValidatingAdmissionPolicy 'cap' denied request: no"
+	denied.ErrStatus.Details.Causes = []metav1.StatusCause{{Message: denied.ErrStatus.Message}}
 	bare := &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Message: "no"}}
 	const said = `pods "web-0" is forbidden: no`
 	tests := []struct {
@@ -40,7 +48,9 @@ func TestRefusal(t *testing.T) {
 		reason string
 		final  bool
 	}{
-		{"invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", nil), `Pod "web-0" is invalid`, true},
+		{"invalid", invalid(validation), `Pod "web-0" is invalid: spec: Invalid value: "1": no`, true},
+		{"a ValidatingAdmissionPolicy", denied, denied.ErrStatus.Message, false},
+		{"invalid without causes", invalid(nil), `Pod "web-0" is invalid`, false},
 		{"the node is too small", forbidden("NodeCapacity"), said, true},
 		{"the node cannot resize", forbidden("UnsupportedPlatform"), said, true},
 		{"the node is too small, among other causes", forbidden("Other", "NodeCapacity"), said, true},

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -293,6 +294,10 @@ func forbidden(message string, causes ...metav1.StatusCause) error {
 	return err
 }
 
+func invalid(name string) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "no")})
+}
+
 func TestRefusedResize(t *testing.T) {
 	const always = 1 << 20
 	tests := []struct {
@@ -304,7 +309,7 @@ func TestRefusedResize(t *testing.T) {
 		event   string // with its message
 	}{
 		{
-			"invalid is final", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), always, true, 0,
+			"invalid is final", invalid("web-1"), always, true, 0,
 			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: Pod "web-1" is invalid`,
 		},
 		{
@@ -350,7 +355,7 @@ func TestRefusedResize(t *testing.T) {
 func TestRefusedLiveResize(t *testing.T) {
 	c := newCluster(t, 3, workload.Options{})
 	before := c.uids()
-	c.fail("patch pods/resize web-1", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), 1<<20)
+	c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
 	c.rounds(100)
@@ -376,7 +381,7 @@ func TestRefusedLiveResize(t *testing.T) {
 // However often a size is refused, it is told once.
 func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 	c := newCluster(t, 1, workload.Options{})
-	c.fail("patch pods/resize web-0", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", nil), 1<<20)
+	c.fail("patch pods/resize web-0", invalid("web-0"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
 	c.rounds(30)

@@ -10,8 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
@@ -73,7 +71,7 @@ func TestMetrics(t *testing.T) {
 	t.Run("refused and restarted", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
-		c.fail("patch pods/resize web-1", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), 1<<20)
+		c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 		c.edit(newer)
 		c.rest()
 		wants(t, "complete", registry, map[string]float64{
@@ -133,7 +131,7 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 	} {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
-		c.fail("patch pods/resize web-1", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil), 1<<20)
+		c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 		for _, edit := range at.edits {
 			c.edit(edit)
 			c.rest()

@@ -282,6 +282,20 @@ func TestDeploymentWithoutHistory(t *testing.T) {
 	d.assertMoved(before, "150m")
 }
 
+// TestDeploymentUsersPolicy: no pod is evicted whose size the user's own policy refuses.
+func TestDeploymentUsersPolicy(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{NS: map[string]string{"capped": "cap-deployments"}})
+	before := d.uids()
+	d.capped("cap-deployments", d.names()[0])
+	d.setResources("cpu=150m", "")
+	d.waitCondition("ResizeError", "denied request: no more than 140m of cpu")
+	d.assertReplaced(before)
+	d.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "cap-deployments")
+	d.waitComplete()
+	d.assertMoved(before, "150m")
+}
+
 // TestDeploymentNoNodeFits: a running pod is not given up for one that no node can
 // hold, until there is such a node.
 func TestDeploymentNoNodeFits(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubectl/pkg/util/podutils"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -128,7 +129,7 @@ func (c *Cluster) DeletePod(name string) {
 // Resize is admission of a write to a pod's resize subresource.
 func (c *Cluster) Resize(old, pod *corev1.Pod) error {
 	if size := SizeOf(pod); size != AppliedSize(pod) && c.Outcome(pod, size).Refused {
-		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, nil)
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "refused")})
 	}
 	c.manage(old, pod)
 	if SizeOf(old) != SizeOf(pod) {
