@@ -69,8 +69,9 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(our
 		t.apply(*have, want, counterpart(was, want), set, sets)
 		t.want = append(t.want, *have)
 	}
-	if wanted.Resources == nil && older.Spec.Resources != nil {
-		t.obstruct("the pod's own resources are removed")
+	if wanted.Resources == nil && t.spec.Resources != nil {
+		none := part{kind: podLevel, requirements: &corev1.ResourceRequirements{}}
+		t.apply(*counterpart(mine, none), none, counterpart(was, none), set, sets)
 	}
 	t.Changes = between(parts(pod.Spec.DeepCopy()), t.want)
 	// Parts that the template does not name are not ours: between lists them as gone.

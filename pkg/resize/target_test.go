@@ -145,7 +145,24 @@ func TestFor(t *testing.T) {
 			name:      "the pod's own resources cannot be removed",
 			older:     "{resources: {requests: {cpu: 200m}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
 			newer:     "{containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
-			obstacles: []string{"the pod's own resources are removed"},
+			obstacles: []string{"pod: the cpu request is removed"},
+		},
+		{
+			name:      "A→C→D: nor can those that we set for the abandoned C",
+			older:     "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
+			newer:     "containers: [{name: app, resources: {requests: {cpu: 120m}}}]",
+			change:    []func(*corev1.Pod){podLimit, build.Ours(ourPodLimit)},
+			changes:   "app: cpu request 100m→120m",
+			obstacles: []string{"pod: the cpu limit is removed"},
+			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"120m"}}}]}`,
+		},
+		{
+			name:    "those that somebody else set stay",
+			older:   "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
+			newer:   "containers: [{name: app, resources: {requests: {cpu: 120m}}}]",
+			change:  []func(*corev1.Pod){podLimit},
+			changes: "app: cpu request 100m→120m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"120m"}}}]}`,
 		},
 		{
 			name:      "memory of a fraction of a byte would never be applied",
@@ -219,6 +236,14 @@ func TestFor(t *testing.T) {
 	}
 }
 
+const ourPodLimit = `{"f:spec":{"f:resources":{"f:limits":{"f:cpu":{}}}}}`
+
+// podLimit gives the pod a limit of its own.
+func podLimit(pod *corev1.Pod) {
+	pod.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+	build.Actuate(pod)
+}
+
 // TestLeftover is A→C→A: the pod never stopped to be one of A.
 func TestLeftover(t *testing.T) {
 	const size = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
@@ -237,6 +262,7 @@ func TestLeftover(t *testing.T) {
 		{name: "a value that somebody else set stays", change: []func(*corev1.Pod){build.Resized(c)}},
 		{name: "a value that we set and A says is no leftover", change: []func(*corev1.Pod){build.Ours(size)}},
 		{name: "a limit that we set for C cannot be removed", change: []func(*corev1.Pod){build.Resized(limited), build.Ours(limit)}, obstacles: []string{"app: the memory limit is removed"}},
+		{name: "nor can a limit of the pod's own", change: []func(*corev1.Pod){podLimit, build.Ours(ourPodLimit)}, obstacles: []string{"pod: the cpu limit is removed"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -350,6 +350,26 @@ func TestRemovedLimitIsRestarted(t *testing.T) {
 	w.waitEvent("HandedOver", "app: the memory limit is removed")
 }
 
+// TestAbandonedPodLevelResources: the API server lets the pod's own resources be
+// added, but not removed.
+func TestAbandonedPodLevelResources(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2})
+	before := w.uids()
+	w.annotatePod("web-1", simNever)
+	w.patch(`{"spec":{"template":{"spec":{"resources":{"limits":{"cpu":"1"}}}}}}`)
+	w.waitPod("web-1", "to have resources of its own", func(pod corev1.Pod) bool { return pod.Spec.Resources != nil })
+	w.patch(`{"spec":{"template":{"spec":{"resources":null}}}}`)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+	if pod := w.pods()["web-1"]; pod.Spec.Resources != nil {
+		t.Errorf("web-1 still has resources of its own: %+v", pod.Spec.Resources)
+	}
+	w.assertNoRefusals()
+	w.waitEvent("RestartFallback", "pod: the cpu request is removed, pod: the cpu limit is removed")
+}
+
 // TestRolloutRestart: `kubectl rollout restart` means a restart.
 func TestRolloutRestart(t *testing.T) {
 	parallel(t)
