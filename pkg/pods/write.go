@@ -107,7 +107,6 @@ func Detach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, 
 	if from == nil {
 		return nil, fmt.Errorf("detaching pod %s: nothing controls it", pod.Name)
 	}
-	owner.BlockOwnerDeletion = nil
 	return reown(ctx, client, pod, owner, map[string]any{
 		appsv1.DefaultDeploymentUniqueLabelKey: nil,
 		api.DetachedLabel:                      from.UID,
@@ -122,8 +121,11 @@ func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod
 	})
 }
 
-// reown makes owner the pod's only owner.
+// reown makes owner the pod's only owner. It does not keep that from being deleted
+// before the pod, for which some clusters demand a right to the owner that whoever
+// runs `inplace-rollout release` may lack (OwnerReferencesPermissionEnforcement).
 func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, labels map[string]any) (*corev1.Pod, error) {
+	owner.BlockOwnerDeletion = nil
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             pod.UID,
 		"resourceVersion": pod.ResourceVersion,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +79,10 @@ func TestWrites(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	pod := build.Pod("web-0", older)
 	pod.ResourceVersion = "7"
+	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web-abc", UID: "uid-of-rs", Controller: ptr.To(true)}}
+	owner := func(kind string) metav1.OwnerReference {
+		return *metav1.NewControllerRef(&metav1.ObjectMeta{Name: "web", UID: "uid-of-web"}, appsv1.SchemeGroupVersion.WithKind(kind))
+	}
 	target, err := resize.For(pod, older, newer)
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +110,28 @@ func TestWrites(t *testing.T) {
 			kind:  types.MergePatchType,
 			patch: `{"metadata":{"labels":{"controller-revision-hash":"web-2"},"resourceVersion":"7","uid":"uid-of-web-0"}}`,
 			fails: "relabelling pod web-0: broken",
+		},
+		{
+			name: "a pod that is detached goes to its ReplicaSet's owner, which needs no right to that",
+			write: func(c *fake.Clientset) (*corev1.Pod, error) {
+				return pods.Detach(t.Context(), c.CoreV1(), pod, owner("Deployment"))
+			},
+			kind: types.MergePatchType,
+			patch: `{"metadata":{"labels":{"inplace-rollout.io/detached-from":"uid-of-rs","pod-template-hash":null},` +
+				`"ownerReferences":[{"apiVersion":"apps/v1","controller":true,"kind":"Deployment","name":"web","uid":"uid-of-web"}],` +
+				`"resourceVersion":"7","uid":"uid-of-web-0"}}`,
+			fails: "giving pod web-0 to Deployment web: broken",
+		},
+		{
+			name: "one that is given back needs none to its ReplicaSet either",
+			write: func(c *fake.Clientset) (*corev1.Pod, error) {
+				return pods.GiveBack(t.Context(), c.CoreV1(), pod, owner("ReplicaSet"), "abc")
+			},
+			kind: types.MergePatchType,
+			patch: `{"metadata":{"labels":{"inplace-rollout.io/detached-from":null,"pod-template-hash":"abc"},` +
+				`"ownerReferences":[{"apiVersion":"apps/v1","controller":true,"kind":"ReplicaSet","name":"web","uid":"uid-of-web"}],` +
+				`"resourceVersion":"7","uid":"uid-of-web-0"}}`,
+			fails: "giving pod web-0 to ReplicaSet web: broken",
 		},
 	}
 	for _, tt := range tests {

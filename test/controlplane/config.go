@@ -191,6 +191,8 @@ func (c *ControlPlane) flags() (map[string][]string, error) {
 			"--secure-port", c.ports.apiserver, "--endpoint-reconciler-type", "none",
 			"--tls-cert-file", c.path("apiserver.crt"), "--tls-private-key-file", c.path("apiserver.key"),
 			"--token-auth-file", c.path("tokens.csv"), "--authorization-mode", "RBAC",
+			// Not on by default, but some distributions have it on: it asks for more rights to set owners.
+			"--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
 			"--service-account-key-file", c.path("sa.key"), "--service-account-signing-key-file", c.path("sa.key"),
 			"--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.96.0.0/16",
 			"--audit-policy-file", c.path("audit-policy.yaml"), "--audit-log-path", c.auditLog(),
