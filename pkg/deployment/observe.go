@@ -229,7 +229,11 @@ func (o observation) available(pod *corev1.Pod) bool {
 func (o observation) members(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
 	pods := o.podsOf(base)
 	sortAsDeleted(pods)
-	changes := resize.BetweenPods(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
+	from := base.template
+	if base.outgoing != nil && from.Same(o.deployment.template) {
+		from = base.outgoing.template // what the edit changes does not change with the adoption
+	}
+	changes := resize.BetweenPods(from.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
 	policy, why := settings.Resolve(changes, o.deployment.template.PodTemplateSpec, o.defaults.ResizePolicy)
 	members := make([]rollout.Member, 0, len(pods))
 	for i, pod := range pods {

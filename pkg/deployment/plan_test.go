@@ -344,6 +344,10 @@ func TestNextStep(t *testing.T) {
 
 		{name: "adopted: the ReplicaSet controller has to see it", sets: "a newer adopted: resized", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a to take over the new template"},
 		{name: "adopted: a pod that was born at the old size is resized", sets: "a newer adopted: resized|older", want: "resize a-1"},
+		{name: "adopted: or replaced, where the policy of what the edit has changed is RestartOnly", sets: "a newer was-older: resized|older; b older: ",
+			changes: changes{inForce(";cpu=RestartOnly"), bounds(1, 1)}, want: "evict a-1"},
+		{name: "adopted: a further edit is asked for what it changes itself", sets: "a older was-limited: older; b limited: ",
+			changes: changes{inForce(";memory=RestartOnly")}, want: "resize a-0"},
 		{name: "adopted: one that was born with a limit that is no more is replaced", sets: "a newer was-limited: resized|limited; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-1"},
 		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|resized, not ready", want: "settle web-a"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
