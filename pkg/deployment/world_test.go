@@ -234,7 +234,8 @@ func (w *world) putStatus(d *appsv1.Deployment) bool {
 	i := slices.IndexFunc(written.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == api.ConditionComplete })
 	if i >= 0 && written.Labels[api.EnabledLabel] == "true" && written.Status.Conditions[i].Status == corev1.ConditionTrue &&
 		(workload.Held(written) || written.Spec.Paused && written.Status.ObservedGeneration != w.d.Status.ObservedGeneration) {
-		written.Status.Conditions[i] = appsv1.DeploymentCondition{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: rollout.ReasonPending}
+		c := &written.Status.Conditions[i] // its times stay: a policy cannot set them
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 	}
 	w.storeDeployment(written)
 	return true

@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -50,7 +53,7 @@ func TestMetrics(t *testing.T) {
 		}
 		wants(t, "at rest", registry, map[string]float64{})
 		c.edit(newer)
-		wants(t, "held, and not looked at", registry, map[string]float64{"held_workloads[]": 1, "oldest_hold_seconds[]": measured(t, registry)["oldest_hold_seconds[]"]})
+		wants(t, "held, and not looked at", registry, map[string]float64{"held_workloads[]": 1})
 		c.rest()
 		if _, err := c.sync(); err != nil {
 			t.Fatal(err)
@@ -104,6 +107,37 @@ func TestMetrics(t *testing.T) {
 		c.rest()
 		wants(t, "complete", registry, map[string]float64{"rollouts_total[handed_over]": 1})
 	})
+}
+
+// TestDurationsAreOfTheEdit: the admission policy takes Complete back, and its time stays.
+func TestDurationsAreOfTheEdit(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	c := newCluster(t, 2, workload.Options{Metrics: workload.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
+	c.rounds(1)
+	c.Clock.SetTime(c.Clock.Now().Add(72 * time.Hour))
+	edited := c.Clock.Now()
+	c.edit(newer)
+	oldest := func() float64 { return measured(t, registry)["oldest_hold_seconds[]"] }
+	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonPending || c.Clock.Since(said.LastTransitionTime.Time) < 72*time.Hour {
+		t.Fatalf("the edited set says %+v, want Pending since Complete", said)
+	}
+	if got := oldest(); got != 0 {
+		t.Errorf("the oldest hold, which is not looked at, has lasted %v s", got)
+	}
+	c.rounds(3)
+	if got := oldest(); got == 0 || got > c.Clock.Since(edited).Seconds() {
+		t.Errorf("the oldest hold has lasted %v s, and the edit was %v ago", got, c.Clock.Since(edited))
+	}
+	c.rest()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "inplace_rollout_rollout_duration_seconds" })
+	took := families[i].Metric[0].GetHistogram()
+	if sum := took.GetSampleSum(); took.GetSampleCount() != 1 || sum == 0 || sum > c.Clock.Since(edited).Seconds() {
+		t.Errorf("%d rollouts took %v s, and the edit was %v ago", took.GetSampleCount(), sum, c.Clock.Since(edited))
+	}
 }
 
 // TestMetricsLabelsAreClosed: every series is there from the start, rollouts make

@@ -261,7 +261,8 @@ func (w *world) kcm() {
 		// deploy/cluster/pending-statefulsets.yaml
 		i := slices.IndexFunc(status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
 		if i >= 0 && (status.UpdateRevision != set.Status.UpdateRevision || workload.Held(set) && status.Conditions[i].Status == corev1.ConditionTrue) {
-			status.Conditions[i] = appsv1.StatefulSetCondition{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: rollout.ReasonPending}
+			c := &status.Conditions[i] // its time stays: a policy cannot set it
+			c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 		}
 		written := set.DeepCopy()
 		written.Status = status

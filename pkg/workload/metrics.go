@@ -202,7 +202,7 @@ func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
-		if said := c.kind.Condition(w); said != nil && !said.complete() {
+		if said := c.kind.Condition(w); said != nil && !said.complete() && !said.pending() {
 			oldest = max(oldest, c.Clock.Since(said.LastTransitionTime.Time))
 		}
 	}

@@ -29,6 +29,10 @@ type Condition struct {
 // complete tells whether the condition says that there is nothing to do.
 func (c *Condition) complete() bool { return c != nil && c.Status == corev1.ConditionTrue }
 
+// pending tells whether the condition is the admission policies', which cannot set its
+// time: that is still the one of what they have taken back, such as the last Complete.
+func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.ReasonPending }
+
 // Complete tells whether the condition of w says that there is nothing to do. It
 // is taken back by the admission policy with every new revision.
 func (c *Controller[W, X]) Complete(w W) bool { return c.kind.Condition(w).complete() }
@@ -60,7 +64,7 @@ func (c *Controller[W, X]) Tell(ctx context.Context, w W, news News) (time.Durat
 	}
 	have := c.kind.Condition(w)
 	if have != nil && have.Status == want.Status {
-		if !have.LastTransitionTime.IsZero() {
+		if !have.pending() {
 			want.LastTransitionTime = have.LastTransitionTime
 		}
 		if have.Reason == want.Reason {
@@ -94,11 +98,11 @@ func (c *Controller[W, X]) Tell(ctx context.Context, w W, news News) (time.Durat
 
 // conditionEvents tells of what the written condition has changed.
 func (c *Controller[W, X]) conditionEvents(w W, before *Condition, news News) {
-	fresh := before == nil || before.Reason == rollout.ReasonPending || before.complete()
+	fresh := before == nil || before.pending() || before.complete()
 	if news.Condition.Complete {
 		if !before.complete() {
 			var took time.Duration
-			if before != nil {
+			if before != nil && !before.pending() {
 				took = c.Clock.Since(before.LastTransitionTime.Time)
 			}
 			c.ended(nameOf(w), resultComplete, took)

@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
@@ -65,6 +67,50 @@ var allowed = map[string][]string{
 		rollout.ReasonDeferred, rollout.ReasonInfeasible, rollout.ReasonResizeError, rollout.ReasonQuotaExceeded,
 		rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
 	},
+}
+
+// TestTimesAreOfTheEdit: the admission policies take Complete back and cannot set its
+// time; what is told and counted of the next rollout begins with its edit all the same.
+func TestTimesAreOfTheEdit(t *testing.T) {
+	p := ownController(t, controller.Options{})
+	w, d := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1})
+	w.waitComplete()
+	d.sandbox.waitComplete()
+	w.annotatePod("web-0", simDeferred)
+	d.annotatePod(d.names()[0], simDeferred)
+	time.Sleep(5 * time.Second) // the times that are told are whole seconds
+	edited := time.Now().Truncate(time.Second)
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.waitCondition("Deferred", "web-0")
+	d.waitCondition("Deferred", d.names()[0])
+	if since := w.get().Status.Conditions[0].LastTransitionTime; since.Time.Before(edited) {
+		t.Errorf("the StatefulSet's condition is of %s, and the edit of %s", since, edited)
+	}
+	for _, c := range d.get().Status.Conditions {
+		if c.Type == api.ConditionComplete && c.LastTransitionTime.Time.Before(edited) {
+			t.Errorf("the Deployment's condition is of %s, and the edit of %s", c.LastTransitionTime, edited)
+		}
+	}
+	time.Sleep(time.Second)
+	assert := func(metric string, seconds func(*dto.Metric) float64) {
+		t.Helper()
+		for _, m := range scrape(t, p)[ours+metric].Metric {
+			if got := seconds(m); got == 0 || got > time.Since(edited).Seconds() {
+				t.Errorf("%s of %s: %v, and the edit was %v ago", metric, m.Label[0].GetValue(), got, time.Since(edited))
+			}
+		}
+	}
+	assert("oldest_hold_seconds", func(m *dto.Metric) float64 { return m.GetGauge().GetValue() })
+	w.annotatePod("web-0", simAccepted)
+	d.annotatePod(d.names()[0], simAccepted)
+	w.waitComplete()
+	d.sandbox.waitComplete()
+	eventually(t, "both rollouts to be counted", func() (bool, string) {
+		got := counted(t, p)
+		return got["rollout_duration_seconds{StatefulSet}"] == 1 && got["rollout_duration_seconds{Deployment}"] == 1, fmt.Sprint(got)
+	})
+	assert("rollout_duration_seconds", func(m *dto.Metric) float64 { return m.GetHistogram().GetSampleSum() })
 }
 
 func TestMetrics(t *testing.T) {
@@ -129,7 +175,7 @@ func TestMetrics(t *testing.T) {
 	}
 	wait("a restart", want)
 
-	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.annotatePod("web-1", simDeferred)
 	w.setResources("cpu=170m", "")
 	w.waitCondition("Deferred", "web-1")
 	eventually(t, "the hold to be counted", func() (bool, string) {
