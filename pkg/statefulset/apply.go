@@ -105,10 +105,8 @@ func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet,
 		return nil
 	}
 	logger.V(2).Info("Moved the partition", "partition", *p.Partition)
-	for _, restart := range p.Restart {
-		if restart.Member.Pod != nil {
-			c.TellRestart(set, restart, "restarted by the StatefulSet controller")
-		}
+	for _, restart := range p.ByPartition {
+		c.TellRestart(set, restart, "restarted by the StatefulSet controller")
 	}
 	return nil
 }

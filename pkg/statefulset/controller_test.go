@@ -552,6 +552,29 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 	}
 }
 
+// TestRestartIsToldOnce: the partition is lowered for a pod that is not Ready and cannot
+// have its size, and then we delete it.
+func TestRestartIsToldOnce(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+	c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
+	crashed := c.Pods["web-1"].DeepCopy()
+	c.Broken[crashed.UID] = simulated.AppliedSize(crashed)
+	c.SetReady(crashed, false)
+	c.WritePod(crashed)
+	c.edit(newer)
+	c.rest()
+	if c.Pods["web-1"].UID == crashed.UID {
+		t.Error("web-1 is not replaced")
+	}
+	if n := count(c.events, rollout.EventRestart+" web-1: "); n != 1 || count(c.events, "web-1: deleted, because only a new pod can help") != 1 {
+		t.Errorf("told %d times, want once that it is deleted: %q", n, c.events)
+	}
+	if n := measured(t, registry)["pods_total[restarted]"]; n != 1 {
+		t.Errorf("%v restarts are counted, want 1", n)
+	}
+}
+
 // TestCompleteIsOfOneVersion: what was complete when it was observed may have been
 // edited when it is written, and a waiter would believe it.
 func TestCompleteIsOfOneVersion(t *testing.T) {

@@ -24,6 +24,8 @@ type plan struct {
 	Changes string
 	// Partition to ask for, or nil to leave it.
 	Partition *int
+	// ByPartition are the pods that the StatefulSet controller restarts because of that, and did not before.
+	ByPartition []rollout.Restart
 	// Release lets go of the hold: the user's partition comes back.
 	Release bool
 	// HandOver is why the rest is left to the StatefulSet controller, when a release does that.
@@ -92,7 +94,7 @@ func (p *plan) letGo(o observation, members []rollout.Member) {
 	case o.doubt() > 0:
 		p.LookAfter(o.doubt())
 	case p.Keep || slices.ContainsFunc(p.Restart, o.needsUs):
-		p.Partition, p.Delete = o.baton(p.Step)
+		p.baton(o)
 	default:
 		p.Release = true
 		if len(p.Restart) > 0 {
@@ -105,30 +107,32 @@ func (p *plan) letGo(o observation, members []rollout.Member) {
 	}
 }
 
-// baton returns the partition that lets the StatefulSet controller restart the
-// pods whose turn it is, or nil if it is there already, and then those of them
-// that have to be deleted for it. Pods that it takes for updated, and pods that it
-// restarts itself, take turns: it would not count the former against maxUnavailable.
-func (o observation) baton(s rollout.Step) (*int, []rollout.Restart) {
-	if len(s.Restart) == 0 {
-		return nil, nil
+// baton lets the StatefulSet controller restart the pods whose turn it is, by a lower
+// partition; if that is there already, it deletes those of them that have to be deleted
+// for it. Pods that it takes for updated, and pods that it restarts itself, take turns:
+// it would not count the former against maxUnavailable.
+func (p *plan) baton(o observation) {
+	if len(p.Restart) == 0 {
+		return
 	}
-	turn := s.Restart
+	turn := p.Restart
 	labelled := turn[0].Member.Labelled
 	if i := slices.IndexFunc(turn, func(r rollout.Restart) bool { return r.Member.Labelled != labelled }); i > 0 {
 		turn = turn[:i]
 	}
 	lowest := turn[len(turn)-1].Member.Index
-	if partition(o.set) > lowest {
-		return &lowest, nil
+	lower := partition(o.set) > lowest
+	if lower {
+		p.Partition = &lowest
 	}
-	var remove []rollout.Restart
 	for _, r := range turn {
-		if o.needsUs(r) && (r.Now || !labelled) {
-			remove = append(remove, r)
+		switch needsUs := o.needsUs(r); {
+		case lower && !needsUs && r.Member.Pod != nil && r.Member.Index < partition(o.set):
+			p.ByPartition = append(p.ByPartition, r)
+		case !lower && needsUs && (r.Now || !labelled):
+			p.Delete = append(p.Delete, r)
 		}
 	}
-	return nil, remove
 }
 
 // needsUs tells whether the StatefulSet controller would not restart the pod

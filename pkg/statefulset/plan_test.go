@@ -176,20 +176,25 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 // told names what a plan does.
 func told(p plan) string {
 	var parts []string
-	deleted := make([]rollout.Member, len(p.Delete))
-	for i, r := range p.Delete {
-		deleted[i] = r.Member
+	of := func(restarts []rollout.Restart) (members []rollout.Member) {
+		for _, r := range restarts {
+			members = append(members, r.Member)
+		}
+		return members
 	}
 	for _, list := range []struct {
 		does    string
 		members []rollout.Member
-	}{{"resize", p.Resize}, {"settle", p.Settle}, {"delete", deleted}} {
+	}{{"resize", p.Resize}, {"settle", p.Settle}, {"delete", of(p.Delete)}} {
 		if len(list.members) > 0 {
 			parts = append(parts, list.does+" "+strings.Join(rollout.Names(list.members), " "))
 		}
 	}
 	if p.Partition != nil {
 		parts = append(parts, "partition "+strconv.Itoa(*p.Partition))
+	}
+	if len(p.ByPartition) > 0 {
+		parts[len(parts)-1] += " for " + strings.Join(rollout.Names(of(p.ByPartition)), " ")
 	}
 	if p.Release {
 		parts = append(parts, "release")
@@ -253,17 +258,19 @@ func TestNextStep(t *testing.T) {
 		{name: "partition 2 of the user: done once the indexes from 2 on are", places: "updated|updated|live|live", changes: changes{held("2", everything)}, want: "release"},
 		{name: "a partition of the user above all indexes: let go at once", places: "live|live", changes: changes{held("7", everything)}, want: "release"},
 		{name: "ordinals from 5: the partition counts from there", places: "live|updated|live|live", changes: changes{startAt5, held("2", everything)}, want: "resize web-8"},
-		{name: "ordinals from 5: the baton counts from there", places: "infeasible|live", changes: changes{startAt5, all}, want: "partition 1"},
+		{name: "ordinals from 5: the baton counts from there", places: "infeasible|live", changes: changes{startAt5, all}, want: "partition 1 for web-6"},
 
-		{name: "baton: for a restart in the middle the partition is lowered to it", places: "updated|infeasible|live", changes: changes{all}, want: "partition 1"},
+		{name: "baton: for a restart in the middle the partition is lowered to it", places: "updated|infeasible|live", changes: changes{all}, want: "partition 1 for web-1"},
 		{name: "baton: it stays there until the new pod is back", places: "updated|infeasible|live", changes: changes{held("0", 1)}},
 		{name: "baton: the new pod is not ready yet", places: "updated|updated, not ready|live", changes: changes{held("0", 1)}},
 		{name: "baton: once it is, the next one is resized", places: "updated|updated|live", changes: changes{held("0", 1)}, want: "resize web-0"},
-		{name: "baton: restarts side by side go together", places: "other image|infeasible|limited|live", changes: changes{all}, want: "partition 1"},
+		{name: "baton: restarts side by side go together", places: "other image|infeasible|limited|live", changes: changes{all}, want: "partition 1 for web-3 web-2 web-1"},
 		{name: "baton: not while a live one above is left", places: "live|infeasible|live", changes: changes{all, two}, want: "resize web-2"},
 		{name: "baton: not while a live one above is under way", places: "resizing|infeasible|live", changes: changes{all}},
 		{name: "baton: not before the StatefulSet controller has seen the labels above", places: "updated|infeasible|live", changes: changes{all, lagging}},
-		{name: "baton: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1"},
+		{name: "baton: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
+		{name: "baton: those that it lets go of already are not told again", places: "updated|infeasible|infeasible|infeasible|live", changes: changes{held("0", 2)},
+			want: "partition 1 for web-1"},
 
 		{name: "hand-over: nothing live is left", places: "updated|infeasible|other image", changes: changes{all}, want: "release, hand over: infeasible on node node: too big"},
 		{name: "hand-over: a template change", places: "other image|other image", changes: changes{all},
@@ -272,6 +279,7 @@ func TestNextStep(t *testing.T) {
 		{name: "hand-over: not before the StatefulSet controller counts what we do", places: "updated|other image", changes: changes{all, lagging}},
 
 		{name: "stuck: the partition is lowered first", places: "infeasible, not ready|updated", changes: changes{all}, want: "partition 1"},
+		{name: "stuck: what is not goes with the partition", places: "infeasible, not ready|infeasible|live", changes: changes{all}, want: "partition 1 for web-1"},
 		{name: "stuck: then the pod is deleted", places: "infeasible, not ready|updated", changes: changes{held("0", 1)}, want: "delete web-1"},
 		{name: "stuck: a Parallel set gets along by itself", places: "infeasible, not ready|updated", changes: changes{parallel, all}, want: "release, hand over: infeasible on node node: too big"},
 		{name: "stuck: a template change is not ours to force", places: "other image, not ready|updated", changes: changes{all},
@@ -302,7 +310,7 @@ func TestNextStep(t *testing.T) {
 		{name: "action LiveResize: what cannot be resized is left, and the next one goes on", places: "infeasible|limited|live", changes: changes{all, inForce("LiveResize;")}, want: "resize web-0"},
 		{name: "action LiveResize: what is left is held for ever", places: "infeasible|limited|updated", changes: changes{all, inForce("LiveResize;")}},
 		{name: "action LiveResize: a left pod above keeps a template change waiting", places: "infeasible|other image", changes: changes{all, inForce("LiveResize;")}},
-		{name: "action LiveResizePreferred: as if nothing were said", places: "infeasible|live", changes: changes{all, inForce("LiveResizePreferred;")}, want: "partition 1"},
+		{name: "action LiveResizePreferred: as if nothing were said", places: "infeasible|live", changes: changes{all, inForce("LiveResizePreferred;")}, want: "partition 1 for web-1"},
 		{name: "policy RestartOnly for what changes: handed over", places: "live|live", changes: changes{all, inForce(";cpu=RestartOnly")},
 			want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
 		{name: "policy RestartOnly for something else: live", places: "live|live", changes: changes{all, inForce(";cpu:decrease=RestartOnly,memory=RestartOnly")}, want: "resize web-1"},
@@ -337,7 +345,7 @@ func TestNextStep(t *testing.T) {
 }
 
 func TestNextStepAfterRefusal(t *testing.T) {
-	for final, want := range map[bool]string{true: "partition 1", false: ""} {
+	for final, want := range map[bool]string{true: "partition 1 for web-1", false: ""} {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
 		o.refusals[o.pods[0].UID] = &workload.Refusal{Size: workload.Size(o.set.Status.UpdateRevision, changes), Refusal: rollout.Refusal{Reason: "node too small", Final: final, Until: o.now}}
