@@ -221,6 +221,9 @@ func (c *Controller) release(ctx context.Context, d *Deployment, handOver string
 	if err != nil {
 		return fmt.Errorf("letting go of the hold: %w", err)
 	}
+	if workload.Held(written) {
+		return fmt.Errorf("letting go of the hold: %w", workload.ErrUnknown)
+	}
 	// The admission policy may have been deleted a moment ago; then it is not left paused.
 	if wish := d.wishedPaused(); written.Spec.Paused != wish {
 		if patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": d.UID}, "spec": map[string]any{"paused": wish}}); err != nil {

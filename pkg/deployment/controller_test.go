@@ -727,6 +727,30 @@ func TestPolicyGone(t *testing.T) {
 	}
 }
 
+// TestUnknownToThePolicy: a controller that runs under another identity is told so, and
+// does not claim to have let go.
+func TestUnknownToThePolicy(t *testing.T) {
+	c := newCluster(t, 2, workload.Options{})
+	c.edit(otherImage)
+	c.unknown = true
+	var said error
+	for range 10 {
+		if _, said = c.sync(); said != nil {
+			break
+		}
+		c.lives()
+		c.sees()
+	}
+	if !errors.Is(said, workload.ErrUnknown) {
+		t.Errorf("said %v, want %v", said, workload.ErrUnknown)
+	}
+	if n := count(c.events, rollout.EventHandedOver); n != 0 || !workload.Held(c.d) || !c.d.Spec.Paused {
+		t.Errorf("annotations %v, paused %t, events %q", c.d.Annotations, c.d.Spec.Paused, c.events)
+	}
+	c.unknown = false
+	c.rest()
+}
+
 // TestUnreadableHold is the same with the policy in force again.
 func TestUnreadableHold(t *testing.T) {
 	c := newCluster(t, 2, workload.Options{})

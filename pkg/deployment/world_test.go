@@ -59,6 +59,7 @@ type world struct {
 	budget int // evictions that will be refused
 
 	unguarded bool // the admission policies are gone
+	unknown   bool // they take the controller for a user
 
 	encoded map[types.UID]*unstructured.Unstructured
 
@@ -931,7 +932,7 @@ func (o objects) patchDeployment(data []byte, subresources ...string) (*unstruct
 		o.storeDeployment(d)
 		o.told()
 	} else {
-		o.writeDeployment(d, true)
+		o.writeDeployment(d, !o.unknown)
 	}
 	return o.stored(o.d), nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // apply carries the plan out: it tells what was observed, and then takes the
@@ -93,7 +94,7 @@ func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet,
 	if err != nil {
 		return fmt.Errorf("moving the partition: %w", err)
 	}
-	if err := c.afterPolicy(ctx, written, p.Release, WishedPartition(set)); err != nil {
+	if err := c.afterPolicy(ctx, written, p, WishedPartition(set)); err != nil {
 		return err
 	}
 	logger := klog.FromContext(ctx)
@@ -113,12 +114,15 @@ func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet,
 
 // afterPolicy makes good what the admission policy has not done, because it was
 // deleted a moment ago: the partition is not left as held, with nobody to tell what
-// the user wants, nor the request to lower it as it came.
-func (c *Controller) afterPolicy(ctx context.Context, written *appsv1.StatefulSet, release bool, wish int) error {
+// the user wants, nor the request to lower it as it came. It is an error if the policy
+// has not done what the plan asks for.
+func (c *Controller) afterPolicy(ctx context.Context, written *appsv1.StatefulSet, p plan, wish int) error {
 	_, stored := written.Annotations[api.PartitionAnnotation]
 	fields := map[string]any{"metadata": map[string]any{"uid": written.UID, "annotations": map[string]any{api.PartitionAnnotation: nil}}}
 	switch {
-	case release && rolling(written) && partition(written) != wish:
+	case p.Release && workload.Held(written), !p.Release && !stored && partition(written) != *p.Partition:
+		return fmt.Errorf("moving the partition: %w", workload.ErrUnknown)
+	case p.Release && rolling(written) && partition(written) != wish:
 		fields["spec"] = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": wish}}}
 	case !stored:
 		return nil
@@ -130,7 +134,7 @@ func (c *Controller) afterPolicy(ctx context.Context, written *appsv1.StatefulSe
 	if _, err := c.Patch(ctx, written, types.MergePatchType, patch); err != nil {
 		return fmt.Errorf("moving the partition without the admission policy: %w", err)
 	}
-	if !release {
+	if !p.Release {
 		return errors.New("moving the partition: the admission policy is not in force")
 	}
 	return nil

@@ -827,6 +827,35 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 	c.rest()
 }
 
+// TestUnknownToThePolicy: a controller that runs under another identity is told so, and
+// claims nothing that the policy has not let it do.
+func TestUnknownToThePolicy(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit version
+	}{
+		{"letting go", otherImage},
+		{"lowering the partition", newer},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 2, workload.Options{})
+			c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
+			c.edit(tt.edit)
+			c.unknown = true
+			unknown := func(err error) bool { return errors.Is(err, workload.ErrUnknown) }
+			c.rounds(5, unknown)
+			if _, err := c.sync(); !unknown(err) {
+				t.Errorf("said %v, want %v", err, workload.ErrUnknown)
+			}
+			if n := count(c.events, rollout.EventHandedOver) + count(c.events, rollout.EventRestart); n != 0 || !workload.Held(c.set) || partition(c.set) != everything {
+				t.Errorf("annotations %v, partition %d, events %q", c.set.Annotations, partition(c.set), c.events)
+			}
+			c.unknown = false
+			c.rest()
+		})
+	}
+}
+
 // TestUnreadableHold: it was written while there was no admission policy, and stops nothing.
 func TestUnreadableHold(t *testing.T) {
 	for _, tt := range []struct {

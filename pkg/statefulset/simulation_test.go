@@ -74,6 +74,7 @@ type world struct {
 	set *appsv1.StatefulSet
 
 	unguarded bool // the admission policies are gone
+	unknown   bool // they take the controller for a user
 
 	// What the StatefulSet controller has seen, and what it must see of its own
 	// writes before it does anything (StaleControllerConsistencyStatefulSet, 1.36).
@@ -382,7 +383,7 @@ func (w *world) serve(client *fake.Clientset) {
 		if request.GetSubresource() == "status" {
 			w.storeSet(set)
 		} else {
-			w.writeSet(set, true)
+			w.writeSet(set, !w.unknown)
 		}
 		return true, set, nil
 	})

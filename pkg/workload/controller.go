@@ -6,6 +6,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -232,6 +233,10 @@ func Held(w metav1.Object) bool {
 	_, held := w.GetAnnotations()[api.HoldAnnotation]
 	return held
 }
+
+// ErrUnknown tells that the admission policies have taken a write of ours for a user's.
+var ErrUnknown = errors.New("the admission policies do not know this controller: it must run as the ServiceAccount inplace-rollout " +
+	"of the namespace inplace-rollout, or of the workload's own")
 
 // Get returns the newest version of the workload that we know.
 func (c *Controller[W, X]) Get(name cache.ObjectName) (w W, exists bool, err error) {
