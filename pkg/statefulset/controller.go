@@ -105,7 +105,13 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet) (time
 	onDelete := set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
 	if !workload.Held(set) && (!onDelete || c.Complete(set)) {
 		c.EndSession(cache.MetaObjectToName(set))
-		return c.Tell(ctx, set, workload.News{Condition: unheldCondition(set)})
+		p, err := c.unheld(ctx, set)
+		if err != nil {
+			return 0, err
+		}
+		told, err := c.Tell(ctx, set, p.news(set))
+		p.LookAfter(told)
+		return p.After, err
 	}
 	s, err := c.Session(ctx, set)
 	if err != nil || !s.Pods.HasSynced() {
@@ -116,6 +122,37 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet) (time
 		return 0, err
 	}
 	return c.apply(ctx, s, set, p)
+}
+
+// unheld plans for a set that is not held: there is only something to tell. Before it
+// says Complete, the pods are looked at. The status may be behind, and what it counts as
+// updated may be the wrong pods, such as those below the partition.
+func (c *Controller) unheld(ctx context.Context, set *appsv1.StatefulSet) (plan, error) {
+	p := plan{Condition: unheldCondition(set)}
+	if !p.Condition.Complete || c.Complete(set) {
+		return p, nil
+	}
+	all, err := c.ListPods(ctx, set)
+	if err != nil {
+		return plan{}, err
+	}
+	o := observation{set: set, pods: owned(set, all), now: c.Clock.Now()}
+	if stale := o.stale(); stale != "" {
+		p.Condition = left(stale)
+		p.LookAfter(watchLag)
+	}
+	return p, nil
+}
+
+// owned are those of the pods that the set controls.
+func owned(set *appsv1.StatefulSet, all []*corev1.Pod) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range all {
+		if metav1.IsControlledBy(pod, set) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
 }
 
 // plan makes the next step from the watched pods. A step that lets the
@@ -153,15 +190,12 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 
 func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.StatefulSet, all []*corev1.Pod) (observation, error) {
 	o := observation{
-		set: set, nodes: c.Nodes.List(), revisions: s.Own, refusals: s.Refusals, crowded: s.Crowded,
+		set: set, pods: owned(set, all), nodes: c.Nodes.List(), revisions: s.Own, refusals: s.Refusals, crowded: s.Crowded,
 		defaults: c.Options.Defaults, now: c.Clock.Now(),
 	}
 	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}
-	for _, pod := range all {
-		if metav1.IsControlledBy(pod, set) {
-			o.pods = append(o.pods, pod)
-			names = append(names, pod.Labels[appsv1.ControllerRevisionHashLabelKey])
-		}
+	for _, pod := range o.pods {
+		names = append(names, pod.Labels[appsv1.ControllerRevisionHashLabelKey])
 	}
 	for _, name := range names {
 		if _, known := s.Own[name]; !known {

@@ -63,13 +63,6 @@ func newCluster(t *testing.T, replicas int, options workload.Options, outcomes .
 		t.Fatalf("the cluster is not at rest: %s", left)
 	}
 	c.Changed = c.publish
-	c.client.AddReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(c.RV)}}
-		for _, pod := range c.Pods {
-			list.Items = append(list.Items, *pod.DeepCopy())
-		}
-		return true, list, nil
-	})
 	c.client.AddReactor("list", "controllerrevisions", func(clienttesting.Action) (bool, runtime.Object, error) {
 		list := &appsv1.ControllerRevisionList{}
 		for v, template := range templates {
@@ -590,6 +583,55 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 	}
 	c.sees()
 	c.rest()
+}
+
+// TestCanaryIsTakenBack: the pods below the partition are of the revision that the undo
+// brings, so that the status counts more of them than there are above it.
+func TestCanaryIsTakenBack(t *testing.T) {
+	c := newCluster(t, 5, workload.Options{})
+	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(3)) })
+	c.lives()
+	c.sees()
+	c.edit(otherImage)
+	c.rest()
+	c.edit(older)
+	looks := 0 // behind the status
+	for range 100 {
+		if c.unfinished() == "" {
+			break
+		}
+		again, err := c.sync()
+		if err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+		said := condition(c.set)
+		for _, name := range []string{"web-3", "web-4"} {
+			if pod := c.Pods[name]; said.Status == corev1.ConditionTrue && (pod == nil || label(pod) != revisionOf(older)) {
+				t.Fatalf("%+v, and %s is not of %s", *said, name, revisionOf(older))
+			}
+		}
+		if strings.HasSuffix(said.Message, "web-4 has to be replaced") && again > 0 && again <= watchLag {
+			looks++
+		}
+		c.lives()
+		c.sees()
+	}
+	if left := c.unfinished(); left != "" || looks == 0 {
+		t.Errorf("unfinished: %q; saw %d times that the status is behind, and looked again", left, looks)
+	}
+	lists := func() (n int) {
+		for _, action := range c.client.Actions() {
+			if action.Matches("list", "pods") {
+				n++
+			}
+		}
+		return n
+	}
+	before := lists()
+	c.rounds(5)
+	if after := lists(); after != before {
+		t.Errorf("pods were listed %d times for a set that is Complete", after-before)
+	}
 }
 
 func TestConditionIsWrittenOnce(t *testing.T) {

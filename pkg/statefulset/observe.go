@@ -39,6 +39,14 @@ func partition(set *appsv1.StatefulSet) int {
 	return 0
 }
 
+// keptBack is how many pods the partition in force keeps from being rolled.
+func keptBack(set *appsv1.StatefulSet) int {
+	if !rolling(set) {
+		return 0
+	}
+	return min(partition(set), replicas(set))
+}
+
 // WishedPartition is the partition that the user wants, held or not. A hold that
 // cannot be read is there only if it was written without the admission policies:
 // then it is the partition in force, unless that is the one of a hold.
@@ -234,6 +242,24 @@ func (o observation) caughtUp() bool {
 
 func (o observation) labelled(pod *corev1.Pod) bool {
 	return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == o.set.Status.UpdateRevision
+}
+
+// stale tells of a pod that makes the rollout of a set that is not held incomplete; empty
+// if there is none.
+func (o observation) stale() string {
+	at := o.byIndex()
+	for i := replicas(o.set) - 1; i >= keptBack(o.set); i-- {
+		name := fmt.Sprintf("%s-%d", o.set.Name, o.start()+i)
+		switch pod := at[i]; {
+		case rollout.Gone(pod):
+			return name + " has to be replaced"
+		case !o.labelled(pod):
+			return name + " is of an older revision"
+		case !podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.now)):
+			return name + " is not available"
+		}
+	}
+	return ""
 }
 
 // watchLag is how long the StatefulSet controller's watch of the pods may be behind

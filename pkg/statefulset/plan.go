@@ -163,12 +163,10 @@ func exposed(s rollout.Step, members []rollout.Member, partition int) int {
 
 // unheldCondition tells of a rollout that the StatefulSet controller makes, or
 // that is over. Once Complete, a set stays so until there is a new revision or a
-// new hold: a pod that is lost later is no rollout.
+// new hold: a pod that is lost later is no rollout. As for `kubectl rollout status`, the
+// pods that the partition keeps back have to be available, too.
 func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
-	status, kept := set.Status, 0
-	if rolling(set) {
-		kept = min(partition(set), replicas(set))
-	}
+	status, kept := set.Status, keptBack(set)
 	complete := rollout.Condition{
 		Complete: true, Reason: rollout.ReasonComplete,
 		Message: fmt.Sprintf("%d of %d pods are of revision %s", status.UpdatedReplicas, replicas(set), status.UpdateRevision),
@@ -183,9 +181,10 @@ func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 	if int(status.UpdatedReplicas) >= replicas(set)-kept && int(status.AvailableReplicas) >= replicas(set) {
 		return complete
 	}
-	return rollout.Condition{
-		Reason: rollout.ReasonProgressing,
-		Message: fmt.Sprintf("left to the StatefulSet controller: %d of %d pods updated, %d available",
-			status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas),
-	}
+	return left(fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas))
+}
+
+// left is the condition of a set whose rollout the StatefulSet controller makes.
+func left(told string) rollout.Condition {
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the StatefulSet controller: " + told}
 }

@@ -486,6 +486,33 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 	}
 }
 
+func TestStale(t *testing.T) {
+	at := func(partition int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(partition) }
+	}
+	for _, tt := range []struct {
+		name, places, want string
+		changes            []func(*appsv1.StatefulSet)
+	}{
+		{name: "all are updated", places: "updated|updated"},
+		{name: "an older revision", places: "updated|other image", want: "web-0 is of an older revision"},
+		{name: "the highest is named", places: "live|other image", want: "web-1 is of an older revision"},
+		{name: "a terminating pod", places: "updated, terminating|updated", want: "web-1 has to be replaced"},
+		{name: "no pod", places: "missing|updated", want: "web-1 has to be replaced"},
+		{name: "not Ready", places: "updated, not ready|updated", want: "web-1 is not available"},
+		{name: "Ready for less than minReadySeconds", places: "updated", changes: []func(*appsv1.StatefulSet){minReady}, want: "web-0 is not available"},
+		{name: "below the partition", places: "updated|missing|live|other image", changes: []func(*appsv1.StatefulSet){at(3)}},
+		{name: "ordinals from 5", places: "updated|live|live", changes: []func(*appsv1.StatefulSet){startAt5, at(1)}, want: "web-6 is of an older revision"},
+		{name: "a partition above all", places: "live|live", changes: []func(*appsv1.StatefulSet){at(9)}},
+		{name: "a pod that is to be scaled away does not count", places: "updated|live", want: "web-0 is of an older revision",
+			changes: []func(*appsv1.StatefulSet){func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(1)) }}},
+	} {
+		if got := observed(t, tt.places, tt.changes...).stale(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestUnheldCondition(t *testing.T) {
 	counts := func(updated, available int32) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) {

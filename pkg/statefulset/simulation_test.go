@@ -357,6 +357,13 @@ func (w *world) pass(d time.Duration) {
 
 // serve makes client the API server of this world for the controller's writes.
 func (w *world) serve(client *fake.Clientset) {
+	client.AddReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}}
+		for _, pod := range w.Pods {
+			list.Items = append(list.Items, *pod.DeepCopy())
+		}
+		return true, list, nil
+	})
 	client.AddReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		pod, err := w.patchPod(action.(clienttesting.PatchAction))
 		return true, pod, err
@@ -489,7 +496,9 @@ func (s *simulation) plans() {
 		return
 	}
 	if !workload.Held(set) {
-		s.planned = func() { s.tell(set, plan{Condition: unheldCondition(set)}) }
+		p, err := s.controller.unheld(s.t.Context(), set)
+		s.noError(err)
+		s.planned = func() { s.tell(set, p) }
 		return
 	}
 	o := observation{
@@ -515,8 +524,21 @@ func (s *simulation) acts() {
 
 func (s *simulation) tell(set *appsv1.StatefulSet, p plan) bool {
 	_, err := s.controller.Tell(s.t.Context(), set, p.news(set))
-	s.noError(err)
-	return err == nil
+	if c := condition(set); err == nil && p.Condition.Complete && (c == nil || c.Status != corev1.ConditionTrue) {
+		s.isComplete()
+	}
+	return s.noError(err)
+}
+
+// isComplete checks the pods when somebody who waits is told that the rollout is over.
+// One may have been lost since they were looked at, but none is of an older revision.
+func (s *simulation) isComplete() {
+	newest := revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec))
+	for i := keptBack(s.set); i < replicas(s.set); i++ {
+		if pod := s.Pods[s.name(i)]; pod != nil && pod.DeletionTimestamp == nil && label(pod) != newest {
+			s.t.Fatalf("the set says Complete, and %s is of %s", pod.Name, label(pod))
+		}
+	}
 }
 
 // apply follows Controller.apply.

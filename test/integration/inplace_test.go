@@ -164,6 +164,30 @@ func TestPartition(t *testing.T) {
 	w.assertReplaced(before)
 }
 
+// TestCanaryIsTakenBack: the pods below the partition have what the undo brings all along,
+// so the status counts enough updated pods before those above it are replaced.
+func TestCanaryIsTakenBack(t *testing.T) {
+	parallel(t)
+	// minReadySeconds: whoever is told too early sees it.
+	w := newWorkload(t, options{Replicas: 5, Spec: "{minReadySeconds: 2, updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}}"})
+	before := w.uids()
+	w.kubectl("set", "image", w.ref, "app=app:2")
+	w.waitComplete()
+	w.assertMoved(3)
+	w.assertReplaced(before, "web-3", "web-4")
+	canaries := w.uids()
+	w.kubectl("rollout", "undo", w.ref)
+	w.waitComplete()
+	set := w.get()
+	for _, pod := range w.pods() {
+		w.assertPod(set, pod)
+		if image := pod.Spec.Containers[0].Image; image != "app:1" || !podutils.IsPodReady(&pod) {
+			t.Errorf("Complete, and %s has %s, Ready %t", pod.Name, image, podutils.IsPodReady(&pod))
+		}
+	}
+	w.assertReplaced(canaries, "web-3", "web-4")
+}
+
 func TestPartitionMovedDuringTheRollout(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 4, PodMeta: simDelayed, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}"})
