@@ -33,9 +33,7 @@ func TestRoomThatAnotherPodWaitsFor(t *testing.T) {
 	before := w.uids()
 	w.annotatePod("web-1", simDeferred)
 	w.crowd("wanted") // 100m are left
-	w.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: %s}, spec: {nodeSelector: {pool: wanted},
-		tolerations: [{key: pool, operator: Exists}], containers: [{name: app, image: none, resources: {requests: {cpu: 150m}}}]}}`, w.namespace))
-	w.kubectl("wait", "pod/waits", "--for=condition=PodScheduled=False", "--timeout=60s")
+	w.queue("wanted", "[]")
 	w.setResources("cpu=110m", "cpu=200m")
 	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods and those that wait for a node: deferred on node wanted")
 	w.assertKeptUntil(before, "web-1", func() { w.kubectl("delete", "pod", "waits", "--now") })
@@ -48,10 +46,7 @@ func TestRoomThatAnotherPodNeverTakes(t *testing.T) {
 	before := w.uids()
 	w.annotatePod("web-1", simDeferred)
 	w.crowd("unwanted") // 100m are left
-	w.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: %s}, spec: {nodeSelector: {pool: unwanted},
-		tolerations: [{key: pool, operator: Exists}], volumes: [{name: data, persistentVolumeClaim: {claimName: nowhere}}],
-		containers: [{name: app, image: none, resources: {requests: {cpu: 150m}}}]}}`, w.namespace))
-	w.kubectl("wait", "pod/waits", "--for=condition=PodScheduled=False", "--timeout=60s")
+	w.queue("unwanted", "[{name: data, persistentVolumeClaim: {claimName: nowhere}}]")
 	w.setResources("cpu=110m", "cpu=200m")
 	w.waitComplete()
 	w.assertMoved(0)
@@ -139,6 +134,15 @@ func (s *sandbox[W]) crowd(node string) {
 	s.t.Helper()
 	s.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: crowd, namespace: %s}, spec: {nodeName: %s,
 		containers: [{name: app, image: none, resources: {requests: {cpu: 700m}}}]}}`, s.namespace, node))
+}
+
+// queue has a pod with these volumes wait for 150m of cpu on a node of the pool.
+func (s *sandbox[W]) queue(pool, volumes string) {
+	s.t.Helper()
+	s.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: %s}, spec: {nodeSelector: {pool: %s},
+		tolerations: [{key: pool, operator: Exists}], volumes: %s,
+		containers: [{name: app, image: none, resources: {requests: {cpu: 150m}}}]}}`, s.namespace, pool, volumes))
+	s.kubectl("wait", "pod/waits", "--for=condition=PodScheduled=False", "--timeout=60s")
 }
 
 // newVolume makes a volume that is to be had only where nodes have this label, for a claim.
