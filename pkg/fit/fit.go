@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -24,12 +25,13 @@ import (
 )
 
 // Candidates are the nodes to which the pod could be scheduled when they are empty.
-// Nodes that are cordoned, whose taints the pod does not tolerate, or that its node
+// Nodes that are cordoned or have other taints, and the pod does not tolerate that, or that its node
 // selector, its required node affinity or that of its volumes excludes do not count,
 // and the others must be able to allocate what the pod requests. Where there is none,
 // the error says why. Other pods are not looked at, so one of them is no promise.
 func Candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) ([]*corev1.Node, error) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	devices := devicesOf(pod)
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	allowed, largest := 0, corev1.ResourceList{}
 	var candidates []*corev1.Node
@@ -38,7 +40,7 @@ func Candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.Persiste
 			continue
 		}
 		allowed++
-		if holds(node.Status.Allocatable, requests) {
+		if holds(node.Status.Allocatable, devices.leave(requests, node)) {
 			candidates = append(candidates, node)
 			continue
 		}
@@ -62,7 +64,45 @@ func Candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.Persiste
 func Alike(a, b *corev1.Pod) bool {
 	same := equality.Semantic.DeepEqual
 	return same(a.Spec.NodeSelector, b.Spec.NodeSelector) && same(a.Spec.Affinity, b.Spec.Affinity) && same(a.Spec.Tolerations, b.Spec.Tolerations) &&
-		same(resourcehelper.PodRequests(a, resourcehelper.PodResourcesOptions{}), resourcehelper.PodRequests(b, resourcehelper.PodResourcesOptions{}))
+		same(resourcehelper.PodRequests(a, resourcehelper.PodResourcesOptions{}), resourcehelper.PodRequests(b, resourcehelper.PodResourcesOptions{})) &&
+		same(devicesOf(a), devicesOf(b))
+}
+
+// devices are extended resources that dynamic resource allocation gives to a pod.
+type devices map[corev1.ResourceName]struct{}
+
+// devicesOf are those of a pod that are known: those that name a DeviceClass, and those
+// that its status says were allocated so. A DeviceClass may have any name for them
+// besides, and who has not read it cannot tell.
+func devicesOf(pod *corev1.Pod) devices {
+	found := devices{}
+	for name := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
+			found[name] = struct{}{}
+		}
+	}
+	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
+		for _, mapping := range status.RequestMappings {
+			found[corev1.ResourceName(mapping.ResourceName)] = struct{}{}
+		}
+	}
+	return found
+}
+
+// leave returns what the node itself must have of the requests: not the devices that it
+// does not list (shouldDelegateResourceToDRA in
+// pkg/scheduler/framework/plugins/noderesources of Kubernetes).
+func (d devices) leave(requests corev1.ResourceList, node *corev1.Node) corev1.ResourceList {
+	if len(d) == 0 {
+		return requests
+	}
+	left := maps.Clone(requests)
+	maps.DeleteFunc(left, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		_, device := d[name]
+		listed := node.Status.Allocatable[name]
+		return device && listed.Sign() <= 0
+	})
+	return left
 }
 
 // Reaches tells whether all volumes can be had on the node.
@@ -100,7 +140,7 @@ func Beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) bool {
 	if _, limited := left[corev1.ResourcePods]; limited {
 		wanted[corev1.ResourcePods] = one
 	}
-	return holds(left, wanted)
+	return holds(left, devicesOf(pod).leave(wanted, node))
 }
 
 // preempts tells whether the scheduler may remove other to make room for the pod.
@@ -109,13 +149,14 @@ func preempts(pod, other *corev1.Pod) bool {
 		ptr.Deref(pod.Spec.PreemptionPolicy, corev1.PreemptLowerPriority) != corev1.PreemptNever
 }
 
-// OnNode returns nil if the node is large enough for the pod when it has no other,
-// or the error with which the API server refuses a resize to such a size
-// (PodResizeValidator in plugin/pkg/admission/podresize of Kubernetes).
+// OnNode returns nil if the node has as much cpu and memory as the pod requests when it has
+// no other pod, or the error with which the API server refuses a resize to such a size
+// (PodResizeValidator in plugin/pkg/admission/podresize of Kubernetes, which compares
+// nothing else).
 func OnNode(pod *corev1.Pod, node *corev1.Node) error {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	var lacking []string
-	for _, name := range slices.Sorted(maps.Keys(requests)) {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		request, has := requests[name], node.Status.Allocatable[name]
 		if request.Cmp(has) > 0 {
 			lacking = append(lacking, fmt.Sprintf("%s, requested: %s, allocatable: %s", name, request.String(), has.String()))
@@ -152,9 +193,16 @@ func conflict(a, b []corev1.ContainerPort) bool {
 	})
 }
 
+// cordoned is the taint of a node that is unschedulable. A pod that tolerates it may come to
+// the node (NodeUnschedulable in pkg/scheduler/framework/plugins of Kubernetes).
+var cordoned = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+
 // open tells whether the scheduler may place the pod on the node.
 func open(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {
-	return !node.Spec.Unschedulable && tolerates(ctx, pod, node)
+	if node.Spec.Unschedulable && !schedulinghelper.TolerationsTolerateTaint(klog.FromContext(ctx), pod.Spec.Tolerations, &cordoned, false) {
+		return false
+	}
+	return tolerates(ctx, pod, node)
 }
 
 func tolerates(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {

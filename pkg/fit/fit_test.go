@@ -53,6 +53,11 @@ func TestCandidates(t *testing.T) {
 			want: "no node of the 2 open to the pod can hold cpu 3 (at most 2500m)"},
 		{name: "the large one is cordoned", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4", cordoned)},
 			want: "no node of the 1 open to the pod can hold cpu 3 (at most 2)"},
+		{name: "a toleration of cordoned nodes", pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}",
+			nodes: []*corev1.Node{node("a", "4", cordoned)}},
+		{name: "a toleration of everything", pod: "{tolerations: [{operator: Exists}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}", nodes: []*corev1.Node{node("a", "4", cordoned)}},
+		{name: "a toleration of another effect on cordoned nodes", nodes: []*corev1.Node{node("a", "4", cordoned)}, want: "none of 1 nodes is open to the pod",
+			pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoExecute}], containers: [{name: app}]}"},
 		{name: "a taint that is not tolerated", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectNoSchedule))},
 			want: "none of 1 nodes is open to the pod"},
 		{name: "a taint that only prefers", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectPreferNoSchedule))}},
@@ -66,6 +71,8 @@ func TestCandidates(t *testing.T) {
 			want:  "no node of the 1 open to the pod can hold cpu 5 (at most 4)"},
 		{name: "a resource that no node has", pod: "containers: [{name: app, resources: {requests: {cpu: 1, example.com/gpu: 1}}}]",
 			nodes: []*corev1.Node{node("a", "4")}, want: "no node of the 1 open to the pod can hold example.com/gpu 1 (at most 0)"},
+		{name: "a device of a class, which no node lists", pod: "containers: [{name: app, resources: {requests: {cpu: 1, deviceclass.resource.kubernetes.io/gpu: 1}}}]",
+			nodes: []*corev1.Node{node("a", "4")}},
 		{name: "cpu on one node, memory on another", pod: "containers: [{name: app, resources: {requests: {cpu: 4, memory: 16Gi}}}]",
 			nodes: []*corev1.Node{node("a", "4"), node("b", "2", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("16Gi") })},
 			want:  "no node of the 2 open to the pod can hold cpu 4 (at most 4), memory 16Gi (at most 16Gi)"},
@@ -83,6 +90,44 @@ func TestCandidates(t *testing.T) {
 				t.Errorf("got %d nodes and %q, want %q", len(nodes), got, tt.want)
 			}
 		})
+	}
+}
+
+// TestDevices asks for an extended resource that the status of the running pod says it
+// has by a DeviceClass: no node has to list it, but one that does must have enough of it.
+func TestDevices(t *testing.T) {
+	const gpu = "example.com/gpu"
+	pod := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 1, "+gpu+": 2}}}]").Spec}
+	lists := func(n string) func(*corev1.Node) {
+		return func(node *corev1.Node) { node.Status.Allocatable[gpu] = resource.MustParse(n) }
+	}
+	could := func(nodes ...*corev1.Node) string {
+		found, err := fit.Candidates(t.Context(), pod, nil, nodes)
+		for _, node := range found {
+			if !fit.Beside(pod, node, nil) {
+				t.Errorf("%s could hold the pod, and has no room when it is empty", node.Name)
+			}
+		}
+		return message(err)
+	}
+	if got := could(node("a", "4")); got != "no node of the 1 open to the pod can hold example.com/gpu 2 (at most 0)" {
+		t.Errorf("not known as a device: %q", got)
+	}
+	other := pod.DeepCopy()
+	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: gpu, RequestName: "container-0-request-0"}},
+	}
+	for n, want := range map[string]string{"": "", "0": "", "1": "no node of the 1 open to the pod can hold example.com/gpu 2 (at most 1)", "2": ""} {
+		of := node("a", "4")
+		if n != "" {
+			lists(n)(of)
+		}
+		if got := could(of); got != want {
+			t.Errorf("a node that lists %q: %q, want %q", n, got, want)
+		}
+	}
+	if fit.Alike(pod, other) {
+		t.Error("a pod with a device is alike one without")
 	}
 }
 
@@ -169,5 +214,20 @@ func TestBeside(t *testing.T) {
 				t.Errorf("got %t, want %t", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestOnNode asks what the API server asks before a resize: cpu and memory, and no more.
+func TestOnNode(t *testing.T) {
+	for _, tt := range []struct{ requests, want string }{
+		{"cpu: 4, memory: 8Gi", ""},
+		{"cpu: 1, ephemeral-storage: 1Gi, example.com/gpu: 1", ""},
+		{"cpu: 5", "node a is too small: cpu, requested: 5, allocatable: 4"},
+		{"memory: 9Gi, cpu: 4500m", "node a is too small: cpu, requested: 4500m, allocatable: 4; memory, requested: 9Gi, allocatable: 8Gi"},
+	} {
+		pod := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {"+tt.requests+"}}}]").Spec}
+		if got := message(fit.OnNode(pod, node("a", "4"))); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.requests, got, tt.want)
+		}
 	}
 }

@@ -314,7 +314,10 @@ func own(pod *corev1.Pod, node *corev1.Node) int {
 // replacement is the pod that comes for the member's, as far as it can be foreseen:
 // like it, of the new size.
 func replacement(m rollout.Member) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: m.Pod.ObjectMeta, Spec: *m.Target.Spec()}
+	return &corev1.Pod{
+		ObjectMeta: m.Pod.ObjectMeta, Spec: *m.Target.Spec(),
+		Status: corev1.PodStatus{ExtendedResourceClaimStatus: m.Pod.Status.ExtendedResourceClaimStatus}, // the next one has its devices from there, too
+	}
 }
 
 // Place puts into the members for whose replacements no node has room why that is so:
