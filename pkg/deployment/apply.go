@@ -21,7 +21,6 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
-	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
@@ -44,7 +43,7 @@ func (c *Controller) apply(ctx context.Context, s *session, d *Deployment, p pla
 	c.tellResized(s, d, p.Members)
 	var failed []error
 	for _, m := range p.Resize {
-		failed = append(failed, c.resize(ctx, s, d, m))
+		failed = append(failed, c.Resize(ctx, s, d, m, d.template.Hash, d.template.PodTemplateSpec))
 	}
 	for _, r := range p.Detach {
 		failed = append(failed, c.detach(ctx, s, d, r))
@@ -69,22 +68,16 @@ func logPlan(ctx context.Context, p plan) {
 		"reason", p.Condition.Reason, "message", p.Condition.Message)
 }
 
-// tellResized tells once of each pod that was asked for a size and has it.
+// tellResized tells once of each pod that has taken a size and has it now.
 func (c *Controller) tellResized(s *session, d *Deployment, members []rollout.Member) {
 	for _, m := range members {
-		if changes, asked := s.Own.asked[m.Pod.UID]; asked && m.Updated {
-			delete(s.Own.asked, m.Pod.UID)
+		if !m.Updated {
+			continue
+		}
+		if changes, is := s.Resized(m.Pod.UID); is {
 			c.TellResized(d, m.Pod, m.Target.Resized, "resized in place: "+changes)
 		}
 	}
-}
-
-func (c *Controller) resize(ctx context.Context, s *session, d *Deployment, m rollout.Member) error {
-	if err := c.Resize(ctx, s, d, m, d.template.Hash, d.template.PodTemplateSpec); err != nil {
-		return err
-	}
-	s.Own.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
-	return nil
 }
 
 // detach takes a pod out of its ReplicaSet and puts it under the Deployment itself,

@@ -50,7 +50,6 @@ type Controller struct {
 type own struct {
 	sets      *live.Watch[*unstructured.Unstructured]
 	evictions workload.Refusals
-	asked     map[types.UID]string // pods that were asked to resize, and to what
 }
 
 type session = workload.Session[*own]
@@ -125,7 +124,7 @@ func (k kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, er
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}
-	return &own{sets: watch, evictions: workload.Refusals{}, asked: map[types.UID]string{}}, nil
+	return &own{sets: watch, evictions: workload.Refusals{}}, nil
 }
 
 // Leave gives the pods that were detached from a Deployment back to it.

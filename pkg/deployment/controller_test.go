@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -460,6 +461,44 @@ func TestEvents(t *testing.T) {
 	} {
 		if n := count(c.events, event); n != times {
 			t.Errorf("%q was told %d times, want %d: %q", event, n, times, c.events)
+		}
+	}
+}
+
+// A pod whose resize was refused, and that has its size from somebody else then, is not
+// said to be resized, nor counted.
+func TestRefusedAndNotResized(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	c := newCluster(t, 1, workload.Options{Metrics: workload.NewMetrics(registry)})
+	refused := 0
+	c.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		refused++
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, c.names()[0], errors.New("exceeded quota: compute"))
+	})
+	c.edit(newer)
+	c.steps(2)
+	if refused == 0 {
+		t.Fatal("nobody asked for a resize")
+	}
+	c.client.Lock()
+	resized := c.Pods[c.names()[0]].DeepCopy()
+	build.Resized(templates[newer])(resized)
+	c.WritePod(resized)
+	c.client.Unlock()
+	c.sees()
+	c.rest()
+	if n := count(c.events, rollout.EventResized); n != 0 {
+		t.Errorf("told %d times of a resize, and there was none: %q", n, c.events)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			if n := m.GetHistogram().GetSampleCount(); family.GetName() == "inplace_rollout_pod_duration_seconds" && n != 0 {
+				t.Errorf("%d pods were resized, %v s in all", n, m.GetHistogram().GetSampleSum())
+			}
 		}
 	}
 }

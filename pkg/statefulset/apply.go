@@ -9,6 +9,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -63,7 +64,11 @@ func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.Statefu
 	}
 	s.Pods.Wrote(settled)
 	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", revision)
-	c.TellResized(set, m.Pod, m.Target.Resized, fmt.Sprintf("resized in place to revision %s: %s", revision, m.Brings))
+	if _, is := s.Resized(m.Pod.UID); is {
+		c.TellResized(set, m.Pod, m.Target.Resized, fmt.Sprintf("resized in place to revision %s: %s", revision, m.Brings))
+	} else {
+		c.EventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventResized, "has the size of revision "+revision+" already")
+	}
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -81,6 +82,24 @@ func TestMetrics(t *testing.T) {
 			"rollouts_total[complete]": 1, "pods_total[resized]": 2, "pods_total[restarted]": 1, "pods_total[refused]": 1,
 			"pod_restarts_total[infeasible]": 1, "pod_duration_seconds[]": 2, "rollout_duration_seconds[]": 1,
 		})
+	})
+	t.Run("has the size already", func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+		resized := c.Pods["web-1"].DeepCopy() // by a vertical autoscaler, say
+		build.Resized(templates[newer])(resized)
+		c.WritePod(resized)
+		c.edit(newer)
+		c.rest()
+		if got := measured(t, registry); got["pods_total[resized]"] != 2 || got["pod_duration_seconds[]"] != 2 {
+			t.Errorf("2 of 3 pods were resized, and the metrics say %v", got)
+		}
+		if n := count(c.events, rollout.EventResized+" web-1: resized in place"); n != 0 {
+			t.Errorf("web-1 was not resized, and the events say so: %q", c.events)
+		}
+		if n := count(c.events, rollout.EventResized+" web-1: has the size of revision"); n != 1 {
+			t.Errorf("told %d times that web-1 has its size, want once: %q", n, c.events)
+		}
 	})
 	t.Run("opted out before the end", func(t *testing.T) {
 		registry := prometheus.NewRegistry()

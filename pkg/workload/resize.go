@@ -27,6 +27,7 @@ func (c *Controller[W, X]) Resize(ctx context.Context, s *Session[X], w W, m rol
 		return c.refused(s, w, m, revision, err)
 	}
 	s.Pods.Wrote(resized)
+	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
 	if r := s.Refusals[m.Pod.UID]; r != nil && !r.Final {
 		delete(s.Refusals, m.Pod.UID)
 	}

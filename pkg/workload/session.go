@@ -25,9 +25,18 @@ type Session[X any] struct {
 	Own X
 
 	workload types.UID
+	asked    map[types.UID]string // pods that have taken a size of ours, and what that changes
 	told     map[types.UID]string // the reason of the last wait of a pod that an event told of
 	waiting  map[string]int       // pods by the reason that they wait for
 	stop     func()
+}
+
+// Resized tells, once, whether the pod has taken a size from this controller, and what
+// that has changed. A controller that is restarted meanwhile says no: it cannot tell.
+func (s *Session[X]) Resized(pod types.UID) (changes string, is bool) {
+	changes, is = s.asked[pod]
+	delete(s.asked, pod)
+	return changes, is
 }
 
 // count keeps what pods wait for, for the metrics.

@@ -146,7 +146,7 @@ var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonWaitingForDelete: {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
 }
 
-// TellResized tells that a pod has the new size, which was set at resized.
+// TellResized tells that a pod has the new size, which we have set at resized.
 func (c *Controller[W, X]) TellResized(w W, pod *corev1.Pod, resized time.Time, message string) {
 	c.metrics.resized(c.Clock.Since(resized))
 	c.EventBoth(w, pod, corev1.EventTypeNormal, rollout.EventResized, message)
