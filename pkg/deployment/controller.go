@@ -249,6 +249,7 @@ func (c *Controller) current(ctx context.Context, d *Deployment) (stored []*unst
 func (c *Controller) observe(s *session, d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
 	o, err := newObservation(d, stored, all)
 	o.nodes, o.refusals, o.crowded, o.evictions = c.Nodes.List(), s.Refusals, s.Crowded, s.Own.evictions
+	o.seen = s.Seen
 	o.defaults, o.now = c.Options.Defaults, c.Clock.Now()
 	return o, err
 }

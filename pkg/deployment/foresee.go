@@ -82,16 +82,17 @@ func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, 
 	if base == nil {
 		return nil, cmp.Or(o.notOptedIn(), o.differs()), nil
 	}
-	options := o.defaults.Rollout(settings, o.now)
-	options.RestartLast = true
+	surge, unavailable, err := o.deployment.bounds()
+	if err != nil {
+		return nil, "", err
+	}
+	options := o.options(base, settings, surge, unavailable)
 	members, err := o.members(ctx, base, settings)
 	if err != nil {
 		return nil, "", err
 	}
 	workload.Judge(members, o.nodes, o.now)
-	if _, unavailable, err := o.deployment.bounds(); err != nil {
-		return nil, "", err
-	} else if unavailable > 0 { // otherwise others come first
+	if unavailable > 0 { // otherwise others come first
 		cluster.Crowd(ctx, members)
 	}
 	handOver := o.notOptedIn()

@@ -31,6 +31,7 @@ type observation struct {
 	nodes      []*corev1.Node
 	refusals   workload.Refusals
 	crowded    workload.Refusals
+	seen       workload.Sightings
 	evictions  workload.Refusals
 	defaults   workload.Defaults
 	now        time.Time
@@ -224,6 +225,37 @@ func (o observation) available(pod *corev1.Pod) bool {
 	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.now))
 }
 
+// options of a rollout of the pods of base: as many may be under way at once as the
+// Deployment controller would have more or less than wanted, and at least one; what
+// takes a pod down keeps to maxUnavailable.
+func (o observation) options(base *replicaSet, settings policy.Settings, surge, unavailable int) rollout.Options {
+	options := o.defaults.Rollout(settings, o.now)
+	options.RestartLast = true
+	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
+	options.Aside = o.aside(base)
+	return options
+}
+
+// aside lists what is not available besides the pods of base: pods of other
+// ReplicaSets, and those that any of them has still to make.
+func (o observation) aside(base *replicaSet) []rollout.Member {
+	lost := workload.LostNodes(o.nodes)
+	var members []rollout.Member
+	for _, rs := range o.sets {
+		pods := o.podsOf(rs)
+		for range int(rs.replicas()) - len(pods) {
+			members = append(members, rollout.Member{Name: rs.Name})
+		}
+		for _, pod := range pods {
+			m := rollout.Member{Name: pod.Name, Pod: pod, Available: o.available(pod), Lost: lost(pod)}
+			if rs != base && (!m.Available || m.Lost != "") {
+				members = append(members, m)
+			}
+		}
+	}
+	return members
+}
+
 // members lists the pods of base: first those that have been asked already, then the
 // others as the ReplicaSet controller would delete them.
 func (o observation) members(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
@@ -235,18 +267,20 @@ func (o observation) members(ctx context.Context, base *replicaSet, settings pol
 	}
 	changes := resize.BetweenPods(from.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
 	policy, why := settings.Resolve(changes, o.deployment.template.PodTemplateSpec, o.defaults.ResizePolicy)
-	members := make([]rollout.Member, 0, len(pods))
+	members, lost := make([]rollout.Member, 0, len(pods)), workload.LostNodes(o.nodes)
 	for i, pod := range pods {
 		target, err := o.target(base, pod)
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, rollout.Member{
-			Name: pod.Name, Index: i, Pod: pod, Target: target,
+		m := rollout.Member{
+			Name: pod.Name, Index: i, Pod: pod, Target: target, Lost: lost(pod),
 			Updated: target.Clean(), Available: o.available(pod),
 			Brings: resize.Describe(target.Changes), Policy: policy, Why: why,
 			Refusal: o.refusals.Of(pod.UID, workload.Size(o.deployment.template.Hash, target.Changes)),
-		})
+		}
+		o.seen.See(&m, o.now)
+		members = append(members, m)
 	}
 	o.crowded.Place(ctx, members, o.deployment.template.Hash, o.nodes, o.now)
 	slices.SortStableFunc(members, func(a, b rollout.Member) int {

@@ -99,10 +99,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	options := o.defaults.Rollout(settings, o.now)
-	options.RestartLast = true
-	options.Limit = limit(members, surge, unavailable, int(base.replicas())-len(members))
-	p := plan{Step: rollout.Next(members, options), Base: base, Members: members}
+	p := plan{Step: rollout.Next(members, o.options(base, settings, surge, unavailable)), Base: base, Members: members}
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s", base.Name, o.changes(base, members))
 	p.LookAfter(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.now))
 	switch {
@@ -111,6 +108,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 		p.afterAdoption(o, surge, unavailable)
 	case o.restartsAll(p):
 		p.letGo(o, p.Restart[0].Reason)
+	case p.Unready: // it may be the size
 	case base.lags():
 		p.wait("waiting for ReplicaSet %s to take over its template", base.Name)
 	default:
@@ -127,18 +125,6 @@ func (o observation) withoutBase() plan {
 	p.letGo(o, o.differs())
 	p.Condition = rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the Deployment controller"}
 	return p
-}
-
-// limit is how many pods may be under way at once: as many as the Deployment
-// controller would have more or less than wanted, and at least one. A resize that
-// restarts a container takes the pod down, so that only maxUnavailable counts; and
-// those that are missing are down already.
-func limit(members []rollout.Member, surge, unavailable, missing int) int {
-	missing = max(missing, 0)
-	if slices.ContainsFunc(members, func(m rollout.Member) bool { return m.Target.Restarts() }) {
-		return max(unavailable, 1) - missing
-	}
-	return max(surge+unavailable-missing, 1)
 }
 
 // changes describes what the rollout brings.
@@ -237,6 +223,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 		p.wait("waiting for ReplicaSet %s to take over the new template", p.Base.Name)
 	case len(p.Restart)+len(detached) > 0:
 		p.replace(o, detached, surge, unavailable)
+	case p.Unready: // not before they are Ready again, or there is a new edit
 	case p.Base.adopted():
 		if p.Remove = o.duplicate(); p.Remove == nil {
 			p.Settled = p.Base

@@ -287,22 +287,32 @@ func TestNextStep(t *testing.T) {
 		waits   string // for what the condition's message says
 		after   time.Duration
 	}{
-		{name: "live: as many at once as surge and unavailable together", sets: "a older: older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-0 a-1 a-2"},
+		{name: "live: one is tried first", sets: "a older: older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-0"},
+		{name: "live: as many at once as surge and unavailable together", sets: "a older: resized|resized|older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-2 a-3 a-4"},
 		{name: "live: one at a time with maxSurge 1 and maxUnavailable 0", sets: "a older: older|older", want: "resize a-0"},
 		{name: "live: nothing more while one is under way", sets: "a older: resizing|older"},
-		{name: "live: what is under way comes first, wherever it is", sets: "a older: older|resizing|older", changes: changes{bounds(1, 1)}, want: "resize a-0"},
+		{name: "live: what is under way comes first, wherever it is", sets: "a older: older|resizing|older|resized|resized", changes: changes{bounds(1, 1)}, want: "resize a-0"},
+		{name: "live: what is under way has to prove the size first", sets: "a older: older|resizing|older|resized", changes: changes{bounds(1, 1)}},
 		{name: "live: once it has the size, the next one goes", sets: "a older: resized|older", want: "resize a-1"},
 		{name: "live: in the order in which the ReplicaSet controller deletes", sets: "a older: older|older, not ready|with a deletion cost|not yet scheduled", changes: changes{bounds(1, 1)},
 			want: "resize a-1", waits: "0 of 4 pods resized; a-3: waiting for the pod to be scheduled; a-1: resizing: app: cpu request 1m→2m"},
 		{name: "live: a pod that is missing takes its place", sets: "a older 3: older|older", changes: changes{bounds(1, 1)}, want: "resize a-0"},
-		{name: "live: pods that go or are over do not count", sets: "a older: terminating|failed|older|older", changes: changes{bounds(2, 2)}, want: "resize a-2 a-3"},
-		{name: "live: strategy Recreate lets all go at once", sets: "a older: older|older|older", changes: changes{recreate}, want: "resize a-0 a-1 a-2"},
-		{name: "live: percentages count", sets: "a older: older|older|older|older", changes: changes{func(s *scene) {
+		{name: "live: pods that go or are over do not count", sets: "a older 4: terminating|failed|older|older|resized|resized", changes: changes{bounds(2, 2)}, want: "resize a-2 a-3"},
+		{name: "live: those that take their places do", sets: "a older 4: terminating|failed|older|older", changes: changes{bounds(1, 1)}},
+		{name: "live: pods of other ReplicaSets that are down count", sets: "a image: image, not ready|image; b older: older", changes: changes{bounds(1, 0)}},
+		{name: "live: strategy Recreate lets all go at once, once one has the size", sets: "a older: older|older|resized", changes: changes{recreate}, want: "resize a-0 a-1"},
+		{name: "live: percentages count", sets: "a older: resized|older|older|older", changes: changes{func(s *scene) {
 			s.d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.FromString("25%"))}
-		}}, want: "resize a-0 a-1"},
+		}}, want: "resize a-1 a-2"},
+		{name: "live: maxSurge is no room for pods that are not Ready after their resize", sets: "a older: resized|resized|resized|resized|resized, not ready|older", changes: changes{bounds(4, 0)}},
+		{name: "live: and the hold stays", sets: "a older: resized|resized, not ready", changes: changes{bounds(4, 0)}},
 
-		{name: "RestartContainer: only maxUnavailable counts", sets: "a older: older|older|older|older", changes: changes{restartsContainer, bounds(2, 2)}, want: "resize a-0 a-1"},
-		{name: "RestartContainer: one at least", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0)}, want: "resize a-0"},
+		{name: "RestartContainer: only maxUnavailable counts", sets: "a older: resized|older|older|older|older", changes: changes{restartsContainer, bounds(2, 2)}, want: "resize a-1 a-2"},
+		{name: "RestartContainer: one at least where it is to be live", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0), inForce("LiveResize;")}, want: "resize a-0"},
+		{name: "RestartContainer: with maxUnavailable 0 the replacement comes first", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0)},
+			want: "release, hand over: its resize would restart a container, and maxUnavailable is 0"},
+		{name: "RestartContainer: with maxUnavailable 0 a pod that is down is resized", sets: "a older: older|older, not ready", changes: changes{restartsContainer, bounds(1, 0)}, want: "resize a-1"},
+		{name: "RestartContainer: with maxUnavailable 0 and some resized, others are replaced first", sets: "a newer adopted: older|resized", changes: changes{restartsContainer, bounds(1, 0)}, want: "detach a-0"},
 		{name: "RestartContainer: what is missing is down already", sets: "a older 4: older|older|older", changes: changes{restartsContainer, bounds(1, 2)}, want: "resize a-0"},
 		{name: "RestartContainer: so that none may go", sets: "a older 4: older|older|older", changes: changes{restartsContainer, bounds(1, 1)}},
 
@@ -349,7 +359,8 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: a further edit is asked for what it changes itself", sets: "a older was-limited: older; b limited: ",
 			changes: changes{inForce(";memory=RestartOnly")}, want: "resize a-0"},
 		{name: "adopted: one that was born with a limit that is no more is replaced", sets: "a newer was-limited: resized|limited; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-1"},
-		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|resized, not ready", want: "settle web-a"},
+		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|newer, not ready", want: "settle web-a"},
+		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: waiting for the pod to be Ready"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
 		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to take ReplicaSet web-a for the new one"},
 		{name: "settled: then the hold is let go", sets: "a newer acknowledged: resized; b older: ", want: "release"},
@@ -449,6 +460,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 
 func TestNextStepDeadlines(t *testing.T) {
 	o := observed(t, "a older: deferred", bounds(0, 1))
+	o.seen = workload.Sightings{}
 	p, err := nextStep(t.Context(), o)
 	if err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
 		t.Errorf("deferred: got %q, %+v, %v", told(p), p.Condition, err)

@@ -34,6 +34,9 @@ const (
 	Refused Outcome = "Refused"
 	// Impossible: something known before any request stands in the way.
 	Impossible Outcome = "Impossible"
+	// Disruptive: it would take the pod down, and none may be; not where nothing but a
+	// live resize is wanted.
+	Disruptive Outcome = "Disruptive"
 )
 
 // Decision is what to do about one pod.
@@ -89,7 +92,7 @@ func live(o Outcome, otherwise Decision) Decision {
 	switch o {
 	case Untried, Refused:
 		return Resize
-	case DeferredTooLong, FailingTooLong, Infeasible, Impossible:
+	case DeferredTooLong, FailingTooLong, Infeasible, Impossible, Disruptive:
 		return otherwise
 	default: // InProgress, Deferred, Failing; what nobody knows may yet come, too
 		return Wait

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -71,28 +70,6 @@ func (t Target) Clean() bool {
 	}
 	state, _ := t.Observe()
 	return t.Resized.IsZero() || state == Actuated || state == Unready
-}
-
-// Since is when the pod came to be Deferred or Failing with its present size, by
-// the cluster's own timestamps: a condition may be older than our last resize, as
-// its time does not change when the kubelet says the same of a newer size.
-func (t Target) Since() time.Time {
-	since := t.Resized
-	for _, c := range t.pod.Status.Conditions {
-		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) &&
-			c.LastTransitionTime.After(since) {
-			since = c.LastTransitionTime.Time
-		}
-	}
-	return since
-}
-
-// UnreadyBefore tells whether the pod was not Ready before we last resized it:
-// the size did not do that, and may be the cure.
-func (t Target) UnreadyBefore() bool {
-	return t.pod != nil && slices.ContainsFunc(t.pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue && c.LastTransitionTime.Time.Before(t.Resized)
-	})
 }
 
 // fromConditions reads what the kubelet says of the present spec. A condition

@@ -2,11 +2,9 @@ package resize_test
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -128,58 +126,4 @@ func target(t *testing.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec)
 		t.Fatal(err)
 	}
 	return target
-}
-
-// TestSince: the clock of a deadline is the cluster's, so that a controller that
-// is restarted neither forgets nor restarts it.
-func TestSince(t *testing.T) {
-	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
-	said := func(after time.Duration) func(*corev1.Pod) {
-		return func(pod *corev1.Pod) {
-			build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")(pod)
-			pod.Status.Conditions[1].LastTransitionTime = metav1.NewTime(build.Start.Add(after))
-		}
-	}
-	tests := []struct {
-		name   string
-		change []func(*corev1.Pod)
-		want   time.Duration
-	}{
-		{"since the kubelet said so", []func(*corev1.Pod){build.ResizedAt(build.Start), said(time.Minute)}, time.Minute},
-		{"since our last resize, where the kubelet had said so of an older size", []func(*corev1.Pod){build.ResizedAt(build.Start.Add(time.Hour)), said(time.Minute)}, time.Hour},
-		{"since the kubelet said so, where somebody else resized", []func(*corev1.Pod){said(time.Minute)}, time.Minute},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			pod := build.Pod("web-0", older, append([]func(*corev1.Pod){build.WithSize(newer)}, tt.change...)...)
-			if got := target(t, pod, older, newer).Since(); !got.Equal(build.Start.Add(tt.want)) {
-				t.Errorf("got %s, want %s", got, build.Start.Add(tt.want))
-			}
-		})
-	}
-}
-
-func TestUnreadyBefore(t *testing.T) {
-	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
-	for _, tt := range []struct {
-		name    string
-		resized time.Time
-		change  func(*corev1.Pod)
-		want    bool
-	}{
-		{"not Ready before the resize", build.Start.Add(time.Second), build.NotReady, true},
-		{"not Ready after the resize", build.Start.Add(-time.Second), build.NotReady, false},
-		{"not Ready in the second of the resize: it may have been the cause", build.Start, build.NotReady, false},
-		{"Ready", build.Start.Add(time.Second), func(*corev1.Pod) {}, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			pod := build.Pod("web-0", older, build.Resized(newer), build.ResizedAt(tt.resized), tt.change)
-			if got := target(t, pod, older, newer).UnreadyBefore(); got != tt.want {
-				t.Errorf("got %t, want %t", got, tt.want)
-			}
-		})
-	}
-	if (resize.Target{}).UnreadyBefore() {
-		t.Error("a target without a pod")
-	}
 }

@@ -152,10 +152,13 @@ func (t *Target) changes(p part) bool {
 // Spec is the pod's as it is to be: shared, do not change it.
 func (t Target) Spec() *corev1.PodSpec { return t.spec }
 
-// Restarts tells whether a container restarts for what changes, in place.
+// Restarts tells whether a container that runs restarts for what changes, in place. One
+// that waits to be started, as in a crash loop, loses nothing.
 func (t Target) Restarts() bool {
 	return slices.ContainsFunc(t.want, func(p part) bool {
-		return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && p.restartsFor(c.Resource) })
+		status := t.status(p)
+		return status != nil && status.State.Running != nil &&
+			slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && p.restartsFor(c.Resource) })
 	})
 }
 

@@ -20,6 +20,10 @@ const (
 	ReasonNoNodeFits = "NoNodeFits"
 	// ReasonDisruptionBudget: a pod has to be evicted, and a PodDisruptionBudget forbids it now.
 	ReasonDisruptionBudget = "DisruptionBudget"
+	// ReasonNotReadyAfterResize: pods are not Ready since they were resized.
+	ReasonNotReadyAfterResize = "NotReadyAfterResize"
+	// ReasonNodeLost: a pod's node is gone, or has not been heard of.
+	ReasonNodeLost = "NodeLost"
 	// ReasonPaused: the user has paused the Deployment, and nothing is done until it is resumed.
 	ReasonPaused = "Paused"
 	// ReasonInvalidPolicy: an annotation is malformed; nothing is done until it is mended.
@@ -50,6 +54,10 @@ const (
 	EventNoNodeFits = "NoNodeFits"
 	// EventDisruptionBudget tells that a PodDisruptionBudget does not let a pod be evicted now.
 	EventDisruptionBudget = "DisruptionBudget"
+	// EventNotReadyAfterResize tells that a pod is not Ready since it was resized.
+	EventNotReadyAfterResize = "NotReadyAfterResize"
+	// EventNodeLost tells that a pod's node is gone, or has not been heard of.
+	EventNodeLost = "NodeLost"
 	// EventInvalidPolicy tells that an annotation is malformed.
 	EventInvalidPolicy = "InvalidPolicy"
 	// EventStepFailed tells that the next step of the rollout has failed several times, and why.

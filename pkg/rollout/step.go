@@ -3,11 +3,11 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -46,6 +46,13 @@ type Member struct {
 	Unplaceable Refusal
 	// Target is the size that the pod must have; of pods that exist and are not terminating.
 	Target resize.Target
+	// Since is when the resize was first seen in the state in which it is; zero if it has
+	// not been before. It is told by the clock of Options.Now, and by no other.
+	Since time.Time
+	// Cure tells that the pod was not Ready when it was last asked for a size.
+	Cure bool
+	// Lost tells why nothing is to be expected of the pod's node; empty if it is there.
+	Lost string
 }
 
 // Refusal is why something cannot be had now, such as a size that the API server does not take.
@@ -69,6 +76,12 @@ type Options struct {
 	// Limit is how many pods may be under way at once: being resized, not available,
 	// or about to be restarted.
 	Limit int
+	// Unavailable is how many of them may be down at once: what takes a pod down keeps to
+	// that. With 0, a pod that its resize would take down is replaced first, unless the
+	// action is LiveResize: then one at a time is down.
+	Unavailable int
+	// Aside are the places that are no members, but not available, and so count, too.
+	Aside []Member
 	// RestartLast tells that pods are restarted when nothing is left that can be resized
 	// live, and that they hold up nobody before that. Otherwise each has its turn.
 	RestartLast bool
@@ -108,7 +121,11 @@ type Step struct {
 	// After this time, if not zero, something becomes possible or is over without any event.
 	After time.Duration
 
-	kept string // the first pod that is passed over; empty if none is
+	// Unready tells that pods are not Ready since they were resized.
+	Unready bool
+
+	kept    string // the first pod that is passed over; empty if none is
+	waiting bool   // some pod waits for others before it is resized
 }
 
 // Restart is a pod that only a new one can replace.
@@ -141,15 +158,17 @@ const (
 	CauseDeferred Cause = "deferred"
 	// CauseError: the kubelet could not carry the resize out until the deadline.
 	CauseError Cause = "error"
+	// CauseUnavailable: the resize would take the pod down, and none may be.
+	CauseUnavailable Cause = "unavailable"
 )
 
 // Causes are all of them.
-var Causes = []Cause{CauseTemplate, CausePolicy, CauseAction, CauseImpossible, CauseInfeasible, CauseDeferred, CauseError}
+var Causes = []Cause{CauseTemplate, CausePolicy, CauseAction, CauseImpossible, CauseInfeasible, CauseDeferred, CauseError, CauseUnavailable}
 
 // causeOf is that of a restart after a resize had this outcome.
 var causeOf = map[policy.Outcome]Cause{
 	policy.Impossible: CauseImpossible, policy.Infeasible: CauseInfeasible,
-	policy.DeferredTooLong: CauseDeferred, policy.FailingTooLong: CauseError,
+	policy.DeferredTooLong: CauseDeferred, policy.FailingTooLong: CauseError, policy.Disruptive: CauseUnavailable,
 }
 
 // cause of a restart that is decided after a resize had this outcome.
@@ -166,7 +185,7 @@ func (m Member) cause(o Options, outcome policy.Outcome) Cause {
 
 // ByEdit tells whether the edit itself wants the restart, whatever comes of a resize.
 func (r Restart) ByEdit() bool {
-	return r.Cause == CauseTemplate || r.Cause == CausePolicy || r.Cause == CauseAction || r.Cause == CauseImpossible
+	return slices.Contains([]Cause{CauseTemplate, CausePolicy, CauseAction, CauseImpossible, CauseUnavailable}, r.Cause)
 }
 
 // Next goes through members in the order in which they are to be rolled, and
@@ -174,98 +193,88 @@ func (r Restart) ByEdit() bool {
 //
 // With limit 1 and places 2, 1, 0, where 2 is resized but not Ready yet, nothing
 // is done and 2 is waited for; once it is settled and available, 1 is resized.
-// What is under way further down counts too: it was begun before something above
-// it turned stale, by a new edit or a scale-up.
+// What is under way or down further down counts too, such as what was begun before
+// something above it turned stale, by a new edit or a scale-up.
 func Next(members []Member, o Options) Step {
-	s := Step{Total: len(members)}
-	below := 0
+	s, l := Step{Total: len(members)}, count(members, o)
 	for _, m := range members {
-		below += m.underWay(o)
+		s.one(m, o, l)
+		l.pass(m)
 	}
-	for _, m := range members {
-		below -= m.underWay(o)
-		if !s.one(m, o, o.Limit > below) {
-			o.Limit--
+	if s.waiting {
+		for _, m := range o.Aside {
+			s.waitUntilUp(m, o)
 		}
 	}
+	s.Unready = l.unready > 0
 	return s
 }
 
-// underWay is 1 for a pod that is down, or that an earlier step has set going and
-// that is waited for, and 0 for others: nothing above waits for one that is passed
-// over, or that itself waits to be restarted.
-func (m Member) underWay(o Options) int {
-	if Gone(m.Pod) {
-		return 1
-	}
-	if m.Differs != "" {
-		return 0
-	}
-	if m.Updated {
-		if m.Available || m.Target.UnreadyBefore() {
-			return 0
-		}
-		return 1
-	}
-	if policy.Decide(m.Policy, o.Action, o.Strategy, m.judge(o).outcome) == policy.Wait {
-		return 1
-	}
-	return 0
-}
-
-// one takes its share of the step for a member. It returns false if the member
-// takes part of the limit.
-func (s *Step) one(m Member, o Options, mayStart bool) bool {
-	if m.Updated {
-		return s.updated(m)
-	}
-	if m.Differs != "" {
-		return s.restart(m, o, Restart{Member: m, Reason: m.Differs, Cause: CauseTemplate, Now: mayStart})
-	}
-	if Gone(m.Pod) {
+// one takes its share of the step for a member.
+func (s *Step) one(m Member, o Options, l *load) {
+	switch {
+	case m.Updated:
+		s.updated(m, o)
+		return
+	case m.Differs != "":
+		s.restart(m, o, Restart{Member: m, Reason: m.Differs, Cause: CauseTemplate, Now: l.mayRestart(m)}, l)
+		return
+	case Gone(m.Pod):
 		s.Keep = true
-		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
-		return false
+		s.waitUntilUp(m, o)
+		return
 	}
-	// A pod that is not Ready has nothing to lose, and others may be waiting for it to be.
-	mayStart = mayStart || !podutils.IsPodReady(m.Pod)
 	judged := m.judge(o)
 	s.LookAfter(judged.until.Sub(o.Now))
 	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {
 	case policy.RestartByController, policy.WaitForDelete:
-		return s.restart(m, o, Restart{Member: m, Reason: judged.why(m, o), Cause: m.cause(o, judged.outcome), Now: mayStart})
+		s.restart(m, o, Restart{Member: m, Reason: judged.why(m, o), Cause: m.cause(o, judged.outcome), Now: l.mayRestart(m)}, l)
 	case policy.Leave:
 		s.passOver(m, judged.reason, judged.message+"; left as it is")
-		return true
 	case policy.Settle:
 		s.Keep = true
-		if !mayStart {
-			return false
-		}
 		s.Settle = append(s.Settle, m)
-		return m.Available || m.Target.UnreadyBefore()
 	case policy.Resize:
-		if mayStart && !o.Now.Before(m.Refusal.Until) {
+		s.Keep = true
+		if !l.mayResize(m) {
+			s.waiting = true
+			return
+		}
+		sent := !o.Now.Before(m.Refusal.Until)
+		if sent {
 			s.Resize = append(s.Resize, m)
 		}
-	}
-	s.Keep = true
-	if mayStart {
+		l.asks(m, sent)
+		s.wait(m, judged.reason, judged.message)
+	default:
+		s.Keep = true
 		s.wait(m, judged.reason, judged.message)
 	}
-	return false
 }
 
-func (s *Step) updated(m Member) bool {
-	if Gone(m.Pod) {
-		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
-		return false
+func (s *Step) updated(m Member, o Options) {
+	if !Gone(m.Pod) {
+		s.Updated++
 	}
-	s.Updated++
-	if !m.Available {
+	if m.down() {
+		s.waitUntilUp(m, o)
+	}
+}
+
+// waitUntilUp tells of a pod that is not available, and has not to be touched.
+func (s *Step) waitUntilUp(m Member, o Options) {
+	switch {
+	case Gone(m.Pod):
+		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
+	case m.Lost != "":
+		s.wait(m, ReasonNodeLost, m.Lost)
+	case m.unready():
+		judged := m.notReady(o)
+		s.LookAfter(judged.until.Sub(o.Now))
+		s.wait(m, judged.reason, judged.message)
+	default:
 		s.wait(m, ReasonProgressing, "waiting for the pod to become available")
 	}
-	return m.Available || m.Target.UnreadyBefore()
 }
 
 // restart has the member restarted by whoever does that, unless no node could
@@ -273,23 +282,25 @@ func (s *Step) updated(m Member) bool {
 //
 // Of 3 no node fits, 2 stale, 1 infeasible, 0 stale, the partition cannot be lowered
 // to 1 as long as 3 is kept, which may be for ever: so 1 does not hold up 0.
-func (s *Step) restart(m Member, o Options, r Restart) bool {
+func (s *Step) restart(m Member, o Options, r Restart, l *load) {
 	switch {
 	case o.Strategy == policy.OnDelete:
 		s.wait(m, ReasonWaitingForDelete, "restarts when it is deleted: "+r.Reason)
-		return true
+		return
 	case m.Unplaceable.Reason != "":
 		s.LookAfter(m.Unplaceable.Until.Sub(o.Now))
 		s.passOver(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable.Reason+": "+r.Reason)
-		return true
+		return
 	case s.kept != "":
 		s.wait(m, ReasonProgressing, "waits for "+s.kept+", which is kept: "+r.Reason)
-		return !Gone(m.Pod)
+		return
 	case o.RestartLast || !s.Keep:
 		s.Restart = append(s.Restart, r)
 		s.wait(m, ReasonProgressing, "restarting: "+r.Reason)
 	}
-	return o.RestartLast
+	if !o.RestartLast {
+		l.restarts(m)
+	}
 }
 
 // passOver keeps the member for as long as nothing else changes: nobody waits for it
@@ -315,10 +326,14 @@ func (s *Step) LookAfter(d time.Duration) {
 const toldWaits = 3
 
 // Condition of a workload whose rollout is not complete. The first wait that is
-// more than progress names the reason.
+// more than progress names the reason. Pods that their size may have harmed come first.
 func (s Step) Condition() Condition {
 	c := Condition{Reason: ReasonProgressing, Message: fmt.Sprintf("%d of %d pods resized", s.Updated, s.Total)}
-	for i, w := range s.Waits {
+	waits := slices.Clone(s.Waits)
+	slices.SortStableFunc(waits, func(a, b Wait) int {
+		return asInt(b.Reason == ReasonNotReadyAfterResize) - asInt(a.Reason == ReasonNotReadyAfterResize)
+	})
+	for i, w := range waits {
 		if c.Reason == ReasonProgressing {
 			c.Reason = w.Reason
 		}
@@ -402,12 +417,18 @@ func (j judgement) why(m Member, o Options) string {
 }
 
 func (m Member) judge(o Options) judgement {
+	if m.Lost != "" {
+		return judgement{outcome: policy.InProgress, reason: ReasonNodeLost, message: m.Lost}
+	}
 	if len(m.Target.Obstacles) > 0 {
 		return judgement{outcome: policy.Impossible, reason: ReasonInfeasible, message: strings.Join(m.Target.Obstacles, ", ")}
 	}
 	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
 	if m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize) {
 		return judgement{policy.Infeasible, ReasonInfeasible, m.onNode("infeasible") + ": " + m.Refusal.Reason, m.Refusal.Until}
+	}
+	if o.Unavailable == 0 && o.Action != policy.LiveResize && m.Available && m.Target.Restarts() {
+		return judgement{outcome: policy.Disruptive, reason: ReasonProgressing, message: "its resize would restart a container, and maxUnavailable is 0"}
 	}
 	state, message := m.Target.Observe()
 	switch state {
@@ -431,16 +452,32 @@ func (m Member) judge(o Options) judgement {
 	case resize.Actuated:
 		return judgement{outcome: policy.Actuated}
 	case resize.Unready:
-		if m.Target.UnreadyBefore() {
-			return judgement{outcome: policy.Actuated}
+		if m.unready() {
+			return m.notReady(o)
 		}
 	}
 	return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: message}
 }
 
+// notReady is a pod that is not Ready since it was resized. That is told after a while
+// only; nothing else depends on for how long it is so.
+func (m Member) notReady(o Options) judgement {
+	if until := m.since(o).Add(UnreadyGrace); o.Now.Before(until) {
+		return judgement{policy.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
+	}
+	return judgement{outcome: policy.InProgress, reason: ReasonNotReadyAfterResize, message: "not Ready since its resize"}
+}
+
+func (m Member) since(o Options) time.Time {
+	if m.Since.IsZero() {
+		return o.Now
+	}
+	return m.Since
+}
+
 // timed is an outcome that counts as final after timeout.
 func (m Member) timed(o Options, now, then policy.Outcome, timeout time.Duration, reason, message string) judgement {
-	until := m.Target.Since().Add(timeout)
+	until := m.since(o).Add(timeout)
 	if o.Now.Before(until) {
 		return judgement{now, reason, message, until}
 	}

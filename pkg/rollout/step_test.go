@@ -1,12 +1,13 @@
 package rollout_test
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -17,19 +18,18 @@ import (
 // now is the time of the tests: long after the pods became Ready.
 var now = build.Start.Add(24 * time.Hour)
 
-// since dates the condition that was added last.
-func since(t time.Time) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Status.Conditions[len(pod.Status.Conditions)-1].LastTransitionTime = metav1.NewTime(t)
-	}
-}
-
 // member makes the place name-index in one of the situations that a place can be in.
 func member(t *testing.T, index int, situation string) rollout.Member {
 	t.Helper()
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	name := "web-" + string(rune('0'+index))
 	m := rollout.Member{Name: name, Index: index, Available: true, Policy: policy.LiveResizeable}
+	situation, lost := strings.CutSuffix(situation, ", node lost")
+	if rest, is := strings.CutPrefix(situation, "memory "); is { // whose change restarts the container
+		situation = rest
+		restarts := "containers: [{name: app, image: 'app:1', resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources: {requests: {memory: %s}}}]"
+		older, newer = build.Template(t, fmt.Sprintf(restarts, "1Gi")), build.Template(t, fmt.Sprintf(restarts, "2Gi"))
+	}
 	stale := func(change ...func(*corev1.Pod)) {
 		m.Pod = build.Pod(name, older, change...)
 		var err error
@@ -44,6 +44,11 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Updated, m.Available, m.Pod = true, false, build.Pod(name, newer)
 	case "stale":
 		stale()
+	case "stale, in a crash loop":
+		stale(build.NotReady, func(pod *corev1.Pod) {
+			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+		})
+		m.Available = false
 	case "stale, not available":
 		stale(build.NotReady)
 		m.Available = false
@@ -51,15 +56,22 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale(build.WithSize(newer))
 	case "resized":
 		stale(build.Resized(newer))
+	case "resized by us, not available":
+		stale(build.Resized(newer), build.ResizedAt(build.Start))
+		m.Available = false
+	case "just born, other image":
+		m.Pod, m.Differs, m.Available = build.Pod(name, older, build.NotReady), "the image changed", false
 	case "resized, not available":
 		stale(build.Resized(newer))
 		m.Available = false
 	case "deferred":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"), since(now.Add(-time.Minute)))
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
+		m.Since = now.Add(-time.Minute)
 	case "infeasible":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 	case "failing":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"), since(now.Add(-time.Minute)))
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"))
+		m.Since = now.Add(-time.Minute)
 	case "refused":
 		stale()
 		m.Refusal = rollout.Refusal{Reason: "node too small", Final: true, Until: now.Add(time.Minute)}
@@ -78,18 +90,30 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale(func(p *corev1.Pod) { p.Spec.NodeName = "" }, build.NotReady)
 		m.Available = false
 	case "deferred too long":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"), since(now.Add(-5*time.Minute)))
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
+		m.Since = now.Add(-5 * time.Minute)
 	case "deferred too long, no node fits":
 		m = member(t, index, "deferred too long")
 		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100"}
 	case "failing too long":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"), since(now.Add(-10*time.Minute)))
-	case "crashing, resized":
+		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"))
+		m.Since = now.Add(-10 * time.Minute)
+	case "asked as a cure":
 		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(time.Minute)))
-		m.Available = false
+		m.Available, m.Cure = false, true
 	case "not Ready since it was resized":
-		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(-time.Minute)))
-		m.Available = false
+		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(time.Minute)))
+		m.Available, m.Since = false, now.Add(-rollout.UnreadyGrace)
+	case "not Ready since a moment ago", "not Ready since a moment ago, the API server's clock is behind":
+		at := time.Minute
+		if strings.HasSuffix(situation, "behind") {
+			at = -time.Hour
+		}
+		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(at)))
+		m.Available, m.Since = false, now
+	case "updated, not Ready since it was resized":
+		m = member(t, index, "not Ready since it was resized")
+		m.Updated = true
 	case "completed":
 		stale(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	case "refused for now":
@@ -109,6 +133,9 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	default:
 		t.Fatalf("no such situation: %s", situation)
 	}
+	if lost {
+		m.Lost = "its node node is not Ready"
+	}
 	return m
 }
 
@@ -116,7 +143,9 @@ func TestNext(t *testing.T) {
 	tests := []struct {
 		name        string
 		places      string // the highest index first
+		aside       string // below them
 		limit       int
+		unavailable int // the limit, if 0
 		passRestart bool
 		restartLast bool
 		action      policy.Action
@@ -126,7 +155,7 @@ func TestNext(t *testing.T) {
 	}{
 		{name: "the highest goes first, and alone", places: "stale|stale|stale", limit: 1, want: "resize 2, keep",
 			reason: "Progressing", message: "0 of 3 pods resized; web-2: resizing: app: cpu request 100m→150m"},
-		{name: "as many as the limit go at once", places: "stale|stale|stale", limit: 2, want: "resize 2 1, keep"},
+		{name: "as many as the limit go at once", places: "updated|updated|stale|stale|stale", limit: 2, want: "resize 2 1, keep"},
 		{name: "the next waits while one is being resized", places: "resizing|stale", limit: 1, want: "keep"},
 		{name: "a resized one is settled, and the next may go in the same step", places: "resized|stale", limit: 1, want: "resize 0, settle 1, keep"},
 		{name: "a resized one that is not available for minReadySeconds yet holds up the next", places: "resized, not available|stale", limit: 1, want: "settle 1, keep"},
@@ -160,13 +189,56 @@ func TestNext(t *testing.T) {
 		{name: "a restart below a pod that is kept waits for it, and holds up nobody", places: "no node fits|infeasible|stale|stale", limit: 1, want: "resize 1, keep",
 			reason: "NoNodeFits", message: "0 of 4 pods resized; web-3: not restarted, because no node can hold cpu 100: infeasible on node node: too big; " +
 				"web-2: waits for web-3, which is kept: infeasible on node node: too big; web-1: resizing: app: cpu request 100m→150m"},
-		{name: "a restart below a pod that is kept waits for it, with a live one between them", places: "no node fits|stale|infeasible|stale", limit: 2, want: "resize 2 0, keep"},
+		{name: "a restart below a pod that is kept waits for it, with a live one between them", places: "no node fits|updated|stale|infeasible|stale", limit: 2, want: "resize 2 0, keep"},
 		{name: "LiveResize: a restart below a pod that is left waits for it, and holds up nobody", action: policy.LiveResize, places: "infeasible|other image|stale", limit: 1, want: "resize 0, keep",
 			reason: "Infeasible", message: "0 of 3 pods resized; web-2: infeasible on node node: too big; left as it is; " +
 				"web-1: waits for web-2, which is kept: the image changed; web-0: resizing: app: cpu request 100m→150m"},
 		{name: "LiveResize: a pod that is down counts below one that is left, whatever it is born with", action: policy.LiveResize, places: "infeasible|missing, born with another image|stale", limit: 1, want: "keep"},
-		{name: "a pod that was not Ready before it was resized holds up nobody", places: "crashing, resized|stale", limit: 1, want: "resize 0, settle 1, keep"},
-		{name: "a pod that lost its readiness after it was resized holds up the next", places: "not Ready since it was resized|stale", limit: 1, want: "keep"},
+		{name: "a pod that is not Ready after its resize holds up the next", places: "not Ready since it was resized|stale", limit: 1, want: "keep, unready",
+			reason: "NotReadyAfterResize", message: "0 of 2 pods resized; web-1: not Ready since its resize"},
+		{name: "and does so whatever it was before", places: "asked as a cure|stale", limit: 1, want: "keep, unready, look in 10s"},
+		{name: "and whatever the clocks say", places: "not Ready since a moment ago, the API server's clock is behind|stale", limit: 1, want: "keep, unready, look in 10s"},
+		{name: "that is told after a while only, as a container may restart", places: "not Ready since a moment ago|stale", limit: 1, want: "keep, unready, look in 10s",
+			reason: "Progressing", message: "0 of 2 pods resized; web-1: waiting for the pod to be Ready"},
+		{name: "a pod that is not Ready after its resize is told of first", places: "deferred|deferred|deferred|not Ready since it was resized|stale", limit: 5, want: "keep, unready, look in 4m0s",
+			reason: "NotReadyAfterResize", message: "0 of 5 pods resized; web-1: not Ready since its resize; web-4: deferred on node node: no room; web-3: deferred on node node: no room; and 1 more"},
+		{name: "the rollout is not over while an updated pod is not Ready since its resize", places: "updated|updated, not Ready since it was resized", limit: 1, want: "unready",
+			reason: "NotReadyAfterResize", message: "2 of 2 pods resized; web-0: not Ready since its resize"},
+
+		{name: "a restart of a container waits for a pod that is down, wherever it is", places: "memory stale|memory stale|memory stale, not available", limit: 1, want: "resize 0, keep"},
+		{name: "a second edit: it waits for a pod that is down by the first", places: "memory stale, not available|memory stale|memory stale", limit: 1, want: "resize 2, keep"},
+		{name: "of two pods that are down one restarts its container at a time", places: "memory stale|memory stale, not available|memory stale, not available", limit: 1, want: "resize 1, keep"},
+		{name: "a crash loop is cured all the same", places: "memory stale, not available|memory stale|memory stale, in a crash loop", limit: 1, want: "resize 2 0, keep"},
+		{name: "and exempts nobody else", places: "stale|stale, in a crash loop", limit: 1, want: "resize 0, keep"},
+		{name: "a cure does not wait for a batch, and is none", places: "stale|stale|stale, not available", limit: 3, want: "resize 2 0, keep"},
+		{name: "what takes a pod down keeps to maxUnavailable", places: "updated|updated|memory stale|memory stale|memory stale", limit: 3, unavailable: 2, want: "resize 2 1, keep"},
+		{name: "with maxUnavailable 0 it is replaced first", places: "memory stale|memory stale, in a crash loop", limit: 1, unavailable: -1, restartLast: true, want: "resize 0, restart 1, keep",
+			message: "0 of 2 pods resized; web-1: restarting: its resize would restart a container, and maxUnavailable is 0; web-0: resizing: app: memory request 1Gi→2Gi"},
+		{name: "LiveResize: with maxUnavailable 0 one at a time goes down", action: policy.LiveResize, places: "updated|updated|updated|memory stale|memory stale", limit: 3, unavailable: -1, restartLast: true, want: "resize 1, keep"},
+		{name: "a pod that is down below the partition counts", places: "stale|stale", aside: "stale, not available", limit: 1, want: "keep",
+			reason: "Progressing", message: "0 of 2 pods resized; web-9: waiting for the pod to become available"},
+		{name: "and leaves the rest of the limit", places: "updated|updated|stale|stale", aside: "missing", limit: 2, want: "resize 1, keep"},
+		{name: "a pod of another template that is down counts, too", places: "other image, node lost|stale", limit: 1, want: "restart 1, keep"},
+		{name: "a restart that waits for live ones does not hold them up, though its pod is down", places: "stale|just born, other image", limit: 1, want: "resize 1, keep"},
+		{name: "but it does where one more would go down", places: "memory stale|just born, other image", limit: 1, want: "keep"},
+
+		{name: "a size that no pod has yet is tried on one", places: "stale|stale|stale|stale", limit: 4, want: "resize 3, keep"},
+		{name: "then on two", places: "updated|stale|stale|stale|stale", limit: 4, want: "resize 3 2, keep"},
+		{name: "which both have to prove it before the next", places: "updated|resized|resizing|stale|stale|stale", limit: 4, want: "settle 4, keep"},
+		{name: "and be available", places: "updated|resized|resized by us, not available|stale|stale|stale", limit: 4, want: "settle 4 3, keep"},
+		{name: "then on four", places: "updated|resized|resized|stale|stale|stale|stale|stale", limit: 9, want: "resize 4 3 2 1, settle 6 5, keep"},
+		{name: "and one for one, once as many as the limit have proved it", places: "updated|updated|resizing|stale|stale", limit: 2, want: "resize 1, keep"},
+		{name: "a pod that is not Ready after its resize ends a batch", places: "updated|not Ready since it was resized|stale|stale|stale", limit: 4, want: "keep, unready"},
+		{name: "a cure that did not help ends none, and takes its share", places: "updated|asked as a cure|stale|stale|stale", limit: 4, want: "resize 2 1, keep, unready"},
+		{name: "maxSurge is no room for pods that are not Ready", places: "updated|updated|updated|updated|not Ready since it was resized|stale|stale", limit: 4, unavailable: -1, want: "keep, unready"},
+		{name: "nor are more asked than maxUnavailable of them allow", places: "updated|updated|updated|updated|not Ready since it was resized|stale|stale", limit: 4, unavailable: 2, want: "resize 1 0, keep, unready"},
+
+		{name: "a pod on a lost node takes its share, and is not asked", places: "stale, node lost|stale", limit: 1, want: "keep",
+			reason: "NodeLost", message: "0 of 2 pods resized; web-1: its node node is not Ready"},
+		{name: "and no more than that", places: "stale, node lost|updated|stale", limit: 2, want: "resize 0, keep"},
+		{name: "it is not given up for what its kubelet said before", places: "failing too long, node lost", limit: 1, want: "keep"},
+		{name: "an updated pod on a lost node keeps nothing from being complete", places: "updated, not Ready since it was resized, node lost", limit: 1, want: "",
+			reason: "NodeLost", message: "1 of 1 pods resized; web-0: its node node is not Ready"},
 		{name: "a pod that is just being scheduled is waited for", places: "just born|stale", limit: 1, want: "keep",
 			message: "0 of 2 pods resized; web-1: waiting for the pod to be scheduled"},
 		{name: "what is under way further down counts", places: "stale|resizing|stale", limit: 1, want: "keep"},
@@ -174,7 +246,7 @@ func TestNext(t *testing.T) {
 		{name: "no node fits: what is kept further down holds up nobody", places: "stale|updated|deferred too long, no node fits", limit: 1, want: "resize 2, keep"},
 		{name: "LiveResize: what is left further down holds up nobody", action: policy.LiveResize, places: "stale|updated|deferred too long|failing too long", limit: 1, want: "resize 3, keep"},
 		{name: "LiveResize: what is deferred further down counts until its deadline", action: policy.LiveResize, places: "stale|deferred", limit: 1, want: "keep, look in 4m0s"},
-		{name: "a pod further down that lost its readiness after it was resized counts", places: "stale|not Ready since it was resized", limit: 1, want: "keep"},
+		{name: "a pod further down that is not Ready after its resize counts", places: "stale|not Ready since it was resized", limit: 1, want: "keep, unready"},
 		{name: "a pod that is not Ready waits for nobody", places: "infeasible|stale, not available", limit: 1, want: "resize 0, restart 1, keep"},
 		{name: "a completed pod is about to be replaced", places: "completed|stale", limit: 1, want: "keep"},
 		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, keep"},
@@ -202,8 +274,14 @@ func TestNext(t *testing.T) {
 				members = append(members, member(t, len(places)-1-i, situation))
 			}
 			options := rollout.Options{
-				Limit: tt.limit, RestartLast: tt.restartLast, Strategy: policy.RollingUpdate, Action: tt.action,
+				Limit: tt.limit, Unavailable: cmp.Or(tt.unavailable, tt.limit), RestartLast: tt.restartLast, Strategy: policy.RollingUpdate, Action: tt.action,
 				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
+			}
+			if tt.unavailable < 0 {
+				options.Unavailable = 0
+			}
+			if tt.aside != "" {
+				options.Aside = []rollout.Member{member(t, 9, tt.aside)}
 			}
 			if tt.passRestart {
 				options.Strategy = policy.OnDelete
@@ -243,6 +321,9 @@ func describe(s rollout.Step) string {
 	}
 	if s.Keep {
 		said = append(said, "keep")
+	}
+	if s.Unready {
+		said = append(said, "unready")
 	}
 	if s.After > 0 && s.After < 5*time.Minute && len(s.Resize)+len(s.Settle)+len(s.Restart) == 0 {
 		said = append(said, "look in "+s.After.String())

@@ -190,7 +190,7 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 
 func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.StatefulSet, all []*corev1.Pod) (observation, error) {
 	o := observation{
-		set: set, pods: owned(set, all), nodes: c.Nodes.List(), revisions: s.Own, refusals: s.Refusals, crowded: s.Crowded,
+		set: set, pods: owned(set, all), nodes: c.Nodes.List(), revisions: s.Own, refusals: s.Refusals, crowded: s.Crowded, seen: s.Seen,
 		defaults: c.Options.Defaults, now: c.Clock.Now(),
 	}
 	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}

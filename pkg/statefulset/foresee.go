@@ -64,7 +64,7 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 	}
 	workload.Judge(members, o.nodes, o.now)
 	cluster.Crowd(ctx, members)
-	f := workload.Foreseen{Pods: rollout.Foresee(members, o.options(settings))}
+	f := workload.Foreseen{Pods: rollout.Foresee(members, o.options(from, settings))}
 	if !workload.Enabled(o.set) {
 		f.HandOver = workload.NotOptedIn("StatefulSet")
 	}

@@ -167,9 +167,9 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 		"pod_duration_seconds": {""}, "rollout_duration_seconds": {""},
 		"rollouts_total":     {"result=abandoned", "result=complete", "result=handed_over"},
 		"pods_total":         {"outcome=refused", "outcome=resized", "outcome=restarted"},
-		"pod_restarts_total": {"cause=action", "cause=deferred", "cause=error", "cause=impossible", "cause=infeasible", "cause=policy", "cause=template"},
+		"pod_restarts_total": {"cause=action", "cause=deferred", "cause=error", "cause=impossible", "cause=infeasible", "cause=policy", "cause=template", "cause=unavailable"},
 		"waiting_pods": {
-			"reason=Deferred", "reason=DisruptionBudget", "reason=Infeasible", "reason=NoNodeFits", "reason=QuotaExceeded",
+			"reason=Deferred", "reason=DisruptionBudget", "reason=Infeasible", "reason=NoNodeFits", "reason=NodeLost", "reason=NotReadyAfterResize", "reason=QuotaExceeded",
 			"reason=ResizeError", "reason=WaitingForDelete",
 		},
 	}

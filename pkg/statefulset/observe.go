@@ -99,13 +99,17 @@ type observation struct {
 	revisions map[string]*workload.Template
 	refusals  workload.Refusals
 	crowded   workload.Refusals
+	seen      workload.Sightings
 	defaults  workload.Defaults
 	now       time.Time
 }
 
-func (o observation) options(settings policy.Settings) rollout.Options {
+// options of a rollout of the places from index from on.
+func (o observation) options(from int, settings policy.Settings) rollout.Options {
 	options := o.defaults.Rollout(settings, o.now)
 	options.Limit = maxUnavailable(o.set)
+	options.Unavailable = options.Limit
+	options.Aside = o.aside(from)
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
@@ -173,21 +177,44 @@ func (o observation) members(ctx context.Context, from int, settings policy.Sett
 	if from >= n {
 		return nil, nil
 	}
-	at := o.byIndex()
+	at, lost := o.byIndex(), workload.LostNodes(o.nodes)
 	members := make([]rollout.Member, 0, n-from)
 	for i := n - 1; i >= from; i-- {
 		m, err := o.member(i, at[i], settings)
 		if err != nil {
 			return nil, err
 		}
+		m.Lost = lost(m.Pod)
+		o.seen.See(&m, o.now)
 		members = append(members, m)
 	}
 	o.crowded.Place(ctx, members, o.set.Status.UpdateRevision, o.nodes, o.now)
 	return members, nil
 }
 
+// aside lists the places below index from that are not available: the pods above
+// them are not to be down at the same time.
+func (o observation) aside(from int) []rollout.Member {
+	at, lost := o.byIndex(), workload.LostNodes(o.nodes)
+	var members []rollout.Member
+	for i := min(from, replicas(o.set)) - 1; i >= 0; i-- {
+		pod := at[i]
+		m := rollout.Member{Name: o.name(i), Index: i, Pod: pod, Lost: lost(pod)}
+		if m.Available = o.available(pod); !m.Available || m.Lost != "" {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+func (o observation) name(index int) string { return fmt.Sprintf("%s-%d", o.set.Name, o.start()+index) }
+
+func (o observation) available(pod *corev1.Pod) bool {
+	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.now))
+}
+
 func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings) (rollout.Member, error) {
-	m := rollout.Member{Name: fmt.Sprintf("%s-%d", o.set.Name, o.start()+index), Index: index, Pod: pod, Policy: policy.LiveResizeable}
+	m := rollout.Member{Name: o.name(index), Index: index, Pod: pod, Policy: policy.LiveResizeable}
 	if pod == nil || pod.DeletionTimestamp != nil {
 		if o.bornOld(index) {
 			m.Differs = o.differs(o.set.Status.CurrentRevision)
@@ -196,7 +223,7 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 		}
 		return m, nil
 	}
-	m.Available = podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.now))
+	m.Available = o.available(pod)
 	carries := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
 	m.Labelled = o.labelled(pod)
 	var err error
@@ -249,13 +276,13 @@ func (o observation) labelled(pod *corev1.Pod) bool {
 func (o observation) stale() string {
 	at := o.byIndex()
 	for i := replicas(o.set) - 1; i >= keptBack(o.set); i-- {
-		name := fmt.Sprintf("%s-%d", o.set.Name, o.start()+i)
+		name := o.name(i)
 		switch pod := at[i]; {
 		case rollout.Gone(pod):
 			return name + " has to be replaced"
 		case !o.labelled(pod):
 			return name + " is of an older revision"
-		case !podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.now)):
+		case !o.available(pod):
 			return name + " is not available"
 		}
 	}

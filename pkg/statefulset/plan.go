@@ -72,7 +72,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Step: rollout.Next(members, o.options(settings))}
+	p := plan{Step: rollout.Next(members, o.options(from, settings))}
 	p.Condition = p.Step.Condition()
 	p.Changes = rollout.Changes(members)
 	p.LookAfter(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.now))
@@ -93,7 +93,7 @@ func (p *plan) letGo(o observation, members []rollout.Member) {
 		// Wait for its status before letting anything loose.
 	case o.doubt() > 0:
 		p.LookAfter(o.doubt())
-	case p.Keep || slices.ContainsFunc(p.Restart, o.needsUs):
+	case p.Keep || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs):
 		p.baton(o)
 	default:
 		p.Release = true

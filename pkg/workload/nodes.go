@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Nodes watches what decides whether a node could hold a pod.
+// Nodes watches what decides whether a node could hold a pod, and whether it is there.
 type Nodes struct {
 	informer cache.SharedIndexInformer
 
@@ -29,7 +29,7 @@ func NewNodes(client kubernetes.Interface) (*Nodes, error) {
 			return &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, ResourceVersion: node.ResourceVersion},
 				Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
-				Status:     corev1.NodeStatus{Allocatable: node.Status.Allocatable},
+				Status:     corev1.NodeStatus{Allocatable: node.Status.Allocatable, Conditions: readiness(node)},
 			}, nil
 		}
 		return obj, nil
@@ -37,7 +37,8 @@ func NewNodes(client kubernetes.Interface) (*Nodes, error) {
 		return nil, fmt.Errorf("stripping watched nodes: %w", err)
 	}
 	_, err := n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { n.tell() },
+		AddFunc:    func(any) { n.tell() },
+		DeleteFunc: func(any) { n.tell() },
 		UpdateFunc: func(before, after any) {
 			was, ok := before.(*corev1.Node)
 			is, stillOK := after.(*corev1.Node)
@@ -52,13 +53,23 @@ func NewNodes(client kubernetes.Interface) (*Nodes, error) {
 	return n, nil
 }
 
-// sameRoom tells whether two versions of a node can hold the same pods.
+// sameRoom tells whether two versions of a node can hold the same pods, and look after them.
 func sameRoom(a, b *corev1.Node) bool {
 	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Status, b.Status)
 }
 
-// onChange has f called whenever nodes may hold what they could not hold before.
+// readiness is the node's condition Ready without its times: a heartbeat changes nothing.
+func readiness(node *corev1.Node) []corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return nil
+}
+
+// onChange has f called whenever nodes may hold what they could not hold before, come or go.
 func (n *Nodes) onChange(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -28,6 +28,7 @@ func (c *Controller[W, X]) Resize(ctx context.Context, s *Session[X], w W, m rol
 	}
 	s.Pods.Wrote(resized)
 	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
+	s.Seen.asked(m)
 	if r := s.Refusals[m.Pod.UID]; r != nil && !r.Final {
 		delete(s.Refusals, m.Pod.UID)
 	}

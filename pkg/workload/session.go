@@ -21,6 +21,8 @@ type Session[X any] struct {
 	Refusals Refusals
 	// Crowded are pods for whose replacements no node had room.
 	Crowded Refusals
+	// Seen is what has been seen of the pods' resizes.
+	Seen Sightings
 	// Own is what only this kind of workload keeps.
 	Own X
 

@@ -137,13 +137,15 @@ func (c *Controller[W, X]) TellWaits(s *Session[X], w W, waits []rollout.Wait) {
 
 // eventOfWait are the events of waits that are more than progress.
 var eventOfWait = map[string]struct{ eventType, reason string }{
-	rollout.ReasonDeferred:         {corev1.EventTypeNormal, rollout.EventDeferred},
-	rollout.ReasonInfeasible:       {corev1.EventTypeWarning, rollout.EventInfeasible},
-	rollout.ReasonResizeError:      {corev1.EventTypeWarning, rollout.EventResizeError},
-	rollout.ReasonQuotaExceeded:    {corev1.EventTypeWarning, rollout.EventQuotaExceeded},
-	rollout.ReasonNoNodeFits:       {corev1.EventTypeWarning, rollout.EventNoNodeFits},
-	rollout.ReasonDisruptionBudget: {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
-	rollout.ReasonWaitingForDelete: {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
+	rollout.ReasonDeferred:            {corev1.EventTypeNormal, rollout.EventDeferred},
+	rollout.ReasonInfeasible:          {corev1.EventTypeWarning, rollout.EventInfeasible},
+	rollout.ReasonResizeError:         {corev1.EventTypeWarning, rollout.EventResizeError},
+	rollout.ReasonQuotaExceeded:       {corev1.EventTypeWarning, rollout.EventQuotaExceeded},
+	rollout.ReasonNoNodeFits:          {corev1.EventTypeWarning, rollout.EventNoNodeFits},
+	rollout.ReasonNotReadyAfterResize: {corev1.EventTypeWarning, rollout.EventNotReadyAfterResize},
+	rollout.ReasonNodeLost:            {corev1.EventTypeWarning, rollout.EventNodeLost},
+	rollout.ReasonDisruptionBudget:    {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
+	rollout.ReasonWaitingForDelete:    {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
 }
 
 // TellResized tells that a pod has the new size, which we have set at resized.

@@ -1,0 +1,184 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// load is what is taken of the limits, and what else tells whether one more pod may be
+// touched. Everything that is not available takes a share, wherever it is and whatever
+// for, and so does everything that is being resized.
+//
+// With limit 2 and places 4 not Ready, 3 being resized, 2, 1, 0: nothing more may be
+// touched, but 4 may be resized, for it is down already.
+type load struct {
+	o Options
+	// down are not available; above are those of them that the step has come past.
+	down, above int
+	// later are those of them that wait to be restarted until others have been resized:
+	// a resize that takes nothing down does not wait for them in turn.
+	later int
+	// asked are available, and being resized, or about to be restarted.
+	asked int
+	// unready are not Ready since they were resized.
+	unready int
+	// pending have been asked, and are not verified and available yet; done are.
+	pending, done int
+	// started are asked by this step.
+	started int
+}
+
+func count(members []Member, o Options) *load {
+	l := &load{o: o, down: len(o.Aside)}
+	for _, m := range members {
+		decision := m.decide(o)
+		verified := m.Updated || decision == policy.Settle
+		switch {
+		case !m.down() && verified:
+			l.done++
+		case !m.down() && decision == policy.Wait:
+			l.asked++
+		case m.down():
+			l.down++
+			l.later += asInt(m.waitsForRestart(decision))
+		}
+		l.unready += asInt(m.unready())
+		l.pending += asInt(m.pending(decision))
+	}
+	return l
+}
+
+// down tells whether the pod is not available, or was not when its node was last heard of.
+func (m Member) down() bool { return Gone(m.Pod) || m.Lost != "" || !m.Available }
+
+// unready tells whether the pod is not Ready since it was resized: the size may have done it.
+func (m Member) unready() bool {
+	if Gone(m.Pod) || m.Lost != "" || m.Differs != "" || m.Target.Resized.IsZero() {
+		return false
+	}
+	state, _ := m.Target.Observe()
+	return state == resize.Unready
+}
+
+// pending tells whether the pod has been asked for the size, and has yet to prove it. One
+// that was not Ready when it was asked has lost nothing by it, and proves nothing.
+func (m Member) pending(d policy.Decision) bool {
+	switch {
+	case Gone(m.Pod) || m.Lost != "" || m.Differs != "" || len(m.Target.Changes) > 0 || m.Cure && m.down():
+		return false
+	case m.Updated || d == policy.Settle:
+		return !m.Available && !m.Target.Resized.IsZero()
+	default:
+		return d == policy.Wait
+	}
+}
+
+// decide is what the table says about the pod; nothing about one that is updated, gone,
+// or of another template.
+func (m Member) decide(o Options) policy.Decision {
+	if m.Updated || m.Differs != "" || Gone(m.Pod) {
+		return ""
+	}
+	return policy.Decide(m.Policy, o.Action, o.Strategy, m.judge(o).outcome)
+}
+
+// waitsForRestart tells whether only a restart by the controller helps the pod.
+func (m Member) waitsForRestart(d policy.Decision) bool {
+	return !m.Updated && !Gone(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
+		(m.Differs != "" || d == policy.RestartByController)
+}
+
+// most is how many pods may be under way for one more to be touched that goes down by
+// that, or does not.
+func (l *load) most(goesDown bool) int {
+	if goesDown {
+		return min(l.o.Limit, max(l.o.Unavailable, 1))
+	}
+	return l.o.Limit
+}
+
+// mayResize tells whether the pod may be asked for its size now.
+//
+// A pod that is not Ready does not wait, as the size may be its cure, if it has nothing
+// to lose; if a container that runs would restart, it waits only for pods that are down
+// before it, as its own share is taken already.
+func (l *load) mayResize(m Member) bool {
+	goesDown := m.Target.Restarts()
+	switch most := l.most(goesDown); {
+	case m.Cures():
+		return true
+	case m.down():
+		return l.asked+l.above < most && l.inBatch(most)
+	case l.unready >= l.most(true):
+		return false
+	case goesDown:
+		return l.asked+l.down < most && l.inBatch(most)
+	default:
+		return l.asked+l.down-l.later < most && l.inBatch(most)
+	}
+}
+
+// Cures tells whether a resize can only do the pod good: it is not Ready, and no
+// container of it that runs would restart.
+func (m Member) Cures() bool { return !podutils.IsPodReady(m.Pod) && !m.Target.Restarts() }
+
+// inBatch tells whether one more pod may be asked before those that have been are
+// verified: a size that nobody has tried is tried on one pod first, then on two, then
+// on four (slow start, as in pkg/controller of Kubernetes). It is read from the pods
+// alone: while none is pending, one more may be asked than has proved the size; from
+// the limit on, every pod that has been verified lets another one go.
+func (l *load) inBatch(most int) bool {
+	return l.done >= most || l.pending == 0 && l.started < min(most, l.done+1)
+}
+
+// asks counts a pod that may be resized now: sent tells whether it is asked.
+func (l *load) asks(m Member, sent bool) {
+	if !m.down() {
+		l.asked++
+	}
+	if sent && !m.Cures() {
+		l.started++
+	}
+}
+
+// mayRestart tells whether the pod may be given up for a new one now. One in which no
+// container runs has nothing to lose.
+func (l *load) mayRestart(m Member) bool {
+	if m.down() {
+		return l.asked+l.above < l.most(true) || !runs(m.Pod)
+	}
+	return l.asked+l.down < l.most(true)
+}
+
+// restarts counts a pod for whose restart those below it wait.
+func (l *load) restarts(m Member) {
+	if !m.down() {
+		l.asked++
+	} else if m.waitsForRestart(m.decide(l.o)) {
+		l.later--
+	}
+}
+
+// pass counts a pod that the step has come past.
+func (l *load) pass(m Member) { l.above += asInt(m.down()) }
+
+func runs(pod *corev1.Pod) bool {
+	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// UnreadyGrace is how long a pod may be not Ready after its resize before that is told:
+// where a container restarts, it is so as a matter of course.
+const UnreadyGrace = 10 * time.Second
