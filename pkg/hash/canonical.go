@@ -1,9 +1,11 @@
 package hash
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -27,10 +29,10 @@ var ignored = map[string]bool{
 
 // rules mirror the defaulting that depends on other values of the same object.
 var rules = map[string]func(map[string]any){
-	"spec":                 mergeServiceAccount,                               // SetDefaults_PodSpec
-	"spec.containers[]":    dropDefaultPullPolicy("image", "imagePullPolicy"), // SetDefaults_Container
-	"spec.volumes[]":       defaultToEmptyDir,                                 // SetDefaults_Volume
-	"spec.volumes[].image": dropDefaultPullPolicy("reference", "pullPolicy"),  // SetDefaults_Volume
+	"spec":                 mergeServiceAccount, // SetDefaults_PodSpec
+	"spec.containers[]":    defaultContainer,
+	"spec.volumes[]":       defaultToEmptyDir,                                // SetDefaults_Volume
+	"spec.volumes[].image": dropDefaultPullPolicy("reference", "pullPolicy"), // SetDefaults_Volume
 }
 
 // clean brings value, in place, to the spelling in which equal templates are equal. The path is that of the field, with
@@ -111,6 +113,36 @@ func mergeServiceAccount(spec map[string]any) {
 		spec["serviceAccountName"] = alias
 	}
 	delete(spec, "serviceAccount")
+}
+
+// defaultContainer drops what every container has that says nothing else.
+func defaultContainer(container map[string]any) {
+	dropDefaultPullPolicy("image", "imagePullPolicy")(container) // SetDefaults_Container
+	keepRestartContainer(container)
+}
+
+// keepRestartContainer leaves of a container's resizePolicy the resources for which the container restarts, in one
+// order. NotRequired is what the kubelet takes for nothing said (computePodResizeAction in
+// pkg/kubelet/kuberuntime/kuberuntime_manager.go of Kubernetes).
+func keepRestartContainer(container map[string]any) {
+	policies, ok := container["resizePolicy"].([]any)
+	if !ok {
+		return
+	}
+	policies = slices.DeleteFunc(policies, func(p any) bool {
+		object, ok := p.(map[string]any)
+		return ok && object["restartPolicy"] == string(corev1.NotRequired)
+	})
+	slices.SortStableFunc(policies, func(a, b any) int { return cmp.Compare(resourceOf(a), resourceOf(b)) })
+	if container["resizePolicy"] = policies; len(policies) == 0 {
+		delete(container, "resizePolicy")
+	}
+}
+
+func resourceOf(policy any) string {
+	object, _ := policy.(map[string]any)
+	name, _ := object["resourceName"].(string)
+	return name
 }
 
 func defaultToEmptyDir(volume map[string]any) {

@@ -24,8 +24,9 @@ const size = 16
 // Template returns the resource-free hash of a pod template, as 32 lower-case hexadecimal digits.
 //
 // Cpu and memory, as requests or limits of a container, an init container or the pod as a whole, do not count. Nor do
-// spellings of the same template: quantities such as 1000m and 1, fields that Kubernetes defaults, null, empty lists,
-// the order of keys, and the "$patch" key that a ControllerRevision adds. Everything else does.
+// spellings of the same template: quantities such as 1000m and 1, fields that Kubernetes defaults, a resizePolicy that
+// says NotRequired, null, empty lists, the order of keys, and the "$patch" key that a ControllerRevision adds.
+// Everything else does.
 //
 // It fails if raw is not one JSON object.
 func Template(raw []byte) (string, error) {

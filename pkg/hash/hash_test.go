@@ -102,6 +102,22 @@ func TestEqual(t *testing.T) {
 			spec("volumes: [{name: v}]"),
 			spec("volumes: [{name: v, emptyDir: {}}]"),
 		},
+		"NotRequired is what the kubelet takes for no resize policy": {
+			app(""),
+			app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}, {resourceName: memory, restartPolicy: NotRequired}]"),
+		},
+		"so it makes no difference beside RestartContainer, nor does the order": {
+			app("resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"),
+			app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}, {resourceName: memory, restartPolicy: RestartContainer}]"),
+		},
+		"resize policies are in another order": {
+			app("resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}, {resourceName: cpu, restartPolicy: RestartContainer}]"),
+			app("resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}, {resourceName: memory, restartPolicy: RestartContainer}]"),
+		},
+		"an init container's resize policy has the same default": {
+			spec("initContainers: [{name: init}]"),
+			spec("initContainers: [{name: init, resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]}]"),
+		},
 		"a tag that moves is always pulled": {
 			"{spec: {containers: [{image: app}, {image: 'app:latest'}, {image: 'host:5000/app'}]}}",
 			"{spec: {containers: [{image: app, imagePullPolicy: Always}, {image: 'app:latest', imagePullPolicy: Always}, " +
@@ -170,7 +186,7 @@ func TestDifferences(t *testing.T) {
 		"the resize policy changes": {
 			app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]"),
 			app("resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"),
-			[]string{"spec.containers[app].resizePolicy[0].restartPolicy"},
+			[]string{"spec.containers[app].resizePolicy[0]"},
 		},
 		"cpu counts where it is not that of a container": {
 			spec("overhead: {cpu: 1}"),
