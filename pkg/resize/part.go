@@ -2,6 +2,7 @@ package resize
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -77,35 +78,104 @@ func counterpart(all []part, of part) *part {
 	return &all[i]
 }
 
-// Defaulted returns the spec of the pods that template makes, with the requests that the API server
-// fills in on pods but never on templates (SetDefaults_Pod and defaultPodRequests
-// in pkg/apis/core/v1/defaults.go of Kubernetes): a container's limit stands in
-// for its missing request; the pod's missing request is the sum of what its
-// containers request, or else the pod's limit.
-func Defaulted(template *corev1.PodTemplateSpec) *corev1.PodSpec {
-	spec := template.Spec.DeepCopy()
+// RoundUp rounds quantities below milli up, as the API server does when it reads them
+// (SetDefaults_ResourceList in pkg/apis/core/v1/defaults.go of Kubernetes): a manifest
+// that says cpu 100.5m makes pods of 101m.
+func RoundUp(spec *corev1.PodSpec) {
 	for _, p := range parts(spec) {
-		if p.kind != podLevel {
-			fillRequests(p.requirements, p.requirements.Limits)
-		}
-	}
-	if spec.Resources != nil && len(spec.Resources.Limits) > 0 {
-		sum := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
-		for name := range sum {
-			if !resourcehelper.IsSupportedPodLevelResource(name) {
-				delete(sum, name)
+		for _, s := range sides(p.requirements) {
+			for name, quantity := range *s.list {
+				quantity.RoundUp(resource.Milli)
+				(*s.list)[name] = quantity
 			}
 		}
-		fillRequests(spec.Resources, sum)
-		fillRequests(spec.Resources, spec.Resources.Limits)
 	}
+}
+
+// Defaulted returns the spec of the pods that template makes, with the values that the
+// API server fills in on pods but never on templates: a container's limit stands in
+// for its missing request (SetDefaults_Pod in pkg/apis/core/v1/defaults.go of
+// Kubernetes), and what the pod's own resources do not say follows from the containers.
+func Defaulted(template *corev1.PodTemplateSpec) *corev1.PodSpec {
+	spec := template.Spec.DeepCopy()
+	defaultContainers(spec)
+	defaultPod(spec)
 	return spec
 }
 
-func fillRequests(r *corev1.ResourceRequirements, from corev1.ResourceList) {
+func defaultContainers(spec *corev1.PodSpec) {
+	for _, p := range parts(spec) {
+		if p.kind != podLevel {
+			fill(&p.requirements.Requests, p.requirements.Limits)
+		}
+	}
+}
+
+// defaultPod fills in what the pod's own resources do not say, if they say anything
+// (DefaultPodLevelResources in pkg/api/pod/util.go of Kubernetes 1.37). First the
+// limits of huge pages, then the requests, and then the limits of cpu and memory, where
+// every container has one.
+//
+// For containers of cpu 100m/200m and 100m/300m, a pod that requests memory 1Gi and
+// nothing else gets cpu 200m/500m.
+//
+// Before 1.37 there was no limit of cpu or memory among them, and there were requests only
+// beside limits of the pod.
+func defaultPod(spec *corev1.PodSpec) {
+	r := spec.Resources
+	if r == nil || len(r.Requests)+len(r.Limits) == 0 {
+		return
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: spec.Containers, InitContainers: spec.InitContainers}}
+	requested := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	limited := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
+	fill(&r.Limits, only(limited, func(name corev1.ResourceName) bool { return hugePages(name) && lookup(r.Requests, name) == nil }))
+	fill(&r.Requests, only(requested, overcommitted))
+	fill(&r.Requests, only(r.Limits, resourcehelper.IsSupportedPodLevelResource))
+	limits := only(limited, func(name corev1.ResourceName) bool {
+		return lookup(r.Requests, name) != nil && resourcehelper.IsSupportedPodLevelResource(name) && allLimit(spec, name)
+	})
+	for name, limit := range limits {
+		if request := r.Requests[name]; request.Cmp(limit) > 0 {
+			limits[name] = request
+		}
+	}
+	fill(&r.Limits, limits)
+}
+
+// overcommitted tells whether the resource is one of the pod as a whole that there may
+// be more limits of than there is.
+func overcommitted(name corev1.ResourceName) bool {
+	return resourcehelper.IsSupportedPodLevelResource(name) && !hugePages(name)
+}
+
+func hugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// allLimit tells whether every container, init containers too, has a limit of the resource.
+func allLimit(spec *corev1.PodSpec, name corev1.ResourceName) bool {
+	return !slices.ContainsFunc(parts(spec), func(p part) bool {
+		return p.kind != podLevel && lookup(p.requirements.Limits, name) == nil
+	})
+}
+
+// only returns a list of what is wanted.
+func only(list corev1.ResourceList, wanted func(corev1.ResourceName) bool) corev1.ResourceList {
+	found := corev1.ResourceList{}
+	for name, quantity := range list {
+		if wanted(name) {
+			found[name] = quantity
+		}
+	}
+	return found
+}
+
+// fill adds to the list what it does not have.
+func fill(list *corev1.ResourceList, from corev1.ResourceList) {
 	for name, quantity := range from {
-		if _, said := r.Requests[name]; !said {
-			setValue(&r.Requests, name, quantity)
+		if _, said := (*list)[name]; !said {
+			setValue(list, name, quantity)
 		}
 	}
 }

@@ -3,10 +3,12 @@ package resize
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
@@ -55,12 +57,13 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(our
 		return Target{}, err
 	}
 	t := Target{Resized: set.last, pod: pod, spec: pod.Spec.DeepCopy()}
-	wanted := Defaulted(newer)
-	if wanted.Resources != nil && t.spec.Resources == nil {
-		t.spec.Resources = &corev1.ResourceRequirements{}
-	}
-	mine, was := parts(t.spec), parts(Defaulted(older))
+	wanted, was := newer.Spec.DeepCopy(), parts(Defaulted(older))
+	defaultContainers(wanted)
+	mine := parts(t.spec)
 	for _, want := range parts(wanted) {
+		if want.kind == podLevel {
+			continue
+		}
 		have := counterpart(mine, want)
 		if have == nil {
 			t.obstruct("container %s is not in the pod", want.name)
@@ -69,10 +72,7 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(our
 		t.apply(*have, want, counterpart(was, want), set, sets)
 		t.want = append(t.want, *have)
 	}
-	if wanted.Resources == nil && t.spec.Resources != nil {
-		none := part{kind: podLevel, requirements: &corev1.ResourceRequirements{}}
-		t.apply(*counterpart(mine, none), none, counterpart(was, none), set, sets)
-	}
+	t.applyPod(newer.Spec.Resources, was, set, sets)
 	t.Changes = between(parts(pod.Spec.DeepCopy()), t.want)
 	// Parts that the template does not name are not ours: between lists them as gone.
 	t.Changes = slices.DeleteFunc(t.Changes, func(c Change) bool { return c.To == nil })
@@ -99,6 +99,35 @@ func (t *Target) apply(have, want part, was *part, set ours, sets func(ours bool
 			}
 		}
 	}
+}
+
+// applyPod is apply for the resources of the pod as a whole, of which the template says
+// this. What it does not say follows from the containers of the pod as they are to be,
+// injected ones too, as it did when the pod was made.
+//
+// But a value that only follows, and that the pod lacks, is not asked for: an API server
+// that fills it in does so when it takes the resize, and an older one never does.
+func (t *Target) applyPod(says *corev1.ResourceRequirements, was []part, set ours, sets func(ours bool) bool) {
+	if says == nil && t.spec.Resources == nil {
+		return
+	}
+	if t.spec.Resources == nil {
+		t.spec.Resources = &corev1.ResourceRequirements{}
+	}
+	have, want := part{kind: podLevel, requirements: t.spec.Resources}, part{kind: podLevel, requirements: &corev1.ResourceRequirements{}}
+	if says != nil {
+		full := &corev1.PodSpec{Resources: says.DeepCopy(), Containers: t.spec.Containers, InitContainers: t.spec.InitContainers}
+		defaultPod(full)
+		want.requirements = full.Resources
+		said, has := sides(says), sides(have.requirements)
+		for i, now := range sides(want.requirements) {
+			maps.DeleteFunc(*now.list, func(name corev1.ResourceName, _ resource.Quantity) bool {
+				return lookup(*said[i].list, name) == nil && lookup(*has[i].list, name) == nil
+			})
+		}
+		t.want = slices.Insert(t.want, 0, have)
+	}
+	t.apply(have, want, counterpart(was, want), set, sets)
 }
 
 // checkPod notes what about the pod itself stands in the way

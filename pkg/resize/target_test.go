@@ -142,6 +142,38 @@ func TestFor(t *testing.T) {
 			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}],"resources":{"limits":{"cpu":"2"},"requests":{"cpu":"150m"}}}`,
 		},
 		{
+			name:    "a limit of the pod that follows from its containers' grows with them",
+			older:   "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 1}}}]}",
+			newer:   "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 2}}}]}",
+			changes: "pod: cpu limit 1→2, app: cpu limit 1→2",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2"}}}],"resources":{"limits":{"cpu":"2"}}}`,
+		},
+		{
+			name:    "a request of the pod that follows from its containers' shrinks with them",
+			older:   "{resources: {requests: {memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 1}}}]}",
+			newer:   "{resources: {requests: {memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 500m}}}]}",
+			changes: "pod: cpu request 1→500m, app: cpu request 1→500m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"500m"}}}],"resources":{"requests":{"cpu":"500m"}}}`,
+		},
+		{
+			name:  "it follows from what was injected, too",
+			older: "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
+			newer: "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}",
+			change: []func(*corev1.Pod){inject, func(pod *corev1.Pod) {
+				pod.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("105m")}
+			}},
+			changes: "pod: cpu request 105m→155m, app: cpu request 100m→150m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}],"resources":{"requests":{"cpu":"155m"}}}`,
+		},
+		{
+			name:    "what would follow, but did not in an API server before 1.37, is not added",
+			older:   "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 1}}}]}",
+			newer:   "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 2}}}]}",
+			change:  []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Spec.Resources.Limits = nil }},
+			changes: "app: cpu limit 1→2",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2"}}}]}`,
+		},
+		{
 			name:      "the pod's own resources cannot be removed",
 			older:     "{resources: {requests: {cpu: 200m}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
 			newer:     "{containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",

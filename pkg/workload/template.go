@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // Template is a pod template that pods of a workload may have been made from.
@@ -27,6 +28,7 @@ func NewTemplate(raw []byte) (*Template, error) {
 	if err := json.Unmarshal(raw, t.PodTemplateSpec); err != nil {
 		return nil, fmt.Errorf("decoding a pod template: %w", err)
 	}
+	resize.RoundUp(&t.Spec)
 	var err error
 	if t.Hash, err = hash.Template(raw); err != nil {
 		return nil, fmt.Errorf("hashing a pod template: %w", err)

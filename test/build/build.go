@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // Start is when the pods of tests became Ready.
@@ -42,15 +43,9 @@ func Pod(name string, template *corev1.PodTemplateSpec, change ...func(*corev1.P
 			Namespace: "default", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "1", Generation: 1,
 			Labels: map[string]string{},
 		},
-		Spec: *template.Spec.DeepCopy(),
+		Spec: *resize.Defaulted(template),
 	}
 	pod.Spec.NodeName = "node"
-	for i := range pod.Spec.InitContainers {
-		fillRequests(&pod.Spec.InitContainers[i].Resources)
-	}
-	for i := range pod.Spec.Containers {
-		fillRequests(&pod.Spec.Containers[i].Resources)
-	}
 	pod.Status.QOSClass = qos.ComputePodQOS(pod)
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(Start)}}
@@ -59,17 +54,6 @@ func Pod(name string, template *corev1.PodTemplateSpec, change ...func(*corev1.P
 		f(pod)
 	}
 	return pod
-}
-
-func fillRequests(r *corev1.ResourceRequirements) {
-	for name, limit := range r.Limits {
-		if _, ok := r.Requests[name]; !ok {
-			if r.Requests == nil {
-				r.Requests = corev1.ResourceList{}
-			}
-			r.Requests[name] = limit
-		}
-	}
 }
 
 // Actuate writes into the pod's status that the kubelet has done what the spec says.

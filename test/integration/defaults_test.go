@@ -1,0 +1,177 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// TestDefaults compares what package resize takes for the pods of a template with
+// what the API server makes of them, for many combinations of what the pod and its
+// containers say. Nothing is stored.
+func TestDefaults(t *testing.T) {
+	parallel(t)
+	namespace := newNamespace(t, nil)
+	sizes := func(list ...string) []string { return append([]string{"{}"}, list...) }
+	pods := sizes(
+		"{requests: {cpu: 1}}", "{limits: {cpu: 4}}", "{requests: {memory: 1Gi}}", "{limits: {memory: 4Gi}}",
+		"{requests: {cpu: 1, memory: 1Gi}}", "{requests: {cpu: 1}, limits: {memory: 4Gi}}", "{requests: {cpu: 4}, limits: {cpu: 4}}",
+		"{limits: {hugepages-2Mi: 4Mi, memory: 4Gi}}", "{requests: {cpu: 1200.5m}}",
+	)
+	containers := sizes(
+		"{requests: {cpu: 100m}}", "{limits: {cpu: 200m}}", "{requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: 300m}}",
+		"{limits: {cpu: 200m, memory: 128Mi}}", "{requests: {cpu: 100.5m, memory: 1000m}}", "{limits: {memory: 100Mi, hugepages-2Mi: 2Mi}}",
+	)
+	others := []string{
+		"", "containers: {name: b, resources: {requests: {cpu: 50m}}}", "containers: {name: b, resources: {limits: {cpu: 150m, memory: 64Mi}}}",
+		"initContainers: {name: b, resources: {limits: {cpu: 500m}}}", "initContainers: {name: b, resources: {requests: {memory: 256Mi}}}",
+		"initContainers: {name: b, restartPolicy: Always, resources: {limits: {cpu: 50m, memory: 32Mi}}}",
+	}
+	accepted := 0
+	for _, pod := range pods {
+		for _, container := range containers {
+			for _, other := range others {
+				accepted += compareDefaults(t, namespace, pod, container, other)
+			}
+		}
+	}
+	if accepted < 200 { // the others are refused, such as a limit that is more than the pod's
+		t.Errorf("only %d pods were compared", accepted)
+	}
+}
+
+// compareDefaults returns 1 if the API server takes the pod.
+func compareDefaults(t *testing.T, namespace, ofPod, ofContainer, other string) int {
+	t.Helper()
+	template := &corev1.PodTemplateSpec{}
+	text := fmt.Sprintf("{resources: %s, containers: [{name: a, image: a, resources: %s}]}", ofPod, ofContainer)
+	if list, fields, more := strings.Cut(other, ": "); more {
+		text = strings.TrimSuffix(text, "}")
+		if list == "containers" {
+			text = strings.TrimSuffix(text, "]") + ", " + fields + "]}"
+		} else {
+			text += ", initContainers: [" + fields + "]}"
+		}
+	}
+	if err := yaml.UnmarshalStrict([]byte(text), &template.Spec); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	for _, list := range [][]corev1.Container{template.Spec.Containers, template.Spec.InitContainers} {
+		for i := range list {
+			list[i].Image = "app:1"
+		}
+	}
+	created, err := client.CoreV1().Pods(namespace).Create(t.Context(),
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: template.Spec}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return 0
+	}
+	resize.RoundUp(&template.Spec)
+	want, got := &created.Spec, resize.Defaulted(template)
+	if !equality.Semantic.DeepEqual(sizesOf(want), sizesOf(got)) {
+		t.Errorf("%s:\nthe API server makes %s\nwe take it for     %s", text, spell(t, sizesOf(want)), spell(t, sizesOf(got)))
+	}
+	return 1
+}
+
+// sizesOf are the resources of a pod and of its containers, by name.
+func sizesOf(spec *corev1.PodSpec) map[string]corev1.ResourceRequirements {
+	sizes := map[string]corev1.ResourceRequirements{}
+	if spec.Resources != nil {
+		sizes["the pod"] = *spec.Resources
+	}
+	for _, c := range append(append([]corev1.Container{}, spec.InitContainers...), spec.Containers...) {
+		sizes[c.Name] = c.Resources
+	}
+	return sizes
+}
+
+func spell(t *testing.T, sizes any) string {
+	t.Helper()
+	text, err := yaml.Marshal(sizes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestWhatFollowsForThePod edits containers of pods that say something of the pod as a
+// whole: what the API server makes of the rest goes with them.
+func TestWhatFollowsForThePod(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Pod: "resources: {requests: {cpu: 100m}}"})
+	before := w.uids()
+	if limit := w.pods()["web-0"].Spec.Resources.Limits.Cpu().String(); limit != "200m" {
+		t.Fatalf("the API server gives the pod the cpu limit %s, want that of its container", limit)
+	}
+	w.setResources("cpu=100m,memory=50Mi", "cpu=400m,memory=200Mi")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	for name, pod := range w.pods() {
+		if limit, request := pod.Spec.Resources.Limits.Cpu().String(), pod.Spec.Resources.Requests.Memory().String(); limit != "400m" || request != "50Mi" {
+			t.Errorf("%s has the cpu limit %s and the memory request %s, want 400m and 50Mi", name, limit, request)
+		}
+	}
+	w.assertNoRefusals()
+}
+
+// notRequired is what every container has whose resizePolicy says nothing.
+const notRequired = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]}]}}}}`
+
+// TestNotRequired writes out what every container has, and changes the size as well.
+func TestNotRequired(t *testing.T) {
+	parallel(t)
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, options{})
+		before, size := w.uids(), `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}}}`
+		for _, patch := range []string{notRequired, size} {
+			w.patch(patch)
+			w.waitComplete()
+			w.assertMoved(0)
+			w.assertReplaced(before)
+		}
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{})
+		before := d.uids()
+		d.patch(notRequired)
+		d.waitComplete()
+		d.assertMoved(before, "100m")
+		d.edit("150m")
+		d.assertMoved(before, "150m")
+		d.kubectl("rollout", "undo", "deployment/web", "--to-revision=1")
+		d.waitComplete()
+		d.assertMoved(before, "100m")
+	})
+}
+
+// TestPlanRoundsUp: cpu 100.5m of a manifest is what pods of 101m have.
+func TestPlanRoundsUp(t *testing.T) {
+	parallel(t)
+	o := options{
+		Kind: "StatefulSet", Replicas: 1, Resources: "{requests: {cpu: 100.5m}}",
+		Pod: "",
+	}
+	w := newWorkload(t, o)
+	manifest := strings.Replace(manifest(t, w.namespace, o), "image: app:1", "image: app:1\n        resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]", 1)
+	w.apply(manifest)
+	w.waitComplete()
+	for name, text := range map[string]string{"as it is": manifest, "rounded": strings.Replace(manifest, "100.5m", "101m", 1)} {
+		got := command(t, cp.Kubeconfig(), w.namespace, text, "plan", "--fail-on-restart", "-f", "-")
+		if got.code != 0 || !strings.Contains(got.stdout, "0 live, 0 restart, 0 impossible, 1 unchanged") {
+			t.Errorf("%s: exit code %d, and\n%s%s", name, got.code, got.stdout, got.stderr)
+		}
+	}
+}
