@@ -28,8 +28,9 @@ const (
 	ReleaseAnnotation = "inplace-rollout.io/release"
 
 	// AdoptedAnnotation is on a ReplicaSet that has got the Deployment's template from
-	// us, until every pod in it has the size of that template. Its value is the template
-	// that it had before, and the annotations that go with that, as JSON.
+	// us, until no pod is left in it that was made from another one and has not the new
+	// size. Its value is, as JSON, the template that it had before, the annotations that go
+	// with that, and the names of the pods that have to be restarted.
 	AdoptedAnnotation = "inplace-rollout.io/adopted"
 
 	// DetachedLabel is on a pod that cannot be resized and is evicted as soon as

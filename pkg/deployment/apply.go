@@ -157,10 +157,10 @@ func (c *Controller) writeSets(ctx context.Context, s *session, d *Deployment, p
 		patch, err := keepPatch(p.Reuse, p.History)
 		return c.patchSet(ctx, s, d, p.Reuse, patch, err)
 	case p.Adopt:
-		patch, err := adoptPatch(p.Base, d.template)
+		patch, err := adoptPatch(p.Base, d.template, rollout.Names(outdated(p.Members)))
 		return c.patchSet(ctx, s, d, p.Base, patch, err)
 	case p.Mark:
-		patch, err := markPatch(p.Base)
+		patch, err := markPatch(p.Base, rollout.Names(outdated(p.Members)))
 		return c.patchSet(ctx, s, d, p.Base, patch, err)
 	case p.Settled != nil:
 		patch, err := settledPatch(p.Settled)

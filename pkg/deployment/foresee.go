@@ -97,7 +97,7 @@ func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, 
 	}
 	handOver := o.notOptedIn()
 	p := plan{Step: rollout.Next(members, options), Members: members}
-	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
+	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}
 	return rollout.Foresee(members, options), handOver, nil

@@ -291,13 +291,13 @@ func (o observation) members(ctx context.Context, base *replicaSet, settings pol
 
 // target is the size that a pod of base must have.
 //
-// While base does not have the Deployment's template, or has just got it from us,
-// the template says everything. While it has had it all along, only what an edit
-// that was given up has left in the pod counts: other differences are somebody
-// else's, such as a vertical autoscaler's, and not ours to undo.
+// To a pod that was made from another template, the Deployment's says everything. In
+// one that was made from it, only what an edit that was given up has left counts: other
+// differences are somebody else's, such as a vertical autoscaler's or an admission
+// webhook's, and not ours to undo.
 func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, error) {
 	wanted := o.deployment.template.PodTemplateSpec
-	if !base.adopted() && base.template.Same(o.deployment.template) {
+	if base.template.Same(o.deployment.template) && !base.madeBefore(pod) {
 		return resize.Leftover(pod, wanted)
 	}
 	target, err := resize.For(pod, base.template.PodTemplateSpec, wanted)
@@ -310,6 +310,26 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 		target = late
 	}
 	return target, err
+}
+
+// madeBefore tells whether a pod of rs was made before rs adopted its template. Those
+// that had to be restarted at the adoption are in its mark. The ReplicaSet controller may
+// have made others at the same time, or may not have heard of the adoption yet: as long as
+// the mark is not closed, a pod that has all that the former template says counts too.
+func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
+	switch {
+	case !rs.adopted():
+		return false
+	case slices.Contains(rs.mark.Restarts, pod.Name):
+		return true
+	case rs.mark.Closed:
+		return false
+	case rs.outgoing == nil: // it was too large for the mark
+		return true
+	}
+	former := rs.outgoing.template.PodTemplateSpec
+	size, err := resize.For(pod, former, former)
+	return err == nil && len(size.Changes) == 0
 }
 
 // sortAsDeleted orders pods of one ReplicaSet as its controller would delete them,

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -33,7 +35,8 @@ type plan struct {
 	Taken   []*replicaSet
 	// Adopt makes Base the Deployment's new ReplicaSet.
 	Adopt bool
-	// Mark Base as adopted, though it has the template already.
+	// Mark Base as adopted, though it has the template already, and the pods that have not
+	// its size as the only ones that may be restarted.
 	Mark bool
 	// Settled is a ReplicaSet to take the mark from.
 	Settled *replicaSet
@@ -106,7 +109,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	case p.Keep || len(p.Resize) > 0: // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
-	case o.restartsAll(p):
+	case restartsAll(p):
 		p.letGo(o, p.Restart[0].Reason)
 	case p.Unready: // it may be the size
 	case base.lags():
@@ -136,22 +139,20 @@ func (o observation) changes(base *replicaSet, members []rollout.Member) string 
 }
 
 // restartsAll tells whether the rollout has to be left to the Deployment controller:
-// the edit itself has every pod restarted, and not what came of a resize; or a pod
-// has to be restarted that would be forgotten after the adoption, because nothing
-// would tell it from the others any more: it has what the new template has not.
-func (o observation) restartsAll(p plan) bool {
+// the edit itself has every pod restarted, and not what came of a resize.
+func restartsAll(p plan) bool {
 	inevitable := 0
 	for _, r := range p.Restart {
 		if r.ByEdit() {
 			inevitable++
 		}
-		template := o.deployment.template.PodTemplateSpec
-		after, err := resize.For(r.Member.Pod, template, template)
-		if err != nil || after.Clean() || len(after.Obstacles) < len(r.Member.Target.Obstacles) {
-			return true
-		}
 	}
 	return inevitable > 0 && inevitable == len(p.Members)
+}
+
+// outdated are the members that have not the new size.
+func outdated(members []rollout.Member) []rollout.Member {
+	return slices.DeleteFunc(slices.Clone(members), func(m rollout.Member) bool { return m.Updated })
 }
 
 // unfinished is what an earlier step has begun, and is to be finished before anything
@@ -216,13 +217,21 @@ func (o observation) hasRoom(rs *replicaSet) bool {
 // when there are none left and the Deployment controller has seen all of it: the
 // mark is taken away after all other writes to ReplicaSets, whose watch keeps their
 // order, and that is what it acknowledges.
+//
+// Before the first pod is replaced, the mark is closed: the pods that come from then on
+// are of the new template, whatever admission makes of them, and none of them is
+// restarted. Of 3 pods where one is replaced, and where admission makes new pods
+// Guaranteed, that one is Guaranteed then; restarting it would make another such pod.
 func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	detached := o.detached()
 	switch {
 	case p.Base.lags():
 		p.wait("waiting for ReplicaSet %s to take over the new template", p.Base.Name)
+	case len(p.Restart) > 0 && p.Base.adopted() && !p.Base.mark.Closed:
+		p.Mark = true
 	case len(p.Restart)+len(detached) > 0:
 		p.replace(o, detached, surge, unavailable)
+	case len(p.Base.mark.Restarts) > 0 && p.awaits():
 	case p.Unready: // not before they are Ready again, or there is a new edit
 	case p.Base.adopted():
 		if p.Remove = o.duplicate(); p.Remove == nil {
@@ -287,6 +296,25 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 			p.Detach = append(p.Detach, r)
 		}
 	}
+}
+
+// awaits tells whether pods that come for restarted ones are not there yet, or not Ready,
+// and waits for them: what keeps them away is not over.
+func (p *plan) awaits() bool {
+	missing := int(p.Base.replicas()) - len(p.Members)
+	if missing > 0 {
+		p.wait("waiting for %d more pods", missing)
+		if why := p.Base.failure(); why != "" {
+			last := &p.Waits[len(p.Waits)-1]
+			last.Message += ": " + why
+			if strings.Contains(why, "exceeded quota") { // the API server says it in words only
+				last.Reason = rollout.ReasonQuotaExceeded
+			}
+		}
+	}
+	return missing > 0 || slices.ContainsFunc(p.Members, func(m rollout.Member) bool {
+		return !podutils.IsPodReady(m.Pod) && m.Target.Resized.IsZero()
+	})
 }
 
 func (p *plan) wait(format string, args ...any) {

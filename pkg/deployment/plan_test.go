@@ -74,6 +74,7 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 		"deferred":             {sent, pending(corev1.PodReasonDeferred)},
 		"of other":             {build.Resized(templates[other]), build.Ours(ourCPU)},
 		"resized by others":    {build.Resized(templates[other])},
+		"of admission":         {build.Resized(templates[version{Image: 1, CPU: 3, Memory: 1}])},
 		"left with a limit":    {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory)},
 		"terminating":          {build.Terminating},
 		"failed":               {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }},
@@ -94,8 +95,9 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 
 // observed is a plan's observation of sets, each `NAME VERSION [MARK…]: POD|POD…`,
 // the oldest first; NAME is also the pod-template-hash. Marks are adopted, was-VERSION
-// (adopted, and it had that) and acknowledged, or a number of replicas other than that of the pods. The set named
-// detached holds the pods that were taken out of the first one.
+// (adopted, and it had that), closed (adopted, and what has to be restarted is known),
+// restart-POD (it has to be) and acknowledged, or a number of replicas other than that of the pods. The
+// set named detached holds the pods that were taken out of the first one.
 func observed(t *testing.T, sets string, changes ...change) observation {
 	t.Helper()
 	load(t)
@@ -130,19 +132,21 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 			}
 		}
 		rs.Status.ObservedGeneration = rs.Generation
+		marked, m := false, map[string]any{}
+		var restarts []string
 		for _, mark := range words[2:] {
-			switch mark {
+			switch does, what, _ := strings.Cut(mark, "-"); does {
 			case "adopted":
-				rs.Annotations[api.AdoptedAnnotation] = ""
-			case "was-older", "was-newer", "was-other", "was-limited":
-				had, err := json.Marshal(map[string]any{
-					"annotations": map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(i + 1)},
-					"template":    templates[versionNames[strings.TrimPrefix(mark, "was-")]],
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				rs.Annotations[api.AdoptedAnnotation] = string(had)
+				marked = true
+			case "closed":
+				marked, m["closed"] = true, true
+			case "restart":
+				restarts = append(restarts, what)
+				m["restarts"] = restarts
+			case "was":
+				marked = true
+				m["annotations"] = map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(i + 1)}
+				m["template"] = templates[versionNames[what]]
 				rs.Annotations["deployment.kubernetes.io/revision"] = fmt.Sprint(i + 2)
 			case "acknowledged":
 				rs.Annotations[api.HoldAnnotation] = "false"
@@ -153,6 +157,13 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 				}
 				rs.Spec.Replicas = &n
 			}
+		}
+		if marked {
+			encoded, err := json.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rs.Annotations[api.AdoptedAnnotation] = string(encoded)
 		}
 		total += int(*rs.Spec.Replicas)
 		s.sets = append(s.sets, rs)
@@ -227,6 +238,11 @@ func lagging(s *scene) { s.sets[0].Generation++ }
 // losing has the set of that number still say that it has pods.
 func losing(i int) change { return func(s *scene) { s.sets[i].Status.Replicas = 1 } }
 
+// failing has the ReplicaSet controller not get the first set's pods made.
+func failing(s *scene) {
+	s.sets[0].Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: compute"}}
+}
+
 func deleted(i int) change {
 	return func(s *scene) { s.sets[i].DeletionTimestamp = ptr.To(metav1.NewTime(build.Start)) }
 }
@@ -255,7 +271,10 @@ func told(p plan) string {
 		say("adopt", p.Base.Name)
 	}
 	if p.Mark {
-		say("mark", p.Base.Name)
+		say("mark "+p.Base.Name, rollout.Names(outdated(p.Members))...)
+		if len(outdated(p.Members)) == 0 {
+			say("mark", p.Base.Name)
+		}
 	}
 	if p.Settled != nil {
 		say("settle", p.Settled.Name)
@@ -312,7 +331,7 @@ func TestNextStep(t *testing.T) {
 		{name: "RestartContainer: with maxUnavailable 0 the replacement comes first", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0)},
 			want: "release, hand over: its resize would restart a container, and maxUnavailable is 0"},
 		{name: "RestartContainer: with maxUnavailable 0 a pod that is down is resized", sets: "a older: older|older, not ready", changes: changes{restartsContainer, bounds(1, 0)}, want: "resize a-1"},
-		{name: "RestartContainer: with maxUnavailable 0 and some resized, others are replaced first", sets: "a newer adopted: older|resized", changes: changes{restartsContainer, bounds(1, 0)}, want: "detach a-0"},
+		{name: "RestartContainer: with maxUnavailable 0 and some resized, others are replaced first", sets: "a newer closed restart-a-0: older|resized", changes: changes{restartsContainer, bounds(1, 0)}, want: "detach a-0"},
 		{name: "RestartContainer: what is missing is down already", sets: "a older 4: older|older|older", changes: changes{restartsContainer, bounds(1, 2)}, want: "resize a-0"},
 		{name: "RestartContainer: so that none may go", sets: "a older 4: older|older|older", changes: changes{restartsContainer, bounds(1, 1)}},
 
@@ -355,10 +374,22 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: the ReplicaSet controller has to see it", sets: "a newer adopted: resized", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a to take over the new template"},
 		{name: "adopted: a pod that was born at the old size is resized", sets: "a newer adopted: resized|older", want: "resize a-1"},
 		{name: "adopted: or replaced, where the policy of what the edit has changed is RestartOnly", sets: "a newer was-older: resized|older; b older: ",
-			changes: changes{inForce(";cpu=RestartOnly"), bounds(1, 1)}, want: "evict a-1"},
+			changes: changes{inForce(";cpu=RestartOnly"), bounds(1, 1)}, want: "mark web-a a-1"},
 		{name: "adopted: a further edit is asked for what it changes itself", sets: "a older was-limited: older; b limited: ",
 			changes: changes{inForce(";memory=RestartOnly")}, want: "resize a-0"},
-		{name: "adopted: one that was born with a limit that is no more is replaced", sets: "a newer was-limited: resized|limited; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-1"},
+		{name: "adopted: one that was born with a limit that is no more is replaced", sets: "a newer was-limited: resized|limited; b limited: ", changes: changes{bounds(1, 1)}, want: "mark web-a a-1"},
+		{name: "adopted: and what admission has made of a pod of the new template is left alone", sets: "a newer was-older: resized|of admission; b older: ", want: "settle web-a"},
+		{name: "adopted: not in a pod that had to be restarted before", sets: "a newer was-older restart-a-1: resized|of admission; b older: ", want: "resize a-1"},
+		{name: "adopted: those that have to be restarted are noted before the first one is", sets: "a newer was-older restart-a-0: infeasible|of admission|newer; b older: ",
+			changes: changes{bounds(1, 1)}, want: "mark web-a a-0"},
+		{name: "closed: those that have to be restarted are", sets: "a newer was-older closed restart-a-0 restart-a-9: infeasible|older|newer; b older: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "closed: so is one whose limit is no more", sets: "a newer was-limited closed restart-a-0: limited|newer; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "closed: another one is not, even if it looks like one of the former template", sets: "a newer was-older closed restart-a-9: resized|older; b older: ", want: "settle web-a"},
+		{name: "closed: a restarted pod that is not back keeps it held", sets: "a newer closed restart-a-9 3: resized|resized", changes: changes{failing},
+			waits: "web-a: waiting for 1 more pods: exceeded quota: compute"},
+		{name: "closed: or one that is not Ready", sets: "a newer closed restart-a-9: resized|newer, not ready", waits: "a-1: waiting for the pod to become available"},
+		{name: "closed: where none was restarted, no pod is waited for", sets: "a newer closed 3: resized|newer, not ready", want: "settle web-a"},
+		{name: "closed: another edit judges all pods anew", sets: "a other was-older closed restart-a-0: older|newer; b older: ", want: "resize a-0"},
 		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|newer, not ready", want: "settle web-a"},
 		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: waiting for the pod to be Ready"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
@@ -367,19 +398,19 @@ func TestNextStep(t *testing.T) {
 		{name: "settled: with a duplicate, all begins again from the mark", sets: "a newer: ; b newer acknowledged: newer", want: "mark web-b"},
 		{name: "settled: histories that are alike are duplicates too", sets: "a older: ; b older: ; c newer adopted: newer", want: "remove web-b"},
 
-		{name: "replace: within maxUnavailable", sets: "a newer adopted: infeasible|infeasible|resized", changes: changes{bounds(1, 1)}, want: "evict a-0"},
-		{name: "replace: the next one when the first is back", sets: "a newer adopted: infeasible|newer, not ready|resized", changes: changes{bounds(1, 1)}},
-		{name: "replace: what is missing counts", sets: "a newer adopted 4: infeasible|resized|resized", changes: changes{bounds(1, 1)}},
-		{name: "replace: what is not available is evicted at once", sets: "a newer adopted: infeasible, not ready|infeasible", changes: changes{bounds(1, 1)}, want: "evict a-0"},
-		{name: "replace: with maxUnavailable 0 one is detached", sets: "a newer adopted: infeasible|infeasible", want: "detach a-0"},
-		{name: "replace: or as many as maxSurge", sets: "a newer adopted: infeasible|infeasible|infeasible", changes: changes{bounds(2, 0)}, want: "detach a-0 a-1"},
-		{name: "replace: no more than that", sets: "a newer adopted 2: infeasible; detached: infeasible", changes: changes{replicas(2)},
+		{name: "replace: within maxUnavailable", sets: "a newer closed: infeasible|infeasible|resized", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "replace: the next one when the first is back", sets: "a newer closed: infeasible|newer, not ready|resized", changes: changes{bounds(1, 1)}},
+		{name: "replace: what is missing counts", sets: "a newer closed 4: infeasible|resized|resized", changes: changes{bounds(1, 1)}},
+		{name: "replace: what is not available is evicted at once", sets: "a newer closed: infeasible, not ready|infeasible", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "replace: with maxUnavailable 0 one is detached", sets: "a newer closed: infeasible|infeasible", want: "detach a-0"},
+		{name: "replace: or as many as maxSurge", sets: "a newer closed: infeasible|infeasible|infeasible", changes: changes{bounds(2, 0)}, want: "detach a-0 a-1"},
+		{name: "replace: no more than that", sets: "a newer closed 2: infeasible; detached: infeasible", changes: changes{replicas(2)},
 			waits: "detached-0: waiting for the pod that takes its place"},
-		{name: "replace: the detached one goes when another is available", sets: "a newer adopted: newer|infeasible; detached: infeasible", changes: changes{replicas(2)}, want: "evict detached-0"},
-		{name: "replace: a detached one that is down goes at once", sets: "a newer adopted 2: infeasible; detached: infeasible, not ready", changes: changes{replicas(2)}, want: "evict detached-0"},
-		{name: "replace: a spare pod of another set counts", sets: "a newer adopted: infeasible|infeasible; b image: image", changes: changes{replicas(2)}, want: "detach a-1, evict a-0"},
-		{name: "replace: strategy Recreate evicts all", sets: "a newer adopted: infeasible|infeasible", changes: changes{recreate}, want: "evict a-0 a-1"},
-		{name: "replace: not before the ReplicaSet makes pods of the new size", sets: "a newer adopted: infeasible", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a"},
+		{name: "replace: the detached one goes when another is available", sets: "a newer closed: newer|infeasible; detached: infeasible", changes: changes{replicas(2)}, want: "evict detached-0"},
+		{name: "replace: a detached one that is down goes at once", sets: "a newer closed 2: infeasible; detached: infeasible, not ready", changes: changes{replicas(2)}, want: "evict detached-0"},
+		{name: "replace: a spare pod of another set counts", sets: "a newer closed: infeasible|infeasible; b image: image", changes: changes{replicas(2)}, want: "detach a-1, evict a-0"},
+		{name: "replace: strategy Recreate evicts all", sets: "a newer closed: infeasible|infeasible", changes: changes{recreate}, want: "evict a-0 a-1"},
+		{name: "replace: not before the ReplicaSet makes pods of the new size", sets: "a newer closed: infeasible", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a"},
 		{name: "replace: not while another pod can be resized", sets: "a newer adopted: infeasible|older", changes: changes{bounds(1, 1)}, want: "resize a-1"},
 
 		{name: "hand-over: the action is Restart", sets: "a older: older|older", changes: changes{inForce("Restart;")}, want: "release, hand over: the action is Restart"},
@@ -387,8 +418,7 @@ func TestNextStep(t *testing.T) {
 		{name: "hand-over: not what was resized already by then", sets: "a older: resized|older; b older: ", changes: changes{inForce("Restart;")}, want: "adopt web-a"},
 		{name: "hand-over: the edit removes a limit", sets: "a limited: limited|limited",
 			want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
-		{name: "hand-over: a limit that would be forgotten after the adoption", sets: "a limited: resized|limited",
-			want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
+		{name: "hand-over: not if some pods have no such limit", sets: "a limited: resized|limited", want: "adopt web-a"},
 		{name: "hand-over: detached pods are given back first", sets: "a older: older; detached: older", changes: changes{inForce("Restart;")},
 			want: "give back detached-0"},
 		{name: "hand-over: a mark is taken first", sets: "a older adopted: older", changes: changes{inForce("Restart;")},
@@ -429,7 +459,7 @@ func TestNextStep(t *testing.T) {
 }
 
 func TestNextStepEvictionRefused(t *testing.T) {
-	o := observed(t, "a newer adopted: infeasible|infeasible", bounds(1, 2))
+	o := observed(t, "a newer closed: infeasible|infeasible", bounds(1, 2))
 	o.evictions.Keep(o.pods[0].UID, evicting, "the budget says no", false, o.now)
 	until := o.evictions[o.pods[0].UID].Until
 	p, err := nextStep(t.Context(), o)
@@ -447,7 +477,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	}
 
 	// A refused pod takes its share of what may be unavailable.
-	o = observed(t, "a newer adopted: infeasible|infeasible", bounds(1, 1))
+	o = observed(t, "a newer closed: infeasible|infeasible", bounds(1, 1))
 	o.evictions.Keep(o.pods[0].UID, evicting, "the budget says no", false, o.now)
 	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
 		t.Errorf("got %q, %+v, %v, want it to be waited for", told(p), p.Condition, err)
@@ -480,7 +510,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		{"what cannot be resized is left, and the others are resized", "a older: infeasible|older", "resize a-1", []change{small, bounds(1, 1)}},
 		{"nothing is adopted", "a older: infeasible|resized", "", []change{small}},
 		{"nor handed over", "a older: older", "", []change{small, inForce("Restart;")}},
-		{"nor evicted", "a newer adopted: infeasible|resized", "", []change{small, bounds(1, 1)}},
+		{"nor evicted", "a newer closed: infeasible|resized", "", []change{small, bounds(1, 1)}},
 	} {
 		p, err := nextStep(t.Context(), observed(t, tt.sets, tt.changes...))
 		if err != nil {
@@ -517,16 +547,15 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 	}
 }
 
-// TestRestartsAll is about pods whose restart must not be forgotten: once the base
-// has the new template, what the new one lacks looks like somebody else's.
 func TestRestartsAll(t *testing.T) {
 	for _, tt := range []struct {
 		name, sets string
 		changes    []change
 		want       bool
 	}{
-		{"a limit is removed from some pods", "a limited: newer|limited", nil, true},
-		{"a limit is removed that we have set: that can be told", "a other: newer|left with a limit", nil, false},
+		{"a limit is removed from all pods", "a limited: limited|limited", nil, true},
+		{"a limit is removed from some pods", "a limited: newer|limited", nil, false},
+		{"a limit is removed that we have set", "a other: newer|left with a limit", nil, false},
 		{"the policy has the edit restart every pod", "a older: older|older", []change{inForce(";cpu=RestartOnly")}, true},
 		{"some pods have the size already", "a older: resized|older", []change{inForce(";cpu=RestartOnly")}, false},
 		{"a resize was tried in vain", "a older: infeasible|infeasible", nil, false},
@@ -537,7 +566,7 @@ func TestRestartsAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := o.restartsAll(p); got != tt.want {
+		if got := restartsAll(p); got != tt.want {
 			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, told(p))
 		}
 	}
@@ -764,18 +793,21 @@ func TestPatches(t *testing.T) {
 		return rs
 	}
 	live, idle := read(stored["live"]), read(stored["idle"])
-	live.outgoing = had(live)
-	marked := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false", api.AdoptedAnnotation: ""}
+	live.mark.outgoing = *had(live)
+	live.outgoing = &live.mark.outgoing
+	marked := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"}
 	adopted := maps.Clone(marked)
-	adopted[api.AdoptedAnnotation] = `{"annotations":{"deployment.kubernetes.io/revision":"3"},"template":` + string(live.template.Raw) + `}`
+	former := `{"annotations":{"deployment.kubernetes.io/revision":"3"},"template":` + string(live.template.Raw)
+	adopted[api.AdoptedAnnotation] = former + `,"restarts":["live-a"]}`
+	marked[api.AdoptedAnnotation] = former + `,"restarts":["live-a","live-b"],"closed":true}`
 	for _, tt := range []struct {
 		name, of    string
 		patch       func() ([]byte, error)
 		template    *workload.Template
 		annotations map[string]string
 	}{
-		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template) }, deployment.template, adopted},
-		{"mark", "live", func() ([]byte, error) { return markPatch(live) }, live.template, marked},
+		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
+		{"mark", "live", func() ([]byte, error) { return markPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return settledPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
 		{"keep", "idle", func() ([]byte, error) { return keepPatch(idle, live) }, live.template, map[string]string{"deployment.kubernetes.io/revision": "3"}},

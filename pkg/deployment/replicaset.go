@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,16 +36,30 @@ type replicaSet struct {
 
 	template *workload.Template
 	revision int64
-	outgoing *outgoing
+	mark     mark
+	outgoing *outgoing // nil if the mark does not have it
 }
 
 // outgoing is what a ReplicaSet had before it adopted the Deployment's template. The
 // mark of adoption holds it until it is in the history.
 type outgoing struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
-	Template    json.RawMessage   `json:"template"`
+	Template    json.RawMessage   `json:"template,omitempty"`
 
 	template *workload.Template
+}
+
+// mark of adoption, as the ReplicaSet's annotation has it. It tells, to the next
+// controller too, which pods are left that were not made from the new template: once
+// admission has changed a pod of it, such as a vertical autoscaler's, nothing in the pod does.
+type mark struct {
+	outgoing
+
+	// Restarts names the pods that only a new one can replace.
+	Restarts []string `json:"restarts,omitempty"`
+	// Closed tells that all of these are known: the ReplicaSet controller has been seen to
+	// make pods of the new template only.
+	Closed bool `json:"closed,omitempty"`
 }
 
 // decodeDeployment reads a Deployment from all that the API server has of it.
@@ -63,7 +78,7 @@ func decodeReplicaSet(obj any) (*replicaSet, error) {
 	}
 	// One that nobody has numbered yet counts as the oldest, as it does for kubectl.
 	rs.revision, _ = deploymentutil.Revision(rs.ReplicaSet)
-	rs.outgoing = outgoingOf(rs.ReplicaSet)
+	rs.readMark()
 	return rs, nil
 }
 
@@ -73,17 +88,18 @@ func (o *outgoing) revision() int64 {
 	return n
 }
 
-// outgoingOf reads the mark of adoption; it returns nil if there is none, or nothing in it.
-func outgoingOf(rs *appsv1.ReplicaSet) *outgoing {
-	o := &outgoing{}
-	if json.Unmarshal([]byte(rs.Annotations[api.AdoptedAnnotation]), o) != nil || len(o.Template) == 0 {
-		return nil
+// readMark reads the mark of adoption. What cannot be read is not there.
+func (rs *replicaSet) readMark() {
+	if json.Unmarshal([]byte(rs.Annotations[api.AdoptedAnnotation]), &rs.mark) != nil {
+		rs.mark = mark{}
+	}
+	if len(rs.mark.Template) == 0 {
+		return
 	}
 	var err error
-	if o.template, err = workload.NewTemplate(o.Template); err != nil {
-		return nil
+	if rs.mark.template, err = workload.NewTemplate(rs.mark.Template); err == nil {
+		rs.outgoing = &rs.mark.outgoing
 	}
-	return o
 }
 
 // decode fills into, and returns the template in obj without its pod-template-hash.
@@ -134,6 +150,16 @@ func (rs *replicaSet) adopted() bool {
 func (rs *replicaSet) acknowledged() bool {
 	_, copied := rs.Annotations[api.HoldAnnotation]
 	return copied
+}
+
+// failure is why the ReplicaSet controller cannot make pods; empty if it can.
+func (rs *replicaSet) failure() string {
+	for _, c := range rs.Status.Conditions {
+		if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 // byAge orders ReplicaSets as the Deployment controller does when it looks for the
@@ -241,38 +267,48 @@ func keepPatch(idle, rs *replicaSet) ([]byte, error) {
 		operation{"add", "/metadata/annotations", rs.outgoing.Annotations}))
 }
 
-// maxOutgoing bounds what a mark may hold, in bytes: the API server takes 256 KiB of
-// annotations. What is larger is not kept in the history.
-const maxOutgoing = 200 << 10
+// maxMark bounds a mark, in bytes: the API server takes 256 KiB of annotations. A template
+// that makes it larger is not kept in the history. The names of 5000 pods are 150 KiB.
+const maxMark = 200 << 10
 
-// adoptPatch makes rs the Deployment's new ReplicaSet, and marks it with what it had.
-func adoptPatch(rs *replicaSet, template *workload.Template) ([]byte, error) {
+// adoptPatch makes rs the Deployment's new ReplicaSet, and marks it with what it had, and
+// with the pods that are still to be restarted.
+func adoptPatch(rs *replicaSet, template *workload.Template, restarts []string) ([]byte, error) {
 	fields, err := labelled(template, rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
 	if err != nil {
 		return nil, err
 	}
-	mark, err := encode(outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw})
+	annotations, err := marked(rs, mark{outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, restarts, false})
 	if err != nil {
 		return nil, err
 	}
-	if len(mark) > maxOutgoing {
-		mark = nil
-	}
 	return encode(append(precondition(rs.UID, rs.ResourceVersion),
 		operation{"replace", "/spec/template", fields},
-		operation{"add", "/metadata/annotations", marked(rs, string(mark))}))
+		operation{"add", "/metadata/annotations", annotations}))
 }
 
-// markPatch marks rs, which has the Deployment's template already.
-func markPatch(rs *replicaSet) ([]byte, error) {
-	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", marked(rs, "")}))
+// markPatch marks rs, which has the Deployment's template already, so that no pods but
+// these are restarted any more.
+func markPatch(rs *replicaSet, restarts []string) ([]byte, error) {
+	closed := rs.mark
+	closed.Restarts, closed.Closed = restarts, true
+	annotations, err := marked(rs, closed)
+	if err != nil {
+		return nil, err
+	}
+	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", annotations}))
 }
 
-func marked(rs *replicaSet, mark string) map[string]string {
+func marked(rs *replicaSet, m mark) (map[string]string, error) {
+	encoded, err := encode(m)
+	if err == nil && len(encoded) > maxMark {
+		m.outgoing = outgoing{}
+		encoded, err = encode(m)
+	}
 	annotations := map[string]string{}
 	maps.Copy(annotations, rs.Annotations)
-	annotations[api.AdoptedAnnotation] = mark
-	return annotations
+	annotations[api.AdoptedAnnotation] = string(encoded)
+	return annotations, err
 }
 
 // settledPatch takes the mark away, and what acknowledges the ReplicaSet as the new one.
