@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -92,6 +93,68 @@ type simulation struct {
 	surpluses int  // pods that are deleted because the users scale down
 	detached  map[types.UID]bool
 	asked     map[types.UID]int // the edit for which the controller has last resized a pod
+
+	admits  int // what admission does to new pods: nothing, or one of the below
+	syncing bool
+	edits   int // of the template
+	replace int // the edit for which a pod was last given up
+	births  map[types.UID]birth
+}
+
+// birth is what is known of a pod that its spec does not tell.
+type birth struct {
+	of    version // the ReplicaSet's
+	edit  int
+	after bool // a pod had been given up for that edit
+	late  bool // the ReplicaSet had another template by then, or was about to get one
+}
+
+// What admission does to new pods.
+const (
+	setsRequests    = iota + 1 // as a vertical autoscaler does
+	makesGuaranteed            // as some policies do
+)
+
+// admit is what admission makes of a pod of rs.
+func (s *simulation) admit(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
+	s.births[pod.UID] = birth{of: simulated.VersionOf(&rs.Spec.Template.Spec), edit: s.edits, after: s.replace == s.edits}
+	if current := s.sets[rs.Name]; s.syncing || current == nil || simulated.VersionOf(&current.Spec.Template.Spec) != simulated.VersionOf(&rs.Spec.Template.Spec) {
+		born := s.births[pod.UID]
+		born.late = true
+		s.births[pod.UID] = born
+	}
+	r := &pod.Spec.Containers[0].Resources
+	switch s.admits {
+	case setsRequests:
+		r.Requests[corev1.ResourceCPU] = resource.MustParse("2m")
+	case makesGuaranteed:
+		if r.Limits == nil {
+			r.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Mi")}
+		}
+		r.Limits[corev1.ResourceCPU] = resource.MustParse("4m")
+		r.Requests = r.Limits.DeepCopy()
+		pod.Status.QOSClass = corev1.PodQOSGuaranteed
+	}
+}
+
+// admitted tells whether the pod was made from a template of that version, and is what
+// admission made of it. Nobody can tell it from one that was made a moment too late.
+func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
+	born := s.births[pod.UID]
+	return s.admits != 0 && (born.of == v || born.late) && simulated.AppliedSize(pod) == simulated.SizeOf(pod)
+}
+
+// givesUp checks that no place is restarted twice for one edit: what has come since the
+// first pod was given up for it, and was made from the new template, stays.
+func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
+	want, born := simulated.VersionOf(&d.Spec.Template.Spec), s.births[pod.UID]
+	if want != simulated.VersionOf(&s.d.Spec.Template.Spec) {
+		return // the users have made another edit meanwhile
+	}
+	if born.of == want && born.edit == s.edits && born.after {
+		s.t.Fatalf("gives %s up, which has come for another one and is of %v", pod.Name, want)
+	}
+	s.replace = s.edits
 }
 
 var name = cache.ObjectName{Namespace: "default", Name: "web"}
@@ -159,7 +222,7 @@ func (s *simulation) open() {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	cancel()
 	client, stored := s.controller.Client, s.controller.objects
-	s.controller.Client, s.controller.objects = &fake.Clientset{}, objects{world: &world{}} // where nothing is to be seen
+	s.controller.Client, s.controller.objects = &fake.Clientset{}, objects{world: &world{Cluster: &simulated.Cluster{}}} // where nothing is to be seen
 	session, err := s.controller.Session(ctx, d)
 	s.controller.Client, s.controller.objects = client, stored
 	s.noError(err)
@@ -182,7 +245,9 @@ func (s *simulation) sync() {
 	s.writes, s.again, s.at = 0, false, time.Time{}
 	s.listed, s.evicted = maps.Clone(s.Pods), 0
 	before := s.RV
+	s.syncing = true
 	after, err := s.controller.Sync(s.t.Context(), name)
+	s.syncing = false
 	if s.dies > 0 && errors.Is(err, errDead) {
 		s.dies = 0
 		s.restart()
@@ -232,9 +297,13 @@ func (s *simulation) requested(verb string, object metav1.Object) error {
 		if !s.needsRestart(pod, d.Deployment) {
 			s.t.Fatalf("detaches %s, which needs no restart", pod.Name)
 		}
+		s.givesUp(d, pod)
 		s.detached[pod.UID] = true
 	case "evict":
 		s.mayEvict(d, pod)
+		if !s.detached[pod.UID] {
+			s.givesUp(d, pod)
+		}
 	}
 	return nil
 }
@@ -294,7 +363,7 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	size := version{CPU: want.CPU, Memory: want.Memory}
 	action, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
 	differs := applied != size || simulated.SizeOf(pod) != size
-	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 ||
+	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 || differs && pod.Status.QOSClass == corev1.PodQOSGuaranteed ||
 		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || list == cpuRestarts)
 }
 
@@ -384,6 +453,9 @@ func (s *simulation) complete() {
 	for _, pod := range s.Pods {
 		owner := s.sets[metav1.GetControllerOf(pod).Name]
 		if owner == nil || *owner.Spec.Replicas == 0 || rollout.Gone(pod) || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		if s.admitted(pod, want) {
 			continue
 		}
 		if have := simulated.AppliedSize(pod); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
@@ -571,6 +643,7 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	}
 	if v != simulated.VersionOf(&d.Spec.Template.Spec) {
 		d.Spec.Template = *templates[v]
+		s.edits++
 	}
 }
 
@@ -612,6 +685,13 @@ func (s *simulation) rest() {
 
 // unfinished tells what of the rollout is not done, or "".
 func (w *world) unfinished() string {
+	return w.unfinishedBut(func(*corev1.Pod, version) bool { return false })
+}
+
+// unfinished leaves out what admission has made of pods.
+func (s *simulation) unfinished() string { return s.unfinishedBut(s.admitted) }
+
+func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 	want := simulated.VersionOf(&w.d.Spec.Template.Spec)
 	running, ready := []string{}, 0
 	for _, rs := range w.sets {
@@ -633,7 +713,7 @@ func (w *world) unfinished() string {
 		if owner.Kind != "ReplicaSet" || pod.Labels[api.DetachedLabel] != "" {
 			return fmt.Sprintf("%s is detached", pod.Name)
 		}
-		if is != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) {
+		if !admitted(pod, want) && is != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) {
 			return fmt.Sprintf("%s is of %v and has %v, not %v", pod.Name, is, simulated.AppliedSize(pod), want)
 		}
 		if podutils.IsPodReady(pod) && !rollout.Gone(pod) {
@@ -702,17 +782,23 @@ func TestSimulation(t *testing.T) {
 			list = append(list, simulated.Outcome{Infeasible: true}, simulated.Outcome{Refused: true}, simulated.Outcome{Deferred: simulated.Never}, simulated.Outcome{Failing: true})
 		}
 		outcomes := rapid.SliceOfN(rapid.SampledFrom(list), 0, 7).Draw(r, "outcomes")
+		admits := 0
+		if !gentle {
+			admits = rapid.SampledFrom([]int{0, 0, setsRequests, makesGuaranteed}).Draw(r, "admission")
+		}
 		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), steps().Draw(r, "steps")
 
-		s := &simulation{world: newWorld(t, d, outcomes), t: r, gentle: gentle, detached: map[types.UID]bool{}, asked: map[types.UID]int{}}
+		s := &simulation{world: newWorld(t, d, outcomes), t: r, gentle: gentle, detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{}}
 		defer func() { s.stop() }()
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
+		s.admission = s.admit
 		s.request, s.released, s.surplus, s.told = s.requested, s.letGo, s.deleted, s.complete
 		s.Changed = s.trace
 		s.restart()
 		for range 12 {
 			s.round()
 		}
+		s.admits = admits // from now on, so that there are pods that it has not seen
 		s.all(slices.Concat(happens...), first)
 		s.settle(t)
 	})

@@ -79,6 +79,9 @@ type world struct {
 		wrote  map[types.UID]int
 	}
 
+	// What admission makes of a pod of that ReplicaSet.
+	admission func(*appsv1.ReplicaSet, *corev1.Pod)
+
 	// What the test wants to know of the controller's requests; an error fails them.
 	request func(verb string, object metav1.Object) error
 	// What it wants to know of the deletions by the ReplicaSet controller.
@@ -92,7 +95,8 @@ type world struct {
 func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) *world {
 	w := &world{
 		t: t, d: d, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
-		request: func(string, metav1.Object) error { return nil }, surplus: func(*corev1.Pod) {}, told: func() {}, released: func(_, _ *appsv1.Deployment) {},
+		admission: func(*appsv1.ReplicaSet, *corev1.Pod) {},
+		request:   func(string, metav1.Object) error { return nil }, surplus: func(*corev1.Pod) {}, told: func() {}, released: func(_, _ *appsv1.Deployment) {},
 	}
 	w.Cluster = simulated.New(w.place, outcomes)
 	w.rsc.wrote = map[types.UID]int{}
@@ -762,6 +766,7 @@ func (w *world) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
 	build.OwnedBy(rs, "ReplicaSet")(pod)
 	pod.CreationTimestamp = metav1.NewTime(w.Clock.Now().Truncate(time.Second))
 	pod.Labels = maps.Clone(rs.Spec.Template.Labels)
+	w.admission(rs, pod)
 	return pod
 }
 
