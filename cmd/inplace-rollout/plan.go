@@ -148,6 +148,9 @@ func (o planOptions) world(ctx context.Context, edits []edit) (workload.Cluster,
 	} else if err != nil {
 		return world, err
 	}
+	if err := world.ReadNamespaces(ctx, o.client, namespaces); err != nil {
+		return world, err
+	}
 	if err := world.ReadVolumes(ctx, o.client, namespaces); apierrors.IsForbidden(err) {
 		world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list persistent volumes and their claims")
 	} else if err != nil {

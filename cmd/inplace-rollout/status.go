@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -214,6 +215,9 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 			// Pods of other namespaces are left out, as there may be many: a node may have less room than it seems to, but not more.
 			if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
 				return nil, explain(err)
+			}
+			if err := world.ReadNamespaces(ctx, o.client, sets.New(u.GetNamespace())); err != nil {
+				return nil, err
 			}
 			worlds[u.GetNamespace()] = world
 		}

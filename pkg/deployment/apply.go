@@ -100,8 +100,7 @@ func (c *Controller) evict(ctx context.Context, s *session, d *Deployment, r rol
 	pod := r.Member.Pod
 	err := pods.Evict(ctx, c.Client.CoreV1(), pod)
 	if apierrors.IsTooManyRequests(err) {
-		reason, _ := pods.Refusal(err)
-		s.Own.evictions.Keep(pod.UID, evicting, reason, false, c.Clock.Now())
+		s.Own.evictions.Keep(pod.UID, evicting, pods.Refusal(err), c.Clock.Now())
 		c.Enqueue(cache.MetaObjectToName(d))
 		return nil
 	}

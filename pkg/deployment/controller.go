@@ -209,7 +209,7 @@ func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan,
 	if err != nil {
 		return plan{}, err
 	}
-	o, err := c.observe(s, d, stored, watched)
+	o, err := c.observe(ctx, s, d, stored, watched, false)
 	if err != nil {
 		return plan{}, err
 	}
@@ -221,13 +221,14 @@ func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan,
 	if err != nil {
 		return plan{}, err
 	}
-	if o, err = c.observe(s, d, stored, current); err != nil {
+	if o, err = c.observe(ctx, s, d, stored, current, true); err != nil {
 		return plan{}, err
 	}
 	if p, err = nextStep(ctx, o); err != nil {
 		return plan{}, err
 	}
-	if crowded, err := c.Crowded(ctx, s, d.template.Hash, o.givesUp(p), o.pods, o.toCome()); err != nil || !crowded {
+	restarts, first := o.givesUp(p)
+	if crowded, err := c.Crowded(ctx, s, d.Namespace, d.template.Hash, restarts, first, o.pods, o.toCome()); err != nil || !crowded {
 		return p, err
 	}
 	return nextStep(ctx, o)
@@ -246,8 +247,12 @@ func (c *Controller) current(ctx context.Context, d *Deployment) (stored []*unst
 	return stored, all, err
 }
 
-func (c *Controller) observe(s *session, d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
+func (c *Controller) observe(ctx context.Context, s *session, d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod, rightNow bool) (observation, error) {
 	o, err := newObservation(d, stored, all)
+	if err != nil {
+		return observation{}, err
+	}
+	o.limits, err = c.Limits(ctx, s, d.Namespace, rightNow)
 	o.nodes, o.refusals, o.crowded, o.evictions = c.Nodes.List(), s.Refusals, s.Crowded, s.Own.evictions
 	o.seen = s.Seen
 	o.defaults, o.now = c.Options.Defaults, c.Clock.Now()

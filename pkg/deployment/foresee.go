@@ -37,7 +37,7 @@ func Foresee(ctx context.Context, objects dynamic.Interface, cluster workload.Cl
 	if err != nil {
 		return workload.Foreseen{}, err
 	}
-	o.nodes, o.defaults, o.now = cluster.Nodes, defaults, time.Now()
+	o.nodes, o.limits, o.defaults, o.now = cluster.Nodes, cluster.LimitsOf(d.Namespace), defaults, time.Now()
 	return o.foresee(ctx, cluster, settings)
 }
 
@@ -92,9 +92,7 @@ func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, 
 		return nil, "", err
 	}
 	workload.Judge(members, o.nodes, o.now)
-	if unavailable > 0 { // otherwise others come first
-		cluster.Crowd(ctx, members)
-	}
+	cluster.Crowd(ctx, members, unavailable == 0)
 	handOver := o.notOptedIn()
 	p := plan{Step: rollout.Next(members, options), Members: members}
 	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -29,6 +30,7 @@ type observation struct {
 	sets       []*replicaSet // that the Deployment owns
 	pods       []*corev1.Pod // that it or they control
 	nodes      []*corev1.Node
+	limits     capacity.Limits
 	refusals   workload.Refusals
 	crowded    workload.Refusals
 	seen       workload.Sightings
@@ -282,7 +284,7 @@ func (o observation) members(ctx context.Context, base *replicaSet, settings pol
 		o.seen.See(&m, o.now)
 		members = append(members, m)
 	}
-	o.crowded.Place(ctx, members, o.deployment.template.Hash, o.nodes, o.now)
+	o.crowded.Place(ctx, members, o.deployment.template.Hash, o.nodes, o.limits, o.now)
 	slices.SortStableFunc(members, func(a, b rollout.Member) int {
 		return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))
 	})

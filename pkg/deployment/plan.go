@@ -58,16 +58,16 @@ func (p plan) loose() bool {
 	return p.History != nil || p.Settled != nil || p.Adopt || p.Mark || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
 }
 
-// givesUp lists the pods that go before others have come for them, now or after the
-// adoption. With maxUnavailable 0 none do.
-func (o observation) givesUp(p plan) []rollout.Restart {
-	if _, unavailable, err := o.deployment.bounds(); err != nil || unavailable == 0 {
-		return nil
-	}
+// givesUp lists the pods that are about to be replaced, now or after the adoption, and
+// tells whether others come first: so it is with maxUnavailable 0.
+func (o observation) givesUp(p plan) (restarts []rollout.Restart, first bool) {
+	_, unavailable, err := o.deployment.bounds()
+	first = err == nil && unavailable == 0
 	if p.Adopt || p.Release {
-		return p.Restart
+		return p.Restart, first
 	}
-	return slices.DeleteFunc(slices.Clone(p.Evict), func(r rollout.Restart) bool { return isDetached(r.Member.Pod) })
+	going := slices.DeleteFunc(slices.Clone(p.Evict), func(r rollout.Restart) bool { return isDetached(r.Member.Pod) })
+	return append(going, p.Detach...), first
 }
 
 // nextStep plans for a Deployment that is held.

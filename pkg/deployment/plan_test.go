@@ -460,7 +460,7 @@ func TestNextStep(t *testing.T) {
 
 func TestNextStepEvictionRefused(t *testing.T) {
 	o := observed(t, "a newer closed: infeasible|infeasible", bounds(1, 2))
-	o.evictions.Keep(o.pods[0].UID, evicting, "the budget says no", false, o.now)
+	o.evictions.Keep(o.pods[0].UID, evicting, rollout.Refusal{Reason: "the budget says no"}, o.now)
 	until := o.evictions[o.pods[0].UID].Until
 	p, err := nextStep(t.Context(), o)
 	if err != nil {
@@ -478,7 +478,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 
 	// A refused pod takes its share of what may be unavailable.
 	o = observed(t, "a newer closed: infeasible|infeasible", bounds(1, 1))
-	o.evictions.Keep(o.pods[0].UID, evicting, "the budget says no", false, o.now)
+	o.evictions.Keep(o.pods[0].UID, evicting, rollout.Refusal{Reason: "the budget says no"}, o.now)
 	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
 		t.Errorf("got %q, %+v, %v, want it to be waited for", told(p), p.Condition, err)
 	}

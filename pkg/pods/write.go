@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Resize asks for the target's size through the pod's resize subresource
@@ -143,26 +145,83 @@ func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, o
 	return written, nil
 }
 
-// nodeCauses are the causes with which the PodResizeValidator admission plugin
-// (plugin/pkg/admission/podresize of Kubernetes) says that the pod's node can
-// never hold the size.
-var nodeCauses = []metav1.CauseType{"NodeCapacity", "UnsupportedPlatform"}
+// causesOfNode are the causes with which the PodResizeValidator admission plugin
+// (plugin/pkg/admission/podresize of Kubernetes) says that the pod's node can never
+// hold the size, and the condition's reason for each.
+var causesOfNode = map[metav1.CauseType]string{
+	"NodeCapacity": rollout.ReasonInfeasible, "UnsupportedPlatform": rollout.ReasonUnsupportedByNode,
+}
 
-// Refusal returns what the API server said, and whether it is its final word on a
-// resize of this pod on its node: the request is invalid, or the node too small.
-// Any other error may pass, a quota, a webhook or an admission policy among them.
-// What a ValidatingAdmissionPolicy denies is called invalid too, but its causes
-// are of no type, which those of the API server's own validation always are.
-func Refusal(err error) (reason string, final bool) {
+// What the API server says of a resize in words only.
+const (
+	// lacksFeatures: the kubelet is too old for this kind of resize
+	// (plugin/pkg/admission/nodedeclaredfeatures of Kubernetes).
+	lacksFeatures = "pod update requires features"
+	// untold: the kubelet does not say what the containers have
+	// (isPodResizeRequestSupported in pkg/apis/core/validation of Kubernetes).
+	untold = "Pod running on node without support for resize"
+	// exceedsQuota: there is no room in a ResourceQuota.
+	exceedsQuota = "exceeded quota"
+)
+
+// neverInPlace are what the API server's validation says of a resize to a size that
+// only a new pod can have (ValidatePodResize in pkg/apis/core/validation of Kubernetes).
+var neverInPlace = []string{
+	"Pod QOS Class may not change as a result of resizing",
+	"resource requests cannot be removed", // of containers, and of the pod as a whole
+	"resource limits cannot be removed",
+	"only cpu and memory resources",
+	"resources for non-sidecar init containers are immutable",
+	"non-sidecar init containers with a resize policy of RestartContainer cannot be resized",
+	"resize of pods with pod-level resources is forbidden",
+	"may not be renamed or reordered on resize",
+	"may not be added or removed on resize",
+	"pod-level resources cannot be removed",
+	"static pods cannot be resized",
+	"windows pods cannot be resized",
+}
+
+// Refusal returns what the API server said of a resize. It is its final word if it
+// says that no pod on this node, or no pod that was born with another size, can have
+// the size, and a new one can. All else keeps the pod: a quota and what else admission
+// denies may pass, and what validation says that we do not know may be true of a new
+// pod, too.
+func Refusal(err error) rollout.Refusal {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return err.Error(), false
+		return rollout.Refusal{Reason: err.Error(), Kind: rollout.ReasonAdmissionDenied}
 	}
+	r := rollout.Refusal{Reason: status.Status().Message, Kind: rollout.ReasonAdmissionDenied}
+	var causes []metav1.StatusCause
 	if details := status.Status().Details; details != nil {
-		final = slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool {
-			return apierrors.IsInvalid(err) && c.Type != "" ||
-				apierrors.IsForbidden(err) && slices.Contains(nodeCauses, c.Type)
-		})
+		causes = details.Causes
 	}
-	return status.Status().Message, final
+	switch {
+	case apierrors.IsForbidden(err):
+		for _, c := range causes {
+			if kind, is := causesOfNode[c.Type]; is {
+				r.Kind, r.Final = kind, true
+			}
+		}
+		switch {
+		case strings.Contains(r.Reason, lacksFeatures):
+			r.Kind, r.Final = rollout.ReasonUnsupportedByNode, true
+		case strings.Contains(r.Reason, exceedsQuota):
+			r.Kind = rollout.ReasonQuotaExceeded
+		}
+	case apierrors.IsInvalid(err) && said(causes, neverInPlace...):
+		r.Kind, r.Final = rollout.ReasonInfeasible, true
+	case apierrors.IsInvalid(err) && said(causes, append(neverInPlace, untold)...):
+		r.Kind = rollout.ReasonUnsupportedByNode
+	}
+	return r
+}
+
+// said tells whether all of the causes are the API server's own and say one of the
+// texts. What a ValidatingAdmissionPolicy denies is called invalid too, but its causes
+// are of no type, which those of validation always are.
+func said(causes []metav1.StatusCause, texts ...string) bool {
+	return len(causes) > 0 && !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool {
+		return c.Type == "" || !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(c.Message, text) })
+	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -34,12 +35,20 @@ func TestRefusal(t *testing.T) {
 		}
 		return err
 	}
-	validation := field.ErrorList{field.Invalid(field.NewPath("spec"), "1", "no")}
-	invalid := func(errs field.ErrorList) *apierrors.StatusError {
+	worded := func(words string) error { return apierrors.NewForbidden(resource, "web-0", errors.New(words)) }
+	invalid := func(details ...string) *apierrors.StatusError {
+		var errs field.ErrorList
+		for _, detail := range details {
+			errs = append(errs, field.Invalid(field.NewPath("spec"), "1", detail))
+		}
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", errs)
 	}
-	denied := invalid(nil) // as a ValidatingAdmissionPolicy does
-	denied.ErrStatus.Message = "ValidatingAdmissionPolicy 'cap' denied request: no"
+	const (
+		qos   = "Pod QOS Class may not change as a result of resizing"
+		limit = "must be less than or equal to cpu limit of 500m"
+	)
+	denied := invalid() // as a ValidatingAdmissionPolicy does
+	denied.ErrStatus.Message = "ValidatingAdmissionPolicy 'cap' denied request: " + qos
 	denied.ErrStatus.Details.Causes = []metav1.StatusCause{{Message: denied.ErrStatus.Message}}
 	bare := &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Message: "no"}}
 	const said = `pods "web-0" is forbidden: no`
@@ -47,29 +56,41 @@ func TestRefusal(t *testing.T) {
 		name   string
 		err    error
 		reason string
+		kind   string
 		final  bool
 	}{
-		{"invalid", invalid(validation), `Pod "web-0" is invalid: spec: Invalid value: "1": no`, true},
-		{"a ValidatingAdmissionPolicy", denied, denied.ErrStatus.Message, false},
-		{"invalid without causes", invalid(nil), `Pod "web-0" is invalid`, false},
-		{"the node is too small", forbidden("NodeCapacity"), said, true},
-		{"the node cannot resize", forbidden("UnsupportedPlatform"), said, true},
-		{"the node is too small, among other causes", forbidden("Other", "NodeCapacity"), said, true},
-		{"a quota or a webhook", forbidden(), said, false},
-		{"another cause", forbidden("Other"), said, false},
-		{"forbidden without details", bare, "no", false},
-		{"a conflict", apierrors.NewConflict(resource, "web-0", errors.New("modified")), `Operation cannot be fulfilled on pods "web-0": modified`, false},
-		{"an internal error", apierrors.NewInternalError(errors.New("etcd")), "Internal error occurred: etcd", false},
-		{"no answer", errors.New("connection refused"), "connection refused", false},
+		{"another QoS class", invalid(qos), `Pod "web-0" is invalid: spec: Invalid value: "1": ` + qos, "Infeasible", true},
+		{"a request above the limit, which a new pod has, too", invalid(limit), `Pod "web-0" is invalid: spec: Invalid value: "1": ` + limit, "AdmissionDenied", false},
+		{"a rule that nobody knows", invalid("no"), `Pod "web-0" is invalid: spec: Invalid value: "1": no`, "AdmissionDenied", false},
+		{"another QoS class, and a rule that nobody knows", invalid(qos, "no"), `Pod "web-0" is invalid: [spec: Invalid value: "1": ` + qos + `, spec: Invalid value: "1": no]`, "AdmissionDenied", false},
+		{"a kubelet that does not tell what containers have", invalid("Pod running on node without support for resize"),
+			`Pod "web-0" is invalid: spec: Invalid value: "1": Pod running on node without support for resize`, "UnsupportedByNode", false},
+		{"a ValidatingAdmissionPolicy", denied, denied.ErrStatus.Message, "AdmissionDenied", false},
+		{"invalid without causes", invalid(), `Pod "web-0" is invalid`, "AdmissionDenied", false},
+		{"the node is too small", forbidden("NodeCapacity"), said, "Infeasible", true},
+		{"the node cannot resize", forbidden("UnsupportedPlatform"), said, "UnsupportedByNode", true},
+		{"the node is too small, among other causes", forbidden("Other", "NodeCapacity"), said, "Infeasible", true},
+		{"the kubelet is too old", worded("pod update requires features InPlace which are not available on node \"n\""),
+			`pods "web-0" is forbidden: pod update requires features InPlace which are not available on node "n"`, "UnsupportedByNode", true},
+		{"a quota", worded("exceeded quota: compute"), `pods "web-0" is forbidden: exceeded quota: compute`, "QuotaExceeded", false},
+		{"a webhook", forbidden(), said, "AdmissionDenied", false},
+		{"another cause", forbidden("Other"), said, "AdmissionDenied", false},
+		{"forbidden without details", bare, "no", "AdmissionDenied", false},
+		{"a conflict", apierrors.NewConflict(resource, "web-0", errors.New("modified")), `Operation cannot be fulfilled on pods "web-0": modified`, "AdmissionDenied", false},
+		{"an internal error", apierrors.NewInternalError(errors.New("etcd")), "Internal error occurred: etcd", "AdmissionDenied", false},
+		{"no answer", errors.New("connection refused"), "connection refused", "AdmissionDenied", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			reason, final := pods.Refusal(tt.err)
-			if reason != tt.reason || final != tt.final {
-				t.Errorf("got %q, final %t; want %q, final %t", reason, final, tt.reason, tt.final)
+			want := rollout.Refusal{Reason: tt.reason, Kind: tt.kind, Final: tt.final}
+			if got := pods.Refusal(tt.err); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
 			}
-			if wrapped, again := pods.Refusal(fmt.Errorf("resizing pod web-0: %w", tt.err)); again != tt.final || tt.name != "no answer" && wrapped != tt.reason {
-				t.Errorf("wrapped: got %q, final %t; want %q, final %t", wrapped, again, tt.reason, tt.final)
+			if tt.name == "no answer" {
+				return // what wraps it is all that is said
+			}
+			if got := pods.Refusal(fmt.Errorf("resizing pod web-0: %w", tt.err)); got != want {
+				t.Errorf("wrapped: got %+v, want %+v", got, want)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package resize
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,8 @@ const (
 	// Failing: the kubelet accepted it but cannot carry it out yet, as with a
 	// memory limit below what is in use; it tries again for ever.
 	Failing State = "Failing"
-	// Unready: carried out, but the pod is not Ready.
+	// Unready: carried out, or nothing has to be because the pod has no node yet, but
+	// the pod is not Ready.
 	Unready State = "Unready"
 	// Actuated: carried out, and the pod is Ready.
 	Actuated State = "Actuated"
@@ -44,6 +46,9 @@ const (
 func (t Target) Observe() (State, string) {
 	if len(t.Changes) > 0 {
 		return Unsent, ""
+	}
+	if t.Unscheduled() {
+		return Unready, "waiting for a node"
 	}
 	if state, message := t.fromConditions(); state != "" {
 		return state, message
@@ -70,6 +75,24 @@ func (t Target) Clean() bool {
 	}
 	state, _ := t.Observe()
 	return t.Resized.IsZero() || state == Actuated || state == Unready
+}
+
+// Unscheduled tells whether the pod has no node. It starts with whatever size it has
+// when it gets one.
+func (t Target) Unscheduled() bool { return t.pod != nil && t.pod.Spec.NodeName == "" }
+
+// Nowhere is why the scheduler has found no node for the pod when it last looked; empty
+// if it has, or has not looked yet. It does not tell for which size that was.
+func (t Target) Nowhere() string {
+	if !t.Unscheduled() {
+		return ""
+	}
+	for _, c := range t.pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return cmp.Or(c.Message, c.Reason, "it is not scheduled")
+		}
+	}
+	return ""
 }
 
 // fromConditions reads what the kubelet says of the present spec. A condition

@@ -27,6 +27,16 @@ type Target struct {
 	pod  *corev1.Pod     // as observed
 	want []part          // the wanted size of the parts that the template names
 	spec *corev1.PodSpec // the pod's spec with the wanted size, which want points into
+	born []value         // what a new pod has otherwise than spec
+	fill []value         // what LimitRanges have filled in, and the template does not say
+}
+
+// value of one part of a pod; to is nil if it is none.
+type value struct {
+	part part
+	side Side
+	name corev1.ResourceName
+	to   *resource.Quantity
 }
 
 // For works out the size that pod, made from the older template, must have to be
@@ -76,6 +86,7 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(our
 	t.Changes = between(parts(pod.Spec.DeepCopy()), t.want)
 	// Parts that the template does not name are not ours: between lists them as gone.
 	t.Changes = slices.DeleteFunc(t.Changes, func(c Change) bool { return c.To == nil })
+	t.fill = filled(pod, mine, parts(wanted))
 	t.checkPod()
 	return t, nil
 }
@@ -93,9 +104,12 @@ func (t *Target) apply(have, want part, was *part, set ours, sets func(ours bool
 				if name == corev1.ResourceMemory && to.MilliValue()%1000 != 0 {
 					t.obstruct("%s: memory %s %s is not a whole number of bytes", have.label(), now.side, to)
 				}
-			case to != nil || from == nil:
+			case to != nil:
+				t.born = append(t.born, value{have, now.side, name, to})
+			case from == nil:
 			case isOurs, was != nil && lookup(*sides(was.requirements)[i].list, name) != nil:
 				t.obstruct("%s: the %s %s is removed", have.label(), name, now.side)
+				t.born = append(t.born, value{have, now.side, name, nil})
 			}
 		}
 	}
@@ -136,19 +150,11 @@ func (t *Target) checkPod() {
 	if len(t.Changes) == 0 {
 		return
 	}
-	if unschedulable(t.pod) {
-		t.obstruct("no node has room for the pod at its old size")
-	}
 	if _, mirror := t.pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		t.obstruct("static pods cannot be resized")
 	}
 	if windows(t.pod) {
 		t.obstruct("windows pods cannot be resized")
-	}
-	if slices.ContainsFunc(t.pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.State.Running != nil && s.Resources == nil
-	}) {
-		t.obstruct("the node does not support resizing")
 	}
 	for _, p := range t.want {
 		if p.kind == initContainer && !p.sidecar() && t.changes(p) && (p.restartsFor(corev1.ResourceCPU) || p.restartsFor(corev1.ResourceMemory)) {
@@ -161,11 +167,11 @@ func (t *Target) checkPod() {
 	}
 }
 
-// unschedulable tells whether the scheduler has tried and found no node: a new pod
-// of the new size may have more luck.
-func unschedulable(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName == "" && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+// Untold tells whether a container runs of which the kubelet does not say what it has:
+// the API server takes no resize of such a pod.
+func (t Target) Untold() bool {
+	return slices.ContainsFunc(t.pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil && s.Resources == nil
 	})
 }
 
@@ -180,6 +186,35 @@ func (t *Target) changes(p part) bool {
 
 // Spec is the pod's as it is to be: shared, do not change it.
 func (t Target) Spec() *corev1.PodSpec { return t.spec }
+
+// Newborn is the spec of the pod that would come in this one's place, as far as it can
+// be foreseen: it has what the template says, and what else admission gave to this pod,
+// but nothing that only the older template said, or an edit that was given up. If
+// unfilled, it lacks what LimitRanges have filled in, as a new pod does before it comes
+// to them. It is shared: do not change it.
+func (t Target) Newborn(unfilled bool) *corev1.PodSpec {
+	others := t.born
+	if unfilled {
+		others = append(slices.Clip(others), t.fill...)
+	}
+	if len(others) == 0 {
+		return t.spec
+	}
+	spec := t.spec.DeepCopy()
+	all := parts(spec)
+	for _, v := range others {
+		for _, now := range sides(counterpart(all, v.part).requirements) {
+			switch {
+			case now.side != v.side:
+			case v.to == nil:
+				delete(*now.list, v.name)
+			default:
+				setValue(now.list, v.name, *v.to)
+			}
+		}
+	}
+	return spec
+}
 
 // Restarts tells whether a container that runs restarts for what changes, in place. One
 // that waits to be started, as in a crash loop, loses nothing.

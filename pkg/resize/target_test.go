@@ -205,12 +205,11 @@ func TestFor(t *testing.T) {
 			patch:     `{"containers":[{"name":"app","resources":{"requests":{"memory":"644245094401m"}}}]}`,
 		},
 		{
-			name:  "a pod that no node has room for is helped by a new one",
+			name:  "a pod that no node has room for is resized before it starts",
 			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 50m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
-			change:    []func(*corev1.Pod){build.Unschedulable},
-			changes:   "app: cpu request 100m→50m",
-			obstacles: []string{"no node has room for the pod at its old size"},
-			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"50m"}}}]}`,
+			change:  []func(*corev1.Pod){build.Unschedulable},
+			changes: "app: cpu request 100m→50m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"50m"}}}]}`,
 		},
 		{
 			name:      "Windows pods cannot be resized",
@@ -221,15 +220,14 @@ func TestFor(t *testing.T) {
 			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"}}}]}`,
 		},
 		{
-			name:  "static pods cannot be resized, nor pods on a node that does not report resources",
+			name:  "static pods cannot be resized",
 			older: "containers: [{name: app, resources: {requests: {cpu: 1}}}]",
 			newer: "containers: [{name: app, resources: {requests: {cpu: 2}}}]",
 			change: []func(*corev1.Pod){func(pod *corev1.Pod) {
 				pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-				pod.Status.ContainerStatuses[0].Resources = nil
 			}},
 			changes:   "app: cpu request 1→2",
-			obstacles: []string{"static pods cannot be resized", "the node does not support resizing"},
+			obstacles: []string{"static pods cannot be resized"},
 			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"}}}]}`,
 		},
 	}

@@ -97,6 +97,8 @@ func (m Member) foresee(o Options) Forecast {
 
 func (m Member) restarts(o Options, reason string) Forecast {
 	switch {
+	case m.Unplaceable.Kind == ReasonInvalid:
+		return Forecast{Member: m, Fate: Refused, Reason: m.invalid(o)}
 	case o.Strategy == policy.OnDelete:
 		return Forecast{Member: m, Fate: AfterDelete, Reason: reason}
 	case m.Unplaceable.Reason != "":

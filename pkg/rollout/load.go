@@ -21,8 +21,9 @@ type load struct {
 	o Options
 	// down are not available; above are those of them that the step has come past.
 	down, above int
-	// later are those of them that wait to be restarted until others have been resized:
-	// a resize that takes nothing down does not wait for them in turn.
+	// later are those of them that wait to be restarted until others have been resized,
+	// or for room on a node, which others may have to make: a resize that takes nothing
+	// down does not wait for them in turn.
 	later int
 	// asked are available, and being resized, or about to be restarted.
 	asked int
@@ -46,7 +47,7 @@ func count(members []Member, o Options) *load {
 			l.asked++
 		case m.down():
 			l.down++
-			l.later += asInt(m.waitsForRestart(decision))
+			l.later += asInt(m.waitsForRestart(decision) || m.waitsForRoom())
 		}
 		l.unready += asInt(m.unready())
 		l.pending += asInt(m.pending(decision))
@@ -59,7 +60,7 @@ func (m Member) down() bool { return Gone(m.Pod) || m.Lost != "" || !m.Available
 
 // unready tells whether the pod is not Ready since it was resized: the size may have done it.
 func (m Member) unready() bool {
-	if Gone(m.Pod) || m.Lost != "" || m.Differs != "" || m.Target.Resized.IsZero() {
+	if Gone(m.Pod) || m.Lost != "" || m.Differs != "" || m.Target.Resized.IsZero() || m.Target.Unscheduled() {
 		return false
 	}
 	state, _ := m.Target.Observe()
@@ -70,7 +71,7 @@ func (m Member) unready() bool {
 // that was not Ready when it was asked has lost nothing by it, and proves nothing.
 func (m Member) pending(d policy.Decision) bool {
 	switch {
-	case Gone(m.Pod) || m.Lost != "" || m.Differs != "" || len(m.Target.Changes) > 0 || m.Cure && m.down():
+	case Gone(m.Pod) || m.Lost != "" || m.Differs != "" || len(m.Target.Changes) > 0 || m.Cure && m.down() || m.waitsForRoom():
 		return false
 	case m.Updated || d == policy.Settle:
 		return !m.Available && !m.Target.Resized.IsZero()
@@ -92,6 +93,12 @@ func (m Member) decide(o Options) policy.Decision {
 func (m Member) waitsForRestart(d policy.Decision) bool {
 	return !m.Updated && !Gone(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
 		(m.Differs != "" || d == policy.RestartByController)
+}
+
+// waitsForRoom tells whether the pod has its size, which was set while it had no node,
+// and still has none.
+func (m Member) waitsForRoom() bool {
+	return !Gone(m.Pod) && m.Target.Unscheduled() && !m.Target.Resized.IsZero() && len(m.Target.Changes) == 0
 }
 
 // most is how many pods may be under way for one more to be touched that goes down by

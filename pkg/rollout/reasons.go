@@ -12,7 +12,14 @@ const (
 	ReasonDeferred = "Deferred"
 	// ReasonInfeasible: a node can never hold the new size.
 	ReasonInfeasible = "Infeasible"
-	// ReasonResizeError: a resize was refused for now, or the kubelet fails to carry it out.
+	// ReasonUnsupportedByNode: a node's kubelet does not know how to do it.
+	ReasonUnsupportedByNode = "UnsupportedByNode"
+	// ReasonInvalid: the API server would refuse a new pod of this size, too.
+	ReasonInvalid = "Invalid"
+	// ReasonAdmissionDenied: the API server does not take a resize now, because of a
+	// webhook, a policy or a rule that we do not know; it is asked for again.
+	ReasonAdmissionDenied = "AdmissionDenied"
+	// ReasonResizeError: the kubelet fails to carry a resize out; it tries again.
 	ReasonResizeError = "ResizeError"
 	// ReasonQuotaExceeded: a quota has no room for the new size now; it is asked for again.
 	ReasonQuotaExceeded = "QuotaExceeded"
@@ -42,7 +49,13 @@ const (
 	EventDeferred = "ResizeDeferred"
 	// EventInfeasible tells that a pod's node can never hold the new size.
 	EventInfeasible = "ResizeInfeasible"
-	// EventResizeError tells that a resize was refused for now, or fails.
+	// EventUnsupportedByNode tells that a pod's node does not know how to resize it.
+	EventUnsupportedByNode = "UnsupportedByNode"
+	// EventInvalid tells that the API server would refuse a new pod of this size, too.
+	EventInvalid = "Invalid"
+	// EventAdmissionDenied tells that the API server does not take a resize now.
+	EventAdmissionDenied = "AdmissionDenied"
+	// EventResizeError tells that a resize fails.
 	EventResizeError = "ResizeError"
 	// EventQuotaExceeded tells that a quota has no room for a pod's new size now.
 	EventQuotaExceeded = "QuotaExceeded"

@@ -41,9 +41,12 @@ type Member struct {
 	Why    string
 	// Refusal of this resize by the API server.
 	Refusal Refusal
-	// Unplaceable tells why no node has room for the pod that a restart would bring, and
-	// when to look again; without a reason, one has.
+	// Unplaceable tells why there is no place for the pod that a restart would bring, on
+	// any node or in the namespace, and when to look again; without a reason, there is.
 	Unplaceable Refusal
+	// Barred tells why the API server would refuse a resize to a size that it may take for
+	// a new pod; empty if it would not.
+	Barred string
 	// Target is the size that the pod must have; of pods that exist and are not terminating.
 	Target resize.Target
 	// Since is when the resize was first seen in the state in which it is; zero if it has
@@ -59,8 +62,12 @@ type Member struct {
 type Refusal struct {
 	// Reason for it; empty if there is no refusal.
 	Reason string
+	// Kind is the reason of the condition that goes with it.
+	Kind string
 	// Final tells that the answer stays the same as long as the pod is where it is.
 	Final bool
+	// Since then the answer has been of this kind.
+	Since time.Time
 	// Until then it is not asked for again.
 	Until time.Time
 }
@@ -268,6 +275,8 @@ func (s *Step) waitUntilUp(m Member, o Options) {
 		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
 	case m.Lost != "":
 		s.wait(m, ReasonNodeLost, m.Lost)
+	case m.Target.Unscheduled():
+		s.waitForNode(m, o)
 	case m.unready():
 		judged := m.notReady(o)
 		s.LookAfter(judged.until.Sub(o.Now))
@@ -277,19 +286,46 @@ func (s *Step) waitUntilUp(m Member, o Options) {
 	}
 }
 
-// restart has the member restarted by whoever does that, unless no node could
-// hold the new pod, or something before it must be kept from the built-in controller.
+// waitForNode tells of an updated pod that has no node. One that was resized while it had
+// none keeps the rollout open until it has one, to be able to tell.
+func (s *Step) waitForNode(m Member, o Options) {
+	why, resized := m.Target.Nowhere(), m.Target.Resized
+	switch looked := resized.Add(schedulerTime); {
+	case resized.IsZero() && why == "":
+		s.wait(m, ReasonProgressing, "waiting for the pod to become available")
+	case resized.IsZero():
+		s.wait(m, ReasonProgressing, "waiting for a node: "+why)
+	case why == "" || o.Now.Before(looked):
+		s.Keep = true
+		s.LookAfter(looked.Sub(o.Now))
+		s.wait(m, ReasonProgressing, "waiting for a node, at its new size")
+	default:
+		s.Keep = true
+		s.wait(m, ReasonNoNodeFits, "no node has room for it at its new size, either: "+why)
+	}
+}
+
+// schedulerTime is how long after its resize the scheduler may need to look at a pod
+// again: what it has said does not tell for which size that was.
+const schedulerTime = 10 * time.Second
+
+// restart has the member restarted by whoever does that, unless the new pod would have
+// no place, or something before it must be kept from the built-in controller.
 //
 // Of 3 no node fits, 2 stale, 1 infeasible, 0 stale, the partition cannot be lowered
 // to 1 as long as 3 is kept, which may be for ever: so 1 does not hold up 0.
 func (s *Step) restart(m Member, o Options, r Restart, l *load) {
 	switch {
+	case m.Unplaceable.Kind == ReasonInvalid:
+		s.LookAfter(m.Unplaceable.Until.Sub(o.Now))
+		s.passOver(m, ReasonInvalid, m.invalid(o)+"; left as it is")
+		return
 	case o.Strategy == policy.OnDelete:
 		s.wait(m, ReasonWaitingForDelete, "restarts when it is deleted: "+r.Reason)
 		return
 	case m.Unplaceable.Reason != "":
 		s.LookAfter(m.Unplaceable.Until.Sub(o.Now))
-		s.passOver(m, ReasonNoNodeFits, "not restarted, because "+m.Unplaceable.Reason+": "+r.Reason)
+		s.passOver(m, m.Unplaceable.Kind, "not restarted, because "+m.Unplaceable.Reason+": "+r.Reason)
 		return
 	case s.kept != "":
 		s.wait(m, ReasonProgressing, "waits for "+s.kept+", which is kept: "+r.Reason)
@@ -420,12 +456,19 @@ func (m Member) judge(o Options) judgement {
 	if m.Lost != "" {
 		return judgement{outcome: policy.InProgress, reason: ReasonNodeLost, message: m.Lost}
 	}
-	if len(m.Target.Obstacles) > 0 {
-		return judgement{outcome: policy.Impossible, reason: ReasonInfeasible, message: strings.Join(m.Target.Obstacles, ", ")}
+	obstacles := m.Target.Obstacles
+	if m.Barred != "" {
+		obstacles = append(slices.Clip(obstacles), m.Barred)
+	}
+	switch {
+	case len(obstacles) > 0 && m.Unplaceable.Kind == ReasonInvalid:
+		return judgement{policy.Impossible, ReasonInvalid, m.invalid(o), m.Unplaceable.Until}
+	case len(obstacles) > 0:
+		return judgement{outcome: policy.Impossible, reason: ReasonInfeasible, message: strings.Join(obstacles, ", ")}
 	}
 	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
 	if m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize) {
-		return judgement{policy.Infeasible, ReasonInfeasible, m.onNode("infeasible") + ": " + m.Refusal.Reason, m.Refusal.Until}
+		return judgement{policy.Infeasible, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
 	}
 	if o.Unavailable == 0 && o.Action != policy.LiveResize && m.Available && m.Target.Restarts() {
 		return judgement{outcome: policy.Disruptive, reason: ReasonProgressing, message: "its resize would restart a container, and maxUnavailable is 0"}
@@ -433,14 +476,14 @@ func (m Member) judge(o Options) judgement {
 	state, message := m.Target.Observe()
 	switch state {
 	case resize.Unsent:
-		if m.Pod.Spec.NodeName == "" {
+		if m.Target.Unscheduled() && m.Target.Nowhere() == "" {
 			return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: "waiting for the pod to be scheduled"}
 		}
 		if m.Refusal.Final {
-			return judgement{outcome: policy.Untried, reason: ReasonInfeasible, message: m.onNode("infeasible") + ": " + m.Refusal.Reason}
+			return judgement{outcome: policy.Untried, reason: m.Refusal.Kind, message: m.refusal()}
 		}
 		if m.Refusal.Reason != "" {
-			return judgement{policy.Refused, refusalReason(m.Refusal.Reason), m.Refusal.Reason, m.Refusal.Until}
+			return m.refused(o)
 		}
 		return judgement{outcome: policy.Untried, reason: ReasonProgressing, message: "resizing: " + resize.Describe(m.Target.Changes)}
 	case resize.Deferred:
@@ -452,6 +495,9 @@ func (m Member) judge(o Options) judgement {
 	case resize.Actuated:
 		return judgement{outcome: policy.Actuated}
 	case resize.Unready:
+		if m.Target.Unscheduled() { // nothing is left to be done to it
+			return judgement{outcome: policy.Actuated}
+		}
 		if m.unready() {
 			return m.notReady(o)
 		}
@@ -475,6 +521,14 @@ func (m Member) since(o Options) time.Time {
 	return m.Since
 }
 
+// invalid says why no new pod can have the size.
+func (m Member) invalid(o Options) string {
+	if o.Strategy == policy.OnDelete {
+		return m.Unplaceable.Reason + "; do not delete it"
+	}
+	return m.Unplaceable.Reason
+}
+
 // timed is an outcome that counts as final after timeout.
 func (m Member) timed(o Options, now, then policy.Outcome, timeout time.Duration, reason, message string) judgement {
 	until := m.since(o).Add(timeout)
@@ -486,10 +540,31 @@ func (m Member) timed(o Options, now, then policy.Outcome, timeout time.Duration
 
 func (m Member) onNode(what string) string { return what + " on node " + m.Pod.Spec.NodeName }
 
-// refusalReason tells a quota from other refusals; the API server says it in words only.
-func refusalReason(message string) string {
-	if strings.Contains(message, "exceeded quota") {
-		return ReasonQuotaExceeded
+// refused is the judgement of a size that the API server does not take for now.
+//
+// It takes none for a pod of which the kubelet does not say what its containers have.
+// A kubelet that is just starting says it a moment later; one that has not said it
+// until the timeout does not know how to resize.
+func (m Member) refused(o Options) judgement {
+	if m.Refusal.Kind != ReasonUnsupportedByNode {
+		return judgement{policy.Refused, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
 	}
-	return ReasonResizeError
+	final := m.Refusal.Since.Add(o.ErrorTimeout)
+	if o.Now.Before(final) || !m.Target.Untold() {
+		return judgement{policy.Refused, ReasonProgressing, "waiting for the kubelet of node " + m.Pod.Spec.NodeName + " to tell what the containers have", m.Refusal.Until}
+	}
+	return judgement{outcome: policy.Infeasible, reason: ReasonUnsupportedByNode,
+		message: fmt.Sprintf("%s, for more than %s", m.refusal(), o.ErrorTimeout)}
+}
+
+// refusal says what the API server said, and of which node.
+func (m Member) refusal() string {
+	switch m.Refusal.Kind {
+	case ReasonInfeasible:
+		return m.onNode("infeasible") + ": " + m.Refusal.Reason
+	case ReasonUnsupportedByNode:
+		return "node " + m.Pod.Spec.NodeName + " does not support it: " + m.Refusal.Reason
+	default:
+		return m.Refusal.Reason
+	}
 }

@@ -18,6 +18,9 @@ import (
 // now is the time of the tests: long after the pods became Ready.
 var now = build.Start.Add(24 * time.Hour)
 
+// invalidPod is one that the API server would not let in.
+var invalidPod = rollout.Refusal{Reason: "a new pod would be refused, too", Kind: rollout.ReasonInvalid, Until: now.Add(10 * time.Second)}
+
 // member makes the place name-index in one of the situations that a place can be in.
 func member(t *testing.T, index int, situation string) rollout.Member {
 	t.Helper()
@@ -74,18 +77,57 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Since = now.Add(-time.Minute)
 	case "refused":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "node too small", Final: true, Until: now.Add(time.Minute)}
+		m.Refusal = rollout.Refusal{Reason: "node too small", Kind: rollout.ReasonInfeasible, Final: true, Until: now.Add(time.Minute)}
 	case "refused, to be asked again":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "node too small", Final: true, Until: now}
+		m.Refusal = rollout.Refusal{Reason: "node too small", Kind: rollout.ReasonInfeasible, Final: true, Until: now}
 	case "no node fits":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100"}
+		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100", Kind: rollout.ReasonNoNodeFits}
 	case "restart only":
 		stale()
 		m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly"
 	case "impossible":
-		stale(build.Unschedulable)
+		stale(func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
+	case "no node yet":
+		stale(build.Unschedulable, build.NotReady)
+		m.Available = false
+	case "no node yet, resized":
+		stale(build.Unschedulable, build.NotReady, build.WithSize(newer), build.ResizedAt(build.Start))
+		m.Available = false
+	case "no node yet, updated":
+		m = member(t, index, "no node yet, resized")
+		m.Updated = true
+	case "no node yet, just updated":
+		stale(build.Unschedulable, build.NotReady, build.WithSize(newer), build.ResizedAt(now))
+		m.Updated, m.Available = true, false
+	case "refused, as a new pod would be":
+		stale()
+		m.Barred, m.Unplaceable = "the request is above the limit", invalidPod
+	case "refused, and a new pod would not be":
+		stale()
+		m.Barred = "the request is above the limit"
+	case "restart only, and a new pod would be refused":
+		m = member(t, index, "restart only")
+		m.Unplaceable = invalidPod
+	case "no quota for another":
+		m = member(t, index, "infeasible")
+		m.Unplaceable = rollout.Refusal{Reason: "quota q has no room", Kind: rollout.ReasonQuotaExceeded, Until: now.Add(time.Second)}
+	case "no node yet, born so":
+		stale(build.Unschedulable, build.NotReady, build.WithSize(newer))
+		m.Updated, m.Available = true, false
+	case "refused by an old kubelet":
+		stale()
+		m.Refusal = rollout.Refusal{Reason: "pod update requires features X", Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: now.Add(time.Minute)}
+	case "untold":
+		stale(func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Resources = nil })
+		m.Refusal = rollout.Refusal{Reason: "no support for resize", Kind: rollout.ReasonUnsupportedByNode, Since: now.Add(-time.Minute), Until: now}
+	case "untold for too long":
+		m = member(t, index, "untold")
+		m.Refusal.Since = now.Add(-10 * time.Minute)
+	case "told at last":
+		stale()
+		m.Refusal = rollout.Refusal{Reason: "no support for resize", Kind: rollout.ReasonUnsupportedByNode, Since: now.Add(-10 * time.Minute), Until: now}
 	case "just born":
 		stale(func(p *corev1.Pod) { p.Spec.NodeName = "" }, build.NotReady)
 		m.Available = false
@@ -94,7 +136,7 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Since = now.Add(-5 * time.Minute)
 	case "deferred too long, no node fits":
 		m = member(t, index, "deferred too long")
-		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100"}
+		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100", Kind: rollout.ReasonNoNodeFits}
 	case "failing too long":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"))
 		m.Since = now.Add(-10 * time.Minute)
@@ -118,10 +160,10 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	case "refused for now":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Until: now}
+		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Kind: rollout.ReasonQuotaExceeded, Until: now}
 	case "refused, not to be asked yet":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Until: now.Add(time.Second)}
+		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Kind: rollout.ReasonQuotaExceeded, Until: now.Add(time.Second)}
 	case "other image":
 		m.Pod, m.Differs = build.Pod(name, older), "the image changed"
 	case "missing":
@@ -177,7 +219,38 @@ func TestNext(t *testing.T) {
 		{name: "failing past its deadline: restarted", places: "failing too long", limit: 1, want: "restart 0"},
 		{name: "LiveResize: what cannot be is passed over, and the others go on", action: policy.LiveResize, places: "infeasible|deferred too long|impossible|failing too long|stale", limit: 1,
 			want: "resize 0, keep", reason: "Infeasible", message: "0 of 5 pods resized; web-4: infeasible on node node: too big; left as it is; " +
-				"web-3: deferred on node node: no room, for more than 5m0s; left as it is; web-2: no node has room for the pod at its old size; left as it is; and 2 more"},
+				"web-3: deferred on node node: no room, for more than 5m0s; left as it is; web-2: static pods cannot be resized; left as it is; and 2 more"},
+		{name: "LiveResize: a pod without a node is resized beside another one: it has nothing to lose", action: policy.LiveResize, places: "no node yet|stale", limit: 1, want: "resize 1, keep"},
+		{name: "a pod without a node needs no restart", places: "no node yet|stale", limit: 1, want: "resize 1, keep"},
+		{name: "a pod without a node has the size that it is to start with, and holds up nobody", places: "no node yet, resized|stale", limit: 1, want: "resize 0, settle 1, keep"},
+		{name: "what keeps a resized pod from any node is told", places: "no node yet, updated|stale", limit: 1, want: "resize 0, keep",
+			reason: "NoNodeFits", message: "1 of 2 pods resized; web-1: no node has room for it at its new size, either: Unschedulable; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "the scheduler has time to look at the new size", places: "no node yet, just updated", limit: 1, want: "keep, look in 10s",
+			reason: "Progressing", message: "1 of 1 pods resized; web-0: waiting for a node, at its new size"},
+		{name: "a size that is invalid in a new pod, too, is not asked for, and restarts nothing", places: "refused, as a new pod would be|stale", limit: 1, want: "resize 0, keep",
+			reason: "Invalid", message: "0 of 2 pods resized; web-1: a new pod would be refused, too; left as it is; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "LiveResize: a size that is invalid in a new pod, too", action: policy.LiveResize, places: "refused, as a new pod would be", limit: 1, want: "keep, look in 10s",
+			reason: "Invalid", message: "0 of 1 pods resized; web-0: a new pod would be refused, too; left as it is"},
+		{name: "RestartOnly: what would be refused is not handed over", places: "restart only, and a new pod would be refused|restart only, and a new pod would be refused", limit: 1, want: "keep, look in 10s", reason: "Invalid"},
+		{name: "OnDelete: the pod would not come back", passRestart: true, places: "restart only, and a new pod would be refused", limit: 1, want: "keep, look in 10s",
+			reason: "Invalid", message: "0 of 1 pods resized; web-0: a new pod would be refused, too; do not delete it; left as it is"},
+		{name: "OnDelete: nor would this one", passRestart: true, places: "refused, as a new pod would be", limit: 1, want: "keep, look in 10s",
+			reason: "Invalid", message: "0 of 1 pods resized; web-0: a new pod would be refused, too; do not delete it; left as it is"},
+		{name: "a size that only a new pod can have needs a restart", places: "refused, and a new pod would not be|stale", limit: 1, want: "restart 1, keep",
+			message: "0 of 2 pods resized; web-1: restarting: the request is above the limit"},
+		{name: "no running pod is given up for one that a quota does not let in", places: "no quota for another|stale", limit: 1, want: "resize 0, keep",
+			reason: "QuotaExceeded", message: "0 of 2 pods resized; web-1: not restarted, because quota q has no room: infeasible on node node: too big; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "a new pod that no node has room for holds up the next", places: "no node yet, born so|stale", limit: 1, want: "keep",
+			reason: "Progressing", message: "1 of 2 pods resized; web-1: waiting for a node: Unschedulable"},
+		{name: "a kubelet that is too old: only a restart helps", places: "refused by an old kubelet|stale", limit: 1, want: "restart 1, keep",
+			message: "0 of 2 pods resized; web-1: restarting: node node does not support it: pod update requires features X"},
+		{name: "LiveResize: a kubelet that is too old", action: policy.LiveResize, places: "refused by an old kubelet|stale", limit: 1, want: "resize 0, keep", reason: "UnsupportedByNode"},
+		{name: "a kubelet that does not tell what containers have is waited for, and asked again", places: "untold|stale", limit: 1, want: "resize 1, keep",
+			reason: "Progressing", message: "0 of 2 pods resized; web-1: waiting for the kubelet of node node to tell what the containers have"},
+		{name: "one that never tells: only a restart helps", places: "untold for too long|stale", limit: 1, want: "restart 1, keep",
+			message: "0 of 2 pods resized; web-1: restarting: node node does not support it: no support for resize, for more than 10m0s"},
+		{name: "LiveResize: one that never tells", action: policy.LiveResize, places: "untold for too long|stale", limit: 1, want: "resize 0, keep", reason: "UnsupportedByNode"},
+		{name: "one that tells at last is asked", places: "told at last|stale", limit: 1, want: "resize 1, keep"},
 		{name: "LiveResize: a node that said no is asked again after a while", action: policy.LiveResize, places: "refused, to be asked again|stale", limit: 1, want: "resize 1, keep"},
 		{name: "LiveResize: deferred is waited for until its deadline", action: policy.LiveResize, places: "deferred|stale", limit: 1, want: "keep, look in 4m0s"},
 		{name: "Restart: everything is restarted", action: policy.Restart, places: "stale|stale", limit: 1, want: "restart 1 0",

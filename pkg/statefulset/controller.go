@@ -164,7 +164,7 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 	if err != nil {
 		return plan{}, err
 	}
-	o, err := c.observe(ctx, s, set, watched)
+	o, err := c.observe(ctx, s, set, watched, false)
 	if err != nil {
 		return plan{}, err
 	}
@@ -176,21 +176,25 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 	if err != nil {
 		return plan{}, err
 	}
-	if o, err = c.observe(ctx, s, set, current); err != nil {
+	if o, err = c.observe(ctx, s, set, current, true); err != nil {
 		return plan{}, err
 	}
 	if p, err = nextStep(ctx, o); err != nil {
 		return plan{}, err
 	}
-	if crowded, err := c.Crowded(ctx, s, set.Status.UpdateRevision, p.Restart, o.pods, o.toCome()); err != nil || !crowded {
+	if crowded, err := c.Crowded(ctx, s, set.Namespace, set.Status.UpdateRevision, p.Restart, false, o.pods, o.toCome()); err != nil || !crowded {
 		return p, err
 	}
 	return nextStep(ctx, o)
 }
 
-func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.StatefulSet, all []*corev1.Pod) (observation, error) {
+func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.StatefulSet, all []*corev1.Pod, rightNow bool) (observation, error) {
+	limits, err := c.Limits(ctx, s, set.Namespace, rightNow)
+	if err != nil {
+		return observation{}, err
+	}
 	o := observation{
-		set: set, pods: owned(set, all), nodes: c.Nodes.List(), revisions: s.Own, refusals: s.Refusals, crowded: s.Crowded, seen: s.Seen,
+		set: set, pods: owned(set, all), nodes: c.Nodes.List(), limits: limits, revisions: s.Own, refusals: s.Refusals, crowded: s.Crowded, seen: s.Seen,
 		defaults: c.Options.Defaults, now: c.Clock.Now(),
 	}
 	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}

@@ -288,7 +288,7 @@ func forbidden(message string, causes ...metav1.StatusCause) error {
 }
 
 func invalid(name string) error {
-	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "no")})
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "only cpu and memory resources are mutable")})
 }
 
 func TestRefusedResize(t *testing.T) {
@@ -309,9 +309,15 @@ func TestRefusedResize(t *testing.T) {
 			"a node that is too small is final", forbidden("node didn't have enough allocatable resources", metav1.StatusCause{Type: "NodeCapacity"}), always, true, 0,
 			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: pods "web-1" is forbidden: node didn't have enough`,
 		},
+		{"a rule that nobody knows may be true of a new pod, too", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", field.ErrorList{field.Forbidden(field.NewPath("spec"), "no")}), 3, false, 0,
+			rollout.EventAdmissionDenied + ` web-1: Pod "web-1" is invalid: spec: Forbidden: no`},
+		{
+			"a kubelet that is too old is final", forbidden("pod update requires features X which are not available on node \"node\""), always, true, 0,
+			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: node node does not support it: pods "web-1" is forbidden: pod update requires features X`,
+		},
 		{"a quota may pass", forbidden("exceeded quota: compute"), 3, false, 0, rollout.EventQuotaExceeded + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
 		{"a conflict is only a reason to look again", apierrors.NewConflict(podsResource, "web-1", errors.New("modified")), 2, false, 2, ""},
-		{"an internal error may pass", apierrors.NewInternalError(errors.New("etcd is away")), 2, false, 0, rollout.EventResizeError + " web-1: Internal error occurred: etcd is away"},
+		{"an internal error may pass", apierrors.NewInternalError(errors.New("etcd is away")), 2, false, 0, rollout.EventAdmissionDenied + " web-1: Internal error occurred: etcd is away"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -331,7 +337,7 @@ func TestRefusedResize(t *testing.T) {
 				}
 			}
 			told := 0 // on the set; once, however often the size was refused
-			for _, reason := range []string{rollout.EventInfeasible, rollout.EventResizeError, rollout.EventQuotaExceeded, rollout.EventRestart} {
+			for _, reason := range []string{rollout.EventInfeasible, rollout.EventAdmissionDenied, rollout.EventQuotaExceeded, rollout.EventRestart} {
 				told += count(c.events, " "+reason+" web-1: ")
 			}
 			if tt.event == "" && told != 0 || tt.event != "" && (told != 1 || count(c.events, " "+tt.event) != 1) {
@@ -484,7 +490,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
 	assert := func(when string, want map[string]bool) {
 		t.Helper()
-		o, err := c.controller.observe(t.Context(), s, set, slices.Collect(maps.Values(c.Pods)))
+		o, err := c.controller.observe(t.Context(), s, set, slices.Collect(maps.Values(c.Pods)), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -499,7 +505,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 			}
 		}
 		clear(s.Crowded)
-		if _, err := c.controller.Crowded(t.Context(), s, set.Status.UpdateRevision, restarts, o.pods, o.toCome()); err != nil {
+		if _, err := c.controller.Crowded(t.Context(), s, set.Namespace, set.Status.UpdateRevision, restarts, false, o.pods, o.toCome()); err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range want {

@@ -28,7 +28,7 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 		return workload.Foreseen{}, fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
 	set = set.DeepCopy()
-	o := observation{set: set, nodes: cluster.Nodes, revisions: history{edited: template}, defaults: defaults, now: time.Now()}
+	o := observation{set: set, nodes: cluster.Nodes, limits: cluster.LimitsOf(set.Namespace), revisions: history{edited: template}, defaults: defaults, now: time.Now()}
 	revision := edited
 	for i := range list.Items {
 		stored := &list.Items[i]
@@ -63,7 +63,7 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 		return workload.Foreseen{}, err
 	}
 	workload.Judge(members, o.nodes, o.now)
-	cluster.Crowd(ctx, members)
+	cluster.Crowd(ctx, members, false)
 	f := workload.Foreseen{Pods: rollout.Foresee(members, o.options(from, settings))}
 	if !workload.Enabled(o.set) {
 		f.HandOver = workload.NotOptedIn("StatefulSet")

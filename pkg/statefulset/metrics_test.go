@@ -169,8 +169,8 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 		"pods_total":         {"outcome=refused", "outcome=resized", "outcome=restarted"},
 		"pod_restarts_total": {"cause=action", "cause=deferred", "cause=error", "cause=impossible", "cause=infeasible", "cause=policy", "cause=template", "cause=unavailable"},
 		"waiting_pods": {
-			"reason=Deferred", "reason=DisruptionBudget", "reason=Infeasible", "reason=NoNodeFits", "reason=NodeLost", "reason=NotReadyAfterResize", "reason=QuotaExceeded",
-			"reason=ResizeError", "reason=WaitingForDelete",
+			"reason=AdmissionDenied", "reason=Deferred", "reason=DisruptionBudget", "reason=Infeasible", "reason=Invalid", "reason=NoNodeFits", "reason=NodeLost",
+			"reason=NotReadyAfterResize", "reason=QuotaExceeded", "reason=ResizeError", "reason=UnsupportedByNode", "reason=WaitingForDelete",
 		},
 	}
 	for _, at := range []struct {

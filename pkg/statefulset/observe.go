@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -96,6 +97,7 @@ type observation struct {
 	set       *appsv1.StatefulSet
 	pods      []*corev1.Pod
 	nodes     []*corev1.Node
+	limits    capacity.Limits
 	revisions map[string]*workload.Template
 	refusals  workload.Refusals
 	crowded   workload.Refusals
@@ -188,7 +190,7 @@ func (o observation) members(ctx context.Context, from int, settings policy.Sett
 		o.seen.See(&m, o.now)
 		members = append(members, m)
 	}
-	o.crowded.Place(ctx, members, o.set.Status.UpdateRevision, o.nodes, o.now)
+	o.crowded.Place(ctx, members, o.set.Status.UpdateRevision, o.nodes, o.limits, o.now)
 	return members, nil
 }
 

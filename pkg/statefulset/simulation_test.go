@@ -603,8 +603,7 @@ func (s *simulation) refused(set *appsv1.StatefulSet, m rollout.Member, err erro
 		predictable.RandomizationFactor = 0
 		s.session.Refusals[m.Pod.UID] = &workload.Refusal{Size: size, Backoff: predictable}
 	}
-	reason, final := pods.Refusal(err)
-	s.session.Refusals.Keep(m.Pod.UID, size, reason, final, s.Clock.Now())
+	s.session.Refusals.Keep(m.Pod.UID, size, pods.Refusal(err), s.Clock.Now())
 }
 
 // keptBack checks the user's partition for a place that is touched.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -34,6 +35,9 @@ type Cluster struct {
 	// Nodes are none if they are not known: then nothing depends on them.
 	Nodes []*corev1.Node
 	Pods  []*corev1.Pod
+	// Limits and Quotas of the namespaces that are asked about, as far as they may be read.
+	Limits map[string]capacity.Limits
+	Quotas map[string][]corev1.ResourceQuota
 	// Volumes are those that claims are bound to, by the claim's name.
 	Volumes map[types.NamespacedName]*corev1.PersistentVolume
 	// RoomUnknown tells why not all of this is known; empty if it is.
@@ -57,6 +61,28 @@ func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, nam
 	pods, err := listPods(ctx, client, namespace, metav1.ListOptions{})
 	c.Pods = append(c.Pods, pods...)
 	return err
+}
+
+// LimitsOf are the LimitRanges of a namespace, which may not have been read.
+func (c Cluster) LimitsOf(namespace string) capacity.Limits {
+	limits, read := c.Limits[namespace]
+	limits.Unknown = limits.Unknown || !read
+	return limits
+}
+
+// ReadNamespaces lists what the namespaces say about pods that come to them.
+func (c *Cluster) ReadNamespaces(ctx context.Context, client kubernetes.Interface, namespaces sets.Set[string]) error {
+	c.Limits, c.Quotas = map[string]capacity.Limits{}, map[string][]corev1.ResourceQuota{}
+	for namespace := range namespaces {
+		var err error
+		if c.Limits[namespace], err = readLimits(ctx, client, namespace, metav1.ListOptions{}); err != nil {
+			return err
+		}
+		if c.Quotas[namespace], err = readQuotas(ctx, client, namespace); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ReadVolumes lists the volumes that claims of the namespaces are bound to, where a
@@ -96,22 +122,35 @@ func (c *Cluster) ReadVolumes(ctx context.Context, client kubernetes.Interface, 
 	return nil
 }
 
-// Crowd puts into the members for whose replacements no node has room why that is
-// so. In their order, each that has found room has taken it.
-func (c Cluster) Crowd(ctx context.Context, members []rollout.Member) {
-	if c.RoomUnknown != "" || len(c.Nodes) == 0 {
-		return
-	}
+// Crowd puts into the members for whose replacements no node, or no quota, has room why
+// that is so. In their order, each that has found room has taken it. Where others come
+// first, no room on nodes is needed.
+func (c Cluster) Crowd(ctx context.Context, members []rollout.Member, first bool) {
 	r := newRoom(newRead(c), c.Nodes, len(c.Nodes))
+	var q *share
 	for i, m := range members {
 		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
 			continue
 		}
-		why, err := r.find(ctx, replacement(m))
-		if err != nil {
-			why = err.Error()
+		if q == nil {
+			q = newShare(capacity.NewQuotas(c.Quotas[m.Pod.Namespace], time.Now()), r)
 		}
-		members[i].Unplaceable.Reason = why
+		pod, _ := replacement(m, c.LimitsOf(m.Pod.Namespace))
+		if why := q.replace(m.Pod, pod, first); why != "" {
+			members[i].Unplaceable = rollout.Refusal{Reason: why, Kind: rollout.ReasonQuotaExceeded}
+			continue
+		}
+		if !first && c.RoomUnknown == "" && len(c.Nodes) > 0 {
+			why, err := r.find(ctx, pod)
+			if err != nil {
+				why = err.Error()
+			}
+			if why != "" {
+				members[i].Unplaceable = rollout.Refusal{Reason: why, Kind: rollout.ReasonNoNodeFits}
+				continue
+			}
+		}
+		q.settle()
 	}
 }
 
@@ -119,7 +158,7 @@ func (c Cluster) Crowd(ctx context.Context, members []rollout.Member) {
 // larger than the pod's node, without being asked.
 func Judge(members []rollout.Member, nodes []*corev1.Node, now time.Time) {
 	for i, m := range members {
-		if len(nodes) == 0 {
+		if len(nodes) == 0 && m.Unplaceable.Kind == rollout.ReasonNoNodeFits {
 			members[i].Unplaceable = rollout.Refusal{}
 		}
 		if m.Pod == nil || m.Differs != "" || len(m.Target.Changes) == 0 || m.Pod.Spec.NodeName == "" {
@@ -132,7 +171,7 @@ func Judge(members []rollout.Member, nodes []*corev1.Node, now time.Time) {
 		resized := m.Pod.DeepCopy()
 		resized.Spec = *m.Target.Spec()
 		if err := fit.OnNode(resized, nodes[n]); err != nil {
-			members[i].Refusal = rollout.Refusal{Reason: err.Error(), Final: true, Until: now.Add(time.Hour)}
+			members[i].Refusal = rollout.Refusal{Reason: err.Error(), Kind: rollout.ReasonInfeasible, Final: true, Until: now.Add(time.Hour)}
 		}
 	}
 }

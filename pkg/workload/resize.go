@@ -33,8 +33,9 @@ func (c *Controller[W, X]) Resize(ctx context.Context, s *Session[X], w W, m rol
 		delete(s.Refusals, m.Pod.UID)
 	}
 	if left, err := resize.Leftover(resized, template); err == nil && len(left.Changes) > 0 {
-		told := resize.Describe(left.Changes)
-		s.Refusals.Keep(m.Pod.UID, Size(revision, left.Changes), "another admission plugin changed the size on its way: "+told, true, c.Clock.Now())
+		s.Refusals.Keep(m.Pod.UID, Size(revision, left.Changes), rollout.Refusal{
+			Reason: "another admission plugin changed the size on its way: " + resize.Describe(left.Changes), Kind: rollout.ReasonAdmissionDenied, Final: true,
+		}, c.Clock.Now())
 	}
 	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
 	return nil
@@ -46,11 +47,11 @@ func (c *Controller[W, X]) refused(s *Session[X], w W, m rollout.Member, revisio
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}
-	reason, final := pods.Refusal(err)
-	if final && s.Refusals.Of(m.Pod.UID, Size(revision, m.Target.Changes)).Reason == "" {
+	said := pods.Refusal(err)
+	if said.Final && s.Refusals.Of(m.Pod.UID, Size(revision, m.Target.Changes)).Reason == "" {
 		c.metrics.pod(outcomeRefused)
 	}
-	s.Refusals.Keep(m.Pod.UID, Size(revision, m.Target.Changes), reason, final, c.Clock.Now())
+	s.Refusals.Keep(m.Pod.UID, Size(revision, m.Target.Changes), said, c.Clock.Now())
 	c.Enqueue(nameOf(w))
 	return nil
 }

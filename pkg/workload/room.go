@@ -15,6 +15,7 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -26,41 +27,90 @@ import (
 const maxLooks = 100
 
 // Crowded looks for room for the pods that are about to be given up, beside the
-// other pods of the cluster and those that wait for a node, and returns true if it
-// has found none for one of them: the next plan keeps it, and the plan after that
-// looks again. Nobody watches all pods for that: it is asked only when a pod is about
-// to go. A pod whose template differs in more than its size is not ours to keep.
+// other pods of the cluster and those that wait for a node, and in the quotas of the
+// namespace, and returns true if it has found none for one of them: the next plan keeps
+// it, and the plan after that looks again. Nobody watches all pods for that: it is asked
+// only when a pod is about to go. A pod whose template differs in more than its size is
+// not ours to keep.
 //
 // Pods are those of the workload as the API server has them right now, and toCome
-// the templates of those that it lacks: they need room, too.
-func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], revision string, restarts []rollout.Restart,
+// the templates of those that it lacks: they need room, too. Where others come first,
+// before the pods go, they only have to get into the namespace.
+func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], namespace, revision string, restarts []rollout.Restart, first bool,
 	pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec,
 ) (bool, error) {
+	restarts = slices.DeleteFunc(slices.Clone(restarts), func(r rollout.Restart) bool {
+		return r.Cause == rollout.CauseTemplate || r.Member.Pod == nil || r.Member.Pod.Spec.NodeName == ""
+	})
+	if len(restarts) == 0 {
+		return false, nil
+	}
+	quotas, err := readQuotas(ctx, c.Client, namespace)
+	if err != nil {
+		return false, err
+	}
 	r := newRoom(served{c.Client}, c.Nodes.List(), maxLooks)
 	r.expect(pods, toCome)
-	crowded := false
+	q := newShare(capacity.NewQuotas(quotas, c.Clock.Now()), r)
+	unknown, crowded := first, false
 	for _, restart := range restarts {
 		m := restart.Member
-		if restart.Cause == rollout.CauseTemplate || m.Pod == nil || m.Pod.Spec.NodeName == "" {
-			continue
+		pod, _ := replacement(m, s.limits)
+		why := rollout.Refusal{Reason: q.replace(m.Pod, pod, first), Kind: rollout.ReasonQuotaExceeded}
+		if why.Reason == "" && !unknown {
+			why.Kind = rollout.ReasonNoNodeFits
+			if why.Reason, err = r.find(ctx, pod); apierrors.IsForbidden(err) { // as where the controller has rights in one namespace only
+				klog.FromContext(ctx).V(2).Info("Cannot tell whether nodes have room", "reason", err.Error())
+				unknown = true
+			} else if err != nil {
+				return false, err
+			}
 		}
-		why, err := r.find(ctx, replacement(m))
-		if apierrors.IsForbidden(err) { // as where the controller has rights in one namespace only
-			klog.FromContext(ctx).V(2).Info("Cannot tell whether nodes have room", "reason", err.Error())
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		if size := Size(revision, m.Target.Changes); why == "" {
+		if size := Size(revision, m.Target.Changes); why.Reason == "" {
 			delete(s.Crowded, m.Pod.UID)
+			q.settle()
 		} else {
-			s.Crowded.Keep(m.Pod.UID, size, why, false, c.Clock.Now())
+			s.Crowded.Keep(m.Pod.UID, size, why, c.Clock.Now())
 			crowded = true
 		}
 	}
 	return crowded, nil
 }
+
+// share is what a workload takes of the quotas of its namespace.
+type share struct {
+	now, then *capacity.Quotas // then: if the last one that was asked for is replaced
+}
+
+// newShare counts those that are about to go as gone, and those that are to come as there.
+func newShare(quotas *capacity.Quotas, r *room) *share {
+	for _, pod := range r.leaving {
+		quotas.Free(pod)
+	}
+	for _, pod := range r.coming {
+		quotas.Add(pod)
+	}
+	return &share{now: quotas}
+}
+
+// replace tells why the quotas have no room for a pod in the place of the old one;
+// empty if they have.
+func (s *share) replace(old, pod *corev1.Pod, first bool) (refusal string) {
+	s.then = s.now.Clone()
+	if !first {
+		s.then.Free(old)
+	}
+	if refusal = s.then.Refusal(pod); refusal != "" {
+		return refusal
+	}
+	if s.then.Add(pod); first {
+		s.then.Free(old)
+	}
+	return ""
+}
+
+// settle has the last one replaced.
+func (s *share) settle() { s.now = s.then }
 
 // room is what the nodes have, and will have when pods have been replaced.
 type room struct {
@@ -77,6 +127,8 @@ type room struct {
 	waiting map[types.UID]*waiter
 	// filled tells that one of them has been counted as there.
 	filled bool
+	// leaving and coming are pods of the workload that are about to be gone, and there.
+	leaving, coming []*corev1.Pod
 }
 
 // waiter is what a pod that waits for a node demands.
@@ -100,6 +152,7 @@ func (r *room) expect(pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) {
 	for _, pod := range pods {
 		if r.known[pod.UID] = pod; pod.DeletionTimestamp != nil {
 			r.known[pod.UID] = nil
+			r.leaving = append(r.leaving, pod)
 		}
 	}
 	for i, template := range toCome {
@@ -112,6 +165,7 @@ func (r *room) expect(pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) {
 			pod.Spec.Tolerations, pod.Spec.Overhead = append(pod.Spec.Tolerations, sibling.Tolerations...), sibling.Overhead
 		}
 		r.known[pod.UID] = pod
+		r.coming = append(r.coming, pod)
 	}
 }
 
@@ -312,39 +366,52 @@ func own(pod *corev1.Pod, node *corev1.Node) int {
 }
 
 // replacement is the pod that comes for the member's, as far as it can be foreseen:
-// like it, of the new size.
-func replacement(m rollout.Member) *corev1.Pod {
+// like it, of the new size, and with what the LimitRanges fill in by now. The refusal
+// is why the API server would not let it in; empty if it would.
+func replacement(m rollout.Member, limits capacity.Limits) (pod *corev1.Pod, refusal string) {
+	spec, refusal := limits.Admit(m.Target.Newborn(!limits.Unknown))
 	return &corev1.Pod{
-		ObjectMeta: m.Pod.ObjectMeta, Spec: *m.Target.Spec(),
+		ObjectMeta: m.Pod.ObjectMeta, Spec: *spec,
 		Status: corev1.PodStatus{ExtendedResourceClaimStatus: m.Pod.Status.ExtendedResourceClaimStatus}, // the next one has its devices from there, too
-	}
+	}, refusal
 }
 
-// Place puts into the members for whose replacements no node has room why that is so:
-// none is large enough, or those that are were found to be full.
+// Place puts into the members whose replacements have no place why that is so: the API
+// server would refuse them; or no node is large enough; or those that are, or a quota,
+// were found to be full.
 //
 // What admission gave the running pod, such as its RuntimeClass's tolerations, it gives
 // the next one, too: so the pod is asked about, and not the template.
-func (r Refusals) Place(ctx context.Context, members []rollout.Member, revision string, nodes []*corev1.Node, now time.Time) {
+func (r Refusals) Place(ctx context.Context, members []rollout.Member, revision string, nodes []*corev1.Node, limits capacity.Limits, now time.Time) {
 	type verdict struct {
 		pod      *corev1.Pod
 		tooLarge string
 	}
 	var verdicts []verdict // few: there may be many pods, and many nodes
-	for i, m := range members {
+	for i := range members {
+		m := &members[i]
 		if rollout.Gone(m.Pod) || m.Updated || m.Differs != "" {
 			continue
 		}
-		pod := replacement(m)
+		if len(m.Target.Changes) > 0 {
+			_, m.Barred = limits.Admit(m.Target.Spec())
+		}
+		pod, refusal := replacement(*m, limits)
+		if refusal != "" {
+			m.Unplaceable = rollout.Refusal{
+				Reason: "a new pod of this size would be refused, too: " + refusal, Kind: rollout.ReasonInvalid, Until: now.Add(limitsAge),
+			}
+			continue
+		}
 		at := slices.IndexFunc(verdicts, func(v verdict) bool { return fit.Alike(v.pod, pod) })
 		if at < 0 {
 			_, tooLarge := candidates(ctx, pod, nil, nodes)
 			at, verdicts = len(verdicts), append(verdicts, verdict{pod, tooLarge})
 		}
 		if tooLarge := verdicts[at].tooLarge; tooLarge != "" {
-			members[i].Unplaceable = rollout.Refusal{Reason: tooLarge}
+			m.Unplaceable = rollout.Refusal{Reason: tooLarge, Kind: rollout.ReasonNoNodeFits}
 		} else if full := r.Of(pod.UID, Size(revision, m.Target.Changes)); now.Before(full.Until) {
-			members[i].Unplaceable = full
+			m.Unplaceable = full
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -210,9 +211,9 @@ func TestPlace(t *testing.T) {
 		want   rollout.Refusal
 	}{
 		{name: "the node can hold it"},
-		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "none of 1 nodes is open to the pod"}},
+		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "none of 1 nodes is open to the pod", Kind: rollout.ReasonNoNodeFits}},
 		{name: "admission lets it run there", taints: tainted, pod: tolerant},
-		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: rollout.Refusal{Reason: tooSmall}},
+		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: rollout.Refusal{Reason: tooSmall, Kind: rollout.ReasonNoNodeFits}},
 		{name: "the node was full", full: "b", until: later, want: rollout.Refusal{Reason: "full", Until: later}},
 		{name: "the node was full long ago", full: "b", until: build.Start},
 		{name: "the node was full for another edit", full: "a", until: later},
@@ -240,7 +241,7 @@ func TestPlace(t *testing.T) {
 					tt.member(&members[i])
 				}
 			}
-			full.Place(t.Context(), members, "b", []*corev1.Node{node}, build.Start)
+			full.Place(t.Context(), members, "b", []*corev1.Node{node}, capacity.Limits{}, build.Start)
 			for _, m := range members {
 				if m.Unplaceable != tt.want {
 					t.Errorf("got %+v, want %+v", m.Unplaceable, tt.want)
@@ -263,7 +264,7 @@ func TestCrowd(t *testing.T) {
 		cluster.Pods = append(cluster.Pods, pod)
 		members = append(members, rollout.Member{Name: name, Pod: pod, Target: target})
 	}
-	cluster.Crowd(t.Context(), members)
+	cluster.Crowd(t.Context(), members, false)
 	for i, want := range []bool{false, true} {
 		if got := members[i].Unplaceable.Reason; (got != "") != want {
 			t.Errorf("%s has no room: %q, want that it has none: %t", members[i].Name, got, want)

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -25,6 +26,9 @@ type Session[X any] struct {
 	Seen Sightings
 	// Own is what only this kind of workload keeps.
 	Own X
+
+	limits     capacity.Limits // of the namespace
+	limitsRead time.Time
 
 	workload types.UID
 	asked    map[types.UID]string // pods that have taken a size of ours, and what that changes
@@ -80,13 +84,17 @@ const MaxAskInterval = 30 * time.Second
 
 // Keep keeps a refusal and doubles the time until the pod's size is asked for
 // again, from a second to MaxAskInterval.
-func (r Refusals) Keep(pod types.UID, size, reason string, final bool, now time.Time) {
+func (r Refusals) Keep(pod types.UID, size string, said rollout.Refusal, now time.Time) {
 	refusal := r[pod]
 	if refusal == nil || refusal.Size != size {
 		refusal = &Refusal{Size: size, Backoff: NewBackoff()}
 		r[pod] = refusal
 	}
-	refusal.Refusal = rollout.Refusal{Reason: reason, Final: final, Until: now.Add(refusal.Backoff.NextBackOff())}
+	if said.Since = refusal.Since; refusal.Kind != said.Kind {
+		said.Since = now
+	}
+	said.Until = now.Add(refusal.Backoff.NextBackOff())
+	refusal.Refusal = said
 }
 
 // NewBackoff is the backoff between tries of what the API server refuses.

@@ -139,6 +139,9 @@ func (c *Controller[W, X]) TellWaits(s *Session[X], w W, waits []rollout.Wait) {
 var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonDeferred:            {corev1.EventTypeNormal, rollout.EventDeferred},
 	rollout.ReasonInfeasible:          {corev1.EventTypeWarning, rollout.EventInfeasible},
+	rollout.ReasonUnsupportedByNode:   {corev1.EventTypeWarning, rollout.EventUnsupportedByNode},
+	rollout.ReasonInvalid:             {corev1.EventTypeWarning, rollout.EventInvalid},
+	rollout.ReasonAdmissionDenied:     {corev1.EventTypeWarning, rollout.EventAdmissionDenied},
 	rollout.ReasonResizeError:         {corev1.EventTypeWarning, rollout.EventResizeError},
 	rollout.ReasonQuotaExceeded:       {corev1.EventTypeWarning, rollout.EventQuotaExceeded},
 	rollout.ReasonNoNodeFits:          {corev1.EventTypeWarning, rollout.EventNoNodeFits},

@@ -8,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -296,26 +295,33 @@ func TestDeploymentCrashingPod(t *testing.T) {
 	d.assertMoved(before, "150m")
 }
 
-// TestDeploymentUnscheduledPod: a pod that has no node yet cannot be resized; a new
-// one has the new size, and only that may find a node.
-func TestDeploymentUnscheduledPod(t *testing.T) {
+// TestDeploymentPodWithoutNode: a pod that no node has room for is resized before it
+// starts: it needs no restart, and no eviction.
+func TestDeploymentPodWithoutNode(t *testing.T) {
 	parallel(t)
-	d := createDeployment(t, options{Replicas: 1, Resources: "{requests: {cpu: 64}}"})
-	eventually(t, "the pod to be unschedulable", func() (bool, string) {
-		for _, pod := range d.pods() {
-			for _, c := range pod.Status.Conditions {
-				if c.Reason == corev1.PodReasonUnschedulable {
-					return true, ""
+	for _, action := range []string{"LiveResize", "LiveResizePreferred"} {
+		t.Run(action, func(t *testing.T) {
+			parallel(t)
+			d := createDeployment(t, options{
+				Replicas: 1, Resources: "{requests: {cpu: 64}}",
+				Meta: "annotations: {inplace-rollout.io/resource-resize-action: " + action + "}",
+			})
+			var name string
+			eventually(t, "the pod", func() (bool, string) {
+				names := d.names()
+				if len(names) == 1 {
+					name = names[0]
 				}
-			}
-		}
-		return false, summary(d.replicaSets())
-	})
-	before := d.uids()
-	d.setResources("cpu=150m", "")
-	d.waitComplete()
-	d.assertSettled("150m")
-	d.assertAllReplaced(before)
+				return len(names) == 1, ""
+			})
+			d.waitUnschedulable(name)
+			before := d.uids()
+			d.setResources("cpu=150m", "")
+			d.waitComplete()
+			d.assertSettled("150m")
+			d.assertReplaced(before)
+		})
+	}
 }
 
 // TestDeploymentHeldWithoutController: a controller that starts in the middle of a

@@ -289,7 +289,7 @@ func TestDeploymentUsersPolicy(t *testing.T) {
 	before := d.uids()
 	d.capped("cap-deployments", d.names()[0])
 	d.setResources("cpu=150m", "")
-	d.waitCondition("ResizeError", "denied request: no more than 140m of cpu")
+	d.waitCondition("AdmissionDenied", "denied request: no more than 140m of cpu")
 	d.assertReplaced(before)
 	d.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "cap-deployments")
 	d.waitComplete()

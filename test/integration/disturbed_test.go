@@ -221,19 +221,49 @@ func TestEditWhileOnePodIsRestarted(t *testing.T) {
 }
 
 // TestStuckPodIsDeleted: an OrderedReady set is stuck at a pod that is not Ready;
-// here one that no node can take at the old size.
+// here one that no node can take at the old size, and whose QoS class would change.
 func TestStuckPodIsDeleted(t *testing.T) {
 	parallel(t)
 	w := createWorkload(t, options{Replicas: 1, Resources: "{requests: {cpu: 64}}"})
-	w.waitPod("web-0", "to be unschedulable", func(pod corev1.Pod) bool {
-		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
-	})
+	w.waitUnschedulable("web-0")
 	before := w.uids()
-	w.setResources("cpu=150m", "")
+	w.setResources("cpu=150m,memory=100Mi", "cpu=150m,memory=100Mi")
 	w.waitFor("the new pod", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 1 && !held(set) })
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-0")
+}
+
+// TestPodWithoutNode: a pod that no node has room for has nothing to lose. It is
+// resized, whatever the action, and runs; where that is not enough, the scheduler's
+// words are told, and another edit helps.
+func TestPodWithoutNode(t *testing.T) {
+	parallel(t)
+	for _, action := range []string{"LiveResize", "LiveResizePreferred"} {
+		t.Run(action, func(t *testing.T) {
+			parallel(t)
+			w := createWorkload(t, options{
+				Replicas: 2, Resources: "{requests: {cpu: 64}}", Spec: "podManagementPolicy: Parallel",
+				Meta: "annotations: {inplace-rollout.io/resource-resize-action: " + action + "}",
+			})
+			w.waitUnschedulable("web-0")
+			w.waitUnschedulable("web-1")
+			before := w.uids()
+			w.setResources("cpu=48", "")
+			w.waitCondition("NoNodeFits", "web-1: no node has room for it at its new size, either: 0/")
+			w.setResources("cpu=150m", "")
+			w.waitComplete()
+			w.assertMoved(0)
+			w.assertReplaced(before)
+		})
+	}
+}
+
+func (s *sandbox[W]) waitUnschedulable(name string) {
+	s.t.Helper()
+	s.waitPod(name, "to be unschedulable", func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
+	})
 }
 
 // TestNotReadyBelowARestart: the StatefulSet controller restarts web-1 only when
@@ -329,8 +359,8 @@ func TestUsersPolicy(t *testing.T) {
 	before := w.uids()
 	w.capped("cap-sets", "web-2")
 	w.setResources("cpu=150m", "")
-	w.waitCondition("ResizeError", `web-2: pods "web-2" is forbidden: ValidatingAdmissionPolicy 'cap-sets' with binding 'cap-sets' denied request: no more than 140m of cpu`)
-	w.waitEvent("ResizeError", "no more than 140m of cpu")
+	w.waitCondition("AdmissionDenied", `web-2: pods "web-2" is forbidden: ValidatingAdmissionPolicy 'cap-sets' with binding 'cap-sets' denied request: no more than 140m of cpu`)
+	w.waitEvent("AdmissionDenied", "no more than 140m of cpu")
 	w.assertReplaced(before)
 	w.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "cap-sets")
 	w.waitComplete()

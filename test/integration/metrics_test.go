@@ -65,6 +65,7 @@ var allowed = map[string][]string{
 	"cause":   {"template", "policy", "action", "impossible", "infeasible", "deferred", "error"},
 	"reason": {
 		rollout.ReasonDeferred, rollout.ReasonInfeasible, rollout.ReasonResizeError, rollout.ReasonQuotaExceeded,
+		rollout.ReasonUnsupportedByNode, rollout.ReasonInvalid, rollout.ReasonAdmissionDenied,
 		rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
 	},
 }

@@ -129,7 +129,7 @@ func (c *Cluster) DeletePod(name string) {
 // Resize is admission of a write to a pod's resize subresource.
 func (c *Cluster) Resize(old, pod *corev1.Pod) error {
 	if size := SizeOf(pod); size != AppliedSize(pod) && c.Outcome(pod, size).Refused {
-		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "refused")})
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "Pod QOS Class may not change as a result of resizing")})
 	}
 	c.manage(old, pod)
 	if SizeOf(old) != SizeOf(pod) {

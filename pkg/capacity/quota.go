@@ -1,0 +1,236 @@
+package capacity
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/sets"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/kubectl/pkg/util/qos"
+)
+
+// Quotas count what the ResourceQuotas of a namespace have left while pods go and come.
+type Quotas struct {
+	list []corev1.ResourceQuota
+	now  time.Time
+}
+
+// NewQuotas begins with what the quotas say is used now.
+func NewQuotas(list []corev1.ResourceQuota, now time.Time) *Quotas {
+	q := &Quotas{list: slices.Clone(list), now: now}
+	for i := range q.list {
+		q.list[i].Status.Used = maps.Clone(q.list[i].Status.Used)
+	}
+	return q
+}
+
+// Clone counts on from here, apart from q.
+func (q *Quotas) Clone() *Quotas { return NewQuotas(q.list, q.now) }
+
+// Free counts a pod as gone.
+func (q *Quotas) Free(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Sub) }
+
+// Add counts a pod as there, whether there is room for it or not.
+func (q *Quotas) Add(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Add) }
+
+func (q *Quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Quantity)) {
+	takes := q.usage(pod)
+	for i := range q.list {
+		if !matches(&q.list[i], pod) {
+			continue
+		}
+		for name, used := range q.list[i].Status.Used {
+			if quantity, counts := takes[name]; counts {
+				used = used.DeepCopy()
+				how(&used, quantity)
+				q.list[i].Status.Used[name] = used
+			}
+		}
+	}
+}
+
+// Refusal tells why the API server would not let a new pod in; empty if it would
+// (CheckRequest in pkg/admission/plugin/resourcequota of k8s.io/apiserver).
+//
+// Of a quota for 1 cpu, of which three pods use 900m, 100m are left; when one of them
+// has gone, 400m are.
+func (q *Quotas) Refusal(pod *corev1.Pod) string {
+	wanted := q.usage(pod)
+	for i := range q.list {
+		quota := &q.list[i]
+		if !matches(quota, pod) {
+			continue
+		}
+		if lacking := unsaid(quota, pod); lacking != "" {
+			return fmt.Sprintf("quota %s demands %s", quota.Name, lacking)
+		}
+		var exceeded []string
+		for _, name := range sorted(quota.Status.Hard) {
+			want, counts := wanted[name]
+			if !counts || want.IsZero() {
+				continue
+			}
+			hard := quota.Status.Hard[name]
+			used, known := quota.Status.Used[name]
+			if !known {
+				return fmt.Sprintf("quota %s does not tell yet what is used of %s", quota.Name, name)
+			}
+			if sum := plus(used, want); sum.Cmp(hard) > 0 {
+				exceeded = append(exceeded, fmt.Sprintf("%s %s beside %s of %s", name, &want, &used, &hard))
+			}
+		}
+		if len(exceeded) > 0 {
+			return fmt.Sprintf("quota %s has no room for %s", quota.Name, strings.Join(exceeded, ", "))
+		}
+	}
+	return ""
+}
+
+func plus(a, b resource.Quantity) resource.Quantity {
+	sum := a.DeepCopy()
+	sum.Add(b)
+	return sum
+}
+
+// countPods counts pods that are over, too.
+const countPods corev1.ResourceName = "count/pods"
+
+// usage is what a pod takes of quotas: the most of what it asks for, has been given
+// and has (PodUsageFunc in pkg/quota/v1/evaluator/core of Kubernetes).
+func (q *Quotas) usage(pod *corev1.Pod) corev1.ResourceList {
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	used := corev1.ResourceList{countPods: one}
+	if over(pod, q.now) {
+		return used
+	}
+	used[corev1.ResourcePods] = one
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: true}
+	for name, quantity := range resourcehelper.PodRequests(pod, options) {
+		if !strings.Contains(string(name), "/") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			used[name] = quantity
+		}
+		used[corev1.DefaultResourceRequestsPrefix+name] = quantity
+	}
+	for name, quantity := range resourcehelper.PodLimits(pod, options) {
+		used["limits."+name] = quantity
+	}
+	return used
+}
+
+// over tells whether a pod takes nothing any more but its place in the store.
+func over(pod *corev1.Pod, now time.Time) bool {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return true
+	}
+	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
+		return false
+	}
+	return now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second))
+}
+
+// compute are the resources that every container has to name where a quota counts them.
+var compute = sets.New(
+	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+)
+
+// unsaid are the values that a quota demands of each container, and that one lacks.
+func unsaid(quota *corev1.ResourceQuota, pod *corev1.Pod) string {
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		return ""
+	}
+	var lacking []string
+	for _, name := range sorted(quota.Status.Hard) {
+		if !compute.Has(name) {
+			continue
+		}
+		for c := range containers(&pod.Spec) {
+			list, plain := c.Resources.Requests, strings.TrimPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+			if of, is := strings.CutPrefix(string(name), "limits."); is {
+				list, plain = c.Resources.Limits, of
+			}
+			if _, said := list[corev1.ResourceName(plain)]; !said {
+				lacking = append(lacking, fmt.Sprintf("%s of %s", name, c.Name))
+			}
+		}
+	}
+	return strings.Join(lacking, ", ")
+}
+
+// matches tells whether a quota counts the pod at all: whether it is in all of its scopes.
+func matches(quota *corev1.ResourceQuota, pod *corev1.Pod) bool {
+	for _, scope := range quota.Spec.Scopes {
+		if !inScope(pod, corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}) {
+			return false
+		}
+	}
+	if quota.Spec.ScopeSelector == nil {
+		return true
+	}
+	return !slices.ContainsFunc(quota.Spec.ScopeSelector.MatchExpressions, func(s corev1.ScopedResourceSelectorRequirement) bool { return !inScope(pod, s) })
+}
+
+// inScope is podMatchesScopeFunc in pkg/quota/v1/evaluator/core of Kubernetes.
+func inScope(pod *corev1.Pod, s corev1.ScopedResourceSelectorRequirement) bool {
+	terminating := pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
+	switch s.ScopeName {
+	case corev1.ResourceQuotaScopeTerminating:
+		return terminating
+	case corev1.ResourceQuotaScopeNotTerminating:
+		return !terminating
+	case corev1.ResourceQuotaScopeBestEffort:
+		return qos.GetPodQOS(pod) == corev1.PodQOSBestEffort
+	case corev1.ResourceQuotaScopeNotBestEffort:
+		return qos.GetPodQOS(pod) != corev1.PodQOSBestEffort
+	case corev1.ResourceQuotaScopePriorityClass:
+		return ofClass(pod.Spec.PriorityClassName, s)
+	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		return acrossNamespaces(pod.Spec.Affinity)
+	default:
+		return false
+	}
+}
+
+// operators are those of labels.
+var operators = map[corev1.ScopeSelectorOperator]selection.Operator{
+	corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,
+	corev1.ScopeSelectorOpExists: selection.Exists, corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
+}
+
+func ofClass(class string, s corev1.ScopedResourceSelectorRequirement) bool {
+	has := labels.Set{}
+	if class != "" {
+		has[string(s.ScopeName)] = class
+	}
+	r, err := labels.NewRequirement(string(s.ScopeName), operators[s.Operator], s.Values)
+	return err == nil && r.Matches(has)
+}
+
+// acrossNamespaces tells whether an affinity is to pods of named or selected namespaces.
+func acrossNamespaces(a *corev1.Affinity) bool {
+	var terms []corev1.PodAffinityTerm
+	if a != nil && a.PodAffinity != nil {
+		terms = append(terms, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution...)
+		terms = append(terms, unweighted(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)...)
+	}
+	if a != nil && a.PodAntiAffinity != nil {
+		terms = append(terms, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution...)
+		terms = append(terms, unweighted(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)...)
+	}
+	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
+}
+
+func unweighted(weighted []corev1.WeightedPodAffinityTerm) []corev1.PodAffinityTerm {
+	terms := make([]corev1.PodAffinityTerm, len(weighted))
+	for i, w := range weighted {
+		terms[i] = w.PodAffinityTerm
+	}
+	return terms
+}

@@ -1,0 +1,61 @@
+package resize
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// limitRangerAnnotation is where the LimitRanger admission plugin notes what it has
+// filled in when the pod was made (plugin/pkg/admission/limitranger of Kubernetes).
+const limitRangerAnnotation = "kubernetes.io/limit-ranger"
+
+// filled lists what LimitRanges have filled into a pod and the template does not say by
+// now, as the annotation tells: `LimitRanger plugin set: cpu, memory request for
+// container app; cpu limit for container app; cpu limit for init container log`.
+func filled(pod *corev1.Pod, mine, template []part) []value {
+	said, annotated := strings.CutPrefix(pod.Annotations[limitRangerAnnotation], "LimitRanger plugin set: ")
+	if !annotated {
+		return nil
+	}
+	var values []value
+	for entry := range strings.SplitSeq(said, "; ") {
+		what, of, _ := strings.Cut(entry, " for ")
+		kind := regularContainer
+		name, is := strings.CutPrefix(of, "init container ")
+		if is {
+			kind = initContainer
+		} else {
+			name = strings.TrimPrefix(of, "container ")
+		}
+		side := Request
+		names, requests := strings.CutSuffix(what, " "+string(Request))
+		if !requests {
+			names, side = strings.TrimSuffix(what, " "+string(Limit)), Limit
+		}
+		have := counterpart(mine, part{kind: kind, name: name})
+		if have == nil {
+			continue
+		}
+		for resource := range strings.SplitSeq(names, ", ") {
+			if v := (value{*have, side, corev1.ResourceName(resource), nil}); !v.in(template) {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
+
+// in tells whether one of the parts says the value.
+func (v value) in(parts []part) bool {
+	p := counterpart(parts, v.part)
+	if p == nil {
+		return false
+	}
+	for _, list := range sides(p.requirements) {
+		if list.side == v.side {
+			return lookup(*list.list, v.name) != nil
+		}
+	}
+	return false
+}
