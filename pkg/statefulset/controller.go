@@ -102,16 +102,9 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet) (time
 	if set.Status.ObservedGeneration < set.Generation {
 		return 0, nil // its status says nothing about its template yet
 	}
-	onDelete := set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
-	if !workload.Held(set) && (!onDelete || c.Complete(set)) {
+	if said, rests := atRest(set); rests {
 		c.EndSession(cache.MetaObjectToName(set))
-		p, err := c.unheld(ctx, set)
-		if err != nil {
-			return 0, err
-		}
-		told, err := c.Tell(ctx, set, p.news(set))
-		p.LookAfter(told)
-		return p.After, err
+		return c.Tell(ctx, set, said)
 	}
 	s, err := c.Session(ctx, set)
 	if err != nil || !s.Pods.HasSynced() {
@@ -122,26 +115,6 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet) (time
 		return 0, err
 	}
 	return c.apply(ctx, s, set, p)
-}
-
-// unheld plans for a set that is not held: there is only something to tell. Before it
-// says Complete, the pods are looked at. The status may be behind, and what it counts as
-// updated may be the wrong pods, such as those below the partition.
-func (c *Controller) unheld(ctx context.Context, set *appsv1.StatefulSet) (plan, error) {
-	p := plan{Condition: unheldCondition(set)}
-	if !p.Condition.Complete || c.Complete(set) {
-		return p, nil
-	}
-	all, err := c.ListPods(ctx, set)
-	if err != nil {
-		return plan{}, err
-	}
-	o := observation{set: set, pods: owned(set, all), now: c.Clock.Now()}
-	if stale := o.stale(); stale != "" {
-		p.Condition = left(stale)
-		p.LookAfter(watchLag)
-	}
-	return p, nil
 }
 
 // owned are those of the pods that the set controls.
@@ -157,8 +130,9 @@ func owned(set *appsv1.StatefulSet, all []*corev1.Pod) []*corev1.Pod {
 
 // plan makes the next step from the watched pods. A step that lets the
 // StatefulSet controller loose is made again from what the API server has right
-// now: a pod that was born a moment ago would be deleted by it. And it is made
-// again without the restarts of pods for which there would be no room.
+// now: a pod that was born a moment ago would be deleted by it. So is one that says
+// Complete. And it is made again without the restarts of pods for which there would be
+// no room.
 func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulSet) (plan, error) {
 	watched, err := s.Pods.List()
 	if err != nil {
@@ -169,7 +143,7 @@ func (c *Controller) plan(ctx context.Context, s *session, set *appsv1.StatefulS
 		return plan{}, err
 	}
 	p, err := nextStep(ctx, o)
-	if err != nil || !p.movesPartition() && len(p.Delete) == 0 {
+	if err != nil || !p.movesPartition() && len(p.Delete) == 0 && !p.Condition.Complete {
 		return p, err
 	}
 	current, err := c.ListPods(ctx, set)

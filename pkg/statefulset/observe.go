@@ -273,24 +273,6 @@ func (o observation) labelled(pod *corev1.Pod) bool {
 	return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == o.set.Status.UpdateRevision
 }
 
-// stale tells of a pod that makes the rollout of a set that is not held incomplete; empty
-// if there is none.
-func (o observation) stale() string {
-	at := o.byIndex()
-	for i := replicas(o.set) - 1; i >= keptBack(o.set); i-- {
-		name := o.name(i)
-		switch pod := at[i]; {
-		case rollout.Gone(pod):
-			return name + " has to be replaced"
-		case !o.labelled(pod):
-			return name + " is of an older revision"
-		case !o.available(pod):
-			return name + " is not available"
-		}
-	}
-	return ""
-}
-
 // watchLag is how long the StatefulSet controller's watch of the pods may be behind
 // where nothing shows that it is not.
 const watchLag = 10 * time.Second

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,9 @@ type plan struct {
 
 	// Condition that the observation justifies; what the plan is about to do is not in it.
 	Condition rollout.Condition
+	// Passing tells that the condition is about to change: the StatefulSet controller needs a
+	// moment to count what we have done.
+	Passing bool
 	// Changes that the rollout brings, for its first event.
 	Changes string
 	// Partition to ask for, or nil to leave it.
@@ -41,14 +45,15 @@ func (p plan) movesPartition() bool { return p.Release || p.Partition != nil }
 
 // news is what there is to tell of the plan.
 func (p plan) news(set *appsv1.StatefulSet) workload.News {
-	news := workload.News{Condition: p.Condition}
-	if p.Total > 0 {
+	news := workload.News{Condition: p.Condition, Last: p.Condition.Complete || p.AtRest() && !p.Passing}
+	if p.Total > 0 && p.Changes != "" {
 		news.Started = fmt.Sprintf("revision %s: %s", set.Status.UpdateRevision, p.Changes)
 	}
 	return news
 }
 
-// nextStep plans for a set that is held, or whose strategy is OnDelete.
+// nextStep plans for a set that is held, whose strategy is OnDelete, or whose pods the
+// StatefulSet controller counts as updated while nobody has looked at their sizes yet.
 //
 // The partition is a baton. Pods are taken from the highest index down. As long
 // as they can be resized live, the partition stays above all of them. Where only
@@ -77,9 +82,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	p.Changes = rollout.Changes(members)
 	p.LookAfter(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.now))
 	if !workload.Held(o.set) {
-		if p.Updated == p.Total {
-			p.Condition = unheldCondition(o.set)
-		}
+		p.unheld(o.set, members)
 		return p, nil
 	}
 	p.letGo(o, members)
@@ -90,7 +93,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 func (p *plan) letGo(o observation, members []rollout.Member) {
 	switch {
 	case !o.caughtUp():
-		// Wait for its status before letting anything loose.
+		p.Passing = true // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.LookAfter(o.doubt())
 	case p.Keep || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs):
@@ -161,25 +164,77 @@ func exposed(s rollout.Step, members []rollout.Member, partition int) int {
 	return -1
 }
 
+// unheld is what is left to do in a set that is not held. Pods that count as updated may
+// have the size of an edit that was given up, as where the hold was let go without us.
+// They need no hold: the StatefulSet controller has nothing against them. Where it has,
+// the rollout is its own.
+func (p *plan) unheld(set *appsv1.StatefulSet, members []rollout.Member) {
+	done := true
+	for _, m := range members {
+		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
+			*p = plan{Condition: left(m.Name + " is of an older revision")}
+			return
+		}
+		done = done && m.Updated
+	}
+	if done {
+		p.Changes = "" // nothing is rolled out
+		// Once Complete, a set stays so when it is scaled, or a pod is lost.
+		if said := condition(set); said != nil && said.Status == corev1.ConditionTrue || len(p.Waits) == 0 {
+			p.Condition = unheldCondition(set)
+		}
+		return
+	}
+	for _, r := range p.Restart {
+		if r.Now && rolling(set) && !rollout.Gone(r.Member.Pod) {
+			p.Delete = append(p.Delete, r)
+		}
+	}
+}
+
+// atRest tells of a set in which nothing is ours to do, if it is such a one: it is Complete
+// already, or the StatefulSet controller makes its rollout.
+func atRest(set *appsv1.StatefulSet) (workload.News, bool) {
+	if workload.Held(set) {
+		return workload.News{}, false
+	}
+	n := replicas(set)
+	counted := int(set.Status.UpdatedReplicas) >= n-keptBack(set)
+	if believed(set) {
+		return workload.News{Condition: unheldCondition(set), Last: counted && int(set.Status.Replicas) == n}, true
+	}
+	return workload.News{Condition: unheldCondition(set)}, rolling(set) && !counted
+}
+
+// believed tells whether the condition says Complete of this revision and strategy. A set
+// may have been edited while it was opted out, and OnDelete knows no partition. What the
+// condition counts is no matter: a pod that is lost or scaled away later is no rollout.
+func believed(set *appsv1.StatefulSet) bool {
+	c := condition(set)
+	return c != nil && c.Status == corev1.ConditionTrue && strings.HasSuffix(c.Message, allOf(set))
+}
+
+// allOf is what the condition says Complete of.
+func allOf(set *appsv1.StatefulSet) string {
+	said := " pods are of revision " + set.Status.UpdateRevision
+	if keptBack(set) > 0 {
+		said += fmt.Sprintf("; partition %d keeps back the others", partition(set))
+	}
+	return said
+}
+
 // unheldCondition tells of a rollout that the StatefulSet controller makes, or
 // that is over. Once Complete, a set stays so until there is a new revision or a
 // new hold: a pod that is lost later is no rollout. As for `kubectl rollout status`, the
 // pods that the partition keeps back have to be available, too.
 func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 	status, kept := set.Status, keptBack(set)
-	complete := rollout.Condition{
-		Complete: true, Reason: rollout.ReasonComplete,
-		Message: fmt.Sprintf("%d of %d pods are of revision %s", status.UpdatedReplicas, replicas(set), status.UpdateRevision),
-	}
-	if kept > 0 {
-		complete.Message += fmt.Sprintf("; partition %d keeps back the others", partition(set))
-	}
-	if c := condition(set); c != nil && c.Status == corev1.ConditionTrue {
-		complete.Message = c.Message
-		return complete
-	}
-	if int(status.UpdatedReplicas) >= replicas(set)-kept && int(status.AvailableReplicas) >= replicas(set) {
-		return complete
+	c := condition(set)
+	if c != nil && c.Status == corev1.ConditionTrue ||
+		int(status.UpdatedReplicas) >= replicas(set)-kept && int(status.AvailableReplicas) >= replicas(set) {
+		return rollout.Condition{
+			Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas(set)) + allOf(set),
+		}
 	}
 	return left(fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas))
 }

@@ -60,6 +60,8 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]))
 	case "left with another cpu":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU))
+	case "left with another cpu, not ready":
+		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU), build.NotReady)
 	case "left with a limit":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
 	case "live":
@@ -489,30 +491,122 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 	}
 }
 
-func TestStale(t *testing.T) {
+// TestNextStepUnheld: before a set that is not held is Complete, its pods are looked at.
+func TestNextStepUnheld(t *testing.T) {
 	at := func(partition int32) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(partition) }
 	}
-	for _, tt := range []struct {
-		name, places, want string
-		changes            []func(*appsv1.StatefulSet)
-	}{
-		{name: "all are updated", places: "updated|updated"},
-		{name: "an older revision", places: "updated|other image", want: "web-0 is of an older revision"},
-		{name: "the highest is named", places: "live|other image", want: "web-1 is of an older revision"},
-		{name: "a terminating pod", places: "updated, terminating|updated", want: "web-1 has to be replaced"},
-		{name: "no pod", places: "missing|updated", want: "web-1 has to be replaced"},
-		{name: "not Ready", places: "updated, not ready|updated", want: "web-1 is not available"},
-		{name: "Ready for less than minReadySeconds", places: "updated", changes: []func(*appsv1.StatefulSet){minReady}, want: "web-0 is not available"},
-		{name: "below the partition", places: "updated|missing|live|other image", changes: []func(*appsv1.StatefulSet){at(3)}},
-		{name: "ordinals from 5", places: "updated|live|live", changes: []func(*appsv1.StatefulSet){startAt5, at(1)}, want: "web-6 is of an older revision"},
-		{name: "a partition above all", places: "live|live", changes: []func(*appsv1.StatefulSet){at(9)}},
-		{name: "a pod that is to be scaled away does not count", places: "updated|live", want: "web-0 is of an older revision",
-			changes: []func(*appsv1.StatefulSet){func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(1)) }}},
-	} {
-		if got := observed(t, tt.places, tt.changes...).stale(); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+	available := func(set *appsv1.StatefulSet) { set.Status.AvailableReplicas = int32(replicas(set)) }
+	complete := func(message string) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) {
+			set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: corev1.ConditionTrue, Message: message}}
 		}
+	}
+	const older, newest = "0 of 2 pods are of revision web-i1c1m0", " pods are of revision web-i1c2m0"
+	const left = "left to the StatefulSet controller: "
+	type changes = []func(*appsv1.StatefulSet)
+	for _, tt := range []struct {
+		name, places string
+		changes      changes
+		want         string // what is done
+		says         string
+		complete     bool
+	}{
+		{name: "all are updated", places: "updated|updated", says: "2 of 2" + newest, complete: true},
+		{name: "an older revision", places: "updated|other image", says: left + "web-0 is of an older revision"},
+		{name: "the highest is named", places: "live|other image", says: left + "web-1 is of an older revision"},
+		{name: "a terminating pod", places: "updated, terminating|updated", says: "1 of 2 pods resized; web-1: waiting for the pod to be created"},
+		{name: "no pod", places: "missing|updated", says: "1 of 2 pods resized; web-1: waiting for the pod to be created"},
+		{name: "not Ready", places: "updated, not ready|updated", says: "2 of 2 pods resized; web-1: waiting for the pod to become available"},
+		{name: "Ready for less than minReadySeconds", places: "updated", changes: changes{minReady}, says: "1 of 1 pods resized; web-0: waiting for the pod to become available"},
+		{name: "the status is behind", places: "updated|updated", changes: changes{lagging}, says: left + "1 of 2 pods updated, 2 available"},
+		{name: "below the partition", places: "updated|missing|live|other image", changes: changes{at(3)}, says: "1 of 4" + newest + "; partition 3 keeps back the others", complete: true},
+		{name: "ordinals from 5", places: "updated|live|live", changes: changes{startAt5, at(1)}, says: left + "web-6 is of an older revision"},
+		{name: "a partition above all", places: "live|live", changes: changes{at(9)}, says: "0 of 2" + newest + "; partition 9 keeps back the others", complete: true},
+		{name: "a pod that is to be scaled away does not count", places: "updated|live", says: left + "web-0 is of an older revision",
+			changes: changes{func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(1)) }}},
+
+		{name: "what an edit that was given up has left is resized back", places: "updated|left with another cpu", want: "resize web-0",
+			says: "1 of 2 pods resized; web-0: resizing: app: cpu request 3m→2m"},
+		{name: "also where the pod is not Ready", places: "left with another cpu, not ready|updated, not ready", want: "resize web-1",
+			says: "1 of 2 pods resized; web-1: resizing: app: cpu request 3m→2m; web-0: waiting for the pod to become available"},
+		{name: "one after the other", places: "left with another cpu|left with another cpu", want: "resize web-1", says: "0 of 2 pods resized; web-1: resizing: app: cpu request 3m→2m"},
+		{name: "not below the partition", places: "updated|left with another cpu", changes: changes{at(1)}, says: "2 of 2" + newest + "; partition 1 keeps back the others", complete: true},
+		{name: "not while the StatefulSet controller restarts pods", places: "live|left with another cpu", says: left + "web-1 is of an older revision"},
+		{name: "where that is impossible, the pod is restarted", places: "updated|left with a limit", want: "delete web-0", says: "1 of 2 pods resized; web-0: restarting: app: the memory limit is removed"},
+		{name: "one after the other, too", places: "left with a limit|left with a limit", want: "delete web-1",
+			says: "0 of 2 pods resized; web-1: restarting: app: the memory limit is removed; web-0: restarting: app: the memory limit is removed"},
+		{name: "not with LiveResize", places: "updated|left with a limit", changes: changes{inForce("LiveResize;")},
+			says: "1 of 2 pods resized; web-0: app: the memory limit is removed; left as it is"},
+		{name: "not under OnDelete", places: "updated|left with a limit", changes: changes{onDelete},
+			says: "1 of 2 pods resized; web-0: restarts when it is deleted: app: the memory limit is removed"},
+
+		{name: "Complete of another revision, and another size", places: "left with another cpu|updated", changes: changes{complete(older)}, want: "resize web-1",
+			says: "1 of 2 pods resized; web-1: resizing: app: cpu request 3m→2m"},
+		{name: "Complete of a partition that OnDelete has not", places: "live|updated", changes: changes{complete(older), onDelete}, want: "resize web-1",
+			says: "1 of 2 pods resized; web-1: resizing: app: cpu request 1m→2m"},
+		{name: "Complete of another partition stays so, whatever pods are lost", places: "missing|updated, not ready", changes: changes{complete(older)},
+			says: "1 of 2" + newest, complete: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := observed(t, tt.places, append(changes{available}, tt.changes...)...)
+			p, err := nextStep(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := told(p); got != tt.want {
+				t.Errorf("does %q, want %q", got, tt.want)
+			}
+			if p.Condition.Message != tt.says || p.Condition.Complete != tt.complete {
+				t.Errorf("says %+v, want %q, complete %t", p.Condition, tt.says, tt.complete)
+			}
+		})
+	}
+}
+
+// TestAtRest: a condition that says Complete is believed only of what it was said of.
+func TestAtRest(t *testing.T) {
+	says := func(status corev1.ConditionStatus, message string) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) {
+			set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: status, Message: message}}
+		}
+	}
+	scaled := func(n int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) { set.Spec.Replicas = &n }
+	}
+	at := func(n int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n }
+	}
+	const all, yes, no = "2 of 2 pods are of revision web-i1c2m0", corev1.ConditionTrue, corev1.ConditionFalse
+	type changes = []func(*appsv1.StatefulSet)
+	for _, tt := range []struct {
+		name, places string
+		changes      changes
+		says         string // empty where the pods have to be looked at
+		last         bool
+	}{
+		{"Complete", "updated|updated", changes{says(yes, all)}, all, true},
+		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "", false},
+		{"a lost pod", "updated|missing", changes{says(yes, all)}, "1 of 2 pods are of revision web-i1c2m0", false},
+		{"scaled out, and there", "updated|updated|updated", changes{says(yes, all)}, "3 of 3 pods are of revision web-i1c2m0", true},
+		{"scaled out, and not there yet", "updated|updated", changes{says(yes, all), scaled(5)}, "2 of 5 pods are of revision web-i1c2m0", false},
+		{"scaled in, and not gone yet", "updated|updated", changes{says(yes, all), scaled(1)}, "2 of 1 pods are of revision web-i1c2m0", false},
+		{"Complete of another revision", "updated|updated", changes{says(yes, "2 of 2 pods are of revision web-i1c1m0")}, "", false},
+		{"Complete of no revision", "updated|updated", changes{says(yes, "")}, "", false},
+		{"Complete of a partition", "updated|updated", changes{says(yes, all+"; partition 1 keeps back the others"), at(1)}, all + "; partition 1 keeps back the others", true},
+		{"Complete of another partition", "updated|updated", changes{says(yes, all+"; partition 1 keeps back the others")}, "", false},
+		{"Complete of a partition that OnDelete has not", "updated|live", changes{says(yes, all+"; partition 2 keeps back the others"), onDelete}, "", false},
+		{"Complete of all, and now there is a partition", "updated|updated", changes{says(yes, all), at(1)}, "", false},
+		{"not Complete", "updated|updated", changes{says(no, all)}, "", false},
+		{"the StatefulSet controller is at it", "live|updated", changes{says(no, "")}, "left to the StatefulSet controller: 1 of 2 pods updated, 0 available", false},
+		{"nobody is at it under OnDelete", "live|updated", changes{says(no, ""), onDelete}, "", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, rests := atRest(observed(t, tt.places, tt.changes...).set)
+			if rests != (tt.says != "") || rests && (got.Condition.Message != tt.says || got.Last != tt.last) {
+				t.Errorf("at rest: %t, %+v; want %q, the last word: %t", rests, got, tt.says, tt.last)
+			}
+		})
 	}
 }
 
@@ -541,7 +635,7 @@ func TestUnheldCondition(t *testing.T) {
 		message  string
 	}{
 		{"everything updated and available", []func(*appsv1.StatefulSet){counts(3, 3)}, true, "3 of 3 pods are of revision web-i1c2m0"},
-		{"Complete stays Complete when a pod is lost later", []func(*appsv1.StatefulSet){counts(2, 2), conditionIs(corev1.ConditionTrue)}, true, "as it was"},
+		{"Complete stays Complete when a pod is lost later", []func(*appsv1.StatefulSet){counts(2, 2), conditionIs(corev1.ConditionTrue)}, true, "2 of 3 pods are of revision web-i1c2m0"},
 		{"a lost pod before it was Complete", []func(*appsv1.StatefulSet){counts(3, 2), conditionIs(corev1.ConditionFalse)}, false,
 			"left to the StatefulSet controller: 3 of 3 pods updated, 2 available"},
 		{"the user's partition keeps back the others", []func(*appsv1.StatefulSet){counts(1, 3), at(2)}, true,

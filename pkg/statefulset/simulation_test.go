@@ -495,10 +495,8 @@ func (s *simulation) plans() {
 	if set.Status.ObservedGeneration < set.Generation {
 		return
 	}
-	if !workload.Held(set) {
-		p, err := s.controller.unheld(s.t.Context(), set)
-		s.noError(err)
-		s.planned = func() { s.tell(set, p) }
+	if said, rests := atRest(set); rests {
+		s.planned = func() { s.tell(set, said) }
 		return
 	}
 	o := observation{
@@ -507,7 +505,7 @@ func (s *simulation) plans() {
 	}
 	p, err := nextStep(s.t.Context(), o)
 	s.noError(err)
-	if p.movesPartition() {
+	if p.movesPartition() || len(p.Delete) > 0 || p.Condition.Complete {
 		o.pods = slices.Collect(maps.Values(s.Pods))
 		p, err = nextStep(s.t.Context(), o)
 		s.noError(err)
@@ -522,21 +520,22 @@ func (s *simulation) acts() {
 	}
 }
 
-func (s *simulation) tell(set *appsv1.StatefulSet, p plan) bool {
-	_, err := s.controller.Tell(s.t.Context(), set, p.news(set))
-	if c := condition(set); err == nil && p.Condition.Complete && (c == nil || c.Status != corev1.ConditionTrue) {
+func (s *simulation) tell(set *appsv1.StatefulSet, news workload.News) bool {
+	_, err := s.controller.Tell(s.t.Context(), set, news)
+	if c := condition(set); err == nil && news.Condition.Complete && (c == nil || c.Status != corev1.ConditionTrue) {
 		s.isComplete()
 	}
 	return s.noError(err)
 }
 
 // isComplete checks the pods when somebody who waits is told that the rollout is over.
-// One may have been lost since they were looked at, but none is of an older revision.
+// One may have been lost since they were looked at, but none is of an older revision, or
+// has the size of another.
 func (s *simulation) isComplete() {
 	newest := revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec))
 	for i := keptBack(s.set); i < replicas(s.set); i++ {
-		if pod := s.Pods[s.name(i)]; pod != nil && pod.DeletionTimestamp == nil && label(pod) != newest {
-			s.t.Fatalf("the set says Complete, and %s is of %s", pod.Name, label(pod))
+		if pod := s.Pods[s.name(i)]; pod != nil && pod.DeletionTimestamp == nil && (label(pod) != newest || simulated.VersionOf(&pod.Spec) != versions[newest]) {
+			s.t.Fatalf("the set says Complete, and %s is of %s with %+v", pod.Name, label(pod), simulated.VersionOf(&pod.Spec))
 		}
 	}
 }
@@ -544,7 +543,7 @@ func (s *simulation) isComplete() {
 // apply follows Controller.apply.
 func (s *simulation) apply(o observation, p plan) {
 	if !p.Release {
-		s.tell(o.set, p)
+		s.tell(o.set, p.news(o.set))
 	}
 	client := s.controller.Client.CoreV1()
 	for _, m := range p.Settle {

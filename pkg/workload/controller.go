@@ -87,8 +87,8 @@ type Controller[W Workload, X any] struct {
 
 	mu       sync.Mutex
 	sessions map[cache.ObjectName]*Session[X]
-	told     map[cache.ObjectName]time.Time // when the condition was last written
-	rolling  sets.Set[cache.ObjectName]     // with a rollout that is not counted yet
+	told     map[cache.ObjectName]message
+	rolling  sets.Set[cache.ObjectName] // with a rollout that is not counted yet
 }
 
 // New returns a controller of kind that writes through client and tells through recorder.
@@ -101,7 +101,7 @@ func New[W Workload, X any](ctx context.Context, kind Kind[W, X], client kuberne
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](50*time.Millisecond, maxRetryInterval),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: strings.ToLower(kind.Name())}),
 		sessions: map[cache.ObjectName]*Session[X]{},
-		told:     map[cache.ObjectName]time.Time{},
+		told:     map[cache.ObjectName]message{},
 		rolling:  sets.Set[cache.ObjectName]{},
 	}
 	if err := c.informer.SetTransform(pods.Strip); err != nil {

@@ -15,8 +15,12 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// ProgressInterval is how often at most a mere message of the condition is written.
-const ProgressInterval = 10 * time.Second
+// ProgressInterval is how often at most a mere message of the condition is written while
+// something is under way, and lastInterval where it is the last word for now.
+const (
+	ProgressInterval = 10 * time.Second
+	lastInterval     = time.Second
+)
 
 // Condition inplace-rollout.io/Complete: what the conditions of StatefulSets and
 // Deployments have in common.
@@ -41,6 +45,9 @@ func (c *Controller[W, X]) Complete(w W) bool { return c.kind.Condition(w).compl
 type News struct {
 	// Condition that the observation justifies; what is about to be done is not in it.
 	Condition rollout.Condition
+	// Last tells that the message is the last word for now: it is not written later than it
+	// must be. Otherwise it may be about to change again.
+	Last bool
 	// Started tells, in the event of a rollout's start, what is rolled out; empty if nothing is.
 	Started string
 }
@@ -69,9 +76,10 @@ func (c *Controller[W, X]) Tell(ctx context.Context, w W, news News) (time.Durat
 		}
 		if have.Reason == want.Reason {
 			if have.Message == want.Message {
+				c.saidAll(w)
 				return 0, nil
 			}
-			if due := c.messageDue(w); due > 0 {
+			if due := c.messageDue(w, news); due > 0 {
 				return due, nil
 			}
 		}
@@ -190,15 +198,48 @@ func (c *Controller[W, X]) EventBoth(w W, pod *corev1.Pod, eventType, reason, me
 	c.Recorder.Event(w, eventType, reason, message)
 }
 
-// messageDue is how long a mere message must still wait to be written.
-func (c *Controller[W, X]) messageDue(w W) time.Duration {
+// message is what is known of the messages of a workload's condition.
+type message struct {
+	wrote time.Time // when the last one was written
+	held  bool      // and whether the workload was held
+	since time.Time // since when another one is to be written; zero if none is
+}
+
+// messageDue is how long a mere message must still wait to be written. Of a workload that
+// is Complete it waits until it lasts: a pod that comes back is not worth two writes. What
+// is said of a rollout after its hold is not what was said during it.
+func (c *Controller[W, X]) messageDue(w W, news News) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.told[nameOf(w)].Add(ProgressInterval).Sub(c.Clock.Now())
+	m, now := c.told[nameOf(w)], c.Clock.Now()
+	if m.since.IsZero() {
+		m.since = now
+		c.told[nameOf(w)] = m
+	}
+	switch {
+	case m.held && !Held(w):
+		return 0
+	case news.Last:
+		return m.wrote.Add(lastInterval).Sub(now)
+	case news.Condition.Complete:
+		return m.since.Add(ProgressInterval).Sub(now)
+	default:
+		return m.wrote.Add(ProgressInterval).Sub(now)
+	}
+}
+
+// saidAll notes that there is nothing to write.
+func (c *Controller[W, X]) saidAll(w W) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m, is := c.told[nameOf(w)]; is {
+		m.since = time.Time{}
+		c.told[nameOf(w)] = m
+	}
 }
 
 func (c *Controller[W, X]) wroteMessage(w W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told[nameOf(w)] = c.Clock.Now()
+	c.told[nameOf(w)] = message{wrote: c.Clock.Now(), held: Held(w)}
 }

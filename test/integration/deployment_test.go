@@ -85,6 +85,35 @@ func TestDeploymentRolloutStatusIsTruthful(t *testing.T) {
 	d.assertMoved(before, "150m")
 }
 
+// TestDeploymentRolloutStatusAfterARevert: the ReplicaSet still has the template that comes back, so that
+// the Deployment controller takes every pod for updated at once.
+func TestDeploymentRolloutStatusAfterARevert(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{})
+	d.waitComplete()
+	before := d.uids()
+	slow := d.names()[0]
+	d.annotatePod(slow, simNever)
+	d.begin("150m", slow)
+	d.setResources("cpu=100m", "")
+	status := d.rolloutStatus()
+	time.Sleep(2 * time.Second)
+	select {
+	case <-status.done:
+		t.Errorf("rollout status has returned, and %s is still to be resized back", slow)
+	default:
+	}
+	d.annotatePod(slow, simAccepted)
+	status.wait(t)
+	for name, pod := range d.pods() {
+		if !hasSize(pod, "100m") {
+			t.Errorf("rollout status has returned, and %s runs with %+v", name, pod.Status.ContainerStatuses[0].Resources)
+		}
+	}
+	d.waitComplete()
+	d.assertMoved(before, "100m")
+}
+
 // TestDeploymentBackAndForth edits A→B→A→B→C→A and goes back through the history;
 // an older ReplicaSet that equals the new template must not become the new one.
 func TestDeploymentBackAndForth(t *testing.T) {
