@@ -153,17 +153,15 @@ func (k kind) Sync(ctx context.Context, d *Deployment) (time.Duration, error) {
 	if d.Status.ObservedGeneration < d.Generation {
 		return 0, nil // it is not known to hold still yet
 	}
+	name := cache.MetaObjectToName(d)
 	if !workload.Held(d) {
-		name := cache.MetaObjectToName(d)
-		c.EndSession(name)
 		if err := k.Leave(ctx, name); err != nil {
 			return 0, err
 		}
-		said, err := c.unheld(ctx, d)
-		if err != nil {
-			return 0, err
-		}
-		return c.Tell(ctx, d, workload.News{Condition: said})
+	}
+	if said, rests := atRest(d); rests {
+		c.EndSession(name)
+		return c.Tell(ctx, d, said)
 	}
 	s, err := c.Session(ctx, d)
 	if err != nil || !s.Pods.HasSynced() || !s.Own.sets.HasSynced() {
@@ -176,29 +174,8 @@ func (k kind) Sync(ctx context.Context, d *Deployment) (time.Duration, error) {
 	return c.apply(ctx, s, d, p)
 }
 
-// unheld is the condition of a Deployment that is not held. Before it says Complete,
-// all ReplicaSets and pods are looked at: the Deployment's status may be behind.
-func (c *Controller) unheld(ctx context.Context, d *Deployment) (rollout.Condition, error) {
-	said := unheldCondition(d)
-	if !said.Complete || c.Complete(d) {
-		return said, nil
-	}
-	stored, all, err := c.current(ctx, d)
-	if err != nil {
-		return rollout.Condition{}, err
-	}
-	o, err := newObservation(d, stored, all)
-	if err != nil {
-		return rollout.Condition{}, err
-	}
-	if stale := o.stale(); stale != "" {
-		return d.incomplete(stale), nil
-	}
-	return said, nil
-}
-
 // plan makes the next step from what is watched. A step that does more than resize
-// pods is made again from what the API server has right now, and then without the
+// pods, or says Complete, is made again from what the API server has right now, and then without the
 // restarts of pods for which there would be no room.
 func (c *Controller) plan(ctx context.Context, s *session, d *Deployment) (plan, error) {
 	watched, err := s.Pods.List()

@@ -159,9 +159,8 @@ func (o observation) differs() string {
 	return newest.template.Differs(o.deployment.template)
 }
 
-// stale names a ReplicaSet or a pod that is not as the Deployment's template says;
-// empty if there is none. While the user has it paused, an edit that was given up may
-// have left a pod with its size: it is taken back once the Deployment is resumed, and held.
+// stale names a ReplicaSet or a pod that is not of the Deployment's template; empty if
+// there is none.
 func (o observation) stale() string {
 	of := map[types.UID]bool{}
 	for _, rs := range o.sets {
@@ -176,9 +175,6 @@ func (o observation) stale() string {
 		}
 		if !of[metav1.GetControllerOfNoCopy(pod).UID] {
 			return fmt.Sprintf("pod %s is of another template", pod.Name)
-		}
-		if left, err := resize.Leftover(pod, o.deployment.template.PodTemplateSpec); err != nil || !left.Clean() {
-			return fmt.Sprintf("pod %s has the size of an edit that was given up", pod.Name)
 		}
 	}
 	return ""

@@ -50,12 +50,20 @@ type plan struct {
 	Release bool
 	// HandOver is why the rest is left to the Deployment controller, when a release does that.
 	HandOver string
+	// Passing tells that the condition is about to change: other controllers need a moment
+	// for what we have done.
+	Passing bool
 }
 
-// loose tells whether the plan does more than to resize pods: that must not rest on
-// a watch that may be behind.
+// news is what there is to tell of the plan.
+func (p plan) news() workload.News {
+	return workload.News{Condition: p.Condition, Started: p.Started, Last: p.Condition.Complete || p.AtRest() && !p.Passing && !p.loose()}
+}
+
+// loose tells whether the plan does more than to resize pods, or says Complete: that must
+// not rest on a watch that may be behind.
 func (p plan) loose() bool {
-	return p.History != nil || p.Settled != nil || p.Adopt || p.Mark || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
+	return p.Condition.Complete || p.History != nil || p.Settled != nil || p.Adopt || p.Mark || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
 }
 
 // givesUp lists the pods that are about to be replaced, now or after the adoption, and
@@ -70,7 +78,8 @@ func (o observation) givesUp(p plan) (restarts []rollout.Restart, first bool) {
 	return append(going, p.Detach...), first
 }
 
-// nextStep plans for a Deployment that is held.
+// nextStep plans for a Deployment that is held, or whose pods the Deployment controller
+// counts as updated while nobody has looked at their sizes yet.
 //
 // Its pods are resized while they are in the ReplicaSet that they were made from,
 // which still has the old template: so `kubectl rollout status` goes on waiting.
@@ -88,6 +97,11 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 		return plan{Condition: rollout.Invalid(err)}, nil
 	}
 	base := o.base()
+	if !workload.Held(o.deployment) {
+		if said, over := o.beyondUs(base); over {
+			return plan{Condition: said}, nil
+		}
+	}
 	if p, unfinished := o.unfinished(base); unfinished {
 		return p, nil
 	}
@@ -106,6 +120,9 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s", base.Name, o.changes(base, members))
 	p.LookAfter(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.now))
 	switch {
+	case !workload.Held(o.deployment):
+		p.unheld(o, unavailable)
+		return p, nil
 	case p.Keep || len(p.Resize) > 0: // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
@@ -119,6 +136,54 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	}
 	p.Condition = p.Step.Condition()
 	return p, nil
+}
+
+// beyondUs is the condition of a Deployment that is not held, where nothing can be done about
+// its pods, or nothing has to be: they are of another template, and the Deployment controller
+// makes the rollout; or the user has it paused, and what an edit that was given up has left
+// is taken back when it is resumed; or there are none.
+func (o observation) beyondUs(base *replicaSet) (rollout.Condition, bool) {
+	d := o.deployment
+	if stale := o.stale(); stale != "" {
+		return d.incomplete(stale), true
+	}
+	if base == nil || !d.Spec.Paused {
+		return unheldCondition(d), base == nil
+	}
+	for _, pod := range o.podsOf(base) {
+		if target, err := o.target(base, pod); err != nil || !target.Clean() {
+			return d.incomplete(fmt.Sprintf("pod %s has the size of an edit that was given up", pod.Name)), true
+		}
+	}
+	return unheldCondition(d), true
+}
+
+// unheld is what is left to do in a Deployment that is not held. Its pods may have the size
+// of an edit that was given up, as where the hold was let go without us. They need no hold:
+// the Deployment controller has nothing against them. Where only new pods help, they are
+// evicted; but none is replaced before it goes, which is what the hold is for.
+func (p *plan) unheld(o observation, unavailable int) {
+	p.Condition = p.Step.Condition()
+	switch {
+	case p.Keep || len(p.Resize) > 0:
+	case len(p.Restart) > 0:
+		p.replace(o, nil, 0, unavailable)
+		if len(p.Evict) == 0 && unavailable == 0 {
+			m := p.Restart[0].Member
+			p.Condition.Reason = rollout.ReasonInfeasible
+			p.Condition.Message = fmt.Sprintf("%d of %d pods resized; %s: left as it is until the next edit, because maxUnavailable is 0: %s", p.Updated, p.Total, m.Name, p.Restart[0].Reason)
+		}
+	case p.Base.adopted():
+		if p.Remove = o.duplicate(); p.Remove == nil {
+			p.Settled = p.Base
+		}
+	default:
+		p.Started = "" // nothing is rolled out
+		// Once Complete, a Deployment stays so when it is scaled, or a pod is lost.
+		if said := condition(o.deployment); said != nil && said.Status == corev1.ConditionTrue || len(p.Waits) == 0 {
+			p.Condition = unheldCondition(o.deployment)
+		}
+	}
 }
 
 // withoutBase is the plan where no pod can be resized: none runs, or all differ in
@@ -318,29 +383,50 @@ func (p *plan) awaits() bool {
 }
 
 func (p *plan) wait(format string, args ...any) {
+	p.Passing = true
 	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Name: p.Base.Name}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
+}
+
+// atRest tells of a Deployment in which nothing is ours to do, if it is such a one: it is
+// Complete already, or the Deployment controller makes its rollout.
+func atRest(d *Deployment) (workload.News, bool) {
+	if workload.Held(d) {
+		return workload.News{}, false
+	}
+	n := int32(d.replicas())
+	counted := d.Status.UpdatedReplicas >= n && d.Status.Replicas <= d.Status.UpdatedReplicas
+	if believed(d) {
+		return workload.News{Condition: unheldCondition(d), Last: counted && d.Status.Replicas == n}, true
+	}
+	return workload.News{Condition: unheldCondition(d)}, !counted
+}
+
+// believed tells whether the condition says Complete of this revision. Of an edit that was
+// made while the Deployment was opted out and paused, only its pods tell.
+func believed(d *Deployment) bool {
+	c := condition(d)
+	return c != nil && c.Status == corev1.ConditionTrue && d.Status.Replicas <= d.Status.UpdatedReplicas && strings.HasSuffix(c.Message, allOf(d))
+}
+
+// allOf is what the condition says Complete of.
+func allOf(d *Deployment) string {
+	return " pods are of revision " + d.Annotations[deploymentutil.RevisionAnnotation]
 }
 
 // unheldCondition tells of a rollout that the Deployment controller makes, or that
 // is over, or that the user has paused. Once Complete, a Deployment stays so until
-// there is a new edit: a pod that is lost later is no rollout. Of an edit that was
-// made while the Deployment was opted out and paused, only its pods tell.
+// there is a new edit: a pod that is lost later is no rollout.
 func unheldCondition(d *Deployment) rollout.Condition {
 	status, replicas := d.Status, int32(d.replicas())
-	complete := rollout.Condition{
-		Complete: true, Reason: rollout.ReasonComplete,
-		Message: fmt.Sprintf("%d of %d pods are of revision %s", status.UpdatedReplicas, replicas, d.Annotations[deploymentutil.RevisionAnnotation]),
+	stays := false
+	if c := condition(d); c != nil {
+		stays = c.Status == corev1.ConditionTrue
 	}
-	if c := condition(d); c != nil && c.Status == corev1.ConditionTrue && status.Replicas <= status.UpdatedReplicas {
-		complete.Message = c.Message
-		return complete
+	if status.Replicas <= status.UpdatedReplicas && (stays || status.UpdatedReplicas >= replicas && status.AvailableReplicas >= replicas) {
+		return rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas) + allOf(d)}
 	}
-	told := fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
-		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas)
-	if status.UpdatedReplicas >= replicas && status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= replicas {
-		return complete
-	}
-	return d.incomplete(told)
+	return d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
+		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas))
 }
 
 // incomplete is the condition of a Deployment whose rollout is not held, and not over.

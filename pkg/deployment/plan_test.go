@@ -591,7 +591,7 @@ func TestUnheldCondition(t *testing.T) {
 		message string
 	}{
 		{"everything updated and available", []change{counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of revision 2"},
-		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, rollout.ReasonComplete, "as it was"},
+		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, rollout.ReasonComplete, "2 of 3 pods are of revision 2"},
 		{"Complete of an edit before the one that was made while it was opted out and paused", []change{paused, counts(3, 0, 3), is(corev1.ConditionTrue)}, rollout.ReasonPaused,
 			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
 		{"a pod that is not available", []change{counts(3, 3, 2), is(corev1.ConditionFalse)}, rollout.ReasonProgressing,
@@ -615,6 +615,57 @@ func TestUnheldCondition(t *testing.T) {
 	}
 }
 
+// TestNextStepUnheld: before a Deployment that is not held is Complete, its pods are looked at.
+func TestNextStepUnheld(t *testing.T) {
+	unheld := func(s *scene) {
+		delete(s.d.Annotations, api.HoldAnnotation)
+		n := *s.d.Spec.Replicas
+		s.d.Status.Replicas, s.d.Status.UpdatedReplicas, s.d.Status.AvailableReplicas = n, n, n
+	}
+	paused := func(s *scene) { s.d.Spec.Paused = true }
+	complete := func(s *scene) {
+		s.d.Status.Conditions = []appsv1.DeploymentCondition{{Type: api.ConditionComplete, Status: corev1.ConditionTrue, Message: "2 of 2 pods are of revision 1"}}
+	}
+	const left, wasPaused = "left to the Deployment controller: ", "paused by the user: "
+	for _, tt := range []struct {
+		name, sets string
+		changes    []change
+		want, says string
+		complete   bool
+	}{
+		{"all are of the template", "a newer: newer|newer", nil, "", "2 of 2 pods are of revision 2", true},
+		{"there are none", "a newer: ", nil, "", "0 of 0 pods are of revision 2", true},
+		{"others have resized one", "a newer: newer|resized by others", nil, "", "2 of 2 pods are of revision 2", true},
+		{"one is not available", "a newer: newer|newer, not ready", nil, "", "2 of 2 pods resized; a-1: waiting for the pod to become available", false},
+		{"one is of another template", "a newer: newer; b older 0: older", nil, "", left + "pod b-0 is of another template", false},
+		{"what an edit that was given up has left is resized back", "a newer: newer|of other", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 3m→2m", false},
+		{"also where it was Complete of another revision", "a newer: newer|of other", []change{bounds(0, 1), complete}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 3m→2m", false},
+		{"Complete of another revision stays so, whatever pods are lost", "a newer: newer|newer, not ready", []change{complete}, "", "2 of 2 pods are of revision 2", true},
+		{"what cannot be taken back is evicted", "a newer: newer|left with a limit", []change{bounds(0, 1)}, "evict a-1", "1 of 2 pods resized; a-1: restarting: app: the memory limit is removed", false},
+		{"not with LiveResize", "a newer: newer|left with a limit", []change{bounds(0, 1), inForce("LiveResize;")}, "", "1 of 2 pods resized; a-1: app: the memory limit is removed; left as it is", false},
+		{"nor with maxUnavailable 0", "a newer: newer|left with a limit", []change{bounds(1, 0)}, "",
+			"1 of 2 pods resized; a-1: left as it is until the next edit, because maxUnavailable is 0: app: the memory limit is removed", false},
+		{"nor while the user has it paused", "a newer: newer|of other", []change{paused}, "", wasPaused + "pod a-1 has the size of an edit that was given up", false},
+		{"paused, and nothing is to be done", "a newer: newer|newer", []change{paused}, "", "2 of 2 pods are of revision 2", true},
+		{"an adoption that was let go of is finished: sizes", "a newer was-older: newer|older; b older: ", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 1m→2m", false},
+		{"an adoption that was let go of is finished: the history", "a newer was-older: newer|older", []change{bounds(0, 1)}, "keep web-a", "", false},
+		{"an adoption that was let go of is finished: the mark", "a newer was-older: newer|newer; b older: ", nil, "settle web-a", "2 of 2 pods resized", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := nextStep(t.Context(), observed(t, tt.sets, append([]change{unheld}, tt.changes...)...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := told(p); got != tt.want {
+				t.Errorf("does %q, want %q", got, tt.want)
+			}
+			if p.Condition.Message != tt.says || p.Condition.Complete != tt.complete {
+				t.Errorf("says %+v, want %q, complete %t", p.Condition, tt.says, tt.complete)
+			}
+		})
+	}
+}
+
 func TestStale(t *testing.T) {
 	for sets, want := range map[string]string{
 		"a newer: newer|resized, not ready; b older: ":  "",
@@ -622,7 +673,7 @@ func TestStale(t *testing.T) {
 		"a newer: newer; b older 2: ":                   "ReplicaSet web-b of another template is to have 2 pods",
 		"a newer: newer; b older 0: older":              "pod b-0 is of another template",
 		"a newer: newer; b older 0: terminating|failed": "",
-		"a newer: newer|of other":                       "pod a-1 has the size of an edit that was given up",
+		"a newer: newer|of other":                       "",
 		"a newer: newer; detached: older":               "pod detached-0 is of another template",
 	} {
 		if got := observed(t, sets).stale(); got != want {

@@ -215,7 +215,10 @@ func (s *simulation) sees(d, sets, pods bool) {
 // New watches begin with what there is.
 func (s *simulation) open() {
 	d, exists, err := s.controller.Get(name)
-	if !s.noError(err) || !exists || !workload.Enabled(d) || !workload.Held(d) || s.controller.InFlight(name) != nil {
+	if !s.noError(err) || !exists || !workload.Enabled(d) || s.controller.InFlight(name) != nil {
+		return
+	}
+	if _, rests := atRest(d); rests {
 		return
 	}
 	s.sees(false, true, true)
@@ -489,11 +492,11 @@ var happenings = map[string]int{
 	"round": 8, "kubelets": 4, "collect": 1, "dc sees it": 3, "dc sees the sets": 3, "dc": 6, "rsc sees the sets": 3, "rsc sees the pods": 3, "rsc": 5,
 	"sees it": 2, "sees the sets": 2, "sees the pods": 2, "sync": 6, "sync meanwhile": 4, "sync and die": 2, "sync and lose": 1, "restart": 1, "time": 1,
 	"edit cpu": 3, "edit memory": 2, "edit image": 1, "first template": 1, "undo": 1, "scale": 1, "delete": 1, "crash": 1, "budget": 1,
-	"action": 1, "policy": 1, "pause": 1, "resume": 1, "opt": 1, "history": 1,
+	"action": 1, "policy": 1, "pause": 1, "resume": 1, "opt": 1, "release": 1, "history": 1,
 }
 
 // rough are those that may have a pod restarted.
-var rough = []string{"edit memory", "edit image", "delete", "action", "policy", "opt", "crash"}
+var rough = []string{"edit memory", "edit image", "delete", "action", "policy", "opt", "release", "crash"}
 
 func steps() *rapid.Generator[[][]step] {
 	var names []string
@@ -633,6 +636,10 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 		}
 	case "resume":
 		d.Spec.Paused, s.paused = false, false
+	case "release": // inplace-rollout release
+		if workload.Held(d) {
+			d.Annotations[api.ReleaseAnnotation] = "true"
+		}
 	case "opt":
 		d.Labels = map[string]string{}
 		if happens.Arg%3 > 0 {

@@ -193,7 +193,7 @@ func admit(old, d *appsv1.Deployment, ours bool) {
 	stirs := edited || before && !asked || !enabledBefore
 	enabled := workload.Enabled(d)
 	_, keeps := d.Annotations[api.HoldAnnotation]
-	hold := enabled && (held || stirs && !asked)
+	hold := enabled && d.Annotations[api.ReleaseAnnotation] != "true" && (held || stirs && !asked)
 	if ours {
 		hold = keeps
 	}
@@ -222,6 +222,7 @@ func admit(old, d *appsv1.Deployment, ours bool) {
 		delete(d.Annotations, api.HoldAnnotation)
 	}
 	delete(d.Annotations, api.AdoptedAnnotation)
+	delete(d.Annotations, api.ReleaseAnnotation)
 	delete(d.Annotations, api.InForceAnnotation)
 	if inForce != "" {
 		d.Annotations[api.InForceAnnotation] = inForce
@@ -236,13 +237,18 @@ func (w *world) putStatus(d *appsv1.Deployment) bool {
 		return false
 	}
 	written := d.DeepCopy()
+	if written.Labels[api.EnabledLabel] == "true" && workload.Held(written) {
+		written.Status.UpdatedReplicas = 0
+	}
 	i := slices.IndexFunc(written.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == api.ConditionComplete })
 	if i >= 0 && written.Labels[api.EnabledLabel] == "true" && written.Status.Conditions[i].Status == corev1.ConditionTrue &&
 		(workload.Held(written) || written.Spec.Paused && written.Status.ObservedGeneration != w.d.Status.ObservedGeneration) {
 		c := &written.Status.Conditions[i] // its times stay: a policy cannot set them
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 	}
-	w.storeDeployment(written)
+	if !equality.Semantic.DeepEqual(written, w.d) { // else the API server writes nothing
+		w.storeDeployment(written)
+	}
 	return true
 }
 
