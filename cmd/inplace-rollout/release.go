@@ -242,14 +242,11 @@ func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructure
 	return nil
 }
 
-// askPolicy asks the admission policy to let go: what it writes belongs to nobody, so
-// that the user's server-side apply never conflicts with it. Where the policy is
-// gone, the fields are written here.
+// askPolicy asks the admission policy to let go, by a write that changes nothing: what it
+// writes belongs to nobody, so that the user's server-side apply never conflicts with
+// it. Where the policy is gone, the fields are written here.
 func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured) error {
-	after, err := o.patch(ctx, u, map[string]any{"metadata": map[string]any{
-		"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(),
-		"annotations": map[string]any{api.ReleaseAnnotation: "true"},
-	}})
+	after, err := o.patch(ctx, u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion()}})
 	if err != nil || !workload.Held(after) {
 		return err
 	}
@@ -257,19 +254,9 @@ func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructu
 	if err != nil {
 		return err
 	}
-	// One of several API servers may still have the policy: so it is asked again with the same write.
-	after, err = o.patch(ctx, after, map[string]any{
-		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.ReleaseAnnotation: "true", api.HoldAnnotation: nil}},
-		"spec":     spec,
-	})
-	if err != nil {
-		return err
-	}
-	if _, kept := after.GetAnnotations()[api.ReleaseAnnotation]; !kept {
-		return nil
-	}
 	_, err = o.patch(ctx, after, map[string]any{
-		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.ReleaseAnnotation: nil}},
+		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.HoldAnnotation: nil}},
+		"spec":     spec,
 	})
 	return err
 }
@@ -295,5 +282,5 @@ func (o releaseOptions) patch(ctx context.Context, u *unstructured.Unstructured,
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
 	return o.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).
-		Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: api.FieldManager + "-release"})
+		Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: api.ReleaseManager})
 }

@@ -115,9 +115,6 @@ func holding(u *unstructured.Unstructured) string {
 	if workload.Held(u) {
 		said += ", held"
 	}
-	if _, kept := u.GetAnnotations()[api.ReleaseAnnotation]; kept {
-		said += ", release annotation kept"
-	}
 	return said
 }
 
@@ -130,13 +127,14 @@ func TestReleaseAsksThePolicy(t *testing.T) {
 	let.SetAnnotations(nil)
 	var patches []string
 	objects.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		patches = append(patches, string(action.(clienttesting.PatchAction).GetPatch()))
+		patch := action.(clienttesting.PatchActionImpl)
+		patches = append(patches, patch.PatchOptions.FieldManager+" "+string(patch.GetPatch()))
 		return true, let, nil
 	})
 	if err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"metadata":{"annotations":{"inplace-rollout.io/release":"true"},"resourceVersion":"7","uid":"uid-of-web"}}`
+	want := `inplace-rollout-release {"metadata":{"resourceVersion":"7","uid":"uid-of-web"}}`
 	if len(patches) != 1 || patches[0] != want {
 		t.Errorf("wrote %v, want %s", patches, want)
 	}

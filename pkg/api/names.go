@@ -23,10 +23,6 @@ const (
 	// conflicts with it.
 	PartitionAnnotation = "inplace-rollout.io/partition"
 
-	// ReleaseAnnotation asks the admission policy, with the value "true", to let go of a
-	// held workload. It is never stored. It is for people, when the controller is gone.
-	ReleaseAnnotation = "inplace-rollout.io/release"
-
 	// AdoptedAnnotation is on a ReplicaSet that has got the Deployment's template from
 	// us, until no pod is left in it that was made from another one and has not the new
 	// size. Its value is, as JSON, the template that it had before, the annotations that go
@@ -60,4 +56,8 @@ const (
 
 	// FieldManager names the controller in managedFields.
 	FieldManager = "inplace-rollout"
+
+	// ReleaseManager asks the admission policies to let go of the workload that is written
+	// by this field manager. It is for people, when the controller is gone.
+	ReleaseManager = "inplace-rollout-release"
 )

@@ -56,7 +56,9 @@ func (c *Controller) apply(ctx context.Context, s *session, d *Deployment, p pla
 	}
 	failed = append(failed, c.writeSets(ctx, s, d, p))
 	if p.Release {
-		failed = append(failed, c.release(ctx, d, p.HandOver))
+		later, err := c.LetGo(d, s, func() error { return c.release(ctx, d, p.HandOver) })
+		p.LookAfter(later)
+		failed = append(failed, err)
 	}
 	return p.After, errors.Join(failed...)
 }
@@ -212,6 +214,9 @@ func (c *Controller) release(ctx context.Context, d *Deployment, handOver string
 	written, err := c.Patch(ctx, d, types.MergePatchType, patch)
 	if err != nil {
 		return fmt.Errorf("letting go of the hold: %w", err)
+	}
+	if workload.Held(written) && !written.template.Same(d.template) {
+		return fmt.Errorf("letting go of the hold: %w", workload.ErrEdited)
 	}
 	if workload.Held(written) {
 		return fmt.Errorf("letting go of the hold: %w", workload.ErrUnknown)

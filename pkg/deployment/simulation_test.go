@@ -638,7 +638,7 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 		d.Spec.Paused, s.paused = false, false
 	case "release": // inplace-rollout release
 		if workload.Held(d) {
-			d.Annotations[api.ReleaseAnnotation] = "true"
+			s.releasing = true
 		}
 	case "opt":
 		d.Labels = map[string]string{}

@@ -60,6 +60,7 @@ type world struct {
 
 	unguarded bool // the admission policies are gone
 	unknown   bool // they take the controller for a user
+	releasing bool // the next write is the one of inplace-rollout release
 
 	encoded map[types.UID]*unstructured.Unstructured
 
@@ -155,11 +156,17 @@ func (w *world) removeSet(name string) {
 func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 	before := w.d
 	if !w.unguarded && (before.Labels[api.EnabledLabel] == "true" || d.Labels[api.EnabledLabel] == "true") {
-		admit(before, d, ours)
+		admit(before, d, ours, w.releasing)
+		once := d.DeepCopy()
+		if admit(before, d, ours, w.releasing); !equality.Semantic.DeepEqual(once, d) {
+			panic(fmt.Sprintf("the policy says\n%v, %t, and asked again\n%v, %t; before was\n%v, %t",
+				once.Annotations, once.Spec.Paused, d.Annotations, d.Spec.Paused, before.Annotations, before.Spec.Paused))
+		}
 	}
 	if !equality.Semantic.DeepEqual(before.Spec, d.Spec) {
 		d.Generation++
 	}
+	w.releasing = false
 	w.storeDeployment(d)
 	if ours && workload.Held(before) && !workload.Held(d) {
 		w.released(before, d)
@@ -180,28 +187,38 @@ func (w *world) user(change func(*appsv1.Deployment)) {
 }
 
 // admit is the policy of deploy/cluster/hold-deployments.yaml, variable by variable.
-func admit(old, d *appsv1.Deployment, ours bool) {
+func admit(old, d *appsv1.Deployment, ours, released bool) {
 	enabledBefore := old.Labels[api.EnabledLabel] == "true"
 	recorded, held := old.Annotations[api.HoldAnnotation]
 	held = held && enabledBefore
 	before, asked := old.Spec.Paused, d.Spec.Paused
-	wish := asked
-	if held && asked {
+	saved, keeps := d.Annotations[api.HoldAnnotation]
+	brought := keeps && (enabledBefore || !before || saved != recorded)
+	wish := false
+	switch {
+	case ours && held:
 		wish = recorded == "true"
+	case !asked:
+	case brought && (saved == "true" || saved == "false"):
+		wish = saved == "true"
+	case held:
+		wish = recorded == "true"
+	default:
+		wish = !brought
 	}
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template)
-	stirs := edited || before && !asked || !enabledBefore
+	stirs := edited || before && !wish || !enabledBefore
 	enabled := workload.Enabled(d)
-	_, keeps := d.Annotations[api.HoldAnnotation]
-	hold := enabled && d.Annotations[api.ReleaseAnnotation] != "true" && (held || stirs && !asked)
-	if ours {
+	instructs := ours && !edited
+	hold := enabled && !released && (held || stirs && !wish)
+	if instructs {
 		hold = keeps
 	}
 	paused := hold || wish
 	switch {
-	case ours && held && !keeps:
+	case instructs && held && !keeps:
 		paused = recorded == "true"
-	case ours:
+	case instructs:
 		paused = asked
 	}
 	inForce := ""
@@ -215,14 +232,13 @@ func admit(old, d *appsv1.Deployment, ours bool) {
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}
 	}
-	if !ours && hold {
+	if !instructs && hold {
 		d.Annotations[api.HoldAnnotation] = strconv.FormatBool(wish)
 	}
 	if !hold {
 		delete(d.Annotations, api.HoldAnnotation)
 	}
 	delete(d.Annotations, api.AdoptedAnnotation)
-	delete(d.Annotations, api.ReleaseAnnotation)
 	delete(d.Annotations, api.InForceAnnotation)
 	if inForce != "" {
 		d.Annotations[api.InForceAnnotation] = inForce

@@ -26,7 +26,10 @@ var (
 		"inplace-rollout-hold-statefulsets", "inplace-rollout-pending-statefulsets",
 		"inplace-rollout-hold-deployments", "inplace-rollout-pending-deployments",
 	}
-	ValidatingPolicies = []string{"inplace-rollout-validate-annotations"}
+	ValidatingPolicies = []string{
+		"inplace-rollout-validate-annotations",
+		"inplace-rollout-guard-statefulsets", "inplace-rollout-guard-deployments",
+	}
 )
 
 // howToInstall ends every message about something that deploy/ installs.

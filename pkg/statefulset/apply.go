@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -45,7 +46,9 @@ func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.Stateful
 		failed = append(failed, c.deleteStuck(ctx, set, restart))
 	}
 	if p.movesPartition() {
-		failed = append(failed, c.movePartition(ctx, set, p))
+		later, err := c.LetGo(set, s, func() error { return c.movePartition(ctx, set, p) })
+		p.LookAfter(later)
+		failed = append(failed, err)
 	}
 	return p.After, errors.Join(failed...)
 }
@@ -98,6 +101,9 @@ func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet,
 	written, err := c.Patch(ctx, set, types.MergePatchType, patch)
 	if err != nil {
 		return fmt.Errorf("moving the partition: %w", err)
+	}
+	if workload.Held(written) && !equality.Semantic.DeepEqual(written.Spec.Template, set.Spec.Template) {
+		return fmt.Errorf("moving the partition: %w", workload.ErrEdited)
 	}
 	if err := c.afterPolicy(ctx, written, p, WishedPartition(set)); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
@@ -106,6 +107,11 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet) (time
 		c.EndSession(cache.MetaObjectToName(set))
 		return c.Tell(ctx, set, said)
 	}
+	if workload.Held(set) && c.Complete(set) {
+		// Held where it was before a lower partition was wished: no status was written since, in which the
+		// admission policy would have taken the condition back.
+		return c.Tell(ctx, set, workload.News{Condition: rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}})
+	}
 	s, err := c.Session(ctx, set)
 	if err != nil || !s.Pods.HasSynced() {
 		return 0, err // the watch tells when it has
@@ -122,6 +128,19 @@ func owned(set *appsv1.StatefulSet, all []*corev1.Pod) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range all {
 		if metav1.IsControlledBy(pod, set) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// orphans are those of the pods that nobody controls, and that the StatefulSet
+// controller adopts if their name is one of the set's (ClaimPods in pkg/controller of
+// Kubernetes).
+func orphans(all []*corev1.Pod) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range all {
+		if metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil {
 			pods = append(pods, pod)
 		}
 	}
@@ -168,7 +187,8 @@ func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.Statef
 		return observation{}, err
 	}
 	o := observation{
-		set: set, pods: owned(set, all), nodes: c.Nodes.List(), limits: limits, revisions: s.Own, refusals: s.Refusals, crowded: s.Crowded, seen: s.Seen,
+		set: set, pods: owned(set, all), orphans: orphans(all), nodes: c.Nodes.List(), limits: limits, revisions: s.Own,
+		refusals: s.Refusals, crowded: s.Crowded, seen: s.Seen,
 		defaults: c.Options.Defaults, now: c.Clock.Now(),
 	}
 	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}

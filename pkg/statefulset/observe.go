@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,6 +97,7 @@ func templateOf(stored *appsv1.ControllerRevision) (*workload.Template, error) {
 type observation struct {
 	set       *appsv1.StatefulSet
 	pods      []*corev1.Pod
+	orphans   []*corev1.Pod // that the set is about to adopt
 	nodes     []*corev1.Node
 	limits    capacity.Limits
 	revisions map[string]*workload.Template
@@ -151,8 +153,19 @@ func (o observation) byIndex() map[int]*corev1.Pod {
 }
 
 // bornOld tells whether the next pod at the index is born from the old revision: it
-// is below the partition (trap T1).
-func (o observation) bornOld(index int) bool { return rolling(o.set) && index < partition(o.set) }
+// is below the partition (trap T1), and there is one, which a new set does not have.
+func (o observation) bornOld(index int) bool {
+	return rolling(o.set) && index < partition(o.set) && o.set.Status.CurrentRevision != o.set.Status.UpdateRevision
+}
+
+// orphaned tells whether the StatefulSet controller is about to adopt a pod at the index
+// that is of an older revision.
+func (o observation) orphaned(index int) bool {
+	return slices.ContainsFunc(o.orphans, func(pod *corev1.Pod) bool {
+		i, ok := o.index(pod)
+		return ok && i == index && !o.labelled(pod)
+	})
+}
 
 // toCome are the templates of the pods that are still to be born.
 func (o observation) toCome() []*corev1.PodTemplateSpec {
@@ -221,7 +234,7 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 		if o.bornOld(index) {
 			m.Differs = o.differs(o.set.Status.CurrentRevision)
 		} else {
-			m.Updated = true
+			m.Updated = !o.orphaned(index)
 		}
 		return m, nil
 	}
@@ -258,8 +271,13 @@ func (o observation) differs(name string) string {
 
 // caughtUp tells whether the StatefulSet controller counts as many pods as
 // updated as there are. It watches pods and sets apart from each other: told to
-// go on before it has seen a pod's new label, it would delete that pod.
+// go on before it has seen a pod's new label, it would delete that pod. Where the only
+// labels are those that pods were born with, as in a new set, there is nothing to see.
 func (o observation) caughtUp() bool {
+	relabelled := func(pod *corev1.Pod) bool { return !pods.Relabelled(pod).IsZero() }
+	if o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && !slices.ContainsFunc(o.pods, relabelled) {
+		return true
+	}
 	updated := 0
 	for _, pod := range o.pods {
 		if pod.DeletionTimestamp == nil && o.labelled(pod) {

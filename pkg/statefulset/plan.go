@@ -46,7 +46,7 @@ func (p plan) movesPartition() bool { return p.Release || p.Partition != nil }
 // news is what there is to tell of the plan.
 func (p plan) news(set *appsv1.StatefulSet) workload.News {
 	news := workload.News{Condition: p.Condition, Last: p.Condition.Complete || p.AtRest() && !p.Passing}
-	if p.Total > 0 && p.Changes != "" {
+	if p.Updated < p.Total && p.Changes != "" {
 		news.Started = fmt.Sprintf("revision %s: %s", set.Status.UpdateRevision, p.Changes)
 	}
 	return news

@@ -134,6 +134,11 @@ func (w *world) newPod(set *appsv1.StatefulSet, name, revision string) *corev1.P
 func (w *world) writeSet(set *appsv1.StatefulSet, ours bool) {
 	if !w.unguarded {
 		admit(w.set, set, ours)
+		once := set.DeepCopy()
+		if admit(w.set, set, ours); !equality.Semantic.DeepEqual(once, set) {
+			panic(fmt.Sprintf("the policy says\n%v, %v, and asked again\n%v, %v; before was\n%v, %v", once.Annotations, once.Spec.UpdateStrategy.RollingUpdate,
+				set.Annotations, set.Spec.UpdateStrategy.RollingUpdate, w.set.Annotations, w.set.Spec.UpdateStrategy.RollingUpdate))
+		}
 	}
 	if !equality.Semantic.DeepEqual(w.set.Spec, set.Spec) {
 		set.Generation++
@@ -158,50 +163,69 @@ func (w *world) user(change func(*appsv1.StatefulSet)) {
 
 // admit is the policy of deploy/cluster/hold-statefulsets.yaml, variable by variable.
 func admit(old, set *appsv1.StatefulSet, ours bool) {
+	enabledBefore := old.Labels[api.EnabledLabel] == "true"
 	_, held := old.Annotations[api.HoldAnnotation]
+	held = held && enabledBefore
 	kept := WishedPartition(old)
 	before, asked := partition(old), partition(set)
+	carried := before
+	if before != everything {
+		carried = min(max(before+observation{set: old}.start()-observation{set: set}.start(), 0), everything)
+	}
+	saved, keeps := set.Annotations[api.HoldAnnotation]
+	said, err := strconv.ParseUint(saved, 10, 31)
+	says := err == nil && int(said) <= asked
+	silent := held && (asked == before || asked == carried || asked == everything)
 	wish := asked
-	if held && (asked == before || asked == everything) {
+	switch {
+	case ours && held:
 		wish = kept
+	case says && (silent || !held):
+		wish = int(said)
+	case silent:
+		wish = kept
+	case keeps && !held && asked == everything:
+		if wish = before; before == everything {
+			wish = 0
+		}
 	}
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
-	stirs := edited || asked < before || !rolling(old) || !workload.Enabled(old)
+	stirs := edited || !rolling(old) || !enabledBefore || wish < carried
 	instruction, instructed := set.Annotations[api.PartitionAnnotation]
-	_, keeps := set.Annotations[api.HoldAnnotation]
+	instructs := ours && !edited
 	hold := workload.Enabled(set) && rolling(set) && (held || stirs)
+	if instructs {
+		hold = keeps
+	}
+	result := max(carried, wish)
+	switch {
+	case instructs && instructed:
+		result, _ = strconv.Atoi(instruction)
+	case instructs && held && !keeps:
+		result = kept
+	case instructs:
+		result = asked
+	case !hold:
+		result = wish
+	case edited || !enabledBefore || !rolling(old):
+		result = everything
+	}
 	inForce := ""
 	switch {
 	case !workload.Enabled(set):
-	case edited || old.Labels[api.EnabledLabel] != "true":
+	case edited || !enabledBefore:
 		if inForce = set.Annotations[api.ResizeActionAnnotation] + ";" + set.Annotations[api.ResizePolicyAnnotation]; inForce == ";" {
 			inForce = ""
 		}
 	default:
 		inForce = old.Annotations[api.InForceAnnotation]
 	}
-	if ours {
-		hold, wish = keeps, kept
-	}
-	result := everything
-	switch {
-	case ours && instructed:
-		result, _ = strconv.Atoi(instruction)
-	case ours && held && !keeps:
-		result = kept
-	case ours:
-		result = asked
-	case !hold:
-		result = wish
-	case held && !edited:
-		result = max(before, wish)
-	}
 	if inForce != "" {
 		set.Annotations[api.InForceAnnotation] = inForce
 	} else {
 		delete(set.Annotations, api.InForceAnnotation)
 	}
-	if hold && (held || !ours) {
+	if hold && (held || !instructs) {
 		set.Annotations[api.HoldAnnotation] = strconv.Itoa(wish)
 	}
 	if !hold {

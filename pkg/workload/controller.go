@@ -29,6 +29,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // maxRetryInterval bounds the waits between tries of a step that fails. It is how
@@ -237,6 +238,28 @@ func Held(w metav1.Object) bool {
 // ErrUnknown tells that the admission policies have taken a write of ours for a user's.
 var ErrUnknown = errors.New("the admission policies do not know this controller: it must run as the ServiceAccount inplace-rollout " +
 	"of the namespace inplace-rollout, or of the workload's own")
+
+// ErrEdited tells that the template has changed in a write of ours that was to let the
+// built-in controller go on. The admission policies have held that edit.
+var ErrEdited = errors.New("a mutating webhook changed the pod template in this very write of inplace-rollout, which is held as an edit")
+
+// LetGo makes a write that lets the built-in controller go on. If the template is changed
+// on the way, the next write comes later and later: with a webhook that does so each
+// time, each makes a new revision.
+func (c *Controller[W, X]) LetGo(w W, s *Session[X], write func() error) (time.Duration, error) {
+	if wait := s.edited.Sub(c.Clock.Now()); wait > 0 {
+		return wait, nil
+	}
+	err := write()
+	if errors.Is(err, ErrEdited) {
+		if s.edits == nil {
+			s.edits = NewBackoff()
+		}
+		s.edited = c.Clock.Now().Add(s.edits.NextBackOff())
+		c.Recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step is tried again: "+err.Error())
+	}
+	return 0, err
+}
 
 // Get returns the newest version of the workload that we know.
 func (c *Controller[W, X]) Get(name cache.ObjectName) (w W, exists bool, err error) {

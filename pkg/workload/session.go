@@ -34,6 +34,8 @@ type Session[X any] struct {
 	asked    map[types.UID]string // pods that have taken a size of ours, and what that changes
 	told     map[types.UID]string // the reason of the last wait of a pod that an event told of
 	waiting  map[string]int       // pods by the reason that they wait for
+	edited   time.Time            // until then nothing is let go, because admission edited the template when it was
+	edits    *backoff.ExponentialBackOff
 	stop     func()
 }
 

@@ -457,7 +457,7 @@ func TestCommandRelease(t *testing.T) {
 		t.Errorf("it ended with %d, want %q: %s%s", got.code, want, got.stdout, got.stderr)
 	}
 	set := w.get()
-	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 2 || set.Labels[enabled] != "true" || set.Annotations[api.ReleaseAnnotation] != "" {
+	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 2 || set.Labels[enabled] != "true" {
 		t.Errorf("let go: labels %v, annotations %v, strategy %+v", set.Labels, set.Annotations, set.Spec.UpdateStrategy)
 	}
 	for _, entry := range set.ManagedFields {
@@ -525,10 +525,10 @@ func TestCommandReleaseWithoutPolicies(t *testing.T) {
 	}
 	// The API server goes on applying a policy for a moment after it is deleted.
 	eventually(t, "the policies to be out of force", func() (bool, string) {
-		w.kubectl("annotate", "--overwrite", w.ref, api.ReleaseAnnotation+"=false")
-		d.kubectl("annotate", "--overwrite", d.ref, api.ReleaseAnnotation+"=false")
-		kept := []string{w.get().Annotations[api.ReleaseAnnotation], d.get().Annotations[api.ReleaseAnnotation]}
-		return slices.Equal(kept, []string{"false", "false"}), fmt.Sprint(kept)
+		w.kubectl("annotate", "--overwrite", w.ref, api.InForceAnnotation+"=nonsense")
+		d.kubectl("annotate", "--overwrite", d.ref, api.InForceAnnotation+"=nonsense")
+		kept := []string{w.get().Annotations[api.InForceAnnotation], d.get().Annotations[api.InForceAnnotation]}
+		return slices.Equal(kept, []string{"nonsense", "nonsense"}), fmt.Sprint(kept)
 	})
 	if got := w.run("status", w.ref); !strings.Contains(got.stderr, "Warning: no rollout is in place, because") ||
 		!strings.Contains(got.stderr, "MutatingAdmissionPolicy inplace-rollout-hold-statefulsets is missing: install it with") {
@@ -539,10 +539,10 @@ func TestCommandReleaseWithoutPolicies(t *testing.T) {
 		t.Errorf("it ended with %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 	set, o := w.get(), d.get()
-	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 || set.Annotations[api.ReleaseAnnotation] != "" {
+	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
 		t.Errorf("the set: %v, %+v", set.Annotations, set.Spec.UpdateStrategy)
 	}
-	if held(o) || o.Spec.Paused || o.Annotations[api.ReleaseAnnotation] != "" {
+	if held(o) || o.Spec.Paused {
 		t.Errorf("the Deployment: %v, paused %t", o.Annotations, o.Spec.Paused)
 	}
 	w.kubectl("rollout", "status", w.ref, "--timeout="+patience.String())

@@ -104,7 +104,10 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 		o.Spec = spec
 		return user(append([]string{"apply", "-f", writeFile(t, manifest(t, d.namespace, o))}, args...)...)
 	}
-	const rollout, apply, gitops = "kubectl-rollout", "kubectl-client-side-apply", "gitops"
+	const rollout, apply, gitops, patched = "kubectl-rollout", "kubectl-client-side-apply", "gitops", "kubectl-patch"
+	saved := func(hold string) string {
+		return fmt.Sprintf(`{"metadata":{"annotations":{"%s":"%s"}},"spec":{"paused":true}}`, api.HoldAnnotation, hold)
+	}
 	serverSide := []string{"--server-side", "--field-manager=gitops"}
 
 	for _, step := range []holdStep{
@@ -113,9 +116,16 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 		{"the user pauses", user("rollout", "pause", web), unheld, true, rollout},
 		{"a Deployment that its user has paused may be edited", image("app:2"), unheld, true, rollout},
 		{"and scaled to where it is", user("scale", web, "--replicas=1"), unheld, true, rollout},
-		{"forging a hold of a paused one", user("annotate", web, hold+"=false"), unheld, true, rollout},
+		{"a hold of a paused one that cannot be read is no wish to pause", user("annotate", web, hold+"=nonsense"), "false", true, rollout},
 		{"resuming it", user("rollout", "resume", web), "false", true, ""},
 		{"the controller lets go", asController("annotate", web, hold+"-"), unheld, false, ""},
+		{"applying what was saved during a hold changes nothing", patch(saved("false")), unheld, false, patched},
+		{"nor does what was saved and cannot be read", patch(saved("nonsense")), unheld, false, patched},
+		{"what was saved while the user had it paused pauses it", patch(saved("true")), unheld, true, patched},
+		{"applying that again changes nothing", patch(saved("true")), unheld, true, patched},
+		{"what was saved while it was not paused resumes it", patch(saved("false")), "false", true, patched},
+		{"resuming it once more", user("rollout", "resume", web), "false", true, ""},
+		{"the controller lets go once more", asController("annotate", web, hold+"-"), unheld, false, ""},
 
 		{"setting the image", image("app:3"), "false", true, ""},
 		{"setting resources", user("set", "resources", web, "--requests=cpu=150m"), "false", true, ""},
@@ -127,8 +137,9 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 		{"restart is refused by kubectl", refused("rollout", "restart", web), "false", true, ""},
 		{"wishing a pause says nothing, because that is what is held", patch(`{"spec":{"paused":true}}`), "false", true, ""},
 		{"removing the hold", user("annotate", web, hold+"-"), "false", true, ""},
-		{"forging the hold", user("annotate", "--overwrite", web, hold+"=true"), "false", true, ""},
-		{"forging nonsense", user("annotate", "--overwrite", web, hold+"=yes"), "false", true, ""},
+		{"what the hold says is wished", user("annotate", "--overwrite", web, hold+"=true"), "true", true, ""},
+		{"nonsense wishes nothing", user("annotate", "--overwrite", web, hold+"=yes"), "true", true, ""},
+		{"resuming it is a wish", user("rollout", "resume", web), "false", true, ""},
 		{"replacing all annotations", user("patch", web, "--type=json", "--patch", `[{"op":"remove","path":"/metadata/annotations"}]`), "false", true, ""},
 		{"another write of the controller", asController("annotate", web, "c=d"), "false", true, ""},
 

@@ -40,6 +40,15 @@ func TestHoldPolicy(t *testing.T) {
 		return asUserNamed("system:serviceaccount:"+namespace+":"+controller.ServiceAccount, args...)
 	}
 	image := func(image string) func() { return asUser("set", "image", "statefulset/web", "app="+image) }
+	negative := func() {
+		err := w.try(t, "patch", w.ref, "--patch", `{"spec":{"updateStrategy":{"rollingUpdate":{"partition":-1}}}}`)
+		if !strings.Contains(said(err), "spec.updateStrategy.rollingUpdate.partition: Invalid value: -1: must be greater than or equal to 0") {
+			t.Errorf("a negative partition: %v", err)
+		}
+	}
+	saved := func(hold string, partition int) func() {
+		return patch(fmt.Sprintf(`{"metadata":{"annotations":{"%s":"%s"}},"spec":{"updateStrategy":{"rollingUpdate":{"partition":%d}}}}`, api.HoldAnnotation, hold, partition))
+	}
 	const hold, instruction = api.HoldAnnotation, api.PartitionAnnotation
 
 	for _, step := range []struct {
@@ -49,19 +58,36 @@ func TestHoldPolicy(t *testing.T) {
 		partition int32
 	}{
 		{"a write that changes no template", asUser("annotate", "statefulset/web", "a=b"), unheld, 0},
-		{"forging a hold", asUser("annotate", "statefulset/web", hold+"=7"), unheld, 0},
+		{"forging a hold that is none, because its partition would not be lower", asUser("annotate", "statefulset/web", hold+"=7"), unheld, 0},
 		{"forging an instruction", asUser("annotate", "statefulset/web", instruction+"=7"), unheld, 0},
+		{"a negative partition is refused by Kubernetes", negative, unheld, 0},
 		{"raising the partition sets nothing going", partition("3"), unheld, 3},
-		{"lowering the partition", partition("1"), "1", all},
+		{"a negative partition is refused then, too", negative, unheld, 3},
+		{"lowering the partition is held where it was", partition("1"), "1", 3},
+		{"a negative partition is refused while it is held", negative, "1", 3},
+		{"the value that holds wishes nothing", partition("3"), "1", 3},
+		{"but in the annotation it does", asUser("annotate", "--overwrite", "statefulset/web", hold+"=3"), "3", 3},
+		{"and so does another value", partition("2"), "2", 3},
+		{"a value above it is in force at once", partition("5"), "5", 5},
+		{"and lowered again it stays there", partition("1"), "1", 5},
 		{"the controller lets go", asController("annotate", "statefulset/web", hold+"-"), unheld, 1},
+		{"applying what was saved during a hold changes nothing", saved("1", all), unheld, 1},
+		{"nor does what was saved while the partition was lowered step by step", saved("1", 2), unheld, 1},
+		{"nor does what was saved and cannot be read", saved("nonsense", all), unheld, 1},
+		{"what was saved with another wish is that wish", saved("0", all), "0", 1},
+		{"the controller lets go of that", asController("annotate", "statefulset/web", hold+"-"), unheld, 0},
+		{"the maximum without a hold is the user's own", partition("2147483647"), unheld, all},
+		{"and lowered it is held there", partition("1"), "1", all},
+		{"the controller lets go of that, too", asController("annotate", "statefulset/web", hold+"-"), unheld, 1},
 		{"changing the template", image("app:2"), "1", all},
 		{"changing it again", image("app:3"), "1", all},
 		{"applying the user's partition again", partition("1"), "1", all},
 		{"wishing another partition", partition("0"), "0", all},
 		{"repeating the held value wishes nothing", partition("2147483647"), "0", all},
 		{"removing the hold", asUser("annotate", "statefulset/web", hold+"-"), "0", all},
-		{"forging the hold", asUser("annotate", "--overwrite", "statefulset/web", hold+"=5"), "0", all},
-		{"forging nonsense", asUser("annotate", "--overwrite", "statefulset/web", hold+"=nonsense"), "0", all},
+		{"what the hold says is wished", asUser("annotate", "--overwrite", "statefulset/web", hold+"=5"), "5", all},
+		{"applying what was saved during another hold", saved("0", all), "0", all},
+		{"nonsense wishes nothing", asUser("annotate", "--overwrite", "statefulset/web", hold+"=nonsense"), "0", all},
 		{"replacing all annotations", asUser("patch", "statefulset/web", "--type=json", "--patch", `[{"op":"remove","path":"/metadata/annotations"}]`), "0", all},
 		{"scaling", asUser("scale", "statefulset/web", "--replicas=1"), "0", all},
 		{"the controller of another namespace is nobody here", asControllerOf("default", "annotate", "statefulset/web", instruction+"=0"), "0", all},
@@ -106,6 +132,33 @@ func TestHoldPolicy(t *testing.T) {
 	}
 }
 
+// TestHoldPolicyCountsFromTheStart: a partition counts from the start of the ordinals, and
+// a lower start sets pods free like a lower partition.
+func TestHoldPolicyCountsFromTheStart(t *testing.T) {
+	w := newWorkload(t, options{Replicas: 1, Spec: "{ordinals: {start: 5}, updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}}"})
+	for _, step := range []struct {
+		write        string
+		start, asked int
+		hold         string
+		partition    int32
+	}{
+		{write: "the start is lowered", start: 3, asked: 1, hold: "1", partition: 3},
+		{write: "and lowered again", start: 2, asked: 3, hold: "1", partition: 4},
+		{write: "and raised", start: 4, asked: 4, hold: "1", partition: 2},
+		{write: "the partition is what holds it, and the start where it was", start: 5, asked: 2, hold: "1", partition: 1},
+	} {
+		w.patch(fmt.Sprintf(`{"spec":{"ordinals":{"start":%d},"updateStrategy":{"rollingUpdate":{"partition":%d}}}}`, step.start, step.asked))
+		if set := w.get(); holdOf(set) != step.hold || *set.Spec.UpdateStrategy.RollingUpdate.Partition != step.partition {
+			t.Errorf("%s: %s, want hold %s and partition %d", step.write, describe(set), step.hold, step.partition)
+		}
+	}
+	w.letGo()
+	w.patch(`{"spec":{"ordinals":{"start":6}}}`)
+	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 1 {
+		t.Errorf("raising the start sets nothing going: %s", describe(set))
+	}
+}
+
 // TestRestoredFromABackup creates a set as it was saved in the middle of a hold.
 func TestRestoredFromABackup(t *testing.T) {
 	parallel(t)
@@ -133,7 +186,7 @@ func TestConditionIsTakenBack(t *testing.T) {
 	for _, edit := range []struct{ patch, reason string }{
 		{`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`, "Pending"},
 		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`, "Complete"}, // sets nothing going
-		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`, "Pending"},
+		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`, "Complete"}, // held where it was, which no status shows: the controller takes it back
 	} {
 		w.kubectl("--as", controller.User, "--as-group", "system:masters", "annotate", "statefulset/web", api.HoldAnnotation+"-")
 		observed := func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation }

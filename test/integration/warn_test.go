@@ -26,7 +26,7 @@ func (s *sandbox[W]) warnings(args ...string) string {
 // API server says about it.
 func TestWarn(t *testing.T) {
 	w, d := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1})
-	const prefix = "Warning: Validation failed for ValidatingAdmissionPolicy 'inplace-rollout-warn' with binding 'inplace-rollout-warn': "
+	const prefix = "Warning: Validation failed for ValidatingAdmissionPolicy 'inplace-rollout-notice-only' with binding 'inplace-rollout-notice-only': accepted: "
 	wait := func(kind, namespace string) string {
 		return "`kubectl wait --for=condition=inplace-rollout.io/Complete " + kind + "/web -n " + namespace + " --timeout=10m`"
 	}
@@ -37,7 +37,7 @@ func TestWarn(t *testing.T) {
 		return got != "", got
 	})
 	release := func(s interface{ warnings(...string) string }, ref string) string {
-		return s.warnings("annotate", ref, api.ReleaseAnnotation+"=true")
+		return s.warnings("annotate", ref, api.HoldAnnotation+"-", "--field-manager="+api.ReleaseManager)
 	}
 	for _, tt := range []struct {
 		what, got, want string
@@ -67,7 +67,7 @@ func TestWarn(t *testing.T) {
 			t.Errorf("%s: kubectl printed\n%swant\n%s", tt.what, tt.got, want)
 		}
 	}
-	if out := d.kubectl("get", "validatingadmissionpolicy", "inplace-rollout-warn", "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
+	if out := d.kubectl("get", "validatingadmissionpolicy", "inplace-rollout-notice-only", "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
 		t.Errorf("type checking: %s", out)
 	}
 }

@@ -19,12 +19,24 @@ import (
 // workload is a StatefulSet in a sandbox.
 type workload struct{ *sandbox[*appsv1.StatefulSet] }
 
-// newWorkload creates the StatefulSet and waits until it is available.
+// newWorkload creates the StatefulSet, waits until it is available, and lets go of it,
+// whether a controller runs or not. The audit log begins then.
 func newWorkload(t *testing.T, o options) *workload {
 	t.Helper()
 	w := createWorkload(t, o)
 	w.waitAvailable()
+	w.letGo()
+	w.markAudit()
 	return w
+}
+
+// letGo lets go of the set as the controller does.
+func (w *workload) letGo() {
+	w.t.Helper()
+	if held(w.get()) {
+		w.kubectl(append(slices.Clone(as), "annotate", w.ref, api.HoldAnnotation+"-")...)
+		w.waitAvailable()
+	}
 }
 
 func (w *workload) waitAvailable() {

@@ -1,0 +1,174 @@
+//go:build integration
+
+package integration
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/webhook"
+)
+
+// cpuAnnotation of a workload is what sizedBy sets its template's cpu request from.
+const cpuAnnotation = "example.com/cpu"
+
+// serve registers a webhook for the sandbox and waits until the API server asks it.
+func (s *sandbox[W]) serve(again bool, mutate webhook.Mutate) {
+	s.t.Helper()
+	var asked atomic.Bool
+	webhook.Serve(s.t, client, webhook.Options{Namespace: s.namespace, Again: again, Mutate: func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+		asked.Store(true)
+		mutate(r, object)
+	}})
+	eventually(s.t, "the webhook to be asked", func() (bool, string) {
+		s.kubectl("label", s.ref, "--overwrite", "example.com/asks=yes", "--dry-run=server")
+		return asked.Load(), ""
+	})
+}
+
+// setCPU sets the cpu request of the template's first container.
+func setCPU(object *unstructured.Unstructured, cpu string) {
+	containers, _, _ := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+	container := containers[0].(map[string]any)
+	_ = unstructured.SetNestedField(container, cpu, "resources", "requests", "cpu")
+	_ = unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers")
+}
+
+// sizedBy sets the template's cpu from an annotation of the workload, as Kyverno may.
+func sizedBy(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+	if cpu := object.GetAnnotations()[cpuAnnotation]; cpu != "" {
+		setCPU(object, cpu)
+	}
+}
+
+// TestWebhookEditsTheTemplate: a write that brings only an annotation has its template
+// changed after the hold policy was asked.
+func TestWebhookEditsTheTemplate(t *testing.T) {
+	parallel(t)
+	for name, again := range map[string]bool{"asked once": false, "asked again": true} {
+		t.Run(name, func(t *testing.T) {
+			parallel(t)
+			w, d := newWorkload(t, options{}), newDeployment(t, options{})
+			before, deploymentBefore := w.uids(), d.uids()
+			w.serve(again, sizedBy)
+			d.serve(again, sizedBy)
+			w.kubectl("annotate", w.ref, cpuAnnotation+"=150m")
+			d.kubectl("annotate", d.ref, cpuAnnotation+"=150m")
+			w.waitFor("the template to be changed", func(set *appsv1.StatefulSet) bool { return templateCPU(set) == "150m" })
+			w.waitComplete()
+			d.waitComplete()
+			w.assertMoved(0)
+			w.assertReplaced(before)
+			d.assertMoved(deploymentBefore, "150m")
+		})
+	}
+}
+
+func templateCPU(set *appsv1.StatefulSet) string {
+	return set.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
+}
+
+// TestWebhookEditsTheTemplateInOurWrite: it changes its mind in the middle of a rollout,
+// and the next write is the one in which the controller lets go.
+func TestWebhookEditsTheTemplateInOurWrite(t *testing.T) {
+	parallel(t)
+	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	before, deploymentBefore := w.uids(), d.uids()
+	changesMind := func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+		if r.UserInfo.Username == controller.User {
+			setCPU(object, "160m")
+		}
+	}
+	w.serve(false, changesMind)
+	d.serve(false, changesMind)
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.waitComplete()
+	d.waitComplete()
+	if cpu := templateCPU(w.get()); cpu != "160m" {
+		t.Errorf("the template has cpu %s", cpu)
+	}
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	d.assertMoved(deploymentBefore, "160m")
+	w.waitEvent("StepFailed", "a mutating webhook changed the pod template")
+	d.waitEvent("StepFailed", "a mutating webhook changed the pod template")
+}
+
+// TestWebhookNormalises: what an operator applies again and again is set right by a
+// webhook each time, so that in the end nothing has changed.
+func TestWebhookNormalises(t *testing.T) {
+	parallel(t)
+	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	w.waitComplete()
+	d.waitComplete()
+	normalises := func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) { setCPU(object, "100m") }
+	w.serve(false, normalises)
+	d.serve(false, normalises)
+	w.markAudit()
+	d.markAudit()
+	generation, deploymentGeneration := w.get().Generation, d.get().Generation
+	for range 10 {
+		w.setResources("cpu=150m", "")
+		d.setResources("cpu=150m", "")
+		for _, object := range []metav1.Object{w.get(), d.get()} {
+			if held(object) {
+				t.Errorf("held: %v", object.GetAnnotations())
+			}
+		}
+	}
+	if g := w.get().Generation; g != generation {
+		t.Errorf("the set's generation went from %d to %d", generation, g)
+	}
+	if g := d.get().Generation; g != deploymentGeneration {
+		t.Errorf("the Deployment's generation went from %d to %d", deploymentGeneration, g)
+	}
+	if writes := slices.Concat(w.writes(), d.writes()); len(writes) > 0 {
+		t.Errorf("wrote %v", writes)
+	}
+}
+
+// TestWebhookUndoesTheHold: one that has the last word is refused.
+func TestWebhookUndoesTheHold(t *testing.T) {
+	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	before, deploymentBefore := w.uids(), d.running()
+	w.serve(true, func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(object.Object, int64(0), "spec", "updateStrategy", "rollingUpdate", "partition")
+	})
+	d.serve(true, func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(object.Object, false, "spec", "paused")
+	})
+	const why = "A mutating webhook must have made it so in this write of "
+	for _, tt := range []struct {
+		try  func(*testing.T, ...string) error
+		ref  string
+		want string
+	}{
+		{w.try, w.ref, "the pod template changes, and the partition was set to 0 after inplace-rollout had held the rollout"},
+		{d.try, d.ref, "the pod template changes, and paused was set to false after inplace-rollout had held the rollout"},
+	} {
+		err := tt.try(t, "set", "resources", tt.ref, "--requests=cpu=150m")
+		if !strings.Contains(said(err), tt.want) || !strings.Contains(said(err), why) {
+			t.Errorf("%s: %s, want %s", tt.ref, said(err), tt.want)
+		}
+		// What changes no template is nobody's business.
+		if err := tt.try(t, "annotate", tt.ref, "a=b"); err != nil {
+			t.Errorf("%s: %s", tt.ref, said(err))
+		}
+	}
+	// Whoever really means it opts out.
+	w.kubectl("label", w.ref, enabled+"-")
+	d.waitObserved()
+	if after := d.running(); after != deploymentBefore {
+		t.Errorf("%s became %s", deploymentBefore, after)
+	}
+	w.assertReplaced(before)
+}
