@@ -259,12 +259,6 @@ func (o observation) aside(base *replicaSet) []rollout.Member {
 func (o observation) members(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
 	pods := o.podsOf(base)
 	sortAsDeleted(pods)
-	from := base.template
-	if base.outgoing != nil && from.Same(o.deployment.template) {
-		from = base.outgoing.template // what the edit changes does not change with the adoption
-	}
-	changes := resize.BetweenPods(from.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
-	policy, why := settings.Resolve(changes, o.deployment.template.PodTemplateSpec, o.defaults.ResizePolicy)
 	members, lost := make([]rollout.Member, 0, len(pods)), workload.LostNodes(o.nodes)
 	for i, pod := range pods {
 		target, err := o.target(base, pod)
@@ -274,9 +268,10 @@ func (o observation) members(ctx context.Context, base *replicaSet, settings pol
 		m := rollout.Member{
 			Name: pod.Name, Index: i, Pod: pod, Target: target, Lost: lost(pod),
 			Updated: target.Clean(), Available: o.available(pod),
-			Brings: resize.Describe(target.Changes), Policy: policy, Why: why,
+			Brings:  resize.Describe(target.Changes),
 			Refusal: o.refusals.Of(pod.UID, workload.Size(o.deployment.template.Hash, target.Changes)),
 		}
+		m.Policy, m.Why = settings.Resolve(target.Effects, o.deployment.template.PodTemplateSpec, o.defaults.ResizePolicy)
 		o.seen.See(&m, o.now)
 		members = append(members, m)
 	}

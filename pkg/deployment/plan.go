@@ -195,10 +195,14 @@ func (o observation) withoutBase() plan {
 	return p
 }
 
-// changes describes what the rollout brings.
+// changes describes what the rollout brings, to the first pod that lacks it.
 func (o observation) changes(base *replicaSet, members []rollout.Member) string {
-	if brings := resize.Describe(resize.Between(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)); brings != "" {
-		return brings
+	brings := resize.Between(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
+	if i := slices.IndexFunc(members, func(m rollout.Member) bool { return !m.Updated }); i >= 0 {
+		brings = resize.Join(brings, members[i].Target.Effects)
+	}
+	if len(brings) > 0 {
+		return resize.Describe(brings)
 	}
 	return rollout.Changes(members)
 }

@@ -214,6 +214,11 @@ func inForce(value string) change {
 	return func(s *scene) { s.d.Annotations[api.InForceAnnotation] = value }
 }
 
+// to gives the Deployment another template.
+func to(v version) change {
+	return func(s *scene) { s.d.Spec.Template = *templates[v].DeepCopy() }
+}
+
 // restartsContainer has the kubelet restart the container for a new cpu request.
 func restartsContainer(s *scene) {
 	specs := []*corev1.PodSpec{s.d.Spec.Template.Spec.DeepCopy()}
@@ -430,6 +435,14 @@ func TestNextStep(t *testing.T) {
 		{name: "action LiveResize: and is held for ever", sets: "a older: infeasible|resized", changes: changes{inForce("LiveResize;")}, waits: "a-0: infeasible on node node: too big; left as it is"},
 
 		{name: "A→C→A: what C left is resized back", sets: "a newer: newer|of other", want: "resize a-1"},
+		{name: "A→C→A: or replaced, where the policy does not let what C left change", sets: "a newer: newer|of other",
+			changes: changes{inForce(";cpu:increase=RestartOnly,cpu:decrease=RestartOnly"), bounds(1, 1)}, want: "evict a-1"},
+		{name: "A→C→A: but what was only asked for, and is not in force, is taken back", sets: "a older: older|deferred",
+			changes: changes{to(older), inForce(";cpu=RestartOnly")}, want: "resize a-1"},
+		{name: "a pod that somebody else has resized is replaced, where the policy does not let that change", sets: "a older: older|resized by others",
+			changes: changes{inForce(";cpu:decrease=RestartOnly"), bounds(1, 1)}, want: "resize a-0"},
+		{name: "and when the others are done", sets: "a newer closed restart-a-1: resized|resized by others",
+			changes: changes{inForce(";cpu:decrease=RestartOnly"), bounds(1, 1)}, want: "evict a-1"},
 		{name: "A→C→A: what cannot be taken back is replaced", sets: "a newer: newer|left with a limit", changes: changes{bounds(1, 1)}, want: "evict a-1"},
 		{name: "A→C→A: a size that somebody else has set is left alone", sets: "a newer acknowledged: newer|resized by others", want: "release"},
 		{name: "A→C→D: the base is adopted by D, whatever C left", sets: "a other adopted: older|of other|resized", want: "resize a-0"},

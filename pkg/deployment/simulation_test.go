@@ -296,6 +296,10 @@ func (s *simulation) requested(verb string, object metav1.Object) error {
 	switch pod := s.listed[object.GetName()]; verb {
 	case "resize":
 		s.mayResize(d, s.Pods[object.GetName()])
+		_, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
+		if seen := s.seen.pods[object.GetName()]; seen != nil && simulated.Forbids(list, seen, simulated.VersionOf(&d.Spec.Template.Spec)) {
+			s.t.Fatalf("resizes %s, which has %+v, and %s is in force", seen.Name, simulated.AppliedSize(seen), list)
+		}
 	case "detach":
 		if !s.needsRestart(pod, d.Deployment) {
 			s.t.Fatalf("detaches %s, which needs no restart", pod.Name)
@@ -367,11 +371,8 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	action, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
 	differs := applied != size || simulated.SizeOf(pod) != size
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 || differs && pod.Status.QOSClass == corev1.PodQOSGuaranteed ||
-		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || list == cpuRestarts)
+		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size))
 }
-
-// cpuRestarts is the one policy that users of the model say.
-const cpuRestarts = "cpu=RestartOnly"
 
 // letGo checks that pods are left to the Deployment controller only for a reason.
 func (s *simulation) letGo(before, after *appsv1.Deployment) {
@@ -491,8 +492,8 @@ type step struct {
 var happenings = map[string]int{
 	"round": 8, "kubelets": 4, "collect": 1, "dc sees it": 3, "dc sees the sets": 3, "dc": 6, "rsc sees the sets": 3, "rsc sees the pods": 3, "rsc": 5,
 	"sees it": 2, "sees the sets": 2, "sees the pods": 2, "sync": 6, "sync meanwhile": 4, "sync and die": 2, "sync and lose": 1, "restart": 1, "time": 1,
-	"edit cpu": 3, "edit memory": 2, "edit image": 1, "first template": 1, "undo": 1, "scale": 1, "delete": 1, "crash": 1, "budget": 1,
-	"action": 1, "policy": 1, "pause": 1, "resume": 1, "opt": 1, "release": 1, "history": 1,
+	"edit cpu": 3, "edit memory": 2, "edit image": 1, "first template": 2, "undo": 1, "scale": 1, "delete": 1, "crash": 1, "budget": 1,
+	"action": 1, "policy": 2, "pause": 1, "resume": 1, "opt": 1, "release": 1, "history": 1,
 }
 
 // rough are those that may have a pod restarted.
@@ -622,7 +623,7 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	case "action":
 		d.Annotations[api.ResizeActionAnnotation] = []string{"", string(policy.Restart), string(policy.LiveResizePreferred)}[happens.Arg%3]
 	case "policy":
-		d.Annotations[api.ResizePolicyAnnotation] = []string{"", cpuRestarts}[happens.Arg%2]
+		d.Annotations[api.ResizePolicyAnnotation] = simulated.Policies[happens.Arg%len(simulated.Policies)]
 	case "scale":
 		n := int32(happens.Arg % 7)
 		if n == 0 && s.gentle {
@@ -771,7 +772,7 @@ func (s *simulation) history() string {
 
 func TestSimulation(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 100)
+	simulated.Pin(t, 1, 250)
 	rapid.Check(t, func(r *rapid.T) {
 		gentle := rapid.Bool().Draw(r, "gentle")
 		first := version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}

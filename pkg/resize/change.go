@@ -2,6 +2,7 @@ package resize
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,11 +70,17 @@ func Between(from, to *corev1.PodTemplateSpec) []Change {
 	return between(parts(from.Spec.DeepCopy()), parts(to.Spec.DeepCopy()))
 }
 
-// BetweenPods lists how the cpu and memory of the pods of two templates differ.
-// Where a limit stands in for a missing request, a request that the newer template
-// adds is no new one: from a limit of 1 alone to a request of 500m it falls.
-func BetweenPods(from, to *corev1.PodTemplateSpec) []Change {
-	return between(parts(Defaulted(from)), parts(Defaulted(to)))
+// Join adds to changes those of more that are of other values.
+func Join(changes, more []Change) []Change {
+	joined := slices.Clone(changes)
+	for _, c := range more {
+		if !slices.ContainsFunc(changes, func(other Change) bool {
+			return other.Container == c.Container && other.Resource == c.Resource && other.Side == c.Side
+		}) {
+			joined = append(joined, c)
+		}
+	}
+	return joined
 }
 
 func between(from, to []part) []Change {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/kubectl/pkg/util/podutils"
+	"k8s.io/utils/ptr"
 )
 
 // State is how far the resize of one pod has come.
@@ -123,23 +124,13 @@ func (t Target) fromConditions() (State, string) {
 
 // unapplied names what the status of p still lacks, or "".
 func (t Target) unapplied(p part) string {
-	var allocated corev1.ResourceList
-	var applied *corev1.ResourceRequirements
-	if p.kind == podLevel {
-		allocated, applied = t.pod.Status.AllocatedResources, t.pod.Status.Resources
-	} else {
-		status := t.status(p)
-		if status == nil {
-			return "it has no status"
-		}
-		if p.kind == initContainer && !p.sidecar() && status.State.Terminated != nil {
-			return "" // it has run; nothing will be applied to it
-		}
-		allocated, applied = status.AllocatedResources, status.Resources
+	if p.kind != podLevel && t.status(p) == nil {
+		return "it has no status"
 	}
-	if applied == nil {
-		applied = &corev1.ResourceRequirements{}
+	if t.hasRun(p) {
+		return "" // nothing will be applied to it
 	}
+	allocated, applied := t.reported(p)
 	for _, name := range resizable {
 		request, limit := lookup(p.requirements.Requests, name), lookup(p.requirements.Limits, name)
 		if request != nil && !same(request, lookup(allocated, name)) {
@@ -153,6 +144,39 @@ func (t Target) unapplied(p part) string {
 		}
 	}
 	return ""
+}
+
+// hasRun tells whether p is an init container that has run.
+func (t Target) hasRun(p part) bool {
+	status := t.status(p)
+	return p.kind == initContainer && !p.sidecar() && status != nil && status.State.Terminated != nil
+}
+
+// reported is what the kubelet says of p: the requests that it has allocated, and what
+// is in force.
+func (t Target) reported(p part) (allocated corev1.ResourceList, applied corev1.ResourceRequirements) {
+	if p.kind == podLevel {
+		return t.pod.Status.AllocatedResources, ptr.Deref(t.pod.Status.Resources, corev1.ResourceRequirements{})
+	}
+	if status := t.status(p); status != nil {
+		return status.AllocatedResources, ptr.Deref(status.Resources, corev1.ResourceRequirements{})
+	}
+	return nil, corev1.ResourceRequirements{}
+}
+
+// inForce is the value in the pod as it runs, where its spec says another: the spec may
+// ask for what the kubelet has not accepted. Where the kubelet says nothing, it is the
+// spec's.
+func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resource.Quantity) *resource.Quantity {
+	allocated, applied := t.reported(p)
+	value := lookup(allocated, name)
+	if side == Limit {
+		value = lookup(applied.Limits, name)
+	}
+	if value == nil || t.hasRun(p) || spec != nil && appliedAs(name, side, *spec, value) {
+		return spec
+	}
+	return value
 }
 
 // appliedAs tells whether the status shows want as applied. The systemd cgroup
@@ -192,15 +216,8 @@ func (t Target) Wanted() string {
 func (t Target) Applied() string {
 	said := make([]string, 0, len(t.want))
 	for _, p := range t.want {
-		var in corev1.ResourceRequirements
-		if p.kind == podLevel {
-			if t.pod.Status.Resources != nil {
-				in = *t.pod.Status.Resources
-			}
-		} else if status := t.status(p); status != nil && status.Resources != nil {
-			in = *status.Resources
-		}
-		said = append(said, spell(p, in))
+		_, applied := t.reported(p)
+		said = append(said, spell(p, applied))
 	}
 	return join(said)
 }

@@ -16,6 +16,10 @@ import (
 type Target struct {
 	// Changes lead from the pod's spec to the wanted size; none if the spec has it.
 	Changes []Change
+	// Effects are what that means for the pod as it runs: from what its kubelet has
+	// allocated and applied to the wanted size, which may be none. A size that the pod was
+	// asked to take, and that was not carried out, has had no effect.
+	Effects []Change
 	// Obstacles are the reasons, known before any request, for which the API server
 	// or the kubelet would not bring this pod to the wanted size in place. With any
 	// of them only a new pod can have it.
@@ -100,6 +104,7 @@ func (t *Target) apply(have, want part, was *part, set ours, sets func(ours bool
 			isOurs := set.have(have, now.side, name)
 			switch {
 			case to != nil && sets(isOurs):
+				t.affect(have, now.side, name, t.inForce(have, now.side, name, from), to)
 				setValue(now.list, name, *to)
 				if name == corev1.ResourceMemory && to.MilliValue()%1000 != 0 {
 					t.obstruct("%s: memory %s %s is not a whole number of bytes", have.label(), now.side, to)
@@ -108,6 +113,7 @@ func (t *Target) apply(have, want part, was *part, set ours, sets func(ours bool
 				t.born = append(t.born, value{have, now.side, name, to})
 			case from == nil:
 			case isOurs, was != nil && lookup(*sides(was.requirements)[i].list, name) != nil:
+				t.affect(have, now.side, name, from, nil)
 				t.obstruct("%s: the %s %s is removed", have.label(), name, now.side)
 				t.born = append(t.born, value{have, now.side, name, nil})
 			}
@@ -141,7 +147,16 @@ func (t *Target) applyPod(says *corev1.ResourceRequirements, was []part, set our
 		}
 		t.want = slices.Insert(t.want, 0, have)
 	}
+	ofContainers := t.Effects
+	t.Effects = nil
 	t.apply(have, want, counterpart(was, want), set, sets)
+	t.Effects = append(t.Effects, ofContainers...)
+}
+
+func (t *Target) affect(p part, side Side, name corev1.ResourceName, from, to *resource.Quantity) {
+	if !same(from, to) {
+		t.Effects = append(t.Effects, Change{p.name, name, side, from, to})
+	}
 }
 
 // checkPod notes what about the pod itself stands in the way

@@ -266,6 +266,47 @@ func TestFor(t *testing.T) {
 	}
 }
 
+// TestEffects: what is in force is what the kubelet says, as long as the spec asks for
+// something that was not carried out.
+func TestEffects(t *testing.T) {
+	a := build.Size(t, "requests: {cpu: 105m, memory: 100Mi}, limits: {cpu: 105m}")
+	b := build.Size(t, "requests: {cpu: 105m, memory: 200Mi}, limits: {cpu: 105m}")
+	rounded := func(pod *corev1.Pod) { // by the systemd cgroup driver
+		pod.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("110m")
+	}
+	for _, tt := range []struct {
+		name    string
+		pod     *corev1.Pod
+		to      *corev1.PodTemplateSpec
+		changes string
+		effects string
+	}{
+		{"a size that is in force changes", build.Pod("web-0", a), b, "app: memory request 100Mi→200Mi", "app: memory request 100Mi→200Mi"},
+		{"one that was asked for changes what is in force", build.Pod("web-0", a, build.WithSize(b)), b, "", "app: memory request 100Mi→200Mi"},
+		{"one that is taken back before it is in force changes nothing", build.Pod("web-0", a, build.WithSize(b)), a, "app: memory request 200Mi→100Mi", ""},
+		{"one that is in force changes nothing", build.Pod("web-0", a, build.Resized(b)), b, "", ""},
+		{"nor does what the kubelet has rounded", build.Pod("web-0", a, rounded), a, "", ""},
+		{"a pod that has not started has what its spec says", build.Pod("web-0", a, func(pod *corev1.Pod) { pod.Status.ContainerStatuses = nil }), b,
+			"app: memory request 100Mi→200Mi", "app: memory request 100Mi→200Mi"},
+		{"what would have to be removed counts", build.Pod("web-0", a), build.Size(t, "requests: {memory: 100Mi}"), "", "app: cpu request 105m→none, app: cpu limit 105m→none"},
+	} {
+		target, err := resize.For(tt.pod, a, tt.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := resize.Describe(target.Changes); got != tt.changes {
+			t.Errorf("%s: changes %s, want %s", tt.name, got, tt.changes)
+		}
+		if got := resize.Describe(target.Effects); got != tt.effects {
+			t.Errorf("%s: effects %s, want %s", tt.name, got, tt.effects)
+		}
+	}
+	others := build.Pod("web-0", a, build.WithSize(b))
+	if left, err := resize.Leftover(others, a); err != nil || len(left.Effects) > 0 {
+		t.Errorf("what somebody else has asked for is taken for ours: %s, error %v", resize.Describe(left.Effects), err)
+	}
+}
+
 const ourPodLimit = `{"f:spec":{"f:resources":{"f:limits":{"f:cpu":{}}}}}`
 
 // podLimit gives the pod a limit of its own.
@@ -319,10 +360,6 @@ func TestBetween(t *testing.T) {
 	}
 	if got, want := resize.Describe(resize.Between(b, a)), "app: cpu request 150m→100m, app: memory limit 1Gi→none"; got != want {
 		t.Errorf("got %s, want %s", got, want)
-	}
-	limit, request := build.Size(t, "limits: {cpu: 1}"), build.Size(t, "requests: {cpu: 500m}, limits: {cpu: 1}")
-	if got, want := resize.Describe(resize.BetweenPods(limit, request)), "app: cpu request 1→500m"; got != want {
-		t.Errorf("between pods: got %s, want %s", got, want)
 	}
 	if got := resize.Between(a, a); got != nil {
 		t.Errorf("a template differs from itself: %s", resize.Describe(got))

@@ -67,8 +67,8 @@ func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.Statefu
 	}
 	s.Pods.Wrote(settled)
 	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", revision)
-	if _, is := s.Resized(m.Pod.UID); is {
-		c.TellResized(set, m.Pod, m.Target.Resized, fmt.Sprintf("resized in place to revision %s: %s", revision, m.Brings))
+	if changes, is := s.Resized(m.Pod.UID); is {
+		c.TellResized(set, m.Pod, m.Target.Resized, fmt.Sprintf("resized in place to revision %s: %s", revision, changes))
 	} else {
 		c.EventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventResized, "has the size of revision "+revision+" already")
 	}

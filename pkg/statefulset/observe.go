@@ -247,13 +247,14 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 		m.Target, err = resize.Leftover(pod, o.newest().PodTemplateSpec)
 		m.Updated = m.Target.Clean()
 		m.Brings = resize.Describe(m.Target.Changes)
+		m.Policy, m.Why = settings.Resolve(m.Target.Effects, o.newest().PodTemplateSpec, o.defaults.ResizePolicy)
 	case o.differs(carries) != "":
 		m.Differs = o.differs(carries)
 	default:
 		from, to := o.revisions[carries].PodTemplateSpec, o.newest().PodTemplateSpec
 		m.Target, err = resize.For(pod, from, to)
-		m.Brings = resize.Describe(resize.Between(from, to))
-		m.Policy, m.Why = settings.Resolve(resize.BetweenPods(from, to), to, o.defaults.ResizePolicy)
+		m.Brings = resize.Describe(resize.Join(resize.Between(from, to), m.Target.Effects))
+		m.Policy, m.Why = settings.Resolve(m.Target.Effects, to, o.defaults.ResizePolicy)
 	}
 	m.Refusal = o.refusals.Of(pod.UID, workload.Size(o.set.Status.UpdateRevision, m.Target.Changes))
 	return m, err

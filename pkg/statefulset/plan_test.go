@@ -62,6 +62,10 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU))
 	case "left with another cpu, not ready":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU), build.NotReady)
+	case "left pending":
+		return made(newer, build.WithSize(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
+	case "live, resized by others":
+		return made(older, build.Resized(templates[version{Image: 1, CPU: 3}]))
 	case "left with a limit":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
 	case "live":
@@ -292,6 +296,14 @@ func TestNextStep(t *testing.T) {
 		{name: "not ready and live: resized, the size may be the cure", places: "live, not ready|live", changes: changes{all}, want: "resize web-1"},
 
 		{name: "A→C→A: what C left is resized back", places: "updated|left with another cpu", changes: changes{all}, want: "resize web-0"},
+		{name: "A→C→A: or needs a new pod, where the policy does not let what C left change", places: "updated|left with another cpu",
+			changes: changes{held("0", 0), inForce(";cpu:decrease=RestartOnly")}, want: "delete web-0"},
+		{name: "A→C→A: what C only asked for, and is not in force, is taken back", places: "updated|left pending",
+			changes: changes{all, inForce(";cpu=RestartOnly")}, want: "resize web-0"},
+		{name: "a pod that somebody else has resized is restarted, where the policy does not let that change", places: "live, resized by others|live",
+			changes: changes{all, inForce(";cpu:decrease=RestartOnly")}, want: "partition 1 for web-1"},
+		{name: "and the others are not", places: "live|live, resized by others",
+			changes: changes{all, inForce(";cpu:decrease=RestartOnly")}, want: "resize web-1"},
 		{name: "A→C→A: what cannot be taken back needs a new pod; the partition first", places: "updated|left with a limit", changes: changes{all}, want: "partition 0"},
 		{name: "A→C→A: then we delete it, since it carries the label", places: "updated|left with a limit", changes: changes{held("0", 0)}, want: "delete web-0"},
 		{name: "A→C→A: one at a time", places: "left with a limit|left with a limit", changes: changes{held("0", 0)}, want: "delete web-1"},

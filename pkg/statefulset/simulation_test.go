@@ -686,8 +686,8 @@ func (s *simulation) needsRestart(pod *corev1.Pod, set *appsv1.StatefulSet) bool
 func (s *simulation) forced(pod *corev1.Pod, set *appsv1.StatefulSet, differs bool) bool {
 	want := simulated.VersionOf(&set.Spec.Template.Spec)
 	action, list, _ := strings.Cut(set.Annotations[api.InForceAnnotation], ";")
-	if action != string(policy.Restart) && (list != cpuRestarts || versions[label(pod)].CPU == want.CPU) {
-		return false
+	if action != string(policy.Restart) {
+		return simulated.Forbids(list, pod, want)
 	}
 	if label(pod) == revisionOf(want) {
 		return differs || simulated.SizeOf(pod).CPU != want.CPU || simulated.SizeOf(pod).Memory != want.Memory
@@ -695,9 +695,6 @@ func (s *simulation) forced(pod *corev1.Pod, set *appsv1.StatefulSet, differs bo
 	arrived := simulated.VersionOf(&pod.Spec) == want && !differs && pod.Status.ObservedGeneration == pod.Generation && len(pod.Status.Conditions) == 1 && podutils.IsPodReady(pod)
 	return !arrived
 }
-
-// cpuRestarts is the one policy that users of the model say.
-const cpuRestarts = "cpu=RestartOnly"
 
 // restarted is told of each pod that the StatefulSet controller is about to delete for its revision.
 func (s *simulation) restarted(pod *corev1.Pod) {
@@ -824,7 +821,7 @@ func (s *simulation) do(happens step, first version) {
 		})
 	case "policy":
 		s.user(func(set *appsv1.StatefulSet) {
-			set.Annotations[api.ResizePolicyAnnotation] = []string{"", cpuRestarts}[happens.Arg%2]
+			set.Annotations[api.ResizePolicyAnnotation] = simulated.Policies[happens.Arg%len(simulated.Policies)]
 		})
 	case "scale":
 		s.user(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(1 + happens.Arg%6)) })

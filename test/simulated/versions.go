@@ -57,3 +57,23 @@ func sized(r *corev1.ResourceRequirements) Version {
 	}
 	return Version{CPU: int(r.Requests.Cpu().MilliValue()), Memory: int(r.Limits.Memory().Value() >> 20)}
 }
+
+// Policies are what users of the model say may not be resized live.
+var Policies = []string{"", "cpu=RestartOnly", "cpu:decrease=RestartOnly"}
+
+// Forbids tells whether a policy does not let the pod be resized live: the cpu that it
+// has in force changes.
+func Forbids(list string, pod *corev1.Pod, want Version) bool {
+	have := AppliedSize(pod)
+	if len(pod.Status.ContainerStatuses) == 0 { // it has yet to start
+		have = SizeOf(pod)
+	}
+	switch list {
+	case "cpu=RestartOnly":
+		return have.CPU != want.CPU
+	case "cpu:decrease=RestartOnly":
+		return have.CPU > want.CPU
+	default:
+		return false
+	}
+}
