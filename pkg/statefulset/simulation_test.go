@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -471,7 +472,13 @@ type simulation struct {
 	doomed  map[types.UID]string // needed a restart when the partition was moved for this edit
 	sick    map[types.UID]bool   // crashed for good while the set was held
 	excused map[types.UID]bool   // born unknown to a plan, or from a revision that was out of date
+
+	admits bool // admission sets the requests of new pods, as a vertical autoscaler does
+	births map[types.UID]birth
 }
+
+// birth is what is known of a pod that it does not tell.
+type birth struct{ revision, edit string }
 
 // editAnnotation numbers the users' changes of the template.
 const editAnnotation = "test/edit"
@@ -606,6 +613,7 @@ func (s *simulation) apply(o observation, p plan) {
 		if !s.noError(pods.Delete(s.t.Context(), client, m.Pod)) {
 			continue
 		}
+		s.stays(o.set, m.Pod)
 		if !s.needsRestart(m.Pod, o.set) {
 			s.t.Fatalf("deleted %s, which needs no restart", m.Name)
 		}
@@ -699,6 +707,7 @@ func (s *simulation) forced(pod *corev1.Pod, set *appsv1.StatefulSet, differs bo
 // restarted is told of each pod that the StatefulSet controller is about to delete for its revision.
 func (s *simulation) restarted(pod *corev1.Pod) {
 	set := s.seenSet
+	s.stays(set, pod)
 	index, _ := observation{set: set}.index(pod)
 	if wish := WishedPartition(set); index < wish {
 		s.t.Fatalf("the StatefulSet controller restarts %s, which the user's partition %d keeps back", pod.Name, wish)
@@ -714,6 +723,10 @@ func (s *simulation) restarted(pod *corev1.Pod) {
 // born is told of each new pod. The StatefulSet controller may make one from what
 // it saw of the set before we let go, and restart it when it sees that we did.
 func (s *simulation) born(pod *corev1.Pod) {
+	s.births[pod.UID] = birth{label(pod), edit(s.set)}
+	if s.admits {
+		pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("2m")
+	}
 	if partition(s.seenSet) != partition(s.set) {
 		s.excused[pod.UID] = true
 	}
@@ -722,6 +735,19 @@ func (s *simulation) born(pod *corev1.Pod) {
 	if u := s.under[index]; u.gone && index >= wish && u.edit == edit(s.set) && label(pod) != revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec)) {
 		s.t.Fatalf("restarted %s for nothing: it is born again from the old revision", pod.Name)
 	}
+}
+
+// stays checks that no place is restarted twice for one edit: a pod that was born of its
+// revision is done, whatever admission has made of it.
+func (s *simulation) stays(set *appsv1.StatefulSet, pod *corev1.Pod) {
+	if newest := revisionOf(simulated.VersionOf(&set.Spec.Template.Spec)); s.births[pod.UID] == (birth{newest, edit(set)}) {
+		s.t.Fatalf("%s is restarted, which was born of %s", pod.Name, newest)
+	}
+}
+
+// admitted tells whether the pod was born of that version, and is what admission has made of it.
+func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
+	return s.admits && s.births[pod.UID].revision == revisionOf(v) && simulated.SizeOf(pod).CPU == 2
 }
 
 // frees gives back the places whose pod has come through.
@@ -892,6 +918,9 @@ func (s *simulation) cured() {
 		if s.needsRestart(pod, s.set) && above {
 			continue
 		}
+		if s.admitted(pod, want) {
+			continue
+		}
 		if have := simulated.AppliedSize(pod); s.needsRestart(pod, s.set) || have.CPU != want.CPU || have.Memory != want.Memory {
 			s.t.Fatalf("%s is not Ready, has %+v, needs a restart: %t, and nobody does anything about it", pod.Name, have, s.needsRestart(pod, s.set))
 		}
@@ -914,13 +943,20 @@ func (s *simulation) rest() {
 
 // unfinished tells what of the rollout is not done, or "".
 func (w *world) unfinished() string {
+	return w.unfinishedBut(func(*corev1.Pod, version) bool { return false })
+}
+
+// unfinished leaves out what admission has made of pods.
+func (s *simulation) unfinished() string { return s.unfinishedBut(s.admitted) }
+
+func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 	if workload.Held(w.set) {
 		return fmt.Sprintf("the set is held: %+v", w.set.Status.Conditions)
 	}
 	want := simulated.VersionOf(&w.set.Spec.Template.Spec)
 	for i := partition(w.set); i < replicas(w.set); i++ {
 		pod := w.Pods[w.name(i)]
-		if pod == nil || label(pod) != revisionOf(want) || simulated.VersionOf(&pod.Spec) != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) || !podutils.IsPodReady(pod) {
+		if pod == nil || label(pod) != revisionOf(want) || !admitted(pod, want) && simulated.VersionOf(&pod.Spec) != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) || !podutils.IsPodReady(pod) {
 			return fmt.Sprintf("index %d is not a Ready pod of %s", i, revisionOf(want))
 		}
 	}
@@ -948,15 +984,17 @@ func TestSimulation(t *testing.T) {
 		outcomes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) simulated.Outcome {
 			return rapid.SampledFrom([]simulated.Outcome{{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}, {Infeasible: true}, {Refused: true}}).Draw(t, "outcome")
 		}), 0, 7).Draw(t, "outcomes")
+		admits := rapid.IntRange(0, 3).Draw(t, "admission") == 3
 		lags, happens := rapid.IntRange(0, 3).Draw(t, "lags"), steps().Draw(t, "steps")
 
-		s := &simulation{world: newWorld(set, outcomes), t: t, under: map[int]under{}, doomed: map[types.UID]string{}, excused: map[types.UID]bool{}, sick: map[types.UID]bool{}}
+		s := &simulation{world: newWorld(set, outcomes), t: t, under: map[int]under{}, doomed: map[types.UID]string{}, excused: map[types.UID]bool{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{}}
 		s.lag.KCM, s.lag.Controller = lags&1 > 0, lags&2 > 0
 		s.restarts, s.birth = s.restarted, s.born
 		s.restart()
 		for range 30 {
 			s.round()
 		}
+		s.admits = admits // from now on
 		for _, one := range slices.Concat(happens...) {
 			s.do(one, first)
 			s.frees()
