@@ -166,6 +166,8 @@ func (p *plan) unheld(o observation, unavailable int) {
 	p.Condition = p.Step.Condition()
 	switch {
 	case p.Keep || len(p.Resize) > 0:
+	case len(p.Restart) > 0 && p.Base.adopted() && !p.Base.mark.Closed:
+		p.Mark = !p.Base.lags() // see afterAdoption
 	case len(p.Restart) > 0:
 		p.replace(o, nil, 0, unavailable)
 		if len(p.Evict) == 0 && unavailable == 0 {
