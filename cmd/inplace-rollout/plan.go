@@ -48,7 +48,8 @@ restart as things stand: now, at its deadline, or when you delete it.
 
 Without the right to list nodes, persistent volumes and their claims, and the pods
 of all namespaces, it is not known what room the nodes have: it says so, and
-foresees the rest.`,
+foresees the rest. What LimitRanges and ResourceQuotas say is foreseen where you
+may list them.`,
 		Example: `  # What would this edit do?
   kubectl set resources sts/db --limits=cpu=4 --dry-run=client -o yaml | inplace-rollout plan -f -
 

@@ -551,7 +551,11 @@ func (m Member) refused(o Options) judgement {
 	}
 	final := m.Refusal.Since.Add(o.ErrorTimeout)
 	if o.Now.Before(final) || !m.Target.Untold() {
-		return judgement{policy.Refused, ReasonProgressing, "waiting for the kubelet of node " + m.Pod.Spec.NodeName + " to tell what the containers have", m.Refusal.Until}
+		until := m.Refusal.Until
+		if final.Before(until) {
+			until = final
+		}
+		return judgement{policy.Refused, ReasonProgressing, "waiting for the kubelet of node " + m.Pod.Spec.NodeName + " to tell what the containers have", until}
 	}
 	return judgement{outcome: policy.Infeasible, reason: ReasonUnsupportedByNode,
 		message: fmt.Sprintf("%s, for more than %s", m.refusal(), o.ErrorTimeout)}

@@ -3,11 +3,13 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -29,7 +31,10 @@ func NewNodes(client kubernetes.Interface) (*Nodes, error) {
 			return &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, ResourceVersion: node.ResourceVersion},
 				Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
-				Status:     corev1.NodeStatus{Allocatable: node.Status.Allocatable, Conditions: readiness(node)},
+				Status: corev1.NodeStatus{
+					Allocatable: node.Status.Allocatable, Conditions: readiness(node),
+					NodeInfo: corev1.NodeSystemInfo{KubeletVersion: node.Status.NodeInfo.KubeletVersion},
+				},
 			}, nil
 		}
 		return obj, nil
@@ -67,6 +72,23 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 		}
 	}
 	return nil
+}
+
+// firstToResize is the first kubelet that resizes pods without being told to by a feature gate.
+var firstToResize = version.MustParseGeneric("1.33.0")
+
+// tooOld tells why the kubelet of the pod's node cannot resize it, as far as its version
+// tells; empty if it can.
+func tooOld(pod *corev1.Pod, nodes []*corev1.Node) string {
+	i := slices.IndexFunc(nodes, func(node *corev1.Node) bool { return node.Name == pod.Spec.NodeName })
+	if i < 0 {
+		return ""
+	}
+	kubelet := nodes[i].Status.NodeInfo.KubeletVersion
+	if v, err := version.ParseGeneric(kubelet); err != nil || !v.LessThan(firstToResize) {
+		return ""
+	}
+	return "its kubelet is of version " + kubelet
 }
 
 // onChange has f called whenever nodes may hold what they could not hold before, come or go.

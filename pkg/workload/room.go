@@ -393,6 +393,11 @@ func (r Refusals) Place(ctx context.Context, members []rollout.Member, revision 
 		if rollout.Gone(m.Pod) || m.Updated || m.Differs != "" {
 			continue
 		}
+		if m.Target.Untold() {
+			if why := tooOld(m.Pod, nodes); why != "" {
+				m.Refusal = rollout.Refusal{Reason: why, Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: now.Add(limitsAge)}
+			}
+		}
 		if len(m.Target.Changes) > 0 {
 			_, m.Barred = limits.Admit(m.Target.Spec())
 		}

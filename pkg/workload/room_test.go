@@ -193,6 +193,42 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// limitsOf demands that containers request so much cpu, and have a limit or the default one.
+func limitsOf(least, limit string) capacity.Limits {
+	return capacity.Limits{Ranges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "sizes"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypeContainer,
+		Min:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(least)}, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit)},
+	}}}}}}
+}
+
+// A kubelet that does not tell what containers have, and is too old to, is not waited for.
+func TestPlaceOnOldKubelet(t *testing.T) {
+	for version, want := range map[string]rollout.Refusal{
+		"v1.32.9": {Reason: "its kubelet is of version v1.32.9", Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: build.Start.Add(limitsAge)},
+		"v1.33.0": {}, "v1.37.1-eks": {}, "": {}, "none": {},
+	} {
+		for _, told := range []bool{true, false} {
+			node := nodeOf("node", "2")
+			node.Status.NodeInfo.KubeletVersion = version
+			pod := podOf(t, "web", "node", "1")
+			status := corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+			if told {
+				status.Resources = &pod.Spec.Containers[0].Resources
+			}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+			target, err := resize.For(pod, templateOf(t, "1"), templateOf(t, "2"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			members := []rollout.Member{{Pod: pod, Target: target}}
+			Refusals{}.Place(t.Context(), members, "b", []*corev1.Node{nodeOf("other", "2"), node}, capacity.Limits{}, build.Start)
+			if got := members[0].Refusal; told && got.Reason != "" || !told && got != want {
+				t.Errorf("%q, told %t: got %+v, want %+v", version, told, got, want)
+			}
+		}
+	}
+}
+
 // A pod of 1 cpu on a node of 2 is to become one of 2 cpus by a restart.
 func TestPlace(t *testing.T) {
 	const tooSmall = "no node of the 1 open to the pod can hold cpu 3 (at most 2)"
@@ -206,6 +242,7 @@ func TestPlace(t *testing.T) {
 		taints []corev1.Taint
 		pod    func(*corev1.Pod)
 		member func(*rollout.Member)
+		limits capacity.Limits
 		full   string // in which revision its size was found to have no room
 		until  time.Time
 		want   rollout.Refusal
@@ -217,6 +254,10 @@ func TestPlace(t *testing.T) {
 		{name: "the node was full", full: "b", until: later, want: rollout.Refusal{Reason: "full", Until: later}},
 		{name: "the node was full long ago", full: "b", until: build.Start},
 		{name: "the node was full for another edit", full: "a", until: later},
+		{name: "a LimitRange lets it in", limits: limitsOf("1", "3")},
+		{name: "a LimitRange does not let it in", limits: limitsOf("3", "3"), want: rollout.Refusal{
+			Reason: "a new pod of this size would be refused, too: app: cpu per Container must be at least 3, and 2 is requested (LimitRange sizes)",
+			Kind:   rollout.ReasonInvalid, Until: build.Start.Add(limitsAge)}},
 		{name: "it has its size", taints: tainted, member: func(m *rollout.Member) { m.Updated = true }},
 		{name: "another template is handed over", taints: tainted, member: func(m *rollout.Member) { m.Differs = "image" }},
 		{name: "it is not there", taints: tainted, member: func(m *rollout.Member) { m.Pod, m.Target = nil, resize.Target{} }},
@@ -241,7 +282,7 @@ func TestPlace(t *testing.T) {
 					tt.member(&members[i])
 				}
 			}
-			full.Place(t.Context(), members, "b", []*corev1.Node{node}, capacity.Limits{}, build.Start)
+			full.Place(t.Context(), members, "b", []*corev1.Node{node}, tt.limits, build.Start)
 			for _, m := range members {
 				if m.Unplaceable != tt.want {
 					t.Errorf("got %+v, want %+v", m.Unplaceable, tt.want)

@@ -24,6 +24,8 @@ type Node struct {
 	Taints []corev1.Taint
 	// Unschedulable cordons the node.
 	Unschedulable bool
+	// Old has it declare no features, as a kubelet does that is too old for them.
+	Old bool
 }
 
 // AddNode creates a node with room for 110 pods and waits until it takes them.
@@ -55,9 +57,10 @@ func (c *ControlPlane) AddNode(ctx context.Context, name string, n Node) error {
 				{Type: corev1.NodeHostName, Address: name},
 			},
 			NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: c.version},
-			// Without these the API server refuses the resizes of the same name.
-			DeclaredFeatures: []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"},
 		},
+	}
+	if !n.Old { // without these the API server refuses the resizes of the same name
+		node.Status.DeclaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"}
 	}
 	nodes := c.client.CoreV1().Nodes()
 	if _, err := nodes.Create(ctx, node, metav1.CreateOptions{}); err != nil {

@@ -67,7 +67,7 @@ metadata: {name: planner}
 rules:
 - {apiGroups: [apps], resources: [statefulsets, deployments], verbs: [get, list]}
 - {apiGroups: [apps], resources: [replicasets, controllerrevisions], verbs: [list]}
-- {apiGroups: [""], resources: [pods, nodes], verbs: [list]}
+- {apiGroups: [""], resources: [pods, nodes, limitranges, resourcequotas], verbs: [list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
