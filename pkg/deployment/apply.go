@@ -33,6 +33,7 @@ func (c *Controller) apply(ctx context.Context, s *session, d *Deployment, p pla
 		return p.After, nil
 	}
 	if !p.Release && p.Condition.Reason != "" {
+		c.NameOthers(s, d, p.Members, &p.Condition)
 		told, err := c.Tell(ctx, d, p.news())
 		if err != nil {
 			return 0, err

@@ -230,6 +230,7 @@ func (c *Controller) observe(ctx context.Context, s *session, d *Deployment, sto
 		return observation{}, err
 	}
 	o.limits, err = c.Limits(ctx, s, d.Namespace, rightNow)
+	o.contests = s.Contests
 	o.nodes, o.refusals, o.crowded, o.evictions = c.Nodes.List(), s.Refusals, s.Crowded, s.Own.evictions
 	o.seen = s.Seen
 	o.defaults, o.now = c.Options.Defaults, c.Clock.Now()

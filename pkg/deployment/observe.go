@@ -32,6 +32,7 @@ type observation struct {
 	nodes      []*corev1.Node
 	limits     capacity.Limits
 	refusals   workload.Refusals
+	contests   workload.Contests
 	crowded    workload.Refusals
 	seen       workload.Sightings
 	evictions  workload.Refusals
@@ -293,12 +294,16 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 	if base.template.Same(o.deployment.template) && !base.madeBefore(pod) {
 		return resize.Leftover(pod, wanted)
 	}
-	target, err := resize.For(pod, base.template.PodTemplateSpec, wanted)
+	size := resize.For
+	if o.contests.Lost(pod.UID) {
+		size = resize.ForBut
+	}
+	target, err := size(pod, base.template.PodTemplateSpec, wanted)
 	if err != nil || base.outgoing == nil {
 		return target, err
 	}
 	// The ReplicaSet controller may have made it after the adoption, of what base had before.
-	late, err := resize.For(pod, base.outgoing.template.PodTemplateSpec, wanted)
+	late, err := size(pod, base.outgoing.template.PodTemplateSpec, wanted)
 	if err == nil && len(late.Obstacles) > len(target.Obstacles) {
 		target = late
 	}

@@ -402,7 +402,10 @@ func atRest(d *Deployment) (workload.News, bool) {
 	n := int32(d.replicas())
 	counted := d.Status.UpdatedReplicas >= n && d.Status.Replicas <= d.Status.UpdatedReplicas
 	if believed(d) {
-		return workload.News{Condition: unheldCondition(d), Last: counted && d.Status.Replicas == n}, true
+		said := unheldCondition(d)
+		_, others := workload.CutOthers(condition(d).Message)
+		said.Message += others
+		return workload.News{Condition: said, Last: counted && d.Status.Replicas == n}, true
 	}
 	return workload.News{Condition: unheldCondition(d)}, !counted
 }
@@ -411,7 +414,11 @@ func atRest(d *Deployment) (workload.News, bool) {
 // made while the Deployment was opted out and paused, only its pods tell.
 func believed(d *Deployment) bool {
 	c := condition(d)
-	return c != nil && c.Status == corev1.ConditionTrue && d.Status.Replicas <= d.Status.UpdatedReplicas && strings.HasSuffix(c.Message, allOf(d))
+	if c == nil || c.Status != corev1.ConditionTrue || d.Status.Replicas > d.Status.UpdatedReplicas {
+		return false
+	}
+	said, _ := workload.CutOthers(c.Message)
+	return strings.HasSuffix(said, allOf(d))
 }
 
 // allOf is what the condition says Complete of.

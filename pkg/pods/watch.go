@@ -35,10 +35,10 @@ func Watch(ctx context.Context, client kubernetes.Interface, namespace, selector
 }
 
 // Strip removes from a watched object what nothing here reads: all of
-// managedFields but what tells which sizes are ours.
+// managedFields but what tells who has set which sizes.
 func Strip(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !resize.Ours(e) }))
+		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !resize.Recorded(e) }))
 	}
 	return obj, nil
 }

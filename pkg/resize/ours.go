@@ -19,27 +19,51 @@ func Ours(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == api.FieldManager && entry.Subresource == "resize"
 }
 
-// ours are the fields of a pod that we were the last to set through the resize
+// Recorded tells whether a managedFields entry lists what anybody set through the resize
 // subresource.
-type ours struct {
-	sets []*fieldpath.Set
-	last time.Time
+func Recorded(entry metav1.ManagedFieldsEntry) bool { return entry.Subresource == "resize" }
+
+// owner is who was the last to set a value through the resize subresource. What nobody has
+// set there was given to the pod at its birth.
+type owner struct {
+	ours  bool
+	other string    // the field manager, if it is not us
+	at    time.Time // when that one last set any
 }
 
-func oursOf(pod *corev1.Pod) (ours, error) {
-	var o ours
+// owners are the values of a pod that were set through the resize subresource, by us and by
+// others.
+type owners struct {
+	entries []owned
+	last    time.Time // when we last did
+}
+
+type owned struct {
+	owner
+
+	fields *fieldpath.Set
+}
+
+func ownersOf(pod *corev1.Pod) (owners, error) {
+	var o owners
 	for _, entry := range pod.ManagedFields {
-		if !Ours(entry) || entry.FieldsV1 == nil {
+		if !Recorded(entry) || entry.FieldsV1 == nil {
 			continue
 		}
-		set := &fieldpath.Set{}
-		if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
-			return ours{}, fmt.Errorf("reading managedFields of pod %s: %w", pod.Name, err)
+		e := owned{owner{ours: Ours(entry)}, &fieldpath.Set{}}
+		if err := e.fields.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
+			return owners{}, fmt.Errorf("reading managedFields of pod %s: %w", pod.Name, err)
 		}
-		o.sets = append(o.sets, set)
-		if entry.Time != nil && entry.Time.After(o.last) {
-			o.last = entry.Time.Time
+		if !e.ours {
+			e.other = entry.Manager
 		}
+		if entry.Time != nil {
+			e.at = entry.Time.Time
+		}
+		if e.ours && e.at.After(o.last) {
+			o.last = e.at
+		}
+		o.entries = append(o.entries, e)
 	}
 	return o, nil
 }
@@ -50,16 +74,18 @@ var (
 	kindFields = map[kind]string{initContainer: "initContainers", regularContainer: "containers"}
 )
 
-func (o ours) have(p part, side Side, name corev1.ResourceName) bool {
+// of returns the owner of a value. Where others have set the same as we, it is ours.
+func (o owners) of(p part, side Side, name corev1.ResourceName) owner {
 	path := []any{"spec"}
 	if p.kind != podLevel {
 		path = append(path, kindFields[p.kind], fieldpath.KeyByFields("name", p.name))
 	}
 	field := fieldpath.MakePathOrDie(append(path, "resources", sideFields[side], string(name))...)
-	for _, set := range o.sets {
-		if set.Has(field) {
-			return true
+	var of owner
+	for _, e := range o.entries {
+		if e.fields.Has(field) && !of.ours {
+			of = e.owner
 		}
 	}
-	return false
+	return of
 }

@@ -27,6 +27,11 @@ type Target struct {
 
 	// Resized is when we last resized the pod, for this edit or another; zero if never.
 	Resized time.Time
+	// Others are the field managers, such as an autoscaler's, that have resized the pod too,
+	// and own values that the template says.
+	Others []string
+	// Overrules tells that a change takes back what one of them has set.
+	Overrules bool
 
 	pod  *corev1.Pod     // as observed
 	want []part          // the wanted size of the parts that the template names
@@ -54,7 +59,12 @@ type value struct {
 // edit that was given up has come: for A→C→D, where a pod of A has C's cpu
 // already, D's cpu is set even if A and D have the same.
 func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, older, newer, func(bool) bool { return true })
+	return target(pod, older, newer, func(owner) bool { return true })
+}
+
+// ForBut is [For], where what others have set through the resize subresource stays.
+func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
+	return target(pod, older, newer, func(o owner) bool { return o.other == "" })
 }
 
 // Leftover is what an edit that was given up has left in a pod that is of
@@ -62,11 +72,17 @@ func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) 
 // of A. Only values that we have set count. All others are somebody else's: a
 // vertical autoscaler's, or an admission webhook's.
 func Leftover(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, &corev1.PodTemplateSpec{}, template, func(ours bool) bool { return ours })
+	return target(pod, &corev1.PodTemplateSpec{}, template, func(o owner) bool { return o.ours })
 }
 
-func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(ours bool) bool) (Target, error) {
-	set, err := oursOf(pod)
+// LeftoverSince is [Leftover] during a rollout that has begun at that time: what others have
+// set through the resize subresource since then counts too. On an edit the template wins.
+func LeftoverSince(pod *corev1.Pod, template *corev1.PodTemplateSpec, began time.Time) (Target, error) {
+	return target(pod, &corev1.PodTemplateSpec{}, template, func(o owner) bool { return o.ours || o.other != "" && !o.at.Before(began) })
+}
+
+func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(owner) bool) (Target, error) {
+	set, err := ownersOf(pod)
 	if err != nil {
 		return Target{}, err
 	}
@@ -96,14 +112,18 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(our
 }
 
 // apply writes the wanted values into have and notes those that cannot be taken away.
-func (t *Target) apply(have, want part, was *part, set ours, sets func(ours bool) bool) {
+func (t *Target) apply(have, want part, was *part, set owners, sets func(owner) bool) {
 	for _, name := range resizable {
 		wanted := sides(want.requirements)
 		for i, now := range sides(have.requirements) {
 			to, from := lookup(*wanted[i].list, name), lookup(*now.list, name)
-			isOurs := set.have(have, now.side, name)
+			by := set.of(have, now.side, name)
+			if to != nil && by.other != "" && !slices.Contains(t.Others, by.other) {
+				t.Others = append(t.Others, by.other)
+			}
 			switch {
-			case to != nil && sets(isOurs):
+			case to != nil && sets(by):
+				t.Overrules = t.Overrules || by.other != "" && !same(to, from)
 				t.affect(have, now.side, name, t.inForce(have, now.side, name, from), to)
 				setValue(now.list, name, *to)
 				if name == corev1.ResourceMemory && to.MilliValue()%1000 != 0 {
@@ -112,7 +132,7 @@ func (t *Target) apply(have, want part, was *part, set ours, sets func(ours bool
 			case to != nil:
 				t.born = append(t.born, value{have, now.side, name, to})
 			case from == nil:
-			case isOurs, was != nil && lookup(*sides(was.requirements)[i].list, name) != nil:
+			case by.ours, was != nil && lookup(*sides(was.requirements)[i].list, name) != nil:
 				t.affect(have, now.side, name, from, nil)
 				t.obstruct("%s: the %s %s is removed", have.label(), name, now.side)
 				t.born = append(t.born, value{have, now.side, name, nil})
@@ -127,7 +147,7 @@ func (t *Target) apply(have, want part, was *part, set ours, sets func(ours bool
 //
 // But a value that only follows, and that the pod lacks, is not asked for: an API server
 // that fills it in does so when it takes the resize, and an older one never does.
-func (t *Target) applyPod(says *corev1.ResourceRequirements, was []part, set ours, sets func(ours bool) bool) {
+func (t *Target) applyPod(says *corev1.ResourceRequirements, was []part, set owners, sets func(owner) bool) {
 	if says == nil && t.spec.Resources == nil {
 		return
 	}

@@ -3,6 +3,7 @@ package resize_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -349,6 +350,41 @@ func TestLeftover(t *testing.T) {
 	broken := build.Pod("web-0", a, build.Ours("not JSON"))
 	if _, err := resize.Leftover(broken, a); err == nil {
 		t.Error("broken managedFields give no error")
+	}
+}
+
+// TestOthers: who else has resized a pod is known, and whether that is taken back.
+func TestOthers(t *testing.T) {
+	const size = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
+	a, c := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}"), build.Size(t, "requests: {cpu: 150m, memory: 100Mi}")
+	vpa := build.ResizedBy("updater", build.Start, size)
+	resized := build.Pod("web-0", a, build.Resized(c), vpa)
+	target := func(left resize.Target, err error) resize.Target {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left
+	}
+	for _, tt := range []struct {
+		name      string
+		target    resize.Target
+		changes   string
+		others    []string
+		overrules bool
+	}{
+		{"on an edit the template wins", target(resize.For(resized, a, a)), "app: cpu request 150m→100m", []string{"updater"}, true},
+		{"but for who sets it again and again", target(resize.ForBut(resized, a, a)), "", []string{"updater"}, false},
+		{"between edits it stays", target(resize.Leftover(resized, a)), "", []string{"updater"}, false},
+		{"not in the rollout that was under way", target(resize.LeftoverSince(resized, a, build.Start)), "app: cpu request 150m→100m", []string{"updater"}, true},
+		{"what was set before that stays", target(resize.LeftoverSince(resized, a, build.Start.Add(time.Second))), "", []string{"updater"}, false},
+		{"what the pod was given at its birth stays", target(resize.LeftoverSince(build.Pod("web-0", c), a, build.Start)), "", nil, false},
+		{"another value that we set is ours", target(resize.Leftover(build.Pod("web-0", a, build.Resized(c), vpa, build.Ours(size)), a)), "app: cpu request 150m→100m", nil, false},
+		{"who sets what the template says is named", target(resize.For(build.Pod("web-0", a, vpa), a, a)), "", []string{"updater"}, false},
+	} {
+		if got := resize.Describe(tt.target.Changes); got != tt.changes || !slices.Equal(tt.target.Others, tt.others) || tt.target.Overrules != tt.overrules {
+			t.Errorf("%s: got %q, others %q, overrules %t; want %q, %q, %t", tt.name, got, tt.target.Others, tt.target.Overrules, tt.changes, tt.others, tt.overrules)
+		}
 	}
 }
 

@@ -71,6 +71,8 @@ const (
 	EventNotReadyAfterResize = "NotReadyAfterResize"
 	// EventNodeLost tells that a pod's node is gone, or has not been heard of.
 	EventNodeLost = "NodeLost"
+	// EventResizedByOthers tells that somebody else, such as a vertical autoscaler, resizes the same pods.
+	EventResizedByOthers = "ResizedByOthers"
 	// EventInvalidPolicy tells that an annotation is malformed.
 	EventInvalidPolicy = "InvalidPolicy"
 	// EventStepFailed tells that the next step of the rollout has failed several times, and why.

@@ -28,6 +28,7 @@ func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.Stateful
 		return p.After, nil
 	}
 	if !p.Release {
+		c.NameOthers(s, set, p.Members, &p.Condition)
 		told, err := c.Tell(ctx, set, p.news(set))
 		if err != nil {
 			return 0, err

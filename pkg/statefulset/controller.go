@@ -188,7 +188,7 @@ func (c *Controller) observe(ctx context.Context, s *session, set *appsv1.Statef
 	}
 	o := observation{
 		set: set, pods: owned(set, all), orphans: orphans(all), nodes: c.Nodes.List(), limits: limits, revisions: s.Own,
-		refusals: s.Refusals, crowded: s.Crowded, seen: s.Seen,
+		refusals: s.Refusals, contests: s.Contests, crowded: s.Crowded, seen: s.Seen,
 		defaults: c.Options.Defaults, now: c.Clock.Now(),
 	}
 	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}

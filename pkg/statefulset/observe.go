@@ -102,6 +102,7 @@ type observation struct {
 	limits    capacity.Limits
 	revisions map[string]*workload.Template
 	refusals  workload.Refusals
+	contests  workload.Contests
 	crowded   workload.Refusals
 	seen      workload.Sightings
 	defaults  workload.Defaults
@@ -244,7 +245,7 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 	var err error
 	switch {
 	case m.Labelled:
-		m.Target, err = resize.Leftover(pod, o.newest().PodTemplateSpec)
+		m.Target, err = o.leftover(pod, settings)
 		m.Updated = m.Target.Clean()
 		m.Brings = resize.Describe(m.Target.Changes)
 		m.Policy, m.Why = settings.Resolve(m.Target.Effects, o.newest().PodTemplateSpec, o.defaults.ResizePolicy)
@@ -252,12 +253,38 @@ func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings
 		m.Differs = o.differs(carries)
 	default:
 		from, to := o.revisions[carries].PodTemplateSpec, o.newest().PodTemplateSpec
-		m.Target, err = resize.For(pod, from, to)
+		if m.Target, err = resize.For(pod, from, to); o.contests.Lost(pod.UID) {
+			m.Target, err = resize.ForBut(pod, from, to)
+		}
 		m.Brings = resize.Describe(resize.Join(resize.Between(from, to), m.Target.Effects))
 		m.Policy, m.Why = settings.Resolve(m.Target.Effects, to, o.defaults.ResizePolicy)
 	}
 	m.Refusal = o.refusals.Of(pod.UID, workload.Size(o.set.Status.UpdateRevision, m.Target.Changes))
 	return m, err
+}
+
+// clockSkew is by how much the clock of the API server may differ from ours.
+const clockSkew = 10 * time.Second
+
+// leftover is what is to be taken back in a pod that counts as updated. While the set's
+// rollout is under way, others may have resized it again; between edits that is theirs to
+// do. Nothing is restarted for it, which they could make us do again and again.
+func (o observation) leftover(pod *corev1.Pod, settings policy.Settings) (resize.Target, error) {
+	c, template := condition(o.set), o.newest().PodTemplateSpec
+	begun := c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending && (workload.Held(o.set) || !rolling(o.set))
+	if !begun || o.contests.Lost(pod.UID) {
+		return resize.Leftover(pod, template)
+	}
+	target, err := resize.LeftoverSince(pod, template, c.LastTransitionTime.Add(-clockSkew))
+	if err != nil || !target.Overrules {
+		return target, err
+	}
+	may, _ := settings.Resolve(target.Effects, template, o.defaults.ResizePolicy)
+	if policy.Decide(may, settings.Action, policy.RollingUpdate, policy.Untried) != policy.Resize || len(target.Obstacles) > 0 ||
+		o.refusals.Of(pod.UID, workload.Size(o.set.Status.UpdateRevision, target.Changes)).Final {
+		return resize.Leftover(pod, template)
+	}
+	return target, nil
 }
 
 // differs tells what, besides cpu and memory, the named revision has other than

@@ -24,6 +24,8 @@ type plan struct {
 	// Passing tells that the condition is about to change: the StatefulSet controller needs a
 	// moment to count what we have done.
 	Passing bool
+	// Members that the step was made from.
+	Members []rollout.Member
 	// Changes that the rollout brings, for its first event.
 	Changes string
 	// Partition to ask for, or nil to leave it.
@@ -77,7 +79,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Step: rollout.Next(members, o.options(from, settings))}
+	p := plan{Step: rollout.Next(members, o.options(from, settings)), Members: members}
 	p.Condition = p.Step.Condition()
 	p.Changes = rollout.Changes(members)
 	p.LookAfter(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.now))
@@ -201,7 +203,10 @@ func atRest(set *appsv1.StatefulSet) (workload.News, bool) {
 	n := replicas(set)
 	counted := int(set.Status.UpdatedReplicas) >= n-keptBack(set)
 	if believed(set) {
-		return workload.News{Condition: unheldCondition(set), Last: counted && int(set.Status.Replicas) == n}, true
+		said := unheldCondition(set)
+		_, others := workload.CutOthers(condition(set).Message)
+		said.Message += others
+		return workload.News{Condition: said, Last: counted && int(set.Status.Replicas) == n}, true
 	}
 	return workload.News{Condition: unheldCondition(set)}, rolling(set) && !counted
 }
@@ -211,7 +216,11 @@ func atRest(set *appsv1.StatefulSet) (workload.News, bool) {
 // condition counts is no matter: a pod that is lost or scaled away later is no rollout.
 func believed(set *appsv1.StatefulSet) bool {
 	c := condition(set)
-	return c != nil && c.Status == corev1.ConditionTrue && strings.HasSuffix(c.Message, allOf(set))
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return false
+	}
+	said, _ := workload.CutOthers(c.Message)
+	return strings.HasSuffix(said, allOf(set))
 }
 
 // allOf is what the condition says Complete of.

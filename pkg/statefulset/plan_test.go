@@ -58,6 +58,8 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(newer, build.NotReady)
 	case "updated, resized by others":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]))
+	case "updated, resized by others during the rollout":
+		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.ResizedBy("updater", build.Start, ourCPU))
 	case "left with another cpu":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU))
 	case "left with another cpu, not ready":
@@ -576,6 +578,42 @@ func TestNextStepUnheld(t *testing.T) {
 	}
 }
 
+// TestNextStepContested: what others set in the middle of a rollout is taken back, until the
+// contest over that pod is lost.
+func TestNextStepContested(t *testing.T) {
+	began := func(status corev1.ConditionStatus, reason string, at time.Time) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) {
+			set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(at)}}
+		}
+	}
+	before, after, all := build.Start.Add(-time.Minute), build.Start.Add(time.Minute), held("0", everything)
+	for _, tt := range []struct {
+		name    string
+		changes []func(*appsv1.StatefulSet)
+		lost    bool
+		want    string
+	}{
+		{"in the rollout", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, false, "resize web-1"},
+		{"under OnDelete", []func(*appsv1.StatefulSet){onDelete, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, false, "resize web-1"},
+		{"before it", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, after)}, false, "resize web-0"},
+		{"before we have looked at it", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonPending, before)}, false, "resize web-0"},
+		{"again and again", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, true, "resize web-0"},
+	} {
+		o := observed(t, "updated, resized by others during the rollout|live", tt.changes...)
+		o.contests = workload.Contests{}
+		for !o.contests.Lost(o.pods[0].UID) && tt.lost {
+			o.contests[o.pods[0].UID]++
+		}
+		p, err := nextStep(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told(p); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // TestAtRest: a condition that says Complete is believed only of what it was said of.
 func TestAtRest(t *testing.T) {
 	says := func(status corev1.ConditionStatus, message string) func(*appsv1.StatefulSet) {
@@ -609,6 +647,7 @@ func TestAtRest(t *testing.T) {
 		{"Complete of another partition", "updated|updated", changes{says(yes, all+"; partition 1 keeps back the others")}, "", false},
 		{"Complete of a partition that OnDelete has not", "updated|live", changes{says(yes, all+"; partition 2 keeps back the others"), onDelete}, "", false},
 		{"Complete of all, and now there is a partition", "updated|updated", changes{says(yes, all), at(1)}, "", false},
+		{"Complete, and resized by others", "updated|updated", changes{says(yes, all+"; also resized by updater")}, all + "; also resized by updater", true},
 		{"not Complete", "updated|updated", changes{says(no, all)}, "", false},
 		{"the StatefulSet controller is at it", "live|updated", changes{says(no, "")}, "left to the StatefulSet controller: 1 of 2 pods updated, 0 available", false},
 		{"nobody is at it under OnDelete", "live|updated", changes{says(no, ""), onDelete}, "", false},

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,12 @@ func (c *Controller[W, X]) Resize(ctx context.Context, s *Session[X], w W, m rol
 	s.Pods.Wrote(resized)
 	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
 	s.Seen.asked(m)
+	if m.Target.Overrules {
+		if s.Contests[m.Pod.UID]++; s.Contests.Lost(m.Pod.UID) {
+			c.EventBoth(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
+		}
+	}
 	if r := s.Refusals[m.Pod.UID]; r != nil && !r.Final {
 		delete(s.Refusals, m.Pod.UID)
 	}

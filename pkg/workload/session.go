@@ -7,6 +7,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
@@ -24,8 +25,12 @@ type Session[X any] struct {
 	Crowded Refusals
 	// Seen is what has been seen of the pods' resizes.
 	Seen Sightings
+	// Contests are those over pods that somebody else resizes too.
+	Contests Contests
 	// Own is what only this kind of workload keeps.
 	Own X
+
+	others sets.Set[string] // who they are
 
 	limits     capacity.Limits // of the namespace
 	limitsRead time.Time
@@ -104,3 +109,13 @@ func NewBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithMaxInterval(MaxAskInterval), backoff.WithMaxElapsedTime(0))
 }
+
+// Contests are how often the sizes that others have given pods were taken back.
+type Contests map[types.UID]int
+
+// maxContests bounds the contest over one pod in one rollout: who sets a size again and again
+// does not keep the rollout from its end.
+const maxContests = 5
+
+// Lost tells whether the contest over a pod is given up: what others have set stays.
+func (c Contests) Lost(pod types.UID) bool { return c[pod] >= maxContests }

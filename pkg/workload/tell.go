@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -141,6 +142,34 @@ func (c *Controller[W, X]) TellWaits(s *Session[X], w W, waits []rollout.Wait) {
 			c.EventBoth(w, wait.Member.Pod, event.eventType, event.reason, wait.Message)
 		}
 	}
+}
+
+// alsoResizedBy begins what a condition says of others that resize the same pods.
+const alsoResizedBy = "; also resized by "
+
+// NameOthers adds to the condition who else resizes the pods, such as a vertical
+// autoscaler, and tells of each once.
+func (c *Controller[W, X]) NameOthers(s *Session[X], w W, members []rollout.Member, said *rollout.Condition) {
+	for _, m := range members {
+		for _, other := range m.Target.Others {
+			if !s.others.Has(other) && !c.Options.DryRun {
+				s.others.Insert(other)
+				c.Recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+					fmt.Sprintf("%s resizes pods of this %s too, such as %s: on an edit the template wins, between edits nothing is fought over", other, c.kind.Name(), m.Name))
+			}
+		}
+	}
+	if s.others.Len() > 0 && said.Reason != "" {
+		said.Message += alsoResizedBy + strings.Join(sets.List(s.others), ", ")
+	}
+}
+
+// CutOthers splits what [Controller.NameOthers] has added off a condition's message.
+func CutOthers(message string) (said, others string) {
+	if i := strings.LastIndex(message, alsoResizedBy); i >= 0 {
+		return message[:i], message[i:]
+	}
+	return message, ""
 }
 
 // eventOfWait are the events of waits that are more than progress.

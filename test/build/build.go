@@ -121,6 +121,16 @@ func Ours(fields string) func(*corev1.Pod) {
 	}
 }
 
+// ResizedBy records that somebody else has set the fields then.
+func ResizedBy(manager string, at time.Time, fields string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "resize", Time: ptr.To(metav1.NewTime(at)),
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
+		})
+	}
+}
+
 // RelabelledAt records when the controller last wrote to the pod itself.
 func RelabelledAt(t time.Time) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {

@@ -297,10 +297,22 @@ func TestSomebodyElseResizes(t *testing.T) {
 	if got := w.pods()["web-1"].Spec.Containers[0].Resources.Requests; got.Cpu().String() != "150m" || got.Memory().String() != "100Mi" {
 		t.Errorf("after the edit web-1 requests %v, want what the template says", got)
 	}
-	resizeAs("web-0")
-	w.waitPod("web-0", "to be resized again", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "150m" })
+	for _, name := range []string{"web-0", "web-1", "web-2"} { // one that waits, and two that are done
+		resizeAs(name)
+		w.waitPod(name, "to be resized again", func(pod corev1.Pod) bool {
+			r := pod.Spec.Containers[0].Resources
+			return cpuOf(r) == "150m" && r.Requests.Memory().String() == "100Mi"
+		})
+	}
+	w.waitCondition("Deferred", "; also resized by vpa-updater")
 	w.annotatePod("web-0", simAccepted)
 	w.waitComplete()
+	if _, _, message := complete(w.get()); !strings.HasSuffix(message, "; also resized by vpa-updater") {
+		t.Errorf("the condition says %q", message)
+	}
+	if told := w.events("ResizedByOthers"); len(told) != 1 || !strings.HasPrefix(told[0], "vpa-updater resizes pods of this StatefulSet too") {
+		t.Errorf("events %q, want one that names the autoscaler", told)
+	}
 	w.assertReplaced(before)
 	if _, held := w.get().Annotations[api.HoldAnnotation]; held {
 		t.Error("still held")
