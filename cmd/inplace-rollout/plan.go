@@ -40,8 +40,9 @@ Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
 delete this one), Refused (it stays as it is), KeptBack (by the partition, or the
-pause) or Unchanged. What else a kubelet will say cannot be foreseen; ROOM tells how
-much of the node is requested now.
+pause), New (there is no pod in its place now, or it is about to go), ScaledIn (there
+are to be fewer pods, and it goes) or Unchanged. What else a kubelet will say cannot
+be foreseen; ROOM tells how much of the node is requested now.
 
 The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
 restart as things stand: now, at its deadline, or when you delete it.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -106,6 +107,22 @@ func TestPlan(t *testing.T) {
 				for _, pod := range s.pods {
 					pod.Spec.Containers[0].ResizePolicy = policy
 				}
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
+		// Two go, and nobody is to read that nothing does.
+		"scaled-in": {edit: func(t *testing.T) *unstructured.Unstructured {
+			return manifest(t, "StatefulSet", "replicas: 1", larger)
+		}},
+		"deployment-scaled-in": {
+			stage: func(t *testing.T) *stage { return newDeploymentStage(t, 3) },
+			edit:  func(t *testing.T) *unstructured.Unstructured { return manifest(t, "Deployment", "replicas: 2", larger) }},
+		"missing": {
+			stage: func(t *testing.T) *stage {
+				s := newSetStage(t, 3)
+				s.pods[2].DeletionTimestamp = ptr.To(s.pods[2].Status.Conditions[0].LastTransitionTime)
+				s.pods[2].Finalizers = []string{"test/keep"} // the fake refuses deleted objects without
+				s.pods = s.pods[1:]
 				return s
 			},
 			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},

@@ -67,6 +67,8 @@ type planSummary struct {
 	Restart          int `json:"restart"`
 	Impossible       int `json:"impossible"`
 	KeptBack         int `json:"keptBack"`
+	New              int `json:"new"`
+	ScaledIn         int `json:"scaledIn"`
 	Unchanged        int `json:"unchanged"`
 }
 
@@ -94,6 +96,9 @@ func newPodForecast(f rollout.Forecast, rooms []room) podForecast {
 	if f.Member.Pod != nil {
 		p.Node = f.Member.Pod.Spec.NodeName
 	}
+	if f.Fate == rollout.ScaledIn {
+		return p
+	}
 	for _, c := range f.Member.Target.Changes {
 		said := change{Container: c.Container, Resource: string(c.Resource), Side: string(c.Side), To: c.To.String()}
 		if c.From != nil {
@@ -118,6 +123,10 @@ func (s *planSummary) count(f rollout.Fate) {
 		s.Impossible++
 	case rollout.KeptBack:
 		s.KeptBack++
+	case rollout.New:
+		s.New++
+	case rollout.ScaledIn:
+		s.ScaledIn++
 	case rollout.Unchanged:
 		s.Unchanged++
 	}
@@ -243,6 +252,12 @@ func (s planSummary) String() string {
 		parts = append(parts, fmt.Sprintf("%d deferred", s.Deferred))
 	}
 	parts = append(parts, fmt.Sprintf("%d restart", s.Restart), fmt.Sprintf("%d impossible", s.Impossible))
+	if s.New > 0 {
+		parts = append(parts, fmt.Sprintf("%d new", s.New))
+	}
+	if s.ScaledIn > 0 {
+		parts = append(parts, fmt.Sprintf("%d scaled in", s.ScaledIn))
+	}
 	if s.KeptBack > 0 {
 		parts = append(parts, fmt.Sprintf("%d kept back", s.KeptBack))
 	}

@@ -49,11 +49,12 @@ opted in, in a namespace or everywhere.
 
 A pod's state is in the words of the proposal for vertical scaling: Waiting (it has
 not been asked yet), Requested (the kubelet has not answered, or defers it), Accepted
-(it is being carried out), Rejected (not possible on this node) or Done. Beside it
-stands what Kubernetes says in the pod's conditions.
+(it is being carried out, or the pod is not available yet), Rejected (not possible on
+this node) or Done; or KeptBack, by the partition or the pause. Beside it stands what
+Kubernetes says in the pod's conditions.
 
-The exit code is 0 if everything is complete, and 2 if not; with --watch it waits
-until everything is that is opted in.`,
+The exit code is 0 if everything is complete, with all pods Done or KeptBack, and 2 if
+not; with --watch it waits until everything is that is opted in.`,
 		Example: `  # How far is it?
   inplace-rollout status sts/db
 
@@ -183,6 +184,9 @@ const (
 	Accepted  State = "Accepted"
 	Rejected  State = "Rejected"
 	Done      State = "Done"
+
+	// KeptBack is not the proposal's: the user keeps the pod as it is.
+	KeptBack State = "KeptBack"
 )
 
 type podStatus struct {
@@ -255,9 +259,27 @@ func (o statusOptions) report(ctx context.Context, world workload.Cluster, u *un
 		return r, explain(err)
 	}
 	for _, f := range foreseen.Pods {
-		r.Pods = append(r.Pods, statusOf(f))
+		if f.Fate != rollout.ScaledIn {
+			r.Pods = append(r.Pods, statusOf(f))
+		}
 	}
+	r.compare()
 	return r, nil
+}
+
+// compare takes the pods' word for it where the condition says Complete and they do not: it may
+// be behind, and it does not tell of a pod that was lost since.
+func (r *statusReport) compare() {
+	i := slices.IndexFunc(r.Pods, func(p podStatus) bool { return p.State != Done && p.State != KeptBack })
+	if r.Complete && i >= 0 {
+		p := r.Pods[i]
+		r.Complete, r.Reason = false, rollout.ReasonProgressing
+		why := ""
+		if p.Why != "" {
+			why = ": " + p.Why
+		}
+		r.Message = fmt.Sprintf("%s is %s%s; the condition says Complete: %s", p.Name, p.State, why, r.Message)
+	}
 }
 
 // readCondition takes over what the controller says, if it says it of what is there now.
@@ -289,16 +311,27 @@ func statusOf(f rollout.Forecast) podStatus {
 	if m.Pod == nil {
 		return p
 	}
+	if f.Fate == rollout.KeptBack {
+		p.State = KeptBack
+	}
 	p.Node = m.Pod.Spec.NodeName
 	p.Condition, p.Since = conditionOf(m.Pod)
 	if m.Pod.DeletionTimestamp != nil {
 		p.Why = "it is being deleted"
 		return p
 	}
+	if rollout.Gone(m.Pod) {
+		p.Why = "it has ended"
+		return p
+	}
 	p.Applied = m.Target.Applied()
 	switch {
 	case m.Updated:
 		p.State, p.Wanted = Done, m.Target.Wanted()
+		if !m.Available {
+			p.State, p.Why = Accepted, "waiting for the pod to become available"
+		}
+	case f.Fate == rollout.KeptBack:
 	case m.Differs == "":
 		if f.Fate != rollout.PodRestart {
 			p.Wanted = m.Target.Wanted()
@@ -316,7 +349,7 @@ func statusOf(f rollout.Forecast) podStatus {
 // stateOf are the proposal's words for ours.
 var stateOf = map[resize.State]State{
 	resize.Unsent: Waiting, resize.InProgress: Requested, resize.Deferred: Requested, resize.Failing: Accepted,
-	resize.Infeasible: Rejected, resize.Unready: Done, resize.Actuated: Done,
+	resize.Infeasible: Rejected, resize.Unready: Accepted, resize.Actuated: Done,
 }
 
 // conditionOf names what Kubernetes says about the pod's resize.

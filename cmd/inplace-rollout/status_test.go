@@ -62,6 +62,18 @@ func statesStage(t *testing.T) *stage {
 	return s
 }
 
+// believedStage has a set that is said to be Complete, and has another template than its pods.
+func believedStage(t *testing.T) *stage {
+	t.Helper()
+	s := newSetStage(t, 2)
+	said := s.set.Status.Conditions[0]
+	s.heldAt(t, larger)
+	delete(s.set.Annotations, api.HoldAnnotation)
+	s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](0)
+	s.set.Status.Conditions[0] = said
+	return s
+}
+
 func reportsOf(t *testing.T, s *stage) []statusReport {
 	t.Helper()
 	o := statusOptions{cluster: s.cluster(t)}
@@ -90,6 +102,19 @@ func TestStatus(t *testing.T) {
 			s := heldStage(t)
 			s.set.Annotations[api.ResizeActionAnnotation] = "Live"
 			s.set.Annotations[api.InForceAnnotation] = "Live;"
+			return s
+		},
+		"complete-unready": func(t *testing.T) *stage {
+			s := newSetStage(t, 2)
+			build.NotReady(s.pods[1])
+			return s
+		},
+		"complete-behind": believedStage,
+		"kept-back": func(t *testing.T) *stage {
+			s := believedStage(t)
+			s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1)
+			build.Resized(&s.set.Spec.Template)(s.pods[1])
+			s.pods[1].Labels["controller-revision-hash"] = "web-b"
 			return s
 		},
 		"deployment": func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
@@ -171,6 +196,7 @@ func TestStatusExitCode(t *testing.T) {
 		{"complete", newSetStage(t, 1), false, 0},
 		{"complete, watched", newSetStage(t, 1), true, 0},
 		{"held", heldStage(t), false, 2},
+		{"the condition is behind the pods", believedStage(t), false, 2},
 	} {
 		o := statusOptions{cluster: tt.stage.cluster(t), watch: tt.watch}
 		if code := exitCode(o.run(t.Context(), &bytes.Buffer{}, nil)); code != tt.want {

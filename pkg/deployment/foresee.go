@@ -58,10 +58,13 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 			f.Pods = append(f.Pods, o.foreseeOther(rs)...)
 		}
 	}
+	going := o.scaledIn()
 	paused := o.deployment.wishedPaused()
 	for i, forecast := range f.Pods {
 		stale := slices.Contains(f.Stale, forecast.Member.Name)
 		switch {
+		case slices.Contains(going, forecast.Member.Name):
+			f.Pods[i].Fate, f.Pods[i].Reason = rollout.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
 		case f.HandOver != "" && !stale:
 			f.Pods[i].Fate, f.Pods[i].Reason = rollout.Unchanged, ""
 		case paused && (stale || forecast.Fate != rollout.Unchanged):
@@ -74,6 +77,27 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 		return cmp.Compare(asInt(a.Fate == rollout.PodRestart), asInt(b.Fate == rollout.PodRestart))
 	})
 	return f, nil
+}
+
+// scaledIn names the pods that are too many, where one ReplicaSet has them all: while a
+// rollout is held, it is scaled first.
+func (o observation) scaledIn() []string {
+	var active []*replicaSet
+	for _, rs := range o.sets {
+		if rs.active() {
+			active = append(active, rs)
+		}
+	}
+	if len(active) != 1 {
+		return nil
+	}
+	pods := o.podsOf(active[0])
+	sortAsDeleted(pods)
+	var names []string
+	for _, pod := range pods[:max(len(pods)-o.deployment.replicas(), 0)] {
+		names = append(names, pod.Name)
+	}
+	return names
 }
 
 // foreseeBase tells what comes of the pods of the ReplicaSet base, and why the

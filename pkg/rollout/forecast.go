@@ -27,6 +27,10 @@ const (
 	Refused Fate = "Refused"
 	// KeptBack: the user's partition keeps the pod back.
 	KeptBack Fate = "KeptBack"
+	// New: the place is empty, or about to be, whatever the rollout does; a new pod comes.
+	New Fate = "New"
+	// ScaledIn: there are to be fewer pods, and this one goes.
+	ScaledIn Fate = "ScaledIn"
 )
 
 // Forecast is what is to come of one place of a workload, as far as it can be foreseen.
@@ -64,12 +68,14 @@ func Foresee(members []Member, o Options) []Forecast {
 
 func (m Member) foresee(o Options) Forecast {
 	switch {
+	case Gone(m.Pod) && m.Pod != nil && (m.Updated || m.Differs == ""):
+		return Forecast{Member: m, Fate: New, Reason: "the pod is about to go, whatever is edited"}
+	case m.Pod == nil && (m.Updated || m.Differs == ""):
+		return Forecast{Member: m, Fate: New, Reason: "there is no pod now"}
 	case m.Updated:
 		return Forecast{Member: m, Fate: Unchanged}
 	case m.Differs != "":
 		return m.restarts(o, m.Differs)
-	case Gone(m.Pod):
-		return Forecast{Member: m, Fate: Live, Reason: "once the pod is created"}
 	}
 	judged := m.judge(o)
 	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {

@@ -118,7 +118,7 @@ func (l *load) most(goesDown bool) int {
 func (l *load) mayResize(m Member) bool {
 	goesDown := m.Target.Restarts()
 	switch most := l.most(goesDown); {
-	case m.Cures():
+	case m.Cures(), m.comesBack() && !goesDown:
 		return true
 	case m.down():
 		return l.asked+l.above < most && l.inBatch(most)
@@ -130,6 +130,10 @@ func (l *load) mayResize(m Member) bool {
 		return l.asked+l.down-l.later < most && l.inBatch(most)
 	}
 }
+
+// comesBack tells whether the pod has had the size in this rollout already, and somebody else
+// has given it another one since: that it is well with it has been seen.
+func (m Member) comesBack() bool { return m.Labelled && m.Target.Overrules }
 
 // Cures tells whether a resize can only do the pod good: it is not Ready, and no
 // container of it that runs would restart.

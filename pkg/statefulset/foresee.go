@@ -3,6 +3,8 @@ package statefulset
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -76,18 +78,35 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 		if f.HandOver != "" {
 			forecast = o.builtIn(m, f.HandOver)
 		}
-		if m.Index < from && forecast.Fate != rollout.Unchanged {
+		if m.Index < from && forecast.Fate != rollout.Unchanged && forecast.Fate != rollout.New {
 			forecast.Fate, forecast.Reason = rollout.KeptBack, fmt.Sprintf("the partition is %d", from)
 		}
 		f.Pods[i] = forecast
 	}
+	f.Pods = append(o.scaledIn(), f.Pods...)
 	return f, nil
+}
+
+// scaledIn tells of the pods for which there is no place any more, the highest ordinal first.
+func (o observation) scaledIn() []rollout.Forecast {
+	at := o.byIndex()
+	var going []rollout.Forecast
+	for _, i := range slices.Backward(slices.Sorted(maps.Keys(at))) {
+		if i < 0 || i >= replicas(o.set) {
+			going = append(going, rollout.Forecast{
+				Member: rollout.Member{Name: at[i].Name, Index: i, Pod: at[i]}, Fate: rollout.ScaledIn, Reason: fmt.Sprintf("scaled to %d", replicas(o.set)),
+			})
+		}
+	}
+	return going
 }
 
 // builtIn is what the StatefulSet controller alone does to a pod.
 func (o observation) builtIn(m rollout.Member, why string) rollout.Forecast {
 	switch {
-	case m.Labelled || m.Pod == nil:
+	case rollout.Gone(m.Pod):
+		return rollout.Forecast{Member: m, Fate: rollout.New, Reason: "there is no pod now, or it is about to go"}
+	case m.Labelled:
 		return rollout.Forecast{Member: m, Fate: rollout.Unchanged}
 	case !rolling(o.set):
 		return rollout.Forecast{Member: m, Fate: rollout.AfterDelete, Reason: why}

@@ -612,6 +612,11 @@ func TestNextStepContested(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
+	// That it is well with its size has been seen: it does not wait for one that may take long.
+	o := observed(t, "updated, resized by others during the rollout|resizing", all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before))
+	if p, err := nextStep(t.Context(), o); err != nil || told(p) != "resize web-1" {
+		t.Errorf("beside a pod that is under way: got %q, %v", told(p), err)
+	}
 }
 
 // TestAtRest: a condition that says Complete is believed only of what it was said of.
