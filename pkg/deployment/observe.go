@@ -247,7 +247,7 @@ func (o observation) aside(base *replicaSet) []rollout.Member {
 		}
 		for _, pod := range pods {
 			m := rollout.Member{Name: pod.Name, Pod: pod, Available: o.available(pod), Lost: lost(pod)}
-			if rs != base && (!m.Available || m.Lost != "") {
+			if rs != base && m.TakesShare() {
 				members = append(members, m)
 			}
 		}

@@ -93,6 +93,7 @@ type simulation struct {
 	surpluses int  // pods that are deleted because the users scale down
 	detached  map[types.UID]bool
 	asked     map[types.UID]int // the edit for which the controller has last resized a pod
+	batch     int               // pods that this sync has asked, and that were Ready
 
 	admits  int // what admission does to new pods: nothing, or one of the below
 	syncing bool
@@ -245,7 +246,7 @@ func (s *simulation) sync() {
 	var err error
 	s.planned, _, err = s.controller.Get(name)
 	s.noError(err)
-	s.writes, s.again, s.at = 0, false, time.Time{}
+	s.writes, s.batch, s.again, s.at = 0, 0, false, time.Time{}
 	s.listed, s.evicted = maps.Clone(s.Pods), 0
 	before := s.RV
 	s.syncing = true
@@ -330,12 +331,51 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 			underWay++
 		}
 	}
-	if most := max(surge+unavailable, 1); underWay > most {
+	most := max(surge+unavailable, 1)
+	if underWay > most {
 		s.t.Fatalf("%d pods are under way, more than %d", underWay, most)
 	}
+	s.mayHarm(d, pod, most, unavailable)
 	if action, _, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";"); action == string(policy.Restart) {
 		s.t.Fatalf("resizes %s, and the action is Restart", pod.Name)
 	}
+}
+
+// mayHarm checks that a pod that is Ready is not asked while others may have been harmed
+// by the size, or would be down beside it; and that a size is tried on one pod first,
+// then on as many more as have proved it. What has changed since the controller has
+// looked is not held against it.
+func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable int) {
+	want := simulated.VersionOf(&d.Spec.Template.Spec)
+	want.Image = 0
+	down, harmed, proved, unproved := 0, 0, 0, 0
+	for name, now := range s.listed {
+		seen := s.seen.pods[name]
+		if seen == nil || now.UID == pod.UID || rollout.Gone(now) || rollout.Gone(seen) {
+			continue
+		}
+		sent := simulated.SizeOf(now) == want && now.Generation > 1 && s.asked[now.UID] > 0
+		has := sent && simulated.AppliedSize(now) == want && simulated.AppliedSize(seen) == want
+		switch {
+		case s.available(now) || s.available(seen):
+			proved += asInt(simulated.AppliedSize(now) == want && simulated.SizeOf(now) == want)
+			unproved += asInt(sent && !has && s.asked[now.UID] == int(d.Generation) && simulated.AppliedSize(seen) != want && !s.Outcome(now, want).Fails())
+		case podutils.IsPodReady(now) || podutils.IsPodReady(seen):
+			down++
+		default:
+			down++
+			harmed += asInt(has && seen.Generation == now.Generation)
+		}
+	}
+	if least := max(unavailable, 1); harmed >= least {
+		s.t.Fatalf("asks %s while %d pods are not Ready with the size that they were resized to: at most %d may be", pod.Name, harmed, least)
+	} else if simulated.Restarts(pod, want) && down >= least {
+		s.t.Fatalf("restarts the container of %s while %d others are down: at most %d may be", pod.Name, down, least)
+	}
+	if proved < most && (s.batch > proved || unproved > 0 && s.batch == 0) {
+		s.t.Fatalf("asks %s after %d others, while %d pods have proved the size, and %d have yet to", pod.Name, s.batch, proved, unproved)
+	}
+	s.batch++
 }
 
 // mayEvict checks that a pod is evicted for a reason, and that enough others are available.
@@ -371,7 +411,16 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	action, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
 	differs := applied != size || simulated.SizeOf(pod) != size
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 || differs && pod.Status.QOSClass == corev1.PodQOSGuaranteed ||
-		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size))
+		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size)) ||
+		s.replacedFirst(pod, d)
+}
+
+// replacedFirst tells whether the resize would take down the pod, and none may be.
+func (s *simulation) replacedFirst(pod *corev1.Pod, d *appsv1.Deployment) bool {
+	_, unavailable, err := (&Deployment{Deployment: d}).bounds()
+	s.noError(err)
+	want := simulated.VersionOf(&d.Spec.Template.Spec)
+	return unavailable == 0 && simulated.Restarts(pod, want) && simulated.SizeOf(pod).Memory != want.Memory
 }
 
 // letGo checks that pods are left to the Deployment controller only for a reason.
@@ -775,7 +824,7 @@ func TestSimulation(t *testing.T) {
 	simulated.Pin(t, 1, 250)
 	rapid.Check(t, func(r *rapid.T) {
 		gentle := rapid.Bool().Draw(r, "gentle")
-		first := version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}
+		first := version{Image: rapid.SampledFrom([]int{1, 3}).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}
 		d := webDeployment(first, rapid.IntRange(1, 5).Draw(r, "replicas"))
 		surge := rapid.IntRange(0, 2).Draw(r, "maxSurge")
 		d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt(surge))
@@ -787,7 +836,8 @@ func TestSimulation(t *testing.T) {
 		d.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
 		list := []simulated.Outcome{{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}}
 		if !gentle {
-			list = append(list, simulated.Outcome{Infeasible: true}, simulated.Outcome{Refused: true}, simulated.Outcome{Deferred: simulated.Never}, simulated.Outcome{Failing: true})
+			list = append(list, simulated.Outcome{Infeasible: true}, simulated.Outcome{Refused: true}, simulated.Outcome{Deferred: simulated.Never}, simulated.Outcome{Failing: true},
+				simulated.Outcome{Unready: true}, simulated.Outcome{Slow: 1, Unready: true})
 		}
 		outcomes := rapid.SliceOfN(rapid.SampledFrom(list), 0, 7).Draw(r, "outcomes")
 		admits := 0
@@ -835,8 +885,9 @@ func (s *simulation) settle(t *testing.T) {
 		s.do(step{Do: "scale", Arg: int(*s.d.Spec.Replicas) + 1})
 		s.rest()
 	}
-	if s.unfinished() != "" && len(s.Broken) > 0 {
-		clear(s.Broken) // where only people can help, they do
+	if s.unfinished() != "" && !s.gentle {
+		s.Mended = true // where only people can help, they do
+		clear(s.Broken)
 		s.rest()
 	}
 	if left := s.unfinished() + s.history(); left != "" {

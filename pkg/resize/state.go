@@ -68,6 +68,19 @@ func (t Target) Observe() (State, string) {
 	return Actuated, ""
 }
 
+// Busy tells whether the kubelet has still to carry out, or to answer, what the pod's spec
+// says now, whoever has asked for it. It does not of containers of which it tells nothing.
+func Busy(pod *corev1.Pod) bool {
+	t := Target{pod: pod}
+	for _, p := range parts(&pod.Spec) {
+		if status := t.status(p); status != nil && status.Resources != nil {
+			t.want = append(t.want, p)
+		}
+	}
+	state, _ := t.Observe()
+	return state == InProgress && len(t.want) > 0
+}
+
 // Clean tells whether the pod has nothing left to do for the target: neither in
 // its spec, nor on its way into the containers.
 func (t Target) Clean() bool {

@@ -15,12 +15,13 @@ import (
 // touched. Everything that is not available takes a share, wherever it is and whatever
 // for, and so does everything that is being resized.
 //
-// With limit 2 and places 4 not Ready, 3 being resized, 2, 1, 0: nothing more may be
-// touched, but 4 may be resized, for it is down already.
+// With limit 2 and places 4 not Ready, 3 being resized, 2, 1, 0: none of the last three
+// may be touched, but 4 may be, for it is down already.
 type load struct {
 	o Options
-	// down are not available; above are those of them that the step has come past.
-	down, above int
+	// down are not available, or about to be resized for an edit that was given up; busy
+	// are the latter.
+	down, busy int
 	// later are those of them that wait to be restarted until others have been resized,
 	// or for room on a node, which others may have to make: a resize that takes nothing
 	// down does not wait for them in turn.
@@ -31,8 +32,8 @@ type load struct {
 	unready int
 	// pending have been asked, and are not verified and available yet; done are.
 	pending, done int
-	// started are asked by this step.
-	started int
+	// started are asked by this step, replaced are down and about to be restarted by it.
+	started, replaced int
 }
 
 func count(members []Member, o Options) *load {
@@ -41,13 +42,14 @@ func count(members []Member, o Options) *load {
 		decision := m.decide(o)
 		verified := m.Updated || decision == policy.Settle
 		switch {
-		case !m.down() && verified:
-			l.done++
-		case !m.down() && decision == policy.Wait:
-			l.asked++
-		case m.down():
+		case m.taken():
 			l.down++
-			l.later += asInt(m.waitsForRestart(decision) || m.waitsForRoom())
+			l.busy += asInt(m.busy())
+			l.later += asInt(m.down() && (m.waitsForRestart(decision) || m.waitsForRoom()))
+		case verified:
+			l.done++
+		case decision == policy.Wait:
+			l.asked++
 		}
 		l.unready += asInt(m.unready())
 		l.pending += asInt(m.pending(decision))
@@ -57,6 +59,13 @@ func count(members []Member, o Options) *load {
 
 // down tells whether the pod is not available, or was not when its node was last heard of.
 func (m Member) down() bool { return Gone(m.Pod) || m.Lost != "" || !m.Available }
+
+// taken tells whether the pod has its share already, before it is asked for its size.
+func (m Member) taken() bool { return m.down() || m.busy() }
+
+func (m Member) busy() bool {
+	return !Gone(m.Pod) && m.Differs == "" && len(m.Target.Changes) > 0 && resize.Busy(m.Pod)
+}
 
 // unready tells whether the pod is not Ready since it was resized: the size may have done it.
 func (m Member) unready() bool {
@@ -113,27 +122,36 @@ func (l *load) most(goesDown bool) int {
 // mayResize tells whether the pod may be asked for its size now.
 //
 // A pod that is not Ready does not wait, as the size may be its cure, if it has nothing
-// to lose; if a container that runs would restart, it waits only for pods that are down
-// before it, as its own share is taken already.
+// to lose. If a container that runs would restart, it waits only for those that are being
+// resized, as its own share is taken already. Others that are down may wait for it in
+// turn: an OrderedReady set makes no pod above one that is not Ready.
 func (l *load) mayResize(m Member) bool {
 	goesDown := m.Target.Restarts()
 	switch most := l.most(goesDown); {
 	case m.Cures(), m.comesBack() && !goesDown:
 		return true
-	case m.down():
-		return l.asked+l.above < most && l.inBatch(most)
+	case !podutils.IsPodReady(m.Pod):
+		return l.underWay(m) < most && l.inBatch(most)
 	case l.unready >= l.most(true):
 		return false
 	case goesDown:
-		return l.asked+l.down < most && l.inBatch(most)
+		return l.others(m) < most && l.inBatch(most)
 	default:
-		return l.asked+l.down-l.later < most && l.inBatch(most)
+		return l.others(m)-l.later < most && l.inBatch(most)
 	}
 }
 
 // comesBack tells whether the pod has had the size in this rollout already, and somebody else
 // has given it another one since: that it is well with it has been seen.
 func (m Member) comesBack() bool { return m.Labelled && m.Target.Overrules }
+
+// others is how many other pods take a share.
+func (l *load) others(m Member) int { return l.asked + l.down - asInt(m.taken()) }
+
+// underWay is how many other pods are being resized, or are down and about to be restarted.
+func (l *load) underWay(m Member) int {
+	return l.pending + l.started + l.replaced + l.busy - asInt(m.busy())
+}
 
 // Cures tells whether a resize can only do the pod good: it is not Ready, and no
 // container of it that runs would restart.
@@ -150,7 +168,7 @@ func (l *load) inBatch(most int) bool {
 
 // asks counts a pod that may be resized now: sent tells whether it is asked.
 func (l *load) asks(m Member, sent bool) {
-	if !m.down() {
+	if !m.taken() {
 		l.asked++
 	}
 	if sent && !m.Cures() {
@@ -162,22 +180,22 @@ func (l *load) asks(m Member, sent bool) {
 // container runs has nothing to lose.
 func (l *load) mayRestart(m Member) bool {
 	if m.down() {
-		return l.asked+l.above < l.most(true) || !runs(m.Pod)
+		return l.underWay(m) < l.most(true) || !runs(m.Pod)
 	}
-	return l.asked+l.down < l.most(true)
+	return l.others(m) < l.most(true)
 }
 
 // restarts counts a pod for whose restart those below it wait.
 func (l *load) restarts(m Member) {
-	if !m.down() {
+	if !m.taken() {
 		l.asked++
-	} else if m.waitsForRestart(m.decide(l.o)) {
+		return
+	}
+	l.replaced++
+	if m.down() && m.waitsForRestart(m.decide(l.o)) {
 		l.later--
 	}
 }
-
-// pass counts a pod that the step has come past.
-func (l *load) pass(m Member) { l.above += asInt(m.down()) }
 
 func runs(pod *corev1.Pod) bool {
 	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })

@@ -87,7 +87,8 @@ type Options struct {
 	// that. With 0, a pod that its resize would take down is replaced first, unless the
 	// action is LiveResize: then one at a time is down.
 	Unavailable int
-	// Aside are the places that are no members, but not available, and so count, too.
+	// Aside are the places that are no members, but not available, or being resized, and so
+	// count, too.
 	Aside []Member
 	// RestartLast tells that pods are restarted when nothing is left that can be resized
 	// live, and that they hold up nobody before that. Otherwise each has its turn.
@@ -206,7 +207,6 @@ func Next(members []Member, o Options) Step {
 	s, l := Step{Total: len(members)}, count(members, o)
 	for _, m := range members {
 		s.one(m, o, l)
-		l.pass(m)
 	}
 	if s.waiting {
 		for _, m := range o.Aside {
@@ -281,10 +281,15 @@ func (s *Step) waitUntilUp(m Member, o Options) {
 		judged := m.notReady(o)
 		s.LookAfter(judged.until.Sub(o.Now))
 		s.wait(m, judged.reason, judged.message)
+	case m.Available:
+		s.wait(m, ReasonProgressing, "waiting for the kubelet to resize it")
 	default:
 		s.wait(m, ReasonProgressing, "waiting for the pod to become available")
 	}
 }
+
+// TakesShare tells whether the pod takes part of the limit though it is no member.
+func (m Member) TakesShare() bool { return m.down() || resize.Busy(m.Pod) }
 
 // waitForNode tells of an updated pod that has no node. One that was resized while it had
 // none keeps the rollout open until it has one, to be able to tell.

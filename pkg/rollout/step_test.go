@@ -57,6 +57,8 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Available = false
 	case "resizing":
 		stale(build.WithSize(newer))
+	case "resizing for another edit":
+		stale(build.WithSize(build.Size(t, "requests: {cpu: 170m}")))
 	case "resized":
 		stale(build.Resized(newer))
 	case "resized by us, not available":
@@ -295,6 +297,11 @@ func TestNext(t *testing.T) {
 		{name: "a restart that waits for live ones does not hold them up, though its pod is down", places: "stale|just born, other image", limit: 1, want: "resize 1, keep"},
 		{name: "but it does where one more would go down", places: "memory stale|just born, other image", limit: 1, want: "keep"},
 
+		{name: "what an edit that was given up has set going counts until the kubelet has done it", places: "stale|resizing for another edit", limit: 1, want: "resize 0, keep"},
+		{name: "but not for the pod itself", places: "stale|updated|resizing for another edit", limit: 2, want: "resize 2 0, keep"},
+		{name: "and below the partition, too", places: "stale", aside: "resizing for another edit", limit: 1, want: "keep",
+			message: "0 of 1 pods resized; web-9: waiting for the kubelet to resize it"},
+		{name: "a pod that is down is not restarted beside one that is being resized", places: "memory resizing|memory stale, not available", limit: 1, want: "keep"},
 		{name: "a size that no pod has yet is tried on one", places: "stale|stale|stale|stale", limit: 4, want: "resize 3, keep"},
 		{name: "then on two", places: "updated|stale|stale|stale|stale", limit: 4, want: "resize 3 2, keep"},
 		{name: "which both have to prove it before the next", places: "updated|resized|resizing|stale|stale|stale", limit: 4, want: "settle 4, keep"},

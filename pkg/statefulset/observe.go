@@ -208,15 +208,15 @@ func (o observation) members(ctx context.Context, from int, settings policy.Sett
 	return members, nil
 }
 
-// aside lists the places below index from that are not available: the pods above
-// them are not to be down at the same time.
+// aside lists the places below index from that are not available, or being resized for
+// what the partition was before: the pods above are not to be down at the same time.
 func (o observation) aside(from int) []rollout.Member {
 	at, lost := o.byIndex(), workload.LostNodes(o.nodes)
 	var members []rollout.Member
 	for i := min(from, replicas(o.set)) - 1; i >= 0; i-- {
 		pod := at[i]
 		m := rollout.Member{Name: o.name(i), Index: i, Pod: pod, Lost: lost(pod)}
-		if m.Available = o.available(pod); !m.Available || m.Lost != "" {
+		if m.Available = o.available(pod); m.TakesShare() {
 			members = append(members, m)
 		}
 	}

@@ -468,10 +468,13 @@ type simulation struct {
 	lag        struct{ KCM, Controller bool } // whose view of the pods is a round behind
 	planned    func()                         // the step that the controller has decided on
 
-	under   map[int]under
-	doomed  map[types.UID]string // needed a restart when the partition was moved for this edit
-	sick    map[types.UID]bool   // crashed for good while the set was held
-	excused map[types.UID]bool   // born unknown to a plan, or from a revision that was out of date
+	under  map[int]under
+	doomed map[types.UID]string // needed a restart when the partition was moved for this edit
+	sick   map[types.UID]bool   // crashed for good while the set was held
+	asked  map[types.UID]string // the edit for which a pod was last asked while it was Ready
+
+	restarting map[int]types.UID  // pods whose container has been asked to restart, by their place
+	excused    map[types.UID]bool // born unknown to a plan, or from a revision that was out of date
 
 	admits bool // admission sets the requests of new pods, as a vertical autoscaler does
 	births map[types.UID]birth
@@ -486,7 +489,7 @@ const editAnnotation = "test/edit"
 func edit(set *appsv1.StatefulSet) string { return set.Annotations[editAnnotation] }
 
 func (s *simulation) restart() {
-	s.session, s.planned = &session{Refusals: workload.Refusals{}}, nil
+	s.session, s.planned = &session{Refusals: workload.Refusals{}, Seen: workload.Sightings{}}, nil
 	client := &fake.Clientset{}
 	s.serve(client)
 	options := workload.Options{Defaults: defaults, Ready: func() error { return nil }}
@@ -532,7 +535,7 @@ func (s *simulation) plans() {
 	}
 	o := observation{
 		set: set, pods: s.view(), nodes: []*corev1.Node{largeNode()}, revisions: revisions,
-		refusals: s.session.Refusals, defaults: defaults, now: s.Clock.Now(),
+		refusals: s.session.Refusals, seen: s.session.Seen, defaults: defaults, now: s.Clock.Now(),
 	}
 	p, err := nextStep(s.t.Context(), o)
 	s.noError(err)
@@ -589,10 +592,11 @@ func (s *simulation) apply(o observation, p plan) {
 			s.t.Fatalf("settled %s, which has %+v, as %+v", m.Name, have, want)
 		}
 	}
-	for _, m := range p.Resize {
+	for i, m := range p.Resize {
 		if s.forced(m.Pod, o.set, true) {
 			s.t.Fatalf("resizes %s, which has to restart: %q is in force", m.Name, o.set.Annotations[api.InForceAnnotation])
 		}
+		s.mayResize(o, m, p.Resize[:i])
 		resized, err := pods.Resize(s.t.Context(), client, m.Pod, m.Target)
 		if apierrors.IsInvalid(err) {
 			s.refused(o.set, m, err)
@@ -600,6 +604,7 @@ func (s *simulation) apply(o observation, p plan) {
 		}
 		if s.noError(err) {
 			s.podsWrote[m.Name] = resized
+			s.session.Seen.Asked(m)
 			if podutils.IsPodReady(m.Pod) { // otherwise it was not available anyway
 				s.takes(o.set, m.Index, under{edit: edit(o.set), uid: resized.UID})
 			} else {
@@ -624,6 +629,75 @@ func (s *simulation) apply(o observation, p plan) {
 	if p.movesPartition() && s.noError(s.controller.movePartition(s.t.Context(), o.set, p)) {
 		s.exposes(o.pods)
 	}
+}
+
+// mayResize checks what a pod may be asked beside those that the step has asked
+// before, by what the plan was made from. With its container about to restart, it and
+// all that are not available may not be more than maxUnavailable, whatever made them so.
+// And a size is tried on one pod first, then on as many more as have proved it.
+func (s *simulation) mayResize(o observation, m rollout.Member, before []rollout.Member) {
+	want, most := simulated.VersionOf(&o.set.Spec.Template.Spec), maxUnavailable(o.set)
+	restarts, at := simulated.Restarts(m.Pod, want), o.byIndex()
+	if !podutils.IsPodReady(m.Pod) { // it has its share already
+		if restarts {
+			s.restarting[m.Index] = m.Pod.UID
+			if n := len(s.restarting); n > most {
+				s.t.Fatalf("restarts the containers of %d pods at once, more than maxUnavailable %d", n, most)
+			}
+		}
+		return
+	}
+	down, underWay, proved, unproved := 0, 0, 0, 0
+	for i := range replicas(o.set) {
+		pod := at[i]
+		asked := slices.ContainsFunc(before, func(b rollout.Member) bool { return b.Index == i && podutils.IsPodReady(b.Pod) })
+		has := pod != nil && simulated.SizeOf(pod) == version{CPU: want.CPU, Memory: want.Memory} && simulated.VersionOf(&pod.Spec).Image == want.Image
+		is := has && simulated.AppliedSize(pod) == simulated.SizeOf(pod) && pod.Status.ObservedGeneration == pod.Generation
+		switch {
+		case i == m.Index:
+		case !o.available(pod) && !restarts && pod != nil && pod.DeletionTimestamp == nil && s.needsRestart(pod, o.set):
+			// It may wait for this one in turn.
+		case !o.available(pod):
+			down++
+			if has && !rollout.Gone(pod) && !s.needsRestart(pod, o.set) && i >= WishedPartition(o.set) && s.asked[pod.UID] == edit(o.set) {
+				unproved++
+			}
+		case is || s.admitted(pod, want):
+			proved++
+		case asked:
+			underWay++
+		case !has && pending(pod):
+			// It waits for room for the size of an edit that was given up, and is asked for another soon.
+		case simulated.SizeOf(pod) != simulated.AppliedSize(pod) && !s.needsRestart(pod, o.set):
+			underWay++
+			unproved += asInt(has)
+		}
+	}
+	if down+underWay >= most {
+		s.t.Fatalf("resizes %s, and %d others are not available, and %d under way: maxUnavailable is %d", m.Name, down, underWay, most)
+	}
+	fresh := 0
+	for _, b := range before {
+		fresh += asInt(!b.Cures())
+	}
+	if proved < most && (unproved > 0 || fresh > proved) {
+		s.t.Fatalf("resizes %s with %d others, while %d pods have proved the size, and %d have yet to", m.Name, fresh, proved, unproved)
+	}
+	if restarts {
+		s.restarting[m.Index] = m.Pod.UID
+	}
+	s.asked[m.Pod.UID] = edit(o.set)
+}
+
+func pending(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // refused keeps a refusal as Controller.refused does, but without chance in the time until the next try.
@@ -752,6 +826,12 @@ func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 
 // frees gives back the places whose pod has come through.
 func (s *simulation) frees() {
+	for index, uid := range s.restarting {
+		pod := s.Pods[s.name(index)]
+		if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil || simulated.SizeOf(pod) == simulated.AppliedSize(pod) && podutils.IsPodReady(pod) {
+			delete(s.restarting, index)
+		}
+	}
 	for index, u := range s.under {
 		pod := s.Pods[s.name(index)]
 		if index >= replicas(s.set) || pod != nil && (pod.UID != u.uid || !u.gone && simulated.SizeOf(pod) == simulated.AppliedSize(pod)) &&
@@ -970,7 +1050,7 @@ func TestSimulation(t *testing.T) {
 	load(t)
 	simulated.Pin(t, 1, 700)
 	rapid.Check(t, func(t *rapid.T) {
-		first := version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
+		first := version{Image: rapid.SampledFrom([]int{1, 3}).Draw(t, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
 		set := webSet(first, rapid.IntRange(1, 6).Draw(t, "replicas"))
 		if start := rapid.IntRange(0, 3).Draw(t, "start"); start > 0 {
 			set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: int32(start)}
@@ -982,12 +1062,13 @@ func TestSimulation(t *testing.T) {
 		}
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "minReadySeconds"))
 		outcomes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) simulated.Outcome {
-			return rapid.SampledFrom([]simulated.Outcome{{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}, {Infeasible: true}, {Refused: true}}).Draw(t, "outcome")
+			return rapid.SampledFrom([]simulated.Outcome{{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}, {Infeasible: true}, {Refused: true}, {Unready: true}, {Slow: 1, Unready: true}}).Draw(t, "outcome")
 		}), 0, 7).Draw(t, "outcomes")
 		admits := rapid.IntRange(0, 3).Draw(t, "admission") == 3
 		lags, happens := rapid.IntRange(0, 3).Draw(t, "lags"), steps().Draw(t, "steps")
 
-		s := &simulation{world: newWorld(set, outcomes), t: t, under: map[int]under{}, doomed: map[types.UID]string{}, excused: map[types.UID]bool{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{}}
+		s := &simulation{world: newWorld(set, outcomes), t: t, under: map[int]under{}, doomed: map[types.UID]string{}, excused: map[types.UID]bool{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{},
+			asked: map[types.UID]string{}, restarting: map[int]types.UID{}}
 		s.lag.KCM, s.lag.Controller = lags&1 > 0, lags&2 > 0
 		s.restarts, s.birth = s.restarted, s.born
 		s.restart()
@@ -1000,9 +1081,10 @@ func TestSimulation(t *testing.T) {
 			s.frees()
 		}
 		s.rest()
-		if s.unfinished() != "" && len(s.Broken) > 0 {
+		if s.unfinished() != "" {
 			// Where only people can help, they do.
 			s.cured()
+			s.Mended = true
 			clear(s.Broken)
 			s.rest()
 		}

@@ -29,7 +29,7 @@ func (c *Controller[W, X]) Resize(ctx context.Context, s *Session[X], w W, m rol
 	}
 	s.Pods.Wrote(resized)
 	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
-	s.Seen.asked(m)
+	s.Seen.Asked(m)
 	if m.Target.Overrules {
 		if s.Contests[m.Pod.UID]++; s.Contests.Lost(m.Pod.UID) {
 			c.EventBoth(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,

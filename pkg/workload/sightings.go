@@ -41,8 +41,8 @@ func (s Sightings) See(m *rollout.Member, now time.Time) {
 	m.Since, m.Cure = seen.at, seen.cure
 }
 
-// asked keeps whether the pod was not Ready when it was asked for a size.
-func (s Sightings) asked(m rollout.Member) {
+// Asked keeps whether the pod was not Ready when it was asked for a size.
+func (s Sightings) Asked(m rollout.Member) {
 	if seen := s[m.Pod.UID]; seen != nil {
 		seen.cure = m.Cures()
 	}

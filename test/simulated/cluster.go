@@ -33,7 +33,9 @@ import (
 // Outcome is what becomes of the resize of one pod to one size.
 type Outcome struct {
 	Refused, Infeasible, Failing bool
-	Deferred, Slow               int // looks of the kubelet
+	// Unready: the pod has the size, and is not Ready with it.
+	Unready        bool
+	Deferred, Slow int // looks of the kubelet
 }
 
 // Never is for what the kubelet puts off for ever.
@@ -55,6 +57,8 @@ type Cluster struct {
 	Judge func(*corev1.Pod) Outcome
 	// Broken pods cannot become Ready with this size.
 	Broken map[types.UID]Version
+	// Mended tells that no size makes pods unready any more.
+	Mended bool
 	// Changed is told of each write of an object, and whether it is gone.
 	Changed func(object runtime.Object, gone bool)
 
@@ -193,15 +197,21 @@ func (c *Cluster) Kubelet(name string) {
 		build.Actuate(pod)
 		c.SetReady(pod, c.Broken[pod.UID] != AppliedSize(pod))
 	default:
-		c.lookAtSize(pod)
-		c.SetReady(pod, c.Broken[pod.UID] != AppliedSize(pod))
+		restarted := c.lookAtSize(pod)
+		c.SetReady(pod, !restarted && c.Broken[pod.UID] != AppliedSize(pod) && !c.harmed(pod))
 	}
 	if !equality.Semantic.DeepEqual(before, pod) {
 		c.WritePod(pod)
 	}
 }
 
-func (c *Cluster) lookAtSize(pod *corev1.Pod) {
+// harmed tells whether the size that the pod was resized to keeps it from being Ready.
+func (c *Cluster) harmed(pod *corev1.Pod) bool {
+	return !c.Mended && pod.Generation > 1 && c.Outcome(pod, AppliedSize(pod)).Unready
+}
+
+// lookAtSize goes on with a resize, and tells whether the container has restarted for it.
+func (c *Cluster) lookAtSize(pod *corev1.Pod) (restarted bool) {
 	before := pod.Status.Conditions
 	defer func() {
 		for i, condition := range pod.Status.Conditions {
@@ -216,7 +226,7 @@ func (c *Cluster) lookAtSize(pod *corev1.Pod) {
 	pod.Status.ObservedGeneration = pod.Generation
 	size := SizeOf(pod)
 	if size == AppliedSize(pod) {
-		return // also where a resize was taken back in time
+		return false // also where a resize was taken back in time
 	}
 	try := fmt.Sprint(pod.UID, pod.Generation)
 	c.looks[try]++
@@ -230,8 +240,10 @@ func (c *Cluster) lookAtSize(pod *corev1.Pod) {
 	case o.Failing:
 		build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use")(pod)
 	default:
+		restarted = Restarts(pod, size)
 		build.Actuate(pod)
 	}
+	return restarted
 }
 
 // SetReady gives the pod the condition Ready, or takes it away. It is not stored.

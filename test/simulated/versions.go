@@ -11,26 +11,39 @@ import (
 )
 
 // Version is one of the templates that users of a simulation choose from. A pod
-// with a memory limit cannot be resized to a version without.
+// with a memory limit cannot be resized to a version without. The container of image 3
+// restarts for another memory limit.
 type Version struct{ Image, CPU, Memory int }
 
 func (v Version) String() string { return fmt.Sprintf("i%dc%dm%d", v.Image, v.CPU, v.Memory) }
 
-// Templates makes those of all versions: two images, three requests of cpu, and
+// Templates makes those of all versions: three images, three requests of cpu, and
 // no limit of memory or one of two.
 func Templates(t testing.TB) map[Version]*corev1.PodTemplateSpec {
 	t.Helper()
 	templates := map[Version]*corev1.PodTemplateSpec{}
-	for i := range 2 * 3 * 3 {
+	for i := range 3 * 3 * 3 {
 		v := Version{1 + i/9, 1 + i/3%3, i % 3}
 		limits := ""
 		if v.Memory > 0 {
 			limits = fmt.Sprintf("limits: {memory: %dMi}, ", v.Memory)
 		}
-		templates[v] = build.Template(t, fmt.Sprintf("containers: [{name: app, image: 'app:%d', resources: {%srequests: {cpu: %dm}}}]", v.Image, limits, v.CPU))
+		restarts := ""
+		if v.Image == restarting {
+			restarts = "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], "
+		}
+		templates[v] = build.Template(t, fmt.Sprintf("containers: [{name: app, image: 'app:%d', %sresources: {%srequests: {cpu: %dm}}}]", v.Image, restarts, limits, v.CPU))
 		templates[v].Labels = map[string]string{"app": "web"}
 	}
 	return templates
+}
+
+// restarting is the image whose container restarts for another memory limit.
+const restarting = 3
+
+// Restarts tells whether the kubelet restarts the pod's container, which runs, to bring it to v.
+func Restarts(pod *corev1.Pod, v Version) bool {
+	return len(pod.Status.ContainerStatuses) > 0 && VersionOf(&pod.Spec).Image == restarting && AppliedSize(pod).Memory != v.Memory
 }
 
 // VersionOf is the version that the spec of a pod or template is of.
