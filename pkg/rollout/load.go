@@ -98,9 +98,9 @@ func (m Member) decide(o Options) policy.Decision {
 	return policy.Decide(m.Policy, o.Action, o.Strategy, m.judge(o).outcome)
 }
 
-// waitsForRestart tells whether only a restart by the controller helps the pod.
+// waitsForRestart tells whether only a restart by the controller makes the pod Ready.
 func (m Member) waitsForRestart(d policy.Decision) bool {
-	return !m.Updated && !Gone(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
+	return !m.Updated && !Gone(m.Pod) && !podutils.IsPodReady(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
 		(m.Differs != "" || d == policy.RestartByController)
 }
 
