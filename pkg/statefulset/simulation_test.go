@@ -824,7 +824,7 @@ func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 	return s.admits && s.births[pod.UID].revision == revisionOf(v) && simulated.SizeOf(pod).CPU == 2
 }
 
-// frees gives back the places whose pod has come through.
+// frees gives back the places whose pod has come through, or has been refused its size.
 func (s *simulation) frees() {
 	for index, uid := range s.restarting {
 		pod := s.Pods[s.name(index)]
@@ -834,7 +834,7 @@ func (s *simulation) frees() {
 	}
 	for index, u := range s.under {
 		pod := s.Pods[s.name(index)]
-		if index >= replicas(s.set) || pod != nil && (pod.UID != u.uid || !u.gone && simulated.SizeOf(pod) == simulated.AppliedSize(pod)) &&
+		if index >= replicas(s.set) || pod != nil && (pod.UID != u.uid || !u.gone && (simulated.SizeOf(pod) == simulated.AppliedSize(pod) || s.needsRestart(pod, s.set) && pending(pod))) &&
 			pod.DeletionTimestamp == nil && podutils.IsPodAvailable(pod, s.set.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now())) {
 			delete(s.under, index)
 		}
