@@ -36,17 +36,24 @@ func newEdit(live, manifest *unstructured.Unstructured) (edit, error) {
 }
 
 // recordWish keeps in a held workload what its user wants of the field that holds
-// it: what it was, unless the edit says something else.
+// it: what it was, unless the edit says something else, or comes from a manifest that
+// was saved during a hold.
 func recordWish(live, after *unstructured.Unstructured) {
-	wish := live.GetAnnotations()[api.HoldAnnotation]
+	wish, saved := live.GetAnnotations()[api.HoldAnnotation], after.GetAnnotations()[api.HoldAnnotation]
 	if live.GroupVersionKind() == deploymentKind {
 		if paused, _, _ := unstructured.NestedBool(after.Object, "spec", "paused"); !paused {
 			wish = "false"
+		} else if saved == "true" || saved == "false" {
+			wish = saved
 		}
 	} else {
 		before, asked := partitionOf(live), partitionOf(after)
-		if asked != before && asked != math.MaxInt32 {
+		n, err := strconv.ParseUint(saved, 10, 31)
+		switch {
+		case asked != before && asked != math.MaxInt32:
 			wish = strconv.FormatInt(asked, 10)
+		case err == nil && int64(n) <= asked:
+			wish = saved
 		}
 	}
 	annotations := after.GetAnnotations()

@@ -9,11 +9,14 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
@@ -192,9 +195,7 @@ func (o planOptions) edits(ctx context.Context, args []string) ([]edit, error) {
 // report foresees the rollout that an edit starts.
 func (o planOptions) report(ctx context.Context, world workload.Cluster, e edit) (planReport, error) {
 	if e.live == nil {
-		r := newPlanReport(e.after, workload.Foreseen{}, world)
-		r.New = true
-		return r, nil
+		return o.reportNew(ctx, world, e.after)
 	}
 	settings, err := e.settings()
 	if err != nil {
@@ -209,4 +210,40 @@ func (o planOptions) report(ctx context.Context, world workload.Cluster, e edit)
 		return planReport{}, explain(err)
 	}
 	return newPlanReport(e.after, foreseen, world), nil
+}
+
+// reportNew foresees what becomes of the pods that a new workload adopts: those that
+// `kubectl delete --cascade=orphan` has left, when it is created again.
+func (o planOptions) reportNew(ctx context.Context, world workload.Cluster, after *unstructured.Unstructured) (planReport, error) {
+	settings, err := policy.Read(after.GetAnnotations())
+	if err != nil {
+		return planReport{}, fmt.Errorf("%s: %w", nameOf(after), err)
+	}
+	defaults, err := o.defaults()
+	if err != nil {
+		return planReport{}, err
+	}
+	var foreseen workload.Foreseen
+	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
+		if foreseen, err = o.foresee(ctx, world, created(after), settings, defaults); err != nil {
+			return planReport{}, explain(err)
+		}
+	}
+	foreseen.Pods = slices.DeleteFunc(foreseen.Pods, func(f rollout.Forecast) bool { return f.Member.Pod == nil })
+	r := newPlanReport(after, foreseen, world)
+	r.New = true
+	return r, nil
+}
+
+// created is a manifest with what the API server makes of it, as far as it matters for
+// adopted pods.
+func created(manifest *unstructured.Unstructured) *unstructured.Unstructured {
+	u := manifest.DeepCopy()
+	u.SetUID("")
+	delete(u.Object, "status")
+	strategy := []string{"spec", "updateStrategy", "type"}
+	if _, found, _ := unstructured.NestedString(u.Object, strategy...); !found && u.GetKind() != deploymentKind.Kind {
+		_ = unstructured.SetNestedField(u.Object, string(appsv1.RollingUpdateStatefulSetStrategyType), strategy...)
+	}
+	return u
 }

@@ -19,7 +19,7 @@ type planReport struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// New tells that it does not exist yet: every pod will be new.
+	// New tells that it does not exist yet: the pods are those that it adopts, and all others will be new.
 	New bool `json:"new,omitempty"`
 	// OptedIn tells whether the rollout is in place at all.
 	OptedIn bool `json:"optedIn"`
@@ -224,7 +224,7 @@ func (s space) take(m rollout.Member) []room {
 // table is the report for people.
 func (r planReport) table(out io.Writer) error {
 	name := strings.ToLower(r.Kind) + "/" + r.Name
-	if r.New {
+	if r.New && len(r.Pods) == 0 {
 		_, err := fmt.Fprintf(out, "%s: it does not exist yet, so every pod will be new\n", name)
 		return err
 	}
@@ -234,6 +234,9 @@ func (r planReport) table(out io.Writer) error {
 	}
 	if err := columns(out, rows...); err != nil {
 		return err
+	}
+	if r.New {
+		name += ": it does not exist yet, and adopts these pods"
 	}
 	if _, err := fmt.Fprintf(out, "%s: %s\n", name, r.Summary); err != nil || r.RoomUnknown == "" {
 		return err

@@ -242,7 +242,7 @@ func newObservation(d *Deployment, stored []*unstructured.Unstructured, all []*c
 	o := observation{deployment: d}
 	owners := sets.New(d.UID)
 	for _, u := range stored {
-		if !metav1.IsControlledBy(u, d) {
+		if !metav1.IsControlledBy(u, d) && !workload.Adopts(d, u) {
 			continue
 		}
 		rs, err := decodeReplicaSet(u)

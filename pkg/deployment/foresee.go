@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
@@ -49,7 +50,7 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 		return f, err
 	}
 	for _, rs := range o.sets {
-		if !rs.template.Same(o.deployment.template) {
+		if !o.sized(rs) {
 			for _, pod := range o.podsOf(rs) {
 				f.Stale = append(f.Stale, pod.Name)
 			}
@@ -104,7 +105,7 @@ func (o observation) scaledIn() []string {
 // Deployment controller makes all of the rollout; empty if it does not.
 func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.Forecast, string, error) {
 	if base == nil {
-		return nil, cmp.Or(o.notOptedIn(), o.differs()), nil
+		return nil, cmp.Or(o.unheld(), o.differs()), nil
 	}
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
@@ -117,7 +118,7 @@ func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, 
 	}
 	workload.Judge(members, o.nodes, o.now)
 	cluster.Crowd(ctx, members, unavailable == 0)
-	handOver := o.notOptedIn()
+	handOver := o.unheld()
 	p := plan{Step: rollout.Next(members, options), Members: members}
 	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
 		handOver = p.Restart[0].Reason
@@ -130,6 +131,22 @@ func (o observation) notOptedIn() string {
 		return ""
 	}
 	return workload.NotOptedIn("Deployment")
+}
+
+// sized tells whether the pods of rs are as the Deployment's template says. That of one
+// which does not exist yet has not been defaulted.
+func (o observation) sized(rs *replicaSet) bool {
+	wanted := o.deployment.template
+	return rs.template.Same(wanted) ||
+		o.deployment.UID == "" && rs.template.Hash == wanted.Hash && len(resize.Between(rs.template.PodTemplateSpec, wanted.PodTemplateSpec)) == 0
+}
+
+// unheld is why nobody can hold the rollout; empty if it can be held.
+func (o observation) unheld() string {
+	if o.deployment.UID == "" {
+		return cmp.Or(o.notOptedIn(), "a new Deployment cannot be held")
+	}
+	return o.notOptedIn()
 }
 
 // foreseeOther tells what comes of the pods of a ReplicaSet that is not the base.

@@ -880,6 +880,32 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 	c.rest()
 }
 
+// TestEditedInOurWrite: a webhook changes the template in each of the controller's writes,
+// and each such edit is held. The controller tries again later and later.
+func TestEditedInOurWrite(t *testing.T) {
+	c := newCluster(t, 2, workload.Options{})
+	c.edit(otherImage)
+	tries := 0
+	c.webhook = func(set *appsv1.StatefulSet) {
+		tries++
+		set.Spec.Template = *templates[version{Image: 3 - simulated.VersionOf(&set.Spec.Template.Spec).Image, CPU: 1}]
+	}
+	before := c.Clock.Now()
+	edited := func(err error) bool { return errors.Is(err, workload.ErrEdited) }
+	c.rounds(300, edited)
+	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(workload.MaxAskInterval/2)) || !workload.Held(c.set) || partition(c.set) != everything {
+		t.Errorf("%d tries in %s, annotations %v, partition %d", tries, took, c.set.Annotations, partition(c.set))
+	}
+	if n := count(c.events, rollout.EventStepFailed); n != tries {
+		t.Errorf("%d tries, %d events of them", tries, n)
+	}
+	c.webhook = nil
+	c.rest()
+	if workload.Held(c.set) || partition(c.set) != 0 {
+		t.Errorf("in the end: annotations %v, partition %d", c.set.Annotations, partition(c.set))
+	}
+}
+
 // TestUnknownToThePolicy: a controller that runs under another identity is told so, and
 // claims nothing that the policy has not let it do.
 func TestUnknownToThePolicy(t *testing.T) {

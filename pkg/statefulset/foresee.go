@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -20,8 +21,8 @@ import (
 const edited = "(edited)"
 
 // Foresee tells what a rollout to template will do to each pod of the set, the
-// highest ordinal first. The set is as the edit leaves it, but for its status. It
-// only reads.
+// highest ordinal first. The set is as the edit leaves it, but for its status; one
+// without a UID is new, and adopts pods that have no owner. It only reads.
 func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.Cluster, set *appsv1.StatefulSet,
 	template *workload.Template, settings policy.Settings, defaults workload.Defaults,
 ) (workload.Foreseen, error) {
@@ -34,7 +35,7 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 	revision := edited
 	for i := range list.Items {
 		stored := &list.Items[i]
-		if !metav1.IsControlledBy(stored, set) {
+		if !metav1.IsControlledBy(stored, set) && !workload.Adopts(set, stored) {
 			continue
 		}
 		t, err := templateOf(stored)
@@ -47,8 +48,16 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 		}
 	}
 	set.Status.UpdateRevision = revision
+	if set.UID == "" {
+		set.Status.CurrentRevision = revision
+	}
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return workload.Foreseen{}, fmt.Errorf("reading the selector: %w", err)
+	}
 	for _, pod := range cluster.Pods {
-		if metav1.IsControlledBy(pod, set) {
+		adopts := workload.Adopts(set, pod) && pod.Namespace == set.Namespace && selector.Matches(labels.Set(pod.Labels)) && pod.DeletionTimestamp == nil
+		if metav1.IsControlledBy(pod, set) || adopts {
 			o.pods = append(o.pods, pod)
 		}
 	}

@@ -70,8 +70,10 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(older, build.Resized(templates[version{Image: 1, CPU: 3}]))
 	case "left with a limit":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
-	case "live":
+	case "live", "orphan":
 		return made(older)
+	case "orphan, updated":
+		return made(newer)
 	case "live, just born":
 		return made(older, func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start.Add(6 * time.Second)) })
 	case "live, not ready":
@@ -133,6 +135,8 @@ func inForce(value string) func(*appsv1.StatefulSet) {
 
 func lagging(set *appsv1.StatefulSet) { set.Status.UpdatedReplicas-- }
 
+func isNew(set *appsv1.StatefulSet) { set.Status.CurrentRevision = set.Status.UpdateRevision }
+
 func minReady(set *appsv1.StatefulSet) { set.Spec.MinReadySeconds = 20 }
 
 func currentIsOtherImage(set *appsv1.StatefulSet) {
@@ -165,6 +169,10 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	for i, situation := range situations {
 		pod := place(t, o.set, o.start()+len(situations)-1-i, situation)
 		if pod == nil {
+			continue
+		}
+		if strings.HasPrefix(situation, "orphan") {
+			o.orphans = append(o.orphans, pod)
 			continue
 		}
 		o.pods = append(o.pods, pod)
@@ -282,6 +290,16 @@ func TestNextStep(t *testing.T) {
 		{name: "baton: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
 		{name: "baton: those that it lets go of already are not told again", places: "updated|infeasible|infeasible|infeasible|live", changes: changes{held("0", 2)},
 			want: "partition 1 for web-1"},
+
+		{name: "held below the maximum: the pods between the wish and that are resized", places: "updated|updated|live|live", changes: changes{held("0", 2)}, want: "resize web-1"},
+		{name: "held below the maximum: done when they are", places: "updated|updated|updated|live", changes: changes{held("1", 2)}, want: "release"},
+		{name: "held below the maximum: a restart goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
+
+		{name: "new: no pod is waited for, nor a status that counts them", places: "updated|missing|missing", changes: changes{all, isNew, lagging}, want: "release"},
+		{name: "new: adopted pods are resized", places: "live|live", changes: changes{all, isNew}, want: "resize web-1"},
+		{name: "new: a pod that is about to be adopted keeps the hold", places: "updated|orphan", changes: changes{all, isNew}},
+		{name: "new: one of the newest revision does not", places: "updated|orphan, updated", changes: changes{all, isNew}, want: "release"},
+		{name: "relabelled: a status that lags is waited for, also where the current revision is the newest", places: "relabelled long ago|updated", changes: changes{all, isNew, lagging}},
 
 		{name: "hand-over: nothing live is left", places: "updated|infeasible|other image", changes: changes{all}, want: "release, hand over: infeasible on node node: too big"},
 		{name: "hand-over: a template change", places: "other image|other image", changes: changes{all},

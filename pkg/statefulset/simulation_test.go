@@ -74,8 +74,9 @@ type world struct {
 	*simulated.Cluster
 	set *appsv1.StatefulSet
 
-	unguarded bool // the admission policies are gone
-	unknown   bool // they take the controller for a user
+	unguarded bool                      // the admission policies are gone
+	unknown   bool                      // they take the controller for a user
+	webhook   func(*appsv1.StatefulSet) // changes what the controller writes, after they have been asked
 
 	// What the StatefulSet controller has seen, and what it must see of its own
 	// writes before it does anything (StaleControllerConsistencyStatefulSet, 1.36).
@@ -135,6 +136,10 @@ func (w *world) newPod(set *appsv1.StatefulSet, name, revision string) *corev1.P
 func (w *world) writeSet(set *appsv1.StatefulSet, ours bool) {
 	if !w.unguarded {
 		admit(w.set, set, ours)
+		if ours && w.webhook != nil {
+			w.webhook(set)
+			admit(w.set, set, ours)
+		}
 		once := set.DeepCopy()
 		if admit(w.set, set, ours); !equality.Semantic.DeepEqual(once, set) {
 			panic(fmt.Sprintf("the policy says\n%v, %v, and asked again\n%v, %v; before was\n%v, %v", once.Annotations, once.Spec.UpdateStrategy.RollingUpdate,

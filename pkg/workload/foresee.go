@@ -30,6 +30,12 @@ type Foreseen struct {
 // NotOptedIn is why the built-in controller makes a rollout of a workload without the label.
 func NotOptedIn(kind string) string { return "the " + kind + " is not opted in" }
 
+// Adopts tells whether w, if its selector matches and it does not exist yet, takes what
+// has no owner for its own.
+func Adopts(w, orphan metav1.Object) bool {
+	return w.GetUID() == "" && metav1.GetControllerOfNoCopy(orphan) == nil
+}
+
 // Cluster is what a forecast needs to know besides the workload.
 type Cluster struct {
 	// Nodes are none if they are not known: then nothing depends on them.

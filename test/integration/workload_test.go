@@ -30,13 +30,17 @@ func newWorkload(t *testing.T, o options) *workload {
 	return w
 }
 
-// letGo lets go of the set as the controller does.
+// letGo lets go of the set, whether the policies are in force or not.
 func (w *workload) letGo() {
 	w.t.Helper()
-	if held(w.get()) {
-		w.kubectl(append(slices.Clone(as), "annotate", w.ref, api.HoldAnnotation+"-")...)
-		w.waitAvailable()
-	}
+	eventually(w.t, "the set to be let go", func() (bool, string) {
+		if !held(w.get()) {
+			return true, ""
+		}
+		got := w.run("release", w.ref, "--yes") // the controller may be faster
+		return false, got.stderr
+	})
+	w.waitAvailable()
 }
 
 func (w *workload) waitAvailable() {

@@ -1,0 +1,214 @@
+//go:build integration
+
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// largerThanBase is base with more cpu.
+const largerThanBase = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
+
+// TestCreatedAgainAroundItsPods: a set is deleted without its pods, as to change its
+// volumeClaimTemplates, and created again with another size.
+func TestCreatedAgainAroundItsPods(t *testing.T) {
+	parallel(t)
+	for name, o := range map[string]options{
+		"by partition 0": {},
+		"LiveResize":     {Meta: "annotations: {" + api.ResizeActionAnnotation + ": LiveResize}"},
+		"by partition 2": {Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}"},
+		"OnDelete":       {Spec: "updateStrategy: {type: OnDelete}"},
+		"not Ready":      {Spec: "minReadySeconds: 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parallel(t)
+			w := newWorkload(t, o)
+			w.waitComplete()
+			before := w.uids()
+			w.kubectl("delete", w.ref, "--cascade=orphan")
+			o.Resources = largerThanBase
+			again := manifest(t, w.namespace, o)
+			got := w.run("plan", "-f", writeFile(t, again))
+			if strings.Count(got.stdout, " Live  ") != map[bool]int{true: 1, false: 3}[name == "by partition 2"] || !strings.Contains(got.stdout, "it does not exist yet, and adopts these pods: ") {
+				t.Errorf("plan ended with %d: %s%s", got.code, got.stdout, got.stderr)
+			}
+			w.apply(again)
+			w.waitComplete()
+			w.assertReplaced(before)
+			if name == "by partition 2" {
+				w.waitFor("the partition to come back", func(set *appsv1.StatefulSet) bool { return *set.Spec.UpdateStrategy.RollingUpdate.Partition == 2 })
+				w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
+				w.waitComplete()
+			}
+			w.assertMoved(0)
+			w.assertReplaced(before)
+		})
+	}
+}
+
+// TestCreate: holding a new set costs one write, makes no pod wait, and is nothing to
+// tell of.
+func TestCreate(t *testing.T) {
+	parallel(t)
+	w := createWorkload(t, options{})
+	w.kubectl("rollout", "status", w.ref, "--timeout="+patience.String())
+	w.waitComplete()
+	w.assertMoved(0)
+	writes := w.writes()
+	if n := len(slices.DeleteFunc(only(writes, "patch statefulsets"), func(w string) bool { return strings.HasSuffix(w, " 409") })); n != 1 {
+		t.Errorf("wrote %v, want one write to the set", writes)
+	}
+	if pods, _ := tally(writes); len(pods) > 0 {
+		t.Errorf("wrote to pods: %v", writes)
+	}
+	if began := slices.Concat(w.events("RolloutStarted"), w.events("HandedOver")); len(began) > 0 {
+		t.Errorf("told of %v", began)
+	}
+	w.waitEvent("RolloutComplete", "3 of 3 pods")
+}
+
+// TestCreateWithoutController: a new set has all its pods, and they come back.
+func TestCreateWithoutController(t *testing.T) {
+	w := createWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
+	w.kubectl("rollout", "status", w.ref, "--timeout="+patience.String())
+	w.waitAvailable()
+	if set := w.get(); holdOf(set) != "1" || *set.Spec.UpdateStrategy.RollingUpdate.Partition != all {
+		t.Errorf("created: %s", describe(set))
+	}
+	before := w.uids()
+	w.kubectl("scale", w.ref, "--replicas=4")
+	w.kubectl("delete", "pod", "web-2")
+	w.waitAvailable()
+	w.assertReplaced(before, "web-2")
+}
+
+// TestCanaryIsLostDuringTheHold: no controller runs; the partition is lowered, and the
+// canary that is lost comes back as it was.
+func TestCanaryIsLostDuringTheHold(t *testing.T) {
+	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}"})
+	w.kubectl("set", "image", w.ref, "app=app:2")
+	if got := w.run("release", w.ref, "--yes"); got.code != 0 {
+		t.Fatal(got.stderr)
+	}
+	canary := func() string { return w.pods()["web-2"].Spec.Containers[0].Image }
+	w.waitFor("the canary", func(set *appsv1.StatefulSet) bool {
+		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3 && canary() == "app:2"
+	})
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
+	if set := w.get(); holdOf(set) != "0" || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 2 {
+		t.Errorf("lowered: %s", describe(set))
+	}
+	before := w.uids()
+	w.kubectl("delete", "pod", "web-2", "web-0")
+	w.waitFor("the pods to be back", func(set *appsv1.StatefulSet) bool {
+		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3 && w.uids()["web-2"] != before["web-2"] && w.uids()["web-0"] != before["web-0"]
+	})
+	if image := canary(); image != "app:2" {
+		t.Errorf("the canary came back with %s", image)
+	}
+	if image := w.pods()["web-0"].Spec.Containers[0].Image; image != "app:1" {
+		t.Errorf("web-0 came back with %s", image)
+	}
+}
+
+// TestCanaryBySteps: a size goes from partition 3 by 2 to 0, in place.
+func TestCanaryBySteps(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 4, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(3)
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":2}}}}`)
+	w.waitComplete()
+	w.assertMoved(2)
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+// TestStartIsLowered: web-6 and web-7 are kept back by partition 1; the start of the
+// ordinals goes from 6 to 5, and partition 1 keeps back only the new web-5.
+func TestStartIsLowered(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, Spec: "{ordinals: {start: 6}, updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}}"})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.patch(`{"spec":{"replicas":3,"ordinals":{"start":5}}}`)
+	w.waitComplete()
+	w.waitFor("three pods", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 3 })
+	w.assertReplaced(before)
+	if got := cpuOf(w.pods()["web-7"].Spec.Containers[0].Resources); got != "150m" {
+		t.Errorf("web-7 has %s", got)
+	}
+	if got := cpuOf(w.pods()["web-6"].Spec.Containers[0].Resources); got != "100m" {
+		t.Errorf("web-6, which is kept back, has %s", got)
+	}
+}
+
+// TestSavedDuringAHold: what was saved in the middle of a rollout is applied when it is over.
+func TestSavedDuringAHold(t *testing.T) {
+	parallel(t)
+	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	before, deploymentBefore := w.uids(), d.uids()
+	w.annotatePod("web-0", simNever)
+	d.annotatePod(d.names()[0], simNever)
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	saved := []string{}
+	for _, s := range []interface{ kubectl(...string) string }{w, d} {
+		saved = append(saved, s.kubectl("get", "statefulset,deployment", "-o", "yaml"))
+	}
+	w.annotatePod("web-0", simAccepted)
+	d.annotatePod(d.names()[0], simAccepted)
+	w.waitComplete()
+	d.waitComplete()
+	for i, s := range []interface{ replace(string) }{w, d} {
+		s.replace(saved[i])
+	}
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	d.assertMoved(deploymentBefore, "150m")
+	if d.get().Spec.Paused {
+		t.Error("paused")
+	}
+}
+
+// replace writes what was saved, whatever version it is of.
+func (s *sandbox[W]) replace(saved string) {
+	s.t.Helper()
+	var lines []string
+	for line := range strings.Lines(saved) {
+		if !strings.Contains(line, "resourceVersion:") && !strings.Contains(line, "uid:") {
+			lines = append(lines, line)
+		}
+	}
+	s.kubectl("replace", "-f", writeFile(s.t, strings.Join(lines, "")))
+}
+
+// TestDeploymentCreatedAgain: nobody can hold a new Deployment, and plan says so.
+func TestDeploymentCreatedAgain(t *testing.T) {
+	d := newDeployment(t, options{Replicas: 2})
+	d.kubectl("delete", d.ref, "--cascade=orphan")
+	o := options{Kind: "Deployment", Replicas: 2}
+	same := d.run("plan", "-f", writeFile(t, manifest(t, d.namespace, o)), "--fail-on-restart")
+	if same.code != 0 || !strings.Contains(same.stdout, "0 live, 0 restart, 0 impossible, 2 unchanged") {
+		t.Errorf("the same: plan ended with %d: %s%s", same.code, same.stdout, same.stderr)
+	}
+	o.Resources = largerThanBase
+	got := d.run("plan", "-f", writeFile(t, manifest(t, d.namespace, o)), "--fail-on-restart")
+	if got.code != 3 || strings.Count(got.stdout, "a new Deployment cannot be held") != 2 ||
+		!strings.Contains(got.stdout, "deployment/web: it does not exist yet, and adopts these pods: 0 live, 2 restart") {
+		t.Errorf("plan ended with %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+}
