@@ -102,8 +102,8 @@ const evicting = "eviction"
 func (c *Controller) evict(ctx context.Context, s *session, d *Deployment, r rollout.Restart) error {
 	pod := r.Member.Pod
 	err := pods.Evict(ctx, c.Client.CoreV1(), pod)
-	if apierrors.IsTooManyRequests(err) {
-		s.Own.evictions.Keep(pod.UID, evicting, pods.Refusal(err), c.Clock.Now())
+	if refusal, refused := pods.EvictionRefusal(err); refused {
+		s.Own.evictions.Keep(pod.UID, evicting, refusal, c.Clock.Now())
 		c.Enqueue(cache.MetaObjectToName(d))
 		return nil
 	}
@@ -153,20 +153,17 @@ func (c *Controller) writeSets(ctx context.Context, s *session, d *Deployment, p
 			return fmt.Errorf("removing ReplicaSet %s: %w", p.Remove.Name, err)
 		}
 		return nil
-	case p.History != nil && p.Reuse == nil:
-		return c.createHistory(ctx, s, d, p)
 	case p.History != nil:
-		patch, err := keepPatch(p.Reuse, p.History)
-		return c.patchSet(ctx, s, d, p.Reuse, patch, err)
+		return c.keepHistory(ctx, s, d, p)
 	case p.Adopt:
 		patch, err := adoptPatch(p.Base, d.template, rollout.Names(outdated(p.Members)))
-		return c.patchSet(ctx, s, d, p.Base, patch, err)
+		return c.forget(d, p, c.patchSet(ctx, s, d, p.Base, patch, err))
 	case p.Mark:
 		patch, err := markPatch(p.Base, rollout.Names(outdated(p.Members)))
 		return c.patchSet(ctx, s, d, p.Base, patch, err)
 	case p.Settled != nil:
 		patch, err := settledPatch(p.Settled)
-		return c.patchSet(ctx, s, d, p.Settled, patch, err)
+		return c.forget(d, p, c.patchSet(ctx, s, d, p.Settled, patch, err))
 	default:
 		return nil
 	}
@@ -174,6 +171,36 @@ func (c *Controller) writeSets(ctx context.Context, s *session, d *Deployment, p
 
 func (c *Controller) sets(d *Deployment) dynamic.ResourceInterface {
 	return c.objects.Resource(replicaSets).Namespace(d.Namespace)
+}
+
+// keepHistory writes what a ReplicaSet had before. What the API server says against it is
+// kept: the rollout does not depend on it for long.
+func (c *Controller) keepHistory(ctx context.Context, s *session, d *Deployment, p plan) error {
+	var err error
+	if p.Reuse == nil {
+		err = c.createHistory(ctx, s, d, p)
+	} else {
+		patch, failed := keepPatch(p.Reuse, p.History)
+		err = c.patchSet(ctx, s, d, p.Reuse, patch, failed)
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	refusal := pods.Refusal(err)
+	refusal.Final = apierrors.IsInvalid(err)
+	s.Own.history.Keep(p.History.UID, keeping(p.History), refusal, c.Clock.Now())
+	c.Enqueue(cache.MetaObjectToName(d))
+	return nil
+}
+
+// forget tells of the template that the written ReplicaSet had before, if the history has
+// no room for it.
+func (c *Controller) forget(d *Deployment, p plan, err error) error {
+	if err == nil && p.Forgets != "" {
+		c.Recorder.Event(d, corev1.EventTypeWarning, rollout.EventNotKept, p.Forgets)
+	}
+	return err
 }
 
 func (c *Controller) createHistory(ctx context.Context, s *session, d *Deployment, p plan) error {

@@ -50,6 +50,7 @@ type Controller struct {
 type own struct {
 	sets      *live.Watch[*unstructured.Unstructured]
 	evictions workload.Refusals
+	history   workload.Refusals // of what ReplicaSets had before
 }
 
 type session = workload.Session[*own]
@@ -124,7 +125,7 @@ func (k kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, er
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}
-	return &own{sets: watch, evictions: workload.Refusals{}}, nil
+	return &own{sets: watch, evictions: workload.Refusals{}, history: workload.Refusals{}}, nil
 }
 
 // Leave gives the pods that were detached from a Deployment back to it.
@@ -231,7 +232,7 @@ func (c *Controller) observe(ctx context.Context, s *session, d *Deployment, sto
 	}
 	o.limits, err = c.Limits(ctx, s, d.Namespace, rightNow)
 	o.contests = s.Contests
-	o.nodes, o.refusals, o.crowded, o.evictions = c.Nodes.List(), s.Refusals, s.Crowded, s.Own.evictions
+	o.nodes, o.refusals, o.crowded, o.evictions, o.history = c.Nodes.List(), s.Refusals, s.Crowded, s.Own.evictions, s.Own.history
 	o.seen = s.Seen
 	o.defaults, o.now = c.Options.Defaults, c.Clock.Now()
 	return o, err

@@ -529,6 +529,108 @@ func TestEvictionRefused(t *testing.T) {
 	}
 }
 
+// An eviction that is refused for another reason than a budget's stands in the condition, too.
+func TestEvictionFails(t *testing.T) {
+	for said, reason := range map[string]string{
+		"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.": rollout.ReasonDisruptionBudget,
+		"failed calling webhook \"evictions.example.com\"":                                                 rollout.ReasonAdmissionDenied,
+	} {
+		c := newCluster(t, 3, workload.Options{}, maxUnavailable1)
+		gone := c.names()[1]
+		c.neverResizes(gone)
+		fails, tries := true, 0
+		c.request = func(verb string, _ metav1.Object) error {
+			if verb != "evict" || !fails {
+				return nil
+			}
+			tries++
+			return apierrors.NewInternalError(errors.New(said))
+		}
+		c.edit(newer)
+		c.steps(60)
+		if is := condition(&Deployment{Deployment: c.d}); is == nil || is.Reason != reason || !strings.Contains(is.Message, gone+": not evicted yet: Internal error occurred: "+said) {
+			t.Errorf("the condition says %+v, want %s and %q", is, reason, said)
+		}
+		if tries < 3 || tries > 10 {
+			t.Errorf("asked %d times in 60 s, want less and less often", tries)
+		}
+		if n := count(c.events, reason+" "+gone); n != 1 {
+			t.Errorf("told %d times, want once: %q", n, c.events)
+		}
+		fails = false
+		c.rest()
+	}
+}
+
+// What refuses the history holds a rollout up for a while at the most.
+func TestHistoryRefused(t *testing.T) {
+	says := func(c *cluster) *workload.Condition { return condition(&Deployment{Deployment: c.d}) }
+	const lost = "Warning " + rollout.EventNotKept + " revision 1 is not kept in the history, so that nobody can go back to it: "
+	t.Run("for ever", func(t *testing.T) {
+		c := newCluster(t, 3, workload.Options{})
+		before := c.names()
+		c.full = true
+		c.edit(newer)
+		c.steps(15)
+		if is := says(c); is == nil || is.Reason != rollout.ReasonQuotaExceeded || !strings.Contains(is.Message, "revision 1 is not kept in the history yet: ") || !strings.Contains(is.Message, "exceeded quota") {
+			t.Errorf("the condition says %+v, want it to tell of the quota", is)
+		}
+		if !workload.Held(c.d) {
+			t.Error("let go at once, and the quota may be raised")
+		}
+		edited := c.Clock.Now()
+		if failed := c.rest(); len(failed) > 0 {
+			t.Errorf("syncs failed: %v", errors.Join(failed...))
+		}
+		if took := c.Clock.Since(edited); took > 2*historyTimeout {
+			t.Errorf("took %v more", took)
+		}
+		if n := count(c.events, lost); n != 1 {
+			t.Errorf("told %d times that revision 1 is lost, want once: %q", n, c.events)
+		}
+		if after := c.names(); !slices.Equal(after, before) {
+			t.Errorf("the pods are %v, were %v", after, before)
+		}
+	})
+	t.Run("for a moment", func(t *testing.T) {
+		c := newCluster(t, 3, workload.Options{})
+		c.full = true
+		c.edit(newer)
+		c.steps(15)
+		c.full = false
+		c.rest()
+		if n := count(c.events, lost); n != 0 || len(c.sets) != 2 {
+			t.Errorf("told %d times that revision 1 is lost, and there are %d ReplicaSets: %q", n, len(c.sets), c.events)
+		}
+	})
+	t.Run("another edit is let go at once", func(t *testing.T) {
+		c := newCluster(t, 3, workload.Options{})
+		c.full = true
+		c.edit(newer)
+		c.steps(12)
+		c.edit(version{Image: 2, CPU: 2})
+		c.steps(4)
+		if workload.Held(c.d) {
+			t.Errorf("an edit of the image is held: %+v", says(c))
+		}
+		if n := count(c.events, lost); n != 1 {
+			t.Errorf("told %d times that revision 1 is lost, want once: %q", n, c.events)
+		}
+	})
+	t.Run("another resize waits for it, too", func(t *testing.T) {
+		c := newCluster(t, 3, workload.Options{})
+		before := c.names()
+		c.full = true
+		c.edit(newer)
+		c.steps(12)
+		c.edit(other)
+		c.rest()
+		if after := c.names(); !slices.Equal(after, before) || count(c.events, rollout.EventNotKept+" revision ") != 2 {
+			t.Errorf("the pods are %v, were %v; events %q", after, before, c.events)
+		}
+	})
+}
+
 // A pod is not given up while its node is full of others. Where another one comes
 // first, nothing is given up.
 func TestNoRoomBesideOthers(t *testing.T) {

@@ -36,6 +36,7 @@ type observation struct {
 	crowded    workload.Refusals
 	seen       workload.Sightings
 	evictions  workload.Refusals
+	history    workload.Refusals
 	defaults   workload.Defaults
 	now        time.Time
 }

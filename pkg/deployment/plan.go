@@ -1,15 +1,19 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/kubectl/pkg/util/podutils"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
@@ -33,6 +37,9 @@ type plan struct {
 	History *replicaSet
 	Reuse   *replicaSet
 	Taken   []*replicaSet
+	// Forgets tells, where the step takes from a ReplicaSet what it had before, why the
+	// history does not have that; empty if it has, or needs not.
+	Forgets string
 	// Adopt makes Base the Deployment's new ReplicaSet.
 	Adopt bool
 	// Mark Base as adopted, though it has the template already, and the pods that have not
@@ -108,6 +115,15 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	if base == nil {
 		return o.withoutBase(), nil
 	}
+	p, err := o.ofBase(ctx, base, settings)
+	if err == nil && workload.Held(o.deployment) {
+		p.Condition = p.Step.Condition()
+	}
+	return p, err
+}
+
+// ofBase plans where there are pods to resize.
+func (o observation) ofBase(ctx context.Context, base *replicaSet, settings policy.Settings) (plan, error) {
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
 		return plan{}, err
@@ -119,10 +135,10 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	p := plan{Step: rollout.Next(members, o.options(base, settings, surge, unavailable)), Base: base, Members: members}
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s", base.Name, o.changes(base, members))
 	p.LookAfter(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.now))
+	historyDue := p.awaitsHistory(o)
 	switch {
 	case !workload.Held(o.deployment):
 		p.unheld(o, unavailable)
-		return p, nil
 	case p.Keep || len(p.Resize) > 0: // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
@@ -131,10 +147,10 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	case p.Unready: // it may be the size
 	case base.lags():
 		p.wait("waiting for ReplicaSet %s to take over its template", base.Name)
+	case historyDue:
 	default:
-		p.Adopt = true
+		p.Adopt, p.Forgets = true, o.forgets(base)
 	}
-	p.Condition = p.Step.Condition()
 	return p, nil
 }
 
@@ -177,7 +193,7 @@ func (p *plan) unheld(o observation, unavailable int) {
 		}
 	case p.Base.adopted():
 		if p.Remove = o.duplicate(); p.Remove == nil {
-			p.Settled = p.Base
+			p.Settled, p.Forgets = p.Base, o.forgets(p.Base)
 		}
 	default:
 		p.Started = "" // nothing is rolled out
@@ -236,11 +252,11 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 	p := plan{Base: base}
 	for _, rs := range o.sets {
 		switch {
-		case rs.outgoing != nil && o.lacks(rs):
+		case o.keeps(rs):
 			p.History, p.Taken, p.Reuse = rs, o.sets, o.idleTwin(rs)
 			return p, true
-		case rs.adopted() && rs != base:
-			p.Settled = rs
+		case rs.adopted() && rs != base && (base == nil || !o.retries(rs)):
+			p.Settled, p.Forgets = rs, o.forgets(rs)
 			return p, true
 		}
 	}
@@ -252,7 +268,58 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 
 // lacks tells whether the history has to keep what rs had before, and does not.
 func (o observation) lacks(rs *replicaSet) bool {
-	return !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.hasRoom(rs)
+	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.hasRoom(rs)
+}
+
+// historyTimeout is for how long a rollout waits for what refuses the history, such as a
+// quota of ReplicaSets.
+const historyTimeout = 20 * time.Second
+
+// keeping names what the history is to keep of rs.
+func keeping(rs *replicaSet) string {
+	return "revision " + strconv.FormatInt(rs.outgoing.revision(), 10)
+}
+
+// refused is why the history cannot keep what rs had before.
+func (o observation) refused(rs *replicaSet) rollout.Refusal {
+	if !o.lacks(rs) {
+		return rollout.Refusal{}
+	}
+	return o.history.Of(rs.UID, keeping(rs))
+}
+
+// retries tells whether the history was refused, and may be accepted a little later.
+func (o observation) retries(rs *replicaSet) bool {
+	refused := o.refused(rs)
+	return refused.Reason != "" && !refused.Final && o.now.Before(refused.Since.Add(historyTimeout))
+}
+
+// keeps tells whether it is time to write the history, for the first time or again.
+func (o observation) keeps(rs *replicaSet) bool {
+	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.now.Before(o.refused(rs).Until))
+}
+
+// forgets tells why what rs had before is lost with its mark.
+func (o observation) forgets(rs *replicaSet) string {
+	refused := o.refused(rs)
+	if refused.Reason == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s is not kept in the history, so that nobody can go back to it: %s", keeping(rs), refused.Reason)
+}
+
+// awaitsHistory tells whether the history of Base is still to be written, and of what
+// keeps it from that.
+func (p *plan) awaitsHistory(o observation) bool {
+	if !o.retries(p.Base) {
+		return false
+	}
+	refused := o.refused(p.Base)
+	p.Waits = append(p.Waits, rollout.Wait{
+		Member: rollout.Member{Name: p.Base.Name}, Reason: refused.Kind, Message: keeping(p.Base) + " is not kept in the history yet: " + refused.Reason,
+	})
+	p.LookAfter(refused.Until.Sub(o.now))
+	return true
 }
 
 // hasRoom tells whether the history would hold what rs had before. The Deployment
@@ -304,9 +371,10 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 		p.replace(o, detached, surge, unavailable)
 	case len(p.Base.mark.Restarts) > 0 && p.awaits():
 	case p.Unready: // not before they are Ready again, or there is a new edit
+	case o.retries(p.Base): // the mark has what the history has not
 	case p.Base.adopted():
 		if p.Remove = o.duplicate(); p.Remove == nil {
-			p.Settled = p.Base
+			p.Settled, p.Forgets = p.Base, o.forgets(p.Base)
 		}
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
 		p.Mark = true
@@ -320,7 +388,9 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 // letGo lets go of the hold, once what only the rollout needed is gone.
 func (p *plan) letGo(o observation, handOver string) {
 	p.Remove, p.Settled = o.duplicate(), o.marked()
-	p.GiveBack = o.detached()
+	if p.GiveBack = o.detached(); p.Settled != nil {
+		p.Forgets = o.forgets(p.Settled)
+	}
 	p.Release, p.HandOver = p.Remove == nil && p.Settled == nil && len(p.GiveBack) == 0, handOver
 }
 
@@ -347,7 +417,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 			spare--
 		}
 		if refused := o.evictions.Of(r.Member.Pod.UID, evicting); refused.Reason != "" {
-			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: rollout.ReasonDisruptionBudget, Message: "not evicted yet: " + refused.Reason})
+			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, rollout.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
 			if o.now.Before(refused.Until) {
 				p.LookAfter(refused.Until.Sub(o.now))
 				return true

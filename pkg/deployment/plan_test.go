@@ -178,7 +178,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 func (s *scene) observation(t *testing.T) observation {
 	t.Helper()
 	o := observation{
-		pods: s.pods, nodes: []*corev1.Node{s.node}, refusals: workload.Refusals{}, evictions: workload.Refusals{},
+		pods: s.pods, nodes: []*corev1.Node{s.node}, refusals: workload.Refusals{}, evictions: workload.Refusals{}, history: workload.Refusals{},
 		defaults: defaults, now: build.Start.Add(10 * time.Second),
 	}
 	var err error
@@ -835,6 +835,16 @@ func TestNewHistory(t *testing.T) {
 	rs.UID = "another"
 	if elsewhere, err := newHistory(deployment, rs, nil); err != nil || elsewhere.GetName() == history.Name {
 		t.Errorf("another ReplicaSet's history has the same name %s: %v", elsewhere.GetName(), err)
+	}
+}
+
+// TestReplicaSetName cuts names as the Deployment controller does.
+func TestReplicaSetName(t *testing.T) {
+	long := strings.Repeat("d", 253)
+	for deployment, want := range map[string]string{"web": "web-abc", long: long[:249] + "-abc", long[:250]: long[:249] + "-abc", long[:249]: long[:249] + "-abc"} {
+		if got := replicaSetName(deployment, "abc"); got != want {
+			t.Errorf("the ReplicaSet of %s is %s, want %s", deployment, got, want)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/utils/ptr"
 
@@ -195,7 +196,7 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 		sum := fnv.New32a()
 		_, _ = fmt.Fprint(sum, rs.UID, string(rs.outgoing.Template), salt) // never fails
 		hash = rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
-		name = d.Name + "-" + hash
+		name = replicaSetName(d.Name, hash)
 	}
 	template, err := labelled(rs.outgoing.template, hash)
 	if err != nil {
@@ -226,6 +227,13 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 	}}
 	history.SetAnnotations(rs.outgoing.Annotations)
 	return history, nil
+}
+
+// replicaSetName cuts the Deployment's name where that and the hash would be too long
+// (generateReplicaSetName in pkg/controller/deployment of Kubernetes).
+func replicaSetName(deployment, hash string) string {
+	most := validation.DNS1123SubdomainMaxLength - len("-") - len(hash)
+	return deployment[:min(len(deployment), most)] + "-" + hash
 }
 
 // labelled is the template as a ReplicaSet of that pod-template-hash has it.

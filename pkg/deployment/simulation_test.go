@@ -266,6 +266,7 @@ func (s *simulation) sync() {
 	if session := s.controller.InFlight(name); session != nil {
 		s.predictable(session.Refusals)
 		s.predictable(session.Own.evictions)
+		s.predictable(session.Own.history)
 	}
 	s.dies, s.loses, s.meanwhile = 0, 0, nil
 }
@@ -541,7 +542,7 @@ type step struct {
 var happenings = map[string]int{
 	"round": 8, "kubelets": 4, "collect": 1, "dc sees it": 3, "dc sees the sets": 3, "dc": 6, "rsc sees the sets": 3, "rsc sees the pods": 3, "rsc": 5,
 	"sees it": 2, "sees the sets": 2, "sees the pods": 2, "sync": 6, "sync meanwhile": 4, "sync and die": 2, "sync and lose": 1, "restart": 1, "time": 1,
-	"edit cpu": 3, "edit memory": 2, "edit image": 1, "first template": 2, "undo": 1, "scale": 1, "delete": 1, "crash": 1, "budget": 1,
+	"edit cpu": 3, "edit memory": 2, "edit image": 1, "first template": 2, "undo": 1, "scale": 1, "delete": 1, "crash": 1, "budget": 1, "quota": 1,
 	"action": 1, "policy": 2, "pause": 1, "resume": 1, "opt": 1, "release": 1, "history": 1,
 }
 
@@ -637,6 +638,8 @@ func (s *simulation) do(happens step) {
 			s.SetReady(crashed, false)
 			s.WritePod(crashed)
 		}
+	case "quota":
+		s.full = happens.Arg%2 == 0
 	case "budget":
 		s.budget = happens.Arg % 4
 	default:

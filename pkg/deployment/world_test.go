@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -56,7 +57,8 @@ type world struct {
 	t      testing.TB
 	d      *appsv1.Deployment
 	sets   map[string]*appsv1.ReplicaSet
-	budget int // evictions that will be refused
+	budget int  // evictions that will be refused
+	full   bool // a quota has no room for another ReplicaSet
 
 	unguarded bool // the admission policies are gone
 	unknown   bool // they take the controller for a user
@@ -971,6 +973,9 @@ func (o objects) Create(_ context.Context, object *unstructured.Unstructured, _ 
 	rs := &appsv1.ReplicaSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, rs); err != nil {
 		return nil, err
+	}
+	if o.full {
+		return nil, apierrors.NewForbidden(replicaSets.GroupResource(), rs.Name, errors.New("exceeded quota: objects"))
 	}
 	created := o.createSet(rs)
 	if created == nil {

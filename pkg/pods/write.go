@@ -217,6 +217,21 @@ func Refusal(err error) rollout.Refusal {
 	return r
 }
 
+// EvictionRefusal returns what the API server said of an eviction, and false if that was
+// no refusal: the pod has changed or is gone, or nobody answered. A pod with two budgets is
+// refused as an internal error (see pkg/registry/core/pod/storage/eviction.go of Kubernetes).
+func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return r, false
+	}
+	r = rollout.Refusal{Reason: status.Status().Message, Kind: rollout.ReasonAdmissionDenied}
+	if apierrors.IsTooManyRequests(err) || strings.Contains(r.Reason, "PodDisruptionBudget") {
+		r.Kind = rollout.ReasonDisruptionBudget
+	}
+	return r, true
+}
+
 // said tells whether all of the causes are the API server's own and say one of the
 // texts. What a ValidatingAdmissionPolicy denies is called invalid too, but its causes
 // are of no type, which those of validation always are.

@@ -77,6 +77,9 @@ const (
 	EventInvalidPolicy = "InvalidPolicy"
 	// EventStepFailed tells that the next step of the rollout has failed several times, and why.
 	EventStepFailed = "StepFailed"
+	// EventNotKept tells that a revision is not kept in the history, so that nobody can go
+	// back to it, and why.
+	EventNotKept = "RevisionNotKept"
 	// EventHandedOver tells that the rest is left to the built-in controller, and why.
 	EventHandedOver = "HandedOver"
 	// EventComplete tells that the rollout is complete.
