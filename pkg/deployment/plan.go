@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -275,10 +274,8 @@ func (o observation) lacks(rs *replicaSet) bool {
 // quota of ReplicaSets.
 const historyTimeout = 20 * time.Second
 
-// keeping names what the history is to keep of rs.
-func keeping(rs *replicaSet) string {
-	return "revision " + strconv.FormatInt(rs.outgoing.revision(), 10)
-}
+// keeping tells apart what the history is to keep of rs.
+func keeping(rs *replicaSet) string { return string(rs.outgoing.Template) }
 
 // refused is why the history cannot keep what rs had before.
 func (o observation) refused(rs *replicaSet) rollout.Refusal {
@@ -305,7 +302,7 @@ func (o observation) forgets(rs *replicaSet) string {
 	if refused.Reason == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s is not kept in the history, so that nobody can go back to it: %s", keeping(rs), refused.Reason)
+	return fmt.Sprintf("revision %d is not kept in the history, so that nobody can go back to it: %s", rs.outgoing.revision(), refused.Reason)
 }
 
 // awaitsHistory tells whether the history of Base is still to be written, and of what
@@ -316,7 +313,7 @@ func (p *plan) awaitsHistory(o observation) bool {
 	}
 	refused := o.refused(p.Base)
 	p.Waits = append(p.Waits, rollout.Wait{
-		Member: rollout.Member{Name: p.Base.Name}, Reason: refused.Kind, Message: keeping(p.Base) + " is not kept in the history yet: " + refused.Reason,
+		Member: rollout.Member{Name: p.Base.Name}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.Base.outgoing.revision(), refused.Reason),
 	})
 	p.LookAfter(refused.Until.Sub(o.now))
 	return true

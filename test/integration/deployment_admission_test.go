@@ -121,7 +121,7 @@ func TestDeploymentAdmissionRaisesRequests(t *testing.T) {
 		return newcomer != "", strings.Join(d.names(), " ")
 	})
 	d.assertEvictedOnce(stuck)
-	d.waitCondition("Progressing", newcomer+": waiting for the pod to become available")
+	d.waitCondition("Progressing", newcomer+": waiting for a node")
 	if !held(d.get()) {
 		t.Error("the rollout is not held, and a pod is not back")
 	}
