@@ -22,17 +22,31 @@ type Quotas struct {
 	now  time.Time
 }
 
-// NewQuotas begins with what the quotas say is used now.
-func NewQuotas(list []corev1.ResourceQuota, now time.Time) *Quotas {
-	q := &Quotas{list: slices.Clone(list), now: now}
+// NewQuotas begins with all pods of the namespace. What a quota says itself is counted
+// anew whenever a pod has gone, and may be behind until then: a resize that was accepted
+// and is infeasible counts there with the larger size, and here as it is.
+func NewQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *Quotas {
+	q := (&Quotas{list, now}).Clone()
 	for i := range q.list {
-		q.list[i].Status.Used = maps.Clone(q.list[i].Status.Used)
+		used := q.list[i].Status.Used
+		for name := range used {
+			used[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+	}
+	for _, pod := range pods {
+		q.Add(pod)
 	}
 	return q
 }
 
 // Clone counts on from here, apart from q.
-func (q *Quotas) Clone() *Quotas { return NewQuotas(q.list, q.now) }
+func (q *Quotas) Clone() *Quotas {
+	clone := &Quotas{slices.Clone(q.list), q.now}
+	for i := range clone.list {
+		clone.list[i].Status.Used = maps.Clone(clone.list[i].Status.Used)
+	}
+	return clone
+}
 
 // Free counts a pod as gone.
 func (q *Quotas) Free(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Sub) }

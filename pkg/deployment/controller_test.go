@@ -465,6 +465,46 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// A pod is kept whose successor a quota would not let in, until it would. Of three pods
+// of 1m two become ones of 2m, and the third one has to be replaced.
+func TestNoQuotaForTheNext(t *testing.T) {
+	for _, tt := range []struct {
+		name, tight, wide, beside string
+		change                    []func(*appsv1.Deployment)
+	}{
+		{"evicted first", "5m", "6m", "4m of 5m", []func(*appsv1.Deployment){maxUnavailable1}},
+		{"replaced first", "6m", "7m", "5m of 6m", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 3, workload.Options{}, tt.change...)
+			before, hard := c.names(), tt.tight
+			c.client.AddReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+				quota := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Status: corev1.ResourceQuotaStatus{
+					Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse(hard)},
+					Used: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("0")},
+				}}
+				return true, &corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{quota}}, nil
+			})
+			c.neverResizes(before[1])
+			c.edit(newer)
+			c.steps(60)
+			if after := c.names(); !slices.Equal(after, before) {
+				t.Errorf("pods %v became %v", before, after)
+			}
+			if told := count(c.events, rollout.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m beside "+tt.beside); told != 1 {
+				t.Errorf("told %d times of the quota: %q", told, c.events)
+			}
+			hard = tt.wide
+			c.rest()
+			for i, name := range before {
+				if _, is := c.Pods[name]; is == (i == 1) {
+					t.Errorf("%s is there: %t", name, is)
+				}
+			}
+		})
+	}
+}
+
 // A pod whose resize was refused, and that has its size from somebody else then, is not
 // said to be resized, nor counted.
 func TestRefusedAndNotResized(t *testing.T) {

@@ -350,6 +350,42 @@ func TestRefusedResize(t *testing.T) {
 	}
 }
 
+// A pod is kept whose successor a quota would not let in, until it would.
+func TestNoQuotaForTheNext(t *testing.T) {
+	c := newCluster(t, 3, workload.Options{})
+	before, hard := c.uids(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
+	c.client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{*c.quota(hard)}}, nil
+	})
+	c.fail("patch pods/resize web-1", forbidden("node didn't have enough", metav1.StatusCause{Type: "NodeCapacity"}), 1<<20)
+	c.edit(newer)
+	c.rounds(60)
+	if uids := c.uids(); !maps.Equal(uids, before) {
+		t.Errorf("pods %v became %v", before, uids)
+	}
+	if told := count(c.events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m beside 3m of 4m"); told != 1 {
+		t.Errorf("told %d times of the quota: %q", told, c.events)
+	}
+	hard = "6m"
+	c.rest()
+	for name, uid := range c.uids() {
+		if restarted := uid != before[name]; restarted != (name == "web-1") {
+			t.Errorf("%s restarted: %t", name, restarted)
+		}
+	}
+}
+
+// quota counts the cpu of all pods.
+func (c *cluster) quota(hard string) *corev1.ResourceQuota {
+	used := resource.Quantity{}
+	for _, pod := range c.Pods {
+		used.Add(*pod.Spec.Containers[0].Resources.Requests.Cpu())
+	}
+	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Status: corev1.ResourceQuotaStatus{
+		Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse(hard)}, Used: corev1.ResourceList{corev1.ResourceRequestsCPU: used},
+	}}
+}
+
 // With the action LiveResize, a pod whose size is refused for good is left, and told of.
 func TestRefusedLiveResize(t *testing.T) {
 	c := newCluster(t, 3, workload.Options{})

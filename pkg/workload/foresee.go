@@ -69,6 +69,10 @@ func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, nam
 	return err
 }
 
+func (c Cluster) podsOf(namespace string) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(c.Pods), func(pod *corev1.Pod) bool { return pod.Namespace != namespace })
+}
+
 // LimitsOf are the LimitRanges of a namespace, which may not have been read.
 func (c Cluster) LimitsOf(namespace string) capacity.Limits {
 	limits, read := c.Limits[namespace]
@@ -139,7 +143,7 @@ func (c Cluster) Crowd(ctx context.Context, members []rollout.Member, first bool
 			continue
 		}
 		if q == nil {
-			q = newShare(capacity.NewQuotas(c.Quotas[m.Pod.Namespace], time.Now()), r)
+			q = newShare(capacity.NewQuotas(c.Quotas[m.Pod.Namespace], c.podsOf(m.Pod.Namespace), time.Now()), r)
 		}
 		pod, _ := replacement(m, c.LimitsOf(m.Pod.Namespace))
 		if why := q.replace(m.Pod, pod, first); why != "" {

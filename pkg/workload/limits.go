@@ -48,6 +48,21 @@ func readLimits(ctx context.Context, client kubernetes.Interface, namespace stri
 	return capacity.Limits{Ranges: list.Items}, nil
 }
 
+// quotas count what the ResourceQuotas of the namespace have left right now.
+func (c *Controller[W, X]) quotas(ctx context.Context, namespace string) (*capacity.Quotas, error) {
+	list, err := readQuotas(ctx, c.Client, namespace)
+	if err != nil {
+		return nil, err
+	}
+	var pods []*corev1.Pod
+	if len(list) > 0 {
+		if pods, err = listPods(ctx, c.Client, namespace, metav1.ListOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	return capacity.NewQuotas(list, pods, c.Clock.Now()), nil
+}
+
 // readQuotas lists the ResourceQuotas of the namespace right now; none if they may not be read.
 func readQuotas(ctx context.Context, client kubernetes.Interface, namespace string) ([]corev1.ResourceQuota, error) {
 	list, err := client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})

@@ -45,13 +45,13 @@ func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], namespace
 	if len(restarts) == 0 {
 		return false, nil
 	}
-	quotas, err := readQuotas(ctx, c.Client, namespace)
+	quotas, err := c.quotas(ctx, namespace)
 	if err != nil {
 		return false, err
 	}
 	r := newRoom(served{c.Client}, c.Nodes.List(), maxLooks)
 	r.expect(pods, toCome)
-	q := newShare(capacity.NewQuotas(quotas, c.Clock.Now()), r)
+	q := newShare(quotas, r)
 	unknown, crowded := first, false
 	for _, restart := range restarts {
 		m := restart.Member
