@@ -36,13 +36,12 @@ func (c *Controller[W, X]) Resize(ctx context.Context, s *Session[X], w W, m rol
 				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
 		}
 	}
-	if r := s.Refusals[m.Pod.UID]; r != nil && !r.Final {
-		delete(s.Refusals, m.Pod.UID)
-	}
-	if left, err := resize.Leftover(resized, template); err == nil && len(left.Changes) > 0 {
+	if left, err := resize.Leftover(resized, template); err == nil && len(left.Changes) > 0 { // it would do so with a new pod, too
 		s.Refusals.Keep(m.Pod.UID, Size(revision, left.Changes), rollout.Refusal{
-			Reason: "another admission plugin changed the size on its way: " + resize.Describe(left.Changes), Kind: rollout.ReasonAdmissionDenied, Final: true,
+			Reason: "another admission plugin changed the size on its way: " + resize.Describe(left.Changes), Kind: rollout.ReasonAdmissionDenied,
 		}, c.Clock.Now())
+	} else if r := s.Refusals[m.Pod.UID]; r != nil && !r.Final {
+		delete(s.Refusals, m.Pod.UID)
 	}
 	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
 	return nil

@@ -245,3 +245,45 @@ func (s *sandbox[W]) forget(pod string) {
 	s.annotatePod(pod, "sim.inplace-rollout.io/resize=never")
 	s.kubectl("patch", "pod", pod, "--subresource=status", "--type=json", "--patch", `[{"op":"remove","path":"/status/containerStatuses/0/resources"}]`)
 }
+
+// capsResizes lets no resize in labelled namespaces be to more than 120m, by changing it.
+const capsResizes = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: cap-resizes}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    namespaceSelector: {matchLabels: {cap: resizes}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods/resize]}]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: '[JSONPatch{op: "replace", path: "/spec/containers/0/resources/requests/cpu", value: "120m"}]'
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: cap-resizes}
+spec: {policyName: cap-resizes}
+`
+
+// What changes a size on its way may do so to a new pod, too: the pod is kept.
+func TestSizeChangedOnItsWay(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2, NS: map[string]string{"cap": "resizes"}})
+	before := w.uids()
+	apply(t, "", capsResizes)
+	eventually(t, "the policy to be in force", func() (bool, string) {
+		out, err := cp.Kubectl(t.Context(), "-n", w.namespace, "patch", "pod", "web-1", "--subresource=resize", "--dry-run=server", "-o", "jsonpath={.spec.containers[0].resources.requests.cpu}",
+			"--patch", `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`)
+		return out == "120m", out + said(err)
+	})
+	w.setResources("cpu=150m", "")
+	w.waitCondition("AdmissionDenied", "web-1: another admission plugin changed the size on its way: app: cpu request 120m→150m")
+	w.assertReplaced(before)
+	w.kubectl("delete", "mutatingadmissionpolicybinding,mutatingadmissionpolicy", "cap-resizes")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
