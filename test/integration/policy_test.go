@@ -238,3 +238,43 @@ func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
 	w.assertMoved(0)
 	w.assertReplaced(before)
 }
+
+// TestHoldPolicyOfALargeTemplate: what the policies compute stays within what the API
+// server lets a policy cost, also of a template as large as one can be.
+func TestHoldPolicyOfALargeTemplate(t *testing.T) {
+	var sidecars strings.Builder
+	for i := range 50 {
+		fmt.Fprintf(&sidecars, "- {name: sidecar-%d, image: app:1, env: [", i)
+		for j := range 100 {
+			fmt.Fprintf(&sidecars, "{name: VARIABLE_%d, value: %s}, ", j, strings.Repeat("x", 50))
+		}
+		sidecars.WriteString("]}\n")
+	}
+	for _, kind := range []string{"StatefulSet", "Deployment"} {
+		namespace := newNamespace(t, nil)
+		kubectl := func(args ...string) string {
+			out, err := cp.Kubectl(t.Context(), append([]string{"-n", namespace}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		kubectl("create", "-f", writeFile(t, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: %s
+metadata: {name: web, labels: {inplace-rollout.io/enabled: "true"}}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+%s`, kind, strings.ReplaceAll("\n"+strings.TrimSpace(sidecars.String()), "\n", "\n      "))))
+		kubectl("set", "resources", kind+"/web", "--requests=cpu=150m")
+		if hold := kubectl("get", kind+"/web", "-o", `jsonpath={.metadata.annotations.inplace-rollout\.io/hold}`); hold == "" {
+			t.Errorf("the %s is not held", kind)
+		}
+		kubectl("delete", "namespace", namespace, "--wait=false")
+	}
+}

@@ -164,6 +164,11 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 			t.Errorf("%s: %s", tt.ref, said(err))
 		}
 	}
+	for _, guard := range []string{"inplace-rollout-guard-statefulsets", "inplace-rollout-guard-deployments"} {
+		if out := w.kubectl("get", "validatingadmissionpolicy", guard, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
+			t.Errorf("type checking of %s: %s", guard, out)
+		}
+	}
 	// Whoever really means it opts out.
 	w.kubectl("label", w.ref, enabled+"-")
 	d.waitObserved()
