@@ -76,6 +76,7 @@ type world struct {
 
 	unguarded bool                      // the admission policies are gone
 	unknown   bool                      // they take the controller for a user
+	releasing bool                      // the next write is the one of inplace-rollout release
 	webhook   func(*appsv1.StatefulSet) // changes what the controller writes, after they have been asked
 
 	// What the StatefulSet controller has seen, and what it must see of its own
@@ -135,13 +136,13 @@ func (w *world) newPod(set *appsv1.StatefulSet, name, revision string) *corev1.P
 // writeSet stores a set that admission has seen.
 func (w *world) writeSet(set *appsv1.StatefulSet, ours bool) {
 	if !w.unguarded {
-		admit(w.set, set, ours)
+		admit(w.set, set, ours, w.releasing)
 		if ours && w.webhook != nil {
 			w.webhook(set)
-			admit(w.set, set, ours)
+			admit(w.set, set, ours, w.releasing)
 		}
 		once := set.DeepCopy()
-		if admit(w.set, set, ours); !equality.Semantic.DeepEqual(once, set) {
+		if admit(w.set, set, ours, w.releasing); !equality.Semantic.DeepEqual(once, set) {
 			panic(fmt.Sprintf("the policy says\n%v, %v, and asked again\n%v, %v; before was\n%v, %v", once.Annotations, once.Spec.UpdateStrategy.RollingUpdate,
 				set.Annotations, set.Spec.UpdateStrategy.RollingUpdate, w.set.Annotations, w.set.Spec.UpdateStrategy.RollingUpdate))
 		}
@@ -168,7 +169,7 @@ func (w *world) user(change func(*appsv1.StatefulSet)) {
 }
 
 // admit is the policy of deploy/cluster/hold-statefulsets.yaml, variable by variable.
-func admit(old, set *appsv1.StatefulSet, ours bool) {
+func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 	enabledBefore := old.Labels[api.EnabledLabel] == "true"
 	_, held := old.Annotations[api.HoldAnnotation]
 	held = held && enabledBefore
@@ -199,7 +200,7 @@ func admit(old, set *appsv1.StatefulSet, ours bool) {
 	stirs := edited || !rolling(old) || !enabledBefore || wish < carried
 	instruction, instructed := set.Annotations[api.PartitionAnnotation]
 	instructs := ours && !edited
-	hold := workload.Enabled(set) && rolling(set) && (held || stirs)
+	hold := workload.Enabled(set) && rolling(set) && !released && (held || stirs)
 	if instructs {
 		hold = keeps
 	}
@@ -291,7 +292,7 @@ func (w *world) kcm() {
 	if set.ResourceVersion == w.set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
 		// deploy/cluster/pending-statefulsets.yaml
 		i := slices.IndexFunc(status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
-		if i >= 0 && (status.UpdateRevision != set.Status.UpdateRevision || workload.Held(set) && status.Conditions[i].Status == corev1.ConditionTrue) {
+		if i >= 0 && set.Labels[api.EnabledLabel] == "true" && (status.UpdateRevision != set.Status.UpdateRevision || workload.Held(set) && status.Conditions[i].Status == corev1.ConditionTrue) {
 			c := &status.Conditions[i] // its time stays: a policy cannot set it
 			c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 		}
@@ -473,6 +474,7 @@ type simulation struct {
 	lag        struct{ KCM, Controller bool } // whose view of the pods is a round behind
 	planned    func()                         // the step that the controller has decided on
 
+	anyhow bool // users opt out, let go, and choose OnDelete: then the StatefulSet controller restarts what it likes
 	under  map[int]under
 	doomed map[types.UID]string // needed a restart when the partition was moved for this edit
 	sick   map[types.UID]bool   // crashed for good while the set was held
@@ -487,6 +489,13 @@ type simulation struct {
 
 // birth is what is known of a pod that it does not tell.
 type birth struct{ revision, edit string }
+
+// must fails where something has happened that must not, unless the users do what lets it.
+func (s *simulation) must(format string, args ...any) {
+	if !s.anyhow {
+		s.t.Fatalf(format, args...)
+	}
+}
 
 // editAnnotation numbers the users' changes of the template.
 const editAnnotation = "test/edit"
@@ -531,7 +540,7 @@ func (s *simulation) plans() {
 	set, _, err := s.controller.Get(cache.MetaObjectToName(s.set))
 	s.noError(err)
 	s.planned = nil
-	if set.Status.ObservedGeneration < set.Generation {
+	if set.Status.ObservedGeneration < set.Generation || !workload.Enabled(set) {
 		return
 	}
 	if said, rests := atRest(set); rests {
@@ -599,7 +608,7 @@ func (s *simulation) apply(o observation, p plan) {
 	}
 	for i, m := range p.Resize {
 		if s.forced(m.Pod, o.set, true) {
-			s.t.Fatalf("resizes %s, which has to restart: %q is in force", m.Name, o.set.Annotations[api.InForceAnnotation])
+			s.must("resizes %s, which has to restart: %q is in force", m.Name, o.set.Annotations[api.InForceAnnotation])
 		}
 		s.mayResize(o, m, p.Resize[:i])
 		resized, err := pods.Resize(s.t.Context(), client, m.Pod, m.Target)
@@ -625,7 +634,7 @@ func (s *simulation) apply(o observation, p plan) {
 		}
 		s.stays(o.set, m.Pod)
 		if !s.needsRestart(m.Pod, o.set) {
-			s.t.Fatalf("deleted %s, which needs no restart", m.Name)
+			s.must("deleted %s, which needs no restart", m.Name)
 		}
 		if ready { // otherwise it was not available anyway
 			s.takes(o.set, m.Index, under{edit: edit(o.set), uid: m.Pod.UID, gone: true})
@@ -647,7 +656,7 @@ func (s *simulation) mayResize(o observation, m rollout.Member, before []rollout
 		if restarts {
 			s.restarting[m.Index] = m.Pod.UID
 			if n := len(s.restarting); n > most {
-				s.t.Fatalf("restarts the containers of %d pods at once, more than maxUnavailable %d", n, most)
+				s.must("restarts the containers of %d pods at once, more than maxUnavailable %d", n, most)
 			}
 		}
 		return
@@ -679,14 +688,14 @@ func (s *simulation) mayResize(o observation, m rollout.Member, before []rollout
 		}
 	}
 	if down+underWay >= most {
-		s.t.Fatalf("resizes %s, and %d others are not available, and %d under way: maxUnavailable is %d", m.Name, down, underWay, most)
+		s.must("resizes %s, and %d others are not available, and %d under way: maxUnavailable is %d", m.Name, down, underWay, most)
 	}
 	fresh := 0
 	for _, b := range before {
 		fresh += asInt(!b.Cures())
 	}
 	if proved < most && (unproved > 0 || fresh > proved) {
-		s.t.Fatalf("resizes %s with %d others, while %d pods have proved the size, and %d have yet to", m.Name, fresh, proved, unproved)
+		s.must("resizes %s with %d others, while %d pods have proved the size, and %d have yet to", m.Name, fresh, proved, unproved)
 	}
 	if restarts {
 		s.restarting[m.Index] = m.Pod.UID
@@ -719,7 +728,7 @@ func (s *simulation) refused(set *appsv1.StatefulSet, m rollout.Member, err erro
 // keptBack checks the user's partition for a place that is touched.
 func (s *simulation) keptBack(set *appsv1.StatefulSet, index int) {
 	if wish := WishedPartition(set); index < wish {
-		s.t.Fatalf("touched index %d, which the user's partition %d keeps back", index, wish)
+		s.must("touched index %d, which the user's partition %d keeps back", index, wish)
 	}
 }
 
@@ -734,7 +743,7 @@ func (s *simulation) takes(set *appsv1.StatefulSet, index int, u under) {
 		}
 	}
 	if taken > maxUnavailable(set) {
-		s.t.Fatalf("%d places are under way, more than maxUnavailable %d", taken, maxUnavailable(set))
+		s.must("%d places are under way, more than maxUnavailable %d", taken, maxUnavailable(set))
 	}
 }
 
@@ -755,7 +764,7 @@ func (s *simulation) exposes(known []*corev1.Pod) {
 		case index >= replicas(s.set):
 			s.excused[pod.UID] = true // about to be scaled away; the user may scale up again before that
 		default:
-			s.t.Fatalf("partition %d exposes %s, which can be resized live", partition(s.set), pod.Name)
+			s.must("partition %d exposes %s, which can be resized live", partition(s.set), pod.Name)
 		}
 	}
 }
@@ -789,10 +798,10 @@ func (s *simulation) restarted(pod *corev1.Pod) {
 	s.stays(set, pod)
 	index, _ := observation{set: set}.index(pod)
 	if wish := WishedPartition(set); index < wish {
-		s.t.Fatalf("the StatefulSet controller restarts %s, which the user's partition %d keeps back", pod.Name, wish)
+		s.must("the StatefulSet controller restarts %s, which the user's partition %d keeps back", pod.Name, wish)
 	}
 	if !s.excused[pod.UID] && s.doomed[pod.UID] != edit(set) && !s.needsRestart(pod, set) {
-		s.t.Fatalf("the StatefulSet controller restarts %s, which needs no restart", pod.Name)
+		s.must("the StatefulSet controller restarts %s, which needs no restart", pod.Name)
 	}
 	if workload.Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
 		s.under[index] = under{edit: edit(set), uid: pod.UID, gone: true}
@@ -812,7 +821,7 @@ func (s *simulation) born(pod *corev1.Pod) {
 	index, _ := observation{set: s.set}.index(pod)
 	wish := WishedPartition(s.set)
 	if u := s.under[index]; u.gone && index >= wish && u.edit == edit(s.set) && label(pod) != revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec)) {
-		s.t.Fatalf("restarted %s for nothing: it is born again from the old revision", pod.Name)
+		s.must("restarted %s for nothing: it is born again from the old revision", pod.Name)
 	}
 }
 
@@ -820,7 +829,7 @@ func (s *simulation) born(pod *corev1.Pod) {
 // revision is done, whatever admission has made of it.
 func (s *simulation) stays(set *appsv1.StatefulSet, pod *corev1.Pod) {
 	if newest := revisionOf(simulated.VersionOf(&set.Spec.Template.Spec)); s.births[pod.UID] == (birth{newest, edit(set)}) {
-		s.t.Fatalf("%s is restarted, which was born of %s", pod.Name, newest)
+		s.must("%s is restarted, which was born of %s", pod.Name, newest)
 	}
 }
 
@@ -867,8 +876,8 @@ var happenings = map[string]int{
 	"action": 1, "policy": 1,
 }
 
-func steps() *rapid.Generator[[][]step] {
-	var names []string
+func steps(more ...string) *rapid.Generator[[][]step] {
+	names := more
 	for _, name := range slices.Sorted(maps.Keys(happenings)) {
 		names = append(names, slices.Repeat([]string{name}, happenings[name])...)
 	}
@@ -938,7 +947,37 @@ func (s *simulation) do(happens step, first version) {
 		s.user(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(1 + happens.Arg%6)) })
 	case "partition":
 		s.user(func(set *appsv1.StatefulSet) {
+			if !rolling(set) {
+				return
+			}
 			set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(happens.Arg % 6))
+		})
+	case "opt":
+		s.user(func(set *appsv1.StatefulSet) {
+			set.Labels = map[string]string{api.EnabledLabel: strconv.FormatBool(happens.Arg%3 > 0)}
+		})
+	case "release": // inplace-rollout release
+		if workload.Held(s.set) {
+			s.releasing = true
+			s.user(func(*appsv1.StatefulSet) {})
+			s.releasing = false
+		}
+	case "abandon": // an edit, which is undone and let go of while no controller runs
+		s.do(step{"edit cpu", happens.Arg}, first)
+		for range 1 + happens.Arg/3 {
+			s.round()
+		}
+		s.do(step{"first template", 0}, first)
+		s.do(step{"release", 0}, first)
+	case "strategy":
+		s.user(func(set *appsv1.StatefulSet) {
+			set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
+			if happens.Arg%3 > 0 {
+				set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{
+					Type:          appsv1.RollingUpdateStatefulSetStrategyType,
+					RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: ptr.To(int32(happens.Arg % 4)), MaxUnavailable: ptr.To(intstr.FromInt32(1))},
+				}
+			}
 		})
 	case "delete":
 		if pod != nil {
@@ -1096,5 +1135,52 @@ func TestSimulation(t *testing.T) {
 		if left := s.unfinished(); left != "" {
 			t.Fatal(left)
 		}
+	})
+}
+
+// TestSimulationOfComplete: whatever users do to the strategy, the hold and the label, Complete is
+// never said while a pod that may move is of another revision or size, and comes to be said.
+func TestSimulationOfComplete(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 400)
+	rapid.Check(t, func(t *rapid.T) {
+		first := version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
+		set := webSet(first, rapid.IntRange(1, 4).Draw(t, "replicas"))
+		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "partition")))
+		outcomes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) simulated.Outcome {
+			return rapid.SampledFrom([]simulated.Outcome{{}, {Slow: 2}, {Deferred: 3}, {Infeasible: true}}).Draw(t, "outcome")
+		}), 0, 7).Draw(t, "outcomes")
+		happens := steps("opt", "opt", "release", "abandon", "abandon", "strategy", "strategy").Draw(t, "steps")
+
+		s := &simulation{
+			world: newWorld(set, outcomes), t: t, anyhow: true,
+			under: map[int]under{}, doomed: map[types.UID]string{}, excused: map[types.UID]bool{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{},
+			asked: map[types.UID]string{}, restarting: map[int]types.UID{},
+		}
+		s.restarts, s.birth = s.restarted, s.born
+		s.restart()
+		for range 30 {
+			s.round()
+		}
+		for _, one := range slices.Concat(happens...) {
+			s.do(one, first)
+			s.frees()
+		}
+		clear(s.Broken)
+		s.user(func(set *appsv1.StatefulSet) { set.Labels = map[string]string{api.EnabledLabel: "true"} })
+		s.rest()
+		if c := condition(s.set); c != nil && c.Status == corev1.ConditionTrue {
+			s.isComplete()
+		}
+		if !rolling(s.set) {
+			for name := range s.Pods { // what waits for it
+				s.DeletePod(name)
+			}
+			s.rest()
+		}
+		if left := s.unfinished(); left != "" {
+			t.Fatalf("%s: %+v", left, condition(s.set))
+		}
+		s.isComplete()
 	})
 }

@@ -63,6 +63,10 @@ func TestPartitionThenOnDelete(t *testing.T) {
 			}
 			w.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`)
 			if restart {
+				w.waitFor("the StatefulSet controller to look", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+				if status, reason, _ := complete(w.get()); status != corev1.ConditionFalse {
+					t.Errorf("nobody has looked at the pods, and the condition is %s: %s", status, reason)
+				}
 				ownController(t, controller.Options{})
 			}
 			w.waitSays(ofRevision(w.get(), 3, 3))
