@@ -63,7 +63,7 @@ type plan struct {
 
 // news is what there is to tell of the plan.
 func (p plan) news() workload.News {
-	return workload.News{Condition: p.Condition, Started: p.Started, Last: p.Condition.Complete || p.AtRest() && !p.Passing && !p.loose()}
+	return workload.News{Condition: p.Condition, Started: p.Started, Last: p.AtRest() && !p.Passing && (p.Condition.Complete || !p.loose())}
 }
 
 // loose tells whether the plan does more than to resize pods, or says Complete: that must

@@ -615,14 +615,14 @@ func TestRestartIsToldOnce(t *testing.T) {
 func TestCompleteIsOfOneVersion(t *testing.T) {
 	c := newCluster(t, 2, workload.Options{})
 	name := cache.MetaObjectToName(c.set)
-	_, err := c.controller.Sync(t.Context(), name) // begins to watch the pods
+	if _, err := c.controller.Session(t.Context(), c.set); err != nil { // so that it watches the pods
+		t.Fatal(err)
+	}
 	c.sees()
 	c.client.Lock()
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
 	c.client.Unlock()
-	if err == nil {
-		_, err = c.controller.Sync(t.Context(), name)
-	}
+	_, err := c.controller.Sync(t.Context(), name)
 	if !apierrors.IsConflict(err) {
 		t.Errorf("writing Complete of an older version of the set: %v, want a conflict", err)
 	}

@@ -47,7 +47,7 @@ func (p plan) movesPartition() bool { return p.Release || p.Partition != nil }
 
 // news is what there is to tell of the plan.
 func (p plan) news(set *appsv1.StatefulSet) workload.News {
-	news := workload.News{Condition: p.Condition, Last: p.Condition.Complete || p.AtRest() && !p.Passing}
+	news := workload.News{Condition: p.Condition, Last: p.AtRest() && !p.Passing}
 	if p.Updated < p.Total && p.Changes != "" {
 		news.Started = fmt.Sprintf("revision %s: %s", set.Status.UpdateRevision, p.Changes)
 	}
@@ -213,10 +213,12 @@ func atRest(set *appsv1.StatefulSet) (workload.News, bool) {
 
 // believed tells whether the condition says Complete of this revision and strategy. A set
 // may have been edited while it was opted out, and OnDelete knows no partition. What the
-// condition counts is no matter: a pod that is lost or scaled away later is no rollout.
+// condition counts is no matter: a pod that is lost or scaled away later is no rollout. But
+// under OnDelete a set that was opted out may have been edited, and edited back; then its
+// pods are looked at.
 func believed(set *appsv1.StatefulSet) bool {
 	c := condition(set)
-	if c == nil || c.Status != corev1.ConditionTrue {
+	if c == nil || c.Status != corev1.ConditionTrue || !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas {
 		return false
 	}
 	said, _ := workload.CutOthers(c.Message)

@@ -673,6 +673,7 @@ func TestAtRest(t *testing.T) {
 		{"Complete, and resized by others", "updated|updated", changes{says(yes, all+"; also resized by updater")}, all + "; also resized by updater", true},
 		{"not Complete", "updated|updated", changes{says(no, all)}, "", false},
 		{"the StatefulSet controller is at it", "live|updated", changes{says(no, "")}, "left to the StatefulSet controller: 1 of 2 pods updated, 0 available", false},
+		{"Complete under OnDelete, with pods of an older revision", "live|updated", changes{says(yes, all), onDelete}, "", false},
 		{"nobody is at it under OnDelete", "live|updated", changes{says(no, ""), onDelete}, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
