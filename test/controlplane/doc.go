@@ -23,7 +23,8 @@
 // restartCount, and stays Ready meanwhile.
 //
 // The annotation sim.inplace-rollout.io/ready: "false" makes a Running pod not
-// Ready, also from its birth, until the annotation is removed. Readiness gates
+// Ready, also from its birth, until the annotation is removed; "until-resized"
+// makes it so when its size is changed for the first time. Readiness gates
 // count as on a real node: somebody else has to set their conditions.
 //
 // What the simulation leaves out: probes, completing pods, images, logs,

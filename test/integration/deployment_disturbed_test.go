@@ -278,7 +278,8 @@ func TestDeploymentOptOutDuringTheRollout(t *testing.T) {
 }
 
 // TestDeploymentCrashingPod: a pod that was not Ready before the edit is resized,
-// because the size may be the cure, and holds up nobody.
+// because the size may be the cure. As long as it is not Ready it takes the share of
+// maxUnavailable, and the rollout stays held.
 func TestDeploymentCrashingPod(t *testing.T) {
 	parallel(t)
 	d := newDeployment(t, options{Replicas: 4})
@@ -287,8 +288,10 @@ func TestDeploymentCrashingPod(t *testing.T) {
 	d.annotatePod(crashing, "sim.inplace-rollout.io/ready=false")
 	d.waitFor("three available pods", func(o *appsv1.Deployment) bool { return o.Status.AvailableReplicas == 3 })
 	d.setResources("cpu=150m", "")
-	for name := range before {
-		d.waitSize(name, "150m")
+	d.waitSize(crashing, "150m")
+	d.waitCondition("NotReadyAfterResize", crashing+": not Ready since its resize")
+	if asked := only(d.writes(), "patch pods/resize"); len(asked) > 2 || !held(d.get()) {
+		t.Errorf("asked %v, held %t, while %s is not Ready; want it and one more", asked, held(d.get()), crashing)
 	}
 	d.annotatePod(crashing, "sim.inplace-rollout.io/ready-")
 	d.waitComplete()

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -311,7 +312,8 @@ func TestRestartContainer(t *testing.T) {
 }
 
 // TestCrashingPod: a pod that was not Ready before the edit is resized, because
-// the size may be the cure, and holds up nobody.
+// the size may be the cure. As long as it is not Ready it takes the share of
+// maxUnavailable, and the rollout stays held.
 func TestCrashingPod(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 2})
@@ -320,8 +322,11 @@ func TestCrashingPod(t *testing.T) {
 	w.waitPod("web-1", "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
 	time.Sleep(1100 * time.Millisecond) // timestamps have whole seconds
 	w.setResources("cpu=150m", "")
-	w.waitFor("both pods to be updated", func(set *appsv1.StatefulSet) bool { return set.Status.UpdatedReplicas == 2 && !held(set) })
-	w.waitCondition("Progressing", "1 available")
+	w.waitCondition("NotReadyAfterResize", "0 of 2 pods resized; web-1: not Ready since its resize")
+	w.waitEvent("NotReadyAfterResize", "web-1")
+	if got := only(w.writes(), "patch pods/resize"); !slices.Equal(got, []string{"web-1"}) || !held(w.get()) {
+		t.Errorf("resized %v, held %t, while web-1 is not Ready; want web-1 alone", got, held(w.get()))
+	}
 	w.annotatePod("web-1", "sim.inplace-rollout.io/ready-")
 	w.waitComplete()
 	w.assertMoved(0)
