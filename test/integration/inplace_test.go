@@ -364,8 +364,9 @@ func TestParallelResizesMaxUnavailableAtOnce(t *testing.T) {
 			}
 		}
 	}
-	if len(order) != 8 || !slices.Equal(order[:2], []string{"resize web-3", "resize web-2"}) || !strings.HasPrefix(order[2], "settle") {
-		t.Errorf("order %v, want two resized before the first is settled, and no third", order)
+	if len(order) != 8 || !slices.Equal(order[:2], []string{"resize web-3", "settle web-3"}) ||
+		!slices.Equal(order[2:4], []string{"resize web-2", "resize web-1"}) || !strings.HasPrefix(order[4], "settle") {
+		t.Errorf("order %v, want one to prove the size, and then two resized before the first is settled", order)
 	}
 }
 
