@@ -62,11 +62,11 @@ var allowed = map[string][]string{
 	"kind":    {"StatefulSet", "Deployment"},
 	"result":  {"complete", "handed_over", "abandoned"},
 	"outcome": {"resized", "restarted", "refused"},
-	"cause":   {"template", "policy", "action", "impossible", "infeasible", "deferred", "error"},
+	"cause":   {"template", "policy", "action", "impossible", "infeasible", "deferred", "error", "unavailable"},
 	"reason": {
 		rollout.ReasonDeferred, rollout.ReasonInfeasible, rollout.ReasonResizeError, rollout.ReasonQuotaExceeded,
 		rollout.ReasonUnsupportedByNode, rollout.ReasonInvalid, rollout.ReasonAdmissionDenied,
-		rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
+		rollout.ReasonNotReadyAfterResize, rollout.ReasonNodeLost, rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
 	},
 }
 
