@@ -26,6 +26,8 @@ type planReport struct {
 	// HandOver tells why the built-in controller makes the rollout; empty if it does not.
 	HandOver string        `json:"handOver,omitempty"`
 	Pods     []podForecast `json:"pods"`
+	// OldEnvironment lists environment variables that will go on showing the old size, as `app: GOMAXPROCS`.
+	OldEnvironment []string `json:"oldEnvironment,omitempty"`
 	// RoomUnknown tells why it is not known what room the nodes have; empty if it is.
 	RoomUnknown string      `json:"roomUnknown,omitempty"`
 	Summary     planSummary `json:"summary"`
@@ -84,6 +86,13 @@ func newPlanReport(after *unstructured.Unstructured, foreseen workload.Foreseen,
 		r.Pods = append(r.Pods, newPodForecast(f, rooms))
 		r.Summary.count(f.Fate)
 		r.restarts = r.restarts || f.Restarts()
+		if f.Fate == rollout.Live || f.Fate == rollout.Deferred || f.Fate == rollout.ContainerRestart {
+			for _, variable := range f.Member.Target.OldEnvironment() {
+				if !slices.Contains(r.OldEnvironment, variable) {
+					r.OldEnvironment = append(r.OldEnvironment, variable)
+				}
+			}
+		}
 	}
 	return r
 }
@@ -238,8 +247,16 @@ func (r planReport) table(out io.Writer) error {
 	if r.New {
 		name += ": it does not exist yet, and adopts these pods"
 	}
-	if _, err := fmt.Fprintf(out, "%s: %s\n", name, r.Summary); err != nil || r.RoomUnknown == "" {
+	if _, err := fmt.Fprintf(out, "%s: %s\n", name, r.Summary); err != nil {
 		return err
+	}
+	if len(r.OldEnvironment) > 0 {
+		if _, err := fmt.Fprintf(out, "Environment variables that show the old size until a restart: %s.\n", strings.Join(r.OldEnvironment, ", ")); err != nil {
+			return err
+		}
+	}
+	if r.RoomUnknown == "" {
+		return nil
 	}
 	_, err := fmt.Fprintf(out, "The room on the nodes is not known: %s.\n", r.RoomUnknown)
 	return err

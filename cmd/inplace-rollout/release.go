@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
@@ -198,6 +200,9 @@ func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructure
 		return "", explain(err)
 	}
 	what := "finds nothing left to do"
+	if other := leftBehind(foreseen); len(other) > 0 {
+		what += ", but not all pods are as the template says: " + strings.Join(other, ", ")
+	}
 	if n := len(foreseen.Stale); n > 0 {
 		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), strings.Join(foreseen.Stale, ", "))
 	}
@@ -205,6 +210,22 @@ func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructure
 		what = "will do nothing until it is resumed"
 	}
 	return fmt.Sprintf("%s (namespace %s): the %s controller %s", nameOf(u), u.GetNamespace(), u.GetKind(), what), nil
+}
+
+// leftBehind names the pods that the built-in controller will not touch, and that are not
+// as the template says.
+func leftBehind(foreseen workload.Foreseen) []string {
+	var names []string
+	for _, f := range foreseen.Pods {
+		switch f.Fate {
+		case rollout.Unchanged, rollout.KeptBack, rollout.New, rollout.ScaledIn:
+			continue
+		}
+		if f.Member.Pod != nil && !slices.Contains(foreseen.Stale, f.Member.Name) {
+			names = append(names, f.Member.Name)
+		}
+	}
+	return names
 }
 
 func ask(in io.Reader, out io.Writer) (bool, error) {

@@ -132,7 +132,7 @@ func (o observation) ofBase(ctx context.Context, base *replicaSet, settings poli
 		return plan{}, err
 	}
 	p := plan{Step: rollout.Next(members, o.options(base, settings, surge, unavailable)), Base: base, Members: members}
-	p.Started = fmt.Sprintf("ReplicaSet %s: %s", base.Name, o.changes(base, members))
+	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, members), rollout.OldEnvironment(members))
 	p.LookAfter(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.now))
 	historyDue := p.awaitsHistory(o)
 	switch {
@@ -218,10 +218,14 @@ func (o observation) changes(base *replicaSet, members []rollout.Member) string 
 	if i := slices.IndexFunc(members, func(m rollout.Member) bool { return !m.Updated }); i >= 0 {
 		brings = resize.Join(brings, members[i].Target.Effects)
 	}
+	said := rollout.Changes(members)
 	if len(brings) > 0 {
-		return resize.Describe(brings)
+		said = resize.Describe(brings)
 	}
-	return rollout.Changes(members)
+	if base.template.Same(o.deployment.template) && !base.adopted() && !strings.HasPrefix(said, rollout.EditBack) {
+		said = rollout.EditBack + ": " + said
+	}
+	return said
 }
 
 // restartsAll tells whether the rollout has to be left to the Deployment controller:
@@ -505,14 +509,21 @@ func unheldCondition(d *Deployment) rollout.Condition {
 	if status.Replicas <= status.UpdatedReplicas && (stays || status.UpdatedReplicas >= replicas && status.AvailableReplicas >= replicas) {
 		return rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas) + allOf(d)}
 	}
-	return d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
+	said := d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
 		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas))
+	if status.Replicas <= status.UpdatedReplicas && status.UpdatedReplicas >= replicas {
+		said.Message = strings.Replace(said.Message, leftTo, "waiting for pods to become available: ", 1)
+	}
+	return said
 }
+
+// leftTo is what a condition begins with while the Deployment controller makes a rollout.
+const leftTo = "left to the Deployment controller: "
 
 // incomplete is the condition of a Deployment whose rollout is not held, and not over.
 func (d *Deployment) incomplete(told string) rollout.Condition {
 	if d.Spec.Paused {
 		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + told}
 	}
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the Deployment controller: " + told}
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + told}
 }

@@ -608,7 +608,7 @@ func TestUnheldCondition(t *testing.T) {
 		{"Complete of an edit before the one that was made while it was opted out and paused", []change{paused, counts(3, 0, 3), is(corev1.ConditionTrue)}, rollout.ReasonPaused,
 			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
 		{"a pod that is not available", []change{counts(3, 3, 2), is(corev1.ConditionFalse)}, rollout.ReasonProgressing,
-			"left to the Deployment controller: 3 of 3 pods updated, 0 of an older template, 2 available"},
+			"waiting for pods to become available: 3 of 3 pods updated, 0 of an older template, 2 available"},
 		{"a pod of an older template is left", []change{counts(4, 3, 4)}, rollout.ReasonProgressing,
 			"left to the Deployment controller: 3 of 3 pods updated, 1 of an older template, 4 available"},
 		{"handed over, under way", []change{counts(4, 2, 3)}, rollout.ReasonProgressing,

@@ -410,10 +410,33 @@ func Reasons(list []Restart) []string {
 func Changes(members []Member) string {
 	for _, m := range members {
 		if !m.Updated && m.Pod != nil && m.Differs+m.Brings != "" {
+			if m.Labelled {
+				return EditBack + ": " + m.Brings
+			}
 			return m.Differs + m.Brings
 		}
 	}
-	return "pods are of an older revision"
+	return EditBack + ": the pods have this size, or come back to it"
+}
+
+// EditBack is what is rolled out where the pods were made from this very template.
+const EditBack = "an edit back"
+
+// OldEnvironment lists the environment variables that will not show the new size, for
+// the end of a message; empty if there are none.
+func OldEnvironment(members []Member) string {
+	var found []string
+	for _, m := range members {
+		for _, variable := range m.Target.OldEnvironment() {
+			if !slices.Contains(found, variable) {
+				found = append(found, variable)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return "; environment variables that show the old size until a restart: " + strings.Join(found, ", ")
 }
 
 // UntilAvailable is when a pod that is Ready now becomes available, if nothing

@@ -81,7 +81,7 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	}
 	p := plan{Step: rollout.Next(members, o.options(from, settings)), Members: members}
 	p.Condition = p.Step.Condition()
-	p.Changes = rollout.Changes(members)
+	p.Changes = rollout.Changes(members) + rollout.OldEnvironment(members)
 	p.LookAfter(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.now))
 	if !workload.Held(o.set) {
 		p.unheld(o.set, members)
@@ -247,7 +247,11 @@ func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 			Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas(set)) + allOf(set),
 		}
 	}
-	return left(fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas))
+	told := fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas)
+	if int(status.UpdatedReplicas) >= replicas(set)-kept {
+		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + told}
+	}
+	return left(told)
 }
 
 // left is the condition of a set whose rollout the StatefulSet controller makes.

@@ -712,7 +712,7 @@ func TestUnheldCondition(t *testing.T) {
 		{"everything updated and available", []func(*appsv1.StatefulSet){counts(3, 3)}, true, "3 of 3 pods are of revision web-i1c2m0"},
 		{"Complete stays Complete when a pod is lost later", []func(*appsv1.StatefulSet){counts(2, 2), conditionIs(corev1.ConditionTrue)}, true, "2 of 3 pods are of revision web-i1c2m0"},
 		{"a lost pod before it was Complete", []func(*appsv1.StatefulSet){counts(3, 2), conditionIs(corev1.ConditionFalse)}, false,
-			"left to the StatefulSet controller: 3 of 3 pods updated, 2 available"},
+			"waiting for pods to become available: 3 of 3 pods updated, 2 available"},
 		{"the user's partition keeps back the others", []func(*appsv1.StatefulSet){counts(1, 3), at(2)}, true,
 			"1 of 3 pods are of revision web-i1c2m0; partition 2 keeps back the others"},
 		{"a partition above all", []func(*appsv1.StatefulSet){counts(0, 3), at(9)}, true,
