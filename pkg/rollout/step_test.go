@@ -316,6 +316,7 @@ func TestNext(t *testing.T) {
 		{name: "a pod on a lost node takes its share, and is not asked", places: "stale, node lost|stale", limit: 1, want: "keep",
 			reason: "NodeLost", message: "0 of 2 pods resized; web-1: its node node is not Ready"},
 		{name: "and no more than that", places: "stale, node lost|updated|stale", limit: 2, want: "resize 0, keep"},
+		{name: "nor is an updated one, which counts though it was last seen available", places: "updated, node lost|stale", limit: 1, want: "keep", reason: "NodeLost"},
 		{name: "it is not given up for what its kubelet said before", places: "failing too long, node lost", limit: 1, want: "keep"},
 		{name: "an updated pod on a lost node keeps nothing from being complete", places: "updated, not Ready since it was resized, node lost", limit: 1, want: "",
 			reason: "NodeLost", message: "1 of 1 pods resized; web-0: its node node is not Ready"},
