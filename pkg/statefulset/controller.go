@@ -108,8 +108,8 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet) (time
 		return c.Tell(ctx, set, said)
 	}
 	if workload.Held(set) && c.Complete(set) {
-		// Held where it was before a lower partition was wished: no status was written since, in which the
-		// admission policy would have taken the condition back.
+		// Held where it was before a lower partition was wished, with ordinals that do not start at 0: no status
+		// was written since, in which the admission policy would have taken the condition back.
 		return c.Tell(ctx, set, workload.News{Condition: rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}})
 	}
 	s, err := c.Session(ctx, set)

@@ -186,13 +186,16 @@ func TestConditionIsTakenBack(t *testing.T) {
 	for _, edit := range []struct{ patch, reason string }{
 		{`{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`, "Pending"},
 		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`, "Complete"}, // sets nothing going
-		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`, "Complete"}, // held where it was, which no status shows: the controller takes it back
+		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`, "Pending"},  // held where it was
 	} {
 		w.kubectl("--as", controller.User, "--as-group", "system:masters", "annotate", "statefulset/web", api.HoldAnnotation+"-")
 		observed := func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation }
 		w.waitAvailable() // as long as it has something to do, it writes the status with the conditions that it began with
 		claim()
 		w.patch(edit.patch)
+		if err := w.try(t, "wait", "--for=condition="+api.ConditionComplete, w.ref, "--timeout=1s"); (err == nil) != (edit.reason == "Complete") {
+			t.Errorf("after %s kubectl wait ended with %v", edit.patch, err)
+		}
 		w.waitFor("the StatefulSet controller to observe the edit", observed)
 		if status, reason, _ := complete(w.get()); reason != edit.reason || (status == corev1.ConditionTrue) != (reason == "Complete") {
 			t.Errorf("after %s: %s with reason %s, want reason %s", edit.patch, status, reason, edit.reason)
