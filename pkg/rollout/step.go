@@ -507,8 +507,8 @@ func (m Member) judge(o Options) judgement {
 		if m.Target.Unscheduled() && m.Target.Nowhere() == "" {
 			return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: "waiting for the pod to be scheduled"}
 		}
-		if m.Refusal.Final {
-			return judgement{outcome: policy.Untried, reason: m.Refusal.Kind, message: m.refusal()}
+		if m.Refusal.Final { // asked again, it is told in the same words
+			return judgement{outcome: policy.Untried, reason: m.Refusal.Kind, message: m.refusal() + "; left as it is"}
 		}
 		if m.Refusal.Reason != "" {
 			return m.refused(o)

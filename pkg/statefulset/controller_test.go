@@ -720,6 +720,30 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 	}
 }
 
+// TestLastWordIsWrittenAtOnce: when nothing is under way any more, the message does not wait for
+// ten seconds to be over.
+func TestLastWordIsWrittenAtOnce(t *testing.T) {
+	c := newCluster(t, 3, workload.Options{})
+	c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
+	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
+	c.edit(newer)
+	for range 30 {
+		if label(c.Pods["web-0"]) == revisionOf(newer) {
+			break
+		}
+		c.rounds(1)
+	}
+	c.rounds(2)
+	if said := condition(c.set); said == nil || !strings.HasPrefix(said.Message, "2 of 3 pods resized; web-1: ") {
+		t.Errorf("two pods are done, and the condition says %+v", said)
+	}
+	before := count(c.writes(), "patch statefulsets/status web")
+	c.rounds(30)
+	if n := count(c.writes(), "patch statefulsets/status web"); n != before {
+		t.Errorf("the same was written %d times more", n-before)
+	}
+}
+
 func TestEventsFollowTheWrite(t *testing.T) {
 	c := newCluster(t, 2, workload.Options{})
 	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)
