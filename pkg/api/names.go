@@ -50,6 +50,16 @@ const (
 	// The admission policy writes it, and nobody else can.
 	InForceAnnotation = "inplace-rollout.io/in-force"
 
+	// EditAnnotation names the last edit of a Deployment's template. The admission policy
+	// writes it. ReplicaSets have copies of it, so that an object that comes in with the
+	// name of another edit is known for one that `kubectl rollout undo` has made.
+	EditAnnotation = "inplace-rollout.io/edit"
+
+	// RetryAnnotation has a rollout tried again whenever it gets a new value: any word, such
+	// as the time, or that and an action, as `word;action`, which the admission policy puts
+	// in force for the rest of the rollout.
+	RetryAnnotation = "inplace-rollout.io/retry"
+
 	// ConditionComplete is the type of the status condition that says whether
 	// everything that the user lets move has moved.
 	ConditionComplete = "inplace-rollout.io/Complete"

@@ -168,6 +168,9 @@ func (k kind) Sync(ctx context.Context, d *Deployment) (time.Duration, error) {
 	if err != nil || !s.Pods.HasSynced() || !s.Own.sets.HasSynced() {
 		return 0, err // the watches tell when they have
 	}
+	if s.Retry(d) {
+		clear(s.Own.evictions)
+	}
 	p, err := c.plan(ctx, s, d)
 	if err != nil {
 		return 0, err

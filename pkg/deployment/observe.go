@@ -34,7 +34,7 @@ type observation struct {
 	refusals   workload.Refusals
 	contests   workload.Contests
 	crowded    workload.Refusals
-	seen       workload.Sightings
+	seen       *workload.Sightings
 	evictions  workload.Refusals
 	history    workload.Refusals
 	defaults   workload.Defaults

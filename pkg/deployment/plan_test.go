@@ -503,7 +503,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 
 func TestNextStepDeadlines(t *testing.T) {
 	o := observed(t, "a older: deferred", bounds(0, 1))
-	o.seen = workload.Sightings{}
+	o.seen = &workload.Sightings{}
 	p, err := nextStep(t.Context(), o)
 	if err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
 		t.Errorf("deferred: got %q, %+v, %v", told(p), p.Condition, err)

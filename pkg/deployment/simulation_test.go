@@ -664,12 +664,15 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 		if len(names) == 0 || d.Spec.Paused {
 			return
 		}
-		rs := s.sets[names[happens.Arg%len(names)]]
+		rs, said := s.sets[names[happens.Arg%len(names)]], maps.Clone(d.Annotations)
 		maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !skipped(key) })
 		for key, value := range rs.Annotations {
 			if !skipped(key) {
 				d.Annotations[key] = value
 			}
+		}
+		if s.d.Labels[api.EnabledLabel] == "true" { // the admission policy
+			d.Annotations[api.ResizeActionAnnotation], d.Annotations[api.ResizePolicyAnnotation] = said[api.ResizeActionAnnotation], said[api.ResizePolicyAnnotation]
 		}
 		v = simulated.VersionOf(&rs.Spec.Template.Spec)
 	case "action":

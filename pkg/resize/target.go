@@ -268,6 +268,24 @@ func (t *Target) obstruct(format string, args ...any) {
 	}
 }
 
+// Back is the way to what is in force in a pod that was asked for the wanted size, and
+// has not taken it. It has no changes if there is none: what was added cannot be removed.
+//
+// The kubelet does not look again at a size that it has called infeasible, but does if
+// the pod is asked for what it has, and then for that size.
+func (t Target) Back() Target {
+	back := t
+	back.Changes = nil
+	for _, c := range t.Effects {
+		if c.From == nil || c.To == nil || len(t.Changes) > 0 {
+			back.Changes = nil
+			return back
+		}
+		back.Changes = append(back.Changes, Change{c.Container, c.Resource, c.Side, c.To, c.From})
+	}
+	return back
+}
+
 // Patch is the strategic merge patch for the pod's resize subresource: the values
 // that change and no others, with the UID as precondition, because the names of
 // StatefulSet pods recur. It is nil where the

@@ -54,6 +54,8 @@ type Member struct {
 	Since time.Time
 	// Cure tells that the pod was not Ready when it was last asked for a size.
 	Cure bool
+	// Again tells that the pod is to be asked once more for what its kubelet has put off or refused.
+	Again bool
 	// Lost tells why nothing is to be expected of the pod's node; empty if it is there.
 	Lost string
 }
@@ -502,6 +504,9 @@ func (m Member) judge(o Options) judgement {
 		return judgement{outcome: policy.Disruptive, reason: ReasonProgressing, message: "its resize would restart a container, and maxUnavailable is 0"}
 	}
 	state, message := m.Target.Observe()
+	if m.mayAskAgain(state) {
+		return judgement{outcome: policy.Untried, reason: ReasonProgressing, message: "asking again: " + resize.Describe(m.Target.Effects)}
+	}
 	switch state {
 	case resize.Unsent:
 		if m.Target.Unscheduled() && m.Target.Nowhere() == "" {
@@ -531,6 +536,11 @@ func (m Member) judge(o Options) judgement {
 		}
 	}
 	return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: message}
+}
+
+// mayAskAgain tells whether the kubelet is to look once more at what it has put off or refused.
+func (m Member) mayAskAgain(state resize.State) bool {
+	return m.Again && (state == resize.Deferred || state == resize.Infeasible) && len(m.Target.Back().Changes) > 0
 }
 
 // notReady is a pod that is not Ready since it was resized. That is told after a while

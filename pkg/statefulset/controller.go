@@ -116,6 +116,7 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet) (time
 	if err != nil || !s.Pods.HasSynced() {
 		return 0, err // the watch tells when it has
 	}
+	s.Retry(set)
 	p, err := c.plan(ctx, s, set)
 	if err != nil {
 		return 0, err

@@ -104,7 +104,7 @@ type observation struct {
 	refusals  workload.Refusals
 	contests  workload.Contests
 	crowded   workload.Refusals
-	seen      workload.Sightings
+	seen      *workload.Sightings
 	defaults  workload.Defaults
 	now       time.Time
 }

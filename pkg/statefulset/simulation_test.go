@@ -503,7 +503,7 @@ const editAnnotation = "test/edit"
 func edit(set *appsv1.StatefulSet) string { return set.Annotations[editAnnotation] }
 
 func (s *simulation) restart() {
-	s.session, s.planned = &session{Refusals: workload.Refusals{}, Seen: workload.Sightings{}}, nil
+	s.session, s.planned = &session{Refusals: workload.Refusals{}, Seen: &workload.Sightings{}}, nil
 	client := &fake.Clientset{}
 	s.serve(client)
 	options := workload.Options{Defaults: defaults, Ready: func() error { return nil }}

@@ -289,7 +289,7 @@ func (c *Controller[W, X]) Session(ctx context.Context, w W) (*Session[X], error
 	}
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
-	s := &Session[X]{workload: w.GetUID(), stop: stop, Refusals: Refusals{}, Contests: Contests{}, others: sets.Set[string]{}, Crowded: Refusals{}, Seen: Sightings{}, asked: map[types.UID]string{}, told: map[types.UID]string{}}
+	s := &Session[X]{workload: w.GetUID(), stop: stop, Refusals: Refusals{}, Contests: Contests{}, others: sets.Set[string]{}, Crowded: Refusals{}, Seen: &Sightings{}, asked: map[types.UID]string{}, told: map[types.UID]string{}}
 	if s.Pods, err = pods.Watch(ctx, c.Client, w.GetNamespace(), selector.String(), changed); err == nil {
 		s.Own, err = c.kind.Open(ctx, w, changed)
 	}

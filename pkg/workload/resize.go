@@ -23,11 +23,20 @@ func Size(revision string, changes []resize.Change) string {
 // one that cannot be resized; a controller that is restarted meanwhile hears it
 // again.
 func (c *Controller[W, X]) Resize(ctx context.Context, s *Session[X], w W, m rollout.Member, revision string, template *corev1.PodTemplateSpec) error {
-	resized, err := pods.Resize(ctx, c.Client.CoreV1(), m.Pod, m.Target)
+	again, target := len(m.Target.Changes) == 0, m.Target
+	if again { // the kubelet has had the size before, and looks at it anew after another one
+		target = m.Target.Back()
+	}
+	resized, err := pods.Resize(ctx, c.Client.CoreV1(), m.Pod, target)
 	if err != nil {
 		return c.refused(s, w, m, revision, err)
 	}
 	s.Pods.Wrote(resized)
+	if again {
+		s.Seen.Asked(m)
+		c.Enqueue(nameOf(w))
+		return nil
+	}
 	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
 	s.Seen.Asked(m)
 	if m.Target.Overrules {

@@ -6,9 +6,11 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -24,7 +26,7 @@ type Session[X any] struct {
 	// Crowded are pods for whose replacements no node had room.
 	Crowded Refusals
 	// Seen is what has been seen of the pods' resizes.
-	Seen Sightings
+	Seen *Sightings
 	// Contests are those over pods that somebody else resizes too.
 	Contests Contests
 	// Own is what only this kind of workload keeps.
@@ -36,12 +38,33 @@ type Session[X any] struct {
 	limitsRead time.Time
 
 	workload types.UID
+	retried  string               // what the workload said last of trying again
 	asked    map[types.UID]string // pods that have taken a size of ours, and what that changes
 	told     map[types.UID]string // the reason of the last wait of a pod that an event told of
 	waiting  map[string]int       // pods by the reason that they wait for
 	edited   time.Time            // until then nothing is let go, because admission edited the template when it was
 	edits    *backoff.ExponentialBackOff
 	stop     func()
+}
+
+// Retry has everything tried again at once that was refused, put off or left, if the
+// workload says so anew: what was kept of it is forgotten. It returns true then. A new
+// session has nothing to forget, but does not know what kubelets were asked, and when.
+func (s *Session[X]) Retry(w metav1.Object) bool {
+	says := w.GetAnnotations()[api.RetryAnnotation]
+	if says == s.retried {
+		return false
+	}
+	if s.retried = says; says == "" {
+		return false
+	}
+	clear(s.Refusals)
+	clear(s.Crowded)
+	clear(s.Contests)
+	clear(s.told)
+	s.limitsRead = time.Time{}
+	s.Seen.askAgain()
+	return true
 }
 
 // Resized tells, once, whether the pod has taken a size from this controller, and what

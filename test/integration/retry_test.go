@@ -1,0 +1,178 @@
+//go:build integration
+
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+const liveOnly = `annotations: {inplace-rollout.io/resource-resize-action: LiveResize}`
+
+// TestUndoKeepsPolicyAndAction: kubectl restores the annotations that a ReplicaSet has
+// copies of; the template goes back, and action and policy stay those of now.
+func TestUndoKeepsPolicyAndAction(t *testing.T) {
+	parallel(t)
+	const action, policy, timeout = api.ResizeActionAnnotation, api.ResizePolicyAnnotation, api.DeferredTimeoutAnnotation
+	edited := func(t *testing.T, first string, then ...string) *deployment {
+		d := newDeployment(t, options{Meta: first})
+		d.edit("150m")
+		for _, annotation := range then {
+			d.kubectl("annotate", "--overwrite", "deployment/web", annotation)
+		}
+		return d
+	}
+	t.Run("an action that was taken away stays away", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{Meta: `annotations: {inplace-rollout.io/resource-resize-action: Restart}`})
+		d.edit("150m")
+		d.kubectl("annotate", "deployment/web", action+"-")
+		d.edit("180m")
+		before := d.uids()
+		d.kubectl("rollout", "undo", "deployment/web")
+		d.waitComplete()
+		d.assertMoved(before, "150m")
+		if value, is := d.get().Annotations[action]; is {
+			t.Errorf("the action %s is back", value)
+		}
+	})
+	t.Run("one that was added stays", func(t *testing.T) {
+		parallel(t)
+		d := edited(t, `annotations: {inplace-rollout.io/resource-resize-policy: "cpu=LiveResizeable", app: web}`,
+			action+"=LiveResize", policy+"=memory=RestartOnly", timeout+"=90s")
+		before := d.uids()
+		for name := range before {
+			d.annotatePod(name, simInfeasible)
+		}
+		d.kubectl("rollout", "undo", "deployment/web")
+		d.waitCondition("Infeasible", "left as it is")
+		d.assertReplaced(before)
+		a := d.get().Annotations
+		if a[action] != "LiveResize" || a[policy] != "memory=RestartOnly" || a[timeout] != "90s" || a[api.InForceAnnotation] != "LiveResize;memory=RestartOnly" || a["app"] != "web" {
+			t.Errorf("annotations %v", a)
+		}
+	})
+	t.Run("what it had before it was opted in does not come back", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{OptedOut: true, Meta: `annotations: {inplace-rollout.io/resource-resize-action: Restart}`})
+		d.setResources("cpu=150m", "")
+		d.waitRolledOut()
+		d.kubectl("annotate", "deployment/web", action+"-")
+		d.kubectl("label", "--overwrite", "deployment/web", enabled+"=true")
+		d.waitComplete()
+		before := d.uids()
+		d.kubectl("rollout", "undo", "deployment/web")
+		d.waitComplete()
+		d.assertReplaced(before)
+	})
+	t.Run("an edit that brings an action is none", func(t *testing.T) {
+		parallel(t)
+		d := edited(t, "")
+		saved := d.kubectl("get", "deployment/web", "-o", "yaml")
+		d.edit("180m")
+		for _, manifest := range []string{saved, manifest(t, d.namespace, options{Kind: "Deployment"})} {
+			manifest = strings.Replace(manifest, "  labels:", "  annotations: {"+action+": LiveResize}\n  labels:", 1)
+			if strings.Contains(manifest, "resourceVersion") { // as somebody does who saves an object to apply it again
+				manifest = strings.Replace(saved, "  annotations:\n", "  annotations:\n    "+action+": LiveResize\n", 1)
+			}
+			d.kubectl("annotate", "deployment/web", action+"-")
+			var lines []string
+			for line := range strings.SplitSeq(manifest, "\n") {
+				if !strings.HasPrefix(line, "  resourceVersion:") && !strings.HasPrefix(line, "  uid:") {
+					lines = append(lines, line)
+				}
+			}
+			d.kubectl("apply", "--filename", writeFile(t, strings.Join(lines, "\n")))
+			if got := d.get().Annotations; got[action] != "LiveResize" || got[api.InForceAnnotation] != "LiveResize;" {
+				t.Errorf("annotations %v", got)
+			}
+			d.waitComplete()
+		}
+	})
+}
+
+// TestRetry is a rollout under LiveResize that cannot go on, and is told that it may restart pods.
+func TestRetry(t *testing.T) {
+	parallel(t)
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, options{Meta: liveOnly})
+		if got := w.run("retry", "sts/web"); got.code != 1 || !strings.Contains(got.stderr, "has no rollout in flight") {
+			t.Errorf("nothing is in flight: %+v", got)
+		}
+		before := w.uids()
+		w.annotatePod("web-1", simInfeasible)
+		w.setResources("cpu=150m", "")
+		w.waitCondition("Infeasible", "2 of 3 pods")
+		asked := len(w.audit("patch", "pods", "resize", "web-1"))
+		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "tried again") {
+			t.Fatalf("%+v", got)
+		}
+		w.waitAudit("web-1", asked+2) // for what it has, and then for the size again
+		w.waitCondition("Infeasible", "left as it is")
+		w.assertReplaced(before)
+		if got := w.run("retry", "sts/web", "--action=LiveResizePreferred"); got.code != 0 || !strings.Contains(got.stdout, "LiveResizePreferred is in force") {
+			t.Fatalf("%+v", got)
+		}
+		w.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(before, "web-1")
+		if action := w.get().Annotations[api.ResizeActionAnnotation]; action != "LiveResize" {
+			t.Errorf("the action of the next edit is %q", action)
+		}
+		w.setResources("cpu=180m", "")
+		if a := w.get().Annotations; a[api.RetryAnnotation] != "" || a[api.InForceAnnotation] != "LiveResize;" {
+			t.Errorf("after an edit: %v", a)
+		}
+		w.waitComplete()
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{Meta: liveOnly, Spec: "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 1}}"})
+		before, stuck := d.uids(), d.names()[0]
+		d.annotatePod(stuck, simInfeasible)
+		d.setResources("cpu=150m", "")
+		d.waitCondition("Infeasible", "2 of 3 pods")
+		for _, wrong := range []string{"now;Live", "now;Restart;Restart"} {
+			if err := d.try(t, "annotate", "deployment/web", api.RetryAnnotation+"="+wrong); !strings.Contains(said(err), "must be a word that is new") {
+				t.Errorf("%s: %v", wrong, err)
+			}
+		}
+		d.kubectl("annotate", "deployment/web", api.RetryAnnotation+"=now;Restart")
+		d.waitComplete()
+		d.assertSettled("150m")
+		d.assertReplaced(before, stuck)
+		d.kubectl("label", "deployment/web", enabled+"-")
+		if got := d.run("retry", "deployment", "web"); got.code != 1 || !strings.Contains(got.stderr, "is not opted in") {
+			t.Errorf("opted out: %+v", got)
+		}
+	})
+	t.Run("a refusal", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, options{Replicas: 1})
+		w.setQuota("100m")
+		w.waitQuota("100m")
+		w.setResources("cpu=150m", "")
+		w.waitCondition("QuotaExceeded", "exceeded quota")
+		w.setQuota("1")
+		w.waitFor("the quota", func(*appsv1.StatefulSet) bool { return true })
+		if got := w.run("retry", "sts/web"); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		w.waitComplete()
+		w.assertMoved(0)
+	})
+}
+
+// waitAudit waits until the controller has asked n times for a resize of the pod.
+func (s *sandbox[W]) waitAudit(pod string, n int) {
+	s.t.Helper()
+	eventually(s.t, "the pod to be asked again", func() (bool, string) {
+		asked := s.audit("patch", "pods", "resize", pod)
+		return len(asked) >= n, strings.Join(s.writes(), "\n")
+	})
+}
