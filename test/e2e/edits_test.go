@@ -104,7 +104,7 @@ func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	for kind, spec := range map[string]string{
 		"StatefulSet": "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}",
-		"Deployment":  "paused: false",
+		"Deployment":  "paused: false\nstrategy: {rollingUpdate: {maxUnavailable: 1}}", // with 0, the pods would be replaced
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
