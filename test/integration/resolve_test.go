@@ -8,6 +8,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // byOthers resizes the memory of a pod as an autoscaler does.
@@ -72,12 +74,13 @@ func TestPolicyOfARevert(t *testing.T) {
 	t.Run("Deployment", func(t *testing.T) {
 		parallel(t)
 		d := newDeployment(t, options{Meta: memoryRestarts(":decrease")})
+		d.kubectl("annotate", "deployment/web", api.ResizeActionAnnotation+"=LiveResize") // nobody waits for a pod that is left
 		before, late := d.uids(), d.names()[2]
-		d.annotatePod(late, simDeferred)
+		d.annotatePod(late, simInfeasible)
 		d.setResources(request+"150Mi", "")
 		d.waitFor("the others to be resized", func(d2 *appsv1.Deployment) bool {
 			_, reason, message := complete(d2)
-			return reason == "Deferred" && strings.HasPrefix(message, "2 of 3 pods")
+			return reason == "Infeasible" && strings.HasPrefix(message, "2 of 3 pods")
 		})
 		d.setResources(request+"100Mi", "")
 		d.waitComplete()
