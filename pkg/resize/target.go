@@ -118,8 +118,8 @@ func (t *Target) apply(have, want part, was *part, set owners, sets func(owner) 
 		for i, now := range sides(have.requirements) {
 			to, from := lookup(*wanted[i].list, name), lookup(*now.list, name)
 			by := set.of(have, now.side, name)
-			if to != nil && by.other != "" && !slices.Contains(t.Others, by.other) {
-				t.Others = append(t.Others, by.other)
+			if to != nil {
+				t.name(by)
 			}
 			switch {
 			case to != nil && sets(by):
@@ -138,6 +138,13 @@ func (t *Target) apply(have, want part, was *part, set owners, sets func(owner) 
 				t.born = append(t.born, value{have, now.side, name, nil})
 			}
 		}
+	}
+}
+
+// name notes who else than us owns a wanted value.
+func (t *Target) name(by owner) {
+	if by.other != "" && !slices.Contains(t.Others, by.other) {
+		t.Others = append(t.Others, by.other)
 	}
 }
 

@@ -86,6 +86,11 @@ func (m Member) foresee(o Options) Forecast {
 	case policy.Settle:
 		return Forecast{Member: m, Fate: Unchanged}
 	}
+	return m.resized(o, judged)
+}
+
+// resized foresees the resize of a pod of which this has come so far.
+func (m Member) resized(o Options, judged judgement) Forecast {
 	f := Forecast{Member: m, Fate: Live, Late: Refused}
 	if policy.Decide(m.Policy, o.Action, o.Strategy, policy.DeferredTooLong) != policy.Leave {
 		f.Late = m.restarts(o, "").Fate

@@ -483,25 +483,8 @@ func (j judgement) why(m Member, o Options) string {
 }
 
 func (m Member) judge(o Options) judgement {
-	if m.Lost != "" {
-		return judgement{outcome: policy.InProgress, reason: ReasonNodeLost, message: m.Lost}
-	}
-	obstacles := m.Target.Obstacles
-	if m.Barred != "" {
-		obstacles = append(slices.Clip(obstacles), m.Barred)
-	}
-	switch {
-	case len(obstacles) > 0 && m.Unplaceable.Kind == ReasonInvalid:
-		return judgement{policy.Impossible, ReasonInvalid, m.invalid(o), m.Unplaceable.Until}
-	case len(obstacles) > 0:
-		return judgement{outcome: policy.Impossible, reason: ReasonInfeasible, message: strings.Join(obstacles, ", ")}
-	}
-	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
-	if m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize) {
-		return judgement{policy.Infeasible, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
-	}
-	if o.Unavailable == 0 && o.Action != policy.LiveResize && m.Available && m.Target.Restarts() {
-		return judgement{outcome: policy.Disruptive, reason: ReasonProgressing, message: "its resize would restart a container, and maxUnavailable is 0"}
+	if known := m.known(o); known.outcome != "" {
+		return known
 	}
 	state, message := m.Target.Observe()
 	if m.mayAskAgain(state) {
@@ -509,16 +492,7 @@ func (m Member) judge(o Options) judgement {
 	}
 	switch state {
 	case resize.Unsent:
-		if m.Target.Unscheduled() && m.Target.Nowhere() == "" {
-			return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: "waiting for the pod to be scheduled"}
-		}
-		if m.Refusal.Final { // asked again, it is told in the same words
-			return judgement{outcome: policy.Untried, reason: m.Refusal.Kind, message: m.refusal() + "; left as it is"}
-		}
-		if m.Refusal.Reason != "" {
-			return m.refused(o)
-		}
-		return judgement{outcome: policy.Untried, reason: ReasonProgressing, message: "resizing: " + resize.Describe(m.Target.Changes)}
+		return m.unsent(o)
 	case resize.Deferred:
 		return m.timed(o, policy.Deferred, policy.DeferredTooLong, o.DeferredTimeout, ReasonDeferred, m.onNode("deferred")+": "+message)
 	case resize.Failing:
@@ -536,6 +510,42 @@ func (m Member) judge(o Options) judgement {
 		}
 	}
 	return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: message}
+}
+
+// known is what is known of the resize whatever the kubelet says; without an outcome
+// if that is nothing.
+func (m Member) known(o Options) judgement {
+	obstacles := m.Target.Obstacles
+	if m.Barred != "" {
+		obstacles = append(slices.Clip(obstacles), m.Barred)
+	}
+	switch {
+	case m.Lost != "":
+		return judgement{outcome: policy.InProgress, reason: ReasonNodeLost, message: m.Lost}
+	case len(obstacles) > 0 && m.Unplaceable.Kind == ReasonInvalid:
+		return judgement{policy.Impossible, ReasonInvalid, m.invalid(o), m.Unplaceable.Until}
+	case len(obstacles) > 0:
+		return judgement{outcome: policy.Impossible, reason: ReasonInfeasible, message: strings.Join(obstacles, ", ")}
+	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
+	case m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize):
+		return judgement{policy.Infeasible, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
+	case o.Unavailable == 0 && o.Action != policy.LiveResize && m.Available && m.Target.Restarts():
+		return judgement{outcome: policy.Disruptive, reason: ReasonProgressing, message: "its resize would restart a container, and maxUnavailable is 0"}
+	}
+	return judgement{}
+}
+
+// unsent is the judgement of a pod whose spec does not have the size yet.
+func (m Member) unsent(o Options) judgement {
+	switch {
+	case m.Target.Unscheduled() && m.Target.Nowhere() == "":
+		return judgement{outcome: policy.InProgress, reason: ReasonProgressing, message: "waiting for the pod to be scheduled"}
+	case m.Refusal.Final: // asked again, it is told in the same words
+		return judgement{outcome: policy.Untried, reason: m.Refusal.Kind, message: m.refusal() + "; left as it is"}
+	case m.Refusal.Reason != "":
+		return m.refused(o)
+	}
+	return judgement{outcome: policy.Untried, reason: ReasonProgressing, message: "resizing: " + resize.Describe(m.Target.Changes)}
 }
 
 // mayAskAgain tells whether the kubelet is to look once more at what it has put off or refused.

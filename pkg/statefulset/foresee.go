@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -30,6 +31,10 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 	if err != nil {
 		return workload.Foreseen{}, fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return workload.Foreseen{}, fmt.Errorf("reading the selector: %w", err)
+	}
 	set = set.DeepCopy()
 	o := observation{set: set, nodes: cluster.Nodes, limits: cluster.LimitsOf(set.Namespace), revisions: history{edited: template}, defaults: defaults, now: time.Now()}
 	revision := edited
@@ -51,17 +56,20 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 	if set.UID == "" {
 		set.Status.CurrentRevision = revision
 	}
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return workload.Foreseen{}, fmt.Errorf("reading the selector: %w", err)
-	}
-	for _, pod := range cluster.Pods {
+	o.pods = adoptable(set, selector, cluster.Pods)
+	return o.foresee(ctx, cluster, settings)
+}
+
+// adoptable are those of the pods that the set controls, or adopts when it is made.
+func adoptable(set *appsv1.StatefulSet, selector labels.Selector, all []*corev1.Pod) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range all {
 		adopts := workload.Adopts(set, pod) && pod.Namespace == set.Namespace && selector.Matches(labels.Set(pod.Labels)) && pod.DeletionTimestamp == nil
 		if metav1.IsControlledBy(pod, set) || adopts {
-			o.pods = append(o.pods, pod)
+			pods = append(pods, pod)
 		}
 	}
-	return o.foresee(ctx, cluster, settings)
+	return pods
 }
 
 func (o observation) foresee(ctx context.Context, cluster workload.Cluster, settings policy.Settings) (workload.Foreseen, error) {
