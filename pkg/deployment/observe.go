@@ -244,7 +244,7 @@ func (o observation) aside(base *replicaSet) []rollout.Member {
 	for _, rs := range o.sets {
 		pods := o.podsOf(rs)
 		for range int(rs.replicas()) - len(pods) {
-			members = append(members, rollout.Member{Name: rs.Name})
+			members = append(members, rollout.Member{Name: rs.Name, Refusal: rs.failure()})
 		}
 		for _, pod := range pods {
 			m := rollout.Member{Name: pod.Name, Pod: pod, Available: o.available(pod), Lost: lost(pod)}

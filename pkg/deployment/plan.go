@@ -446,12 +446,10 @@ func (p *plan) awaits() bool {
 	missing := int(p.Base.replicas()) - len(p.Members)
 	if missing > 0 {
 		p.wait("waiting for %d more pods", missing)
-		if why := p.Base.failure(); why != "" {
+		if why := p.Base.failure(); why.Reason != "" {
 			last := &p.Waits[len(p.Waits)-1]
-			last.Message += ": " + why
-			if strings.Contains(why, "exceeded quota") { // the API server says it in words only
-				last.Reason = rollout.ReasonQuotaExceeded
-			}
+			last.Message += ": " + why.Reason
+			last.Reason = why.Kind
 		}
 	}
 	return missing > 0 || slices.ContainsFunc(p.Members, func(m rollout.Member) bool {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
@@ -153,14 +155,18 @@ func (rs *replicaSet) acknowledged() bool {
 	return copied
 }
 
-// failure is why the ReplicaSet controller cannot make pods; empty if it can.
-func (rs *replicaSet) failure() string {
+// failure is why the ReplicaSet controller cannot make pods; without a reason, it can.
+func (rs *replicaSet) failure() rollout.Refusal {
 	for _, c := range rs.Status.Conditions {
-		if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
-			return c.Message
+		if c.Type != appsv1.ReplicaSetReplicaFailure || c.Status != corev1.ConditionTrue {
+			continue
 		}
+		if strings.Contains(c.Message, "exceeded quota") { // the API server says it in words only
+			return rollout.Refusal{Reason: c.Message, Kind: rollout.ReasonQuotaExceeded}
+		}
+		return rollout.Refusal{Reason: c.Message, Kind: rollout.ReasonProgressing}
 	}
-	return ""
+	return rollout.Refusal{}
 }
 
 // byAge orders ReplicaSets as the Deployment controller does when it looks for the

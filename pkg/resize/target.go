@@ -268,6 +268,13 @@ func (t Target) Restarts() bool {
 	})
 }
 
+// GivesRoom tells whether the new size takes less, and nothing more.
+func (t Target) GivesRoom() bool {
+	return len(t.Changes) > 0 && !slices.ContainsFunc(t.Changes, func(c Change) bool {
+		return c.From == nil || c.To == nil || c.To.Cmp(*c.From) > 0
+	})
+}
+
 func (t *Target) obstruct(format string, args ...any) {
 	said := fmt.Sprintf(format, args...)
 	if !slices.Contains(t.Obstacles, said) {

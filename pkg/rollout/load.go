@@ -26,6 +26,10 @@ type load struct {
 	// or for room on a node, which others may have to make: a resize that takes nothing
 	// down does not wait for them in turn.
 	later int
+	// missing are the places without a pod: it may wait for room in a quota, which smaller
+	// sizes of others give. A resize to such a size, that takes nothing down, does not wait
+	// for it in turn.
+	missing int
 	// asked are available, and being resized, or about to be restarted.
 	asked int
 	// unready are not Ready since they were resized.
@@ -38,7 +42,11 @@ type load struct {
 
 func count(members []Member, o Options) *load {
 	l := &load{o: o, down: len(o.Aside)}
+	for _, m := range o.Aside {
+		l.missing += asInt(m.Pod == nil)
+	}
 	for _, m := range members {
+		l.missing += asInt(m.Pod == nil)
 		decision := m.decide(o)
 		verified := m.Updated || decision == policy.Settle
 		switch {
@@ -98,10 +106,10 @@ func (m Member) decide(o Options) policy.Decision {
 	return policy.Decide(m.Policy, o.Action, o.Strategy, m.judge(o).outcome)
 }
 
-// waitsForRestart tells whether only a restart by the controller makes the pod Ready.
+// waitsForRestart tells whether only a restart, whoever makes it, makes the pod Ready.
 func (m Member) waitsForRestart(d policy.Decision) bool {
 	return !m.Updated && !Gone(m.Pod) && !podutils.IsPodReady(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
-		(m.Differs != "" || d == policy.RestartByController)
+		(m.Differs != "" || d == policy.RestartByController || d == policy.WaitForDelete)
 }
 
 // waitsForRoom tells whether the pod has its size, which was set while it had no node,
@@ -136,6 +144,8 @@ func (l *load) mayResize(m Member) bool {
 		return false
 	case goesDown:
 		return l.others(m) < most && l.inBatch(most)
+	case m.Target.GivesRoom():
+		return l.others(m)-l.later-l.missing < most && l.inBatch(most)
 	default:
 		return l.others(m)-l.later < most && l.inBatch(most)
 	}

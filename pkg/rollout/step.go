@@ -39,7 +39,7 @@ type Member struct {
 	// Policy for what the newest revision changes, and why if it is RestartOnly.
 	Policy policy.Policy
 	Why    string
-	// Refusal of this resize by the API server.
+	// Refusal of this resize by the API server; of a place without a pod, of the pod.
 	Refusal Refusal
 	// Unplaceable tells why there is no place for the pod that a restart would bring, on
 	// any node or in the namespace, and when to look again; without a reason, there is.
@@ -273,6 +273,8 @@ func (s *Step) updated(m Member, o Options) {
 // waitUntilUp tells of a pod that is not available, and has not to be touched.
 func (s *Step) waitUntilUp(m Member, o Options) {
 	switch {
+	case m.Pod == nil && m.Refusal.Reason != "":
+		s.wait(m, m.Refusal.Kind, "waiting for the pod to be created: "+m.Refusal.Reason)
 	case Gone(m.Pod):
 		s.wait(m, ReasonProgressing, "waiting for the pod to be created")
 	case m.Lost != "":

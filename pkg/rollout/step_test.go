@@ -33,6 +33,9 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		restarts := "containers: [{name: app, image: 'app:1', resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources: {requests: {memory: %s}}}]"
 		older, newer = build.Template(t, fmt.Sprintf(restarts, "1Gi")), build.Template(t, fmt.Sprintf(restarts, "2Gi"))
 	}
+	if rest, is := strings.CutPrefix(situation, "larger "); is { // than it has to be
+		situation, older, newer = rest, newer, older
+	}
 	stale := func(change ...func(*corev1.Pod)) {
 		m.Pod = build.Pod(name, older, change...)
 		var err error
@@ -169,6 +172,11 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	case "other image":
 		m.Pod, m.Differs = build.Pod(name, older), "the image changed"
 	case "missing":
+	case "missing, by a quota":
+		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Kind: rollout.ReasonQuotaExceeded}
+	case "infeasible, not available":
+		stale(build.NotReady, build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
+		m.Available = false
 	case "missing, born with another image":
 		m.Differs = "the image changed"
 	case "terminating":
@@ -293,6 +301,13 @@ func TestNext(t *testing.T) {
 		{name: "a pod that is down below the partition counts", places: "stale|stale", aside: "stale, not available", limit: 1, want: "keep",
 			reason: "Progressing", message: "0 of 2 pods resized; web-9: waiting for the pod to become available"},
 		{name: "and leaves the rest of the limit", places: "updated|updated|stale|stale", aside: "missing", limit: 2, want: "resize 1, keep"},
+		{name: "a smaller size gives room, for which a pod that is missing may wait", places: "missing|larger stale|larger stale", limit: 1, want: "resize 1, keep"},
+		{name: "and one that is missing beside the others", places: "larger stale|larger stale", aside: "missing", limit: 1, want: "resize 1, keep"},
+		{name: "but a pod that is down does not wait for room", places: "larger updated, not available|larger stale", limit: 1, want: "keep"},
+		{name: "and what takes a pod down gives none", places: "missing|memory larger stale", limit: 1, want: "keep"},
+		{name: "why a pod is not made is told", places: "stale", aside: "missing, by a quota", limit: 1, want: "keep",
+			reason: "QuotaExceeded", message: "0 of 1 pods resized; web-9: waiting for the pod to be created: exceeded quota: q"},
+		{name: "OnDelete: a pod that is down until it is deleted does not hold up live ones", passRestart: true, places: "infeasible, not available|stale", limit: 1, want: "resize 0, keep", reason: "WaitingForDelete"},
 		{name: "a pod of another template that is down counts, too", places: "other image, node lost|stale", limit: 1, want: "restart 1, keep"},
 		{name: "a restart that waits for live ones does not hold them up, though its pod is down", places: "stale|just born, other image", limit: 1, want: "resize 1, keep"},
 		{name: "but it does where one more would go down", places: "memory stale|just born, other image", limit: 1, want: "keep"},

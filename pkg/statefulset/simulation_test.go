@@ -671,6 +671,8 @@ func (s *simulation) mayResize(o observation, m rollout.Member, before []rollout
 		case i == m.Index:
 		case !o.available(pod) && !restarts && pod != nil && pod.DeletionTimestamp == nil && s.needsRestart(pod, o.set):
 			// It may wait for this one in turn.
+		case pod == nil && !restarts && m.Target.GivesRoom():
+			// It may wait for the room that this one gives.
 		case !o.available(pod):
 			down++
 			if has && !rollout.Gone(pod) && !s.needsRestart(pod, o.set) && i >= WishedPartition(o.set) && s.asked[pod.UID] == edit(o.set) {

@@ -227,3 +227,50 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 	}
 	w.waitEvent("NodeLost", lost)
 }
+
+// smallQuota has room for two pods of 100m.
+const smallQuota = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: small}\nspec: {hard: {requests.cpu: 250m}}"
+
+// TestSmallerSizeGivesRoom: pods that a quota keeps away do not keep those that there are
+// from the smaller size that lets them in.
+func TestSmallerSizeGivesRoom(t *testing.T) {
+	parallel(t)
+	inSmall := func(namespace, manifest string) {
+		apply(t, namespace, smallQuota)
+		apply(t, namespace, manifest)
+	}
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		w := createWorkload(t, options{By: inSmall})
+		w.waitFor("two pods", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 2 })
+		before := w.uids()
+		w.setResources("cpu=50m", "")
+		w.waitComplete()
+		w.assertKept(before, 3)
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		parallel(t)
+		d := createDeployment(t, options{Replicas: 4, By: inSmall})
+		d.waitFor("two pods", func(o *appsv1.Deployment) bool { return o.Status.AvailableReplicas == 2 })
+		before := d.uids()
+		d.setResources("cpu=110m", "") // gives no room
+		d.waitCondition("QuotaExceeded", "waiting for the pod to be created: ")
+		d.setResources("cpu=50m", "")
+		d.waitComplete()
+		d.assertKept(before, 4)
+	})
+}
+
+// assertKept checks that the pods of before are there still, and how many there are in all.
+func (s *sandbox[W]) assertKept(before map[string]types.UID, total int) {
+	s.t.Helper()
+	now := s.uids()
+	for name, uid := range before {
+		if now[name] != uid {
+			s.t.Errorf("%s was replaced", name)
+		}
+	}
+	if len(now) != total {
+		s.t.Errorf("%d pods, want %d", len(now), total)
+	}
+}
