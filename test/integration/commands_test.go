@@ -199,8 +199,6 @@ var prophecies = []prophecy{
 	{name: "live", patch: cpuEdit, want: map[rollout.Fate]int{rollout.Live: 3}},
 	{name: "restart only", of: options{Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"}, patch: cpuEdit,
 		want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "cpu of app: RestartOnly"},
-	{name: "container restart", of: options{Resources: base + ", resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"}, patch: cpuEdit,
-		want: map[rollout.Fate]int{rollout.ContainerRestart: 3}},
 	{name: "removed limit", patch: noLimit, want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "limit is removed"},
 	{name: "image", patch: imageEdit, want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "spec.containers[app].image"},
 	{name: "not opted in", of: options{OptedOut: true}, patch: cpuEdit, want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "is not opted in", end: "-"},
@@ -209,9 +207,13 @@ var prophecies = []prophecy{
 		want:  map[rollout.Fate]int{rollout.Refused: 3}, why: "is too small: cpu, requested: 100"},
 }
 
+const cpuRestarts = base + ", resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"
+
 func TestCommandPlanOfStatefulSets(t *testing.T) {
 	parallel(t)
 	for _, p := range append(slices.Clone(prophecies),
+		prophecy{name: "container restart", of: options{Resources: cpuRestarts}, patch: cpuEdit,
+			want: map[rollout.Fate]int{rollout.ContainerRestart: 3}},
 		prophecy{name: "partition", of: options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"}, patch: cpuEdit,
 			want: map[rollout.Fate]int{rollout.Live: 2, rollout.KeptBack: 1}, why: "the partition is 1"},
 		prophecy{name: "on delete", of: options{Spec: "updateStrategy: {type: OnDelete}", Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"}, patch: cpuEdit,
@@ -231,6 +233,10 @@ func TestCommandPlanOfDeployments(t *testing.T) {
 	for _, p := range append(slices.Clone(prophecies),
 		prophecy{name: "action restart", of: options{Meta: "annotations: {" + setAction + ": Restart}"}, patch: cpuEdit,
 			want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "the action is Restart"},
+		prophecy{name: "container restart", of: options{Resources: cpuRestarts, Spec: "strategy: {rollingUpdate: {maxUnavailable: 1}}"}, patch: cpuEdit,
+			want: map[rollout.Fate]int{rollout.ContainerRestart: 3}},
+		prophecy{name: "container restart and none may be down", of: options{Resources: cpuRestarts, Spec: surge}, patch: cpuEdit,
+			want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "maxUnavailable is 0"},
 	) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()

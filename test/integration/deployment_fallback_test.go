@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -259,25 +258,6 @@ func TestDeploymentQuota(t *testing.T) {
 	d.waitCondition("QuotaExceeded", "exceeded quota")
 	d.assertReplaced(before)
 	d.setQuota("10")
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-}
-
-// TestDeploymentWithoutHistory: the template of before cannot be kept, because a
-// quota allows one ReplicaSet. The Deployment's events say so.
-func TestDeploymentWithoutHistory(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{})
-	before := d.uids()
-	const quota = "{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {count/replicasets.apps: %d}}}"
-	d.apply(fmt.Sprintf(quota, 1))
-	eventually(t, "the quota to be in force", func() (bool, string) {
-		used := d.kubectl("get", "resourcequota", "quota", `--output=jsonpath={.status.used.count/replicasets\.apps}`)
-		return used == "1", used
-	})
-	d.setResources("cpu=150m", "")
-	d.waitEvent("StepFailed", "exceeded quota: quota")
-	d.apply(fmt.Sprintf(quota, 2))
 	d.waitComplete()
 	d.assertMoved(before, "150m")
 }

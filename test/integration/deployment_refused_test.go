@@ -49,10 +49,12 @@ func TestDeploymentHistoryRefused(t *testing.T) {
 func TestDeploymentHistoryRefusedForAWhile(t *testing.T) {
 	parallel(t)
 	d := newFull(t)
+	before := d.uids()
 	d.setResources("cpu=150m", "")
 	d.waitCondition("QuotaExceeded", notKept+" yet: ")
 	d.quotaOfReplicaSets("2")
 	d.waitComplete()
+	d.assertMoved(before, "150m")
 	d.assertReplicaSets(2)
 	if got := d.events("RevisionNotKept"); len(got) != 0 {
 		t.Errorf("told %q, and it is kept", got)

@@ -397,7 +397,7 @@ func TestAbandonedPodLevelResources(t *testing.T) {
 		t.Errorf("web-1 still has resources of its own: %+v", pod.Spec.Resources)
 	}
 	w.assertNoRefusals()
-	w.waitEvent("RestartFallback", "pod: the cpu request is removed, pod: the cpu limit is removed")
+	w.waitEvent("RestartFallback", "pod: the cpu limit is removed")
 }
 
 // TestRolloutRestart: `kubectl rollout restart` means a restart.
