@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -43,8 +44,8 @@ With --action, that one is in force for the rest of the rollout, whatever came w
 edit: LiveResizePreferred lets a rollout restart pods that was begun with LiveResize and
 cannot go on. The annotations of action and policy stay as they are, for the next edit.
 
-Pods that are done are not touched. The controller, if it does not run now, does it when
-it does.`,
+Pods that are done are not touched; where no rollout is in flight, it says so. The
+controller, if it does not run now, does it when it does.`,
 		Example: `  # A quota was raised: do not wait until it is noticed
   inplace-rollout retry sts/db
 
@@ -78,8 +79,9 @@ func (o retryOptions) run(ctx context.Context, out io.Writer, args []string) err
 	if err != nil {
 		return err
 	}
-	if err := retriable(u); err != nil {
-		return err
+	if nothing, err := retriable(u); err != nil || nothing != "" {
+		_, printErr := fmt.Fprint(out, nothing)
+		return errors.Join(err, printErr)
 	}
 	var after *unstructured.Unstructured
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
@@ -110,21 +112,21 @@ func (o retryOptions) run(ctx context.Context, out io.Writer, args []string) err
 	return err
 }
 
-// retriable tells why there is nothing to try again.
-func retriable(u *unstructured.Unstructured) error {
+// retriable tells why there is nothing to try again: it is done already, or it is an error.
+func retriable(u *unstructured.Unstructured) (nothing string, err error) {
 	r := statusReport{OptedIn: workload.Enabled(u), Held: workload.Held(u)}
 	r.readCondition(u)
 	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type")
 	onDelete := strategy == string(appsv1.OnDeleteStatefulSetStrategyType)
 	switch {
 	case !r.OptedIn:
-		return fmt.Errorf("%s is not opted in: label it with %s=true to have it rolled out in place", nameOf(u), api.EnabledLabel)
+		return "", fmt.Errorf("%s is not opted in: label it with %s=true to have it rolled out in place", nameOf(u), api.EnabledLabel)
 	case r.Held || onDelete && !r.Complete:
-		return nil
+		return "", nil
 	case r.Complete:
-		return fmt.Errorf("%s has no rollout in flight: %s", nameOf(u), r.Message)
+		return fmt.Sprintf("%s has no rollout in flight: %s\n", nameOf(u), r.Message), nil
 	default:
-		return fmt.Errorf("%s has no rollout that is made in place: %s", nameOf(u), r.Message)
+		return "", fmt.Errorf("%s has no rollout that is made in place: %s", nameOf(u), r.Message)
 	}
 }
 
