@@ -549,10 +549,18 @@ var happenings = map[string]int{
 // rough are those that may have a pod restarted.
 var rough = []string{"edit memory", "edit image", "delete", "action", "policy", "opt", "release", "crash"}
 
-func steps() *rapid.Generator[[][]step] {
+// ofRestarts are those that matter where containers restart for another size, and pods are
+// down for other reasons, too.
+var ofRestarts = map[string]int{
+	"round": 6, "kubelets": 4, "rsc sees the pods": 2, "rsc": 2, "dc": 2, "sees the pods": 2, "sees it": 1, "sync": 6, "time": 1,
+	"edit memory": 4, "crash": 8, "delete": 1, "scale": 1,
+}
+
+// steps draws from what may happen, as often as it says.
+func steps(often map[string]int) *rapid.Generator[[][]step] {
 	var names []string
-	for _, name := range slices.Sorted(maps.Keys(happenings)) {
-		names = append(names, slices.Repeat([]string{name}, happenings[name])...)
+	for _, name := range slices.Sorted(maps.Keys(often)) {
+		names = append(names, slices.Repeat([]string{name}, often[name])...)
 	}
 	return rapid.SliceOf(rapid.SliceOf(rapid.Custom(func(t *rapid.T) step {
 		return step{rapid.SampledFrom(names).Draw(t, "do"), rapid.IntRange(0, 11).Draw(t, "arg")}
@@ -828,9 +836,21 @@ func (s *simulation) history() string {
 func TestSimulation(t *testing.T) {
 	load(t)
 	simulated.Pin(t, 1, 250)
+	simulate(t, []int{1, 3}, happenings)
+}
+
+// TestSimulationOfRestarts: every container restarts for another size, and pods crash.
+func TestSimulationOfRestarts(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 250)
+	simulate(t, []int{3}, ofRestarts)
+}
+
+// simulate lets things happen to Deployments that begin with one of the images.
+func simulate(t *testing.T, images []int, often map[string]int) {
 	rapid.Check(t, func(r *rapid.T) {
 		gentle := rapid.Bool().Draw(r, "gentle")
-		first := version{Image: rapid.SampledFrom([]int{1, 3}).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}
+		first := version{Image: rapid.SampledFrom(images).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}
 		d := webDeployment(first, rapid.IntRange(1, 5).Draw(r, "replicas"))
 		surge := rapid.IntRange(0, 2).Draw(r, "maxSurge")
 		d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt(surge))
@@ -850,7 +870,7 @@ func TestSimulation(t *testing.T) {
 		if !gentle {
 			admits = rapid.SampledFrom([]int{0, 0, setsRequests, makesGuaranteed}).Draw(r, "admission")
 		}
-		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), steps().Draw(r, "steps")
+		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), steps(often).Draw(r, "steps")
 
 		s := &simulation{world: newWorld(t, d, outcomes), t: r, gentle: gentle, detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{}}
 		defer func() { s.stop() }()
