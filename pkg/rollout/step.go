@@ -135,6 +135,7 @@ type Step struct {
 	Unready bool
 
 	kept    string // the first pod that is passed over; empty if none is
+	blocks  []int  // the Waits of pods that are passed over, and take their share all the same
 	waiting bool   // some pod waits for others before it is resized
 }
 
@@ -211,6 +212,9 @@ func Next(members []Member, o Options) Step {
 		s.one(m, o, l)
 	}
 	if s.waiting {
+		for _, i := range s.blocks {
+			s.Waits[i].Message += "; as it is not available, others wait for it"
+		}
 		for _, m := range o.Aside {
 			s.waitUntilUp(m, o)
 		}
@@ -349,10 +353,13 @@ func (s *Step) restart(m Member, o Options, r Restart, l *load) {
 }
 
 // passOver keeps the member for as long as nothing else changes: nobody waits for it
-// who can do without a restart.
+// who can do without a restart, as long as it is available.
 func (s *Step) passOver(m Member, reason, message string) {
 	s.Keep = true
 	s.kept = cmp.Or(s.kept, m.Name)
+	if m.down() {
+		s.blocks = append(s.blocks, len(s.Waits))
+	}
 	s.wait(m, reason, message)
 }
 

@@ -340,6 +340,8 @@ func TestNext(t *testing.T) {
 		{name: "what is under way further down counts", places: "stale|resizing|stale", limit: 1, want: "keep"},
 		{name: "what has to be restarted further down waits for what is above, not the other way round", places: "stale|deferred too long", limit: 1, want: "resize 1, keep"},
 		{name: "no node fits: what is kept further down holds up nobody", places: "stale|updated|deferred too long, no node fits", limit: 1, want: "resize 2, keep"},
+		{name: "LiveResize: what is left, and is not available, holds up others, and says so", action: policy.LiveResize, places: "infeasible, not available|stale", limit: 1, want: "keep",
+			reason: "Infeasible", message: "0 of 2 pods resized; web-1: infeasible on node node: too big; left as it is; as it is not available, others wait for it"},
 		{name: "LiveResize: what is left further down holds up nobody", action: policy.LiveResize, places: "stale|updated|deferred too long|failing too long", limit: 1, want: "resize 3, keep"},
 		{name: "LiveResize: what is deferred further down counts until its deadline", action: policy.LiveResize, places: "stale|deferred", limit: 1, want: "keep, look in 4m0s"},
 		{name: "a pod further down that is not Ready after its resize counts", places: "stale|not Ready since it was resized", limit: 1, want: "keep, unready"},
