@@ -200,13 +200,18 @@ func TestRestartContainerWithMaxUnavailable0(t *testing.T) {
 // limit is the others'.
 func TestNodeLost(t *testing.T) {
 	parallel(t)
-	if err := cp.AddNode(t.Context(), "lost", controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
+	node := controlplane.Node{
+		CPU: "8", Memory: "16Gi",
+		Taints: []corev1.Taint{{Key: "pool", Value: "lost", Effect: corev1.TaintEffectNoSchedule}}, // no other test's pods are to be lost
+	}
+	if err := cp.AddNode(t.Context(), "lost", node); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = client.CoreV1().Nodes().Delete(context.Background(), "lost", metav1.DeleteOptions{})
 	})
 	w := newWorkload(t, options{Replicas: 3, Spec: "updateStrategy: {rollingUpdate: {maxUnavailable: 2}}", Pod: `
+tolerations: [{key: pool, value: lost}]
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}]
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [
   {key: kubernetes.io/hostname, operator: In, values: [lost, node-1, node-2]}]}]}}}`})
