@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
@@ -243,17 +240,7 @@ func ask(in io.Reader, out io.Writer) (bool, error) {
 // release lets go of a workload, as long as nobody edits it: what was announced is for
 // this generation of it. Its status may change meanwhile.
 func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructured) error {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		err := o.askPolicy(ctx, u)
-		if !apierrors.IsConflict(err) {
-			return err
-		}
-		newest, getErr := o.get(ctx, u)
-		if getErr == nil && newest.GetUID() == u.GetUID() && newest.GetGeneration() == u.GetGeneration() {
-			u = newest
-		}
-		return err
-	})
+	err := o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) error { return o.askPolicy(ctx, u) })
 	if apierrors.IsForbidden(err) {
 		err = fmt.Errorf("%w\nYou need patch for statefulsets and deployments (apps)", err)
 	}
@@ -267,7 +254,7 @@ func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructure
 // writes belongs to nobody, so that the user's server-side apply never conflicts with
 // it. Where the policy is gone, the fields are written here.
 func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured) error {
-	after, err := o.patch(ctx, u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion()}})
+	after, err := o.patch(ctx, u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion()}}, api.ReleaseManager)
 	if err != nil || !workload.Held(after) {
 		return err
 	}
@@ -278,7 +265,7 @@ func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructu
 	_, err = o.patch(ctx, after, map[string]any{
 		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.HoldAnnotation: nil}},
 		"spec":     spec,
-	})
+	}, api.ReleaseManager)
 	return err
 }
 
@@ -295,13 +282,4 @@ func wished(u *unstructured.Unstructured) (map[string]any, error) {
 		return map[string]any{}, nil
 	}
 	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": statefulset.WishedPartition(set)}}}, nil
-}
-
-func (o releaseOptions) patch(ctx context.Context, u *unstructured.Unstructured, fields map[string]any) (*unstructured.Unstructured, error) {
-	patch, err := json.Marshal(fields)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch: %w", err)
-	}
-	return o.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).
-		Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: api.ReleaseManager})
 }

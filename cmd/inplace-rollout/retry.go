@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -84,15 +80,8 @@ func (o retryOptions) run(ctx context.Context, out io.Writer, args []string) err
 		return errors.Join(err, printErr)
 	}
 	var after *unstructured.Unstructured
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
-		if after, err = o.ask(ctx, u); !apierrors.IsConflict(err) {
-			return err
-		}
-		// Its status may have changed; the edit that was meant must be the same.
-		newest, getErr := o.get(ctx, u)
-		if getErr == nil && newest.GetUID() == u.GetUID() && newest.GetGeneration() == u.GetGeneration() {
-			u = newest
-		}
+	err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
+		after, err = o.ask(ctx, u)
 		return err
 	})
 	if apierrors.IsForbidden(err) {
@@ -136,12 +125,7 @@ func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured) (*u
 	if o.action != "" {
 		value += ";" + o.action
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	return o.patch(ctx, u, map[string]any{"metadata": map[string]any{
 		"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.RetryAnnotation: value},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch: %w", err)
-	}
-	return o.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).
-		Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: api.FieldManager + "-retry"})
+	}}, api.FieldManager+"-retry")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
@@ -192,4 +195,30 @@ func exitCode(err error) int {
 	default:
 		return 1
 	}
+}
+
+// unlessEdited writes a workload, again on a conflict: its status may have changed
+// meanwhile, but the edit that was meant must be the same.
+func (c *cluster) unlessEdited(ctx context.Context, u *unstructured.Unstructured, write func(*unstructured.Unstructured) error) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		err := write(u)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		newest, getErr := c.get(ctx, u)
+		if getErr == nil && newest.GetUID() == u.GetUID() && newest.GetGeneration() == u.GetGeneration() {
+			u = newest
+		}
+		return err
+	})
+}
+
+// patch merges fields into a workload, in the name of a field manager.
+func (c *cluster) patch(ctx context.Context, u *unstructured.Unstructured, fields map[string]any, manager string) (*unstructured.Unstructured, error) {
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch: %w", err)
+	}
+	return c.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).
+		Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
 }
