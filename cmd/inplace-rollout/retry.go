@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -75,48 +74,75 @@ func (o retryOptions) run(ctx context.Context, out io.Writer, args []string) err
 	if err != nil {
 		return err
 	}
-	if nothing, err := retriable(u); err != nil || nothing != "" {
-		_, printErr := fmt.Fprint(out, nothing)
-		return errors.Join(err, printErr)
+	outcome, err := o.retry(ctx, u)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s%s\n", nameOf(u), outcome)
+	return err
+}
+
+// retry asks for another try where a rollout is in flight. It returns what came of that.
+func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (outcome string, err error) {
+	const nothing = " has no rollout in flight: "
+	r := statusReport{OptedIn: workload.Enabled(u), Held: workload.Held(u)}
+	r.readCondition(u)
+	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type")
+	switch {
+	case !r.OptedIn:
+		return "", fmt.Errorf("%s is not opted in: label it with %s=true to have it rolled out in place", nameOf(u), api.EnabledLabel)
+	case r.Complete:
+		return nothing + r.Message, nil
+	case r.Held || strategy == string(appsv1.OnDeleteStatefulSetStrategyType):
+	case o.ended(ctx, u):
+		return nothing + justEnded, nil
+	default:
+		return "", fmt.Errorf("%s has no rollout that is made in place: %s", nameOf(u), r.Message)
 	}
 	var after *unstructured.Unstructured
 	err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
 		after, err = o.ask(ctx, u)
 		return err
 	})
+	if apierrors.IsConflict(err) { // it was edited, or it has just ended
+		if newest, getErr := o.get(ctx, u); getErr == nil && o.ended(ctx, newest) {
+			return nothing + justEnded, nil
+		}
+	}
 	if apierrors.IsForbidden(err) {
 		err = fmt.Errorf("%w\nYou need get and patch for statefulsets and deployments (apps)", err)
 	}
 	if err != nil {
-		return fmt.Errorf("retrying %s: %w", nameOf(u), err)
+		return "", fmt.Errorf("retrying %s: %w", nameOf(u), err)
 	}
-	said := "what was refused, put off or left is tried again"
-	if o.action != "" {
-		if inForce, _, _ := strings.Cut(after.GetAnnotations()[api.InForceAnnotation], ";"); inForce != o.action {
-			return fmt.Errorf("retrying %s: the action %s was not put in force: its rollout has just ended, or the admission policies are missing or older", nameOf(u), o.action)
-		}
-		said += ", and " + o.action + " is in force"
-	}
-	_, err = fmt.Fprintf(out, "%s: %s\n", nameOf(u), said)
-	return err
+	return o.asked(after)
 }
 
-// retriable tells why there is nothing to try again: it is done already, or it is an error.
-func retriable(u *unstructured.Unstructured) (nothing string, err error) {
-	r := statusReport{OptedIn: workload.Enabled(u), Held: workload.Held(u)}
-	r.readCondition(u)
-	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type")
-	onDelete := strategy == string(appsv1.OnDeleteStatefulSetStrategyType)
-	switch {
-	case !r.OptedIn:
-		return "", fmt.Errorf("%s is not opted in: label it with %s=true to have it rolled out in place", nameOf(u), api.EnabledLabel)
-	case r.Held || onDelete && !r.Complete:
-		return "", nil
-	case r.Complete:
-		return fmt.Sprintf("%s has no rollout in flight: %s\n", nameOf(u), r.Message), nil
-	default:
-		return "", fmt.Errorf("%s has no rollout that is made in place: %s", nameOf(u), r.Message)
+// justEnded is said of a rollout whose hold has been let go, before the condition says Complete.
+const justEnded = "its pods are done"
+
+// ended reports whether the hold has been let go and no pod has anything left to do, which
+// the condition says a moment later. Who may not list the pods has to wait for that.
+func (o retryOptions) ended(ctx context.Context, u *unstructured.Unstructured) bool {
+	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+	if paused || workload.Held(u) {
+		return false
 	}
+	reports, err := statusOptions{cluster: o.cluster}.reportAll(ctx, []*unstructured.Unstructured{u})
+	return err == nil && len(reports[0].Pods) > 0 && !slices.ContainsFunc(reports[0].Pods, podStatus.pending)
+}
+
+// asked says what is tried again now that the workload asks for it. It is an error if the
+// action has not been put in force.
+func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, err error) {
+	outcome = ": what was refused, put off or left is tried again"
+	if o.action == "" {
+		return outcome, nil
+	}
+	if inForce, _, _ := strings.Cut(after.GetAnnotations()[api.InForceAnnotation], ";"); inForce != o.action {
+		return "", fmt.Errorf("retrying %s: the action %s was not put in force: its rollout has just ended, or the admission policies are missing or older", nameOf(after), o.action)
+	}
+	return outcome + ", and " + o.action + " is in force", nil
 }
 
 // ask asks for it, as `kubectl annotate` could.

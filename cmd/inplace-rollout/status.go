@@ -200,17 +200,26 @@ type podStatus struct {
 	Why       string       `json:"why,omitempty"`
 }
 
+// pending reports whether something is still to be done to the pod.
+func (p podStatus) pending() bool { return p.State != Done && p.State != KeptBack }
+
 func (o statusOptions) reports(ctx context.Context, args []string) ([]statusReport, error) {
 	found, err := o.workloads(ctx, args)
 	if err != nil {
 		return nil, err
 	}
+	return o.reportAll(ctx, found)
+}
+
+// reportAll tells how far the rollouts of workloads have come, in their order.
+func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
 	var nodes workload.Cluster
 	// Without them it is not known whether a restart is possible; who may not see them can do without.
 	if err := nodes.ReadNodes(ctx, o.client); err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
 	reports := make([]statusReport, len(found))
+	var err error
 	worlds := map[string]workload.Cluster{} // by namespace
 	for i, u := range found {
 		world, read := worlds[u.GetNamespace()]
@@ -270,7 +279,7 @@ func (o statusOptions) report(ctx context.Context, world workload.Cluster, u *un
 // compare takes the pods' word for it where the condition says Complete and they do not: it may
 // be behind, and it does not tell of a pod that was lost since.
 func (r *statusReport) compare() {
-	i := slices.IndexFunc(r.Pods, func(p podStatus) bool { return p.State != Done && p.State != KeptBack })
+	i := slices.IndexFunc(r.Pods, podStatus.pending)
 	if r.Complete && i >= 0 {
 		p := r.Pods[i]
 		r.Complete, r.Reason = false, rollout.ReasonProgressing

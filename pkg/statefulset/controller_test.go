@@ -425,7 +425,8 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 	}
 }
 
-// A refused size is not asked for again before its time, whatever else happens, and then it is.
+// A refused size is not asked for again before its time, whatever else happens, and then it
+// is; or when the user wants it tried again.
 func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	c := newCluster(t, 2, workload.Options{})
 	const ask = "patch pods/resize web-1"
@@ -460,6 +461,15 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 		if waited := c.Clock.Since(before); waited < least || waited > 3*least {
 			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
 		}
+	}
+	asked := count(c.writes(), ask)
+	c.set.Annotations[api.RetryAnnotation] = "now"
+	c.sees()
+	if _, err := c.sync(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(c.writes(), ask); n != asked+1 {
+		t.Errorf("asked %d times after the user wanted it tried again, want %d", n, asked+1)
 	}
 }
 

@@ -3,10 +3,11 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -158,8 +159,13 @@ func TestRetry(t *testing.T) {
 		w.waitQuota("100m")
 		w.setResources("cpu=150m", "")
 		w.waitCondition("QuotaExceeded", "exceeded quota")
+		w.waitTold("QuotaExceeded", 1)
+		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "tried again") {
+			t.Fatalf("%+v", got)
+		}
+		w.waitTold("QuotaExceeded", 2) // a refusal is told of once, unless it is asked for anew
 		w.setQuota("1")
-		w.waitFor("the quota", func(*appsv1.StatefulSet) bool { return true })
+		// The controller may have noticed that by itself, and the condition may not say so yet.
 		if got := w.run("retry", "sts/web"); got.code != 0 {
 			t.Fatalf("%+v", got)
 		}
@@ -174,5 +180,23 @@ func (s *sandbox[W]) waitAudit(pod string, n int) {
 	eventually(s.t, "the pod to be asked again", func() (bool, string) {
 		asked := s.audit("patch", "pods", "resize", pod)
 		return len(asked) >= n, strings.Join(s.writes(), "\n")
+	})
+}
+
+// waitTold waits until events on the workload have told n times of the reason.
+func (s *sandbox[W]) waitTold(reason string, n int32) {
+	s.t.Helper()
+	eventually(s.t, "events "+reason, func() (bool, string) {
+		list, err := client.CoreV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=" + s.kind + ",reason=" + reason,
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		told := int32(0)
+		for _, e := range list.Items {
+			told += e.Count
+		}
+		return told >= n, fmt.Sprintf("told %d times, want %d", told, n)
 	})
 }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// TestRetryAtTheEnd: the condition says Complete a moment after the hold has been let go, and
+// a rollout that ends just then is no mistake of the user's.
+func TestRetryAtTheEnd(t *testing.T) {
+	held := func(t *testing.T) *stage {
+		s := newSetStage(t, 2)
+		s.heldAt(t, larger)
+		return s
+	}
+	updated := func(s *stage, pods ...int) {
+		for _, i := range pods {
+			build.Resized(&s.set.Spec.Template)(s.pods[i])
+			s.pods[i].Labels["controller-revision-hash"] = "web-b"
+		}
+	}
+	letGo := func(s *stage, partition int32) {
+		s.set.Generation++
+		delete(s.set.Annotations, api.HoldAnnotation)
+		*s.set.Spec.UpdateStrategy.RollingUpdate.Partition = partition
+	}
+	const (
+		ended = "statefulset.apps/web has no rollout in flight: "
+		asked = "statefulset.apps/web: what was refused, put off or left is tried again"
+		none  = "statefulset.apps/web has no rollout that is made in place: under way"
+	)
+	for _, tt := range []struct {
+		name     string
+		stage    func(*testing.T) *stage
+		overtake func(*stage) // between the read and the write
+		want     string
+	}{
+		{name: "held", stage: held, want: asked},
+		{name: "complete", stage: func(t *testing.T) *stage { return newSetStage(t, 2) }, want: ended + "all pods are of revision web-a"},
+		{name: "let go, and not said to be complete", stage: func(t *testing.T) *stage {
+			s := held(t)
+			updated(s, 0, 1)
+			letGo(s, 0)
+			return s
+		}, want: ended + justEnded},
+		{name: "the same with a pod that the partition keeps back", stage: func(t *testing.T) *stage {
+			s := held(t)
+			updated(s, 1)
+			letGo(s, 1)
+			return s
+		}, want: ended + justEnded},
+		{name: "let go for the built-in controller", stage: func(t *testing.T) *stage {
+			s := held(t)
+			updated(s, 1)
+			letGo(s, 0)
+			return s
+		}, want: none},
+		{name: "a malformed policy, so that the pods cannot be judged", stage: func(t *testing.T) *stage {
+			s := held(t)
+			updated(s, 0, 1)
+			letGo(s, 0)
+			s.set.Annotations[api.InForceAnnotation] = ";cpu=Maybe"
+			s.set.Annotations[api.ResizePolicyAnnotation] = "cpu=Maybe"
+			return s
+		}, want: none},
+		{name: "let go meanwhile", stage: held, overtake: func(s *stage) {
+			updated(s, 0, 1)
+			letGo(s, 0)
+		}, want: ended + justEnded},
+		{name: "edited meanwhile", stage: held, overtake: func(s *stage) { s.set.Generation++ }, want: "retrying statefulset.apps/web: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := tt.stage(t)
+			u, c := s.live(t), s.cluster(t)
+			if tt.overtake != nil {
+				tt.overtake(s)
+				c = s.cluster(t)
+				c.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewConflict(resourceOf[statefulSetKind].GroupResource(), "web", nil)
+				})
+			}
+			got, err := retryOptions{cluster: c}.retry(t.Context(), u)
+			if got = nameOf(u) + got; err != nil {
+				got = err.Error()
+			}
+			if !strings.HasPrefix(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestRetryOfPausedDeployments: what the user has paused is not over, though its pods are left alone.
+func TestRetryOfPausedDeployments(t *testing.T) {
+	s := newDeploymentStage(t, 1)
+	s.deploy.Spec.Paused = true
+	u := s.live(t)
+	conditions := []any{map[string]any{"type": api.ConditionComplete, "status": string(corev1.ConditionFalse), "message": "paused by the user"}}
+	if err := unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (retryOptions{cluster: s.cluster(t)}).retry(t.Context(), u); err == nil || !strings.Contains(err.Error(), "made in place: paused by the user") {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
