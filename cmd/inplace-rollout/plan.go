@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // planOptions are the arguments of the plan command.
@@ -62,7 +62,7 @@ may list them.`,
 
   # What is still to come of the rollout in flight?
   inplace-rollout plan deployment/web`,
-		ValidArgsFunction: o.completeWorkload(workload.Enabled),
+		ValidArgsFunction: o.completeWorkload(policy.Enabled),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (o.file == "") == (len(args) == 0) {
@@ -96,8 +96,8 @@ may list them.`,
 }
 
 // defaults are those of the controller, as far as the flags say.
-func (o planOptions) defaults() (workload.Defaults, error) {
-	d := workload.Standard
+func (o planOptions) defaults() (policy.Defaults, error) {
+	d := policy.Standard
 	d.ResizePolicy = policy.Policy(o.resizePolicy)
 	return d, validResizePolicy(d.ResizePolicy)
 }
@@ -132,8 +132,8 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 
 // world reads what the rollouts depend on. Whoever may see no more than the pods
 // beside the workloads is told the rest, but not what room the nodes have.
-func (o planOptions) world(ctx context.Context, edits []edit) (workload.Cluster, error) {
-	var world workload.Cluster
+func (o planOptions) world(ctx context.Context, edits []edit) (capacity.Cluster, error) {
+	var world capacity.Cluster
 	if err := world.ReadNodes(ctx, o.client); apierrors.IsForbidden(err) {
 		world.RoomUnknown = "you may not list nodes"
 	} else if err != nil {
@@ -193,7 +193,7 @@ func (o planOptions) edits(ctx context.Context, args []string) ([]edit, error) {
 }
 
 // report foresees the rollout that an edit starts.
-func (o planOptions) report(ctx context.Context, world workload.Cluster, e edit) (planReport, error) {
+func (o planOptions) report(ctx context.Context, world capacity.Cluster, e edit) (planReport, error) {
 	if e.live == nil {
 		return o.reportNew(ctx, world, e.after)
 	}
@@ -214,7 +214,7 @@ func (o planOptions) report(ctx context.Context, world workload.Cluster, e edit)
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that
 // `kubectl delete --cascade=orphan` has left, when it is created again.
-func (o planOptions) reportNew(ctx context.Context, world workload.Cluster, after *unstructured.Unstructured) (planReport, error) {
+func (o planOptions) reportNew(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured) (planReport, error) {
 	settings, err := policy.Read(after.GetAnnotations())
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(after), err)
@@ -223,7 +223,7 @@ func (o planOptions) reportNew(ctx context.Context, world workload.Cluster, afte
 	if err != nil {
 		return planReport{}, err
 	}
-	var foreseen workload.Foreseen
+	var foreseen rollout.RolloutForecast
 	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
 		if foreseen, err = o.foresee(ctx, world, created(after), settings, defaults); err != nil {
 			return planReport{}, explain(err)

@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // planReport is what a rollout does to one workload.
@@ -75,10 +76,10 @@ type planSummary struct {
 }
 
 // newPlanReport tells of the rollout of a workload, which is as the edit leaves it.
-func newPlanReport(after *unstructured.Unstructured, foreseen workload.Foreseen, world workload.Cluster) planReport {
+func newPlanReport(after *unstructured.Unstructured, foreseen rollout.RolloutForecast, world capacity.Cluster) planReport {
 	r := planReport{
 		Kind: after.GetKind(), Namespace: after.GetNamespace(), Name: after.GetName(),
-		OptedIn: workload.Enabled(after), HandOver: foreseen.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
+		OptedIn: policy.Enabled(after), HandOver: foreseen.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
 	}
 	space := newSpace(world)
 	for _, f := range foreseen.Pods {
@@ -152,7 +153,7 @@ type nodeSpace struct {
 
 // newSpace sums up what the pods of each node request, as the scheduler does. It has no
 // nodes if not all of that is known.
-func newSpace(world workload.Cluster) space {
+func newSpace(world capacity.Cluster) space {
 	s := space{}
 	if world.RoomUnknown != "" {
 		return s

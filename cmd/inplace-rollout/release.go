@@ -15,14 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // releaseOptions are the arguments of the release command.
@@ -50,7 +48,7 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 
   # All of them, as after an uninstallation
   inplace-rollout release --all -A --yes`,
-		ValidArgsFunction: o.completeWorkload(workload.Held),
+		ValidArgsFunction: o.completeWorkload(policy.Held),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.all == (len(args) > 0) {
@@ -125,7 +123,7 @@ func (o releaseOptions) captives(ctx context.Context, args []string) ([]captive,
 	}
 	var all []captive
 	for _, u := range found {
-		if !workload.Held(u) {
+		if !policy.Held(u) {
 			continue
 		}
 		outlook, err := o.outlook(ctx, u)
@@ -188,11 +186,11 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 
 // outlook is what the built-in controller will do.
 func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructured) (string, error) {
-	var world workload.Cluster
+	var world capacity.Cluster
 	if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
 		return "", explain(err)
 	}
-	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, workload.Standard)
+	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, policy.Standard)
 	if err != nil {
 		return "", explain(err)
 	}
@@ -203,7 +201,7 @@ func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructure
 	if n := len(foreseen.Stale); n > 0 {
 		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), strings.Join(foreseen.Stale, ", "))
 	}
-	if paused, wish := u.GetKind() == deploymentKind.Kind, u.GetAnnotations()[api.HoldAnnotation]; paused && wish == "true" {
+	if u.GetKind() == deploymentKind.Kind && policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
 	}
 	return fmt.Sprintf("%s (namespace %s): the %s controller %s", nameOf(u), u.GetNamespace(), u.GetKind(), what), nil
@@ -211,7 +209,7 @@ func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructure
 
 // leftBehind names the pods that the built-in controller will not touch, and that are not
 // as the template says.
-func leftBehind(foreseen workload.Foreseen) []string {
+func leftBehind(foreseen rollout.RolloutForecast) []string {
 	var names []string
 	for _, f := range foreseen.Pods {
 		switch f.Fate {
@@ -255,31 +253,23 @@ func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructure
 // it. Where the policy is gone, the fields are written here.
 func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured) error {
 	after, err := o.patch(ctx, u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion()}}, api.ReleaseManager)
-	if err != nil || !workload.Held(after) {
-		return err
-	}
-	spec, err := wished(after)
-	if err != nil {
+	if err != nil || !policy.Held(after) {
 		return err
 	}
 	_, err = o.patch(ctx, after, map[string]any{
 		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.HoldAnnotation: nil}},
-		"spec":     spec,
+		"spec":     wished(after),
 	}, api.ReleaseManager)
 	return err
 }
 
 // wished is what the user wants of the field that holds the workload; empty if nothing does.
-func wished(u *unstructured.Unstructured) (map[string]any, error) {
+func wished(u *unstructured.Unstructured) map[string]any {
 	if u.GroupVersionKind() == deploymentKind {
-		return map[string]any{"paused": u.GetAnnotations()[api.HoldAnnotation] == "true"}, nil
+		return map[string]any{"paused": policy.WishedPaused(u, false)}
 	}
-	set := &appsv1.StatefulSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, set); err != nil {
-		return nil, fmt.Errorf("decoding %s: %w", nameOf(u), err)
+	if strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type"); strategy != string(appsv1.RollingUpdateStatefulSetStrategyType) {
+		return map[string]any{}
 	}
-	if set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
-		return map[string]any{}, nil
-	}
-	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": statefulset.WishedPartition(set)}}}, nil
+	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": int64(policy.WishedPartition(u, partitionOf(u)))}}}
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // retryOptions are the arguments of the retry command.
@@ -46,7 +45,7 @@ controller, if it does not run now, does it when it does.`,
 
   # Now pods may be restarted
   inplace-rollout retry deployment/web --action=LiveResizePreferred`,
-		ValidArgsFunction: o.completeWorkload(workload.Held),
+		ValidArgsFunction: o.completeWorkload(policy.Held),
 		SilenceUsage:      true,
 		Args:              cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,7 +84,7 @@ func (o retryOptions) run(ctx context.Context, out io.Writer, args []string) err
 // retry asks for another try where a rollout is in flight. It returns what came of that.
 func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (outcome string, err error) {
 	const nothing = " has no rollout in flight: "
-	r := statusReport{OptedIn: workload.Enabled(u), Held: workload.Held(u)}
+	r := statusReport{OptedIn: policy.Enabled(u), Held: policy.Held(u)}
 	r.readCondition(u)
 	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type")
 	switch {
@@ -125,7 +124,7 @@ const justEnded = "its pods are done"
 // the condition says a moment later. Who may not list the pods has to wait for that.
 func (o retryOptions) ended(ctx context.Context, u *unstructured.Unstructured) bool {
 	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-	if paused || workload.Held(u) {
+	if paused || policy.Held(u) {
 		return false
 	}
 	reports, err := statusOptions{cluster: o.cluster}.reportAll(ctx, []*unstructured.Unstructured{u})

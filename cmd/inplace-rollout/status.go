@@ -20,9 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // incomplete is the exit code of status for rollouts that are not complete.
@@ -63,7 +64,7 @@ not; with --watch it waits until everything is that is opted in.`,
 
   # Everything that is opted in
   inplace-rollout status -A`,
-		ValidArgsFunction: o.completeWorkload(workload.Enabled),
+		ValidArgsFunction: o.completeWorkload(policy.Enabled),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.validate(); err != nil {
@@ -213,14 +214,14 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 
 // reportAll tells how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
-	var nodes workload.Cluster
+	var nodes capacity.Cluster
 	// Without them it is not known whether a restart is possible; who may not see them can do without.
 	if err := nodes.ReadNodes(ctx, o.client); err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
 	reports := make([]statusReport, len(found))
 	var err error
-	worlds := map[string]workload.Cluster{} // by namespace
+	worlds := map[string]capacity.Cluster{} // by namespace
 	for i, u := range found {
 		world, read := worlds[u.GetNamespace()]
 		if !read {
@@ -252,18 +253,18 @@ func (o statusOptions) workloads(ctx context.Context, args []string) ([]*unstruc
 	return o.optedIn(ctx, o.namespace)
 }
 
-func (o statusOptions) report(ctx context.Context, world workload.Cluster, u *unstructured.Unstructured) (statusReport, error) {
-	r := statusReport{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: workload.Enabled(u), Held: workload.Held(u), Pods: []podStatus{}}
+func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (statusReport, error) {
+	r := statusReport{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: policy.Enabled(u), Held: policy.Held(u), Pods: []podStatus{}}
 	r.Revision, _, _ = unstructured.NestedString(u.Object, "status", "updateRevision")
 	if u.GroupVersionKind() == deploymentKind {
 		r.Revision = u.GetAnnotations()["deployment.kubernetes.io/revision"]
 	}
 	r.readCondition(u)
-	settings, err := workload.Settings(u.GetAnnotations())
+	settings, err := policy.InForce(u.GetAnnotations())
 	if err != nil {
 		return r, nil //nolint:nilerr // the condition tells of the malformed annotation
 	}
-	foreseen, err := o.foresee(ctx, world, u, settings, workload.Standard)
+	foreseen, err := o.foresee(ctx, world, u, settings, policy.Standard)
 	if err != nil {
 		return r, explain(err)
 	}

@@ -24,11 +24,12 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // The kinds of workloads that can be opted in.
@@ -145,17 +146,17 @@ func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructure
 }
 
 // foresee tells what a rollout to after does to its pods.
-func (c *cluster) foresee(ctx context.Context, world workload.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults workload.Defaults) (workload.Foreseen, error) {
+func (c *cluster) foresee(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.RolloutForecast, error) {
 	if after.GroupVersionKind() == deploymentKind {
 		return deployment.Foresee(ctx, c.objects, world, after, settings, defaults)
 	}
 	set := &appsv1.StatefulSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, set); err != nil {
-		return workload.Foreseen{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
+		return rollout.RolloutForecast{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
 	}
 	template, err := templateOf(after)
 	if err != nil {
-		return workload.Foreseen{}, err
+		return rollout.RolloutForecast{}, err
 	}
 	return statefulset.Foresee(ctx, c.client, world, set, template, settings, defaults)
 }

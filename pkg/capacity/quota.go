@@ -121,7 +121,7 @@ const countPods corev1.ResourceName = "count/pods"
 func (q *Quotas) usage(pod *corev1.Pod) corev1.ResourceList {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	used := corev1.ResourceList{countPods: one}
-	if over(pod, q.now) {
+	if ended(pod, q.now) {
 		return used
 	}
 	used[corev1.ResourcePods] = one
@@ -138,8 +138,8 @@ func (q *Quotas) usage(pod *corev1.Pod) corev1.ResourceList {
 	return used
 }
 
-// over tells whether a pod takes nothing any more but its place in the store.
-func over(pod *corev1.Pod, now time.Time) bool {
+// ended tells whether a pod takes nothing any more but its place in the store.
+func ended(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return true
 	}

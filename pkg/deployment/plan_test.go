@@ -21,9 +21,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -31,7 +32,7 @@ const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources"
 const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
 
 // defaults are those of the flags.
-var defaults = workload.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {
@@ -178,7 +179,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 func (s *scene) observation(t *testing.T) observation {
 	t.Helper()
 	o := observation{
-		pods: s.pods, nodes: []*corev1.Node{s.node}, refusals: workload.Refusals{}, evictions: workload.Refusals{}, history: workload.Refusals{},
+		pods: s.pods, nodes: []*corev1.Node{s.node}, refusals: controller.Refusals{}, evictions: controller.Refusals{}, history: controller.Refusals{},
 		defaults: defaults, now: build.Start.Add(10 * time.Second),
 	}
 	var err error
@@ -503,7 +504,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 
 func TestNextStepDeadlines(t *testing.T) {
 	o := observed(t, "a older: deferred", bounds(0, 1))
-	o.seen = &workload.Sightings{}
+	o.seen = &controller.Sightings{}
 	p, err := nextStep(t.Context(), o)
 	if err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
 		t.Errorf("deferred: got %q, %+v, %v", told(p), p.Condition, err)
@@ -741,7 +742,7 @@ func TestSame(t *testing.T) {
 	d := webDeployment(newer, 1)
 	spelled := webSet(d, "a", newer, 1)
 	spelled.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0.002")
-	read := func(stored *unstructured.Unstructured) *workload.Template {
+	read := func(stored *unstructured.Unstructured) *hash.Template {
 		rs, err := decodeReplicaSet(stored)
 		if err != nil {
 			t.Fatal(err)
@@ -877,7 +878,7 @@ func TestPatches(t *testing.T) {
 	for _, tt := range []struct {
 		name, of    string
 		patch       func() ([]byte, error)
-		template    *workload.Template
+		template    *hash.Template
 		annotations map[string]string
 	}{
 		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}) }, deployment.template, adopted},

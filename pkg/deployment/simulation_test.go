@@ -27,10 +27,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -172,8 +173,8 @@ func (s *simulation) restart() {
 	s.serve(client)
 	timeouts := defaults
 	timeouts.DeferredTimeout, timeouts.ErrorTimeout = 10*time.Second, 10*time.Second
-	options := workload.Options{Defaults: timeouts, Ready: func() error { return nil }}
-	nodes, err := workload.NewNodes(client)
+	options := controller.Options{Defaults: timeouts, Ready: func() error { return nil }}
+	nodes, err := capacity.NewNodes(client)
 	s.noError(err)
 	s.noError(nodes.Store().Add(largeNode()))
 	s.controller, err = New(ctx, client, objects{world: s.world}, &record.FakeRecorder{}, nodes, options)
@@ -216,7 +217,7 @@ func (s *simulation) sees(d, sets, pods bool) {
 // New watches begin with what there is.
 func (s *simulation) open() {
 	d, exists, err := s.controller.Get(name)
-	if !s.noError(err) || !exists || !workload.Enabled(d) || s.controller.InFlight(name) != nil {
+	if !s.noError(err) || !exists || !policy.Enabled(d) || s.controller.InFlight(name) != nil {
 		return
 	}
 	if _, rests := atRest(d); rests {
@@ -272,7 +273,7 @@ func (s *simulation) sync() {
 }
 
 // predictable takes chance out of the times between tries.
-func (s *simulation) predictable(refusals workload.Refusals) {
+func (s *simulation) predictable(refusals controller.Refusals) {
 	for _, refusal := range refusals {
 		if refusal.Until.After(s.Clock.Now()) {
 			refusal.Until = s.Clock.Now().Add(2 * time.Second)
@@ -471,7 +472,7 @@ func (s *simulation) check() {
 			s.t.Fatalf("%s has the owners %+v", pod.Name, pod.OwnerReferences)
 		}
 	}
-	if workload.Enabled(s.d) && workload.Held(s.d) && !s.d.Spec.Paused {
+	if policy.Enabled(s.d) && policy.Held(s.d) && !s.d.Spec.Paused {
 		s.t.Fatalf("held, and not paused")
 	}
 	if !s.gentle {
@@ -500,7 +501,7 @@ func (s *simulation) deleted(pod *corev1.Pod) {
 // complete checks that all pods are as the Deployment wants them when it is said to be Complete.
 func (s *simulation) complete() {
 	d := s.d
-	if c := condition(&Deployment{Deployment: d}); c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation || !workload.Enabled(d) {
+	if c := condition(&Deployment{Deployment: d}); c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation || !policy.Enabled(d) {
 		return
 	}
 	want := simulated.VersionOf(&d.Spec.Template.Spec)
@@ -524,7 +525,7 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
 		s.t.Logf("%s Deployment: %v ×%d, paused %t, held %q, observed %d of %d, %d updated of %d, %+v", at, simulated.VersionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, o.Spec.Paused,
-			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(&Deployment{Deployment: o}), workload.Condition{}))
+			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(&Deployment{Deployment: o}), controller.Condition{}))
 	case *appsv1.ReplicaSet:
 		s.t.Logf("%s %s: gone %t, %v ×%d, revision %d, %+v, annotations %v", at, o.Name, gone, simulated.VersionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, number(o), o.Status, slices.Sorted(maps.Keys(o.Annotations)))
 	case *corev1.Pod:
@@ -701,7 +702,7 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	case "resume":
 		d.Spec.Paused, s.paused = false, false
 	case "release": // inplace-rollout release
-		if workload.Held(d) {
+		if policy.Held(d) {
 			s.releasing = true
 		}
 	case "opt":
@@ -795,7 +796,7 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 		return fmt.Sprintf("%d pods are ready, not %d", ready, *w.d.Spec.Replicas)
 	}
 	c := condition(&Deployment{Deployment: w.d})
-	if workload.Held(w.d) {
+	if policy.Held(w.d) {
 		return fmt.Sprintf("the Deployment is held: %+v", c)
 	}
 	if c == nil || c.Status != corev1.ConditionTrue {
@@ -903,7 +904,7 @@ func (s *simulation) settle(t *testing.T) {
 		s.rest()
 		s.complete()
 	}
-	if left := s.unfinished(); left != "" && s.paused && !workload.Held(s.d) {
+	if left := s.unfinished(); left != "" && s.paused && !policy.Held(s.d) {
 		s.do(step{Do: "resume"}) // nothing can have been done before
 		s.rest()
 	}

@@ -408,7 +408,7 @@ func describe(s rollout.Step) string {
 	for _, part := range []struct {
 		verb    string
 		members []rollout.Member
-	}{{"resize", s.Resize}, {"settle", s.Settle}, {"restart", restart}} {
+	}{{"resize", s.Resize}, {"settle", s.MarkUpdated}, {"restart", restart}} {
 		if len(part.members) > 0 {
 			text := part.verb
 			for _, m := range part.members {
@@ -423,7 +423,7 @@ func describe(s rollout.Step) string {
 	if s.Unready {
 		said = append(said, "unready")
 	}
-	if s.After > 0 && s.After < 5*time.Minute && len(s.Resize)+len(s.Settle)+len(s.Restart) == 0 {
+	if s.After > 0 && s.After < 5*time.Minute && len(s.Resize)+len(s.MarkUpdated)+len(s.Restart) == 0 {
 		said = append(said, "look in "+s.After.String())
 	}
 	return strings.Join(said, ", ")

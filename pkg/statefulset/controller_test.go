@@ -28,9 +28,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -49,7 +50,7 @@ type cluster struct {
 }
 
 // newCluster has a set of older that is at rest.
-func newCluster(t *testing.T, replicas int, options workload.Options, outcomes ...simulated.Outcome) *cluster {
+func newCluster(t *testing.T, replicas int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
 	t.Helper()
 	load(t)
 	c := &cluster{
@@ -92,7 +93,7 @@ func newCluster(t *testing.T, replicas int, options workload.Options, outcomes .
 		options.Ready = func() error { return nil }
 	}
 	options.Defaults = defaults
-	nodes, err := workload.NewNodes(c.client)
+	nodes, err := capacity.NewNodes(c.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +322,7 @@ func TestRefusedResize(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 3, workload.Options{})
+			c := newCluster(t, 3, controller.Options{})
 			before := c.uids()
 			c.fail("patch pods/resize web-1", tt.err, tt.times)
 			c.edit(newer)
@@ -352,7 +353,7 @@ func TestRefusedResize(t *testing.T) {
 
 // A pod is kept whose successor a quota would not let in, until it would.
 func TestNoQuotaForTheNext(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	before, hard := c.uids(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
 	c.client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{*c.quota(hard)}}, nil
@@ -388,7 +389,7 @@ func (c *cluster) quota(hard string) *corev1.ResourceQuota {
 
 // With the action LiveResize, a pod whose size is refused for good is left, and told of.
 func TestRefusedLiveResize(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	before := c.uids()
 	c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
@@ -405,8 +406,8 @@ func TestRefusedLiveResize(t *testing.T) {
 	if n := count(c.events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
 		t.Errorf("%s was not told: %q", rollout.EventInfeasible, c.events)
 	}
-	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !workload.Held(c.set) {
-		t.Errorf("held: %t, condition %+v", workload.Held(c.set), said)
+	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !policy.Held(c.set) {
+		t.Errorf("held: %t, condition %+v", policy.Held(c.set), said)
 	}
 	if asked := count(c.writes(), "patch pods/resize web-1"); asked < 3 || asked > 10 {
 		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
@@ -415,7 +416,7 @@ func TestRefusedLiveResize(t *testing.T) {
 
 // However often a size is refused, it is told once.
 func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
-	c := newCluster(t, 1, workload.Options{})
+	c := newCluster(t, 1, controller.Options{})
 	c.fail("patch pods/resize web-0", invalid("web-0"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
@@ -428,7 +429,7 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 // A refused size is not asked for again before its time, whatever else happens, and then it
 // is; or when the user wants it tried again.
 func TestRefusedResizeIsAskedAgain(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	const ask = "patch pods/resize web-1"
 	c.fail(ask, forbidden("exceeded quota: compute"), 1<<20)
 	c.edit(newer)
@@ -457,7 +458,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 			}
 			c.Clock.SetTime(c.Clock.Now().Add(again))
 		}
-		least := min(time.Second<<(tries-1), workload.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
+		least := min(time.Second<<(tries-1), controller.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
 		if waited := c.Clock.Since(before); waited < least || waited > 3*least {
 			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
 		}
@@ -476,7 +477,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 // A pod is not given up while its node is full of others, and looked at again less
 // and less often; when there is room for the new one, it is.
 func TestNoRoomBesideOthers(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{}, simulated.Outcome{Infeasible: true})
+	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3m") // two others have 1m each
 	if err := c.controller.Nodes.Store().Update(node); err != nil {
@@ -520,7 +521,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 // room for one of the new size: 1m + 1m + 2m of 4m. It is kept all the same while
 // the other one's successor is not there yet.
 func TestRoomForOneOfTwo(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{}, simulated.Outcome{Infeasible: true})
+	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4m")
 	if err := c.controller.Nodes.Store().Update(node); err != nil {
@@ -575,7 +576,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 // A controller of one namespace may not look at the pods on the nodes: there a pod
 // whose resize is impossible is replaced all the same, as the table has it.
 func TestRoomThatMayNotBeSeen(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Infeasible: true})
+	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
 	asked := false
 	c.client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetNamespace() != metav1.NamespaceAll {
@@ -601,7 +602,7 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 // have its size, and then we delete it.
 func TestRestartIsToldOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+	c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 	c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
 	crashed := c.Pods["web-1"].DeepCopy()
 	c.Broken[crashed.UID] = simulated.AppliedSize(crashed)
@@ -623,7 +624,7 @@ func TestRestartIsToldOnce(t *testing.T) {
 // TestCompleteIsOfOneVersion: what was complete when it was observed may have been
 // edited when it is written, and a waiter would believe it.
 func TestCompleteIsOfOneVersion(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	name := cache.MetaObjectToName(c.set)
 	if _, err := c.controller.Session(t.Context(), c.set); err != nil { // so that it watches the pods
 		t.Fatal(err)
@@ -646,7 +647,7 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 // TestCanaryIsTakenBack: the pods below the partition are of the revision that the undo
 // brings, so that the status counts more of them than there are above it.
 func TestCanaryIsTakenBack(t *testing.T) {
-	c := newCluster(t, 5, workload.Options{})
+	c := newCluster(t, 5, controller.Options{})
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(3)) })
 	c.lives()
 	c.sees()
@@ -692,7 +693,7 @@ func TestCanaryIsTakenBack(t *testing.T) {
 }
 
 func TestConditionIsWrittenOnce(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Slow: 1 << 20})
+	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Slow: 1 << 20})
 	c.edit(newer)
 	const write = "patch statefulsets/status web"
 	for range 4 { // the informer of sets never shows our write
@@ -713,11 +714,11 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again <= 0 || again > workload.ProgressInterval {
-		t.Errorf("the new message is due in %v, want it within %v", again, workload.ProgressInterval)
+	if again <= 0 || again > controller.ProgressInterval {
+		t.Errorf("the new message is due in %v, want it within %v", again, controller.ProgressInterval)
 	}
 	if n := count(c.writes(), write); n != 1 {
-		t.Errorf("a mere message was written within %v", workload.ProgressInterval)
+		t.Errorf("a mere message was written within %v", controller.ProgressInterval)
 	}
 	c.Clock.SetTime(c.Clock.Now().Add(again))
 	for range 3 {
@@ -733,7 +734,7 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 // TestLastWordIsWrittenAtOnce: when nothing is under way any more, the message does not wait for
 // ten seconds to be over.
 func TestLastWordIsWrittenAtOnce(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
@@ -755,7 +756,7 @@ func TestLastWordIsWrittenAtOnce(t *testing.T) {
 }
 
 func TestEventsFollowTheWrite(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)
 	c.edit(newer)
 	for range 2 {
@@ -781,10 +782,10 @@ func TestNothingIsWritten(t *testing.T) {
 	away := func() error { return errors.New("no policy") }
 	tests := []struct {
 		name    string
-		options workload.Options
+		options controller.Options
 	}{
-		{"with --dry-run", workload.Options{DryRun: true}},
-		{"while something is missing", workload.Options{Ready: away}},
+		{"with --dry-run", controller.Options{DryRun: true}},
+		{"while something is missing", controller.Options{Ready: away}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -825,7 +826,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Slow: 3})
+			c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Slow: 3})
 			c.edit(newer)
 			if _, err := c.sync(); err != nil {
 				t.Fatal(err)
@@ -847,7 +848,7 @@ func TestSessionEnds(t *testing.T) {
 		})
 	}
 
-	c := newCluster(t, 1, workload.Options{}, simulated.Outcome{Slow: 3})
+	c := newCluster(t, 1, controller.Options{}, simulated.Outcome{Slow: 3})
 	c.edit(newer)
 	_, err := c.sync()
 	if err = errors.Join(err, c.controller.Store().Delete(c.set)); err != nil {
@@ -862,7 +863,7 @@ func TestSessionEnds(t *testing.T) {
 // carried out or not, the rollout completes, and no other pod is restarted.
 func TestEveryWriteFailsOnce(t *testing.T) {
 	run := func(t *testing.T, nth int, carriedOut bool) *cluster {
-		c := newCluster(t, 3, workload.Options{})
+		c := newCluster(t, 3, controller.Options{})
 		c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
 		before, writes := c.uids(), 0
 		failing := apierrors.NewInternalError(errors.New("the connection broke"))
@@ -906,12 +907,12 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 // TestPolicyGone: the admission policy was deleted a moment ago. What it would have
 // done is not lost: the user's partition comes back with the release.
 func TestPolicyGone(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(1)) })
 	c.edit(newer)
 	c.unguarded = true
 	for range 100 {
-		if !workload.Held(c.set) {
+		if !policy.Held(c.set) {
 			break
 		}
 		if _, err := c.sync(); err != nil {
@@ -920,7 +921,7 @@ func TestPolicyGone(t *testing.T) {
 		c.lives()
 		c.sees()
 	}
-	if held, got := workload.Held(c.set), partition(c.set); held || got != 1 {
+	if held, got := policy.Held(c.set), partition(c.set); held || got != 1 {
 		t.Errorf("held %t, partition %d, want the user's 1", held, got)
 	}
 }
@@ -928,7 +929,7 @@ func TestPolicyGone(t *testing.T) {
 // TestPolicyGoneAtALowering: neither is the request to lower the partition kept, which
 // the policy would take for one of today when it is back.
 func TestPolicyGoneAtALowering(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Infeasible: true})
+	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
 	c.edit(newer)
 	c.unguarded = true
 	said := ""
@@ -943,7 +944,7 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 	if said != "moving the partition: the admission policy is not in force" {
 		t.Errorf("said %q", said)
 	}
-	if _, stored := c.set.Annotations[api.PartitionAnnotation]; stored || !workload.Held(c.set) || partition(c.set) != everything {
+	if _, stored := c.set.Annotations[api.PartitionAnnotation]; stored || !policy.Held(c.set) || partition(c.set) != everything {
 		t.Errorf("annotations %v, partition %d", c.set.Annotations, partition(c.set))
 	}
 	c.unguarded = false
@@ -953,7 +954,7 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 // TestEditedInOurWrite: a webhook changes the template in each of the controller's writes,
 // and each such edit is held. The controller tries again later and later.
 func TestEditedInOurWrite(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	c.edit(otherImage)
 	tries := 0
 	c.webhook = func(set *appsv1.StatefulSet) {
@@ -961,9 +962,9 @@ func TestEditedInOurWrite(t *testing.T) {
 		set.Spec.Template = *templates[version{Image: 3 - simulated.VersionOf(&set.Spec.Template.Spec).Image, CPU: 1}]
 	}
 	before := c.Clock.Now()
-	edited := func(err error) bool { return errors.Is(err, workload.ErrEdited) }
+	edited := func(err error) bool { return errors.Is(err, controller.ErrEdited) }
 	c.rounds(300, edited)
-	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(workload.MaxAskInterval/2)) || !workload.Held(c.set) || partition(c.set) != everything {
+	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(controller.MaxAskInterval/2)) || !policy.Held(c.set) || partition(c.set) != everything {
 		t.Errorf("%d tries in %s, annotations %v, partition %d", tries, took, c.set.Annotations, partition(c.set))
 	}
 	if n := count(c.events, rollout.EventStepFailed); n != tries {
@@ -971,7 +972,7 @@ func TestEditedInOurWrite(t *testing.T) {
 	}
 	c.webhook = nil
 	c.rest()
-	if workload.Held(c.set) || partition(c.set) != 0 {
+	if policy.Held(c.set) || partition(c.set) != 0 {
 		t.Errorf("in the end: annotations %v, partition %d", c.set.Annotations, partition(c.set))
 	}
 }
@@ -987,16 +988,16 @@ func TestUnknownToThePolicy(t *testing.T) {
 		{"lowering the partition", newer},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, workload.Options{})
+			c := newCluster(t, 2, controller.Options{})
 			c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
 			c.edit(tt.edit)
 			c.unknown = true
-			unknown := func(err error) bool { return errors.Is(err, workload.ErrUnknown) }
+			unknown := func(err error) bool { return errors.Is(err, controller.ErrUnknown) }
 			c.rounds(5, unknown)
 			if _, err := c.sync(); !unknown(err) {
-				t.Errorf("said %v, want %v", err, workload.ErrUnknown)
+				t.Errorf("said %v, want %v", err, controller.ErrUnknown)
 			}
-			if n := count(c.events, rollout.EventHandedOver) + count(c.events, rollout.EventRestart); n != 0 || !workload.Held(c.set) || partition(c.set) != everything {
+			if n := count(c.events, rollout.EventHandedOver) + count(c.events, rollout.EventRestart); n != 0 || !policy.Held(c.set) || partition(c.set) != everything {
 				t.Errorf("annotations %v, partition %d, events %q", c.set.Annotations, partition(c.set), c.events)
 			}
 			c.unknown = false
@@ -1023,17 +1024,17 @@ func TestUnreadableHold(t *testing.T) {
 		{"nonsense", 1, 1},
 	} {
 		t.Run(tt.hold, func(t *testing.T) {
-			c := newCluster(t, 3, workload.Options{})
+			c := newCluster(t, 3, controller.Options{})
 			c.edit(newer)
 			c.set.Annotations[api.HoldAnnotation] = tt.hold
 			c.set.Spec.UpdateStrategy.RollingUpdate.Partition = &tt.partition
 			c.lives()
 			c.sees()
-			if got := WishedPartition(c.set); got != tt.want {
+			if got := wishedPartition(c.set); got != tt.want {
 				t.Errorf("the wish is %d, want %d", got, tt.want)
 			}
 			c.rest()
-			if held, got := workload.Held(c.set), partition(c.set); held || got != tt.want {
+			if held, got := policy.Held(c.set), partition(c.set); held || got != tt.want {
 				t.Errorf("held %t, partition %d, want %d", held, got, tt.want)
 			}
 		})
@@ -1043,7 +1044,7 @@ func TestUnreadableHold(t *testing.T) {
 // TestRun runs the workers themselves, for the race detector; one step fails.
 func TestRun(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	c := newCluster(t, 2, workload.Options{Workers: 2, Metrics: workload.NewMetrics(registry)})
+	c := newCluster(t, 2, controller.Options{Workers: 2, Metrics: controller.NewMetrics(registry)})
 	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 1)
 	c.client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []appsv1.StatefulSet{*c.set}}, nil

@@ -15,10 +15,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -144,7 +144,7 @@ func currentIsOtherImage(set *appsv1.StatefulSet) {
 }
 
 // defaults are those of the flags.
-var defaults = workload.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {
@@ -159,7 +159,7 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	load(t)
 	situations := strings.Split(places, "|")
 	o := observation{
-		set: webSet(newer, len(situations)), revisions: revisions, refusals: workload.Refusals{}, defaults: defaults,
+		set: webSet(newer, len(situations)), revisions: revisions, refusals: controller.Refusals{}, defaults: defaults,
 		nodes: []*corev1.Node{largeNode()}, now: build.Start.Add(time.Second * 10),
 	}
 	for _, change := range changes { // the start of the ordinals, among others
@@ -385,7 +385,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 	for final, want := range map[bool]string{true: "partition 1 for web-1", false: ""} {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
-		o.refusals[o.pods[0].UID] = &workload.Refusal{Size: workload.Size(o.set.Status.UpdateRevision, changes), Refusal: rollout.Refusal{Reason: "node too small", Final: final, Until: o.now}}
+		o.refusals[o.pods[0].UID] = &controller.Refusal{Size: controller.Size(o.set.Status.UpdateRevision, changes), Refusal: rollout.Refusal{Reason: "node too small", Final: final, Until: o.now}}
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
 		p, err := nextStep(t.Context(), o)
 		if err != nil || told(p) != due {
@@ -618,7 +618,7 @@ func TestNextStepContested(t *testing.T) {
 		{"again and again", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, true, "resize web-0"},
 	} {
 		o := observed(t, "updated, resized by others during the rollout|live", tt.changes...)
-		o.contests = workload.Contests{}
+		o.contests = controller.Contests{}
 		for !o.contests.Lost(o.pods[0].UID) && tt.lost {
 			o.contests[o.pods[0].UID]++
 		}

@@ -30,10 +30,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -173,7 +174,7 @@ func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 	enabledBefore := old.Labels[api.EnabledLabel] == "true"
 	_, held := old.Annotations[api.HoldAnnotation]
 	held = held && enabledBefore
-	kept := WishedPartition(old)
+	kept := wishedPartition(old)
 	before, asked := partition(old), partition(set)
 	carried := before
 	if before != everything {
@@ -200,7 +201,7 @@ func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 	stirs := edited || !rolling(old) || !enabledBefore || wish < carried
 	instruction, instructed := set.Annotations[api.PartitionAnnotation]
 	instructs := ours && !edited
-	hold := workload.Enabled(set) && rolling(set) && !released && (held || stirs)
+	hold := policy.Enabled(set) && rolling(set) && !released && (held || stirs)
 	if instructs {
 		hold = keeps
 	}
@@ -219,7 +220,7 @@ func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 	}
 	inForce := ""
 	switch {
-	case !workload.Enabled(set):
+	case !policy.Enabled(set):
 	case edited || !enabledBefore:
 		if inForce = set.Annotations[api.ResizeActionAnnotation] + ";" + set.Annotations[api.ResizePolicyAnnotation]; inForce == ";" {
 			inForce = ""
@@ -292,7 +293,7 @@ func (w *world) kcm() {
 	if set.ResourceVersion == w.set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
 		// deploy/cluster/pending-statefulsets.yaml
 		i := slices.IndexFunc(status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
-		if i >= 0 && set.Labels[api.EnabledLabel] == "true" && (status.UpdateRevision != set.Status.UpdateRevision || workload.Held(set) && status.Conditions[i].Status == corev1.ConditionTrue) {
+		if i >= 0 && set.Labels[api.EnabledLabel] == "true" && (status.UpdateRevision != set.Status.UpdateRevision || policy.Held(set) && status.Conditions[i].Status == corev1.ConditionTrue) {
 			c := &status.Conditions[i] // its time stays: a policy cannot set it
 			c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 		}
@@ -503,11 +504,11 @@ const editAnnotation = "test/edit"
 func edit(set *appsv1.StatefulSet) string { return set.Annotations[editAnnotation] }
 
 func (s *simulation) restart() {
-	s.session, s.planned = &session{Refusals: workload.Refusals{}, Seen: &workload.Sightings{}}, nil
+	s.session, s.planned = &session{Refusals: controller.Refusals{}, Seen: &controller.Sightings{}}, nil
 	client := &fake.Clientset{}
 	s.serve(client)
-	options := workload.Options{Defaults: defaults, Ready: func() error { return nil }}
-	nodes, err := workload.NewNodes(client)
+	options := controller.Options{Defaults: defaults, Ready: func() error { return nil }}
+	nodes, err := capacity.NewNodes(client)
 	s.noError(err)
 	s.controller, err = New(s.t.Context(), client, &record.FakeRecorder{}, nodes, options)
 	s.noError(err)
@@ -540,7 +541,7 @@ func (s *simulation) plans() {
 	set, _, err := s.controller.Get(cache.MetaObjectToName(s.set))
 	s.noError(err)
 	s.planned = nil
-	if set.Status.ObservedGeneration < set.Generation || !workload.Enabled(set) {
+	if set.Status.ObservedGeneration < set.Generation || !policy.Enabled(set) {
 		return
 	}
 	if said, rests := atRest(set); rests {
@@ -568,7 +569,7 @@ func (s *simulation) acts() {
 	}
 }
 
-func (s *simulation) tell(set *appsv1.StatefulSet, news workload.News) bool {
+func (s *simulation) tell(set *appsv1.StatefulSet, news controller.News) bool {
 	_, err := s.controller.Tell(s.t.Context(), set, news)
 	if c := condition(set); err == nil && news.Condition.Complete && (c == nil || c.Status != corev1.ConditionTrue) {
 		s.isComplete()
@@ -675,7 +676,7 @@ func (s *simulation) mayResize(o observation, m rollout.Member, before []rollout
 			// It may wait for the room that this one gives.
 		case !o.available(pod):
 			down++
-			if has && !rollout.Gone(pod) && !s.needsRestart(pod, o.set) && i >= WishedPartition(o.set) && s.asked[pod.UID] == edit(o.set) {
+			if has && !rollout.Gone(pod) && !s.needsRestart(pod, o.set) && i >= wishedPartition(o.set) && s.asked[pod.UID] == edit(o.set) {
 				unproved++
 			}
 		case is || s.admitted(pod, want):
@@ -718,18 +719,18 @@ func asInt(b bool) int {
 
 // refused keeps a refusal as Controller.refused does, but without chance in the time until the next try.
 func (s *simulation) refused(set *appsv1.StatefulSet, m rollout.Member, err error) {
-	size := workload.Size(set.Status.UpdateRevision, m.Target.Changes)
+	size := controller.Size(set.Status.UpdateRevision, m.Target.Changes)
 	if r := s.session.Refusals[m.Pod.UID]; r == nil || r.Size != size {
-		predictable := workload.NewBackoff()
+		predictable := controller.NewBackoff()
 		predictable.RandomizationFactor = 0
-		s.session.Refusals[m.Pod.UID] = &workload.Refusal{Size: size, Backoff: predictable}
+		s.session.Refusals[m.Pod.UID] = &controller.Refusal{Size: size, Backoff: predictable}
 	}
 	s.session.Refusals.Keep(m.Pod.UID, size, pods.Refusal(err), s.Clock.Now())
 }
 
 // keptBack checks the user's partition for a place that is touched.
 func (s *simulation) keptBack(set *appsv1.StatefulSet, index int) {
-	if wish := WishedPartition(set); index < wish {
+	if wish := wishedPartition(set); index < wish {
 		s.must("touched index %d, which the user's partition %d keeps back", index, wish)
 	}
 }
@@ -799,13 +800,13 @@ func (s *simulation) restarted(pod *corev1.Pod) {
 	set := s.seenSet
 	s.stays(set, pod)
 	index, _ := observation{set: set}.index(pod)
-	if wish := WishedPartition(set); index < wish {
+	if wish := wishedPartition(set); index < wish {
 		s.must("the StatefulSet controller restarts %s, which the user's partition %d keeps back", pod.Name, wish)
 	}
 	if !s.excused[pod.UID] && s.doomed[pod.UID] != edit(set) && !s.needsRestart(pod, set) {
 		s.must("the StatefulSet controller restarts %s, which needs no restart", pod.Name)
 	}
-	if workload.Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
+	if policy.Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
 		s.under[index] = under{edit: edit(set), uid: pod.UID, gone: true}
 	}
 }
@@ -821,7 +822,7 @@ func (s *simulation) born(pod *corev1.Pod) {
 		s.excused[pod.UID] = true
 	}
 	index, _ := observation{set: s.set}.index(pod)
-	wish := WishedPartition(s.set)
+	wish := wishedPartition(s.set)
 	if u := s.under[index]; u.gone && index >= wish && u.edit == edit(s.set) && label(pod) != revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec)) {
 		s.must("restarted %s for nothing: it is born again from the old revision", pod.Name)
 	}
@@ -959,7 +960,7 @@ func (s *simulation) do(happens step, first version) {
 			set.Labels = map[string]string{api.EnabledLabel: strconv.FormatBool(happens.Arg%3 > 0)}
 		})
 	case "release": // inplace-rollout release
-		if workload.Held(s.set) {
+		if policy.Held(s.set) {
 			s.releasing = true
 			s.user(func(*appsv1.StatefulSet) {})
 			s.releasing = false
@@ -989,7 +990,7 @@ func (s *simulation) do(happens step, first version) {
 		if pod != nil && pod.DeletionTimestamp == nil {
 			if happens.Arg > 5 { // until it has another size
 				s.Broken[pod.UID] = simulated.AppliedSize(pod)
-				s.sick[pod.UID] = workload.Held(s.set) && s.planned == nil
+				s.sick[pod.UID] = policy.Held(s.set) && s.planned == nil
 			}
 			crashed := pod.DeepCopy()
 			s.SetReady(crashed, false)
@@ -1032,7 +1033,7 @@ func (s *simulation) cured() {
 	want := simulated.VersionOf(&s.set.Spec.Template.Spec)
 	for _, pod := range s.Pods {
 		index, _ := observation{set: s.set}.index(pod)
-		wish := WishedPartition(s.set)
+		wish := wishedPartition(s.set)
 		if !s.sick[pod.UID] || podutils.IsPodReady(pod) || index < wish || index >= replicas(s.set) || simulated.VersionOf(&pod.Spec).Image != want.Image {
 			continue
 		}
@@ -1076,7 +1077,7 @@ func (w *world) unfinished() string {
 func (s *simulation) unfinished() string { return s.unfinishedBut(s.admitted) }
 
 func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
-	if workload.Held(w.set) {
+	if policy.Held(w.set) {
 		return fmt.Sprintf("the set is held: %+v", w.set.Status.Conditions)
 	}
 	want := simulated.VersionOf(&w.set.Spec.Template.Spec)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
@@ -190,11 +190,11 @@ func (c *chance) fits(pod *corev1.Pod) []string {
 		volumes = append(volumes, volume)
 	}
 	nodes := pointers(list.Items)
-	could, err := fit.Candidates(c.Context(), pod, volumes, nodes)
+	could, err := capacity.Candidates(c.Context(), pod, volumes, nodes)
 	if err != nil {
 		return nil
 	}
-	topology, err := fit.NewTopology(c.Context(), pod, fit.ByName(nodes))
+	topology, err := capacity.NewTopology(c.Context(), pod, capacity.ByName(nodes))
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func (c *chance) fits(pod *corev1.Pod) []string {
 				there = append(there, other)
 			}
 		}
-		if fit.Beside(pod, node, there) && topology.Allows(node, pointers(pods.Items)) {
+		if capacity.Beside(pod, node, there) && topology.Allows(node, pointers(pods.Items)) {
 			names = append(names, node.Name)
 		}
 	}

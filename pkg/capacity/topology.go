@@ -1,7 +1,6 @@
-package fit
+package capacity
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -67,7 +66,7 @@ func ByName(nodes []*corev1.Node) map[string]*corev1.Node {
 }
 
 // NewTopology reads what the pod demands; nodes are all that there are, by name.
-func NewTopology(ctx context.Context, pod *corev1.Pod, nodes map[string]*corev1.Node) (*Topology, error) {
+func NewTopology(pod *corev1.Pod, nodes map[string]*corev1.Node) (*Topology, error) {
 	t := &Topology{pod: pod, nodes: nodes}
 	var err error
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.PodAffinity != nil {
@@ -88,7 +87,7 @@ func NewTopology(ctx context.Context, pod *corev1.Pod, nodes map[string]*corev1.
 		}
 		t.spread = append(t.spread, constraint{TopologySpreadConstraint: c, peers: Peers{Namespace: pod.Namespace, Selector: selector}})
 	}
-	t.findDomains(ctx)
+	t.findDomains()
 	return t, nil
 }
 
@@ -127,7 +126,7 @@ func termsOf(pod *corev1.Pod, all []corev1.PodAffinityTerm) ([]term, error) {
 
 // findDomains finds out which nodes count for each constraint of topology spread:
 // those that have the keys of all, and that its inclusion policies include.
-func (t *Topology) findDomains(ctx context.Context) {
+func (t *Topology) findDomains() {
 	affinity := nodeaffinity.GetRequiredNodeAffinity(t.pod)
 	for i, c := range t.spread {
 		c.counts, c.domains = sets.New[string](), sets.New[string]()
@@ -140,7 +139,7 @@ func (t *Topology) findDomains(ctx context.Context) {
 					continue
 				}
 			}
-			if ptr.Deref(c.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor && !tolerates(ctx, t.pod, node) {
+			if ptr.Deref(c.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor && !tolerates(t.pod, node) {
 				continue
 			}
 			c.counts.Insert(node.Name)

@@ -1,4 +1,4 @@
-package workload
+package capacity
 
 import (
 	"context"
@@ -10,26 +10,26 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 )
 
-// source tells what there is in the cluster.
-type source interface {
+// Source knows what there is in the cluster.
+type Source interface {
 	// onNode lists the pods of a node, or those that wait for one if it has no name.
 	onNode(ctx context.Context, name string) ([]*corev1.Pod, error)
 	// matching lists at least those.
-	matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, error)
+	matching(ctx context.Context, peers Peers) ([]*corev1.Pod, error)
 	// volumes lists those that the pod's claims are bound to. If a claim, or what it is
 	// bound to, is known not to be there, some are lost: the pod cannot be scheduled.
 	volumes(ctx context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error)
 }
 
-// served is what the API server has, pods as its cache has them.
+// Served is what the API server has, pods as its cache has them.
+func Served(client kubernetes.Interface) Source { return served{client} }
+
 type served struct{ client kubernetes.Interface }
 
 func (s served) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
-	pods, err := listPods(ctx, s.client, metav1.NamespaceAll, metav1.ListOptions{
+	pods, err := ListPods(ctx, s.client, metav1.NamespaceAll, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String(), ResourceVersion: "0",
 	})
 	if err != nil {
@@ -38,8 +38,8 @@ func (s served) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) 
 	return pods, nil
 }
 
-func (s served) matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, error) {
-	return listPods(ctx, s.client, peers.Namespace, metav1.ListOptions{LabelSelector: peers.String(), ResourceVersion: "0"})
+func (s served) matching(ctx context.Context, peers Peers) ([]*corev1.Pod, error) {
+	return ListPods(ctx, s.client, peers.Namespace, metav1.ListOptions{LabelSelector: peers.String(), ResourceVersion: "0"})
 }
 
 func (s served) volumes(ctx context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
@@ -94,7 +94,7 @@ func (r read) onNode(_ context.Context, name string) ([]*corev1.Pod, error) {
 	return r.there[name], nil
 }
 
-func (r read) matching(context.Context, fit.Peers) ([]*corev1.Pod, error) { return r.Pods, nil }
+func (r read) matching(context.Context, Peers) ([]*corev1.Pod, error) { return r.Pods, nil }
 
 func (r read) volumes(_ context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
 	for _, name := range claims(pod) {

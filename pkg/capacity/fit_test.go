@@ -1,4 +1,4 @@
-package fit_test
+package capacity_test
 
 import (
 	"strings"
@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -85,7 +84,7 @@ func TestCandidates(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			nodes, err := fit.Candidates(t.Context(), &corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.volumes, tt.nodes)
+			nodes, err := Candidates(t.Context(), &corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.volumes, tt.nodes)
 			if got := message(err); got != tt.want || (len(nodes) > 0) != (err == nil) {
 				t.Errorf("got %d nodes and %q, want %q", len(nodes), got, tt.want)
 			}
@@ -102,9 +101,9 @@ func TestDevices(t *testing.T) {
 		return func(node *corev1.Node) { node.Status.Allocatable[gpu] = resource.MustParse(n) }
 	}
 	could := func(nodes ...*corev1.Node) string {
-		found, err := fit.Candidates(t.Context(), pod, nil, nodes)
+		found, err := Candidates(t.Context(), pod, nil, nodes)
 		for _, node := range found {
-			if !fit.Beside(pod, node, nil) {
+			if !Beside(pod, node, nil) {
 				t.Errorf("%s could hold the pod, and has no room when it is empty", node.Name)
 			}
 		}
@@ -126,7 +125,7 @@ func TestDevices(t *testing.T) {
 			t.Errorf("a node that lists %q: %q, want %q", n, got, want)
 		}
 	}
-	if fit.Alike(pod, other) {
+	if Alike(pod, other) {
 		t.Error("a pod with a device is alike one without")
 	}
 }
@@ -146,7 +145,7 @@ func TestAlike(t *testing.T) {
 		{"key: gpu", "key: other", false},
 	} {
 		a, b := build.Template(t, "{"+pod+"}"), build.Template(t, "{"+strings.ReplaceAll(pod, tt.from, tt.to)+"}")
-		if got := fit.Alike(&corev1.Pod{Spec: a.Spec}, &corev1.Pod{Spec: b.Spec}); got != tt.want {
+		if got := Alike(&corev1.Pod{Spec: a.Spec}, &corev1.Pod{Spec: b.Spec}); got != tt.want {
 			t.Errorf("%s and %s are alike: %t, want %t", tt.from, tt.to, got, tt.want)
 		}
 	}
@@ -210,7 +209,7 @@ func TestBeside(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := fit.Beside(tt.pod, tt.node, tt.others); got != tt.want {
+			if got := Beside(tt.pod, tt.node, tt.others); got != tt.want {
 				t.Errorf("got %t, want %t", got, tt.want)
 			}
 		})
@@ -226,7 +225,7 @@ func TestOnNode(t *testing.T) {
 		{"memory: 9Gi, cpu: 4500m", "node a is too small: cpu, requested: 4500m, allocatable: 4; memory, requested: 9Gi, allocatable: 8Gi"},
 	} {
 		pod := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {"+tt.requests+"}}}]").Spec}
-		if got := message(fit.OnNode(pod, node("a", "4"))); got != tt.want {
+		if got := message(OnNode(pod, node("a", "4"))); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.requests, got, tt.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package workload
+package capacity
 
 import (
 	"context"
@@ -12,29 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
-
-// Foreseen is what is to come of a rollout.
-type Foreseen struct {
-	// Pods in the order in which the rollout comes to them.
-	Pods []rollout.Forecast
-	// HandOver tells why the built-in controller makes all of the rollout; empty if it does not.
-	HandOver string
-	// Stale names the pods that the built-in controller would restart if it were let go now.
-	Stale []string
-}
-
-// NotOptedIn is why the built-in controller makes a rollout of a workload without the label.
-func NotOptedIn(kind string) string { return "the " + kind + " is not opted in" }
-
-// Adopts tells whether w, if its selector matches and it does not exist yet, takes what
-// has no owner for its own.
-func Adopts(w, orphan metav1.Object) bool {
-	return w.GetUID() == "" && metav1.GetControllerOfNoCopy(orphan) == nil
-}
 
 // Cluster is what a forecast needs to know besides the workload.
 type Cluster struct {
@@ -42,7 +21,7 @@ type Cluster struct {
 	Nodes []*corev1.Node
 	Pods  []*corev1.Pod
 	// Limits and Quotas of the namespaces that are asked about, as far as they may be read.
-	Limits map[string]capacity.Limits
+	Limits map[string]Limits
 	Quotas map[string][]corev1.ResourceQuota
 	// Volumes are those that claims are bound to, by the claim's name.
 	Volumes map[types.NamespacedName]*corev1.PersistentVolume
@@ -64,7 +43,7 @@ func (c *Cluster) ReadNodes(ctx context.Context, client kubernetes.Interface) er
 
 // ReadPods lists the pods of namespace; or all if it is empty.
 func (c *Cluster) ReadPods(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	pods, err := listPods(ctx, client, namespace, metav1.ListOptions{})
+	pods, err := ListPods(ctx, client, namespace, metav1.ListOptions{})
 	c.Pods = append(c.Pods, pods...)
 	return err
 }
@@ -74,7 +53,7 @@ func (c Cluster) podsOf(namespace string) []*corev1.Pod {
 }
 
 // LimitsOf are the LimitRanges of a namespace, which may not have been read.
-func (c Cluster) LimitsOf(namespace string) capacity.Limits {
+func (c Cluster) LimitsOf(namespace string) Limits {
 	limits, read := c.Limits[namespace]
 	limits.Unknown = limits.Unknown || !read
 	return limits
@@ -82,10 +61,10 @@ func (c Cluster) LimitsOf(namespace string) capacity.Limits {
 
 // ReadNamespaces lists what the namespaces say about pods that come to them.
 func (c *Cluster) ReadNamespaces(ctx context.Context, client kubernetes.Interface, namespaces sets.Set[string]) error {
-	c.Limits, c.Quotas = map[string]capacity.Limits{}, map[string][]corev1.ResourceQuota{}
+	c.Limits, c.Quotas = map[string]Limits{}, map[string][]corev1.ResourceQuota{}
 	for namespace := range namespaces {
 		var err error
-		if c.Limits[namespace], err = readLimits(ctx, client, namespace, metav1.ListOptions{}); err != nil {
+		if c.Limits[namespace], err = ReadLimits(ctx, client, namespace, metav1.ListOptions{}); err != nil {
 			return err
 		}
 		if c.Quotas[namespace], err = readQuotas(ctx, client, namespace); err != nil {
@@ -132,56 +111,29 @@ func (c *Cluster) ReadVolumes(ctx context.Context, client kubernetes.Interface, 
 	return nil
 }
 
-// Crowd puts into the members for whose replacements no node, or no quota, has room why
-// that is so. In their order, each that has found room has taken it. Where others come
-// first, no room on nodes is needed.
-func (c Cluster) Crowd(ctx context.Context, members []rollout.Member, first bool) {
-	r := newRoom(newRead(c), c.Nodes, len(c.Nodes))
-	var q *share
-	for i, m := range members {
+// Full looks for room for the replacements of the members, in their order, and returns for
+// which there is none, and why. Each that has found room has taken it. Where others come first
+// (newFirst), no room on nodes is needed.
+func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision string, newFirst bool) rollout.Refusals {
+	full := rollout.Refusals{}
+	var r *Room
+	for _, m := range members {
 		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
 			continue
 		}
-		if q == nil {
-			q = newShare(capacity.NewQuotas(c.Quotas[m.Pod.Namespace], c.podsOf(m.Pod.Namespace), time.Now()), r)
+		if r == nil {
+			quotas := NewQuotas(c.Quotas[m.Pod.Namespace], c.podsOf(m.Pod.Namespace), time.Now())
+			r = NewRoom(newRead(c), c.Nodes, len(c.Nodes), quotas, nil, nil)
+			r.Unknown = c.RoomUnknown != "" || len(c.Nodes) == 0
 		}
-		pod, _ := replacement(m, c.LimitsOf(m.Pod.Namespace))
-		if why := q.replace(m.Pod, pod, first); why != "" {
-			members[i].Unplaceable = rollout.Refusal{Reason: why, Kind: rollout.ReasonQuotaExceeded}
-			continue
+		why, err := r.Replace(ctx, m, c.LimitsOf(m.Pod.Namespace), newFirst)
+		if err != nil {
+			why = rollout.Refusal{Reason: err.Error(), Kind: rollout.ReasonNoNodeFits}
 		}
-		if !first && c.RoomUnknown == "" && len(c.Nodes) > 0 {
-			why, err := r.find(ctx, pod)
-			if err != nil {
-				why = err.Error()
-			}
-			if why != "" {
-				members[i].Unplaceable = rollout.Refusal{Reason: why, Kind: rollout.ReasonNoNodeFits}
-				continue
-			}
-		}
-		q.settle()
-	}
-}
-
-// Judge puts into the members what the API server will say to a resize that is
-// larger than the pod's node, without being asked.
-func Judge(members []rollout.Member, nodes []*corev1.Node, now time.Time) {
-	for i, m := range members {
-		if len(nodes) == 0 && m.Unplaceable.Kind == rollout.ReasonNoNodeFits {
-			members[i].Unplaceable = rollout.Refusal{}
-		}
-		if m.Pod == nil || m.Differs != "" || len(m.Target.Changes) == 0 || m.Pod.Spec.NodeName == "" {
-			continue
-		}
-		n := slices.IndexFunc(nodes, func(node *corev1.Node) bool { return node.Name == m.Pod.Spec.NodeName })
-		if n < 0 {
-			continue
-		}
-		resized := m.Pod.DeepCopy()
-		resized.Spec = *m.Target.Spec()
-		if err := fit.OnNode(resized, nodes[n]); err != nil {
-			members[i].Refusal = rollout.Refusal{Reason: err.Error(), Kind: rollout.ReasonInfeasible, Final: true, Until: now.Add(time.Hour)}
+		if why.Reason != "" {
+			why.Of, why.Until = rollout.Size(revision, m.Target.Changes), time.Now().Add(time.Hour)
+			full[m.Pod.UID] = why
 		}
 	}
+	return full
 }

@@ -1,4 +1,4 @@
-package workload
+package capacity
 
 import (
 	"context"
@@ -91,8 +91,8 @@ func tooOld(pod *corev1.Pod, nodes []*corev1.Node) string {
 	return "its kubelet is of version " + kubelet
 }
 
-// onChange has f called whenever nodes may hold what they could not hold before, come or go.
-func (n *Nodes) onChange(f func()) {
+// OnChange has f called whenever nodes may hold what they could not hold before, come or go.
+func (n *Nodes) OnChange(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.changed = append(n.changed, f)
@@ -125,4 +125,28 @@ func (n *Nodes) List() []*corev1.Node {
 		}
 	}
 	return nodes
+}
+
+// LostNodes returns what tells of a pod why nothing is to be expected of its node: it is
+// gone, or its kubelet is not heard of; empty if it is there, or the nodes are not known.
+func LostNodes(nodes []*corev1.Node) func(*corev1.Pod) string {
+	lost := make(map[string]string, len(nodes))
+	for _, node := range nodes {
+		lost[node.Name] = ""
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				lost[node.Name] = "its node " + node.Name + " is not Ready"
+			}
+		}
+	}
+	return func(pod *corev1.Pod) string {
+		if len(nodes) == 0 || pod == nil || pod.Spec.NodeName == "" {
+			return ""
+		}
+		why, is := lost[pod.Spec.NodeName]
+		if !is {
+			return "its node " + pod.Spec.NodeName + " is gone"
+		}
+		return why
+	}
 }

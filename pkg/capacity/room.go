@@ -1,4 +1,4 @@
-package workload
+package capacity
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,87 +14,81 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// maxLooks bounds how many nodes are looked at for one pod, each of which costs a
+// MaxLooks bounds how many nodes are looked at for one pod, each of which costs a
 // request; the next look is at others. It also bounds at how many of the pods that
 // wait for a node there is a closer look.
-const maxLooks = 100
+const MaxLooks = 100
 
-// Crowded looks for room for the pods that are about to be given up, beside the
-// other pods of the cluster and those that wait for a node, and in the quotas of the
-// namespace, and returns true if it has found none for one of them: the next plan keeps
-// it, and the plan after that looks again. Nobody watches all pods for that: it is asked
-// only when a pod is about to go. A pod whose template differs in more than its size is
-// not ours to keep.
+// Room looks for room for the pods that take the places of others, one after the other:
+// beside the other pods of the cluster and those that wait for a node, and in the quotas
+// of their namespace. Each that has found room has taken it.
 //
-// Pods are those of the workload as the API server has them right now, and toCome
-// the templates of those that it lacks: they need room, too. Where others come first,
-// before the pods go, they only have to get into the namespace.
-func (c *Controller[W, X]) Crowded(ctx context.Context, s *Session[X], namespace, revision string, restarts []rollout.Restart, first bool,
-	pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec,
-) (bool, error) {
-	restarts = slices.DeleteFunc(slices.Clone(restarts), func(r rollout.Restart) bool {
-		return r.Cause == rollout.CauseTemplate || r.Member.Pod == nil || r.Member.Pod.Spec.NodeName == ""
-	})
-	if len(restarts) == 0 {
-		return false, nil
-	}
-	quotas, err := c.quotas(ctx, namespace)
-	if err != nil {
-		return false, err
-	}
-	r := newRoom(served{c.Client}, c.Nodes.List(), maxLooks)
+// Nobody watches all pods for that: it is asked only when a pod is about to go.
+type Room struct {
+	nodes  *room
+	quotas *claim
+	// Unknown reports that it cannot be told what room the nodes have.
+	Unknown bool
+}
+
+// NewRoom returns the room that there is on nodes, of which at most looks are looked at for
+// one pod, and in the quotas of one namespace.
+//
+// Pods are those of the workload right now, and toCome the templates of those that it
+// lacks: they need room, too.
+func NewRoom(from Source, nodes []*corev1.Node, looks int, quotas *Quotas, pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) *Room {
+	r := newRoom(from, nodes, looks)
 	r.expect(pods, toCome)
-	q := newShare(quotas, r)
-	unknown, crowded := first, false
-	for _, restart := range restarts {
-		m := restart.Member
-		pod, _ := replacement(m, s.limits)
-		why := rollout.Refusal{Reason: q.replace(m.Pod, pod, first), Kind: rollout.ReasonQuotaExceeded}
-		if why.Reason == "" && !unknown {
-			why.Kind = rollout.ReasonNoNodeFits
-			if why.Reason, err = r.find(ctx, pod); apierrors.IsForbidden(err) { // as where the controller has rights in one namespace only
-				klog.FromContext(ctx).V(2).Info("Cannot tell whether nodes have room", "reason", err.Error())
-				unknown = true
-			} else if err != nil {
-				return false, err
-			}
-		}
-		if size := Size(revision, m.Target.Changes); why.Reason == "" {
-			delete(s.Crowded, m.Pod.UID)
-			q.settle()
-		} else {
-			s.Crowded.Keep(m.Pod.UID, size, why, c.Clock.Now())
-			crowded = true
+	return &Room{nodes: r, quotas: newClaim(quotas, r)}
+}
+
+// Replace looks for room for the pod that comes for the member's, and returns why there is
+// none; without a reason, there was, and it is taken. Where newFirst is set, the other pod
+// comes before the member's goes, and so it only has to get into the namespace.
+func (r *Room) Replace(ctx context.Context, m rollout.Member, limits Limits, newFirst bool) (rollout.Refusal, error) {
+	pod, _ := replacement(m.Place, limits)
+	if why := r.quotas.replace(m.Pod, pod, newFirst); why != "" {
+		return rollout.Refusal{Reason: why, Kind: rollout.ReasonQuotaExceeded}, nil
+	}
+	if !newFirst && !r.Unknown {
+		why, err := r.nodes.find(ctx, pod)
+		switch {
+		case apierrors.IsForbidden(err): // as where the controller has rights in one namespace only
+			klog.FromContext(ctx).V(2).Info("Cannot tell whether nodes have room", "reason", err.Error())
+			r.Unknown = true
+		case err != nil:
+			return rollout.Refusal{}, err
+		case why != "":
+			return rollout.Refusal{Reason: why, Kind: rollout.ReasonNoNodeFits}, nil
 		}
 	}
-	return crowded, nil
+	r.quotas.settle()
+	return rollout.Refusal{}, nil
 }
 
-// share is what a workload takes of the quotas of its namespace.
-type share struct {
-	now, then *capacity.Quotas // then: if the last one that was asked for is replaced
+// claim is what a workload takes of the quotas of its namespace.
+type claim struct {
+	now, then *Quotas // then: if the last one that was asked for is replaced
 }
 
-// newShare counts those that are about to go as gone, and those that are to come as there.
-func newShare(quotas *capacity.Quotas, r *room) *share {
+// newClaim counts those that are about to go as gone, and those that are to come as there.
+func newClaim(quotas *Quotas, r *room) *claim {
 	for _, pod := range r.leaving {
 		quotas.Free(pod)
 	}
 	for _, pod := range r.coming {
 		quotas.Add(pod)
 	}
-	return &share{now: quotas}
+	return &claim{now: quotas}
 }
 
 // replace tells why the quotas have no room for a pod in the place of the old one;
 // empty if they have.
-func (s *share) replace(old, pod *corev1.Pod, first bool) (refusal string) {
+func (s *claim) replace(old, pod *corev1.Pod, first bool) (refusal string) {
 	s.then = s.now.Clone()
 	if !first {
 		s.then.Free(old)
@@ -110,11 +103,11 @@ func (s *share) replace(old, pod *corev1.Pod, first bool) (refusal string) {
 }
 
 // settle has the last one replaced.
-func (s *share) settle() { s.now = s.then }
+func (s *claim) settle() { s.now = s.then }
 
 // room is what the nodes have, and will have when pods have been replaced.
 type room struct {
-	source source
+	source Source
 	nodes  []*corev1.Node
 	byName map[string]*corev1.Node
 	looks  int // at nodes, at the most, for one pod
@@ -133,15 +126,15 @@ type room struct {
 
 // waiter is what a pod that waits for a node demands.
 type waiter struct {
-	topology *fit.Topology
+	topology *Topology
 	volumes  []*corev1.PersistentVolume
 	// never tells that there is no node that it could come to.
 	never bool
 }
 
-func newRoom(from source, nodes []*corev1.Node, looks int) *room {
+func newRoom(from Source, nodes []*corev1.Node, looks int) *room {
 	return &room{
-		source: from, nodes: nodes, byName: fit.ByName(nodes), looks: looks,
+		source: from, nodes: nodes, byName: ByName(nodes), looks: looks,
 		there: map[string][]*corev1.Pod{}, peers: map[string][]*corev1.Pod{}, known: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]*waiter{},
 	}
 }
@@ -180,11 +173,11 @@ func (r *room) find(ctx context.Context, pod *corev1.Pod) (why string, err error
 	if err != nil {
 		return "", err
 	}
-	nodes, tooLarge := candidates(ctx, pod, volumes, r.nodes)
+	nodes, tooLarge := candidates(pod, volumes, r.nodes)
 	if tooLarge != "" {
 		return tooLarge, nil
 	}
-	topology, err := fit.NewTopology(ctx, pod, r.byName)
+	topology, err := NewTopology(pod, r.byName)
 	if err != nil {
 		return "", err
 	}
@@ -198,13 +191,13 @@ func (r *room) find(ctx context.Context, pod *corev1.Pod) (why string, err error
 		if err != nil {
 			return "", err
 		}
-		if !fit.Beside(pod, node, others) {
+		if !Beside(pod, node, others) {
 			continue
 		}
 		if others, err = r.fill(ctx, node, others); err != nil {
 			return "", err
 		}
-		if !fit.Beside(pod, node, others) {
+		if !Beside(pod, node, others) {
 			continue
 		}
 		allowed, err := r.allows(ctx, topology, node, others)
@@ -234,13 +227,13 @@ func (r *room) on(ctx context.Context, node string) ([]*corev1.Pod, error) {
 }
 
 // allows tells whether the pods around let the one of the topology come to the node.
-func (r *room) allows(ctx context.Context, topology *fit.Topology, node *corev1.Node, others []*corev1.Pod) (bool, error) {
+func (r *room) allows(ctx context.Context, topology *Topology, node *corev1.Node, others []*corev1.Pod) (bool, error) {
 	around, err := r.around(ctx, topology.Peers(), others)
 	return err == nil && topology.Allows(node, around), err
 }
 
 // around lists the pods of a node and those that match, once each.
-func (r *room) around(ctx context.Context, peers []fit.Peers, onNode []*corev1.Pod) ([]*corev1.Pod, error) {
+func (r *room) around(ctx context.Context, peers []Peers, onNode []*corev1.Pod) ([]*corev1.Pod, error) {
 	all := map[types.UID]*corev1.Pod{}
 	for _, pod := range onNode {
 		all[pod.UID] = pod
@@ -291,7 +284,7 @@ func (r *room) fill(ctx context.Context, node *corev1.Node, others []*corev1.Pod
 		if pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 {
 			continue
 		}
-		if _, tooLarge := candidates(ctx, pod, nil, []*corev1.Node{node}); tooLarge != "" || !fit.Beside(pod, node, others) {
+		if _, tooLarge := candidates(pod, nil, []*corev1.Node{node}); tooLarge != "" || !Beside(pod, node, others) {
 			continue
 		}
 		may, err := r.mayCome(ctx, pod, node, others)
@@ -314,7 +307,7 @@ func (r *room) mayCome(ctx context.Context, pod *corev1.Pod, node *corev1.Node, 
 	if err != nil || w == nil {
 		return w == nil, err
 	}
-	if w.never || !fit.Reaches(node, w.volumes) {
+	if w.never || !Reaches(node, w.volumes) {
 		return false, nil
 	}
 	return r.allows(ctx, w.topology, node, others)
@@ -322,14 +315,14 @@ func (r *room) mayCome(ctx context.Context, pod *corev1.Pod, node *corev1.Node, 
 
 // waiter returns what the pod demands, or nil where that is too much to ask for.
 func (r *room) waiter(ctx context.Context, pod *corev1.Pod) (w *waiter, err error) {
-	if w, read := r.waiting[pod.UID]; read || len(r.waiting) >= maxLooks {
+	if w, read := r.waiting[pod.UID]; read || len(r.waiting) >= MaxLooks {
 		return w, nil
 	}
 	w = &waiter{}
 	if w.volumes, w.never, err = r.source.volumes(ctx, pod); err != nil {
 		return nil, err
 	}
-	if w.topology, err = fit.NewTopology(ctx, pod, r.byName); err != nil {
+	if w.topology, err = NewTopology(pod, r.byName); err != nil {
 		w.never = true // the scheduler cannot read it either
 	}
 	r.waiting[pod.UID] = w
@@ -365,65 +358,9 @@ func own(pod *corev1.Pod, node *corev1.Node) int {
 	return 0
 }
 
-// replacement is the pod that comes for the member's, as far as it can be foreseen:
-// like it, of the new size, and with what the LimitRanges fill in by now. The refusal
-// is why the API server would not let it in; empty if it would.
-func replacement(m rollout.Member, limits capacity.Limits) (pod *corev1.Pod, refusal string) {
-	spec, refusal := limits.Admit(m.Target.Newborn(!limits.Unknown))
-	return &corev1.Pod{
-		ObjectMeta: m.Pod.ObjectMeta, Spec: *spec,
-		Status: corev1.PodStatus{ExtendedResourceClaimStatus: m.Pod.Status.ExtendedResourceClaimStatus}, // the next one has its devices from there, too
-	}, refusal
-}
-
-// Place puts into the members whose replacements have no place why that is so: the API
-// server would refuse them; or no node is large enough; or those that are, or a quota,
-// were found to be full.
-//
-// What admission gave the running pod, such as its RuntimeClass's tolerations, it gives
-// the next one, too: so the pod is asked about, and not the template.
-func (r Refusals) Place(ctx context.Context, members []rollout.Member, revision string, nodes []*corev1.Node, limits capacity.Limits, now time.Time) {
-	type verdict struct {
-		pod      *corev1.Pod
-		tooLarge string
-	}
-	var verdicts []verdict // few: there may be many pods, and many nodes
-	for i := range members {
-		m := &members[i]
-		if rollout.Gone(m.Pod) || m.Updated || m.Differs != "" {
-			continue
-		}
-		if m.Target.Untold() {
-			if why := tooOld(m.Pod, nodes); why != "" {
-				m.Refusal = rollout.Refusal{Reason: why, Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: now.Add(limitsAge)}
-			}
-		}
-		if len(m.Target.Changes) > 0 {
-			_, m.Barred = limits.Admit(m.Target.Spec())
-		}
-		pod, refusal := replacement(*m, limits)
-		if refusal != "" {
-			m.Unplaceable = rollout.Refusal{
-				Reason: "a new pod of this size would be refused, too: " + refusal, Kind: rollout.ReasonInvalid, Until: now.Add(limitsAge),
-			}
-			continue
-		}
-		at := slices.IndexFunc(verdicts, func(v verdict) bool { return fit.Alike(v.pod, pod) })
-		if at < 0 {
-			_, tooLarge := candidates(ctx, pod, nil, nodes)
-			at, verdicts = len(verdicts), append(verdicts, verdict{pod, tooLarge})
-		}
-		if tooLarge := verdicts[at].tooLarge; tooLarge != "" {
-			m.Unplaceable = rollout.Refusal{Reason: tooLarge, Kind: rollout.ReasonNoNodeFits}
-		} else if full := r.Of(pod.UID, Size(revision, m.Target.Changes)); now.Before(full.Until) {
-			m.Unplaceable = full
-		}
-	}
-}
-
 // candidates are the nodes that could hold the pod, or why there is none.
-func candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
-	could, err := fit.Candidates(ctx, pod, volumes, nodes)
+func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
+	could, err := Candidates(pod, volumes, nodes)
 	if err != nil {
 		return nil, err.Error()
 	}

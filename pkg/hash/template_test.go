@@ -1,20 +1,20 @@
-package workload_test
+package hash_test
 
 import (
 	"fmt"
 	"testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // TestNewTemplateRoundsQuantities: a manifest has what its author wrote, and what the
 // API server stores is rounded up.
 func TestNewTemplateRoundsQuantities(t *testing.T) {
-	template := func(resources string) *workload.Template {
+	template := func(resources string) *hash.Template {
 		raw := fmt.Sprintf(`{"spec": {"resources": %s, "initContainers": [{"name": "init", "resources": %s}], "containers": [{"name": "app", "resources": %s}]}}`,
 			resources, resources, resources)
-		template, err := workload.NewTemplate([]byte(raw))
+		template, err := hash.NewTemplate([]byte(raw))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package workload
+package controller
 
 import (
 	"sync"
@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -175,7 +176,7 @@ func (k kindMetrics) restarted(cause rollout.Cause) {
 func (c *Controller[W, X]) begun(w W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rolling.Insert(nameOf(w))
+	c.rolling.Insert(cache.MetaObjectToName(w))
 }
 
 // ended counts the rollout of a workload, once: one that was handed over is complete later,
@@ -194,7 +195,7 @@ func (c *Controller[W, X]) ended(name cache.ObjectName, result result, took time
 func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 	held, oldest := 0, time.Duration(0)
 	for _, obj := range c.informer.GetStore().List() {
-		if object, ok := obj.(metav1.Object); !ok || !Held(object) {
+		if object, ok := obj.(metav1.Object); !ok || !policy.Held(object) {
 			continue
 		}
 		held++
@@ -202,8 +203,8 @@ func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
-		if said := c.kind.Condition(w); said != nil && !said.complete() && !said.pending() {
-			oldest = max(oldest, c.Clock.Since(said.LastTransitionTime.Time))
+		if said := c.kind.Condition(w); said != nil && !said.Complete() && !said.pending() {
+			oldest = max(oldest, c.clock.Since(said.LastTransitionTime.Time))
 		}
 	}
 	kind := c.kind.Name()

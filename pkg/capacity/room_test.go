@@ -1,4 +1,4 @@
-package workload
+package capacity
 
 import (
 	"context"
@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -58,7 +56,7 @@ func (c counted) onNode(ctx context.Context, name string) ([]*corev1.Pod, error)
 	return c.read.onNode(ctx, name)
 }
 
-func (c counted) matching(ctx context.Context, peers fit.Peers) ([]*corev1.Pod, error) {
+func (c counted) matching(ctx context.Context, peers Peers) ([]*corev1.Pod, error) {
 	c.asked["pods that match "+peers.String()]++
 	return c.read.matching(ctx, peers)
 }
@@ -194,8 +192,8 @@ func TestRoom(t *testing.T) {
 }
 
 // limitsOf demands that containers request so much cpu, and have a limit or the default one.
-func limitsOf(least, limit string) capacity.Limits {
-	return capacity.Limits{Ranges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "sizes"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+func limitsOf(least, limit string) Limits {
+	return Limits{Ranges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "sizes"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypeContainer,
 		Min:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(least)}, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit)},
 	}}}}}}
@@ -221,7 +219,7 @@ func TestPlaceOnOldKubelet(t *testing.T) {
 				t.Fatal(err)
 			}
 			members := []rollout.Member{{Pod: pod, Target: target}}
-			Refusals{}.Place(t.Context(), members, "b", []*corev1.Node{nodeOf("other", "2"), node}, capacity.Limits{}, build.Start)
+			Refusals{}.Place(t.Context(), members, "b", []*corev1.Node{nodeOf("other", "2"), node}, Limits{}, build.Start)
 			if got := members[0].Refusal; told && got.Reason != "" || !told && got != want {
 				t.Errorf("%q, told %t: got %+v, want %+v", version, told, got, want)
 			}
@@ -242,7 +240,7 @@ func TestPlace(t *testing.T) {
 		taints []corev1.Taint
 		pod    func(*corev1.Pod)
 		member func(*rollout.Member)
-		limits capacity.Limits
+		limits Limits
 		full   string // in which revision its size was found to have no room
 		until  time.Time
 		want   rollout.Refusal

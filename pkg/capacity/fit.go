@@ -1,12 +1,10 @@
-// Package fit tells whether a pod could run on any node: on an empty one, and beside
 // the pods that are there. It asks what the filters of the scheduler ask that most
 // pods have to do with, because a size for which there is no room is no reason to
 // give up a pod that runs. Everything here is pure.
-package fit
+package capacity
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,14 +27,14 @@ import (
 // selector, its required node affinity or that of its volumes excludes do not count,
 // and the others must be able to allocate what the pod requests. Where there is none,
 // the error says why. Other pods are not looked at, so one of them is no promise.
-func Candidates(ctx context.Context, pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) ([]*corev1.Node, error) {
+func Candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) ([]*corev1.Node, error) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	devices := devicesOf(pod)
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	allowed, largest := 0, corev1.ResourceList{}
 	var candidates []*corev1.Node
 	for _, node := range nodes {
-		if matches, err := affinity.Match(node); err != nil || !matches || !open(ctx, pod, node) || !Reaches(node, volumes) {
+		if matches, err := affinity.Match(node); err != nil || !matches || !open(pod, node) || !Reaches(node, volumes) {
 			continue
 		}
 		allowed++
@@ -198,15 +196,15 @@ func conflict(a, b []corev1.ContainerPort) bool {
 var cordoned = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
 // open tells whether the scheduler may place the pod on the node.
-func open(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {
-	if node.Spec.Unschedulable && !schedulinghelper.TolerationsTolerateTaint(klog.FromContext(ctx), pod.Spec.Tolerations, &cordoned, false) {
+func open(pod *corev1.Pod, node *corev1.Node) bool {
+	if node.Spec.Unschedulable && !schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &cordoned, false) {
 		return false
 	}
-	return tolerates(ctx, pod, node)
+	return tolerates(pod, node)
 }
 
-func tolerates(ctx context.Context, pod *corev1.Pod, node *corev1.Node) bool {
-	_, tainted := schedulinghelper.FindMatchingUntoleratedTaint(klog.FromContext(ctx), node.Spec.Taints, pod.Spec.Tolerations,
+func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
+	_, tainted := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations,
 		func(t *corev1.Taint) bool {
 			return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 		}, false)

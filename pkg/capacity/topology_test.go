@@ -1,4 +1,4 @@
-package fit_test
+package capacity_test
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -94,7 +93,7 @@ func TestTopology(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			wants := pod("a1", "web", tt.spec) // its predecessor runs, and does not count
-			topology, err := fit.NewTopology(t.Context(), wants, fit.ByName(nodes))
+			topology, err := NewTopology(t.Context(), wants, ByName(nodes))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package workload
+package hash
 
 import (
 	"encoding/json"
@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
@@ -18,7 +17,7 @@ type Template struct {
 
 	// Raw is the template as it is stored: newer servers may have fields that our types lack.
 	Raw []byte
-	// Hash is the resource-free one of package hash.
+	// Hash is the resource-free one of [Of].
 	Hash string
 }
 
@@ -30,7 +29,7 @@ func NewTemplate(raw []byte) (*Template, error) {
 	}
 	resize.RoundUp(&t.Spec)
 	var err error
-	if t.Hash, err = hash.Template(raw); err != nil {
+	if t.Hash, err = Of(raw); err != nil {
 		return nil, fmt.Errorf("hashing a pod template: %w", err)
 	}
 	return t, nil
@@ -47,7 +46,7 @@ func (t *Template) Differs(newer *Template) string {
 	if t.Hash == newer.Hash {
 		return ""
 	}
-	paths, err := hash.Differences(t.Raw, newer.Raw)
+	paths, err := Differences(t.Raw, newer.Raw)
 	if err != nil || len(paths) == 0 {
 		return "the template changed"
 	}
