@@ -74,7 +74,7 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 	changed := func() { c.queue.Add(name) }
 	s := &Session[W, X]{
 		controller: c, name: name, workload: w.GetUID(), stop: stop,
-		refused: NewRefusals(), full: NewRefusals(), seen: newSightings(), contests: Contests{},
+		refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{},
 		asked: map[types.UID]string{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
 	if s.Pods, err = live.NewWatch[*corev1.Pod](ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), w.GetNamespace(), changed); err == nil {

@@ -18,8 +18,6 @@ type Sightings struct {
 	again bool // those that have not been seen yet may be asked again
 }
 
-func newSightings() *Sightings { return &Sightings{pods: map[types.UID]sighting{}} }
-
 type sighting struct {
 	generation int64
 	state      resize.State
@@ -64,6 +62,9 @@ func (s *Sightings) Of(place rollout.Place, now time.Time) rollout.Sighting {
 
 // See keeps what is seen of the pods of the members now.
 func (s *Sightings) See(members []rollout.Member, now time.Time) {
+	if s.pods == nil {
+		s.pods = map[types.UID]sighting{}
+	}
 	for _, m := range members {
 		if !rollout.Gone(m.Pod) && m.Differs == "" {
 			s.pods[m.Pod.UID] = s.of(m.Place, now)

@@ -41,42 +41,11 @@ func TestSightings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := rollout.Member{Pod: pod, Target: target}
-		seen.See(&m, start.Add(tt.at))
+		m := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}
+		m.Sighting = seen.Of(m.Place, start.Add(tt.at))
+		seen.See([]rollout.Member{m}, start.Add(tt.at))
 		if got := m.Since.Sub(start); got != tt.want {
 			t.Errorf("step %d: since %s, want %s", i, got, tt.want)
 		}
-	}
-}
-
-func TestLostNodes(t *testing.T) {
-	node := func(name string, ready corev1.ConditionStatus) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if ready != "" {
-			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: metav1.Now()}}
-		}
-		return n
-	}
-	all := []*corev1.Node{node("good", corev1.ConditionTrue), node("new", ""), node("down", corev1.ConditionFalse), node("silent", corev1.ConditionUnknown)}
-	for name, want := range map[string]string{
-		"": "", "good": "", "new": "", "down": "its node down is not Ready", "silent": "its node silent is not Ready", "none": "its node none is gone",
-	} {
-		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: name}}
-		if got := LostNodes(all)(pod); got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
-		}
-		if got := LostNodes(nil)(pod); got != "" {
-			t.Errorf("%q, where no node is known: %q", name, got)
-		}
-	}
-	earlier, later := node("good", corev1.ConditionTrue), node("good", corev1.ConditionTrue)
-	earlier.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(build.Start)
-	earlier.Status.Conditions, later.Status.Conditions = readiness(earlier), readiness(later)
-	if !sameRoom(earlier, later) {
-		t.Error("a heartbeat is news")
-	}
-	later.Status.Conditions[0].Status = corev1.ConditionUnknown
-	if sameRoom(earlier, later) {
-		t.Error("a node that is lost is no news")
 	}
 }

@@ -29,7 +29,6 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -44,7 +43,10 @@ type cluster struct {
 	*world
 	t          *testing.T
 	client     *fake.Clientset // its lock guards the world: the watches read it too
-	controller *Controller
+	kind       *simulated.Kind[*Deployment, *own]
+	nodes      *simulated.Nodes
+	detached   cache.Store // as the controller sees the detached pods
+	controller *controller.Controller[*Deployment, *own]
 	recorder   *record.FakeRecorder
 	events     []string
 	watchers   map[string][]watcher // by resource
@@ -97,15 +99,12 @@ func newCluster(t *testing.T, replicas int, options controller.Options, change .
 		options.Ready = func() error { return nil }
 	}
 	options.Defaults = defaults
-	nodes, err := capacity.NewNodes(c.client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.controller, err = New(t.Context(), c.client, served{objects: objects{world: c.world}, cluster: c}, c.recorder, nodes, options); err != nil {
-		t.Fatal(err)
-	}
-	c.controller.Clock = c.Clock
-	if err := nodes.Store().Add(largeNode()); err != nil {
+	options.Clock = c.Clock
+	kind := New(c.client, served{objects: objects{world: c.world}, cluster: c}, "")
+	c.kind, c.nodes = &simulated.Kind[*Deployment, *own]{Kind: kind}, simulated.NewNodes(largeNode())
+	c.detached = kind.detached.GetStore()
+	var err error
+	if c.controller, err = controller.New(t.Context(), c.kind, c.client, c.recorder, c.nodes, options); err != nil {
 		t.Fatal(err)
 	}
 	c.sees()
@@ -275,14 +274,14 @@ func (c *cluster) lives() {
 func (c *cluster) sees() {
 	c.t.Helper()
 	c.client.Lock()
-	err := c.controller.Store().Update(c.stored(c.d))
+	err := c.kind.Workloads.GetStore().Update(c.stored(c.d))
 	var detached []any
 	for _, pod := range c.Pods {
 		if _, is := pod.Labels[api.DetachedLabel]; is {
 			detached = append(detached, pod.DeepCopy())
 		}
 	}
-	err = errors.Join(err, c.controller.detached.GetStore().Replace(detached, ""))
+	err = errors.Join(err, c.detached.Replace(detached, ""))
 	c.client.Unlock()
 	if err != nil {
 		c.t.Fatal(err)
@@ -297,17 +296,17 @@ func (c *cluster) sees() {
 func (c *cluster) seen() bool {
 	c.client.Lock()
 	defer c.client.Unlock()
-	session := c.session()
-	if session == nil {
+	if !c.kind.InFlight() {
 		return true
 	}
-	all, err := session.Pods.List()
-	stored, errSets := session.Own.sets.List()
-	if err = errors.Join(err, errSets); err != nil {
+	stored, err := c.kind.Own.sets.List()
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	return session.Pods.HasSynced() && session.Own.sets.HasSynced() && len(all) == len(c.Pods) && len(stored) == len(c.sets) &&
-		!slices.ContainsFunc(all, func(pod *corev1.Pod) bool {
+	all := c.kind.Pods.GetStore().List()
+	return c.kind.Pods.HasSynced() && c.kind.Own.HasSynced() && len(all) == len(c.Pods) && len(stored) == len(c.sets) &&
+		!slices.ContainsFunc(all, func(object any) bool {
+			pod := object.(*corev1.Pod)
 			return c.Pods[pod.Name] == nil || c.Pods[pod.Name].ResourceVersion != pod.ResourceVersion
 		}) &&
 		!slices.ContainsFunc(stored, func(rs *unstructured.Unstructured) bool {
@@ -315,14 +314,12 @@ func (c *cluster) seen() bool {
 		})
 }
 
-func (c *cluster) session() *session { return c.controller.InFlight(name) }
-
 // sync syncs once, and again where the first one only started to watch.
 func (c *cluster) sync() (time.Duration, error) {
 	c.t.Helper()
-	watching := c.session() != nil
+	watching := c.kind.InFlight()
 	again, err := c.controller.Sync(c.t.Context(), name)
-	if !watching && err == nil && c.session() != nil {
+	if !watching && err == nil && c.kind.InFlight() {
 		c.sees()
 		again, err = c.controller.Sync(c.t.Context(), name)
 	}
@@ -697,9 +694,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 			c.neverResizes(gone)
 			node := largeNode()
 			node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("5m") // two others come to have 2m each
-			if err := c.controller.Nodes.Store().Update(node); err != nil {
-				t.Fatal(err)
-			}
+			c.nodes.Set(node)
 			c.edit(newer)
 			c.steps(100)
 			if kept := slices.Contains(c.names(), gone); kept != tt.keeps {
@@ -708,9 +703,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 			if said := condition(&Deployment{Deployment: c.d}); tt.keeps && (said == nil || said.Reason != rollout.ReasonNoNodeFits) {
 				t.Errorf("the condition says %+v", said)
 			}
-			if err := c.controller.Nodes.Store().Update(largeNode()); err != nil {
-				t.Fatal(err)
-			}
+			c.nodes.Set(largeNode())
 			c.rest()
 			if slices.Contains(c.names(), gone) {
 				t.Errorf("%s is not replaced, and there is room", gone)
@@ -726,11 +719,12 @@ func TestRoomOfTheSuccessor(t *testing.T) {
 	expected := func() []string {
 		t.Helper()
 		d := &Deployment{Deployment: c.d}
-		stored, all, err := c.controller.current(t.Context(), d)
+		kind := c.kind.Kind.(Kind)
+		stored, err := kind.storedSets(t.Context(), d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := newObservation(d, stored, all)
+		o, err := newObservation(d, stored, slices.Collect(maps.Values(c.Pods)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -835,8 +829,8 @@ func TestNothingIsWritten(t *testing.T) {
 			if len(c.events) > 0 {
 				t.Errorf("told %q", c.events)
 			}
-			if (c.session() != nil) != (tt.options.Ready == nil) {
-				t.Errorf("watches pods: %t", c.session() != nil)
+			if c.kind.InFlight() != (tt.options.Ready == nil) {
+				t.Errorf("watches pods: %t", c.kind.InFlight())
 			}
 			c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
 			c.client.Lock()
@@ -866,11 +860,11 @@ func TestSessionEnds(t *testing.T) {
 		}},
 		{"when nothing is held any more", func(c *cluster) { c.edit(older) }},
 		{"when the Deployment is gone", func(c *cluster) {
-			if err := c.controller.Store().Delete(c.stored(c.d)); err != nil {
+			if err := c.kind.Workloads.GetStore().Delete(c.stored(c.d)); err != nil {
 				c.t.Fatal(err)
 			}
-			if _, err := c.sync(); err != nil || c.session() != nil {
-				c.t.Errorf("the session goes on: %t, %v", c.session() != nil, err)
+			if _, err := c.sync(); err != nil || c.kind.InFlight() {
+				c.t.Errorf("the session goes on: %t, %v", c.kind.InFlight(), err)
 			}
 		}},
 	} {
@@ -881,7 +875,7 @@ func TestSessionEnds(t *testing.T) {
 			if _, err := c.sync(); err != nil {
 				t.Fatal(err)
 			}
-			if c.session() == nil {
+			if !c.kind.InFlight() {
 				t.Fatal("there is no session to end")
 			}
 			tt.end(c)
@@ -889,7 +883,7 @@ func TestSessionEnds(t *testing.T) {
 			if policy.Enabled(c.d) && policy.Held(c.d) {
 				return // it is back
 			}
-			if c.session() != nil {
+			if c.kind.InFlight() {
 				t.Error("the session goes on")
 			}
 		})
@@ -958,22 +952,17 @@ func TestUnreadableHold(t *testing.T) {
 // TestRun runs the workers themselves, for the race detector.
 func TestRun(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{Workers: 2})
-	c.client.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*largeNode()}}, nil
-	})
-	c.client.AddWatchReactor("nodes", clienttesting.DefaultWatchReactor(watch.NewRaceFreeFake(), nil))
 	c.client.Lock()
 	c.neverResizes(c.names()[0])
 	c.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
 	c.client.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go c.controller.Nodes.Run(ctx)
 	go func() {
 		c.controller.Run(ctx)
 		close(done)
 	}()
-	if !cache.WaitForCacheSync(t.Context().Done(), c.controller.HasSynced) {
+	if !cache.WaitForCacheSync(t.Context().Done(), c.kind.Workloads.HasSynced) {
 		t.Fatal("the informer of Deployments does not sync")
 	}
 	finished := func() bool {

@@ -329,6 +329,7 @@ func (p *plan) awaitsHistory(o observation) bool {
 		Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.base.outgoing.revision(), refused.Reason),
 	})
 	p.RequeueWithin(refused.Until.Sub(o.Now))
+	p.RequeueWithin(refused.Since.Add(historyTimeout).Sub(o.Now))
 	return true
 }
 

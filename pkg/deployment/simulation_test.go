@@ -27,48 +27,24 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
-// view is an informer that shows what the simulation puts into it, in a fixed order.
-type view struct {
-	cache.SharedIndexInformer
-	sorted
-}
-
-type sorted struct{ cache.Indexer }
-
-func newView() view {
-	return view{sorted: sorted{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}}
-}
-
-func (s sorted) IndexKeys(name, value string) ([]string, error) {
-	keys, err := s.Indexer.IndexKeys(name, value)
-	slices.Sort(keys)
-	return keys, err
-}
-
-func (v view) GetStore() cache.Store        { return v.sorted }
-func (v view) GetIndexer() cache.Indexer    { return v.sorted }
-func (view) HasSynced() bool                { return true }
-func (view) RunWithContext(context.Context) {}
-func (view) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return nil, nil
-}
-
 // simulation drives the controller in a world, and checks after every step what
 // must never happen.
 type simulation struct {
 	*world
-	t          *rapid.T
-	controller *Controller
+	t     *rapid.T
+	kind  *simulated.Kind[*Deployment, *own]
+	views struct {
+		sets, pods simulated.View
+		detached   cache.Store
+	}
+	controller *controller.Controller[*Deployment, *own]
 	stop       context.CancelFunc
-	views      struct{ sets, pods view }
 	seen       struct { // what the controller has seen
 		d    *appsv1.Deployment
 		sets map[string]*appsv1.ReplicaSet
@@ -81,7 +57,6 @@ type simulation struct {
 	// What others do while the controller writes, before which of its writes; and
 	// after how many writes it dies, or which answer it does not get.
 	meanwhile []step
-	planned   *Deployment            // that the writes are for
 	listed    map[string]*corev1.Pod // as they were before
 	evicted   int                    // available pods
 	writes    int
@@ -173,14 +148,13 @@ func (s *simulation) restart() {
 	s.serve(client)
 	timeouts := defaults
 	timeouts.DeferredTimeout, timeouts.ErrorTimeout = 10*time.Second, 10*time.Second
-	options := controller.Options{Defaults: timeouts, Ready: func() error { return nil }}
-	nodes, err := capacity.NewNodes(client)
+	kind := New(client, objects{world: s.world}, "")
+	s.views.sets, s.views.pods, s.views.detached = simulated.NewView(), simulated.NewView(), kind.detached.GetStore()
+	s.kind = &simulated.Kind[*Deployment, *own]{Kind: watching{kind, s}, Pods: s.views.pods}
+	var err error
+	s.controller, err = controller.New(ctx, s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
+		controller.Options{Defaults: timeouts, Ready: func() error { return nil }, Clock: s.Clock})
 	s.noError(err)
-	s.noError(nodes.Store().Add(largeNode()))
-	s.controller, err = New(ctx, client, objects{world: s.world}, &record.FakeRecorder{}, nodes, options)
-	s.noError(err)
-	s.controller.Clock = s.Clock
-	s.views.sets, s.views.pods = newView(), newView()
 	s.seen.d, s.seen.sets, s.seen.pods = nil, nil, nil
 	s.sees(true, true, true)
 }
@@ -189,7 +163,7 @@ func (s *simulation) restart() {
 func (s *simulation) sees(d, sets, pods bool) {
 	if d && s.seen.d != s.d {
 		s.seen.d, s.again = s.d, true
-		s.noError(s.controller.Store().Update(s.stored(s.d)))
+		s.noError(s.kind.Workloads.GetStore().Update(s.stored(s.d)))
 	}
 	if sets && !maps.Equal(s.seen.sets, s.sets) {
 		s.seen.sets, s.again = maps.Clone(s.sets), true
@@ -209,33 +183,21 @@ func (s *simulation) sees(d, sets, pods bool) {
 			}
 		}
 		s.noError(s.views.pods.GetStore().Replace(list, ""))
-		s.noError(s.controller.detached.GetStore().Replace(detached, ""))
+		s.noError(s.views.detached.Replace(detached, ""))
 	}
 }
 
-// open opens the session that the next sync needs, and has it watch our views.
-// New watches begin with what there is.
-func (s *simulation) open() {
-	d, exists, err := s.controller.Get(name)
-	if !s.noError(err) || !exists || !policy.Enabled(d) || s.controller.InFlight(name) != nil {
-		return
-	}
-	if _, rests := atRest(d); rests {
-		return
-	}
-	s.sees(false, true, true)
-	ctx, cancel := context.WithCancel(s.t.Context())
-	cancel()
-	client, stored := s.controller.Client, s.controller.objects
-	s.controller.Client, s.controller.objects = &fake.Clientset{}, objects{world: &world{Cluster: &simulated.Cluster{}}} // where nothing is to be seen
-	session, err := s.controller.Session(ctx, d)
-	s.controller.Client, s.controller.objects = client, stored
-	s.noError(err)
-	if session.Pods, err = live.NewWatch[*corev1.Pod](ctx, s.views.pods, d.Namespace, func() {}); !s.noError(err) {
-		return
-	}
-	session.Own.sets, err = live.NewWatch[*unstructured.Unstructured](ctx, s.views.sets, d.Namespace, func() {})
-	s.noError(err)
+// watching is the kind, whose sessions watch our views.
+type watching struct {
+	Kind
+	s *simulation
+}
+
+// Open has a new watch begin with what there is.
+func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error) {
+	w.s.sees(false, true, true)
+	sets, err := simulated.Watch[*unstructured.Unstructured](w.s.views.sets, d.Namespace)
+	return &own{sets: sets, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, err
 }
 
 // sync has the controller take one step, if it has reason to look.
@@ -243,9 +205,8 @@ func (s *simulation) sync() {
 	if now := s.Clock.Now(); !s.again && (s.at.IsZero() || now.Before(s.at)) {
 		return
 	}
-	s.open()
 	var err error
-	s.planned, _, err = s.controller.Get(name)
+	s.kind.Planned, err = decodeDeployment(s.stored(s.seen.d))
 	s.noError(err)
 	s.writes, s.batch, s.again, s.at = 0, 0, false, time.Time{}
 	s.listed, s.evicted = maps.Clone(s.Pods), 0
@@ -260,26 +221,11 @@ func (s *simulation) sync() {
 	if !errors.Is(err, errDead) {
 		s.noError(err)
 	}
-	s.again = s.again || err != nil || s.RV != before
+	s.again = s.again || s.writes > 0 || err != nil || s.RV != before // the controller requeues what was refused
 	if after > 0 {
 		s.at = s.Clock.Now().Add(after)
 	}
-	if session := s.controller.InFlight(name); session != nil {
-		s.predictable(session.Refusals)
-		s.predictable(session.Own.evictions)
-		s.predictable(session.Own.history)
-	}
 	s.dies, s.loses, s.meanwhile = 0, 0, nil
-}
-
-// predictable takes chance out of the times between tries.
-func (s *simulation) predictable(refusals controller.Refusals) {
-	for _, refusal := range refusals {
-		if refusal.Until.After(s.Clock.Now()) {
-			refusal.Until = s.Clock.Now().Add(2 * time.Second)
-			s.again = true
-		}
-	}
 }
 
 // requested is told of each of the controller's writes before it is carried out.
@@ -295,7 +241,7 @@ func (s *simulation) requested(verb string, object metav1.Object) error {
 			s.do(one)
 		}
 	}
-	d := s.planned
+	d := s.kind.Planned
 	switch pod := s.listed[object.GetName()]; verb {
 	case "resize":
 		s.mayResize(d, s.Pods[object.GetName()])

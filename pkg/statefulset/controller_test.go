@@ -42,7 +42,9 @@ type cluster struct {
 	*world
 	t          *testing.T
 	client     *fake.Clientset // its lock guards the world: the watch of pods reads it too
-	controller *Controller
+	kind       *simulated.Kind[*appsv1.StatefulSet, history]
+	nodes      *simulated.Nodes
+	controller *controller.Controller[*appsv1.StatefulSet, history]
 	recorder   *record.FakeRecorder
 	events     []string
 	watchers   []*watch.RaceFreeFakeWatcher
@@ -93,15 +95,10 @@ func newCluster(t *testing.T, replicas int, options controller.Options, outcomes
 		options.Ready = func() error { return nil }
 	}
 	options.Defaults = defaults
-	nodes, err := capacity.NewNodes(c.client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.controller, err = New(t.Context(), c.client, c.recorder, nodes, options); err != nil {
-		t.Fatal(err)
-	}
-	c.controller.Clock = c.Clock
-	if err := c.controller.Nodes.Store().Add(largeNode()); err != nil {
+	options.Clock = c.Clock
+	c.kind, c.nodes = &simulated.Kind[*appsv1.StatefulSet, history]{Kind: New(c.client)}, simulated.NewNodes(largeNode())
+	var err error
+	if c.controller, err = controller.New(t.Context(), c.kind, c.client, c.recorder, c.nodes, options); err != nil {
 		t.Fatal(err)
 	}
 	c.sees()
@@ -138,7 +135,7 @@ func (c *cluster) lives() {
 func (c *cluster) sees() {
 	c.t.Helper()
 	c.client.Lock()
-	err := c.controller.Store().Update(c.set)
+	err := c.kind.Workloads.GetStore().Update(c.set)
 	c.client.Unlock()
 	if err != nil {
 		c.t.Fatal(err)
@@ -153,29 +150,22 @@ func (c *cluster) sees() {
 func (c *cluster) seen() bool {
 	c.client.Lock()
 	defer c.client.Unlock()
-	session := c.session()
-	if session == nil {
+	if !c.kind.InFlight() {
 		return true
 	}
-	list, err := session.Pods.List()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return session.Pods.HasSynced() && len(list) == len(c.Pods) && !slices.ContainsFunc(list, func(pod *corev1.Pod) bool {
+	list := c.kind.Pods.GetStore().List()
+	return c.kind.Pods.HasSynced() && len(list) == len(c.Pods) && !slices.ContainsFunc(list, func(object any) bool {
+		pod := object.(*corev1.Pod)
 		return c.Pods[pod.Name] == nil || c.Pods[pod.Name].ResourceVersion != pod.ResourceVersion
 	})
-}
-
-func (c *cluster) session() *session {
-	return c.controller.InFlight(cache.MetaObjectToName(c.set))
 }
 
 // sync syncs once, and again where the first one only started to watch.
 func (c *cluster) sync() (time.Duration, error) {
 	c.t.Helper()
-	watching := c.session() != nil
+	watching := c.kind.InFlight()
 	again, err := c.controller.Sync(c.t.Context(), cache.MetaObjectToName(c.set))
-	if !watching && err == nil && c.session() != nil {
+	if !watching && err == nil && c.kind.InFlight() {
 		c.sees()
 		again, err = c.controller.Sync(c.t.Context(), cache.MetaObjectToName(c.set))
 	}
@@ -436,9 +426,6 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	if _, err := c.sync(); err != nil {
 		t.Fatal(err)
 	}
-	if c.controller.Waiting() == 0 {
-		t.Error("the refusal has nobody look at what to make of it")
-	}
 	for tries := 1; tries <= 12; tries++ {
 		if n := count(c.writes(), ask); n != tries {
 			t.Fatalf("asked %d times, want %d", n, tries)
@@ -480,9 +467,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3m") // two others have 1m each
-	if err := c.controller.Nodes.Store().Update(node); err != nil {
-		t.Fatal(err)
-	}
+	c.nodes.Set(node)
 	before := c.uids()
 	c.edit(newer)
 	c.rounds(100, apierrors.IsConflict)
@@ -506,9 +491,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	}
 	node = largeNode()
 	node.ResourceVersion = "2"
-	if err := c.controller.Nodes.Store().Update(node); err != nil {
-		t.Fatal(err)
-	}
+	c.nodes.Set(node)
 	c.rest()
 	for name, uid := range c.uids() {
 		if uid == before[name] {
@@ -524,53 +507,46 @@ func TestRoomForOneOfTwo(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4m")
-	if err := c.controller.Nodes.Store().Update(node); err != nil {
-		t.Fatal(err)
-	}
+	c.nodes.Set(node)
 	c.edit(newer)
 	if _, err := c.sync(); err != nil {
 		t.Fatal(err)
 	}
 	c.lives() // the kubelet says that it is infeasible: from now on what was asked for does not count
-	s := c.session()
 	set := c.set.DeepCopy()
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
-	assert := func(when string, want map[string]bool) {
+	assert := func(when string, want ...string) {
 		t.Helper()
-		o, err := c.controller.observe(t.Context(), s, set, slices.Collect(maps.Values(c.Pods)), true)
+		gathered, err := c.kind.Gather(t.Context(), c.kind.Session, set, slices.Collect(maps.Values(c.Pods)), true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		members, err := o.members(t.Context(), 0, policy.Settings{})
+		o := gathered.(observation)
+		o.Facts = controller.Facts{Nodes: c.nodes.List(), Defaults: defaults, Now: c.Clock.Now()}
+		members, err := o.members(0, policy.Settings{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var restarts []rollout.Restart
-		for _, m := range members {
-			if _, asked := want[m.Name]; asked {
-				restarts = append(restarts, rollout.Restart{Member: m})
-			}
-		}
-		clear(s.Crowded)
-		if _, err := c.controller.Crowded(t.Context(), s, set.Namespace, set.Status.UpdateRevision, restarts, false, o.pods, o.toCome()); err != nil {
-			t.Fatal(err)
-		}
-		for name, want := range want {
-			if _, kept := s.Crowded[c.Pods[name].UID]; kept != want {
-				t.Errorf("%s: %s kept: %t, want %t", when, name, kept, want)
+		pods, toCome := o.Pods()
+		room := capacity.NewRoom(capacity.Served(c.client), c.nodes.List(), capacity.MaxLooks, capacity.NewQuotas(nil, nil, o.Now), pods, toCome)
+		for _, what := range want { // as web-1 kept
+			name, kept := strings.CutSuffix(what, " kept")
+			m := members[slices.IndexFunc(members, func(m rollout.Member) bool { return m.Name == name })]
+			if why, err := room.Replace(t.Context(), m, capacity.Limits{}, false); err != nil || (why.Reason != "") != kept {
+				t.Errorf("%s: %s: %+v, %v; want that it is kept: %t", when, name, why, err, kept)
 			}
 		}
 	}
-	assert("together", map[string]bool{"web-2": false, "web-1": true})
+	assert("together", "web-2", "web-1 kept")
 	c.DeletePod("web-2")
-	assert("web-2 is terminating", map[string]bool{"web-1": true})
+	assert("web-2 is terminating", "web-1 kept")
 	c.Kubelet("web-2")
-	assert("web-2 is gone", map[string]bool{"web-1": true})
+	assert("web-2 is gone", "web-1 kept")
 	c.WritePod(simulated.NewPod(c.NextUID(), "web-2", templates[newer]))
-	assert("web-2 waits for a node", map[string]bool{"web-1": true})
+	assert("web-2 waits for a node", "web-1 kept")
 	c.DeletePod("web-2")
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](3)
-	assert("web-2 comes back as it was", map[string]bool{"web-1": false})
+	assert("web-2 comes back as it was", "web-1")
 }
 
 // A controller of one namespace may not look at the pods on the nodes: there a pod
@@ -626,14 +602,14 @@ func TestRestartIsToldOnce(t *testing.T) {
 func TestCompleteIsOfOneVersion(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	name := cache.MetaObjectToName(c.set)
-	if _, err := c.controller.Session(t.Context(), c.set); err != nil { // so that it watches the pods
-		t.Fatal(err)
-	}
-	c.sees()
 	c.client.Lock()
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
 	c.client.Unlock()
 	_, err := c.controller.Sync(t.Context(), name)
+	for err == nil && condition(c.set) == nil { // it begins to watch the pods
+		time.Sleep(time.Millisecond)
+		_, err = c.controller.Sync(t.Context(), name)
+	}
 	if !apierrors.IsConflict(err) {
 		t.Errorf("writing Complete of an older version of the set: %v, want a conflict", err)
 	}
@@ -804,8 +780,8 @@ func TestNothingIsWritten(t *testing.T) {
 			if len(c.events) > 0 {
 				t.Errorf("told %q", c.events)
 			}
-			if (c.session() != nil) != (tt.options.Ready == nil) {
-				t.Errorf("watches pods: %t", c.session() != nil)
+			if c.kind.InFlight() != (tt.options.Ready == nil) {
+				t.Errorf("watches pods: %t", c.kind.InFlight())
 			}
 		})
 	}
@@ -831,7 +807,7 @@ func TestSessionEnds(t *testing.T) {
 			if _, err := c.sync(); err != nil {
 				t.Fatal(err)
 			}
-			if c.session() == nil {
+			if !c.kind.InFlight() {
 				t.Fatal("there is no session to end")
 			}
 			tt.end(c)
@@ -842,7 +818,7 @@ func TestSessionEnds(t *testing.T) {
 				}
 				c.lives()
 			}
-			if c.session() != nil {
+			if c.kind.InFlight() {
 				t.Error("the session goes on")
 			}
 		})
@@ -851,11 +827,11 @@ func TestSessionEnds(t *testing.T) {
 	c := newCluster(t, 1, controller.Options{}, simulated.Outcome{Slow: 3})
 	c.edit(newer)
 	_, err := c.sync()
-	if err = errors.Join(err, c.controller.Store().Delete(c.set)); err != nil {
+	if err = errors.Join(err, c.kind.Workloads.GetStore().Delete(c.set)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.sync(); err != nil || c.session() != nil {
-		t.Errorf("the set is gone, and the session goes on: %t, %v", c.session() != nil, err)
+	if _, err := c.sync(); err != nil || c.kind.InFlight() {
+		t.Errorf("the set is gone, and the session goes on: %t, %v", c.kind.InFlight(), err)
 	}
 }
 
@@ -1054,18 +1030,13 @@ func TestRun(t *testing.T) {
 	c.client.Lock()
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
 	c.client.Unlock()
-	c.client.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*largeNode()}}, nil
-	})
-	c.client.AddWatchReactor("nodes", clienttesting.DefaultWatchReactor(watch.NewRaceFreeFake(), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go c.controller.Nodes.Run(ctx)
 	go func() {
 		c.controller.Run(ctx)
 		close(done)
 	}()
-	if !cache.WaitForCacheSync(t.Context().Done(), c.controller.HasSynced) {
+	if !cache.WaitForCacheSync(t.Context().Done(), c.kind.Workloads.HasSynced) {
 		t.Fatal("the informer of sets does not sync")
 	}
 	finished := func() bool {

@@ -353,7 +353,7 @@ func (s *sandbox[W]) waitCondition(reason, text string) {
 
 // held tells whether the rollout is held.
 func held(workload metav1.Object) bool {
-	_, held := controller.GetAnnotations()[api.HoldAnnotation]
+	_, held := workload.GetAnnotations()[api.HoldAnnotation]
 	return held
 }
 

@@ -190,11 +190,11 @@ func (c *chance) fits(pod *corev1.Pod) []string {
 		volumes = append(volumes, volume)
 	}
 	nodes := pointers(list.Items)
-	could, err := capacity.Candidates(c.Context(), pod, volumes, nodes)
+	could, err := capacity.Candidates(pod, volumes, nodes)
 	if err != nil {
 		return nil
 	}
-	topology, err := capacity.NewTopology(c.Context(), pod, capacity.ByName(nodes))
+	topology, err := capacity.NewTopology(pod, capacity.ByName(nodes))
 	if err != nil {
 		c.Fatal(err)
 	}
