@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -111,7 +109,11 @@ func (o planOptions) run(ctx context.Context, out io.Writer, args []string) erro
 }
 
 func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) error {
-	world, err := o.world(ctx, edits)
+	namespaces := sets.New[string]()
+	for _, e := range edits {
+		namespaces.Insert(e.after.GetNamespace())
+	}
+	world, err := capacity.Read(ctx, o.client, capacity.All, namespaces)
 	if err != nil {
 		return explain(err)
 	}
@@ -128,40 +130,6 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 		return exitError(3)
 	}
 	return nil
-}
-
-// world reads what the rollouts depend on. Whoever may see no more than the pods
-// beside the workloads is told the rest, but not what room the nodes have.
-func (o planOptions) world(ctx context.Context, edits []edit) (capacity.Cluster, error) {
-	var world capacity.Cluster
-	if err := world.ReadNodes(ctx, o.client); apierrors.IsForbidden(err) {
-		world.RoomUnknown = "you may not list nodes"
-	} else if err != nil {
-		return world, err
-	}
-	namespaces := sets.New[string]()
-	for _, e := range edits {
-		namespaces.Insert(e.after.GetNamespace())
-	}
-	if err := world.ReadPods(ctx, o.client, metav1.NamespaceAll); apierrors.IsForbidden(err) {
-		world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list the pods of all namespaces")
-		for namespace := range namespaces {
-			if err := world.ReadPods(ctx, o.client, namespace); err != nil {
-				return world, err
-			}
-		}
-	} else if err != nil {
-		return world, err
-	}
-	if err := world.ReadNamespaces(ctx, o.client, namespaces); err != nil {
-		return world, err
-	}
-	if err := world.ReadVolumes(ctx, o.client, namespaces); apierrors.IsForbidden(err) {
-		world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list persistent volumes and their claims")
-	} else if err != nil {
-		return world, err
-	}
-	return world, nil
 }
 
 // edits lists what is asked about: the edits in the file, or the rollout that the

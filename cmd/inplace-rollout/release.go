@@ -186,8 +186,8 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 
 // outlook is what the built-in controller will do.
 func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructured) (string, error) {
-	var world capacity.Cluster
-	if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
+	world, err := capacity.Read(ctx, o.client, capacity.Pods, namespacesOf([]*unstructured.Unstructured{u}))
+	if err != nil {
 		return "", explain(err)
 	}
 	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, policy.Standard)

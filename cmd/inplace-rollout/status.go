@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -212,30 +211,15 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 	return o.reportAll(ctx, found)
 }
 
-// reportAll tells how far the rollouts of workloads have come, in their order.
+// reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
-	var nodes capacity.Cluster
-	// Without them it is not known whether a restart is possible; who may not see them can do without.
-	if err := nodes.ReadNodes(ctx, o.client); err != nil && !apierrors.IsForbidden(err) {
-		return nil, err
+	world, err := capacity.Read(ctx, o.client, capacity.Sizes, namespacesOf(found))
+	if err != nil {
+		return nil, explain(err)
 	}
 	reports := make([]statusReport, len(found))
-	var err error
-	worlds := map[string]capacity.Cluster{} // by namespace
 	for i, u := range found {
-		world, read := worlds[u.GetNamespace()]
-		if !read {
-			world.Nodes = nodes.Nodes
-			// Pods of other namespaces are left out, as there may be many: a node may have less room than it seems to, but not more.
-			if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
-				return nil, explain(err)
-			}
-			if err := world.ReadNamespaces(ctx, o.client, sets.New(u.GetNamespace())); err != nil {
-				return nil, err
-			}
-			worlds[u.GetNamespace()] = world
-		}
-		if reports[i], err = o.report(ctx, world, u); err != nil {
+		if reports[i], err = o.report(ctx, world.Of(u.GetNamespace()), u); err != nil {
 			return nil, err
 		}
 	}

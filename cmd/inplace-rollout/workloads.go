@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/dynamic"
@@ -159,6 +160,15 @@ func (c *cluster) foresee(ctx context.Context, world capacity.Cluster, after *un
 		return rollout.RolloutForecast{}, err
 	}
 	return statefulset.Foresee(ctx, c.client, world, set, template, settings, defaults)
+}
+
+// namespacesOf returns the namespaces of workloads.
+func namespacesOf(workloads []*unstructured.Unstructured) sets.Set[string] {
+	namespaces := sets.New[string]()
+	for _, u := range workloads {
+		namespaces.Insert(u.GetNamespace())
+	}
+	return namespaces
 }
 
 // explain says what to do about an error of reading where the API server's own words do not.

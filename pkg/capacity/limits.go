@@ -14,12 +14,12 @@ import (
 // Limits are the LimitRanges of a namespace.
 type Limits struct {
 	Ranges []corev1.LimitRange
-	// Unknown tells that they may not be read.
+	// Unknown: they may not be read, and nothing is known of them.
 	Unknown bool
 }
 
-// Admit returns a spec as the API server would take it for a pod, or for a resize, and
-// tells why it would not; empty if it would. First the LimitRanges fill in what is missing, for a resize,
+// admit returns a spec as the API server would take it for a pod, or for a resize, and
+// why it would not; empty if it would. First the LimitRanges fill in what is missing, for a resize,
 // too; then the sizes are compared with the LimitRanges (plugin/pkg/admission/limitranger
 // of Kubernetes) and with each other (validateResourceRequirements in
 // pkg/apis/core/validation of Kubernetes).
@@ -27,7 +27,7 @@ type Limits struct {
 // Of a container that requests 600m of cpu and has no limit, where a LimitRange has the
 // default limit 500m: "app: the cpu request 600m is above the limit 500m, which
 // LimitRange limits fills in".
-func (l Limits) Admit(spec *corev1.PodSpec) (admitted *corev1.PodSpec, refusal string) {
+func (l Limits) admit(spec *corev1.PodSpec) (admitted *corev1.PodSpec, refusal string) {
 	admitted = withOwnLists(spec)
 	filled := map[string]string{}
 	for i := range l.Ranges {

@@ -3,13 +3,11 @@ package capacity
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/version"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -42,13 +40,13 @@ func NewNodes(client kubernetes.Interface) (*Nodes, error) {
 		return nil, fmt.Errorf("stripping watched nodes: %w", err)
 	}
 	_, err := n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { n.tell() },
-		DeleteFunc: func(any) { n.tell() },
+		AddFunc:    func(any) { n.notify() },
+		DeleteFunc: func(any) { n.notify() },
 		UpdateFunc: func(before, after any) {
 			was, ok := before.(*corev1.Node)
 			is, stillOK := after.(*corev1.Node)
 			if !ok || !stillOK || !sameRoom(was, is) {
-				n.tell()
+				n.notify()
 			}
 		},
 	})
@@ -58,7 +56,7 @@ func NewNodes(client kubernetes.Interface) (*Nodes, error) {
 	return n, nil
 }
 
-// sameRoom tells whether two versions of a node can hold the same pods, and look after them.
+// sameRoom reports whether two versions of a node can hold the same pods, and look after them.
 func sameRoom(a, b *corev1.Node) bool {
 	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Status, b.Status)
@@ -74,23 +72,6 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 	return nil
 }
 
-// firstToResize is the first kubelet that resizes pods without being told to by a feature gate.
-var firstToResize = version.MustParseGeneric("1.33.0")
-
-// tooOld tells why the kubelet of the pod's node cannot resize it, as far as its version
-// tells; empty if it can.
-func tooOld(pod *corev1.Pod, nodes []*corev1.Node) string {
-	i := slices.IndexFunc(nodes, func(node *corev1.Node) bool { return node.Name == pod.Spec.NodeName })
-	if i < 0 {
-		return ""
-	}
-	kubelet := nodes[i].Status.NodeInfo.KubeletVersion
-	if v, err := version.ParseGeneric(kubelet); err != nil || !v.LessThan(firstToResize) {
-		return ""
-	}
-	return "its kubelet is of version " + kubelet
-}
-
 // OnChange has f called whenever nodes may hold what they could not hold before, come or go.
 func (n *Nodes) OnChange(f func()) {
 	n.mu.Lock()
@@ -98,7 +79,7 @@ func (n *Nodes) OnChange(f func()) {
 	n.changed = append(n.changed, f)
 }
 
-func (n *Nodes) tell() {
+func (n *Nodes) notify() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, f := range n.changed {
@@ -109,7 +90,7 @@ func (n *Nodes) tell() {
 // Run watches until ctx is done.
 func (n *Nodes) Run(ctx context.Context) { n.informer.RunWithContext(ctx) }
 
-// HasSynced tells whether the first list is complete.
+// HasSynced reports whether the first list is complete.
 func (n *Nodes) HasSynced() bool { return n.informer.HasSynced() }
 
 // Store holds the nodes.
@@ -127,26 +108,11 @@ func (n *Nodes) List() []*corev1.Node {
 	return nodes
 }
 
-// LostNodes returns what tells of a pod why nothing is to be expected of its node: it is
-// gone, or its kubelet is not heard of; empty if it is there, or the nodes are not known.
-func LostNodes(nodes []*corev1.Node) func(*corev1.Pod) string {
-	lost := make(map[string]string, len(nodes))
+// byName returns the nodes by their names.
+func byName(nodes []*corev1.Node) map[string]*corev1.Node {
+	named := make(map[string]*corev1.Node, len(nodes))
 	for _, node := range nodes {
-		lost[node.Name] = ""
-		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-				lost[node.Name] = "its node " + node.Name + " is not Ready"
-			}
-		}
+		named[node.Name] = node
 	}
-	return func(pod *corev1.Pod) string {
-		if len(nodes) == 0 || pod == nil || pod.Spec.NodeName == "" {
-			return ""
-		}
-		why, is := lost[pod.Spec.NodeName]
-		if !is {
-			return "its node " + pod.Spec.NodeName + " is gone"
-		}
-		return why
-	}
+	return named
 }

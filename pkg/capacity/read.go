@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 )
 
 // ReadLimits lists the LimitRanges of the namespace. They are unknown if they may not be read.
@@ -25,19 +27,19 @@ func ReadLimits(ctx context.Context, client kubernetes.Interface, namespace stri
 	return Limits{Ranges: list.Items}, nil
 }
 
-// CountQuotas counts what the ResourceQuotas of the namespace have left at this time, now.
-func CountQuotas(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) (*Quotas, error) {
+// countQuotas counts what the ResourceQuotas of the namespace have left at this time, now.
+func countQuotas(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) (*quotas, error) {
 	list, err := readQuotas(ctx, client, namespace)
 	if err != nil {
 		return nil, err
 	}
-	var pods []*corev1.Pod
+	var all []*corev1.Pod
 	if len(list) > 0 {
-		if pods, err = ListPods(ctx, client, namespace, metav1.ListOptions{}); err != nil {
+		if all, err = pods.List(ctx, client.CoreV1(), namespace, metav1.ListOptions{}); err != nil {
 			return nil, err
 		}
 	}
-	return NewQuotas(list, pods, now), nil
+	return newQuotas(list, all, now), nil
 }
 
 // readQuotas lists the ResourceQuotas of the namespace right now; none if they may not be read.
@@ -51,17 +53,4 @@ func readQuotas(ctx context.Context, client kubernetes.Interface, namespace stri
 		return nil, fmt.Errorf("listing ResourceQuotas: %w", err)
 	}
 	return list.Items, nil
-}
-
-// ListPods lists pods of namespace, or of all if it is empty, from the API server.
-func ListPods(ctx context.Context, client kubernetes.Interface, namespace string, options metav1.ListOptions) ([]*corev1.Pod, error) {
-	list, err := client.CoreV1().Pods(namespace).List(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
-	}
-	all := make([]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
-	}
-	return all, nil
 }

@@ -10,36 +10,36 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 )
 
-// Source knows what there is in the cluster.
-type Source interface {
+// source knows which pods and volumes there are in the cluster.
+type source interface {
 	// onNode lists the pods of a node, or those that wait for one if it has no name.
 	onNode(ctx context.Context, name string) ([]*corev1.Pod, error)
 	// matching lists at least those.
-	matching(ctx context.Context, peers Peers) ([]*corev1.Pod, error)
+	matching(ctx context.Context, peers podSet) ([]*corev1.Pod, error)
 	// volumes lists those that the pod's claims are bound to. If a claim, or what it is
 	// bound to, is known not to be there, some are lost: the pod cannot be scheduled.
 	volumes(ctx context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error)
 }
 
-// Served is what the API server has, pods as its cache has them.
-func Served(client kubernetes.Interface) Source { return served{client} }
-
+// served is what the API server has, pods as its cache has them.
 type served struct{ client kubernetes.Interface }
 
 func (s served) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
-	pods, err := ListPods(ctx, s.client, metav1.NamespaceAll, metav1.ListOptions{
+	all, err := pods.List(ctx, s.client.CoreV1(), metav1.NamespaceAll, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String(), ResourceVersion: "0",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("looking at node %q: %w", name, err)
 	}
-	return pods, nil
+	return all, nil
 }
 
-func (s served) matching(ctx context.Context, peers Peers) ([]*corev1.Pod, error) {
-	return ListPods(ctx, s.client, peers.Namespace, metav1.ListOptions{LabelSelector: peers.String(), ResourceVersion: "0"})
+func (s served) matching(ctx context.Context, peers podSet) ([]*corev1.Pod, error) {
+	return pods.List(ctx, s.client.CoreV1(), peers.Namespace, metav1.ListOptions{LabelSelector: peers.String(), ResourceVersion: "0"})
 }
 
 func (s served) volumes(ctx context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
@@ -76,29 +76,29 @@ func claims(pod *corev1.Pod) []string {
 	return names
 }
 
-// read is a Cluster as a source: nothing fails.
-type read struct {
+// known is a Cluster as a source: nothing fails.
+type known struct {
 	Cluster
 	there map[string][]*corev1.Pod
 }
 
-func newRead(c Cluster) read {
-	r := read{Cluster: c, there: map[string][]*corev1.Pod{}}
+func newKnown(c Cluster) known {
+	k := known{Cluster: c, there: map[string][]*corev1.Pod{}}
 	for _, pod := range c.Pods {
-		r.there[pod.Spec.NodeName] = append(r.there[pod.Spec.NodeName], pod)
+		k.there[pod.Spec.NodeName] = append(k.there[pod.Spec.NodeName], pod)
 	}
-	return r
+	return k
 }
 
-func (r read) onNode(_ context.Context, name string) ([]*corev1.Pod, error) {
-	return r.there[name], nil
+func (k known) onNode(_ context.Context, name string) ([]*corev1.Pod, error) {
+	return k.there[name], nil
 }
 
-func (r read) matching(context.Context, Peers) ([]*corev1.Pod, error) { return r.Pods, nil }
+func (k known) matching(context.Context, podSet) ([]*corev1.Pod, error) { return k.Pods, nil }
 
-func (r read) volumes(_ context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
+func (k known) volumes(_ context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
 	for _, name := range claims(pod) {
-		if v := r.Volumes[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; v != nil {
+		if v := k.Volumes[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; v != nil {
 			bound = append(bound, v)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Topology is what a pod demands of other pods around it: its required affinity and
+// topology is what a pod demands of other pods around it: its required affinity and
 // anti-affinity to them, and its topology spread constraints that are DoNotSchedule
 // (interpodaffinity and podtopologyspread in pkg/scheduler/framework/plugins of
 // Kubernetes). Terms with a namespaceSelector that selects by labels are left out.
-type Topology struct {
+type topology struct {
 	pod    *corev1.Pod
 	nodes  map[string]*corev1.Node
 	near   []term
@@ -25,49 +25,39 @@ type Topology struct {
 	spread []constraint
 }
 
-// Peers names other pods that a Topology depends on: those with such labels, in a
-// namespace, or in all of them if it is empty.
-type Peers struct {
+// podSet is the pods with such labels in a namespace, or in all of them if it is empty.
+type podSet struct {
 	Namespace string
 	labels.Selector
 }
 
-// Match tells whether the pod is one of them.
-func (p Peers) Match(pod *corev1.Pod) bool {
+// match reports whether the pod is one of them.
+func (p podSet) match(pod *corev1.Pod) bool {
 	return (p.Namespace == metav1.NamespaceAll || p.Namespace == pod.Namespace) && p.Matches(labels.Set(pod.Labels))
 }
 
 // term is one of an affinity: which pods, and what they share with the pod, or not.
 type term struct {
-	peers []Peers
+	peers []podSet
 	key   string
 }
 
 func (t term) match(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(t.peers, func(p Peers) bool { return p.Match(pod) })
+	return slices.ContainsFunc(t.peers, func(p podSet) bool { return p.match(pod) })
 }
 
 // constraint is one of topology spread.
 type constraint struct {
 	corev1.TopologySpreadConstraint
-	peers Peers
+	peers podSet
 	// counts has the names of the nodes that count, and domains the values that these
 	// have for the topology key.
 	counts, domains sets.Set[string]
 }
 
-// ByName has the nodes by their names.
-func ByName(nodes []*corev1.Node) map[string]*corev1.Node {
-	byName := make(map[string]*corev1.Node, len(nodes))
-	for _, node := range nodes {
-		byName[node.Name] = node
-	}
-	return byName
-}
-
-// NewTopology reads what the pod demands; nodes are all that there are, by name.
-func NewTopology(pod *corev1.Pod, nodes map[string]*corev1.Node) (*Topology, error) {
-	t := &Topology{pod: pod, nodes: nodes}
+// newTopology reads what the pod demands; nodes are all that there are, by name.
+func newTopology(pod *corev1.Pod, nodes map[string]*corev1.Node) (*topology, error) {
+	t := &topology{pod: pod, nodes: nodes}
 	var err error
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.PodAffinity != nil {
 		if t.near, err = termsOf(pod, affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
@@ -85,7 +75,7 @@ func NewTopology(pod *corev1.Pod, nodes map[string]*corev1.Node) (*Topology, err
 		if err != nil {
 			return nil, fmt.Errorf("reading a topology spread constraint: %w", err)
 		}
-		t.spread = append(t.spread, constraint{TopologySpreadConstraint: c, peers: Peers{Namespace: pod.Namespace, Selector: selector}})
+		t.spread = append(t.spread, constraint{TopologySpreadConstraint: c, peers: podSet{Namespace: pod.Namespace, Selector: selector}})
 	}
 	t.findDomains()
 	return t, nil
@@ -117,7 +107,7 @@ func termsOf(pod *corev1.Pod, all []corev1.PodAffinityTerm) ([]term, error) {
 		}
 		t := term{key: a.TopologyKey}
 		for _, namespace := range namespaces {
-			t.peers = append(t.peers, Peers{namespace, selector})
+			t.peers = append(t.peers, podSet{namespace, selector})
 		}
 		terms = append(terms, t)
 	}
@@ -126,7 +116,7 @@ func termsOf(pod *corev1.Pod, all []corev1.PodAffinityTerm) ([]term, error) {
 
 // findDomains finds out which nodes count for each constraint of topology spread:
 // those that have the keys of all, and that its inclusion policies include.
-func (t *Topology) findDomains() {
+func (t *topology) findDomains() {
 	affinity := nodeaffinity.GetRequiredNodeAffinity(t.pod)
 	for i, c := range t.spread {
 		c.counts, c.domains = sets.New[string](), sets.New[string]()
@@ -149,24 +139,24 @@ func (t *Topology) findDomains() {
 	}
 }
 
-// Peers names the other pods that have to be known to tell where the pod may be.
-func (t *Topology) Peers() []Peers {
-	var all []Peers
+// peers names the other pods that have to be known to tell where the pod may be.
+func (t *topology) peers() []podSet {
+	var all []podSet
 	for _, term := range slices.Concat(t.near, t.apart) {
 		all = append(all, term.peers...)
 	}
 	for _, c := range t.spread {
 		all = append(all, c.peers)
 	}
-	return slices.DeleteFunc(all, func(p Peers) bool { // those that are nobody
+	return slices.DeleteFunc(all, func(p podSet) bool { // those that are nobody
 		_, selectable := p.Requirements()
 		return !selectable
 	})
 }
 
-// Allows tells whether the pod may come to the node. Others are the pods of that
-// node, and all that Peers names, once each; the pod itself does not count.
-func (t *Topology) Allows(node *corev1.Node, others []*corev1.Pod) bool {
+// allows reports whether the pod may come to the node. Others are the pods of that
+// node, and all that peers names, once each; the pod itself does not count.
+func (t *topology) allows(node *corev1.Node, others []*corev1.Pod) bool {
 	var placed []*corev1.Pod
 	for _, other := range others {
 		if t.nodes[other.Spec.NodeName] != nil && other.UID != t.pod.UID && !over(other) {
@@ -176,16 +166,16 @@ func (t *Topology) Allows(node *corev1.Node, others []*corev1.Pod) bool {
 	return t.apartFrom(node, placed) && t.nearTo(node, placed) && t.spreads(node, placed)
 }
 
-// share tells whether both nodes have the same value of a topology key.
+// share reports whether both nodes have the same value of a topology key.
 func share(a, b *corev1.Node, key string) bool {
 	valueA, hasA := a.Labels[key]
 	valueB, hasB := b.Labels[key]
 	return hasA && hasB && valueA == valueB
 }
 
-// apartFrom tells whether nothing near the node keeps the pod away, or is to be kept
+// apartFrom reports whether nothing near the node keeps the pod away, or is to be kept
 // away from it.
-func (t *Topology) apartFrom(node *corev1.Node, others []*corev1.Pod) bool {
+func (t *topology) apartFrom(node *corev1.Node, others []*corev1.Pod) bool {
 	for _, other := range others {
 		theirs, err := apart(other)
 		if err != nil {
@@ -200,9 +190,9 @@ func (t *Topology) apartFrom(node *corev1.Node, others []*corev1.Pod) bool {
 	return true
 }
 
-// nearTo tells whether the pods that the pod has to be near to are. The first of
+// nearTo reports whether the pods that the pod has to be near to are. The first of
 // those that want to be near to each other may be anywhere.
-func (t *Topology) nearTo(node *corev1.Node, others []*corev1.Pod) bool {
+func (t *topology) nearTo(node *corev1.Node, others []*corev1.Pod) bool {
 	wanted := func(pod *corev1.Pod) bool {
 		return !slices.ContainsFunc(t.near, func(term term) bool { return !term.match(pod) })
 	}
@@ -223,9 +213,9 @@ func (t *Topology) nearTo(node *corev1.Node, others []*corev1.Pod) bool {
 	return all || !anywhere && wanted(t.pod)
 }
 
-// spreads tells whether the pods stay spread: of two zones with 3 and 2 of them and
+// spreads reports whether the pods stay spread: of two zones with 3 and 2 of them and
 // maxSkew 1, only the second one may get another.
-func (t *Topology) spreads(node *corev1.Node, others []*corev1.Pod) bool {
+func (t *topology) spreads(node *corev1.Node, others []*corev1.Pod) bool {
 	for _, c := range t.spread {
 		here, has := node.Labels[c.TopologyKey]
 		if !has {
@@ -233,7 +223,7 @@ func (t *Topology) spreads(node *corev1.Node, others []*corev1.Pod) bool {
 		}
 		matching := map[string]int{}
 		for _, other := range others {
-			if c.counts.Has(other.Spec.NodeName) && other.DeletionTimestamp == nil && !c.peers.Empty() && c.peers.Match(other) {
+			if c.counts.Has(other.Spec.NodeName) && other.DeletionTimestamp == nil && !c.peers.Empty() && c.peers.match(other) {
 				matching[t.nodes[other.Spec.NodeName].Labels[c.TopologyKey]]++
 			}
 		}
@@ -245,7 +235,7 @@ func (t *Topology) spreads(node *corev1.Node, others []*corev1.Pod) bool {
 			least = 0
 		}
 		skew := matching[here] - least
-		if c.peers.Match(t.pod) {
+		if c.peers.match(t.pod) {
 			skew++
 		}
 		if skew > int(c.MaxSkew) {

@@ -1,4 +1,4 @@
-package capacity_test
+package capacity
 
 import (
 	"fmt"
@@ -93,18 +93,18 @@ func TestTopology(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			wants := pod("a1", "web", tt.spec) // its predecessor runs, and does not count
-			topology, err := NewTopology(t.Context(), wants, ByName(nodes))
+			topology, err := newTopology(wants, byName(nodes))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, p := range topology.Peers() {
+			for _, p := range topology.peers() {
 				if p.String() == "" {
 					t.Error("all pods are asked for")
 				}
 			}
 			var got []string
 			for _, node := range nodes {
-				if topology.Allows(node, append(slices.Clone(tt.others), wants)) {
+				if topology.allows(node, append(slices.Clone(tt.others), wants)) {
 					got = append(got, node.Name)
 				}
 			}

@@ -43,15 +43,15 @@ func (f Facts) Options(settings policy.Settings) rollout.Options {
 }
 
 func (f Facts) places() *capacity.Places {
-	return &capacity.Places{Nodes: f.Nodes, NodesUnknown: f.NodesUnknown, Limits: f.Limits, Now: f.Now}
+	return capacity.NewPlaces(f.Nodes, f.NodesUnknown, f.Limits, f.Now)
 }
 
 // Members returns the places with what is known of them besides, for a rollout to the
 // revision, which the template newest has.
 func (f Facts) Members(places []rollout.Place, revision string, newest *corev1.PodTemplateSpec, settings policy.Settings) []rollout.Member {
-	members, lost, room := make([]rollout.Member, len(places)), capacity.LostNodes(f.Nodes), f.places()
+	members, room := make([]rollout.Member, len(places)), f.places()
 	for i, place := range places {
-		m := rollout.Member{Place: place, Lost: lost(place.Pod), Policy: policy.LiveResizeable}
+		m := rollout.Member{Place: place, Lost: room.Lost(place.Pod), Policy: policy.LiveResizeable}
 		if !rollout.Gone(place.Pod) && place.Differs == "" {
 			size := rollout.Size(revision, place.Target.Changes)
 			m.Sighting = f.Seen.Of(place, f.Now)
@@ -80,10 +80,10 @@ func (f Facts) place(m *rollout.Member, room *capacity.Places, size string) {
 
 // Aside returns those of the places that take part of the limits though they are no members.
 func (f Facts) Aside(places []rollout.Place) []rollout.Member {
-	lost := capacity.LostNodes(f.Nodes)
+	room := f.places()
 	var aside []rollout.Member
 	for _, place := range places {
-		if m := (rollout.Member{Place: place, Lost: lost(place.Pod)}); m.TakesShare() {
+		if m := (rollout.Member{Place: place, Lost: room.Lost(place.Pod)}); m.TakesShare() {
 			aside = append(aside, m)
 		}
 	}

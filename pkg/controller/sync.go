@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -88,16 +89,16 @@ func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live
 	if f, err = c.facts(ctx, s, w, live); err != nil {
 		return o, f, p, err
 	}
-	var pods []*corev1.Pod
+	var there []*corev1.Pod
 	if live {
-		pods, err = capacity.ListPods(ctx, c.client, w.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.kind.Selector(w))})
+		there, err = pods.List(ctx, c.client.CoreV1(), w.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.kind.Selector(w))})
 	} else {
-		pods, err = s.Pods.List()
+		there, err = s.Pods.List()
 	}
 	if err != nil {
 		return o, f, p, err
 	}
-	if o, err = c.kind.Gather(ctx, s, w, pods, live); err != nil {
+	if o, err = c.kind.Gather(ctx, s, w, there, live); err != nil {
 		return o, f, p, err
 	}
 	p, err = o.Plan(f)
@@ -137,12 +138,11 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], p rollout
 			continue
 		}
 		if room == nil {
-			quotas, err := capacity.CountQuotas(ctx, c.client, m.Pod.Namespace, c.clock.Now())
-			if err != nil {
+			there, toCome := o.Pods()
+			var err error
+			if room, err = capacity.ReadRoom(ctx, c.client, m.Pod.Namespace, c.nodes.List(), there, toCome, c.clock.Now()); err != nil {
 				return nil, err
 			}
-			pods, toCome := o.Pods()
-			room = capacity.NewRoom(capacity.Served(c.client), c.nodes.List(), capacity.MaxLooks, quotas, pods, toCome)
 		}
 		why, err := room.Replace(ctx, m, s.limits, p.NewFirst)
 		if err != nil {

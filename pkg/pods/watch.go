@@ -3,9 +3,14 @@
 package pods
 
 import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -14,4 +19,17 @@ func NewInformer(client kubernetes.Interface, namespace, selector string) cache.
 	return coreinformers.NewFilteredPodInformer(client, namespace, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) { o.LabelSelector = selector })
+}
+
+// List lists pods of a namespace, or of all if it is empty, from the API server.
+func List(ctx context.Context, client coreclient.PodsGetter, namespace string, options metav1.ListOptions) ([]*corev1.Pod, error) {
+	list, err := client.Pods(namespace).List(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	all := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all, nil
 }

@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -34,10 +30,6 @@ func podOf(t *testing.T, name, node, cpu string, change ...func(*corev1.Pod)) *c
 	return pod
 }
 
-func nodeOf(name, cpu string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
-}
-
 // tainted are taints of nodes for pods that are tolerant.
 var tainted = []corev1.Taint{{Key: "sandbox", Effect: corev1.TaintEffectNoSchedule}}
 
@@ -47,37 +39,37 @@ func tolerant(pod *corev1.Pod) {
 
 // counted counts who is asked about.
 type counted struct {
-	read
+	known
 	asked map[string]int
 }
 
 func (c counted) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
 	c.asked[name]++
-	return c.read.onNode(ctx, name)
+	return c.known.onNode(ctx, name)
 }
 
-func (c counted) matching(ctx context.Context, peers Peers) ([]*corev1.Pod, error) {
+func (c counted) matching(ctx context.Context, peers podSet) ([]*corev1.Pod, error) {
 	c.asked["pods that match "+peers.String()]++
-	return c.read.matching(ctx, peers)
+	return c.known.matching(ctx, peers)
 }
 
 // volumes has claims that are named so be lost.
 func (c counted) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, bool, error) {
 	c.asked["volumes of "+pod.Name]++
-	bound, _, err := c.read.volumes(ctx, pod)
+	bound, _, err := c.known.volumes(ctx, pod)
 	return bound, slices.Contains(claims(pod), "lost"), err
 }
 
 // web-1 and web-0 of 1 cpu each run on a node, beside others, and pods of 2 cpus are
 // to take their places, web-1's first.
-func TestRoom(t *testing.T) {
+func TestOccupancy(t *testing.T) {
 	const (
 		full      = "none of the 1 nodes that are large enough has room beside its pods"
 		contested = full + " and those that wait for a node"
 	)
 	priority := func(n int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &n } }
 	gated := func(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} }
-	elsewhere := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"disk": "ssd"} }
+	elsewhere := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"disk": "hdd"} }
 	labelled := func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": "db"} }
 	db := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, TopologyKey: "name"}}
 	apart := func(pod *corev1.Pod) {
@@ -158,26 +150,26 @@ func TestRoom(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			nodes := []*corev1.Node{nodeOf("node", tt.cpu)}
+			nodes := []*corev1.Node{node("node", tt.cpu)}
 			nodes[0].Spec.Taints = tt.taints
 			if tt.next != "" {
-				nodes = append(nodes, nodeOf("next", tt.next))
+				nodes = append(nodes, node("next", tt.next))
 			}
 			if tt.all == nil {
 				tt.all = func(*corev1.Pod) {}
 			}
 			web := []*corev1.Pod{pod("web-1", "node", "1", tt.all), pod("web-0", "node", "1", tt.all)}
-			from := counted{asked: map[string]int{}, read: newRead(Cluster{
+			from := counted{asked: map[string]int{}, known: newKnown(Cluster{
 				Pods: slices.Concat(web, tt.others), Volumes: volumes,
 			})}
-			r := newRoom(from, nodes, maxLooks)
+			o := newOccupancy(from, nodes, maxLooks)
 			var toCome []*corev1.PodTemplateSpec
 			for _, cpu := range tt.toCome {
 				toCome = append(toCome, templateOf(t, cpu))
 			}
-			r.expect(slices.Concat(web, tt.seen), toCome)
+			o.expect(slices.Concat(web, tt.seen), toCome)
 			for i, want := range []string{tt.web1, tt.web0} {
-				got, err := r.find(t.Context(), pod(web[i].Name, "node", "2", tt.all))
+				got, err := o.find(t.Context(), pod(web[i].Name, "node", "2", tt.all))
 				if err != nil || got != want {
 					t.Errorf("%s: got %q and %v, want %q", web[i].Name, got, err, want)
 				}
@@ -188,125 +180,5 @@ func TestRoom(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// limitsOf demands that containers request so much cpu, and have a limit or the default one.
-func limitsOf(least, limit string) Limits {
-	return Limits{Ranges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "sizes"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-		Type: corev1.LimitTypeContainer,
-		Min:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(least)}, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit)},
-	}}}}}}
-}
-
-// A kubelet that does not tell what containers have, and is too old to, is not waited for.
-func TestPlaceOnOldKubelet(t *testing.T) {
-	for version, want := range map[string]rollout.Refusal{
-		"v1.32.9": {Reason: "its kubelet is of version v1.32.9", Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: build.Start.Add(limitsAge)},
-		"v1.33.0": {}, "v1.37.1-eks": {}, "": {}, "none": {},
-	} {
-		for _, told := range []bool{true, false} {
-			node := nodeOf("node", "2")
-			node.Status.NodeInfo.KubeletVersion = version
-			pod := podOf(t, "web", "node", "1")
-			status := corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
-			if told {
-				status.Resources = &pod.Spec.Containers[0].Resources
-			}
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
-			target, err := resize.For(pod, templateOf(t, "1"), templateOf(t, "2"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			members := []rollout.Member{{Pod: pod, Target: target}}
-			Refusals{}.Place(t.Context(), members, "b", []*corev1.Node{nodeOf("other", "2"), node}, Limits{}, build.Start)
-			if got := members[0].Refusal; told && got.Reason != "" || !told && got != want {
-				t.Errorf("%q, told %t: got %+v, want %+v", version, told, got, want)
-			}
-		}
-	}
-}
-
-// A pod of 1 cpu on a node of 2 is to become one of 2 cpus by a restart.
-func TestPlace(t *testing.T) {
-	const tooSmall = "no node of the 1 open to the pod can hold cpu 3 (at most 2)"
-	later := build.Start.Add(time.Second)
-	admitted := func(pod *corev1.Pod) {
-		tolerant(pod)
-		pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	}
-	tests := []struct {
-		name   string
-		taints []corev1.Taint
-		pod    func(*corev1.Pod)
-		member func(*rollout.Member)
-		limits Limits
-		full   string // in which revision its size was found to have no room
-		until  time.Time
-		want   rollout.Refusal
-	}{
-		{name: "the node can hold it"},
-		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "none of 1 nodes is open to the pod", Kind: rollout.ReasonNoNodeFits}},
-		{name: "admission lets it run there", taints: tainted, pod: tolerant},
-		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: rollout.Refusal{Reason: tooSmall, Kind: rollout.ReasonNoNodeFits}},
-		{name: "the node was full", full: "b", until: later, want: rollout.Refusal{Reason: "full", Until: later}},
-		{name: "the node was full long ago", full: "b", until: build.Start},
-		{name: "the node was full for another edit", full: "a", until: later},
-		{name: "a LimitRange lets it in", limits: limitsOf("1", "3")},
-		{name: "a LimitRange does not let it in", limits: limitsOf("3", "3"), want: rollout.Refusal{
-			Reason: "a new pod of this size would be refused, too: app: cpu per Container must be at least 3, and 2 is requested (LimitRange sizes)",
-			Kind:   rollout.ReasonInvalid, Until: build.Start.Add(limitsAge)}},
-		{name: "it has its size", taints: tainted, member: func(m *rollout.Member) { m.Updated = true }},
-		{name: "another template is handed over", taints: tainted, member: func(m *rollout.Member) { m.Differs = "image" }},
-		{name: "it is not there", taints: tainted, member: func(m *rollout.Member) { m.Pod, m.Target = nil, resize.Target{} }},
-		{name: "it goes", taints: tainted, pod: build.Terminating},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			node := nodeOf("node", "2")
-			node.Spec.Taints = tt.taints
-			members, full := make([]rollout.Member, 2), Refusals{} // alike
-			for i := range members {
-				pod := podOf(t, "web", "node", "1")
-				if tt.pod != nil {
-					tt.pod(pod)
-				}
-				target, err := resize.For(pod, templateOf(t, "1"), templateOf(t, "2"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				full["web"] = &Refusal{Refusal: rollout.Refusal{Reason: "full", Until: tt.until}, Size: Size(tt.full, target.Changes)}
-				if members[i] = (rollout.Member{Pod: pod, Target: target}); tt.member != nil {
-					tt.member(&members[i])
-				}
-			}
-			full.Place(t.Context(), members, "b", []*corev1.Node{node}, tt.limits, build.Start)
-			for _, m := range members {
-				if m.Unplaceable != tt.want {
-					t.Errorf("got %+v, want %+v", m.Unplaceable, tt.want)
-				}
-			}
-		})
-	}
-}
-
-// A forecast has one pod after the other take its room, too.
-func TestCrowd(t *testing.T) {
-	cluster := Cluster{Nodes: []*corev1.Node{nodeOf("node", "3")}}
-	var members []rollout.Member
-	for _, name := range []string{"web-1", "web-0"} {
-		pod := podOf(t, name, "node", "1")
-		target, err := resize.For(pod, templateOf(t, "1"), templateOf(t, "2"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cluster.Pods = append(cluster.Pods, pod)
-		members = append(members, rollout.Member{Name: name, Pod: pod, Target: target})
-	}
-	cluster.Crowd(t.Context(), members, false)
-	for i, want := range []bool{false, true} {
-		if got := members[i].Unplaceable.Reason; (got != "") != want {
-			t.Errorf("%s has no room: %q, want that it has none: %t", members[i].Name, got, want)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package capacity_test
+package capacity
 
 import (
 	"strings"
@@ -7,15 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 func node(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "ssd"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "ssd", "name": name}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi"),
 		}},
@@ -84,8 +82,8 @@ func TestCandidates(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			nodes, err := Candidates(t.Context(), &corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.volumes, tt.nodes)
-			if got := message(err); got != tt.want || (len(nodes) > 0) != (err == nil) {
+			nodes, got := candidates(&corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.volumes, tt.nodes)
+			if got != tt.want || (len(nodes) > 0) != (got == "") {
 				t.Errorf("got %d nodes and %q, want %q", len(nodes), got, tt.want)
 			}
 		})
@@ -101,13 +99,13 @@ func TestDevices(t *testing.T) {
 		return func(node *corev1.Node) { node.Status.Allocatable[gpu] = resource.MustParse(n) }
 	}
 	could := func(nodes ...*corev1.Node) string {
-		found, err := Candidates(t.Context(), pod, nil, nodes)
+		found, tooLarge := candidates(pod, nil, nodes)
 		for _, node := range found {
-			if !Beside(pod, node, nil) {
+			if !beside(pod, node, nil) {
 				t.Errorf("%s could hold the pod, and has no room when it is empty", node.Name)
 			}
 		}
-		return message(err)
+		return tooLarge
 	}
 	if got := could(node("a", "4")); got != "no node of the 1 open to the pod can hold example.com/gpu 2 (at most 0)" {
 		t.Errorf("not known as a device: %q", got)
@@ -125,7 +123,7 @@ func TestDevices(t *testing.T) {
 			t.Errorf("a node that lists %q: %q, want %q", n, got, want)
 		}
 	}
-	if Alike(pod, other) {
+	if alike(pod, other) {
 		t.Error("a pod with a device is alike one without")
 	}
 }
@@ -145,88 +143,8 @@ func TestAlike(t *testing.T) {
 		{"key: gpu", "key: other", false},
 	} {
 		a, b := build.Template(t, "{"+pod+"}"), build.Template(t, "{"+strings.ReplaceAll(pod, tt.from, tt.to)+"}")
-		if got := Alike(&corev1.Pod{Spec: a.Spec}, &corev1.Pod{Spec: b.Spec}); got != tt.want {
+		if got := alike(&corev1.Pod{Spec: a.Spec}, &corev1.Pod{Spec: b.Spec}); got != tt.want {
 			t.Errorf("%s and %s are alike: %t, want %t", tt.from, tt.to, got, tt.want)
-		}
-	}
-}
-
-func message(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-func TestBeside(t *testing.T) {
-	pod := func(uid types.UID, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {cpu: "+cpu+"}}}]").Spec}
-		p.UID = uid
-		for _, f := range change {
-			f(p)
-		}
-		return p
-	}
-	priority := func(n int32) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Priority = &n } }
-	gentle := func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever) }
-	port := func(ip string, port int32, protocol corev1.Protocol) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{ContainerPort: 80, HostIP: ip, HostPort: port, Protocol: protocol})
-		}
-	}
-	over := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
-	shrinking := func(p *corev1.Pod) { // the kubelet has not carried it out yet
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: "app", AllocatedResources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")},
-			Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}},
-		}}
-	}
-	full := func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("1") }
-	tests := []struct {
-		name   string
-		pod    *corev1.Pod
-		node   *corev1.Node
-		others []*corev1.Pod
-		want   bool
-	}{
-		{name: "an empty node", pod: pod("a", "4"), node: node("n", "4"), want: true},
-		{name: "just enough is left", pod: pod("a", "1"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "2"), pod("c", "1")}, want: true},
-		{name: "not enough is left", pod: pod("a", "1"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "2"), pod("c", "1001m")}},
-		{name: "the pod itself makes room", pod: pod("a", "3"), node: node("n", "4"), others: []*corev1.Pod{pod("a", "3"), pod("b", "1")}, want: true},
-		{name: "pods that are over take none", pod: pod("a", "3"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", over)}, want: true},
-		{name: "what a pod still has counts", pod: pod("a", "2"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", shrinking)}},
-		{name: "a pod of lower priority makes room", pod: pod("a", "3", priority(5)), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", priority(4))}, want: true},
-		{name: "one of the same does not", pod: pod("a", "3", priority(5)), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", priority(5))}},
-		{name: "nor where the pod preempts none", pod: pod("a", "3", priority(5), gentle), node: node("n", "4"), others: []*corev1.Pod{pod("b", "4", priority(4))}},
-		{name: "there may be one pod only", pod: pod("a", "1"), node: node("n", "4", full), others: []*corev1.Pod{pod("b", "1")}},
-		{name: "and it is this one", pod: pod("a", "1"), node: node("n", "4", full), others: []*corev1.Pod{pod("a", "1")}, want: true},
-		{name: "the same host port", pod: pod("a", "1", port("", 80, "TCP")), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", port("10.0.0.1", 80, ""))}},
-		{name: "the pod's own host port", pod: pod("a", "1", port("", 80, "")), node: node("n", "4"), others: []*corev1.Pod{pod("a", "1", port("", 80, ""))}, want: true},
-		{name: "the same one of another address", pod: pod("a", "1", port("10.0.0.2", 80, "")), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", port("10.0.0.1", 80, ""))}, want: true},
-		{name: "the same one of another protocol", pod: pod("a", "1", port("", 80, "UDP")), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", port("", 80, "TCP"))}, want: true},
-		{name: "no host ports", pod: pod("a", "1", port("", 0, "")), node: node("n", "4"), others: []*corev1.Pod{pod("b", "1", port("", 0, ""))}, want: true},
-		{name: "a node that is promised too much has nothing left", pod: pod("a", "0"), node: node("n", "4"), others: []*corev1.Pod{pod("b", "5")}, want: true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := Beside(tt.pod, tt.node, tt.others); got != tt.want {
-				t.Errorf("got %t, want %t", got, tt.want)
-			}
-		})
-	}
-}
-
-// TestOnNode asks what the API server asks before a resize: cpu and memory, and no more.
-func TestOnNode(t *testing.T) {
-	for _, tt := range []struct{ requests, want string }{
-		{"cpu: 4, memory: 8Gi", ""},
-		{"cpu: 1, ephemeral-storage: 1Gi, example.com/gpu: 1", ""},
-		{"cpu: 5", "node a is too small: cpu, requested: 5, allocatable: 4"},
-		{"memory: 9Gi, cpu: 4500m", "node a is too small: cpu, requested: 4500m, allocatable: 4; memory, requested: 9Gi, allocatable: 8Gi"},
-	} {
-		pod := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {"+tt.requests+"}}}]").Spec}
-		if got := message(OnNode(pod, node("a", "4"))); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.requests, got, tt.want)
 		}
 	}
 }
