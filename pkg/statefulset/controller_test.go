@@ -523,7 +523,10 @@ func TestRoomForOneOfTwo(t *testing.T) {
 			t.Fatal(err)
 		}
 		pods, toCome := o.Pods()
-		room := capacity.NewRoom(capacity.Served(c.client), c.nodes.List(), capacity.MaxLooks, capacity.NewQuotas(nil, nil, o.Now), pods, toCome)
+		room, err := capacity.ReadRoom(t.Context(), c.client, set.Namespace, c.nodes.List(), pods, toCome, o.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, what := range want { // as web-1 kept
 			name, kept := strings.CutSuffix(what, " kept")
 			m := members[slices.IndexFunc(members, func(m rollout.Member) bool { return m.Name == name })]
