@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,9 +91,12 @@ func (f Facts) Aside(places []rollout.Place) []rollout.Member {
 	return aside
 }
 
-// Foreseen returns the facts with what the API server will say, without being asked, to
-// resizes of the places that are larger than their nodes.
-func (f Facts) Foreseen(places []rollout.Place, revision string) Facts {
+// Forecast returns the members as they are foreseen: with what the API server will say to
+// resizes that are larger than their nodes, without being asked, and to whom there is no room
+// in the cluster for a new pod. Facts are those of [ForecastFacts].
+func (f Facts) Forecast(ctx context.Context, cluster capacity.Cluster, places []rollout.Place, revision string, newest *corev1.PodTemplateSpec,
+	settings policy.Settings, newFirst bool,
+) []rollout.Member {
 	f.Refused = rollout.Refusals{}
 	room := f.places()
 	for _, place := range places {
@@ -101,7 +105,8 @@ func (f Facts) Foreseen(places []rollout.Place, revision string) Facts {
 			f.Refused[place.Pod.UID] = why
 		}
 	}
-	return f
+	f.Full = cluster.Full(ctx, f.Members(places, revision, newest, settings), revision, newFirst)
+	return f.Members(places, revision, newest, settings)
 }
 
 // ForecastFacts are what a forecast is made from, of a workload of the namespace.

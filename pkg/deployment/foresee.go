@@ -111,15 +111,7 @@ func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, 
 	if err != nil {
 		return nil, "", err
 	}
-	o.Facts = o.Foreseen(places, o.deployment.template.Hash)
-	members, err := o.members(base, settings)
-	if err != nil {
-		return nil, "", err
-	}
-	o.Full = cluster.Full(ctx, members, o.deployment.template.Hash, unavailable == 0)
-	if members, err = o.members(base, settings); err != nil {
-		return nil, "", err
-	}
+	members := o.Forecast(ctx, cluster, places, o.deployment.template.Hash, o.deployment.template.PodTemplateSpec, settings, unavailable == 0)
 	handOver := o.unheld()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, options), Members: members}}
 	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {

@@ -104,12 +104,12 @@ func (p *plan) givesUp(o observation) {
 func (o observation) nextStep() (plan, error) {
 	settings, err := policy.InForce(o.deployment.Annotations)
 	if err != nil {
-		return planOf(rollout.Invalid(err)), nil
+		return plan{Plan: rollout.Plan{Condition: rollout.Invalid(err)}}, nil
 	}
 	base := o.base()
 	if !policy.Held(o.deployment) {
 		if said, over := o.beyondUs(base); over {
-			return planOf(said), nil
+			return plan{Plan: rollout.Plan{Condition: said}}, nil
 		}
 	}
 	if p, unfinished := o.unfinished(base); unfinished {
@@ -124,8 +124,6 @@ func (o observation) nextStep() (plan, error) {
 	}
 	return p, err
 }
-
-func planOf(c rollout.Condition) plan { return plan{Plan: rollout.Plan{Condition: c}} }
 
 // ofBase plans where there are pods to resize.
 func (o observation) ofBase(base *replicaSet, settings policy.Settings) (plan, error) {
@@ -490,33 +488,15 @@ func (p *plan) wait(format string, args ...any) {
 	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
 }
 
-// Unheld is that of controller.Kind: the Deployment is Complete already, or the Deployment
-// controller makes its rollout.
-func (Kind) Unheld(d *Deployment) (p rollout.Plan, nothing bool) {
-	if policy.Held(d) {
-		return p, false
+// Unheld is that of controller.Kind. Of an edit that was made while the Deployment was opted
+// out and paused, only its pods say something.
+func (Kind) Unheld(d *Deployment) controller.Unheld {
+	wanted, status := int32(d.replicas()), d.Status
+	stale := status.Replicas > status.UpdatedReplicas
+	return controller.Unheld{
+		Condition: unheldCondition(d), Of: allOf(d), BuiltIn: true, Stale: stale,
+		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
 	}
-	n := int32(d.replicas())
-	counted := d.Status.UpdatedReplicas >= n && d.Status.Replicas <= d.Status.UpdatedReplicas
-	p.Condition, p.Passing = unheldCondition(d), true
-	if !believed(d) {
-		return p, !counted
-	}
-	_, others := controller.CutOthers(condition(d).Message)
-	p.Condition.Message += others
-	p.Passing = !counted || d.Status.Replicas != n
-	return p, true
-}
-
-// believed tells whether the condition says Complete of this revision. Of an edit that was
-// made while the Deployment was opted out and paused, only its pods tell.
-func believed(d *Deployment) bool {
-	c := condition(d)
-	if !c.Complete() || d.Status.Replicas > d.Status.UpdatedReplicas {
-		return false
-	}
-	said, _ := controller.CutOthers(c.Message)
-	return strings.HasSuffix(said, allOf(d))
 }
 
 // allOf is what the condition says Complete of.

@@ -82,15 +82,7 @@ func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, sett
 	if err != nil {
 		return rollout.RolloutForecast{}, err
 	}
-	o.Facts = o.Foreseen(places, o.set.Status.UpdateRevision)
-	members, err := o.members(0, settings)
-	if err != nil {
-		return rollout.RolloutForecast{}, err
-	}
-	o.Full = cluster.Full(ctx, members, o.set.Status.UpdateRevision, false)
-	if members, err = o.members(0, settings); err != nil {
-		return rollout.RolloutForecast{}, err
-	}
+	members := o.Forecast(ctx, cluster, places, o.set.Status.UpdateRevision, o.newest().PodTemplateSpec, settings, false)
 	f := rollout.RolloutForecast{Pods: rollout.Foresee(members, o.options(from, settings))}
 	if !policy.Enabled(o.set) {
 		f.HandOver = controller.NotOptedIn("StatefulSet")

@@ -3,7 +3,6 @@ package statefulset
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
@@ -79,7 +78,7 @@ func (o observation) nextStep() (plan, error) {
 	}
 	settings, err := policy.InForce(o.set.Annotations)
 	if err != nil {
-		return planOf(rollout.Invalid(err)), nil
+		return plan{Plan: rollout.Plan{Condition: rollout.Invalid(err)}}, nil
 	}
 	members, err := o.members(from, settings)
 	if err != nil {
@@ -101,8 +100,6 @@ func (o observation) nextStep() (plan, error) {
 	p.letGo(o)
 	return p, nil
 }
-
-func planOf(c rollout.Condition) plan { return plan{Plan: rollout.Plan{Condition: c}} }
 
 // letGo decides what of a held set the StatefulSet controller may touch.
 func (p *plan) letGo(o observation) {
@@ -187,7 +184,7 @@ func (p *plan) unheld(set *appsv1.StatefulSet) {
 	done := true
 	for _, m := range p.Members {
 		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			*p = planOf(left(m.Name + " is of an older revision"))
+			*p = plan{Plan: rollout.Plan{Condition: left(m.Name + " is of an older revision")}}
 			return
 		}
 		done = done && m.Updated
@@ -207,41 +204,13 @@ func (p *plan) unheld(set *appsv1.StatefulSet) {
 	}
 }
 
-// Unheld is that of controller.Kind: the set is Complete already, or the StatefulSet controller
-// makes its rollout.
-func (Kind) Unheld(set *appsv1.StatefulSet) (p rollout.Plan, nothing bool) {
-	c := condition(set)
-	if policy.Held(set) {
-		// Complete is of the time before this hold, as where a lower partition was wished, with ordinals that do not
-		// start at 0: no status was written since, in which the admission policy would have taken it back.
-		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
-		p.Passing = true
-		return p, c.Complete()
+// Unheld is that of controller.Kind. Under OnDelete nobody makes a rollout but the user.
+func (Kind) Unheld(set *appsv1.StatefulSet) controller.Unheld {
+	return controller.Unheld{
+		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set),
+		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
+		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),
 	}
-	n := replicas(set)
-	counted := int(set.Status.UpdatedReplicas) >= n-keptBack(set)
-	p.Condition, p.Passing = unheldCondition(set), true
-	if !believed(set) {
-		return p, rolling(set) && !counted
-	}
-	_, others := controller.CutOthers(c.Message)
-	p.Condition.Message += others
-	p.Passing = !counted || int(set.Status.Replicas) != n
-	return p, true
-}
-
-// believed tells whether the condition says Complete of this revision and strategy. A set
-// may have been edited while it was opted out, and OnDelete knows no partition. What the
-// condition counts is no matter: a pod that is lost or scaled away later is no rollout. But
-// under OnDelete a set that was opted out may have been edited, and edited back; then its
-// pods are looked at.
-func believed(set *appsv1.StatefulSet) bool {
-	c := condition(set)
-	if !c.Complete() || !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas {
-		return false
-	}
-	said, _ := controller.CutOthers(c.Message)
-	return strings.HasSuffix(said, allOf(set))
 }
 
 // allOf is what the condition says Complete of.
