@@ -38,7 +38,7 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 	full, err := c.full(ctx, s, o, p)
 	if err == nil && full != nil {
 		f.Full = full
-		p, err = o.Plan(f)
+		p, err = f.Plan(o, w.GetAnnotations())
 	}
 	if err != nil {
 		return 0, err
@@ -108,7 +108,7 @@ func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live
 	if o, err = c.kind.Gather(ctx, s, w, there, live); err != nil {
 		return o, f, p, err
 	}
-	p, err = o.Plan(f)
+	p, err = f.Plan(o, w.GetAnnotations())
 	return o, f, p, err
 }
 
@@ -158,7 +158,7 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observa
 		if why.Reason == "" {
 			s.full.Remove(m.Pod.UID)
 		} else {
-			s.full.Add(m.Pod.UID, rollout.Size(p.Revision, m.Target.Changes), why, c.clock.Now())
+			s.full.Add(m.Pod.UID, p.Revision.Size(m.Target.Changes), why, c.clock.Now())
 			found = true
 		}
 	}

@@ -44,7 +44,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 
 // complete returns the plan with all that is to be written.
 func (p plan) complete(o observation) rollout.Plan {
-	p.Revision, p.Template = o.deployment.template.Hash, o.deployment.template.PodTemplateSpec
+	p.Revision = o.revision()
 	for _, m := range p.Members {
 		if m.Updated {
 			p.Resized = append(p.Resized, m)
@@ -102,10 +102,6 @@ func (p *plan) givesUp(o observation) {
 // Where no pod can be resized, the hold is let go at once, and the Deployment
 // controller makes the rollout at its own pace.
 func (o observation) nextStep() (plan, error) {
-	settings, err := policy.InForce(o.deployment.Annotations)
-	if err != nil {
-		return plan{Plan: rollout.Plan{Condition: rollout.Invalid(err)}}, nil
-	}
 	base := o.base()
 	if !policy.Held(o.deployment) {
 		if said, over := o.beyondUs(base); over {
@@ -118,7 +114,7 @@ func (o observation) nextStep() (plan, error) {
 	if base == nil {
 		return o.withoutBase(), nil
 	}
-	p, err := o.ofBase(base, settings)
+	p, err := o.ofBase(base)
 	if err == nil && policy.Held(o.deployment) {
 		p.Condition = p.Step.Condition()
 	}
@@ -126,16 +122,16 @@ func (o observation) nextStep() (plan, error) {
 }
 
 // ofBase plans where there are pods to resize.
-func (o observation) ofBase(base *replicaSet, settings policy.Settings) (plan, error) {
+func (o observation) ofBase(base *replicaSet) (plan, error) {
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
 		return plan{}, err
 	}
-	members, err := o.members(base, settings)
+	members, err := o.members(base)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(base, settings, surge, unavailable)), Members: members}, base: base}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(base, surge, unavailable)), Members: members}, base: base}
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, members), rollout.OldEnvironment(members))
 	p.RequeueWithin(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.Now))
 	historyDue := p.awaitsHistory(o)

@@ -30,20 +30,10 @@ type plan struct {
 	remove []rollout.Restart
 }
 
-// Plan returns the next step.
-func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
-	o.Facts = f
-	p, err := o.nextStep()
-	if err != nil {
-		return rollout.Plan{}, err
-	}
-	return p.complete(), nil
-}
-
 // complete returns the plan with all that is to be written.
 func (p plan) complete() rollout.Plan {
 	for _, m := range p.MarkUpdated {
-		p.Writes = append(p.Writes, markUpdated{m, p.Revision})
+		p.Writes = append(p.Writes, markUpdated{m, p.Revision.Name})
 	}
 	p.Writes = append(p.Writes, rollout.Resizes(p.Resize)...)
 	for _, r := range p.remove {
@@ -51,7 +41,7 @@ func (p plan) complete() rollout.Plan {
 	}
 	switch p.Replaced = p.Restart; {
 	case p.release:
-		p.Writes = append(p.Writes, release{p.handOver, p.Revision})
+		p.Writes = append(p.Writes, release{p.handOver, p.Revision.Name})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	case p.partition != nil:
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})
@@ -59,7 +49,7 @@ func (p plan) complete() rollout.Plan {
 	return p.Plan
 }
 
-// nextStep plans for a set that is held, whose strategy is OnDelete, or whose pods the
+// Plan plans for a set that is held, whose strategy is OnDelete, or whose pods the
 // StatefulSet controller counts as updated while nobody has looked at their sizes yet.
 //
 // Pods are taken from the highest index down. As long
@@ -71,34 +61,28 @@ func (p plan) complete() rollout.Plan {
 //
 // For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
 // partition 3; once 3 is back and available, 2 is resized; release.
-func (o observation) nextStep() (plan, error) {
+func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
+	o.Facts = f
 	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}
-	settings, err := policy.InForce(o.set.Annotations)
+	members, err := o.members(from)
 	if err != nil {
-		return plan{Plan: rollout.Plan{Condition: rollout.Invalid(err)}}, nil
+		return rollout.Plan{}, err
 	}
-	members, err := o.members(from, settings)
-	if err != nil {
-		return plan{}, err
-	}
-	p := plan{Plan: rollout.Plan{
-		Step: rollout.Next(members, o.options(from, settings)), Members: members,
-		Revision: o.set.Status.UpdateRevision, Template: &o.set.Spec.Template,
-	}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(from)), Members: members, Revision: o.revision()}}
 	p.Condition = p.Step.Condition()
 	if p.Updated < p.Total {
-		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision, rollout.Changes(members), rollout.OldEnvironment(members))
+		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(members), rollout.OldEnvironment(members))
 	}
 	p.RequeueWithin(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.Now))
-	if !policy.Held(o.set) {
+	if policy.Held(o.set) {
+		p.letGo(o)
+	} else {
 		p.unheld(o.set)
-		return p, nil
 	}
-	p.letGo(o)
-	return p, nil
+	return p.complete(), nil
 }
 
 // letGo decides what of a held set the StatefulSet controller may touch.

@@ -235,7 +235,7 @@ func movesPartition(p rollout.Plan) bool {
 }
 
 // planned is what the plan of o does.
-func planned(o observation) (rollout.Plan, error) { return o.Plan(o.Facts) }
+func planned(o observation) (rollout.Plan, error) { return o.Facts.Plan(o, o.set.Annotations) }
 
 func TestDoubt(t *testing.T) {
 	scaledIn := func(set *appsv1.StatefulSet) { set.Status.Replicas++ }
@@ -401,7 +401,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 	for final, want := range map[bool]string{true: "partition 1 for web-1", false: ""} {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
-		refusal := rollout.Refusal{Of: rollout.Size(o.set.Status.UpdateRevision, changes), Reason: "node too small", Final: final, Until: o.Now}
+		refusal := rollout.Refusal{Of: o.revision().Size(changes), Reason: "node too small", Final: final, Until: o.Now}
 		o.Refused = rollout.Refusals{o.pods[0].UID: refusal}
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
 		p, err := planned(o)
