@@ -212,7 +212,7 @@ func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructure
 func leftBehind(foreseen rollout.RolloutForecast) []string {
 	var names []string
 	for _, f := range foreseen.Pods {
-		switch f.Fate {
+		switch f.Forecast {
 		case rollout.Unchanged, rollout.KeptBack, rollout.New, rollout.ScaledIn:
 			continue
 		}
