@@ -151,7 +151,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 
-	// Of many pods that change at once each must be told of: the default of 25 events per workload is too few.
+	// Many pods may change at once, and each has its event: the default of 25 per workload is too few.
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1000, QPS: 1}))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})

@@ -18,16 +18,16 @@ type planReport struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// New tells that it does not exist yet: the pods are those that it adopts, and all others will be new.
+	// New: it does not exist yet. The pods are those that it adopts, and all others will be new.
 	New bool `json:"new,omitempty"`
-	// OptedIn tells whether the rollout is in place at all.
+	// OptedIn: the rollout is made in place at all.
 	OptedIn bool `json:"optedIn"`
-	// HandOver tells why the built-in controller makes the rollout; empty if it does not.
+	// HandOver is why the built-in controller makes the rollout; empty if it does not.
 	HandOver string        `json:"handOver,omitempty"`
 	Pods     []podForecast `json:"pods"`
 	// OldEnvironment lists environment variables that will go on showing the old size, as `app: GOMAXPROCS`.
 	OldEnvironment []string `json:"oldEnvironment,omitempty"`
-	// RoomUnknown tells why it is not known what room the nodes have; empty if it is.
+	// RoomUnknown is why it is not known what room the nodes have; empty if it is.
 	RoomUnknown string      `json:"roomUnknown,omitempty"`
 	Summary     planSummary `json:"summary"`
 
@@ -73,7 +73,7 @@ type planSummary struct {
 	Unchanged        int `json:"unchanged"`
 }
 
-// newPlanReport tells of the rollout of a workload, which is as the edit leaves it.
+// newPlanReport reports the forecast of a workload, which is as the edit leaves it.
 func newPlanReport(after *unstructured.Unstructured, foreseen rollout.RolloutForecast, world capacity.Cluster) planReport {
 	r := planReport{
 		Kind: after.GetKind(), Namespace: after.GetNamespace(), Name: after.GetName(),
@@ -109,11 +109,11 @@ func newPodForecast(f capacity.PodForecast) podForecast {
 		return p
 	}
 	for _, c := range f.Member.Target.Changes {
-		said := change{Container: c.Container, Resource: string(c.Resource), Side: string(c.Side), To: c.To.String()}
+		reported := change{Container: c.Container, Resource: string(c.Resource), Side: string(c.Side), To: c.To.String()}
 		if c.From != nil {
-			said.From = c.From.String()
+			reported.From = c.From.String()
 		}
-		p.Changes = append(p.Changes, said)
+		p.Changes = append(p.Changes, reported)
 	}
 	return p
 }
@@ -200,7 +200,7 @@ func (s planSummary) String() string {
 
 // describe names the changes as events do, a container's together.
 func (p podForecast) describe() string {
-	var said []string
+	var changes []string
 	for i, c := range p.Changes {
 		container := ""
 		if i == 0 || p.Changes[i-1].Container != c.Container {
@@ -212,15 +212,15 @@ func (p podForecast) describe() string {
 		if from == "" {
 			from = "none"
 		}
-		said = append(said, fmt.Sprintf("%s%s %s %s→%s", container, c.Resource, c.Side, from, c.To))
+		changes = append(changes, fmt.Sprintf("%s%s %s %s→%s", container, c.Resource, c.Side, from, c.To))
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(changes, ", ")
 }
 
 func (p podForecast) roomText() string {
-	said := make([]string, len(p.Room))
+	rooms := make([]string, len(p.Room))
 	for i, r := range p.Room {
-		said[i] = fmt.Sprintf("%s: %s of %s requested", r.Resource, r.Requested, r.Allocatable)
+		rooms[i] = fmt.Sprintf("%s: %s of %s requested", r.Resource, r.Requested, r.Allocatable)
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(rooms, ", ")
 }

@@ -57,7 +57,7 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 			if o.allNamespaces && !o.all {
 				return errors.New("--all-namespaces goes with --all")
 			}
-			// Nothing is said if something is missing in the cluster: that is what this command is for.
+			// There is no warning if something is missing in the cluster: that is what this command is for.
 			if err := o.connect(); err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 }
 
 func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, args []string) error {
-	all, err := o.captives(ctx, args)
+	all, err := o.holds(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -82,8 +82,8 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 		_, err := fmt.Fprintln(out, "Nothing is held.")
 		return err
 	}
-	for _, c := range all {
-		if _, err := fmt.Fprintln(out, c.outlook); err != nil {
+	for _, h := range all {
+		if _, err := fmt.Fprintln(out, h.outlook); err != nil {
 			return err
 		}
 	}
@@ -93,26 +93,26 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 		}
 	}
 	var failed []error
-	for _, c := range all {
-		if err := c.letGo(); err != nil {
+	for _, h := range all {
+		if err := h.letGo(); err != nil {
 			failed = append(failed, err)
-		} else if _, err := fmt.Fprintln(out, c.done); err != nil {
+		} else if _, err := fmt.Fprintln(out, h.done); err != nil {
 			return err
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// captive is something that only the controller, or release, lets go of.
-type captive struct {
-	outlook string // what comes of it then
+// hold keeps a workload or a pod from the built-in controllers: only our controller, or
+// release, lets go of it.
+type hold struct {
+	outlook string // what the built-in controller does then
 	letGo   func() error
-	done    string // what is said afterwards
+	done    string // printed afterwards
 }
 
-// captives are the workloads that are held, and the pods that wait for others in
-// their place.
-func (o releaseOptions) captives(ctx context.Context, args []string) ([]captive, error) {
+// holds returns those of the workloads, and of the pods that wait for others in their place.
+func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error) {
 	found, err := o.found(ctx, args)
 	if err != nil {
 		return nil, err
@@ -121,19 +121,21 @@ func (o releaseOptions) captives(ctx context.Context, args []string) ([]captive,
 	if err != nil {
 		return nil, err
 	}
-	var all []captive
+	found = slices.DeleteFunc(found, func(u *unstructured.Unstructured) bool { return !policy.Held(u) })
+	world, err := capacity.Read(ctx, o.client, capacity.Pods, namespacesOf(found))
+	if err != nil {
+		return nil, explain(err)
+	}
+	var all []hold
 	for _, u := range found {
-		if !policy.Held(u) {
-			continue
-		}
-		outlook, err := o.outlook(ctx, u)
+		outlook, err := o.outlook(ctx, world, u)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, captive{outlook, func() error { return o.release(ctx, u) }, nameOf(u) + " released"})
+		all = append(all, hold{outlook, func() error { return o.release(ctx, u) }, nameOf(u) + " released"})
 	}
 	for _, pod := range detached {
-		all = append(all, captive{
+		all = append(all, hold{
 			fmt.Sprintf("pod/%s (namespace %s): goes back to its ReplicaSet, which then has one too many", pod.Name, pod.Namespace),
 			func() error {
 				return deployment.GiveBack(ctx, o.client, o.objects, pod.Namespace, []*corev1.Pod{pod})
@@ -185,11 +187,7 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 }
 
 // outlook is what the built-in controller will do.
-func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructured) (string, error) {
-	world, err := capacity.Read(ctx, o.client, capacity.Pods, namespacesOf([]*unstructured.Unstructured{u}))
-	if err != nil {
-		return "", explain(err)
-	}
+func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (string, error) {
 	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, policy.Standard)
 	if err != nil {
 		return "", explain(err)
@@ -263,7 +261,8 @@ func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructu
 	return err
 }
 
-// wished is what the user wants of the field that holds the workload; empty if nothing does.
+// wished is the spec that lets go of the workload, with what the user wants; empty if no
+// field of the spec holds it.
 func wished(u *unstructured.Unstructured) map[string]any {
 	if u.GroupVersionKind() == deploymentKind {
 		return map[string]any{"paused": policy.WishedPaused(u, false)}

@@ -149,7 +149,7 @@ func completeness(reports []statusReport) error {
 	return nil
 }
 
-// passing tells whether it may help to look again: the API server is out of reach or
+// passing reports whether it may help to look again: the API server is out of reach or
 // overloaded, as while a control plane is upgraded.
 func passing(err error) bool {
 	var status apierrors.APIStatus
@@ -246,7 +246,7 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 	r.readCondition(u)
 	settings, err := policy.InForce(u.GetAnnotations())
 	if err != nil {
-		return r, nil //nolint:nilerr // the condition tells of the malformed annotation
+		return r, nil //nolint:nilerr // the condition names the malformed annotation
 	}
 	foreseen, err := o.foresee(ctx, world, u, settings, policy.Standard)
 	if err != nil {
@@ -261,8 +261,8 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 	return r, nil
 }
 
-// compare takes the pods' word for it where the condition says Complete and they do not: it may
-// be behind, and it does not tell of a pod that was lost since.
+// compare corrects a condition that says Complete where a pod is not done: the condition may
+// be behind, and a pod may have been lost since.
 func (r *statusReport) compare() {
 	i := slices.IndexFunc(r.Pods, podStatus.pending)
 	if r.Complete && i >= 0 {
@@ -276,7 +276,7 @@ func (r *statusReport) compare() {
 	}
 }
 
-// readCondition takes over what the controller says, if it says it of what is there now.
+// readCondition takes over the controller's condition, if it is about what is there now.
 func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 	if !r.OptedIn {
 		r.Reason, r.Message = "NotOptedIn", "label it with "+api.EnabledLabel+"=true to have it rolled out in place"
@@ -350,11 +350,11 @@ func conditionOf(pod *corev1.Pod) (string, *metav1.Time) {
 		if c.Status != corev1.ConditionTrue || c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
 			continue
 		}
-		said := string(c.Type)
+		name := string(c.Type)
 		if c.Reason != "" {
-			said += "/" + c.Reason
+			name += "/" + c.Reason
 		}
-		return said, &c.LastTransitionTime
+		return name, &c.LastTransitionTime
 	}
 	return "", nil
 }
@@ -384,7 +384,7 @@ func (r statusReport) table(out io.Writer, now time.Time) error {
 	return columns(out, rows...)
 }
 
-// nobody is said where there is nothing to report.
+// nobody is the report where no workload is opted in.
 const nobody = "No workload is opted in: label one with " + api.EnabledLabel + "=true."
 
 // printStatus writes the reports in the format.

@@ -72,8 +72,8 @@ func (c *cluster) connect() error {
 	return nil
 }
 
-// warn tells if a namespace, or the cluster if it is empty, lacks something that
-// in-place rollouts need, as far as the user may see that.
+// warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
+// empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
 	err := prerequisite.Missing(ctx, c.client, namespace)
 	if err == nil {
@@ -190,7 +190,7 @@ func nameOf(u *unstructured.Unstructured) string {
 	return strings.ToLower(u.GetKind()) + ".apps/" + u.GetName()
 }
 
-// exitError ends the command with a code of its own, having said all.
+// exitError ends a command that has printed everything with a code of its own.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }

@@ -205,7 +205,7 @@ func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision st
 // room is what the nodes and the quotas of a namespace have now.
 func (c Cluster) room(namespace string) *Room {
 	quotas := newQuotas(c.Quotas[namespace], c.Of(namespace).Pods, time.Now())
-	room := newRoom(newKnown(c), c.Nodes, len(c.Nodes), quotas, nil, nil)
+	room := newRoom(newSnapshot(c), c.Nodes, len(c.Nodes), quotas, nil, nil)
 	room.nodesUnknown = c.RoomUnknown != "" || len(c.Nodes) == 0
 	return room
 }

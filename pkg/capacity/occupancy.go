@@ -20,21 +20,21 @@ import (
 // wait for a node there is a closer look.
 const maxLooks = 100
 
-// occupancy is which pods are on the nodes, and will be when some have been replaced.
+// occupancy is which pods are on which node, and will be when some have been replaced.
 type occupancy struct {
 	source source
 	nodes  []*corev1.Node
 	byName map[string]*corev1.Node
 	looks  int // at nodes, at the most, for one pod
-	// there and peers are what has been read, by the node's name and by who matches.
+	// there has the pods that have been read of a node, and peers those of a [podSet].
 	there, peers map[string][]*corev1.Pod
-	// known are the pods of which more is known than what has been read: their node is
-	// where they will be. They are nil if they will be gone.
-	known map[types.UID]*corev1.Pod
-	// waiting are the pods that wait for a node of which more had to be known.
+	// moved are the pods that will not be where they have been read: each has the node on
+	// which it will be, or is nil if it will be gone.
+	moved map[types.UID]*corev1.Pod
+	// waiting are the pods without a node that had to be looked at closely.
 	waiting map[types.UID]*waiter
-	// filled: one of them has been counted as there.
-	filled bool
+	// overtaken: one of them has been put on a node.
+	overtaken bool
 }
 
 // waiter is what a pod that waits for a node demands.
@@ -48,7 +48,7 @@ type waiter struct {
 func newOccupancy(from source, nodes []*corev1.Node, looks int) *occupancy {
 	return &occupancy{
 		source: from, nodes: nodes, byName: byName(nodes), looks: looks,
-		there: map[string][]*corev1.Pod{}, peers: map[string][]*corev1.Pod{}, known: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]*waiter{},
+		there: map[string][]*corev1.Pod{}, peers: map[string][]*corev1.Pod{}, moved: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]*waiter{},
 	}
 }
 
@@ -56,8 +56,8 @@ func newOccupancy(from source, nodes []*corev1.Node, looks int) *occupancy {
 // are gone, and those that are to come wait for a node. It returns both.
 func (o *occupancy) expect(pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) (leaving, coming []*corev1.Pod) {
 	for _, pod := range pods {
-		if o.known[pod.UID] = pod; pod.DeletionTimestamp != nil {
-			o.known[pod.UID] = nil
+		if o.moved[pod.UID] = pod; pod.DeletionTimestamp != nil {
+			o.moved[pod.UID] = nil
 			leaving = append(leaving, pod)
 		}
 	}
@@ -70,15 +70,15 @@ func (o *occupancy) expect(pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec)
 			pod.Spec.Priority, pod.Spec.PreemptionPolicy = sibling.Priority, sibling.PreemptionPolicy
 			pod.Spec.Tolerations, pod.Spec.Overhead = append(pod.Spec.Tolerations, sibling.Tolerations...), sibling.Overhead
 		}
-		o.known[pod.UID] = pod
+		o.moved[pod.UID] = pod
 		coming = append(coming, pod)
 	}
 	return leaving, coming
 }
 
-// find tells why no node has room for a pod that takes the place of the one with its
-// UID; empty if one has, where it is from then on. Those that wait for a node may be
-// faster than it, so they come first where they can.
+// find puts the pod on a node that has room for it, in place of the one with the same UID.
+// It returns why no node has; empty if one has. Pods that wait for a node may be faster, so
+// they come first where they can.
 //
 // On a node of 4 cpus with three pods of 1, one can become one of 2, and then no other
 // one can. If a pod of 2 waits for a node, none can: it would come as soon as one goes.
@@ -96,10 +96,10 @@ func (o *occupancy) find(ctx context.Context, pod *corev1.Pod) (why string, err 
 		return "", err
 	}
 	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
-	slices.SortStableFunc(nodes, func(a, b *corev1.Node) int { return own(pod, b) - own(pod, a) })
+	slices.SortStableFunc(nodes, func(a, b *corev1.Node) int { return isOn(pod, b) - isOn(pod, a) })
 	looked := nodes[:min(len(nodes), o.looks)]
-	before, barred := maps.Clone(o.known), false
-	o.known[pod.UID] = nil
+	before, barred := maps.Clone(o.moved), false
+	o.moved[pod.UID] = nil
 	for _, node := range looked {
 		others, err := o.on(ctx, node.Name)
 		if err != nil {
@@ -108,7 +108,7 @@ func (o *occupancy) find(ctx context.Context, pod *corev1.Pod) (why string, err 
 		if !beside(pod, node, others) {
 			continue
 		}
-		if others, err = o.fill(ctx, node, others); err != nil {
+		if others, err = o.putWaiting(ctx, node, others); err != nil {
 			return "", err
 		}
 		if !beside(pod, node, others) {
@@ -119,16 +119,16 @@ func (o *occupancy) find(ctx context.Context, pod *corev1.Pod) (why string, err 
 			return "", err
 		}
 		if allowed {
-			o.place(pod, node)
+			o.put(pod, node)
 			return "", nil
 		}
 		barred = true
 	}
-	o.known = before
+	o.moved = before
 	return o.crowded(len(looked), len(nodes), barred), nil
 }
 
-// on lists the pods of a node, or those that wait for one if it has no name.
+// on returns the pods of a node, or those that wait for one if the name is empty.
 func (o *occupancy) on(ctx context.Context, node string) ([]*corev1.Pod, error) {
 	if _, read := o.there[node]; !read {
 		all, err := o.source.onNode(ctx, node)
@@ -140,13 +140,13 @@ func (o *occupancy) on(ctx context.Context, node string) ([]*corev1.Pod, error) 
 	return o.correct(o.there[node], func(pod *corev1.Pod) bool { return pod.Spec.NodeName == node }), nil
 }
 
-// allows tells whether the pods around let the one of the topology come to the node.
+// allows reports whether the pods around let the one of the topology come to the node.
 func (o *occupancy) allows(ctx context.Context, topology *topology, node *corev1.Node, others []*corev1.Pod) (bool, error) {
 	around, err := o.around(ctx, topology.peers(), others)
 	return err == nil && topology.allows(node, around), err
 }
 
-// around lists the pods of a node and those that match, once each.
+// around returns the pods of a node and those of the sets, once each.
 func (o *occupancy) around(ctx context.Context, peers []podSet, onNode []*corev1.Pod) ([]*corev1.Pod, error) {
 	all := map[types.UID]*corev1.Pod{}
 	for _, pod := range onNode {
@@ -168,15 +168,16 @@ func (o *occupancy) around(ctx context.Context, peers []podSet, onNode []*corev1
 	return slices.Collect(maps.Values(all)), nil
 }
 
-// correct has what is known of pods in place of what has been read.
+// correct returns those of the pods that were read, and of those that have moved, that are
+// wanted where they will be.
 func (o *occupancy) correct(read []*corev1.Pod, wanted func(*corev1.Pod) bool) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range read {
-		if _, known := o.known[pod.UID]; !known && wanted(pod) {
+		if _, moved := o.moved[pod.UID]; !moved && wanted(pod) {
 			pods = append(pods, pod)
 		}
 	}
-	for _, pod := range o.known {
+	for _, pod := range o.moved {
 		if pod != nil && wanted(pod) {
 			pods = append(pods, pod)
 		}
@@ -184,9 +185,9 @@ func (o *occupancy) correct(read []*corev1.Pod, wanted func(*corev1.Pod) bool) [
 	return pods
 }
 
-// fill places those that wait for a node on this one, as many as there is room for
-// beside the others, and returns all that are there then.
-func (o *occupancy) fill(ctx context.Context, node *corev1.Node, others []*corev1.Pod) ([]*corev1.Pod, error) {
+// putWaiting puts pods that wait for a node on this one, as many as there is room for beside the
+// others, and returns all that are there then.
+func (o *occupancy) putWaiting(ctx context.Context, node *corev1.Node, others []*corev1.Pod) ([]*corev1.Pod, error) {
 	waiting, err := o.on(ctx, "")
 	if err != nil {
 		return nil, err
@@ -206,16 +207,15 @@ func (o *occupancy) fill(ctx context.Context, node *corev1.Node, others []*corev
 			return nil, err
 		}
 		if may {
-			others = append(others, o.place(pod, node))
-			o.filled = true
+			others = append(others, o.put(pod, node))
+			o.overtaken = true
 		}
 	}
 	return others, nil
 }
 
-// mayCome tells whether a pod that waits for a node, and for which this one has room,
-// may come to it: otherwise what keeps it waiting would keep others from room that it
-// never takes.
+// mayCome reports whether a pod that waits for a node may come to this one, which has room
+// for it. One that may not never takes the room, and must not keep others from it.
 func (o *occupancy) mayCome(ctx context.Context, pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) (bool, error) {
 	w, err := o.waiter(ctx, pod)
 	if err != nil || w == nil {
@@ -227,7 +227,7 @@ func (o *occupancy) mayCome(ctx context.Context, pod *corev1.Pod, node *corev1.N
 	return o.allows(ctx, w.topology, node, others)
 }
 
-// waiter returns what the pod demands, or nil where that is too much to ask for.
+// waiter returns what the pod demands; nil if so many have been looked at that it is not read.
 func (o *occupancy) waiter(ctx context.Context, pod *corev1.Pod) (w *waiter, err error) {
 	if w, read := o.waiting[pod.UID]; read || len(o.waiting) >= maxLooks {
 		return w, nil
@@ -243,20 +243,21 @@ func (o *occupancy) waiter(ctx context.Context, pod *corev1.Pod) (w *waiter, err
 	return w, nil
 }
 
-// place has the pod be on the node from now on.
-func (o *occupancy) place(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
+// put has the pod be on the node from now on.
+func (o *occupancy) put(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
 	placed := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
 	placed.Spec.NodeName = node.Name
-	o.known[pod.UID] = placed
+	o.moved[pod.UID] = placed
 	return placed
 }
 
+// crowded says that no node has room, of so many that were looked at.
 func (o *occupancy) crowded(looked, candidates int, barred bool) string {
 	message := fmt.Sprintf("none of the %d nodes that are large enough has room beside its pods", candidates)
 	if looked < candidates {
 		message = fmt.Sprintf("none of %d nodes, of the %d that are large enough, has room beside its pods", looked, candidates)
 	}
-	if o.filled {
+	if o.overtaken {
 		message += " and those that wait for a node"
 	}
 	if barred {
@@ -265,7 +266,7 @@ func (o *occupancy) crowded(looked, candidates int, barred bool) string {
 	return message
 }
 
-func own(pod *corev1.Pod, node *corev1.Node) int {
+func isOn(pod *corev1.Pod, node *corev1.Node) int {
 	if pod.Spec.NodeName == node.Name {
 		return 1
 	}

@@ -39,24 +39,24 @@ func tolerant(pod *corev1.Pod) {
 
 // counted counts who is asked about.
 type counted struct {
-	known
+	snapshot
 	asked map[string]int
 }
 
 func (c counted) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
 	c.asked[name]++
-	return c.known.onNode(ctx, name)
+	return c.snapshot.onNode(ctx, name)
 }
 
 func (c counted) matching(ctx context.Context, peers podSet) ([]*corev1.Pod, error) {
 	c.asked["pods that match "+peers.String()]++
-	return c.known.matching(ctx, peers)
+	return c.snapshot.matching(ctx, peers)
 }
 
 // volumes has claims that are named so be lost.
 func (c counted) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, bool, error) {
 	c.asked["volumes of "+pod.Name]++
-	bound, _, err := c.known.volumes(ctx, pod)
+	bound, _, err := c.snapshot.volumes(ctx, pod)
 	return bound, slices.Contains(claims(pod), "lost"), err
 }
 
@@ -159,7 +159,7 @@ func TestOccupancy(t *testing.T) {
 				tt.all = func(*corev1.Pod) {}
 			}
 			web := []*corev1.Pod{pod("web-1", "node", "1", tt.all), pod("web-0", "node", "1", tt.all)}
-			from := counted{asked: map[string]int{}, known: newKnown(Cluster{
+			from := counted{asked: map[string]int{}, snapshot: newSnapshot(Cluster{
 				Pods: slices.Concat(web, tt.others), Volumes: volumes,
 			})}
 			o := newOccupancy(from, nodes, maxLooks)

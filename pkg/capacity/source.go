@@ -76,29 +76,29 @@ func claims(pod *corev1.Pod) []string {
 	return names
 }
 
-// known is a Cluster as a source: nothing fails.
-type known struct {
+// snapshot is a Cluster as a source: nothing fails.
+type snapshot struct {
 	Cluster
 	there map[string][]*corev1.Pod
 }
 
-func newKnown(c Cluster) known {
-	k := known{Cluster: c, there: map[string][]*corev1.Pod{}}
+func newSnapshot(c Cluster) snapshot {
+	s := snapshot{Cluster: c, there: map[string][]*corev1.Pod{}}
 	for _, pod := range c.Pods {
-		k.there[pod.Spec.NodeName] = append(k.there[pod.Spec.NodeName], pod)
+		s.there[pod.Spec.NodeName] = append(s.there[pod.Spec.NodeName], pod)
 	}
-	return k
+	return s
 }
 
-func (k known) onNode(_ context.Context, name string) ([]*corev1.Pod, error) {
-	return k.there[name], nil
+func (s snapshot) onNode(_ context.Context, name string) ([]*corev1.Pod, error) {
+	return s.there[name], nil
 }
 
-func (k known) matching(context.Context, podSet) ([]*corev1.Pod, error) { return k.Pods, nil }
+func (s snapshot) matching(context.Context, podSet) ([]*corev1.Pod, error) { return s.Pods, nil }
 
-func (k known) volumes(_ context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
+func (s snapshot) volumes(_ context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error) {
 	for _, name := range claims(pod) {
-		if v := k.Volumes[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; v != nil {
+		if v := s.Volumes[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; v != nil {
 			bound = append(bound, v)
 		}
 	}

@@ -76,13 +76,13 @@ func (c Cluster) spaces() spaces {
 	}
 	for _, pod := range c.Pods {
 		if n := s[pod.Spec.NodeName]; n != nil && !over(pod) {
-			add(n.requested, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+			addTo(n.requested, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
 		}
 	}
 	return s
 }
 
-func add(to, more corev1.ResourceList) {
+func addTo(to, more corev1.ResourceList) {
 	for name, q := range more {
 		sum := to[name]
 		if sum.IsZero() {
@@ -113,7 +113,7 @@ func (s spaces) take(m rollout.Member) []Space {
 		wanted := plus(plus(has.Requested, node.promised[name]), more)
 		has.Enough = more.Sign() < 0 || wanted.Cmp(has.Allocatable) <= 0 // what gets smaller needs no room
 		if has.Enough {
-			add(node.promised, corev1.ResourceList{name: more})
+			addTo(node.promised, corev1.ResourceList{name: more})
 		}
 		changed = append(changed, has)
 	}

@@ -139,7 +139,7 @@ func (t *topology) findDomains() {
 	}
 }
 
-// peers names the other pods that have to be known to tell where the pod may be.
+// peers returns the other pods that decide where the pod may be.
 func (t *topology) peers() []podSet {
 	var all []podSet
 	for _, term := range slices.Concat(t.near, t.apart) {
@@ -155,7 +155,7 @@ func (t *topology) peers() []podSet {
 }
 
 // allows reports whether the pod may come to the node. Others are the pods of that
-// node, and all that peers names, once each; the pod itself does not count.
+// node and all peers, once each; the pod itself does not count.
 func (t *topology) allows(node *corev1.Node, others []*corev1.Pod) bool {
 	var placed []*corev1.Pod
 	for _, other := range others {
@@ -166,8 +166,8 @@ func (t *topology) allows(node *corev1.Node, others []*corev1.Pod) bool {
 	return t.apartFrom(node, placed) && t.nearTo(node, placed) && t.spreads(node, placed)
 }
 
-// share reports whether both nodes have the same value of a topology key.
-func share(a, b *corev1.Node, key string) bool {
+// sameDomain reports whether both nodes have the same value of a topology key.
+func sameDomain(a, b *corev1.Node, key string) bool {
 	valueA, hasA := a.Labels[key]
 	valueB, hasB := b.Labels[key]
 	return hasA && hasB && valueA == valueB
@@ -182,8 +182,8 @@ func (t *topology) apartFrom(node *corev1.Node, others []*corev1.Pod) bool {
 			continue // the scheduler could not have placed it
 		}
 		home := t.nodes[other.Spec.NodeName]
-		if slices.ContainsFunc(t.apart, func(term term) bool { return term.match(other) && share(home, node, term.key) }) ||
-			slices.ContainsFunc(theirs, func(term term) bool { return term.match(t.pod) && share(home, node, term.key) }) {
+		if slices.ContainsFunc(t.apart, func(term term) bool { return term.match(other) && sameDomain(home, node, term.key) }) ||
+			slices.ContainsFunc(theirs, func(term term) bool { return term.match(t.pod) && sameDomain(home, node, term.key) }) {
 			return false
 		}
 	}
@@ -204,8 +204,8 @@ func (t *topology) nearTo(node *corev1.Node, others []*corev1.Pod) bool {
 		found := false
 		for _, other := range others {
 			if home := t.nodes[other.Spec.NodeName]; wanted(other) {
-				anywhere = anywhere || share(home, home, term.key)
-				found = found || share(home, node, term.key)
+				anywhere = anywhere || sameDomain(home, home, term.key)
+				found = found || sameDomain(home, node, term.key)
 			}
 		}
 		all = all && found

@@ -578,8 +578,8 @@ func TestEvictionFails(t *testing.T) {
 		gone := c.names()[1]
 		c.neverResizes(gone)
 		fails, tries := true, 0
-		c.request = func(verb string, _ metav1.Object) error {
-			if verb != "evict" || !fails {
+		c.evictions = func() error {
+			if !fails {
 				return nil
 			}
 			tries++

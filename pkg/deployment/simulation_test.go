@@ -37,15 +37,15 @@ import (
 // must never happen.
 type simulation struct {
 	*world
-	t     *rapid.T
-	kind  *simulated.Kind[*Deployment, *own]
-	views struct {
+	t          simulated.T
+	kind       *simulated.Kind[*Deployment, *own]
+	controller *controller.Controller[*Deployment, *own]
+	stop       context.CancelFunc
+	views      struct {
 		sets, pods simulated.View
 		detached   cache.Store
 	}
-	controller *controller.Controller[*Deployment, *own]
-	stop       context.CancelFunc
-	seen       struct { // what the controller has seen
+	seen struct { // what the controller has seen
 		d    *appsv1.Deployment
 		sets map[string]*appsv1.ReplicaSet
 		pods map[string]*corev1.Pod
@@ -54,14 +54,8 @@ type simulation struct {
 	at    time.Time
 	lag   struct{ DC, RSC, Controller bool } // whose view is a round behind
 
-	// What others do while the controller writes, before which of its writes; and
-	// after how many writes it dies, or which answer it does not get.
-	meanwhile []step
-	listed    map[string]*corev1.Pod // as they were before
-	evicted   int                    // available pods
-	writes    int
-	dies      int
-	loses     int
+	listed  map[string]*corev1.Pod // as they were before
+	evicted int                    // available pods
 
 	first     version
 	paused    bool // what the users want
@@ -136,8 +130,6 @@ func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
 
 var name = cache.ObjectName{Namespace: "default", Name: "web"}
 
-var errDead = errors.New("the connection broke")
-
 func (s *simulation) restart() {
 	if s.stop != nil {
 		s.stop()
@@ -202,45 +194,30 @@ func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error)
 
 // sync has the controller take one step, if it has reason to look.
 func (s *simulation) sync() {
-	if now := s.Clock.Now(); !s.again && (s.at.IsZero() || now.Before(s.at)) {
+	if now := s.Clock.Now(); s.syncing || !s.again && (s.at.IsZero() || now.Before(s.at)) {
 		return
 	}
 	var err error
 	s.kind.Planned, err = decodeDeployment(s.stored(s.seen.d))
 	s.noError(err)
-	s.writes, s.batch, s.again, s.at = 0, 0, false, time.Time{}
-	s.listed, s.evicted = maps.Clone(s.Pods), 0
+	s.again, s.at, s.batch, s.evicted, s.listed = false, time.Time{}, 0, 0, maps.Clone(s.Pods)
 	before := s.RV
 	s.syncing = true
 	after, err := s.controller.Sync(s.t.Context(), name)
 	s.syncing = false
-	if s.dies > 0 && errors.Is(err, errDead) {
-		s.dies = 0
+	s.noError(err)
+	if s.Dead() {
 		s.restart()
 	}
-	if !errors.Is(err, errDead) {
-		s.noError(err)
-	}
-	s.again = s.again || s.writes > 0 || err != nil || s.RV != before // the controller requeues what was refused
+	s.again = s.again || s.Any() || err != nil || s.RV != before // the controller requeues what was refused
 	if after > 0 {
 		s.at = s.Clock.Now().Add(after)
 	}
-	s.dies, s.loses, s.meanwhile = 0, 0, nil
+	s.Requests = simulated.Requests{}
 }
 
 // requested is told of each of the controller's writes before it is carried out.
-func (s *simulation) requested(verb string, object metav1.Object) error {
-	s.writes++
-	if s.dies > 0 && s.writes > s.dies {
-		return errDead
-	}
-	if s.meanwhile != nil {
-		happens := s.meanwhile
-		s.meanwhile = nil
-		for _, one := range happens {
-			s.do(one)
-		}
-	}
+func (s *simulation) requested(verb string, object metav1.Object) {
 	d := s.kind.Planned
 	switch pod := s.listed[object.GetName()]; verb {
 	case "resize":
@@ -261,7 +238,6 @@ func (s *simulation) requested(verb string, object metav1.Object) error {
 			s.givesUp(d, pod)
 		}
 	}
-	return nil
 }
 
 // mayResize checks that no more pods are under way for one edit than may be.
@@ -403,9 +379,10 @@ func (s *simulation) letGo(before, after *appsv1.Deployment) {
 	}
 }
 
-// noError passes over what the next look mends: conflicts, and objects that are there or gone.
+// noError passes over what the next look mends: conflicts, objects that are there or gone, and
+// broken connections.
 func (s *simulation) noError(err error) bool {
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !errors.Is(err, errDead) {
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !errors.Is(err, simulated.ErrBroken) {
 		s.t.Fatal(err)
 	}
 	return err == nil
@@ -479,16 +456,12 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	}
 }
 
-// step is one thing that happens.
-type step struct {
-	Do  string
-	Arg int
-}
+type step = simulated.Step
 
 // happenings, with how often each occurs.
 var happenings = map[string]int{
 	"round": 8, "kubelets": 4, "collect": 1, "dc sees it": 3, "dc sees the sets": 3, "dc": 6, "rsc sees the sets": 3, "rsc sees the pods": 3, "rsc": 5,
-	"sees it": 2, "sees the sets": 2, "sees the pods": 2, "sync": 6, "sync meanwhile": 4, "sync and die": 2, "sync and lose": 1, "restart": 1, "time": 1,
+	"sees it": 2, "sees the sets": 2, "sees the pods": 2, "sync": 6, simulated.Meanwhile: 4, "sync and die": 2, "sync and lose": 1, "restart": 1, "time": 1,
 	"edit cpu": 3, "edit memory": 2, "edit image": 1, "first template": 2, "undo": 1, "scale": 1, "delete": 1, "crash": 1, "budget": 1, "quota": 1,
 	"action": 1, "policy": 2, "pause": 1, "resume": 1, "opt": 1, "release": 1, "history": 1,
 }
@@ -503,34 +476,21 @@ var ofRestarts = map[string]int{
 	"edit memory": 4, "crash": 8, "delete": 1, "scale": 1,
 }
 
-// steps draws from what may happen, as often as it says.
-func steps(often map[string]int) *rapid.Generator[[][]step] {
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(often)) {
-		names = append(names, slices.Repeat([]string{name}, often[name])...)
-	}
-	return rapid.SliceOf(rapid.SliceOf(rapid.Custom(func(t *rapid.T) step {
-		return step{rapid.SampledFrom(names).Draw(t, "do"), rapid.IntRange(0, 11).Draw(t, "arg")}
-	})))
-}
-
-// all does one thing after the other. What follows `sync meanwhile` happens while the controller writes.
-func (s *simulation) all(list []step, first version) {
-	s.first = first
-	for i := 0; i < len(list); i++ {
-		if list[i].Do == "sync meanwhile" {
-			rest := list[i+1 : min(i+2+list[i].Arg%3, len(list))]
-			i += len(rest)
-			s.meanwhile = slices.DeleteFunc(slices.Clone(rest), func(one step) bool {
-				return strings.HasPrefix(one.Do, "sync") || slices.Contains([]string{"round", "restart"}, one.Do)
-			})
-			s.again = true
-			s.sync()
-		} else {
-			s.do(list[i])
-		}
+// all does one thing after the other.
+func (s *simulation) all(list []step) {
+	simulated.Each(list, func(one step) {
+		s.do(one)
 		s.check()
-	}
+	}, func(meanwhile []step) {
+		s.Meanwhile = func() {
+			for _, one := range meanwhile {
+				s.do(one)
+			}
+		}
+		s.again = true
+		s.sync()
+		s.check()
+	})
 }
 
 func (s *simulation) do(happens step) {
@@ -571,10 +531,10 @@ func (s *simulation) do(happens step) {
 		s.again = true
 		s.sync()
 	case "sync and die":
-		s.dies, s.again = 1+happens.Arg%4, true
+		s.Dies, s.again = 1+happens.Arg%4, true
 		s.sync()
 	case "sync and lose":
-		s.loses, s.again = 1+happens.Arg%4, true
+		s.Loses, s.again = 1+happens.Arg%4, true
 		s.sync()
 	case "restart":
 		s.restart()
@@ -793,6 +753,22 @@ func TestSimulationOfRestarts(t *testing.T) {
 	simulate(t, []int{3}, ofRestarts)
 }
 
+// newSimulation has a Deployment that begins with that template, and is at rest.
+func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes []simulated.Outcome) *simulation {
+	s := &simulation{
+		world: newWorld(t, d, outcomes), t: r, first: simulated.VersionOf(&d.Spec.Template.Spec),
+		detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{},
+	}
+	s.admission = s.admit
+	s.request, s.released, s.surplus, s.told = s.requested, s.letGo, s.deleted, s.complete
+	s.Changed = s.trace
+	s.restart()
+	for range 12 {
+		s.round()
+	}
+	return s
+}
+
 // simulate lets things happen to Deployments that begin with one of the images.
 func simulate(t *testing.T, images []int, often map[string]int) {
 	rapid.Check(t, func(r *rapid.T) {
@@ -817,20 +793,14 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 		if !gentle {
 			admits = rapid.SampledFrom([]int{0, 0, setsRequests, makesGuaranteed}).Draw(r, "admission")
 		}
-		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), steps(often).Draw(r, "steps")
+		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), simulated.Steps(often).Draw(r, "steps")
 
-		s := &simulation{world: newWorld(t, d, outcomes), t: r, gentle: gentle, detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{}}
+		s := newSimulation(t, r, d, outcomes)
 		defer func() { s.stop() }()
+		s.gentle = gentle
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
-		s.admission = s.admit
-		s.request, s.released, s.surplus, s.told = s.requested, s.letGo, s.deleted, s.complete
-		s.Changed = s.trace
-		s.restart()
-		for range 12 {
-			s.round()
-		}
 		s.admits = admits // from now on, so that there are pods that it has not seen
-		s.all(slices.Concat(happens...), first)
+		s.all(slices.Concat(happens...))
 		s.settle(t)
 	})
 }
@@ -865,5 +835,55 @@ func (s *simulation) settle(t *testing.T) {
 	}
 	if left := s.unfinished() + s.history(); left != "" {
 		s.t.Fatal(left)
+	}
+}
+
+// TestWatchOfPodsIsBehind: a pod whose resize is infeasible, by what the controller has seen, has
+// been replaced a moment ago by one that can be resized. So the ReplicaSet does not get the template
+// yet, and the Deployment controller is not let loose.
+func TestWatchOfPodsIsBehind(t *testing.T) {
+	load(t)
+	for _, replicas := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d others are resized", replicas-1), func(t *testing.T) {
+			s := newSimulation(t, t, webDeployment(older, replicas), nil)
+			defer s.stop()
+			infeasible := s.Pods[slices.Min(slices.Collect(maps.Keys(s.Pods)))]
+			s.Judge = func(pod *corev1.Pod) simulated.Outcome {
+				return simulated.Outcome{Infeasible: pod.UID == infeasible.UID}
+			}
+			s.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
+			others := func(n int) { // all but the controller
+				for range n {
+					s.Kubelets()
+					s.rscSees(true, true)
+					s.rscSync()
+					s.dcSees(true, true)
+					s.dcSync()
+				}
+			}
+			others(1)
+			s.sees(true, true, true)
+			for range replicas {
+				s.sync() // asks a pod
+				others(1)
+				s.sees(true, true, true)
+			}
+			s.DeletePod(infeasible.Name)
+			others(3)
+			s.sees(true, true, false)
+			if len(s.seen.pods) != replicas || s.seen.pods[infeasible.Name].UID != infeasible.UID || s.Pods[infeasible.Name] != nil {
+				t.Fatalf("saw %v of %v", slices.Sorted(maps.Keys(s.seen.pods)), slices.Sorted(maps.Keys(s.Pods)))
+			}
+			sets := maps.Clone(s.sets)
+			s.sync()
+			if !policy.Held(s.d) || !s.d.Spec.Paused || !maps.Equal(s.sets, sets) {
+				t.Errorf("by a watch that is behind, it let go: %t, or wrote a ReplicaSet", !policy.Held(s.d))
+			}
+			uids := slices.Sorted(maps.Keys(s.Pods))
+			s.rest()
+			if left := s.unfinished(); left != "" || !slices.Equal(uids, slices.Sorted(maps.Keys(s.Pods))) {
+				t.Errorf("unfinished: %q; the pods were %v, and are %v", left, uids, slices.Sorted(maps.Keys(s.Pods)))
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -60,6 +61,8 @@ type world struct {
 	budget int  // evictions that will be refused
 	full   bool // a quota has no room for another ReplicaSet
 
+	evictions func() error // what admission says of evictions
+
 	unguarded bool // the admission policies are gone
 	unknown   bool // they take the controller for a user
 	releasing bool // the next write is the one of inplace-rollout release
@@ -85,8 +88,9 @@ type world struct {
 	// What admission makes of a pod of that ReplicaSet.
 	admission func(*appsv1.ReplicaSet, *corev1.Pod)
 
-	// What the test wants to know of the controller's requests; an error fails them.
-	request func(verb string, object metav1.Object) error
+	// Requests of the controller, and what the test wants to know of those that arrive.
+	simulated.Requests
+	request func(verb string, object metav1.Object)
 	// What it wants to know of the deletions by the ReplicaSet controller.
 	surplus func(*corev1.Pod)
 	// Of the controller's writes of the condition, when they have been made.
@@ -99,7 +103,7 @@ func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) 
 	w := &world{
 		t: t, d: d, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
 		admission: func(*appsv1.ReplicaSet, *corev1.Pod) {},
-		request:   func(string, metav1.Object) error { return nil }, surplus: func(*corev1.Pod) {}, told: func() {}, released: func(_, _ *appsv1.Deployment) {},
+		request:   func(string, metav1.Object) {}, evictions: func() error { return nil }, surplus: func(*corev1.Pod) {}, told: func() {}, released: func(_, _ *appsv1.Deployment) {},
 	}
 	w.Cluster = simulated.New(w.place, outcomes)
 	w.rsc.wrote = map[types.UID]int{}
@@ -818,50 +822,62 @@ func (w *world) serve(client *fake.Clientset) {
 		return true, pod, err
 	})
 	client.AddReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, w.evictPod(action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction))
+		eviction := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+		_, err := request(w, "evict", w.Pods[eviction.Name], func() (*corev1.Pod, error) { return nil, w.evictPod(eviction) })
+		return true, nil, err
 	})
 }
 
-func (w *world) patchPod(request clienttesting.PatchAction) (*corev1.Pod, error) {
-	old := w.Pods[request.GetName()]
-	if old == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, request.GetName())
-	}
-	pod, err := simulated.Patched(old, &corev1.Pod{}, request.GetPatch())
-	if err != nil {
-		return nil, err
-	}
+// request has a write of the controller carried out. What there is to be written to is nil if it
+// is gone.
+func request[O interface {
+	comparable
+	metav1.Object
+}, T any](w *world, verb string, to O, carryOut func() (T, error)) (T, error) {
+	var gone O
+	return simulated.Request(&w.Requests, func() {
+		if to != gone {
+			w.request(verb, to)
+		}
+	}, carryOut)
+}
+
+func (w *world) patchPod(patch clienttesting.PatchAction) (*corev1.Pod, error) {
 	verb := "resize"
-	if request.GetSubresource() == "resize" {
-		if err := w.Resize(old, pod); err != nil {
+	if patch.GetSubresource() != "resize" {
+		if verb = "give back"; !bytes.Contains(patch.GetPatch(), []byte(api.DetachedLabel+`":null`)) {
+			verb = "detach"
+		}
+	}
+	return request(w, verb, w.Pods[patch.GetName()], func() (*corev1.Pod, error) {
+		old := w.Pods[patch.GetName()]
+		if old == nil {
+			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, patch.GetName())
+		}
+		pod, err := simulated.Patched(old, &corev1.Pod{}, patch.GetPatch())
+		if err != nil {
 			return nil, err
 		}
-	} else if verb = "give back"; pod.Labels[api.DetachedLabel] != "" {
-		verb = "detach"
-	}
-	if err := w.request(verb, old); err != nil {
-		return nil, err
-	}
-	if w.Pods[old.Name] != old { // the request took its time
-		return nil, simulated.Conflict(old)
-	}
-	w.WritePod(pod)
-	return pod, nil
+		if verb == "resize" {
+			if err := w.Resize(old, pod); err != nil {
+				return nil, err
+			}
+		}
+		w.WritePod(pod)
+		return pod, nil
+	})
 }
 
 func (w *world) evictPod(eviction *policyv1.Eviction) error {
 	pod := w.Pods[eviction.Name]
-	if pod != nil {
-		if err := w.request("evict", pod); err != nil {
-			return err
-		}
-		pod = w.Pods[eviction.Name]
-	}
 	if pod == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, eviction.Name)
 	}
 	p := eviction.DeleteOptions.Preconditions
 	if err := simulated.Meets(pod, *p.UID, *p.ResourceVersion); err != nil {
+		return err
+	}
+	if err := w.evictions(); err != nil {
 		return err
 	}
 	if w.budget > 0 {
@@ -917,11 +933,10 @@ func (o objects) Patch(_ context.Context, name string, kind types.PatchType, dat
 	if kind != types.JSONPatchType {
 		return nil, fmt.Errorf("a %s of a ReplicaSet", kind)
 	}
-	if old := o.sets[name]; old != nil {
-		if err := o.request("patch", old); err != nil {
-			return nil, err
-		}
-	}
+	return request(o.world, "patch", o.sets[name], func() (*unstructured.Unstructured, error) { return o.patchSet(name, data) })
+}
+
+func (o objects) patchSet(name string, data []byte) (*unstructured.Unstructured, error) {
 	old := o.sets[name]
 	if old == nil {
 		return nil, apierrors.NewNotFound(replicaSets.GroupResource(), name)
@@ -950,53 +965,49 @@ func (o objects) Patch(_ context.Context, name string, kind types.PatchType, dat
 
 func (o objects) patchDeployment(data []byte, subresources ...string) (*unstructured.Unstructured, error) {
 	verb := strings.TrimSpace("release " + strings.Join(subresources, "/"))
-	if err := o.request(verb, o.d); err != nil {
-		return nil, err
-	}
-	d, err := simulated.Patched(o.d, &appsv1.Deployment{}, data)
-	if err != nil {
-		return nil, err
-	}
-	if len(subresources) > 0 {
-		o.storeDeployment(d)
-		o.told()
-	} else {
-		o.writeDeployment(d, !o.unknown)
-	}
-	return o.stored(o.d), nil
+	return request(o.world, verb, o.d, func() (*unstructured.Unstructured, error) {
+		d, err := simulated.Patched(o.d, &appsv1.Deployment{}, data)
+		if err != nil {
+			return nil, err
+		}
+		if len(subresources) > 0 {
+			o.storeDeployment(d)
+			o.told()
+		} else {
+			o.writeDeployment(d, !o.unknown)
+		}
+		return o.stored(o.d), nil
+	})
 }
 
 func (o objects) Create(_ context.Context, object *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
-	if err := o.request("create", object); err != nil {
-		return nil, err
-	}
-	rs := &appsv1.ReplicaSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, rs); err != nil {
-		return nil, err
-	}
-	if o.full {
-		return nil, apierrors.NewForbidden(replicaSets.GroupResource(), rs.Name, errors.New("exceeded quota: objects"))
-	}
-	created := o.createSet(rs)
-	if created == nil {
-		return nil, apierrors.NewAlreadyExists(replicaSets.GroupResource(), rs.Name)
-	}
-	return o.stored(created), nil
+	return request(o.world, "create", object, func() (*unstructured.Unstructured, error) {
+		rs := &appsv1.ReplicaSet{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, rs); err != nil {
+			return nil, err
+		}
+		if o.full {
+			return nil, apierrors.NewForbidden(replicaSets.GroupResource(), rs.Name, errors.New("exceeded quota: objects"))
+		}
+		created := o.createSet(rs)
+		if created == nil {
+			return nil, apierrors.NewAlreadyExists(replicaSets.GroupResource(), rs.Name)
+		}
+		return o.stored(created), nil
+	})
 }
 
 func (o objects) Delete(_ context.Context, name string, options metav1.DeleteOptions, _ ...string) error {
-	if rs := o.sets[name]; rs != nil {
-		if err := o.request("remove", rs); err != nil {
-			return err
+	_, err := request(o.world, "remove", o.sets[name], func() (*appsv1.ReplicaSet, error) {
+		rs := o.sets[name]
+		if rs == nil {
+			return nil, apierrors.NewNotFound(replicaSets.GroupResource(), name)
 		}
-	}
-	rs := o.sets[name]
-	if rs == nil {
-		return apierrors.NewNotFound(replicaSets.GroupResource(), name)
-	}
-	if err := simulated.Meets(rs, *options.Preconditions.UID, *options.Preconditions.ResourceVersion); err != nil {
-		return err
-	}
-	o.removeSet(name)
-	return nil
+		if err := simulated.Meets(rs, *options.Preconditions.UID, *options.Preconditions.ResourceVersion); err != nil {
+			return nil, err
+		}
+		o.removeSet(name)
+		return rs, nil
+	})
+	return err
 }

@@ -66,15 +66,6 @@ func newCluster(t *testing.T, replicas int, options controller.Options, outcomes
 		t.Fatalf("the cluster is not at rest: %s", left)
 	}
 	c.Changed = c.publish
-	c.client.AddReactor("list", "controllerrevisions", func(clienttesting.Action) (bool, runtime.Object, error) {
-		list := &appsv1.ControllerRevisionList{}
-		for v, template := range templates {
-			stored := build.Revision(t, c.set, revisionOf(v), 1, template)
-			stored.Labels = c.set.Spec.Selector.MatchLabels
-			list.Items = append(list.Items, *stored)
-		}
-		return true, list, nil
-	})
 	c.client.AddWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		w, since := watch.NewRaceFreeFake(), metav1.ListMeta{ResourceVersion: action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion}
 		for _, pod := range c.removed {
@@ -106,7 +97,11 @@ func newCluster(t *testing.T, replicas int, options controller.Options, outcomes
 }
 
 func (c *cluster) publish(obj runtime.Object, gone bool) {
-	pod := obj.(*corev1.Pod).DeepCopy()
+	pod, is := obj.(*corev1.Pod)
+	if !is {
+		return
+	}
+	pod = pod.DeepCopy()
 	if gone {
 		pod.ResourceVersion = strconv.Itoa(c.RV)
 		c.removed = append(c.removed, pod)
@@ -528,7 +523,10 @@ func TestRoomForOneOfTwo(t *testing.T) {
 			t.Fatal(err)
 		}
 		pods, toCome := o.Pods()
-		room := capacity.NewRoom(capacity.Served(c.client), c.nodes.List(), capacity.MaxLooks, capacity.NewQuotas(nil, nil, o.Now), pods, toCome)
+		room, err := capacity.ReadRoom(t.Context(), c.client, set.Namespace, c.nodes.List(), pods, toCome, o.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, what := range want { // as web-1 kept
 			name, kept := strings.CutSuffix(what, " kept")
 			m := members[slices.IndexFunc(members, func(m rollout.Member) bool { return m.Name == name })]

@@ -214,7 +214,9 @@ func (Kind) Unheld(set *appsv1.StatefulSet) (p rollout.Plan, nothing bool) {
 	if policy.Held(set) {
 		// Complete is of the time before this hold, as where a lower partition was wished, with ordinals that do not
 		// start at 0: no status was written since, in which the admission policy would have taken it back.
-		return rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}}, c.Complete()
+		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
+		p.Passing = true
+		return p, c.Complete()
 	}
 	n := replicas(set)
 	counted := int(set.Status.UpdatedReplicas) >= n-keptBack(set)

@@ -282,7 +282,7 @@ func TestNextStep(t *testing.T) {
 	}{
 		{name: "live: the highest goes first, and alone", places: "live|live|live", changes: changes{all}, want: "resize web-2"},
 		{name: "live: nothing more while one is under way", places: "resizing|live|live", changes: changes{all}},
-		{name: "live: once it is resized it is settled, and the next one starts", places: "resized|live|live", changes: changes{all}, want: "resize web-1, mark web-2"},
+		{name: "live: once it is resized it is settled, and the next one starts", places: "resized|live|live", changes: changes{all}, want: "mark web-2, resize web-1"},
 		{name: "live: with maxUnavailable 2, two at once, once one has the size", places: "updated|live|live|live", changes: changes{all, two}, want: "resize web-2 web-1"},
 		{name: "live: with maxUnavailable 2, one is tried first", places: "live|live|live", changes: changes{all, two}, want: "resize web-2"},
 		{name: "live: what is down below the partition counts", places: "live|live|live, not ready", changes: changes{held("1", everything)}},
@@ -678,7 +678,8 @@ func TestUnheld(t *testing.T) {
 		last         bool
 	}{
 		{"Complete", "updated|updated", changes{says(yes, all)}, all, true},
-		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "", false},
+		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this partition", false},
+		{"held", "updated|updated", changes{says(no, all), held("0", everything)}, "", false},
 		{"a lost pod", "updated|missing", changes{says(yes, all)}, "1 of 2 pods are of revision web-i1c2m0", false},
 		{"scaled out, and there", "updated|updated|updated", changes{says(yes, all)}, "3 of 3 pods are of revision web-i1c2m0", true},
 		{"scaled out, and not there yet", "updated|updated", changes{says(yes, all), scaled(5)}, "2 of 5 pods are of revision web-i1c2m0", false},

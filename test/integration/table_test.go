@@ -33,7 +33,8 @@ type cell struct {
 }
 
 // liveCells are those of the proposal's rows for LiveResizeable; the outcomes of
-// the last column are what becomes of web-1 in the end.
+// the last column are what becomes of web-1 in the end. No action is LiveResizePreferred:
+// that this is so for every outcome is proven by TestDecide in pkg/policy.
 func liveCells() []cell {
 	const on, rolling = "OnDelete", "RollingUpdate"
 	return []cell{
@@ -49,18 +50,8 @@ func liveCells() []cell {
 		{"", on, "infeasible", policy.WaitForDelete},
 		{"", on, "error", policy.WaitForDelete},
 		{"", on, "quota", policy.MarkUpdated},
-		{"LiveResizePreferred", rolling, "actuated", policy.MarkUpdated},
-		{"LiveResizePreferred", rolling, "deferred, then clears", policy.MarkUpdated},
-		{"LiveResizePreferred", rolling, "deferred past its deadline", policy.RestartByController},
 		{"LiveResizePreferred", rolling, "infeasible", policy.RestartByController},
-		{"LiveResizePreferred", rolling, "error", policy.RestartByController},
-		{"LiveResizePreferred", rolling, "quota", policy.MarkUpdated},
-		{"LiveResizePreferred", on, "actuated", policy.MarkUpdated},
-		{"LiveResizePreferred", on, "deferred, then clears", policy.MarkUpdated},
-		{"LiveResizePreferred", on, "deferred past its deadline", policy.WaitForDelete},
 		{"LiveResizePreferred", on, "infeasible", policy.WaitForDelete},
-		{"LiveResizePreferred", on, "error", policy.WaitForDelete},
-		{"LiveResizePreferred", on, "quota", policy.MarkUpdated},
 		{"LiveResize", rolling, "actuated", policy.MarkUpdated},
 		{"LiveResize", rolling, "deferred, then clears", policy.MarkUpdated},
 		{"LiveResize", rolling, "deferred past its deadline", policy.Leave},

@@ -46,6 +46,12 @@ func Restarts(pod *corev1.Pod, v Version) bool {
 	return len(pod.Status.ContainerStatuses) > 0 && VersionOf(&pod.Spec).Image == restarting && AppliedSize(pod).Memory != v.Memory
 }
 
+// GivesRoom reports whether v asks for less than the pod, and for nothing more.
+func GivesRoom(pod *corev1.Pod, v Version) bool {
+	have := SizeOf(pod)
+	return v.CPU <= have.CPU && v.Memory <= have.Memory && (v.Memory > 0) == (have.Memory > 0) && (v.CPU != have.CPU || v.Memory != have.Memory)
+}
+
 // VersionOf is the version that the spec of a pod or template is of.
 func VersionOf(spec *corev1.PodSpec) Version {
 	v := sized(&spec.Containers[0].Resources)
