@@ -92,6 +92,7 @@ type observation struct {
 // options of a rollout of the places from index from on.
 func (o observation) options(from int) rollout.Options {
 	options := o.Options()
+	options.InTurn = true
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
 	options.Aside = o.Aside(o.below(from))
@@ -258,7 +259,7 @@ func (o observation) leftover(pod *corev1.Pod) (resize.Target, error) {
 		return target, err
 	}
 	may, _ := o.Settings.Resolve(target.Effects, template, o.Defaults.ResizePolicy)
-	if policy.Decide(may, o.Settings.Action, policy.RollingUpdate, policy.Untried) != policy.Resize || len(target.Obstacles) > 0 ||
+	if policy.Decide(may, o.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
 		o.Refused.Of(pod.UID, o.revision().Size(target.Changes)).Final {
 		return resize.Leftover(pod, template)
 	}
