@@ -5,45 +5,40 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // Foresee tells what a rollout will do to each pod of the Deployment, which is as
 // the edit leaves it, but for its status. It only reads.
-func Foresee(ctx context.Context, objects dynamic.Interface, cluster workload.Cluster, edited *unstructured.Unstructured,
-	settings policy.Settings, defaults workload.Defaults,
-) (workload.Foreseen, error) {
+func Foresee(ctx context.Context, objects dynamic.Interface, cluster capacity.Cluster, edited *unstructured.Unstructured,
+	settings policy.Settings, defaults policy.Defaults,
+) (rollout.RolloutForecast, error) {
 	d, err := decodeDeployment(edited)
 	if err != nil {
-		return workload.Foreseen{}, err
+		return rollout.RolloutForecast{}, err
 	}
-	list, err := objects.Resource(replicaSets).Namespace(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+	stored, err := Kind{objects: objects}.storedSets(ctx, d)
 	if err != nil {
-		return workload.Foreseen{}, fmt.Errorf("listing ReplicaSets: %w", err)
-	}
-	stored := make([]*unstructured.Unstructured, len(list.Items))
-	for i := range list.Items {
-		stored[i] = &list.Items[i]
+		return rollout.RolloutForecast{}, err
 	}
 	o, err := newObservation(d, stored, cluster.Pods)
 	if err != nil {
-		return workload.Foreseen{}, err
+		return rollout.RolloutForecast{}, err
 	}
-	o.nodes, o.limits, o.defaults, o.now = cluster.Nodes, cluster.LimitsOf(d.Namespace), defaults, time.Now()
+	o.Facts = controller.ForecastFacts(cluster, d.Namespace, defaults)
 	return o.foresee(ctx, cluster, settings)
 }
 
-func (o observation) foresee(ctx context.Context, cluster workload.Cluster, settings policy.Settings) (workload.Foreseen, error) {
-	var f workload.Foreseen
+func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, settings policy.Settings) (rollout.RolloutForecast, error) {
+	var f rollout.RolloutForecast
 	var err error
 	base := o.base()
 	if f.Pods, f.HandOver, err = o.foreseeBase(ctx, cluster, base, settings); err != nil {
@@ -65,17 +60,17 @@ func (o observation) foresee(ctx context.Context, cluster workload.Cluster, sett
 		stale := slices.Contains(f.Stale, forecast.Member.Name)
 		switch {
 		case slices.Contains(going, forecast.Member.Name):
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
+			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
 		case f.HandOver != "" && !stale:
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.Unchanged, ""
-		case paused && (stale || forecast.Fate != rollout.Unchanged):
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.KeptBack, "the Deployment is paused"
+			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.Unchanged, ""
+		case paused && (stale || forecast.Forecast != rollout.Unchanged):
+			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.KeptBack, "the Deployment is paused"
 		case f.HandOver != "":
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.PodRestart, f.HandOver
+			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.PodRestart, f.HandOver
 		}
 	}
-	slices.SortStableFunc(f.Pods, func(a, b rollout.Forecast) int {
-		return cmp.Compare(asInt(a.Fate == rollout.PodRestart), asInt(b.Fate == rollout.PodRestart))
+	slices.SortStableFunc(f.Pods, func(a, b rollout.PodForecast) int {
+		return cmp.Compare(asInt(a.Forecast == rollout.PodRestart), asInt(b.Forecast == rollout.PodRestart))
 	})
 	return f, nil
 }
@@ -103,7 +98,7 @@ func (o observation) scaledIn() []string {
 
 // foreseeBase tells what comes of the pods of the ReplicaSet base, and why the
 // Deployment controller makes all of the rollout; empty if it does not.
-func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.Forecast, string, error) {
+func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.PodForecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.unheld(), o.differs()), nil
 	}
@@ -112,25 +107,32 @@ func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, 
 		return nil, "", err
 	}
 	options := o.options(base, settings, surge, unavailable)
-	members, err := o.members(ctx, base, settings)
+	places, err := o.places(base)
 	if err != nil {
 		return nil, "", err
 	}
-	workload.Judge(members, o.nodes, o.now)
-	cluster.Crowd(ctx, members, unavailable == 0)
+	o.Facts = o.Foreseen(places, o.deployment.template.Hash)
+	members, err := o.members(base, settings)
+	if err != nil {
+		return nil, "", err
+	}
+	o.Full = cluster.Full(ctx, members, o.deployment.template.Hash, unavailable == 0)
+	if members, err = o.members(base, settings); err != nil {
+		return nil, "", err
+	}
 	handOver := o.unheld()
-	p := plan{Step: rollout.Next(members, options), Members: members}
-	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, options), Members: members}}
+	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}
-	return rollout.Foresee(members, options), handOver, nil
+	return rollout.Forecasts(p.Verdicts), handOver, nil
 }
 
 func (o observation) notOptedIn() string {
-	if workload.Enabled(o.deployment) {
+	if policy.Enabled(o.deployment) {
 		return ""
 	}
-	return workload.NotOptedIn("Deployment")
+	return controller.NotOptedIn("Deployment")
 }
 
 // sized tells whether the pods of rs are as the Deployment's template says. That of one
@@ -150,12 +152,12 @@ func (o observation) unheld() string {
 }
 
 // foreseeOther tells what comes of the pods of a ReplicaSet that is not the base.
-func (o observation) foreseeOther(rs *replicaSet) []rollout.Forecast {
+func (o observation) foreseeOther(rs *replicaSet) []rollout.PodForecast {
 	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of an older ReplicaSet than the one that is resized")
-	var forecasts []rollout.Forecast
+	var forecasts []rollout.PodForecast
 	for _, pod := range o.podsOf(rs) {
-		m := rollout.Member{Name: pod.Name, Pod: pod, Differs: reason}
-		forecasts = append(forecasts, rollout.Forecast{Member: m, Fate: rollout.PodRestart, Reason: reason})
+		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod, Differs: reason}}
+		forecasts = append(forecasts, rollout.PodForecast{Member: m, Forecast: rollout.PodRestart, Reason: reason})
 	}
 	return forecasts
 }

@@ -28,9 +28,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -48,7 +48,8 @@ type under struct {
 type simulation struct {
 	*world
 	t          simulated.T
-	controller *Controller
+	kind       *simulated.Kind[*appsv1.StatefulSet, history]
+	controller *controller.Controller[*appsv1.StatefulSet, history]
 	stop       context.CancelFunc
 	view       simulated.View
 	seen       struct { // what the controller has seen
@@ -60,7 +61,6 @@ type simulation struct {
 	lag   struct{ KCM, Controller bool } // whose view of the pods is a round behind
 
 	syncing bool
-	planned *appsv1.StatefulSet    // that the writes are for
 	listed  map[string]*corev1.Pod // as they were before
 	batch   []*corev1.Pod          // that this sync has asked for a resize
 
@@ -101,13 +101,12 @@ func (s *simulation) restart() {
 	ctx, s.stop = context.WithCancel(s.t.Context())
 	client := &fake.Clientset{}
 	s.serve(client)
-	nodes, err := workload.NewNodes(client)
-	s.noError(err)
-	s.noError(nodes.Store().Add(largeNode()))
-	s.controller, err = New(ctx, client, &record.FakeRecorder{}, nodes, workload.Options{Defaults: defaults, Ready: func() error { return nil }})
-	s.noError(err)
-	s.controller.Clock = s.Clock
 	s.view = simulated.NewView()
+	s.kind = &simulated.Kind[*appsv1.StatefulSet, history]{Kind: watching{New(client), s}, Pods: s.view}
+	var err error
+	s.controller, err = controller.New(ctx, s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
+		controller.Options{Defaults: defaults, Ready: func() error { return nil }, Clock: s.Clock})
+	s.noError(err)
 	s.seen.set, s.seen.pods = nil, nil
 	s.sees(true, true)
 }
@@ -116,7 +115,7 @@ func (s *simulation) restart() {
 func (s *simulation) sees(set, pods bool) {
 	if set && s.seen.set != s.set {
 		s.seen.set, s.again = s.set, true
-		s.noError(s.controller.Store().Update(s.set))
+		s.noError(s.kind.Workloads.GetStore().Update(s.set))
 	}
 	if pods && !maps.Equal(s.seen.pods, s.Pods) {
 		s.seen.pods, s.again = maps.Clone(s.Pods), true
@@ -124,23 +123,27 @@ func (s *simulation) sees(set, pods bool) {
 	}
 }
 
-// open opens the session that the next sync may need, and has it watch our view. A new
-// watch begins with what there is.
-func (s *simulation) open() {
-	set, exists, err := s.controller.Get(name)
-	if !s.noError(err) || !exists || !workload.Enabled(set) || s.controller.InFlight(name) != nil {
-		return
+// watching is the kind, whose sessions watch our view.
+type watching struct {
+	Kind
+	s *simulation
+}
+
+// Open has a new watch begin with what there is.
+func (w watching) Open(context.Context, *appsv1.StatefulSet, func()) (history, error) {
+	w.s.sees(false, true)
+	return history{}, nil
+}
+
+// Gather shows the simulation which pods the plan is made from.
+func (w watching) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, pods []*corev1.Pod, live bool) (controller.Observation, error) {
+	if !live {
+		w.s.shown = map[string]*corev1.Pod{}
+		for _, pod := range pods {
+			w.s.shown[pod.Name] = pod
+		}
 	}
-	s.sees(false, true)
-	ctx, cancel := context.WithCancel(s.t.Context())
-	cancel()
-	client := s.controller.Client
-	s.controller.Client = &fake.Clientset{} // where nothing is to be seen
-	session, err := s.controller.Session(ctx, set)
-	s.controller.Client = client
-	s.noError(err)
-	session.Pods, err = simulated.Watch[*corev1.Pod](s.view, set.Namespace)
-	s.noError(err)
+	return w.Kind.Gather(ctx, s, set, pods, live)
 }
 
 // sync has the controller take one step, if it has reason to look.
@@ -148,11 +151,7 @@ func (s *simulation) sync() {
 	if now := s.Clock.Now(); s.syncing || !s.again && (s.at.IsZero() || now.Before(s.at)) {
 		return
 	}
-	s.open()
-	var err error
-	s.planned, _, err = s.controller.Get(name)
-	s.noError(err)
-	s.shown = s.watched()
+	s.kind.Planned, s.shown = s.seen.set, nil
 	s.again, s.at, s.batch, s.listed = false, time.Time{}, nil, maps.Clone(s.Pods)
 	before := s.RV
 	s.syncing = true
@@ -162,39 +161,11 @@ func (s *simulation) sync() {
 	if s.Dead() {
 		s.restart()
 	}
-	s.again = s.again || err != nil || s.RV != before
+	s.again = s.again || s.Any() || err != nil || s.RV != before // the controller requeues what was refused
 	if after > 0 {
 		s.at = s.Clock.Now().Add(after)
 	}
-	if session := s.controller.InFlight(name); session != nil {
-		s.predictable(session.Refusals)
-	}
 	s.Requests = simulated.Requests{}
-}
-
-// watched are the pods as the controller's watch has them, its own writes included.
-func (s *simulation) watched() map[string]*corev1.Pod {
-	session := s.controller.InFlight(name)
-	if session == nil {
-		return nil
-	}
-	list, err := session.Pods.List()
-	s.noError(err)
-	pods := map[string]*corev1.Pod{}
-	for _, pod := range list {
-		pods[pod.Name] = pod
-	}
-	return pods
-}
-
-// predictable takes chance out of the times between tries.
-func (s *simulation) predictable(refusals workload.Refusals) {
-	for _, refusal := range refusals {
-		if refusal.Until.After(s.Clock.Now()) {
-			refusal.Until = s.Clock.Now().Add(2 * time.Second)
-			s.again = true
-		}
-	}
 }
 
 // mayRequest is told of each of the controller's writes before it is carried out.
@@ -204,17 +175,17 @@ func (s *simulation) mayRequest(action clienttesting.Action) {
 		pod := s.shown[request.GetName()]
 		asked, err := simulated.Patched(pod, &corev1.Pod{}, request.GetPatch())
 		s.noError(err)
-		if do, list, _ := strings.Cut(s.planned.Annotations[api.InForceAnnotation], ";"); do == string(policy.Restart) || simulated.Forbids(list, pod, simulated.SizeOf(asked)) {
+		if do, list, _ := strings.Cut(s.kind.Planned.Annotations[api.InForceAnnotation], ";"); do == string(policy.Restart) || simulated.Forbids(list, pod, simulated.SizeOf(asked)) {
 			s.must("resizes %s, which has %+v, to %+v, and %s;%s is in force", pod.Name, simulated.AppliedSize(pod), simulated.SizeOf(asked), do, list)
 		}
-		s.mayResize(observation{set: s.planned, pods: slices.Collect(maps.Values(s.shown)), now: s.Clock.Now()}, pod)
+		s.mayResize(observation{set: s.kind.Planned, pods: slices.Collect(maps.Values(s.shown)), Facts: controller.Facts{Now: s.Clock.Now()}}, pod)
 		s.batch = append(s.batch, pod)
 	}
 }
 
 // hasWritten is told of each of the controller's writes that has been carried out, with what was there before.
 func (s *simulation) hasWritten(action clienttesting.Action, before object) {
-	set := s.planned
+	set := s.kind.Planned
 	switch pod, _ := before.(*corev1.Pod); {
 	case action.Matches("patch", "pods/resize"):
 		index, _ := observation{set: set}.index(pod)
@@ -288,7 +259,7 @@ func (s *simulation) mayResize(o observation, pod *corev1.Pod) {
 			// It may wait for the room that this one gives.
 		case !o.available(other):
 			down++
-			if has && !rollout.Gone(other) && !s.needsRestart(other, o.set) && i >= WishedPartition(o.set) && s.asked[other.UID] == edit(o.set) {
+			if has && !rollout.Gone(other) && !s.needsRestart(other, o.set) && i >= wishedPartition(o.set) && s.asked[other.UID] == edit(o.set) {
 				unproved++
 			}
 		case is || s.admitted(other, want):
@@ -331,7 +302,7 @@ func asInt(b bool) int {
 
 // keptBack checks the user's partition for a place that is touched.
 func (s *simulation) keptBack(set *appsv1.StatefulSet, index int) {
-	if wish := WishedPartition(set); index < wish {
+	if wish := wishedPartition(set); index < wish {
 		s.must("touched index %d, which the user's partition %d keeps back", index, wish)
 	}
 }
@@ -402,13 +373,13 @@ func (s *simulation) restarted(pod *corev1.Pod) {
 	set := s.seenSet
 	s.stays(set, pod)
 	index, _ := observation{set: set}.index(pod)
-	if wish := WishedPartition(set); index < wish {
+	if wish := wishedPartition(set); index < wish {
 		s.must("the StatefulSet controller restarts %s, which the user's partition %d keeps back", pod.Name, wish)
 	}
 	if !s.excused[pod.UID] && s.doomed[pod.UID] != edit(set) && !s.needsRestart(pod, set) {
 		s.must("the StatefulSet controller restarts %s, which needs no restart", pod.Name)
 	}
-	if workload.Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
+	if policy.Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
 		s.under[index] = under{edit: edit(set), uid: pod.UID, gone: true}
 	}
 }
@@ -424,7 +395,7 @@ func (s *simulation) born(pod *corev1.Pod) {
 		s.excused[pod.UID] = true
 	}
 	index, _ := observation{set: s.set}.index(pod)
-	wish := WishedPartition(s.set)
+	wish := wishedPartition(s.set)
 	if u := s.under[index]; u.gone && index >= wish && u.edit == edit(s.set) && label(pod) != revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec)) {
 		s.must("restarted %s for nothing: it is born again from the old revision", pod.Name)
 	}
@@ -578,7 +549,7 @@ func (s *simulation) do(happens step) {
 			set.Labels = map[string]string{api.EnabledLabel: strconv.FormatBool(happens.Arg%3 > 0)}
 		})
 	case "release": // inplace-rollout release
-		if workload.Held(s.set) {
+		if policy.Held(s.set) {
 			s.releasing = true
 			s.user(func(*appsv1.StatefulSet) {})
 			s.releasing = false
@@ -608,7 +579,7 @@ func (s *simulation) do(happens step) {
 		if pod != nil && pod.DeletionTimestamp == nil {
 			if happens.Arg > 5 { // until it has another size
 				s.Broken[pod.UID] = simulated.AppliedSize(pod)
-				s.sick[pod.UID] = workload.Held(s.set) && !s.syncing
+				s.sick[pod.UID] = policy.Held(s.set) && !s.syncing
 			}
 			crashed := pod.DeepCopy()
 			s.SetReady(crashed, false)
@@ -649,7 +620,7 @@ func (s *simulation) cured() {
 	want := simulated.VersionOf(&s.set.Spec.Template.Spec)
 	for _, pod := range s.Pods {
 		index, _ := observation{set: s.set}.index(pod)
-		wish := WishedPartition(s.set)
+		wish := wishedPartition(s.set)
 		if !s.sick[pod.UID] || podutils.IsPodReady(pod) || index < wish || index >= replicas(s.set) || simulated.VersionOf(&pod.Spec).Image != want.Image {
 			continue
 		}
@@ -676,7 +647,7 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	switch o := object.(type) {
 	case *appsv1.StatefulSet:
 		s.t.Logf("%s StatefulSet: %v ×%d, partition %d, held %q, observed %d of %d, %d updated of %d, %+v", at, simulated.VersionOf(&o.Spec.Template.Spec), replicas(o), partition(o),
-			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(o), workload.Condition{}))
+			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(o), controller.Condition{}))
 	case *corev1.Pod:
 		s.t.Logf("%s %s: gone %t, deleted %t, of %s, %v, has %v, ready %t", at, o.Name, gone, o.DeletionTimestamp != nil, label(o), simulated.VersionOf(&o.Spec), simulated.AppliedSize(o), podutils.IsPodReady(o))
 	}
@@ -705,7 +676,7 @@ func (w *world) unfinished() string {
 func (s *simulation) unfinished() string { return s.unfinishedBut(s.admitted) }
 
 func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
-	if workload.Held(w.set) {
+	if policy.Held(w.set) {
 		return fmt.Sprintf("the set is held: %+v", w.set.Status.Conditions)
 	}
 	want := simulated.VersionOf(&w.set.Spec.Template.Spec)
@@ -854,8 +825,8 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 				t.Fatalf("saw %s, and now it is %s", s.seen.pods[now.Name].UID, now.UID)
 			}
 			s.sync()
-			if !workload.Held(s.set) || partition(s.set) != everything {
-				t.Errorf("by a watch that is behind, it let go: %t, or lowered the partition to %d", !workload.Held(s.set), partition(s.set))
+			if !policy.Held(s.set) || partition(s.set) != everything {
+				t.Errorf("by a watch that is behind, it let go: %t, or lowered the partition to %d", !policy.Held(s.set), partition(s.set))
 			}
 			s.rest()
 			if left := s.unfinished(); left != "" || s.Pods[now.Name].UID != now.UID {
