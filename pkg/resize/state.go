@@ -15,8 +15,8 @@ import (
 // State is how far the resize of one pod has come.
 type State string
 
-// The states of a resize. Deferred, Infeasible and Failing are what the kubelet
-// says in the pod's conditions (KEP-1287); a reason unknown to us counts as
+// The states that a pod shows itself. Deferred, Infeasible and Failing are what the
+// kubelet says in the pod's conditions (KEP-1287); a reason unknown to us counts as
 // Deferred, as it did for the older status.resize.
 const (
 	// Unsent: the pod's spec does not have the wanted size.
@@ -37,14 +37,33 @@ const (
 	Actuated State = "Actuated"
 )
 
-// Observe tells how far the pod is on its way to the target's size, with the
-// kubelet's message or what is being waited for. The proof that a resize was
-// carried out needs all of these on one and the same pod object: the spec has
-// the size, the kubelet has observed that spec, it reports no resize as pending
-// or in progress, has allocated the requests, has applied the limits, and the pod
-// is Ready. Fewer are not enough: conditions are absent both before the kubelet
-// notices the spec and while a container restarts for its new size.
+// The states that follow from what is known besides.
+const (
+	// Refused: the API server does not take the size now, as for a quota; asking again may help.
+	Refused State = "Refused"
+	// DeferredTooLong: deferred until the deadline.
+	DeferredTooLong State = "DeferredTooLong"
+	// FailingTooLong: failing until the deadline.
+	FailingTooLong State = "FailingTooLong"
+	// Impossible: something known before any request stands in the way.
+	Impossible State = "Impossible"
+	// Disruptive: the resize would take the pod down, and none may be. It does not count where
+	// nothing but a live resize is wanted.
+	Disruptive State = "Disruptive"
+)
+
+// Observe returns how far the pod is on its way to the target's size, with the
+// kubelet's message or what is being waited for. The zero Target has no state.
+//
+// The proof that a resize was carried out needs all of these on one and the same pod
+// object: the spec has the size, the kubelet has observed that spec, it reports no
+// resize as pending or in progress, has allocated the requests, has applied the
+// limits, and the pod is Ready. Fewer are not enough: conditions are absent both before
+// the kubelet notices the spec and while a container restarts for its new size.
 func (t Target) Observe() (State, string) {
+	if t.pod == nil {
+		return "", ""
+	}
 	if len(t.Changes) > 0 {
 		return Unsent, ""
 	}

@@ -92,6 +92,7 @@ type observation struct {
 // options of a rollout of the places from index from on.
 func (o observation) options(from int, settings policy.Settings) rollout.Options {
 	options := o.Options(settings)
+	options.InTurn = true
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
 	options.Aside = o.Aside(o.below(from))
@@ -253,7 +254,7 @@ func (o observation) leftover(pod *corev1.Pod, settings policy.Settings) (resize
 		return target, err
 	}
 	may, _ := settings.Resolve(target.Effects, template, o.Defaults.ResizePolicy)
-	if policy.Decide(may, settings.Action, policy.RollingUpdate, policy.Untried) != policy.Resize || len(target.Obstacles) > 0 ||
+	if policy.Decide(may, settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
 		o.Refused.Of(pod.UID, rollout.Size(o.set.Status.UpdateRevision, target.Changes)).Final {
 		return resize.Leftover(pod, template)
 	}

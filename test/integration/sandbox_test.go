@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds every wait. It is never the expected duration.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // sandbox is a namespace with one workload, named web, and what can be done and
 // asked there whatever the kind of the workload.
