@@ -87,7 +87,7 @@ func (t Target) Observe() (State, string) {
 	return Actuated, ""
 }
 
-// Busy tells whether the kubelet has still to carry out, or to answer, what the pod's spec
+// Busy reports whether the kubelet has still to carry out, or to answer, what the pod's spec
 // says now, whoever has asked for it. It does not of containers of which it tells nothing.
 func Busy(pod *corev1.Pod) bool {
 	t := Target{pod: pod}
@@ -100,7 +100,7 @@ func Busy(pod *corev1.Pod) bool {
 	return state == InProgress && len(t.want) > 0
 }
 
-// Clean tells whether the pod has nothing left to do for the target: neither in
+// Clean reports whether the pod has nothing left to do for the target: neither in
 // its spec, nor on its way into the containers.
 func (t Target) Clean() bool {
 	if len(t.Changes)+len(t.Obstacles) > 0 {
@@ -110,7 +110,7 @@ func (t Target) Clean() bool {
 	return t.Resized.IsZero() || state == Actuated || state == Unready
 }
 
-// Unscheduled tells whether the pod has no node. It starts with whatever size it has
+// Unscheduled reports whether the pod has no node. It starts with whatever size it has
 // when it gets one.
 func (t Target) Unscheduled() bool { return t.pod != nil && t.pod.Spec.NodeName == "" }
 
@@ -178,7 +178,7 @@ func (t Target) unapplied(p part) string {
 	return ""
 }
 
-// hasRun tells whether p is an init container that has run.
+// hasRun reports whether p is an init container that has run.
 func (t Target) hasRun(p part) bool {
 	status := t.status(p)
 	return p.kind == initContainer && !p.sidecar() && status != nil && status.State.Terminated != nil
@@ -211,7 +211,7 @@ func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resou
 	return value
 }
 
-// appliedAs tells whether the status shows want as applied. The systemd cgroup
+// appliedAs reports whether the status shows want as applied. The systemd cgroup
 // driver rounds a cpu quota up to 10m, so 105m may be shown as 110m.
 func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got *resource.Quantity) bool {
 	if same(&want, got) {
