@@ -654,7 +654,7 @@ func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.
 
 func TestSimulation(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 400)
+	simulated.Pin(t, 1, 700)
 	rapid.Check(t, func(t *rapid.T) {
 		first := version{Image: rapid.SampledFrom([]int{1, 3}).Draw(t, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
 		set := webSet(first, rapid.IntRange(1, 6).Draw(t, "replicas"))
@@ -696,7 +696,7 @@ func TestSimulation(t *testing.T) {
 // never said while a pod that may move is of another revision or size, and comes to be said.
 func TestSimulationOfComplete(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 250)
+	simulated.Pin(t, 1, 400)
 	often := maps.Clone(happenings)
 	maps.Copy(often, ofStrategy)
 	rapid.Check(t, func(t *rapid.T) {

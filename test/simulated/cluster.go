@@ -203,7 +203,7 @@ func (c *Cluster) Kubelet(name string) {
 		restarted := c.lookAtSize(pod)
 		c.SetReady(pod, !restarted && c.Broken[pod.UID] != AppliedSize(pod) && !c.harmed(pod))
 	}
-	if !equality.Semantic.DeepEqual(before, pod) {
+	if before.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(before.Status, pod.Status) {
 		c.WritePod(pod)
 	}
 }
