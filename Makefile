@@ -39,17 +39,25 @@ demo-real: root tools node-tools image test-images
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "A real node needs root, for cgroups and namespaces. Without it: make demo" >&2; exit 1; }
 
+.PHONY: check
+check: build lint unit ## Run what is quick: build, linters, unit tests
+
 .PHONY: test
-test: unit integration ## Run every test
+test: unit integration ## Run every test (KILLS=all: the controller is killed at each of its writes, not at one of each kind)
 
 .PHONY: unit
-unit: ## Run the unit tests, with the race detector
-	CGO_ENABLED=1 go test -race $(UNIT)
+unit: ## Run the unit tests
+	go test $(UNIT)
 	go test -C hack/tools/image ./...
 
+.PHONY: race
+race: ## Run the unit tests with the race detector
+	CGO_ENABLED=1 go test -race $(UNIT)
+
+# Most of the time these tests wait. A control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
 integration: tools monitoring-tools gitops-tools build ## Run the tests that need a control plane
-	go test -tags integration -count=1 -timeout 60m -p 1 -parallel 8 ./test/...
+	GOGC=200 go test -tags integration -count=1 -timeout 60m -p 1 -parallel 16 ./test/...
 
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e

@@ -36,25 +36,35 @@ const (
 	ownCluster  = "own cluster"
 )
 
+// worlds are how many clusters the pages share. So many pages are gone through at a time.
+const worlds = 2
+
 func TestCommands(t *testing.T) {
-	shared := newWorld(t)
+	free := make(chan *world, worlds)
+	for range worlds {
+		free <- nil // a page that needs one starts it
+	}
 	for _, p := range pages(t) {
-		t.Run(filepath.Base(p.file), func(t *testing.T) {
-			w := shared
-			switch p.note {
-			case "", eachSection:
-			case ownCluster:
-				w = newWorld(t)
-			default:
-				t.Fatalf("the page says %q: want %q or %q", p.note, eachSection, ownCluster)
+		t.Run(filepath.Base(p.file), func(page *testing.T) {
+			page.Parallel()
+			w := <-free
+			page.Cleanup(func() { free <- w }) // after the page has left it
+			switch {
+			case p.note == ownCluster:
+				testPage(page, newWorld(page, page), p)
+				return
+			case p.note != "" && p.note != eachSection:
+				page.Fatalf("the page says %q: want %q or %q", p.note, eachSection, ownCluster)
+			case w == nil:
+				w = newWorld(page, t)
 			}
-			testPage(t, w, p)
+			testPage(page, w, p)
 		})
 	}
 }
 
 // testPage goes through the blocks of one page.
-func testPage(t *testing.T, w world, p page) {
+func testPage(t *testing.T, w *world, p page) {
 	var at *place
 	section := ""
 	for _, b := range p.blocks {

@@ -27,13 +27,14 @@ const patience = 3 * time.Minute
 // world is a cluster with inplace-rollout as deploy/ installs it.
 type world struct{ *controlplane.ControlPlane }
 
-// newWorld starts a control plane for a test and installs inplace-rollout in it. The
+// newWorld starts a control plane in a test and installs inplace-rollout in it. It stops
+// with another test that this one is a part of, or with itself. The
 // simulated nodes run no images: the pods of deploy/ become Ready there without
 // doing anything, and the controller is a process beside them, under their
 // ServiceAccount. That the shipped Deployment itself works is proven by test/e2e.
-func newWorld(t *testing.T) world {
+func newWorld(t, until *testing.T) *world {
 	t.Helper()
-	w := bareWorld(t)
+	w := bareWorld(t, until)
 	if err := controller.Apply(t.Context(), w.ControlPlane); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ var foreign = []string{
 
 // addOthers adds what of other projects the pages speak of: their kinds, without a
 // schema, a ConfigMap and a namespace.
-func (w world) addOthers(t *testing.T) {
+func (w *world) addOthers(t *testing.T) {
 	t.Helper()
 	objects := `
 {apiVersion: v1, kind: Namespace, metadata: {name: argocd}}
@@ -96,18 +97,18 @@ spec:
 }
 
 // bareWorld is a cluster with three nodes and nothing in it.
-func bareWorld(t *testing.T) world {
+func bareWorld(t, until *testing.T) *world {
 	t.Helper()
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
+	until.Cleanup(func() {
+		if until.Failed() {
 			cp.KeepLogs()
 		}
 		if err := cp.Stop(); err != nil {
-			t.Error(err)
+			until.Error(err)
 		}
 	})
 	for _, node := range []string{"node-1", "node-2", "node-3"} {
@@ -115,7 +116,7 @@ func bareWorld(t *testing.T) world {
 			t.Fatal(err)
 		}
 	}
-	return world{cp}
+	return &world{cp}
 }
 
 // place is where a reader is: a folder with a clone of the repository, and a home
@@ -130,7 +131,7 @@ type place struct {
 }
 
 // newPlace is where a page starts.
-func (w world) newPlace(t *testing.T, onDelete bool) *place {
+func (w *world) newPlace(t *testing.T, onDelete bool) *place {
 	t.Helper()
 	p := w.freshClone(t)
 	fixture := fmt.Sprintf(`
@@ -148,7 +149,7 @@ kubectl wait --for=condition=%s statefulset/db deployment/web --timeout=1m
 }
 
 // freshClone is a place with nothing in the cluster yet.
-func (w world) freshClone(t *testing.T) *place {
+func (w *world) freshClone(t *testing.T) *place {
 	t.Helper()
 	p := &place{dir: t.TempDir()}
 	p.leave = sync.OnceFunc(func() {
@@ -188,7 +189,7 @@ func (w world) freshClone(t *testing.T) *place {
 }
 
 // home is a home directory whose .kube/config leads to this world, if there is any.
-func (w world) home(t *testing.T) string {
+func (w *world) home(t *testing.T) string {
 	t.Helper()
 	if w.ControlPlane == nil {
 		return t.TempDir()

@@ -112,7 +112,7 @@ func (s *sandbox[W]) plan(manifest string, args ...string) planned {
 	if result.code != 0 || result.stderr != "" {
 		s.t.Fatalf("plan ended with %d: %s", result.code, result.stderr)
 	}
-	asked, err := cp.AuditSince(s.mark, controlplane.ByUser(user))
+	asked, err := cp.AuditAbout(user, s.mark, controlplane.ByUser(user))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -97,69 +98,69 @@ func (g *guillotine) pass(w http.ResponseWriter, r *http.Request) {
 // TestKilledAtEveryWrite kills the controller (SIGKILL) at each of its writes of
 // a rollout in turn, and lets a new one finish.
 func TestKilledAtEveryWrite(t *testing.T) {
-	set := func(infeasible ...string) func(*testing.T, blow) bool {
-		return func(t *testing.T, b blow) bool {
+	set := func(infeasible ...string) func(*testing.T, blow) []string {
+		return func(t *testing.T, b blow) []string {
 			w := newWorkload(t, options{})
 			uids := w.uids()
 			for _, name := range infeasible {
 				w.annotatePod(name, simInfeasible)
 			}
 			w.setResources("cpu=150m", "")
-			reached := kill(t, w.sandbox, b)
+			writes := kill(t, w.sandbox, b)
 			w.waitFor("the end", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
 			w.assertMoved(0)
 			w.assertReplaced(uids, infeasible...)
-			return reached
+			return writes
 		}
 	}
-	atEveryWrite(t, "live", 9, beforeAndAfterEach, set())  // three pods twice, the condition twice, the release
-	atEveryWrite(t, "restart", 9, afterEach, set("web-1")) // web-1 is not relabelled, but the partition is lowered for it
+	atEveryWrite(t, "live", 9, true, set())            // three pods twice, the condition twice, the release
+	atEveryWrite(t, "restart", 9, false, set("web-1")) // web-1 is not relabelled, but the partition is lowered for it
 }
 
 // TestKilledAtEveryWriteOfDeployments is the same for the ReplicaSet's adoption.
 func TestKilledAtEveryWriteOfDeployments(t *testing.T) {
-	atEveryWrite(t, "live", 5, beforeAndAfterEach, func(t *testing.T, b blow) bool { // two pods, history, adoption, release
+	atEveryWrite(t, "live", 5, true, func(t *testing.T, b blow) []string { // two pods, history, adoption, release
 		d := newDeployment(t, options{Replicas: 2})
 		before := d.uids()
 		d.setResources("cpu=150m", "")
-		reached := kill(t, d.sandbox, b)
+		writes := kill(t, d.sandbox, b)
 		d.assertMoved(before, "150m")
 		d.assertReplicaSets(2)
-		return reached
+		return writes
 	})
-	atEveryWrite(t, "back", 5, afterEach, func(t *testing.T, b blow) bool { // the history and the live one change places
+	atEveryWrite(t, "back", 5, false, func(t *testing.T, b blow) []string { // the history and the live one change places
 		d := newDeployment(t, options{Replicas: 2})
 		before, first := d.uids(), d.active().Name
-		process := ownController(t, controller.Options{})
+		process := d.ownController(t, controller.Options{})
 		d.edit("150m")
 		process.Stop()
 		d.setResources("cpu=100m", "")
-		reached := kill(t, d.sandbox, b)
+		writes := kill(t, d.sandbox, b)
 		d.assertMoved(before, "100m")
 		d.assertReplicaSets(2)
 		if active := d.active().Name; active != first {
 			t.Errorf("ReplicaSet %s has the pods, want %s: %s", active, first, summary(d.replicaSets()))
 		}
-		return reached
+		return writes
 	})
-	fallback := func(spec string, ready int) func(*testing.T, blow) bool {
-		return func(t *testing.T, b blow) bool {
+	fallback := func(spec string, ready int) func(*testing.T, blow) []string {
+		return func(t *testing.T, b blow) []string {
 			d := newDeployment(t, options{Replicas: 2, Spec: spec})
 			before, stuck := d.uids(), d.names()[0]
 			d.annotatePod(stuck, simInfeasible)
 			log := d.logPods()
 			d.setResources("cpu=150m", "")
-			reached := kill(t, d.sandbox, b)
+			writes := kill(t, d.sandbox, b)
 			d.assertSettled("150m")
 			d.assertReplaced(before, stuck)
 			d.assertReplicaSets(2)
 			log.assertReady(ready)
 			log.assertOwned()
-			return reached
+			return writes
 		}
 	}
-	atEveryWrite(t, "eviction", 6, afterEach, fallback("strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", 1))
-	atEveryWrite(t, "replacement first", 6, afterEach, fallback(surge, 2))
+	atEveryWrite(t, "eviction", 6, false, fallback("strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", 1))
+	atEveryWrite(t, "replacement first", 6, false, fallback(surge, 2))
 }
 
 // blow says at which write of a rollout the controller is killed, from 1; and
@@ -169,44 +170,65 @@ type blow struct {
 	before bool
 }
 
-// The blows at each write. Dying before a write leaves what dying after the one before
-// it does: it is tried, too, but not of every rollout.
-var (
-	afterEach          = []bool{false}
-	beforeAndAfterEach = []bool{true, false}
-)
+// never is a write that no rollout gets to.
+const never = 1000
 
-// atEveryWrite runs a rollout once for each of its writes. It ends when a rollout gets
-// by without reaching the number, which must be more than least.
-func atEveryWrite(t *testing.T, name string, least int, befores []bool, rollout func(*testing.T, blow) (reached bool)) {
+// allKills has the controller killed at each of its writes, and not only at the first of each kind.
+var allKills = os.Getenv("KILLS") == "all"
+
+// kindOf is what a write does to which resource, whatever the object, as in PATCH pods/resize.
+func kindOf(write string) string {
+	method, path, _ := strings.Cut(write, " ")
+	_, object, _ := strings.Cut(path, "/namespaces/") // namespace/resource/name/subresource
+	parts := append(strings.Split(object, "/"), "", "", "")
+	return method + " " + parts[1] + "/" + parts[3]
+}
+
+// atEveryWrite runs a rollout whose controller nobody kills, to see its writes, which must
+// be at least as many as said; and then once for each of them, or for one of each kind. All run
+// at the same time, each with a controller for its own namespace. Dying before a write leaves
+// what dying after the one before it does: it is tried, too, if so said. rollout returns the
+// writes that it has seen.
+func atEveryWrite(t *testing.T, name string, least int, before bool, rollout func(*testing.T, blow) (writes []string)) {
 	t.Helper()
-	for _, before := range befores {
-		for n := 1; ; n++ {
-			reached := false
-			name := fmt.Sprintf("%s-%s-write-%d", name, map[bool]string{true: "before", false: "after"}[before], n)
-			if !t.Run(name, func(t *testing.T) { reached = rollout(t, blow{n, before}) }) {
-				return
-			}
-			if !reached {
-				if n <= least {
-					t.Errorf("a rollout has only %d writes: the test does not see them all", n-1)
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		writes := rollout(t, blow{write: never})
+		if len(writes) < least {
+			t.Fatalf("a rollout has only %d writes: the test does not see them all", len(writes))
+		}
+		kill := func(b blow) {
+			t.Run(fmt.Sprintf("%s-write-%d", map[bool]string{true: "before", false: "after"}[b.before], b.write), func(t *testing.T) {
+				t.Parallel()
+				// Another rollout may have fewer writes, and be whole.
+				if seen := len(rollout(t, b)); seen < min(b.write, least) {
+					t.Errorf("a rollout has only %d writes: the test does not see them all", seen)
 				}
-				break
+			})
+		}
+		kinds := map[string]bool{}
+		for i, write := range writes {
+			if kind := kindOf(write); allKills || !kinds[kind] {
+				kinds[kind] = true
+				kill(blow{write: i + 1})
+			}
+			if allKills && before {
+				kill(blow{write: i + 1, before: true})
 			}
 		}
-	}
+	})
 }
 
 // TestReleasedAtEveryWrite kills the controller in the same way, and nobody takes its
 // place: after `inplace-rollout release` the Deployment controller finishes, and
 // nothing is left of what had been begun.
 func TestReleasedAtEveryWrite(t *testing.T) {
-	atEveryWrite(t, "released", 6, afterEach, func(t *testing.T, b blow) bool {
+	atEveryWrite(t, "released", 6, false, func(t *testing.T, b blow) []string {
 		d := newDeployment(t, options{Replicas: 2, Spec: surge})
 		d.annotatePod(d.names()[0], simInfeasible)
 		log := d.logPods()
 		d.setResources("cpu=150m", "")
-		reached, _ := strike(t, d.sandbox, b)
+		writes, _ := strike(t, d.sandbox, b)
 		if got := d.run("release", d.ref, "--yes"); got.code != 0 {
 			t.Errorf("release ended with %d: %s", got.code, got.stderr)
 		}
@@ -221,31 +243,31 @@ func TestReleasedAtEveryWrite(t *testing.T) {
 			}
 		}
 		log.assertReady(2)
-		return reached
+		return writes
 	})
 }
 
 // kill runs a controller until the rollout is complete, and kills it on the way;
-// then another one finishes.
-func kill[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (reached bool) {
+// then another one finishes. It returns the writes that the first one has begun.
+func kill[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (writes []string) {
 	t.Helper()
-	reached, complete := strike(t, s, b)
-	if reached {
-		second := ownController(t, controller.Options{})
+	writes, complete := strike(t, s, b)
+	if len(writes) == b.write {
+		second := s.ownController(t, controller.Options{})
 		<-complete
 		second.Stop()
 	}
-	return reached
+	return writes
 }
 
 // strike runs a controller until the rollout is complete, which closes complete, and
 // kills it on the way.
-func strike[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (reached bool, complete <-chan struct{}) {
+func strike[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (writes []string, complete <-chan struct{}) {
 	t.Helper()
 	guillotine := newGuillotine(t, b.write, b.before)
 	defer guillotine.server.Close()
 	defer guillotine.server.CloseClientConnections()
-	first := ownController(t, controller.Options{Server: guillotine.server.URL})
+	first := s.ownController(t, controller.Options{Server: guillotine.server.URL})
 
 	done := make(chan struct{})
 	go func() {
@@ -256,11 +278,11 @@ func strike[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (reached bool,
 	case <-guillotine.fallen:
 	case <-done:
 	}
-	guillotine.mu.Lock() // the last write may end both
-	if reached = guillotine.severed; reached {
+	first.Kill()
+	guillotine.mu.Lock()
+	defer guillotine.mu.Unlock()
+	if guillotine.severed {
 		t.Logf("killed at %s", guillotine.writes[b.write-1])
 	}
-	guillotine.mu.Unlock()
-	first.Kill()
-	return reached, done
+	return guillotine.writes, done
 }

@@ -80,7 +80,7 @@ func (o overlay) launch(t *testing.T) *controller.Process {
 // it may not, and nothing of another namespace.
 func (o overlay) assertLeastRights(t *testing.T, mark int64) {
 	t.Helper()
-	asked, err := cp.AuditSince(mark, controlplane.ByUser(o.user()))
+	asked, err := cp.AuditAbout(o.user(), mark, controlplane.ByUser(o.user()))
 	if err != nil {
 		t.Fatal(err)
 	}

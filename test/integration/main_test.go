@@ -102,6 +102,14 @@ func ownController(t *testing.T, o controller.Options) *controller.Process {
 	return process
 }
 
+// ownController runs a controller for the sandbox's namespace alone, so that other tests that
+// do this can run at the same time.
+func (s *sandbox[W]) ownController(t *testing.T, o controller.Options) *controller.Process {
+	t.Helper()
+	o.Args = append(o.Args, "--namespace="+s.namespace)
+	return ownController(t, o)
+}
+
 // start runs a controller and waits until it is ready.
 func start(o controller.Options) (*controller.Process, error) {
 	process, err := launch(o)

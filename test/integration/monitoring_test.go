@@ -40,6 +40,7 @@ func read(t *testing.T, path string) string {
 }
 
 func TestAlertRules(t *testing.T) {
+	t.Parallel()
 	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", shipped("deploy", "monitoring", "alerts.yaml"))
 	promtool(t, "test", "rules", shipped("deploy", "monitoring", "alerts_test.yaml"))
 }
@@ -248,6 +249,7 @@ func lacks(found []map[string]string, legend string) bool {
 
 // TestScrapeConfigs: what docs/monitoring.md says finds the replicas of the controller.
 func TestScrapeConfigs(t *testing.T) {
+	t.Parallel()
 	const service = "inplace-rollout-metrics"
 	metrics, err := client.CoreV1().Services(controller.Namespace).Get(t.Context(), service, metav1.GetOptions{})
 	if err != nil {

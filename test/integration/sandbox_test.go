@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -83,11 +84,23 @@ func newSandbox[W metav1.Object](t *testing.T, o options, typed func(namespace s
 			s.dump()
 			return
 		}
-		if err := client.CoreV1().Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deleting the namespace: %v", err)
-		}
+		s.clear()
 	})
 	return s
+}
+
+// clear takes everything away that others could notice. The namespace stays: to delete it
+// costs the control plane a hundred requests, more than most tests.
+func (s *sandbox[W]) clear() {
+	ctx, background := context.Background(), metav1.DeletePropagationBackground
+	options, all := metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{}
+	if err := errors.Join(
+		client.AppsV1().StatefulSets(s.namespace).DeleteCollection(ctx, options, all),
+		client.AppsV1().Deployments(s.namespace).DeleteCollection(ctx, options, all),
+		client.CoreV1().Pods(s.namespace).DeleteCollection(ctx, options, all),
+	); err != nil {
+		s.t.Errorf("deleting workloads and pods: %v", err)
+	}
 }
 
 func newNamespace(t *testing.T, labels map[string]string) string {
@@ -377,7 +390,7 @@ func eventually(t *testing.T, what string, check func() (bool, string)) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %s for %s: %s", patience, what, seen)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -395,7 +408,7 @@ func (s *sandbox[W]) markAudit() {
 // made or since markAudit, in the order in which they were done.
 func (s *sandbox[W]) audited(filters ...controlplane.AuditFilter) []auditv1.Event {
 	s.t.Helper()
-	events, err := cp.AuditSince(s.mark, append([]controlplane.AuditFilter{controlplane.Writes, func(e *auditv1.Event) bool {
+	events, err := cp.AuditAbout(s.namespace, s.mark, append([]controlplane.AuditFilter{controlplane.Writes, func(e *auditv1.Event) bool {
 		return e.ObjectRef != nil && e.ObjectRef.Namespace == s.namespace
 	}}, filters...)...)
 	if err != nil {

@@ -33,7 +33,8 @@ type cell struct {
 }
 
 // liveCells are those of the proposal's rows for LiveResizeable; the outcomes of
-// the last column are what becomes of web-1 in the end.
+// the last column are what becomes of web-1 in the end. No action is LiveResizePreferred:
+// that this is so for every outcome is proven by TestDecide in pkg/policy.
 func liveCells() []cell {
 	const on, rolling = "OnDelete", "RollingUpdate"
 	return []cell{
@@ -49,18 +50,8 @@ func liveCells() []cell {
 		{"", on, "infeasible", policy.WaitForDelete},
 		{"", on, "error", policy.WaitForDelete},
 		{"", on, "quota", policy.Settle},
-		{"LiveResizePreferred", rolling, "actuated", policy.Settle},
-		{"LiveResizePreferred", rolling, "deferred, then clears", policy.Settle},
-		{"LiveResizePreferred", rolling, "deferred past its deadline", policy.RestartByController},
 		{"LiveResizePreferred", rolling, "infeasible", policy.RestartByController},
-		{"LiveResizePreferred", rolling, "error", policy.RestartByController},
-		{"LiveResizePreferred", rolling, "quota", policy.Settle},
-		{"LiveResizePreferred", on, "actuated", policy.Settle},
-		{"LiveResizePreferred", on, "deferred, then clears", policy.Settle},
-		{"LiveResizePreferred", on, "deferred past its deadline", policy.WaitForDelete},
 		{"LiveResizePreferred", on, "infeasible", policy.WaitForDelete},
-		{"LiveResizePreferred", on, "error", policy.WaitForDelete},
-		{"LiveResizePreferred", on, "quota", policy.Settle},
 		{"LiveResize", rolling, "actuated", policy.Settle},
 		{"LiveResize", rolling, "deferred, then clears", policy.Settle},
 		{"LiveResize", rolling, "deferred past its deadline", policy.Leave},
