@@ -273,9 +273,13 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 	want := simulated.VersionOf(&d.Spec.Template.Spec)
 	want.Image = 0
 	down, harmed, proved, unproved := 0, 0, 0, 0
-	for name, now := range s.listed {
-		seen := s.seen.pods[name]
-		if seen == nil || now.UID == pod.UID || rollout.Gone(now) || rollout.Gone(seen) {
+	for name, seen := range s.seen.pods {
+		now := s.listed[name]
+		if seen.UID == pod.UID || rollout.Gone(seen) {
+			continue
+		}
+		if rollout.Gone(now) {
+			proved += asInt(s.available(seen) && simulated.AppliedSize(seen) == want && simulated.SizeOf(seen) == want)
 			continue
 		}
 		sent := simulated.SizeOf(now) == want && now.Generation > 1 && s.asked[now.UID] > 0
@@ -291,7 +295,11 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 			harmed += asInt(has && seen.Generation == now.Generation)
 		}
 	}
-	if least := max(unavailable, 1); harmed >= least {
+	least := max(unavailable, 1)
+	if simulated.Restarts(pod, want) {
+		most = min(most, least)
+	}
+	if harmed >= least {
 		s.t.Fatalf("asks %s while %d pods are not Ready with the size that they were resized to: at most %d may be", pod.Name, harmed, least)
 	} else if simulated.Restarts(pod, want) && down >= least {
 		s.t.Fatalf("restarts the container of %s while %d others are down: at most %d may be", pod.Name, down, least)
