@@ -35,11 +35,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // leaseName names the Lease of the leader election.
@@ -57,7 +58,7 @@ type controllerOptions struct {
 	burst          int
 	dryRun         bool
 	verbosity      int
-	defaults       workload.Defaults
+	defaults       policy.Defaults
 	resizePolicy   string
 }
 
@@ -93,9 +94,9 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.Float32Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
 	f.IntVar(&o.burst, "kube-api-burst", 100, "requests to the API server that may go out at once")
-	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", workload.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
-	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", workload.Standard.ErrorTimeout, "how long a pod's resize may fail before that counts as final")
-	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(workload.Standard.ResizePolicy), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
+	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
+	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", policy.Standard.ErrorTimeout, "how long a pod's resize may fail before that counts as final")
+	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.Standard.ResizePolicy), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be done and write nothing")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level: 2 logs what is done, 4 also what is waited for")
 	completePolicy(cmd)
@@ -150,7 +151,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 
-	// Of many pods that change at once each must be told of: the default of 25 events per workload is too few.
+	// Many pods may change at once, and each has its event: the default of 25 per workload is too few.
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1000, QPS: 1}))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -158,9 +159,9 @@ func (o controllerOptions) run(ctx context.Context) error {
 
 	gate, registry := &prerequisite.Gate{}, prometheus.NewRegistry()
 	registry.MustRegister(readyMetric(gate))
-	controllers, err := newControllers(ctx, config, recorder, workload.Options{
+	controllers, err := newControllers(ctx, config, recorder, controller.Options{
 		Namespace: o.namespace, Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
-		Metrics: workload.NewMetrics(registry),
+		Metrics: controller.NewMetrics(registry),
 	})
 	if err != nil {
 		return err
@@ -181,12 +182,14 @@ func (o controllerOptions) run(ctx context.Context) error {
 
 // controllers are those of all kinds of workloads.
 type controllers struct {
-	nodes        *workload.Nodes
-	statefulSets *statefulset.Controller
-	deployments  *deployment.Controller
+	nodes *capacity.Nodes
+	kinds []interface {
+		Run(ctx context.Context)
+		EnqueueAll()
+	}
 }
 
-func newControllers(ctx context.Context, config *rest.Config, recorder record.EventRecorder, options workload.Options) (*controllers, error) {
+func newControllers(ctx context.Context, config *rest.Config, recorder record.EventRecorder, options controller.Options) (*controllers, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -195,28 +198,34 @@ func newControllers(ctx context.Context, config *rest.Config, recorder record.Ev
 	if err != nil {
 		return nil, fmt.Errorf("making a dynamic client: %w", err)
 	}
-	c := &controllers{}
-	if c.nodes, err = workload.NewNodes(client); err != nil {
+	nodes, err := capacity.NewNodes(client)
+	if err != nil {
 		return nil, err
 	}
-	if c.statefulSets, err = statefulset.New(ctx, client, recorder, c.nodes, options); err != nil {
+	statefulSets, err := controller.New(ctx, statefulset.New(client), client, recorder, nodes, options)
+	if err != nil {
 		return nil, err
 	}
-	if c.deployments, err = deployment.New(ctx, client, raw, recorder, c.nodes, options); err != nil {
+	deployments, err := controller.New(ctx, deployment.New(client, raw, options.Namespace), client, recorder, nodes, options)
+	if err != nil {
 		return nil, err
 	}
+	c := &controllers{nodes: nodes}
+	c.kinds = append(c.kinds, statefulSets, deployments)
 	return c, nil
 }
 
 func (c *controllers) enqueueAll() {
-	c.statefulSets.EnqueueAll()
-	c.deployments.EnqueueAll()
+	for _, kind := range c.kinds {
+		kind.EnqueueAll()
+	}
 }
 
 func (c *controllers) run(ctx context.Context) {
 	var running sync.WaitGroup
-	for _, run := range []func(context.Context){c.nodes.Run, c.statefulSets.Run, c.deployments.Run} {
-		running.Go(func() { run(ctx) })
+	running.Go(func() { c.nodes.Run(ctx) })
+	for _, kind := range c.kinds {
+		running.Go(func() { kind.Run(ctx) })
 	}
 	running.Wait()
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"math"
-	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // edit is a workload before and after an edit; the two are one and the same where
@@ -29,44 +27,30 @@ func newEdit(live, manifest *unstructured.Unstructured) (edit, error) {
 	if err != nil {
 		return edit{}, err
 	}
-	if workload.Held(live) {
+	if policy.Held(live) {
 		recordWish(live, after)
 	}
 	return edit{live, after}, nil
 }
 
-// recordWish keeps in a held workload what its user wants of the field that holds
-// it: what it was, unless the edit says something else, or comes from a manifest that
-// was saved during a hold.
+// recordWish keeps in a held workload what its user wants of the field that holds it.
 func recordWish(live, after *unstructured.Unstructured) {
-	wish, saved := live.GetAnnotations()[api.HoldAnnotation], after.GetAnnotations()[api.HoldAnnotation]
-	if live.GroupVersionKind() == deploymentKind {
-		if paused, _, _ := unstructured.NestedBool(after.Object, "spec", "paused"); !paused {
-			wish = "false"
-		} else if saved == "true" || saved == "false" {
-			wish = saved
-		}
-	} else {
-		before, asked := partitionOf(live), partitionOf(after)
-		n, err := strconv.ParseUint(saved, 10, 31)
-		switch {
-		case asked != before && asked != math.MaxInt32:
-			wish = strconv.FormatInt(asked, 10)
-		case err == nil && int64(n) <= asked:
-			wish = saved
-		}
-	}
 	annotations := after.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[api.HoldAnnotation] = wish
+	if live.GroupVersionKind() == deploymentKind {
+		paused, _, _ := unstructured.NestedBool(after.Object, "spec", "paused")
+		annotations[api.HoldAnnotation] = policy.EditedPaused(live, after, paused)
+	} else {
+		annotations[api.HoldAnnotation] = policy.EditedPartition(live, after, partitionOf(live), partitionOf(after))
+	}
 	after.SetAnnotations(annotations)
 }
 
-func partitionOf(u *unstructured.Unstructured) int64 {
+func partitionOf(u *unstructured.Unstructured) int {
 	n, _, _ := unstructured.NestedInt64(u.Object, "spec", "updateStrategy", "rollingUpdate", "partition")
-	return n
+	return int(n)
 }
 
 // settings are those that come into force with the edit: what action and policy say
@@ -80,13 +64,13 @@ func (e edit) settings() (policy.Settings, error) {
 	if err != nil {
 		return policy.Settings{}, err
 	}
-	if before.Same(after) && workload.Enabled(e.live) {
-		return workload.Settings(e.live.GetAnnotations())
+	if before.Same(after) && policy.Enabled(e.live) {
+		return policy.InForce(e.live.GetAnnotations())
 	}
 	return policy.Read(e.after.GetAnnotations())
 }
 
-func templateOf(u *unstructured.Unstructured) (*workload.Template, error) {
+func templateOf(u *unstructured.Unstructured) (*hash.Template, error) {
 	stored, _, err := unstructured.NestedMap(u.Object, "spec", "template")
 	if err != nil {
 		return nil, fmt.Errorf("reading the template of %s: %w", nameOf(u), err)
@@ -95,7 +79,7 @@ func templateOf(u *unstructured.Unstructured) (*workload.Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the template of %s: %w", nameOf(u), err)
 	}
-	return workload.NewTemplate(raw)
+	return hash.NewTemplate(raw)
 }
 
 // edited is what live becomes by `kubectl apply` of a manifest; or by `kubectl

@@ -17,7 +17,7 @@ import (
 
 func main() {
 	err := run()
-	if _, said := errors.AsType[exitError](err); err != nil && !said {
+	if _, printed := errors.AsType[exitError](err); err != nil && !printed {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 	}
 	os.Exit(exitCode(err))

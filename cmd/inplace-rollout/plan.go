@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,13 +10,12 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // planOptions are the arguments of the plan command.
@@ -62,7 +60,7 @@ may list them.`,
 
   # What is still to come of the rollout in flight?
   inplace-rollout plan deployment/web`,
-		ValidArgsFunction: o.completeWorkload(workload.Enabled),
+		ValidArgsFunction: o.completeWorkload(policy.Enabled),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (o.file == "") == (len(args) == 0) {
@@ -96,8 +94,8 @@ may list them.`,
 }
 
 // defaults are those of the controller, as far as the flags say.
-func (o planOptions) defaults() (workload.Defaults, error) {
-	d := workload.Standard
+func (o planOptions) defaults() (policy.Defaults, error) {
+	d := policy.Standard
 	d.ResizePolicy = policy.Policy(o.resizePolicy)
 	return d, validResizePolicy(d.ResizePolicy)
 }
@@ -111,7 +109,11 @@ func (o planOptions) run(ctx context.Context, out io.Writer, args []string) erro
 }
 
 func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) error {
-	world, err := o.world(ctx, edits)
+	namespaces := sets.New[string]()
+	for _, e := range edits {
+		namespaces.Insert(e.after.GetNamespace())
+	}
+	world, err := capacity.Read(ctx, o.client, capacity.All, namespaces)
 	if err != nil {
 		return explain(err)
 	}
@@ -128,40 +130,6 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 		return exitError(3)
 	}
 	return nil
-}
-
-// world reads what the rollouts depend on. Whoever may see no more than the pods
-// beside the workloads is told the rest, but not what room the nodes have.
-func (o planOptions) world(ctx context.Context, edits []edit) (workload.Cluster, error) {
-	var world workload.Cluster
-	if err := world.ReadNodes(ctx, o.client); apierrors.IsForbidden(err) {
-		world.RoomUnknown = "you may not list nodes"
-	} else if err != nil {
-		return world, err
-	}
-	namespaces := sets.New[string]()
-	for _, e := range edits {
-		namespaces.Insert(e.after.GetNamespace())
-	}
-	if err := world.ReadPods(ctx, o.client, metav1.NamespaceAll); apierrors.IsForbidden(err) {
-		world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list the pods of all namespaces")
-		for namespace := range namespaces {
-			if err := world.ReadPods(ctx, o.client, namespace); err != nil {
-				return world, err
-			}
-		}
-	} else if err != nil {
-		return world, err
-	}
-	if err := world.ReadNamespaces(ctx, o.client, namespaces); err != nil {
-		return world, err
-	}
-	if err := world.ReadVolumes(ctx, o.client, namespaces); apierrors.IsForbidden(err) {
-		world.RoomUnknown = cmp.Or(world.RoomUnknown, "you may not list persistent volumes and their claims")
-	} else if err != nil {
-		return world, err
-	}
-	return world, nil
 }
 
 // edits lists what is asked about: the edits in the file, or the rollout that the
@@ -193,7 +161,7 @@ func (o planOptions) edits(ctx context.Context, args []string) ([]edit, error) {
 }
 
 // report foresees the rollout that an edit starts.
-func (o planOptions) report(ctx context.Context, world workload.Cluster, e edit) (planReport, error) {
+func (o planOptions) report(ctx context.Context, world capacity.Cluster, e edit) (planReport, error) {
 	if e.live == nil {
 		return o.reportNew(ctx, world, e.after)
 	}
@@ -214,7 +182,7 @@ func (o planOptions) report(ctx context.Context, world workload.Cluster, e edit)
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that
 // `kubectl delete --cascade=orphan` has left, when it is created again.
-func (o planOptions) reportNew(ctx context.Context, world workload.Cluster, after *unstructured.Unstructured) (planReport, error) {
+func (o planOptions) reportNew(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured) (planReport, error) {
 	settings, err := policy.Read(after.GetAnnotations())
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(after), err)
@@ -223,7 +191,7 @@ func (o planOptions) reportNew(ctx context.Context, world workload.Cluster, afte
 	if err != nil {
 		return planReport{}, err
 	}
-	var foreseen workload.Foreseen
+	var foreseen rollout.RolloutForecast
 	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
 		if foreseen, err = o.foresee(ctx, world, created(after), settings, defaults); err != nil {
 			return planReport{}, explain(err)

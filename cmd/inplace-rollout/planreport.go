@@ -6,12 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // planReport is what a rollout does to one workload.
@@ -19,16 +18,16 @@ type planReport struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// New tells that it does not exist yet: the pods are those that it adopts, and all others will be new.
+	// New: it does not exist yet. The pods are those that it adopts, and all others will be new.
 	New bool `json:"new,omitempty"`
-	// OptedIn tells whether the rollout is in place at all.
+	// OptedIn: the rollout is made in place at all.
 	OptedIn bool `json:"optedIn"`
-	// HandOver tells why the built-in controller makes the rollout; empty if it does not.
+	// HandOver is why the built-in controller makes the rollout; empty if it does not.
 	HandOver string        `json:"handOver,omitempty"`
 	Pods     []podForecast `json:"pods"`
 	// OldEnvironment lists environment variables that will go on showing the old size, as `app: GOMAXPROCS`.
 	OldEnvironment []string `json:"oldEnvironment,omitempty"`
-	// RoomUnknown tells why it is not known what room the nodes have; empty if it is.
+	// RoomUnknown is why it is not known what room the nodes have; empty if it is.
 	RoomUnknown string      `json:"roomUnknown,omitempty"`
 	Summary     planSummary `json:"summary"`
 
@@ -74,16 +73,14 @@ type planSummary struct {
 	Unchanged        int `json:"unchanged"`
 }
 
-// newPlanReport tells of the rollout of a workload, which is as the edit leaves it.
-func newPlanReport(after *unstructured.Unstructured, foreseen workload.Foreseen, world workload.Cluster) planReport {
+// newPlanReport reports the forecast of a workload, which is as the edit leaves it.
+func newPlanReport(after *unstructured.Unstructured, foreseen rollout.RolloutForecast, world capacity.Cluster) planReport {
 	r := planReport{
 		Kind: after.GetKind(), Namespace: after.GetNamespace(), Name: after.GetName(),
-		OptedIn: workload.Enabled(after), HandOver: foreseen.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
+		OptedIn: policy.Enabled(after), HandOver: foreseen.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
 	}
-	space := newSpace(world)
-	for _, f := range foreseen.Pods {
-		f, rooms := space.judge(f)
-		r.Pods = append(r.Pods, newPodForecast(f, rooms))
+	for _, f := range world.OnNodes(foreseen.Pods) {
+		r.Pods = append(r.Pods, newPodForecast(f))
 		r.Summary.count(f.Fate)
 		r.restarts = r.restarts || f.Restarts()
 		if f.Fate == rollout.Live || f.Fate == rollout.Deferred || f.Fate == rollout.ContainerRestart {
@@ -97,8 +94,11 @@ func newPlanReport(after *unstructured.Unstructured, foreseen workload.Foreseen,
 	return r
 }
 
-func newPodForecast(f rollout.Forecast, rooms []room) podForecast {
-	p := podForecast{Name: f.Member.Name, Fate: f.Fate, Reason: f.Reason, Room: rooms}
+func newPodForecast(f capacity.PodForecast) podForecast {
+	p := podForecast{Name: f.Member.Name, Fate: f.Fate, Reason: f.Reason}
+	for _, s := range f.Space {
+		p.Room = append(p.Room, room{string(s.Resource), s.Allocatable.String(), s.Requested.String(), s.Enough})
+	}
 	if f.Fate == rollout.Deferred {
 		p.Late = f.Late
 	}
@@ -109,11 +109,11 @@ func newPodForecast(f rollout.Forecast, rooms []room) podForecast {
 		return p
 	}
 	for _, c := range f.Member.Target.Changes {
-		said := change{Container: c.Container, Resource: string(c.Resource), Side: string(c.Side), To: c.To.String()}
+		reported := change{Container: c.Container, Resource: string(c.Resource), Side: string(c.Side), To: c.To.String()}
 		if c.From != nil {
-			said.From = c.From.String()
+			reported.From = c.From.String()
 		}
-		p.Changes = append(p.Changes, said)
+		p.Changes = append(p.Changes, reported)
 	}
 	return p
 }
@@ -139,95 +139,6 @@ func (s *planSummary) count(f rollout.Fate) {
 	case rollout.Unchanged:
 		s.Unchanged++
 	}
-}
-
-// space is what nodes have of cpu and memory.
-type space map[string]*nodeSpace
-
-type nodeSpace struct {
-	allocatable corev1.ResourceList
-	requested   corev1.ResourceList // by the pods on the node now
-	promised    corev1.ResourceList // more, to pods whose turn came before
-}
-
-// newSpace sums up what the pods of each node request, as the scheduler does. It has no
-// nodes if not all of that is known.
-func newSpace(world workload.Cluster) space {
-	s := space{}
-	if world.RoomUnknown != "" {
-		return s
-	}
-	for _, node := range world.Nodes {
-		s[node.Name] = &nodeSpace{node.Status.Allocatable, corev1.ResourceList{}, corev1.ResourceList{}}
-	}
-	for _, pod := range world.Pods {
-		if n := s[pod.Spec.NodeName]; n != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
-			add(n.requested, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
-		}
-	}
-	return s
-}
-
-func add(to, more corev1.ResourceList) {
-	for name, q := range more {
-		sum := to[name]
-		if sum.IsZero() {
-			sum.Format = q.Format
-		}
-		sum.Add(q)
-		to[name] = sum
-	}
-}
-
-// judge looks whether there is room for a pod that is to be resized, and defers it if not.
-func (s space) judge(f rollout.Forecast) (rollout.Forecast, []room) {
-	if f.Fate != rollout.Live && f.Fate != rollout.ContainerRestart && f.Fate != rollout.Deferred {
-		return f, nil
-	}
-	rooms := s.take(f.Member)
-	if slices.ContainsFunc(rooms, func(r room) bool { return !r.Enough }) {
-		f.Fate, f.Reason = rollout.Deferred, "there is no room on the node now"
-	}
-	if f.Fate == rollout.Deferred {
-		f.Reason += late[f.Late]
-	}
-	return f, rooms
-}
-
-// late says what becomes of a pod that is deferred until the deadline.
-var late = map[rollout.Fate]string{
-	rollout.PodRestart:  "; restarted if that lasts until the deadline",
-	rollout.AfterDelete: "; restarted when you delete it",
-	rollout.Refused:     "; it waits as long as that lasts",
-}
-
-// take tells what the member's node has of the resources whose requests change, and
-// promises it to the member if it is enough.
-func (s space) take(m rollout.Member) []room {
-	if m.Pod == nil || s[m.Pod.Spec.NodeName] == nil || len(m.Target.Changes) == 0 {
-		return nil
-	}
-	node, options := s[m.Pod.Spec.NodeName], resourcehelper.PodResourcesOptions{}
-	before := resourcehelper.PodRequests(&corev1.Pod{Spec: m.Pod.Spec}, options)
-	after := resourcehelper.PodRequests(&corev1.Pod{Spec: *m.Target.Spec()}, options)
-	var rooms []room
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		more := after[name]
-		more.Sub(before[name])
-		if more.IsZero() {
-			continue
-		}
-		allocatable, requested := node.allocatable[name], node.requested[name]
-		wanted := requested.DeepCopy()
-		wanted.Add(node.promised[name])
-		wanted.Add(more)
-		enough := more.Sign() < 0 || wanted.Cmp(allocatable) <= 0 // what gets smaller needs no room
-		if enough {
-			add(node.promised, corev1.ResourceList{name: more})
-		}
-		rooms = append(rooms, room{string(name), allocatable.String(), requested.String(), enough})
-	}
-	return rooms
 }
 
 // table is the report for people.
@@ -289,7 +200,7 @@ func (s planSummary) String() string {
 
 // describe names the changes as events do, a container's together.
 func (p podForecast) describe() string {
-	var said []string
+	var changes []string
 	for i, c := range p.Changes {
 		container := ""
 		if i == 0 || p.Changes[i-1].Container != c.Container {
@@ -301,15 +212,15 @@ func (p podForecast) describe() string {
 		if from == "" {
 			from = "none"
 		}
-		said = append(said, fmt.Sprintf("%s%s %s %s→%s", container, c.Resource, c.Side, from, c.To))
+		changes = append(changes, fmt.Sprintf("%s%s %s %s→%s", container, c.Resource, c.Side, from, c.To))
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(changes, ", ")
 }
 
 func (p podForecast) roomText() string {
-	said := make([]string, len(p.Room))
+	rooms := make([]string, len(p.Room))
 	for i, r := range p.Room {
-		said[i] = fmt.Sprintf("%s: %s of %s requested", r.Resource, r.Requested, r.Allocatable)
+		rooms[i] = fmt.Sprintf("%s: %s of %s requested", r.Resource, r.Requested, r.Allocatable)
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(rooms, ", ")
 }

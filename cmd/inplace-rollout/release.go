@@ -15,14 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // releaseOptions are the arguments of the release command.
@@ -50,7 +48,7 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 
   # All of them, as after an uninstallation
   inplace-rollout release --all -A --yes`,
-		ValidArgsFunction: o.completeWorkload(workload.Held),
+		ValidArgsFunction: o.completeWorkload(policy.Held),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.all == (len(args) > 0) {
@@ -59,7 +57,7 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 			if o.allNamespaces && !o.all {
 				return errors.New("--all-namespaces goes with --all")
 			}
-			// Nothing is said if something is missing in the cluster: that is what this command is for.
+			// There is no warning if something is missing in the cluster: that is what this command is for.
 			if err := o.connect(); err != nil {
 				return err
 			}
@@ -76,7 +74,7 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 }
 
 func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, args []string) error {
-	all, err := o.captives(ctx, args)
+	all, err := o.holds(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -84,8 +82,8 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 		_, err := fmt.Fprintln(out, "Nothing is held.")
 		return err
 	}
-	for _, c := range all {
-		if _, err := fmt.Fprintln(out, c.outlook); err != nil {
+	for _, h := range all {
+		if _, err := fmt.Fprintln(out, h.outlook); err != nil {
 			return err
 		}
 	}
@@ -95,26 +93,26 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 		}
 	}
 	var failed []error
-	for _, c := range all {
-		if err := c.letGo(); err != nil {
+	for _, h := range all {
+		if err := h.letGo(); err != nil {
 			failed = append(failed, err)
-		} else if _, err := fmt.Fprintln(out, c.done); err != nil {
+		} else if _, err := fmt.Fprintln(out, h.done); err != nil {
 			return err
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// captive is something that only the controller, or release, lets go of.
-type captive struct {
-	outlook string // what comes of it then
+// hold keeps a workload or a pod from the built-in controllers: only our controller, or
+// release, lets go of it.
+type hold struct {
+	outlook string // what the built-in controller does then
 	letGo   func() error
-	done    string // what is said afterwards
+	done    string // printed afterwards
 }
 
-// captives are the workloads that are held, and the pods that wait for others in
-// their place.
-func (o releaseOptions) captives(ctx context.Context, args []string) ([]captive, error) {
+// holds returns those of the workloads, and of the pods that wait for others in their place.
+func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error) {
 	found, err := o.found(ctx, args)
 	if err != nil {
 		return nil, err
@@ -123,19 +121,21 @@ func (o releaseOptions) captives(ctx context.Context, args []string) ([]captive,
 	if err != nil {
 		return nil, err
 	}
-	var all []captive
+	found = slices.DeleteFunc(found, func(u *unstructured.Unstructured) bool { return !policy.Held(u) })
+	world, err := capacity.Read(ctx, o.client, capacity.Pods, namespacesOf(found))
+	if err != nil {
+		return nil, explain(err)
+	}
+	var all []hold
 	for _, u := range found {
-		if !workload.Held(u) {
-			continue
-		}
-		outlook, err := o.outlook(ctx, u)
+		outlook, err := o.outlook(ctx, world, u)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, captive{outlook, func() error { return o.release(ctx, u) }, nameOf(u) + " released"})
+		all = append(all, hold{outlook, func() error { return o.release(ctx, u) }, nameOf(u) + " released"})
 	}
 	for _, pod := range detached {
-		all = append(all, captive{
+		all = append(all, hold{
 			fmt.Sprintf("pod/%s (namespace %s): goes back to its ReplicaSet, which then has one too many", pod.Name, pod.Namespace),
 			func() error {
 				return deployment.GiveBack(ctx, o.client, o.objects, pod.Namespace, []*corev1.Pod{pod})
@@ -187,12 +187,8 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 }
 
 // outlook is what the built-in controller will do.
-func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructured) (string, error) {
-	var world workload.Cluster
-	if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
-		return "", explain(err)
-	}
-	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, workload.Standard)
+func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (string, error) {
+	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, policy.Standard)
 	if err != nil {
 		return "", explain(err)
 	}
@@ -203,7 +199,7 @@ func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructure
 	if n := len(foreseen.Stale); n > 0 {
 		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), strings.Join(foreseen.Stale, ", "))
 	}
-	if paused, wish := u.GetKind() == deploymentKind.Kind, u.GetAnnotations()[api.HoldAnnotation]; paused && wish == "true" {
+	if u.GetKind() == deploymentKind.Kind && policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
 	}
 	return fmt.Sprintf("%s (namespace %s): the %s controller %s", nameOf(u), u.GetNamespace(), u.GetKind(), what), nil
@@ -211,7 +207,7 @@ func (o releaseOptions) outlook(ctx context.Context, u *unstructured.Unstructure
 
 // leftBehind names the pods that the built-in controller will not touch, and that are not
 // as the template says.
-func leftBehind(foreseen workload.Foreseen) []string {
+func leftBehind(foreseen rollout.RolloutForecast) []string {
 	var names []string
 	for _, f := range foreseen.Pods {
 		switch f.Fate {
@@ -255,31 +251,24 @@ func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructure
 // it. Where the policy is gone, the fields are written here.
 func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured) error {
 	after, err := o.patch(ctx, u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion()}}, api.ReleaseManager)
-	if err != nil || !workload.Held(after) {
-		return err
-	}
-	spec, err := wished(after)
-	if err != nil {
+	if err != nil || !policy.Held(after) {
 		return err
 	}
 	_, err = o.patch(ctx, after, map[string]any{
 		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.HoldAnnotation: nil}},
-		"spec":     spec,
+		"spec":     wished(after),
 	}, api.ReleaseManager)
 	return err
 }
 
-// wished is what the user wants of the field that holds the workload; empty if nothing does.
-func wished(u *unstructured.Unstructured) (map[string]any, error) {
+// wished is the spec that lets go of the workload, with what the user wants; empty if no
+// field of the spec holds it.
+func wished(u *unstructured.Unstructured) map[string]any {
 	if u.GroupVersionKind() == deploymentKind {
-		return map[string]any{"paused": u.GetAnnotations()[api.HoldAnnotation] == "true"}, nil
+		return map[string]any{"paused": policy.WishedPaused(u, false)}
 	}
-	set := &appsv1.StatefulSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, set); err != nil {
-		return nil, fmt.Errorf("decoding %s: %w", nameOf(u), err)
+	if strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type"); strategy != string(appsv1.RollingUpdateStatefulSetStrategyType) {
+		return map[string]any{}
 	}
-	if set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
-		return map[string]any{}, nil
-	}
-	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": statefulset.WishedPartition(set)}}}, nil
+	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": int64(policy.WishedPartition(u, partitionOf(u)))}}}
 }

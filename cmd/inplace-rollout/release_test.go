@@ -18,10 +18,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
-func worldOf(s *stage) workload.Cluster { return workload.Cluster{Nodes: s.nodes, Pods: s.pods} }
+func worldOf(s *stage) capacity.Cluster { return capacity.Cluster{Nodes: s.nodes, Pods: s.pods} }
 
 // A cluster of fakes has no admission policies, as one that deploy/ was deleted from.
 func TestRelease(t *testing.T) {
@@ -112,7 +113,7 @@ func holding(u *unstructured.Unstructured) string {
 		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 		said = fmt.Sprintf("paused %t", paused)
 	}
-	if workload.Held(u) {
+	if policy.Held(u) {
 		said += ", held"
 	}
 	return said

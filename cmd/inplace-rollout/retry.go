@@ -15,7 +15,6 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // retryOptions are the arguments of the retry command.
@@ -46,7 +45,7 @@ controller, if it does not run now, does it when it does.`,
 
   # Now pods may be restarted
   inplace-rollout retry deployment/web --action=LiveResizePreferred`,
-		ValidArgsFunction: o.completeWorkload(workload.Held),
+		ValidArgsFunction: o.completeWorkload(policy.Held),
 		SilenceUsage:      true,
 		Args:              cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,19 +84,8 @@ func (o retryOptions) run(ctx context.Context, out io.Writer, args []string) err
 // retry asks for another try where a rollout is in flight. It returns what came of that.
 func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (outcome string, err error) {
 	const nothing = " has no rollout in flight: "
-	r := statusReport{OptedIn: workload.Enabled(u), Held: workload.Held(u)}
-	r.readCondition(u)
-	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type")
-	switch {
-	case !r.OptedIn:
-		return "", fmt.Errorf("%s is not opted in: label it with %s=true to have it rolled out in place", nameOf(u), api.EnabledLabel)
-	case r.Complete:
-		return nothing + r.Message, nil
-	case r.Held || strategy == string(appsv1.OnDeleteStatefulSetStrategyType):
-	case o.ended(ctx, u):
-		return nothing + justEnded, nil
-	default:
-		return "", fmt.Errorf("%s has no rollout that is made in place: %s", nameOf(u), r.Message)
+	if over, err := o.over(ctx, u); err != nil || over != "" {
+		return nothing + over, err
 	}
 	var after *unstructured.Unstructured
 	err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
@@ -105,8 +93,10 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 		return err
 	})
 	if apierrors.IsConflict(err) { // it was edited, or it has just ended
-		if newest, getErr := o.get(ctx, u); getErr == nil && o.ended(ctx, newest) {
-			return nothing + justEnded, nil
+		if newest, getErr := o.get(ctx, u); getErr == nil {
+			if over, _ := o.over(ctx, newest); over != "" {
+				return nothing + over, nil
+			}
 		}
 	}
 	if apierrors.IsForbidden(err) {
@@ -118,21 +108,41 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 	return o.asked(after)
 }
 
-// justEnded is said of a rollout whose hold has been let go, before the condition says Complete.
+// over returns why the rollout of a workload is over; empty if it is in flight. It is an
+// error if no rollout of it is made in place.
+func (o retryOptions) over(ctx context.Context, u *unstructured.Unstructured) (why string, err error) {
+	r := statusReport{OptedIn: policy.Enabled(u), Held: policy.Held(u)}
+	r.readCondition(u)
+	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type")
+	switch {
+	case !r.OptedIn:
+		return "", fmt.Errorf("%s is not opted in: label it with %s=true to have it rolled out in place", nameOf(u), api.EnabledLabel)
+	case r.Complete:
+		return r.Message, nil
+	case r.Held || strategy == string(appsv1.OnDeleteStatefulSetStrategyType):
+		return "", nil
+	case o.ended(ctx, u):
+		return justEnded, nil
+	default:
+		return "", fmt.Errorf("%s has no rollout that is made in place: %s", nameOf(u), r.Message)
+	}
+}
+
+// justEnded is why a rollout is over whose hold has been let go, before the condition says Complete.
 const justEnded = "its pods are done"
 
-// ended reports whether the hold has been let go and no pod has anything left to do, which
-// the condition says a moment later. Who may not list the pods has to wait for that.
+// ended reports whether no pod of a workload that is not held has anything left to do. The
+// condition says so a moment after the hold is let go; who may not list the pods has to wait
+// for that. Nor is a rollout over that the user has paused.
 func (o retryOptions) ended(ctx context.Context, u *unstructured.Unstructured) bool {
-	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-	if paused || workload.Held(u) {
+	if paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused"); paused {
 		return false
 	}
 	reports, err := statusOptions{cluster: o.cluster}.reportAll(ctx, []*unstructured.Unstructured{u})
 	return err == nil && len(reports[0].Pods) > 0 && !slices.ContainsFunc(reports[0].Pods, podStatus.pending)
 }
 
-// asked says what is tried again now that the workload asks for it. It is an error if the
+// asked returns what is tried again, now that the workload asks for it. It is an error if the
 // action has not been put in force.
 func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, err error) {
 	outcome = ": what was refused, put off or left is tried again"
@@ -145,7 +155,7 @@ func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, e
 	return outcome + ", and " + o.action + " is in force", nil
 }
 
-// ask asks for it, as `kubectl annotate` could.
+// ask has the workload ask for another try, as `kubectl annotate` could.
 func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	value := time.Now().UTC().Format(time.RFC3339Nano)
 	if o.action != "" {

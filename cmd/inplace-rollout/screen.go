@@ -16,13 +16,14 @@ type screen struct {
 	out   io.Writer
 	size  func() (width, height int) // of the terminal; nil if it is none
 	lines int                        // that are shown on the terminal
-	told  map[string]string
-	// troubled is that nothing can be read at present, and that this is told.
+	// printed is the last line that was written of each workload and pod.
+	printed map[string]string
+	// troubled: nothing can be read at present, and that is shown.
 	troubled bool
 }
 
 func newScreen(out io.Writer) *screen {
-	s := &screen{out: out, told: map[string]string{}}
+	s := &screen{out: out, printed: map[string]string{}}
 	if file, is := out.(*os.File); is && term.IsTerminal(int(file.Fd())) {
 		s.size = func() (int, int) {
 			width, height, err := term.GetSize(int(file.Fd()))
@@ -55,7 +56,7 @@ func (s *screen) show(reports []statusReport, now time.Time) error {
 	return err
 }
 
-// trouble tells once why nothing can be read at present, below what was seen last.
+// trouble shows once why nothing can be read at present, below what was seen last.
 func (s *screen) trouble(err error) error {
 	if s.troubled {
 		return nil
@@ -90,7 +91,7 @@ func cut(text string, size func() (width, height int)) []string {
 	return lines
 }
 
-// news tells of each workload and pod what was not told yet.
+// news writes what is new of each workload and pod.
 func (s *screen) news(reports []statusReport) error {
 	if len(reports) == 0 {
 		return s.line("", nobody)
@@ -111,21 +112,21 @@ func (s *screen) news(reports []statusReport) error {
 
 // line is the pod's status in one line.
 func (p podStatus) line() string {
-	said := p.Name + ": " + string(p.State)
+	text := p.Name + ": " + string(p.State)
 	if p.Wanted != "" {
-		said += " " + p.Wanted
+		text += " " + p.Wanted
 	}
 	if p.Why != "" {
-		said += ": " + p.Why
+		text += ": " + p.Why
 	}
-	return said
+	return text
 }
 
 func (s *screen) line(about, text string) error {
-	if s.told[about] == text {
+	if s.printed[about] == text {
 		return nil
 	}
-	s.told[about] = text
+	s.printed[about] = text
 	_, err := fmt.Fprintln(s.out, text)
 	return err
 }

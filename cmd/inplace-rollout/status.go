@@ -17,12 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // incomplete is the exit code of status for rollouts that are not complete.
@@ -63,7 +63,7 @@ not; with --watch it waits until everything is that is opted in.`,
 
   # Everything that is opted in
   inplace-rollout status -A`,
-		ValidArgsFunction: o.completeWorkload(workload.Enabled),
+		ValidArgsFunction: o.completeWorkload(policy.Enabled),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.validate(); err != nil {
@@ -149,7 +149,7 @@ func completeness(reports []statusReport) error {
 	return nil
 }
 
-// passing tells whether it may help to look again: the API server is out of reach or
+// passing reports whether it may help to look again: the API server is out of reach or
 // overloaded, as while a control plane is upgraded.
 func passing(err error) bool {
 	var status apierrors.APIStatus
@@ -211,30 +211,15 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 	return o.reportAll(ctx, found)
 }
 
-// reportAll tells how far the rollouts of workloads have come, in their order.
+// reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
-	var nodes workload.Cluster
-	// Without them it is not known whether a restart is possible; who may not see them can do without.
-	if err := nodes.ReadNodes(ctx, o.client); err != nil && !apierrors.IsForbidden(err) {
-		return nil, err
+	world, err := capacity.Read(ctx, o.client, capacity.Sizes, namespacesOf(found))
+	if err != nil {
+		return nil, explain(err)
 	}
 	reports := make([]statusReport, len(found))
-	var err error
-	worlds := map[string]workload.Cluster{} // by namespace
 	for i, u := range found {
-		world, read := worlds[u.GetNamespace()]
-		if !read {
-			world.Nodes = nodes.Nodes
-			// Pods of other namespaces are left out, as there may be many: a node may have less room than it seems to, but not more.
-			if err := world.ReadPods(ctx, o.client, u.GetNamespace()); err != nil {
-				return nil, explain(err)
-			}
-			if err := world.ReadNamespaces(ctx, o.client, sets.New(u.GetNamespace())); err != nil {
-				return nil, err
-			}
-			worlds[u.GetNamespace()] = world
-		}
-		if reports[i], err = o.report(ctx, world, u); err != nil {
+		if reports[i], err = o.report(ctx, world.Of(u.GetNamespace()), u); err != nil {
 			return nil, err
 		}
 	}
@@ -252,18 +237,18 @@ func (o statusOptions) workloads(ctx context.Context, args []string) ([]*unstruc
 	return o.optedIn(ctx, o.namespace)
 }
 
-func (o statusOptions) report(ctx context.Context, world workload.Cluster, u *unstructured.Unstructured) (statusReport, error) {
-	r := statusReport{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: workload.Enabled(u), Held: workload.Held(u), Pods: []podStatus{}}
+func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (statusReport, error) {
+	r := statusReport{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: policy.Enabled(u), Held: policy.Held(u), Pods: []podStatus{}}
 	r.Revision, _, _ = unstructured.NestedString(u.Object, "status", "updateRevision")
 	if u.GroupVersionKind() == deploymentKind {
 		r.Revision = u.GetAnnotations()["deployment.kubernetes.io/revision"]
 	}
 	r.readCondition(u)
-	settings, err := workload.Settings(u.GetAnnotations())
+	settings, err := policy.InForce(u.GetAnnotations())
 	if err != nil {
-		return r, nil //nolint:nilerr // the condition tells of the malformed annotation
+		return r, nil //nolint:nilerr // the condition names the malformed annotation
 	}
-	foreseen, err := o.foresee(ctx, world, u, settings, workload.Standard)
+	foreseen, err := o.foresee(ctx, world, u, settings, policy.Standard)
 	if err != nil {
 		return r, explain(err)
 	}
@@ -276,8 +261,8 @@ func (o statusOptions) report(ctx context.Context, world workload.Cluster, u *un
 	return r, nil
 }
 
-// compare takes the pods' word for it where the condition says Complete and they do not: it may
-// be behind, and it does not tell of a pod that was lost since.
+// compare corrects a condition that says Complete where a pod is not done: the condition may
+// be behind, and a pod may have been lost since.
 func (r *statusReport) compare() {
 	i := slices.IndexFunc(r.Pods, podStatus.pending)
 	if r.Complete && i >= 0 {
@@ -291,7 +276,7 @@ func (r *statusReport) compare() {
 	}
 }
 
-// readCondition takes over what the controller says, if it says it of what is there now.
+// readCondition takes over the controller's condition, if it is about what is there now.
 func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 	if !r.OptedIn {
 		r.Reason, r.Message = "NotOptedIn", "label it with "+api.EnabledLabel+"=true to have it rolled out in place"
@@ -345,12 +330,12 @@ func statusOf(f rollout.Forecast) podStatus {
 		if f.Fate != rollout.PodRestart {
 			p.Wanted = m.Target.Wanted()
 		}
-		state, said := m.Target.Observe()
+		state, message := m.Target.Observe()
 		p.State = stateOf[state]
 		if state == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation {
 			p.State = Accepted // the kubelet has seen it, and does not say that it has to wait
 		}
-		p.Why = cmp.Or(p.Why, said)
+		p.Why = cmp.Or(p.Why, message)
 	}
 	return p
 }
@@ -367,11 +352,11 @@ func conditionOf(pod *corev1.Pod) (string, *metav1.Time) {
 		if c.Status != corev1.ConditionTrue || c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
 			continue
 		}
-		said := string(c.Type)
+		name := string(c.Type)
 		if c.Reason != "" {
-			said += "/" + c.Reason
+			name += "/" + c.Reason
 		}
-		return said, &c.LastTransitionTime
+		return name, &c.LastTransitionTime
 	}
 	return "", nil
 }
@@ -401,7 +386,7 @@ func (r statusReport) table(out io.Writer, now time.Time) error {
 	return columns(out, rows...)
 }
 
-// nobody is said where there is nothing to report.
+// nobody is the report where no workload is opted in.
 const nobody = "No workload is opted in: label one with " + api.EnabledLabel + "=true."
 
 // printStatus writes the reports in the format.

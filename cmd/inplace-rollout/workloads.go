@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/dynamic"
@@ -24,11 +25,12 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // The kinds of workloads that can be opted in.
@@ -70,8 +72,8 @@ func (c *cluster) connect() error {
 	return nil
 }
 
-// warn tells if a namespace, or the cluster if it is empty, lacks something that
-// in-place rollouts need, as far as the user may see that.
+// warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
+// empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
 	err := prerequisite.Missing(ctx, c.client, namespace)
 	if err == nil {
@@ -145,19 +147,28 @@ func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructure
 }
 
 // foresee tells what a rollout to after does to its pods.
-func (c *cluster) foresee(ctx context.Context, world workload.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults workload.Defaults) (workload.Foreseen, error) {
+func (c *cluster) foresee(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.RolloutForecast, error) {
 	if after.GroupVersionKind() == deploymentKind {
 		return deployment.Foresee(ctx, c.objects, world, after, settings, defaults)
 	}
 	set := &appsv1.StatefulSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, set); err != nil {
-		return workload.Foreseen{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
+		return rollout.RolloutForecast{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
 	}
 	template, err := templateOf(after)
 	if err != nil {
-		return workload.Foreseen{}, err
+		return rollout.RolloutForecast{}, err
 	}
 	return statefulset.Foresee(ctx, c.client, world, set, template, settings, defaults)
+}
+
+// namespacesOf returns the namespaces of workloads.
+func namespacesOf(workloads []*unstructured.Unstructured) sets.Set[string] {
+	namespaces := sets.New[string]()
+	for _, u := range workloads {
+		namespaces.Insert(u.GetNamespace())
+	}
+	return namespaces
 }
 
 // explain says what to do about an error of reading where the API server's own words do not.
@@ -179,7 +190,7 @@ func nameOf(u *unstructured.Unstructured) string {
 	return strings.ToLower(u.GetKind()) + ".apps/" + u.GetName()
 }
 
-// exitError ends the command with a code of its own, having said all.
+// exitError ends a command that has printed everything with a code of its own.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }

@@ -11,23 +11,23 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Limits are the LimitRanges of a namespace.
+// Limits are the LimitRanges of a namespace. The zero value limits nothing.
 type Limits struct {
 	Ranges []corev1.LimitRange
-	// Unknown tells that they may not be read.
+	// Unknown: they may not be read, and a pod keeps what they may have filled in.
 	Unknown bool
 }
 
-// Admit returns a spec as the API server would take it for a pod, or for a resize, and
-// tells why it would not; empty if it would. First the LimitRanges fill in what is missing, for a resize,
-// too; then the sizes are compared with the LimitRanges (plugin/pkg/admission/limitranger
-// of Kubernetes) and with each other (validateResourceRequirements in
-// pkg/apis/core/validation of Kubernetes).
+// admit returns a spec as the API server makes it of one that is created, or resized, and why
+// it refuses that; empty if it does not. First the LimitRanges fill in what is missing. Then
+// the sizes are compared with the LimitRanges (plugin/pkg/admission/limitranger of
+// Kubernetes) and with each other (validateResourceRequirements in pkg/apis/core/validation
+// of Kubernetes).
 //
 // Of a container that requests 600m of cpu and has no limit, where a LimitRange has the
 // default limit 500m: "app: the cpu request 600m is above the limit 500m, which
 // LimitRange limits fills in".
-func (l Limits) Admit(spec *corev1.PodSpec) (admitted *corev1.PodSpec, refusal string) {
+func (l Limits) admit(spec *corev1.PodSpec) (admitted *corev1.PodSpec, refusal string) {
 	admitted = withOwnLists(spec)
 	filled := map[string]string{}
 	for i := range l.Ranges {
@@ -42,7 +42,7 @@ func (l Limits) Admit(spec *corev1.PodSpec) (admitted *corev1.PodSpec, refusal s
 	return admitted, strings.Join(said, ", ")
 }
 
-// withOwnLists copies a spec as far as sizes are about to change.
+// withOwnLists returns a copy of the spec whose sizes can be changed.
 func withOwnLists(spec *corev1.PodSpec) *corev1.PodSpec {
 	own := *spec
 	own.Containers, own.InitContainers = slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
@@ -103,7 +103,7 @@ func complete(list, defaults corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
-// disorder tells which requests are above their limits.
+// disorder names the requests that are above their limits.
 func disorder(spec *corev1.PodSpec, filled map[string]string) []string {
 	var said []string
 	for c := range containers(spec) {

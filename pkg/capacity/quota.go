@@ -16,17 +16,17 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Quotas count what the ResourceQuotas of a namespace have left while pods go and come.
-type Quotas struct {
+// quotas count what the ResourceQuotas of a namespace have left while pods go and come.
+type quotas struct {
 	list []corev1.ResourceQuota
 	now  time.Time
 }
 
-// NewQuotas begins with all pods of the namespace. What a quota says itself is counted
+// newQuotas begins with all pods of the namespace. What a quota says itself is counted
 // anew whenever a pod has gone, and may be behind until then: a resize that was accepted
 // and is infeasible counts there with the larger size, and here as it is.
-func NewQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *Quotas {
-	q := (&Quotas{list, now}).Clone()
+func newQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *quotas {
+	q := (&quotas{list, now}).clone()
 	for i := range q.list {
 		used := q.list[i].Status.Used
 		for name := range used {
@@ -34,27 +34,27 @@ func NewQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *
 		}
 	}
 	for _, pod := range pods {
-		q.Add(pod)
+		q.add(pod)
 	}
 	return q
 }
 
-// Clone counts on from here, apart from q.
-func (q *Quotas) Clone() *Quotas {
-	clone := &Quotas{slices.Clone(q.list), q.now}
+// clone counts on from here, apart from q.
+func (q *quotas) clone() *quotas {
+	clone := &quotas{slices.Clone(q.list), q.now}
 	for i := range clone.list {
 		clone.list[i].Status.Used = maps.Clone(clone.list[i].Status.Used)
 	}
 	return clone
 }
 
-// Free counts a pod as gone.
-func (q *Quotas) Free(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Sub) }
+// remove counts a pod as gone.
+func (q *quotas) remove(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Sub) }
 
-// Add counts a pod as there, whether there is room for it or not.
-func (q *Quotas) Add(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Add) }
+// add counts a pod as there, whether there is room for it or not.
+func (q *quotas) add(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Add) }
 
-func (q *Quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Quantity)) {
+func (q *quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Quantity)) {
 	takes := q.usage(pod)
 	for i := range q.list {
 		if !matches(&q.list[i], pod) {
@@ -70,12 +70,12 @@ func (q *Quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Qu
 	}
 }
 
-// Refusal tells why the API server would not let a new pod in; empty if it would
+// refusal returns why the API server would not let a new pod in; empty if it would
 // (CheckRequest in pkg/admission/plugin/resourcequota of k8s.io/apiserver).
 //
 // Of a quota for 1 cpu, of which three pods use 900m, 100m are left; when one of them
 // has gone, 400m are.
-func (q *Quotas) Refusal(pod *corev1.Pod) string {
+func (q *quotas) refusal(pod *corev1.Pod) string {
 	wanted := q.usage(pod)
 	for i := range q.list {
 		quota := &q.list[i]
@@ -107,6 +107,22 @@ func (q *Quotas) Refusal(pod *corev1.Pod) string {
 	return ""
 }
 
+// replace returns what is left when the pod has taken the place of the old one, or why there
+// is no room for it. With newFirst, it comes before the old one goes.
+func (q *quotas) replace(old, pod *corev1.Pod, newFirst bool) (left *quotas, refusal string) {
+	left = q.clone()
+	if !newFirst {
+		left.remove(old)
+	}
+	if refusal = left.refusal(pod); refusal != "" {
+		return nil, refusal
+	}
+	if left.add(pod); newFirst {
+		left.remove(old)
+	}
+	return left, ""
+}
+
 func plus(a, b resource.Quantity) resource.Quantity {
 	sum := a.DeepCopy()
 	sum.Add(b)
@@ -118,10 +134,10 @@ const countPods corev1.ResourceName = "count/pods"
 
 // usage is what a pod takes of quotas: the most of what it asks for, has been given
 // and has (PodUsageFunc in pkg/quota/v1/evaluator/core of Kubernetes).
-func (q *Quotas) usage(pod *corev1.Pod) corev1.ResourceList {
+func (q *quotas) usage(pod *corev1.Pod) corev1.ResourceList {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	used := corev1.ResourceList{countPods: one}
-	if over(pod, q.now) {
+	if ended(pod, q.now) {
 		return used
 	}
 	used[corev1.ResourcePods] = one
@@ -138,8 +154,8 @@ func (q *Quotas) usage(pod *corev1.Pod) corev1.ResourceList {
 	return used
 }
 
-// over tells whether a pod takes nothing any more but its place in the store.
-func over(pod *corev1.Pod, now time.Time) bool {
+// ended reports whether a pod takes nothing any more but its place in the store.
+func ended(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return true
 	}
@@ -178,7 +194,7 @@ func unsaid(quota *corev1.ResourceQuota, pod *corev1.Pod) string {
 	return strings.Join(lacking, ", ")
 }
 
-// matches tells whether a quota counts the pod at all: whether it is in all of its scopes.
+// matches reports whether a quota counts the pod at all: whether it is in all of its scopes.
 func matches(quota *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	for _, scope := range quota.Spec.Scopes {
 		if !inScope(pod, corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}) {
@@ -227,7 +243,7 @@ func ofClass(class string, s corev1.ScopedResourceSelectorRequirement) bool {
 	return err == nil && r.Matches(has)
 }
 
-// acrossNamespaces tells whether an affinity is to pods of named or selected namespaces.
+// acrossNamespaces reports whether an affinity is to pods of named or selected namespaces.
 func acrossNamespaces(a *corev1.Affinity) bool {
 	var terms []corev1.PodAffinityTerm
 	if a != nil && a.PodAffinity != nil {

@@ -29,8 +29,9 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -42,7 +43,10 @@ type cluster struct {
 	*world
 	t          *testing.T
 	client     *fake.Clientset // its lock guards the world: the watches read it too
-	controller *Controller
+	kind       *simulated.Kind[*Deployment, *own]
+	nodes      *simulated.Nodes
+	detached   cache.Store // as the controller sees the detached pods
+	controller *controller.Controller[*Deployment, *own]
 	recorder   *record.FakeRecorder
 	events     []string
 	watchers   map[string][]watcher // by resource
@@ -68,7 +72,7 @@ func (w watcher) show(object runtime.Object, gone bool) {
 }
 
 // newCluster has a Deployment of older that is at rest.
-func newCluster(t *testing.T, replicas int, options workload.Options, change ...func(*appsv1.Deployment)) *cluster {
+func newCluster(t *testing.T, replicas int, options controller.Options, change ...func(*appsv1.Deployment)) *cluster {
 	t.Helper()
 	load(t)
 	d := webDeployment(older, replicas)
@@ -95,15 +99,12 @@ func newCluster(t *testing.T, replicas int, options workload.Options, change ...
 		options.Ready = func() error { return nil }
 	}
 	options.Defaults = defaults
-	nodes, err := workload.NewNodes(c.client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.controller, err = New(t.Context(), c.client, served{objects: objects{world: c.world}, cluster: c}, c.recorder, nodes, options); err != nil {
-		t.Fatal(err)
-	}
-	c.controller.Clock = c.Clock
-	if err := nodes.Store().Add(largeNode()); err != nil {
+	options.Clock = c.Clock
+	kind := New(c.client, served{objects: objects{world: c.world}, cluster: c}, "")
+	c.kind, c.nodes = &simulated.Kind[*Deployment, *own]{Kind: kind}, simulated.NewNodes(largeNode())
+	c.detached = kind.detached.GetStore()
+	var err error
+	if c.controller, err = controller.New(t.Context(), c.kind, c.client, c.recorder, c.nodes, options); err != nil {
 		t.Fatal(err)
 	}
 	c.sees()
@@ -273,14 +274,14 @@ func (c *cluster) lives() {
 func (c *cluster) sees() {
 	c.t.Helper()
 	c.client.Lock()
-	err := c.controller.Store().Update(c.stored(c.d))
+	err := c.kind.Workloads.GetStore().Update(c.stored(c.d))
 	var detached []any
 	for _, pod := range c.Pods {
 		if _, is := pod.Labels[api.DetachedLabel]; is {
 			detached = append(detached, pod.DeepCopy())
 		}
 	}
-	err = errors.Join(err, c.controller.detached.GetStore().Replace(detached, ""))
+	err = errors.Join(err, c.detached.Replace(detached, ""))
 	c.client.Unlock()
 	if err != nil {
 		c.t.Fatal(err)
@@ -295,17 +296,17 @@ func (c *cluster) sees() {
 func (c *cluster) seen() bool {
 	c.client.Lock()
 	defer c.client.Unlock()
-	session := c.session()
-	if session == nil {
+	if !c.kind.InFlight() {
 		return true
 	}
-	all, err := session.Pods.List()
-	stored, errSets := session.Own.sets.List()
-	if err = errors.Join(err, errSets); err != nil {
+	stored, err := c.kind.Own.sets.List()
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	return session.Pods.HasSynced() && session.Own.sets.HasSynced() && len(all) == len(c.Pods) && len(stored) == len(c.sets) &&
-		!slices.ContainsFunc(all, func(pod *corev1.Pod) bool {
+	all := c.kind.Pods.GetStore().List()
+	return c.kind.Pods.HasSynced() && c.kind.Own.HasSynced() && len(all) == len(c.Pods) && len(stored) == len(c.sets) &&
+		!slices.ContainsFunc(all, func(object any) bool {
+			pod := object.(*corev1.Pod)
 			return c.Pods[pod.Name] == nil || c.Pods[pod.Name].ResourceVersion != pod.ResourceVersion
 		}) &&
 		!slices.ContainsFunc(stored, func(rs *unstructured.Unstructured) bool {
@@ -313,14 +314,12 @@ func (c *cluster) seen() bool {
 		})
 }
 
-func (c *cluster) session() *session { return c.controller.InFlight(name) }
-
 // sync syncs once, and again where the first one only started to watch.
 func (c *cluster) sync() (time.Duration, error) {
 	c.t.Helper()
-	watching := c.session() != nil
+	watching := c.kind.InFlight()
 	again, err := c.controller.Sync(c.t.Context(), name)
-	if !watching && err == nil && c.session() != nil {
+	if !watching && err == nil && c.kind.InFlight() {
 		c.sees()
 		again, err = c.controller.Sync(c.t.Context(), name)
 	}
@@ -401,7 +400,7 @@ func maxUnavailable1(d *appsv1.Deployment) {
 // restarted, and the history keeps what it must.
 func TestEveryWriteFailsOnce(t *testing.T) {
 	run := func(t *testing.T, fails int, carriedOut bool, change ...func(*appsv1.Deployment)) []string {
-		c := newCluster(t, 3, workload.Options{}, change...)
+		c := newCluster(t, 3, controller.Options{}, change...)
 		before := c.names()
 		c.neverResizes(before[1])
 		c.fails, c.carriedOut = fails, carriedOut
@@ -446,7 +445,7 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	c.neverResizes(c.names()[1])
 	gone := c.names()[1]
 	c.edit(newer)
@@ -476,7 +475,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 		{"replaced first", "6m", "7m", "5m of 6m", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 3, workload.Options{}, tt.change...)
+			c := newCluster(t, 3, controller.Options{}, tt.change...)
 			before, hard := c.names(), tt.tight
 			c.client.AddReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
 				quota := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Status: corev1.ResourceQuotaStatus{
@@ -509,7 +508,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 // said to be resized, nor counted.
 func TestRefusedAndNotResized(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	c := newCluster(t, 1, workload.Options{Metrics: workload.NewMetrics(registry)})
+	c := newCluster(t, 1, controller.Options{Metrics: controller.NewMetrics(registry)})
 	refused := 0
 	c.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		refused++
@@ -545,7 +544,7 @@ func TestRefusedAndNotResized(t *testing.T) {
 
 // A budget that refuses an eviction is waited for, and told once.
 func TestEvictionRefused(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{}, maxUnavailable1)
+	c := newCluster(t, 3, controller.Options{}, maxUnavailable1)
 	gone := c.names()[1]
 	c.neverResizes(gone)
 	c.budget = 1 << 20
@@ -575,7 +574,7 @@ func TestEvictionFails(t *testing.T) {
 		"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.": rollout.ReasonDisruptionBudget,
 		"failed calling webhook \"evictions.example.com\"":                                                 rollout.ReasonAdmissionDenied,
 	} {
-		c := newCluster(t, 3, workload.Options{}, maxUnavailable1)
+		c := newCluster(t, 3, controller.Options{}, maxUnavailable1)
 		gone := c.names()[1]
 		c.neverResizes(gone)
 		fails, tries := true, 0
@@ -604,7 +603,7 @@ func TestEvictionFails(t *testing.T) {
 
 // What refuses the history holds a rollout up for a while at the most.
 func TestHistoryRefused(t *testing.T) {
-	says := func(c *cluster) *workload.Condition { return condition(&Deployment{Deployment: c.d}) }
+	says := func(c *cluster) *controller.Condition { return condition(&Deployment{Deployment: c.d}) }
 	untilRefused := func(c *cluster) { // no longer: the times between tries are random
 		for range 15 {
 			if is := says(c); is != nil && is.Reason == rollout.ReasonQuotaExceeded {
@@ -615,7 +614,7 @@ func TestHistoryRefused(t *testing.T) {
 	}
 	const lost = "Warning " + rollout.EventNotKept + " revision 1 is not kept in the history, so that nobody can go back to it: "
 	t.Run("for ever", func(t *testing.T) {
-		c := newCluster(t, 3, workload.Options{})
+		c := newCluster(t, 3, controller.Options{})
 		before := c.names()
 		c.full = true
 		c.edit(newer)
@@ -623,7 +622,7 @@ func TestHistoryRefused(t *testing.T) {
 		if is := says(c); is == nil || is.Reason != rollout.ReasonQuotaExceeded || !strings.Contains(is.Message, "revision 1 is not kept in the history yet: ") || !strings.Contains(is.Message, "exceeded quota") {
 			t.Errorf("the condition says %+v, want it to tell of the quota", is)
 		}
-		if !workload.Held(c.d) {
+		if !policy.Held(c.d) {
 			t.Error("let go at once, and the quota may be raised")
 		}
 		edited := c.Clock.Now()
@@ -641,7 +640,7 @@ func TestHistoryRefused(t *testing.T) {
 		}
 	})
 	t.Run("for a moment", func(t *testing.T) {
-		c := newCluster(t, 3, workload.Options{})
+		c := newCluster(t, 3, controller.Options{})
 		c.full = true
 		c.edit(newer)
 		untilRefused(c)
@@ -652,13 +651,13 @@ func TestHistoryRefused(t *testing.T) {
 		}
 	})
 	t.Run("another edit is let go at once", func(t *testing.T) {
-		c := newCluster(t, 3, workload.Options{})
+		c := newCluster(t, 3, controller.Options{})
 		c.full = true
 		c.edit(newer)
 		c.steps(12)
 		c.edit(version{Image: 2, CPU: 2})
 		c.steps(4)
-		if workload.Held(c.d) {
+		if policy.Held(c.d) {
 			t.Errorf("an edit of the image is held: %+v", says(c))
 		}
 		if n := count(c.events, lost); n != 1 {
@@ -666,7 +665,7 @@ func TestHistoryRefused(t *testing.T) {
 		}
 	})
 	t.Run("another resize waits for it, too", func(t *testing.T) {
-		c := newCluster(t, 3, workload.Options{})
+		c := newCluster(t, 3, controller.Options{})
 		before := c.names()
 		c.full = true
 		c.edit(newer)
@@ -690,14 +689,12 @@ func TestNoRoomBesideOthers(t *testing.T) {
 		"another one first": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 3, workload.Options{}, tt.change...)
+			c := newCluster(t, 3, controller.Options{}, tt.change...)
 			gone := c.names()[1]
 			c.neverResizes(gone)
 			node := largeNode()
 			node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("5m") // two others come to have 2m each
-			if err := c.controller.Nodes.Store().Update(node); err != nil {
-				t.Fatal(err)
-			}
+			c.nodes.Set(node)
 			c.edit(newer)
 			c.steps(100)
 			if kept := slices.Contains(c.names(), gone); kept != tt.keeps {
@@ -706,9 +703,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 			if said := condition(&Deployment{Deployment: c.d}); tt.keeps && (said == nil || said.Reason != rollout.ReasonNoNodeFits) {
 				t.Errorf("the condition says %+v", said)
 			}
-			if err := c.controller.Nodes.Store().Update(largeNode()); err != nil {
-				t.Fatal(err)
-			}
+			c.nodes.Set(largeNode())
 			c.rest()
 			if slices.Contains(c.names(), gone) {
 				t.Errorf("%s is not replaced, and there is room", gone)
@@ -719,16 +714,17 @@ func TestNoRoomBesideOthers(t *testing.T) {
 
 // While one pod is being replaced, another one is not promised the room of its successor.
 func TestRoomOfTheSuccessor(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	gone := c.names()[0]
 	expected := func() []string {
 		t.Helper()
 		d := &Deployment{Deployment: c.d}
-		stored, all, err := c.controller.current(t.Context(), d)
+		kind := c.kind.Kind.(Kind)
+		stored, err := kind.storedSets(t.Context(), d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := newObservation(d, stored, all)
+		o, err := newObservation(d, stored, slices.Collect(maps.Values(c.Pods)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -757,7 +753,7 @@ func TestRoomOfTheSuccessor(t *testing.T) {
 
 // A pod that was detached belongs to its ReplicaSet again when the Deployment is opted out.
 func TestDetachedPodsAreGivenBack(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	gone := c.names()[0]
 	c.neverResizes(gone)
 	c.edit(newer)
@@ -787,7 +783,7 @@ func TestDetachedPodsAreGivenBack(t *testing.T) {
 
 // Whoever labels a pod as a detached one does not make it ours.
 func TestForgedDetachedLabel(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
+	c := newCluster(t, 2, controller.Options{}, func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
 	forged := c.Pods[c.names()[0]].DeepCopy()
 	forged.Labels[api.DetachedLabel] = "anything"
 	c.WritePod(forged)
@@ -809,10 +805,10 @@ func TestNothingIsWritten(t *testing.T) {
 	away := func() error { return errors.New("no policy") }
 	for _, tt := range []struct {
 		name    string
-		options workload.Options
+		options controller.Options
 	}{
-		{"with --dry-run", workload.Options{DryRun: true}},
-		{"while something is missing", workload.Options{Ready: away}},
+		{"with --dry-run", controller.Options{DryRun: true}},
+		{"while something is missing", controller.Options{Ready: away}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 2, tt.options)
@@ -833,8 +829,8 @@ func TestNothingIsWritten(t *testing.T) {
 			if len(c.events) > 0 {
 				t.Errorf("told %q", c.events)
 			}
-			if (c.session() != nil) != (tt.options.Ready == nil) {
-				t.Errorf("watches pods: %t", c.session() != nil)
+			if c.kind.InFlight() != (tt.options.Ready == nil) {
+				t.Errorf("watches pods: %t", c.kind.InFlight())
 			}
 			c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
 			c.client.Lock()
@@ -864,30 +860,30 @@ func TestSessionEnds(t *testing.T) {
 		}},
 		{"when nothing is held any more", func(c *cluster) { c.edit(older) }},
 		{"when the Deployment is gone", func(c *cluster) {
-			if err := c.controller.Store().Delete(c.stored(c.d)); err != nil {
+			if err := c.kind.Workloads.GetStore().Delete(c.stored(c.d)); err != nil {
 				c.t.Fatal(err)
 			}
-			if _, err := c.sync(); err != nil || c.session() != nil {
-				c.t.Errorf("the session goes on: %t, %v", c.session() != nil, err)
+			if _, err := c.sync(); err != nil || c.kind.InFlight() {
+				c.t.Errorf("the session goes on: %t, %v", c.kind.InFlight(), err)
 			}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, workload.Options{})
+			c := newCluster(t, 2, controller.Options{})
 			c.Outcomes = []simulated.Outcome{{Slow: 3}}
 			c.edit(newer)
 			if _, err := c.sync(); err != nil {
 				t.Fatal(err)
 			}
-			if c.session() == nil {
+			if !c.kind.InFlight() {
 				t.Fatal("there is no session to end")
 			}
 			tt.end(c)
 			c.steps(20)
-			if workload.Enabled(c.d) && workload.Held(c.d) {
+			if policy.Enabled(c.d) && policy.Held(c.d) {
 				return // it is back
 			}
-			if c.session() != nil {
+			if c.kind.InFlight() {
 				t.Error("the session goes on")
 			}
 		})
@@ -899,17 +895,17 @@ func TestSessionEnds(t *testing.T) {
 func TestPolicyGone(t *testing.T) {
 	for _, hold := range []string{"false", "nonsense", ""} {
 		t.Run(hold, func(t *testing.T) {
-			c := newCluster(t, 2, workload.Options{})
+			c := newCluster(t, 2, controller.Options{})
 			c.edit(newer)
 			c.unguarded = true
 			c.change(func(d *appsv1.Deployment) { d.Annotations[api.HoldAnnotation] = hold })
 			for range 100 {
-				if !workload.Held(c.d) {
+				if !policy.Held(c.d) {
 					break
 				}
 				c.steps(1)
 			}
-			if held := workload.Held(c.d); held || c.d.Spec.Paused {
+			if held := policy.Held(c.d); held || c.d.Spec.Paused {
 				t.Errorf("held %t, paused %t", held, c.d.Spec.Paused)
 			}
 		})
@@ -919,7 +915,7 @@ func TestPolicyGone(t *testing.T) {
 // TestUnknownToThePolicy: a controller that runs under another identity is told so, and
 // does not claim to have let go.
 func TestUnknownToThePolicy(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	c.edit(otherImage)
 	c.unknown = true
 	var said error
@@ -930,10 +926,10 @@ func TestUnknownToThePolicy(t *testing.T) {
 		c.lives()
 		c.sees()
 	}
-	if !errors.Is(said, workload.ErrUnknown) {
-		t.Errorf("said %v, want %v", said, workload.ErrUnknown)
+	if !errors.Is(said, controller.ErrUnknown) {
+		t.Errorf("said %v, want %v", said, controller.ErrUnknown)
 	}
-	if n := count(c.events, rollout.EventHandedOver); n != 0 || !workload.Held(c.d) || !c.d.Spec.Paused {
+	if n := count(c.events, rollout.EventHandedOver); n != 0 || !policy.Held(c.d) || !c.d.Spec.Paused {
 		t.Errorf("annotations %v, paused %t, events %q", c.d.Annotations, c.d.Spec.Paused, c.events)
 	}
 	c.unknown = false
@@ -942,36 +938,31 @@ func TestUnknownToThePolicy(t *testing.T) {
 
 // TestUnreadableHold is the same with the policy in force again.
 func TestUnreadableHold(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	c.edit(newer)
 	c.unguarded = true
 	c.change(func(d *appsv1.Deployment) { d.Annotations[api.HoldAnnotation] = "nonsense" })
 	c.unguarded = false
 	c.rest()
-	if held := workload.Held(c.d); held || c.d.Spec.Paused {
+	if held := policy.Held(c.d); held || c.d.Spec.Paused {
 		t.Errorf("held %t, paused %t", held, c.d.Spec.Paused)
 	}
 }
 
 // TestRun runs the workers themselves, for the race detector.
 func TestRun(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{Workers: 2})
-	c.client.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*largeNode()}}, nil
-	})
-	c.client.AddWatchReactor("nodes", clienttesting.DefaultWatchReactor(watch.NewRaceFreeFake(), nil))
+	c := newCluster(t, 2, controller.Options{Workers: 2})
 	c.client.Lock()
 	c.neverResizes(c.names()[0])
 	c.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
 	c.client.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go c.controller.Nodes.Run(ctx)
 	go func() {
 		c.controller.Run(ctx)
 		close(done)
 	}()
-	if !cache.WaitForCacheSync(t.Context().Done(), c.controller.HasSynced) {
+	if !cache.WaitForCacheSync(t.Context().Done(), c.kind.Workloads.HasSynced) {
 		t.Fatal("the informer of Deployments does not sync")
 	}
 	finished := func() bool {

@@ -5,45 +5,40 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // Foresee tells what a rollout will do to each pod of the Deployment, which is as
 // the edit leaves it, but for its status. It only reads.
-func Foresee(ctx context.Context, objects dynamic.Interface, cluster workload.Cluster, edited *unstructured.Unstructured,
-	settings policy.Settings, defaults workload.Defaults,
-) (workload.Foreseen, error) {
+func Foresee(ctx context.Context, objects dynamic.Interface, cluster capacity.Cluster, edited *unstructured.Unstructured,
+	settings policy.Settings, defaults policy.Defaults,
+) (rollout.RolloutForecast, error) {
 	d, err := decodeDeployment(edited)
 	if err != nil {
-		return workload.Foreseen{}, err
+		return rollout.RolloutForecast{}, err
 	}
-	list, err := objects.Resource(replicaSets).Namespace(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+	stored, err := Kind{objects: objects}.storedSets(ctx, d)
 	if err != nil {
-		return workload.Foreseen{}, fmt.Errorf("listing ReplicaSets: %w", err)
-	}
-	stored := make([]*unstructured.Unstructured, len(list.Items))
-	for i := range list.Items {
-		stored[i] = &list.Items[i]
+		return rollout.RolloutForecast{}, err
 	}
 	o, err := newObservation(d, stored, cluster.Pods)
 	if err != nil {
-		return workload.Foreseen{}, err
+		return rollout.RolloutForecast{}, err
 	}
-	o.nodes, o.limits, o.defaults, o.now = cluster.Nodes, cluster.LimitsOf(d.Namespace), defaults, time.Now()
+	o.Facts = controller.ForecastFacts(cluster, d.Namespace, defaults)
 	return o.foresee(ctx, cluster, settings)
 }
 
-func (o observation) foresee(ctx context.Context, cluster workload.Cluster, settings policy.Settings) (workload.Foreseen, error) {
-	var f workload.Foreseen
+func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, settings policy.Settings) (rollout.RolloutForecast, error) {
+	var f rollout.RolloutForecast
 	var err error
 	base := o.base()
 	if f.Pods, f.HandOver, err = o.foreseeBase(ctx, cluster, base, settings); err != nil {
@@ -103,7 +98,7 @@ func (o observation) scaledIn() []string {
 
 // foreseeBase tells what comes of the pods of the ReplicaSet base, and why the
 // Deployment controller makes all of the rollout; empty if it does not.
-func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.Forecast, string, error) {
+func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.Forecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.unheld(), o.differs()), nil
 	}
@@ -112,14 +107,21 @@ func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, 
 		return nil, "", err
 	}
 	options := o.options(base, settings, surge, unavailable)
-	members, err := o.members(ctx, base, settings)
+	places, err := o.places(base)
 	if err != nil {
 		return nil, "", err
 	}
-	workload.Judge(members, o.nodes, o.now)
-	cluster.Crowd(ctx, members, unavailable == 0)
+	o.Facts = o.Foreseen(places, o.deployment.template.Hash)
+	members, err := o.members(base, settings)
+	if err != nil {
+		return nil, "", err
+	}
+	o.Full = cluster.Full(ctx, members, o.deployment.template.Hash, unavailable == 0)
+	if members, err = o.members(base, settings); err != nil {
+		return nil, "", err
+	}
 	handOver := o.unheld()
-	p := plan{Step: rollout.Next(members, options), Members: members}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, options), Members: members}}
 	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}
@@ -127,10 +129,10 @@ func (o observation) foreseeBase(ctx context.Context, cluster workload.Cluster, 
 }
 
 func (o observation) notOptedIn() string {
-	if workload.Enabled(o.deployment) {
+	if policy.Enabled(o.deployment) {
 		return ""
 	}
-	return workload.NotOptedIn("Deployment")
+	return controller.NotOptedIn("Deployment")
 }
 
 // sized tells whether the pods of rs are as the Deployment's template says. That of one
@@ -154,7 +156,7 @@ func (o observation) foreseeOther(rs *replicaSet) []rollout.Forecast {
 	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of an older ReplicaSet than the one that is resized")
 	var forecasts []rollout.Forecast
 	for _, pod := range o.podsOf(rs) {
-		m := rollout.Member{Name: pod.Name, Pod: pod, Differs: reason}
+		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod, Differs: reason}}
 		forecasts = append(forecasts, rollout.Forecast{Member: m, Fate: rollout.PodRestart, Reason: reason})
 	}
 	return forecasts

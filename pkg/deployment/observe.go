@@ -2,11 +2,9 @@ package deployment
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,41 +15,32 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
-// observation is everything that a plan is made from.
+// observation is a Deployment, as a plan is made from it.
 type observation struct {
+	controller.Facts
+
 	deployment *Deployment
 	sets       []*replicaSet // that the Deployment owns
 	pods       []*corev1.Pod // that it or they control
-	nodes      []*corev1.Node
-	limits     capacity.Limits
-	refusals   workload.Refusals
-	contests   workload.Contests
-	crowded    workload.Refusals
-	seen       *workload.Sightings
-	evictions  workload.Refusals
-	history    workload.Refusals
-	defaults   workload.Defaults
-	now        time.Time
+	evictions  rollout.Refusals
+	history    rollout.Refusals
 }
+
+// Pods are those of the Deployment, and the templates of those that the ReplicaSets have
+// still to make.
+func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
 
 func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) }
 
-// wishedPaused is what the user wants of paused, held or not. A hold that cannot be
-// read is there only if it was written without the admission policies, and no wish
-// to pause.
-func (d *Deployment) wishedPaused() bool {
-	if wish, held := d.Annotations[api.HoldAnnotation]; held {
-		return wish == "true"
-	}
-	return d.Spec.Paused
-}
+// wishedPaused reports whether the user wants the Deployment paused, held or not.
+func (d *Deployment) wishedPaused() bool { return policy.WishedPaused(d, d.Spec.Paused) }
 
 // bounds are maxSurge and maxUnavailable as numbers of pods; at least one of them is
 // positive. Strategy Recreate lets all pods be down at once.
@@ -97,7 +86,7 @@ func (o observation) closer(a, b *replicaSet) bool {
 }
 
 // twin is a ReplicaSet other than rs that has this template; nil if there is none.
-func (o observation) twin(rs *replicaSet, template *workload.Template) *replicaSet {
+func (o observation) twin(rs *replicaSet, template *hash.Template) *replicaSet {
 	for _, other := range o.sets {
 		if other.UID != rs.UID && other.template.Same(template) {
 			return other
@@ -193,7 +182,6 @@ func (o observation) podsOf(rs *replicaSet) []*corev1.Pod {
 	return pods
 }
 
-// toCome are the templates of the pods that the ReplicaSets have still to make.
 func (o observation) toCome() []*corev1.PodTemplateSpec {
 	var templates []*corev1.PodTemplateSpec
 	for _, rs := range o.sets {
@@ -222,14 +210,14 @@ func isDetached(pod *corev1.Pod) bool {
 }
 
 func (o observation) available(pod *corev1.Pod) bool {
-	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.now))
+	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
 // options of a rollout of the pods of base: as many may be under way at once as the
 // Deployment controller would have more or less than wanted, and at least one; what
 // takes a pod down keeps to maxUnavailable.
 func (o observation) options(base *replicaSet, settings policy.Settings, surge, unavailable int) rollout.Options {
-	options := o.defaults.Rollout(settings, o.now)
+	options := o.Options(settings)
 	options.RestartLast = true
 	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
 	options.Aside = o.aside(base)
@@ -239,49 +227,47 @@ func (o observation) options(base *replicaSet, settings policy.Settings, surge, 
 // aside lists what is not available besides the pods of base: pods of other
 // ReplicaSets, and those that any of them has still to make.
 func (o observation) aside(base *replicaSet) []rollout.Member {
-	lost := workload.LostNodes(o.nodes)
-	var members []rollout.Member
+	var missing []rollout.Member
+	var places []rollout.Place
 	for _, rs := range o.sets {
 		pods := o.podsOf(rs)
 		for range int(rs.replicas()) - len(pods) {
-			members = append(members, rollout.Member{Name: rs.Name, Refusal: rs.failure()})
+			missing = append(missing, rollout.Member{Place: rollout.Place{Name: rs.Name}, Refusal: rs.failure()})
 		}
 		for _, pod := range pods {
-			m := rollout.Member{Name: pod.Name, Pod: pod, Available: o.available(pod), Lost: lost(pod)}
-			if rs != base && m.TakesShare() {
-				members = append(members, m)
+			if rs != base {
+				places = append(places, rollout.Place{Name: pod.Name, Pod: pod, Available: o.available(pod)})
 			}
 		}
 	}
-	return members
+	return append(missing, o.Aside(places)...)
 }
 
 // members lists the pods of base: first those that have been asked already, then the
 // others as the ReplicaSet controller would delete them.
-func (o observation) members(ctx context.Context, base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
+func (o observation) members(base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
+	places, err := o.places(base)
+	return o.Members(places, o.deployment.template.Hash, o.deployment.template.PodTemplateSpec, settings), err
+}
+
+func (o observation) places(base *replicaSet) ([]rollout.Place, error) {
 	pods := o.podsOf(base)
 	sortAsDeleted(pods)
-	members, lost := make([]rollout.Member, 0, len(pods)), workload.LostNodes(o.nodes)
+	places := make([]rollout.Place, len(pods))
 	for i, pod := range pods {
 		target, err := o.target(base, pod)
 		if err != nil {
 			return nil, err
 		}
-		m := rollout.Member{
-			Name: pod.Name, Index: i, Pod: pod, Target: target, Lost: lost(pod),
-			Updated: target.Clean(), Available: o.available(pod),
-			Brings:  resize.Describe(target.Changes),
-			Refusal: o.refusals.Of(pod.UID, workload.Size(o.deployment.template.Hash, target.Changes)),
+		places[i] = rollout.Place{
+			Name: pod.Name, Index: i, Pod: pod, Target: target,
+			Updated: target.Clean(), Available: o.available(pod), Brings: resize.Describe(target.Changes),
 		}
-		m.Policy, m.Why = settings.Resolve(target.Effects, o.deployment.template.PodTemplateSpec, o.defaults.ResizePolicy)
-		o.seen.See(&m, o.now)
-		members = append(members, m)
 	}
-	o.crowded.Place(ctx, members, o.deployment.template.Hash, o.nodes, o.limits, o.now)
-	slices.SortStableFunc(members, func(a, b rollout.Member) int {
+	slices.SortStableFunc(places, func(a, b rollout.Place) int {
 		return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))
 	})
-	return members, nil
+	return places, nil
 }
 
 // target is the size that a pod of base must have.
@@ -296,7 +282,7 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 		return resize.Leftover(pod, wanted)
 	}
 	size := resize.For
-	if o.contests.Lost(pod.UID) {
+	if o.Contests.Lost(pod.UID) {
 		size = resize.ForBut
 	}
 	target, err := size(pod, base.template.PodTemplateSpec, wanted)
@@ -373,10 +359,10 @@ func deletionCost(pod *corev1.Pod) int64 {
 }
 
 // condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.
-func condition(d *Deployment) *workload.Condition {
+func condition(d *Deployment) *controller.Condition {
 	c := deploymentutil.GetDeploymentCondition(d.Status, api.ConditionComplete)
 	if c == nil {
 		return nil
 	}
-	return &workload.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+	return &controller.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }

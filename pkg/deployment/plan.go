@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,76 +11,81 @@ import (
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/kubectl/pkg/util/podutils"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
-// plan is the next step of a Deployment's rollout.
+// plan is the next step of a Deployment's rollout, while it is made.
 type plan struct {
-	rollout.Step
+	rollout.Plan
 
-	// Condition that the observation justifies; what the plan is about to do is not in
-	// it. Empty if there is nothing new to tell.
-	Condition rollout.Condition
-	// Started tells what is rolled out, for the rollout's first event.
-	Started string
-	// Members that the step was made from.
-	Members []rollout.Member
-	// Base is the ReplicaSet whose pods are resized.
-	Base *replicaSet
-	// History is a ReplicaSet whose former template is to be kept: in the ReplicaSet
-	// Reuse, or in a new one, none of those Taken.
-	History *replicaSet
-	Reuse   *replicaSet
-	Taken   []*replicaSet
-	// Forgets tells, where the step takes from a ReplicaSet what it had before, why the
-	// history does not have that; empty if it has, or needs not.
-	Forgets string
-	// Adopt makes Base the Deployment's new ReplicaSet.
-	Adopt bool
-	// Mark Base as adopted, though it has the template already, and the pods that have not
-	// its size as the only ones that may be restarted.
-	Mark bool
-	// Settled is a ReplicaSet to take the mark from.
-	Settled *replicaSet
-	// GiveBack these detached pods to their ReplicaSet.
-	GiveBack []*corev1.Pod
-	// Remove this ReplicaSet, which has no pods and keeps what another one has.
-	Remove *replicaSet
-	// Detach these pods from Base, to be evicted when others have taken their place, and evict those.
-	Detach, Evict []rollout.Restart
-	// Release lets go of the hold: what the user wants of paused comes back.
-	Release bool
-	// HandOver is why the rest is left to the Deployment controller, when a release does that.
-	HandOver string
-	// Passing tells that the condition is about to change: other controllers need a moment
-	// for what we have done.
-	Passing bool
+	// base is the ReplicaSet whose pods are resized.
+	base *replicaSet
+	// write is the one of a ReplicaSet, or the release; nil if there is none. Each is a step
+	// of its own, after which all is looked at again.
+	write rollout.Write
+	// giveBack these detached pods to their ReplicaSet.
+	giveBack []*corev1.Pod
+	// detach these pods from base, to be evicted when others have taken their place, and evict those.
+	detach, evict []rollout.Restart
 }
 
-// news is what there is to tell of the plan.
-func (p plan) news() workload.News {
-	return workload.News{Condition: p.Condition, Started: p.Started, Last: p.AtRest() && !p.Passing && (p.Condition.Complete || !p.loose())}
+// Plan returns the next step.
+func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
+	o.Facts = f
+	p, err := o.nextStep()
+	if err != nil {
+		return rollout.Plan{}, err
+	}
+	return p.complete(o), nil
 }
 
-// loose tells whether the plan does more than to resize pods, or says Complete: that must
-// not rest on a watch that may be behind.
-func (p plan) loose() bool {
-	return p.Condition.Complete || p.History != nil || p.Settled != nil || p.Adopt || p.Mark || p.Release || p.Remove != nil || len(p.Detach)+len(p.Evict)+len(p.GiveBack) > 0
+// complete returns the plan with all that is to be written.
+func (p plan) complete(o observation) rollout.Plan {
+	p.Revision, p.Template = o.deployment.template.Hash, o.deployment.template.PodTemplateSpec
+	for _, m := range p.Members {
+		if m.Updated {
+			p.Resized = append(p.Resized, m)
+		}
+	}
+	p.givesUp(o)
+	p.Writes = rollout.Resizes(p.Resize)
+	for _, r := range p.detach {
+		p.Writes = append(p.Writes, detach{r})
+	}
+	for _, r := range p.evict {
+		p.Writes = append(p.Writes, evict{r})
+	}
+	if len(p.giveBack) > 0 {
+		p.Writes = append(p.Writes, giveBack{p.giveBack})
+	}
+	if p.write != nil {
+		p.Writes = append(p.Writes, p.write)
+	}
+	if _, is := p.write.(release); is {
+		p.Condition = rollout.Condition{} // what there is to say then, its status says
+	}
+	return p.Plan
 }
 
 // givesUp lists the pods that are about to be replaced, now or after the adoption, and
 // tells whether others come first: so it is with maxUnavailable 0.
-func (o observation) givesUp(p plan) (restarts []rollout.Restart, first bool) {
+func (p *plan) givesUp(o observation) {
 	_, unavailable, err := o.deployment.bounds()
-	first = err == nil && unavailable == 0
-	if p.Adopt || p.Release {
-		return p.Restart, first
+	p.NewFirst = err == nil && unavailable == 0
+	switch p.write.(type) {
+	case adopt, release:
+		p.Replaced = p.Restart
+	default:
+		for _, r := range p.evict {
+			if !isDetached(r.Member.Pod) {
+				p.Replaced = append(p.Replaced, r)
+			}
+		}
+		p.Replaced = append(p.Replaced, p.detach...)
 	}
-	going := slices.DeleteFunc(slices.Clone(p.Evict), func(r rollout.Restart) bool { return isDetached(r.Member.Pod) })
-	return append(going, p.Detach...), first
 }
 
 // nextStep plans for a Deployment that is held, or whose pods the Deployment controller
@@ -97,15 +101,15 @@ func (o observation) givesUp(p plan) (restarts []rollout.Restart, first bool) {
 //
 // Where no pod can be resized, the hold is let go at once, and the Deployment
 // controller makes the rollout at its own pace.
-func nextStep(ctx context.Context, o observation) (plan, error) {
-	settings, err := workload.Settings(o.deployment.Annotations)
+func (o observation) nextStep() (plan, error) {
+	settings, err := policy.InForce(o.deployment.Annotations)
 	if err != nil {
-		return plan{Condition: rollout.Invalid(err)}, nil
+		return planOf(rollout.Invalid(err)), nil
 	}
 	base := o.base()
-	if !workload.Held(o.deployment) {
+	if !policy.Held(o.deployment) {
 		if said, over := o.beyondUs(base); over {
-			return plan{Condition: said}, nil
+			return planOf(said), nil
 		}
 	}
 	if p, unfinished := o.unfinished(base); unfinished {
@@ -114,29 +118,31 @@ func nextStep(ctx context.Context, o observation) (plan, error) {
 	if base == nil {
 		return o.withoutBase(), nil
 	}
-	p, err := o.ofBase(ctx, base, settings)
-	if err == nil && workload.Held(o.deployment) {
+	p, err := o.ofBase(base, settings)
+	if err == nil && policy.Held(o.deployment) {
 		p.Condition = p.Step.Condition()
 	}
 	return p, err
 }
 
+func planOf(c rollout.Condition) plan { return plan{Plan: rollout.Plan{Condition: c}} }
+
 // ofBase plans where there are pods to resize.
-func (o observation) ofBase(ctx context.Context, base *replicaSet, settings policy.Settings) (plan, error) {
+func (o observation) ofBase(base *replicaSet, settings policy.Settings) (plan, error) {
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
 		return plan{}, err
 	}
-	members, err := o.members(ctx, base, settings)
+	members, err := o.members(base, settings)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Step: rollout.Next(members, o.options(base, settings, surge, unavailable)), Base: base, Members: members}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(base, settings, surge, unavailable)), Members: members}, base: base}
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, members), rollout.OldEnvironment(members))
-	p.LookAfter(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.now))
+	p.RequeueWithin(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.Now))
 	historyDue := p.awaitsHistory(o)
 	switch {
-	case !workload.Held(o.deployment):
+	case !policy.Held(o.deployment):
 		p.unheld(o, unavailable)
 	case p.Keep || len(p.Resize) > 0: // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
@@ -148,7 +154,7 @@ func (o observation) ofBase(ctx context.Context, base *replicaSet, settings poli
 		p.wait("waiting for ReplicaSet %s to take over its template", base.Name)
 	case historyDue:
 	default:
-		p.Adopt, p.Forgets = true, o.forgets(base)
+		p.write = adopt{base, o.deployment.template, rollout.Names(outdated(members)), o.forgets(base)}
 	}
 	return p, nil
 }
@@ -181,23 +187,26 @@ func (p *plan) unheld(o observation, unavailable int) {
 	p.Condition = p.Step.Condition()
 	switch {
 	case p.Keep || len(p.Resize) > 0:
-	case len(p.Restart) > 0 && p.Base.adopted() && !p.Base.mark.Closed:
-		p.Mark = !p.Base.lags() // see afterAdoption
+	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
+		if !p.base.lags() { // see afterAdoption
+			p.write = p.mark()
+		}
 	case len(p.Restart) > 0:
 		p.replace(o, nil, 0, unavailable)
-		if len(p.Evict) == 0 && unavailable == 0 {
+		if len(p.evict) == 0 && unavailable == 0 {
 			m := p.Restart[0].Member
 			p.Condition.Reason = rollout.ReasonInfeasible
 			p.Condition.Message = fmt.Sprintf("%d of %d pods resized; %s: left as it is until the next edit, because maxUnavailable is 0: %s", p.Updated, p.Total, m.Name, p.Restart[0].Reason)
 		}
-	case p.Base.adopted():
-		if p.Remove = o.duplicate(); p.Remove == nil {
-			p.Settled, p.Forgets = p.Base, o.forgets(p.Base)
+	case p.base.adopted():
+		p.write = o.removeDuplicate()
+		if p.write == nil {
+			p.write = unmark{p.base, o.forgets(p.base)}
 		}
 	default:
 		p.Started = "" // nothing is rolled out
 		// Once Complete, a Deployment stays so when it is scaled, or a pod is lost.
-		if said := condition(o.deployment); said != nil && said.Status == corev1.ConditionTrue || len(p.Waits) == 0 {
+		if condition(o.deployment).Complete() || len(p.Waits) == 0 {
 			p.Condition = unheldCondition(o.deployment)
 		}
 	}
@@ -252,52 +261,52 @@ func outdated(members []rollout.Member) []rollout.Member {
 // Deployment controller would take the older one for the new one, pods or not. So
 // one that keeps what the base has now is used again.
 func (o observation) unfinished(base *replicaSet) (plan, bool) {
-	p := plan{Base: base}
+	p := plan{base: base}
 	for _, rs := range o.sets {
 		switch {
 		case o.keeps(rs):
-			p.History, p.Taken, p.Reuse = rs, o.sets, o.idleTwin(rs)
+			p.write = saveHistory{rs, o.idleTwin(rs), o.sets}
 			return p, true
 		case rs.adopted() && rs != base && (base == nil || !o.retries(rs)):
-			p.Settled, p.Forgets = rs, o.forgets(rs)
+			p.write = unmark{rs, o.forgets(rs)}
 			return p, true
 		}
 	}
 	if base != nil && !base.template.Same(o.deployment.template) {
-		p.GiveBack = o.detached()
+		p.giveBack = o.detached()
 	}
-	return p, len(p.GiveBack) > 0
+	return p, len(p.giveBack) > 0
 }
 
 // lacks tells whether the history has to keep what rs had before, and does not.
 func (o observation) lacks(rs *replicaSet) bool {
-	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.hasRoom(rs)
+	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.historyHasRoom(rs)
 }
 
 // historyTimeout is for how long a rollout waits for what refuses the history, such as a
 // quota of ReplicaSets.
 const historyTimeout = 20 * time.Second
 
-// keeping tells apart what the history is to keep of rs.
-func keeping(rs *replicaSet) string { return string(rs.outgoing.Template) }
+// formerTemplate tells apart what the history is to keep of rs.
+func formerTemplate(rs *replicaSet) string { return string(rs.outgoing.Template) }
 
 // refused is why the history cannot keep what rs had before.
 func (o observation) refused(rs *replicaSet) rollout.Refusal {
 	if !o.lacks(rs) {
 		return rollout.Refusal{}
 	}
-	return o.history.Of(rs.UID, keeping(rs))
+	return o.history.Of(rs.UID, formerTemplate(rs))
 }
 
 // retries tells whether the history was refused, and may be accepted a little later.
 func (o observation) retries(rs *replicaSet) bool {
 	refused := o.refused(rs)
-	return refused.Reason != "" && !refused.Final && o.now.Before(refused.Since.Add(historyTimeout))
+	return refused.Reason != "" && !refused.Final && o.Now.Before(refused.Since.Add(historyTimeout))
 }
 
 // keeps tells whether it is time to write the history, for the first time or again.
 func (o observation) keeps(rs *replicaSet) bool {
-	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.now.Before(o.refused(rs).Until))
+	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.Now.Before(o.refused(rs).Until))
 }
 
 // forgets tells why what rs had before is lost with its mark.
@@ -312,18 +321,19 @@ func (o observation) forgets(rs *replicaSet) string {
 // awaitsHistory tells whether the history of Base is still to be written, and of what
 // keeps it from that.
 func (p *plan) awaitsHistory(o observation) bool {
-	if !o.retries(p.Base) {
+	if !o.retries(p.base) {
 		return false
 	}
-	refused := o.refused(p.Base)
+	refused := o.refused(p.base)
 	p.Waits = append(p.Waits, rollout.Wait{
-		Member: rollout.Member{Name: p.Base.Name}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.Base.outgoing.revision(), refused.Reason),
+		Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.base.outgoing.revision(), refused.Reason),
 	})
-	p.LookAfter(refused.Until.Sub(o.now))
+	p.RequeueWithin(refused.Until.Sub(o.Now))
+	p.RequeueWithin(refused.Since.Add(historyTimeout).Sub(o.Now))
 	return true
 }
 
-// hasRoom tells whether the history would hold what rs had before. The Deployment
+// historyHasRoom tells whether the history would hold what rs had before. The Deployment
 // controller counts all ReplicaSets but the new one as old, those with pods too, and
 // while the Deployment is paused it removes as many as exceed the limit: those of
 // the lowest revisions, as far as they are idle (cleanupDeployment in
@@ -332,7 +342,7 @@ func (p *plan) awaitsHistory(o observation) bool {
 // With a limit of 1 and an edit to a third template, of which there is no ReplicaSet
 // yet, the live ReplicaSet of revision 2 is old, and the one that is to keep
 // revision 1 would be the second: it has the lower revision, so there is no room.
-func (o observation) hasRoom(rs *replicaSet) bool {
+func (o observation) historyHasRoom(rs *replicaSet) bool {
 	limit := o.deployment.Spec.RevisionHistoryLimit
 	if limit == nil || *limit == 0 {
 		return limit == nil
@@ -364,23 +374,24 @@ func (o observation) hasRoom(rs *replicaSet) bool {
 func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	detached := o.detached()
 	switch {
-	case p.Base.lags():
-		p.wait("waiting for ReplicaSet %s to take over the new template", p.Base.Name)
-	case len(p.Restart) > 0 && p.Base.adopted() && !p.Base.mark.Closed:
-		p.Mark = true
+	case p.base.lags():
+		p.wait("waiting for ReplicaSet %s to take over the new template", p.base.Name)
+	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
+		p.write = p.mark()
 	case len(p.Restart)+len(detached) > 0:
 		p.replace(o, detached, surge, unavailable)
-	case len(p.Base.mark.Restarts) > 0 && p.awaits():
+	case len(p.base.mark.Restarts) > 0 && p.awaits():
 	case p.Unready: // not before they are Ready again, or there is a new edit
-	case o.retries(p.Base): // the mark has what the history has not
-	case p.Base.adopted():
-		if p.Remove = o.duplicate(); p.Remove == nil {
-			p.Settled, p.Forgets = p.Base, o.forgets(p.Base)
+	case o.retries(p.base): // the mark has what the history has not
+	case p.base.adopted():
+		p.write = o.removeDuplicate()
+		if p.write == nil {
+			p.write = unmark{p.base, o.forgets(p.base)}
 		}
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
-		p.Mark = true
-	case !p.Base.acknowledged():
-		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.Base.Name)
+		p.write = p.mark()
+	case !p.base.acknowledged():
+		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.base.Name)
 	default:
 		p.letGo(o, "")
 	}
@@ -388,11 +399,28 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 
 // letGo lets go of the hold, once what only the rollout needed is gone.
 func (p *plan) letGo(o observation, handOver string) {
-	p.Remove, p.Settled = o.duplicate(), o.marked()
-	if p.GiveBack = o.detached(); p.Settled != nil {
-		p.Forgets = o.forgets(p.Settled)
+	p.giveBack, p.write = o.detached(), o.removeDuplicate()
+	marked := o.marked()
+	switch {
+	case p.write != nil:
+	case marked != nil:
+		p.write = unmark{marked, o.forgets(marked)}
+	case len(p.giveBack) == 0:
+		p.write = release{handOver}
 	}
-	p.Release, p.HandOver = p.Remove == nil && p.Settled == nil && len(p.GiveBack) == 0, handOver
+}
+
+// removeDuplicate removes the duplicate, if there is one.
+func (o observation) removeDuplicate() rollout.Write {
+	if rs := o.duplicate(); rs != nil {
+		return removeSet{rs}
+	}
+	return nil
+}
+
+// mark marks the base with the pods that have not its size.
+func (p *plan) mark() rollout.Write {
+	return mark{p.base, rollout.Names(outdated(p.Members))}
 }
 
 // replace has pods replaced whom only that helps, never having fewer available than
@@ -417,25 +445,25 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 		if available {
 			spare--
 		}
-		if refused := o.evictions.Of(r.Member.Pod.UID, evicting); refused.Reason != "" {
+		if refused := o.evictions.Of(r.Member.Pod.UID, eviction); refused.Reason != "" {
 			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, rollout.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
-			if o.now.Before(refused.Until) {
-				p.LookAfter(refused.Until.Sub(o.now))
+			if o.Now.Before(refused.Until) {
+				p.RequeueWithin(refused.Until.Sub(o.Now))
 				return true
 			}
 		}
-		p.Evict = append(p.Evict, r)
+		p.evict = append(p.evict, r)
 		return true
 	}
 	for _, pod := range detached {
-		m := rollout.Member{Name: pod.Name, Pod: pod}
+		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}
 		if !evict(rollout.Restart{Member: m, Reason: "it has been replaced"}) {
 			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: rollout.ReasonProgressing, Message: "waiting for the pod that takes its place"})
 		}
 	}
 	for _, r := range p.Restart {
-		if !evict(r) && unavailable == 0 && len(detached)+len(p.Detach) < surge {
-			p.Detach = append(p.Detach, r)
+		if !evict(r) && unavailable == 0 && len(detached)+len(p.detach) < surge {
+			p.detach = append(p.detach, r)
 		}
 	}
 }
@@ -443,10 +471,10 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 // awaits tells whether pods that come for restarted ones are not there yet, or not Ready,
 // and waits for them: what keeps them away is not over.
 func (p *plan) awaits() bool {
-	missing := int(p.Base.replicas()) - len(p.Members)
+	missing := int(p.base.replicas()) - len(p.Members)
 	if missing > 0 {
 		p.wait("waiting for %d more pods", missing)
-		if why := p.Base.failure(); why.Reason != "" {
+		if why := p.base.failure(); why.Reason != "" {
 			last := &p.Waits[len(p.Waits)-1]
 			last.Message += ": " + why.Reason
 			last.Reason = why.Kind
@@ -459,34 +487,35 @@ func (p *plan) awaits() bool {
 
 func (p *plan) wait(format string, args ...any) {
 	p.Passing = true
-	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Name: p.Base.Name}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
+	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
 }
 
-// atRest tells of a Deployment in which nothing is ours to do, if it is such a one: it is
-// Complete already, or the Deployment controller makes its rollout.
-func atRest(d *Deployment) (workload.News, bool) {
-	if workload.Held(d) {
-		return workload.News{}, false
+// Unheld is that of controller.Kind: the Deployment is Complete already, or the Deployment
+// controller makes its rollout.
+func (Kind) Unheld(d *Deployment) (p rollout.Plan, nothing bool) {
+	if policy.Held(d) {
+		return p, false
 	}
 	n := int32(d.replicas())
 	counted := d.Status.UpdatedReplicas >= n && d.Status.Replicas <= d.Status.UpdatedReplicas
-	if believed(d) {
-		said := unheldCondition(d)
-		_, others := workload.CutOthers(condition(d).Message)
-		said.Message += others
-		return workload.News{Condition: said, Last: counted && d.Status.Replicas == n}, true
+	p.Condition, p.Passing = unheldCondition(d), true
+	if !believed(d) {
+		return p, !counted
 	}
-	return workload.News{Condition: unheldCondition(d)}, !counted
+	_, others := controller.CutOthers(condition(d).Message)
+	p.Condition.Message += others
+	p.Passing = !counted || d.Status.Replicas != n
+	return p, true
 }
 
 // believed tells whether the condition says Complete of this revision. Of an edit that was
 // made while the Deployment was opted out and paused, only its pods tell.
 func believed(d *Deployment) bool {
 	c := condition(d)
-	if c == nil || c.Status != corev1.ConditionTrue || d.Status.Replicas > d.Status.UpdatedReplicas {
+	if !c.Complete() || d.Status.Replicas > d.Status.UpdatedReplicas {
 		return false
 	}
-	said, _ := workload.CutOthers(c.Message)
+	said, _ := controller.CutOthers(c.Message)
 	return strings.HasSuffix(said, allOf(d))
 }
 
@@ -500,10 +529,7 @@ func allOf(d *Deployment) string {
 // there is a new edit: a pod that is lost later is no rollout.
 func unheldCondition(d *Deployment) rollout.Condition {
 	status, replicas := d.Status, int32(d.replicas())
-	stays := false
-	if c := condition(d); c != nil {
-		stays = c.Status == corev1.ConditionTrue
-	}
+	stays := condition(d).Complete()
 	if status.Replicas <= status.UpdatedReplicas && (stays || status.UpdatedReplicas >= replicas && status.AvailableReplicas >= replicas) {
 		return rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas) + allOf(d)}
 	}

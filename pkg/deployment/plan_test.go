@@ -21,9 +21,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -31,7 +32,7 @@ const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources"
 const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
 
 // defaults are those of the flags.
-var defaults = workload.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {
@@ -178,8 +179,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 func (s *scene) observation(t *testing.T) observation {
 	t.Helper()
 	o := observation{
-		pods: s.pods, nodes: []*corev1.Node{s.node}, refusals: workload.Refusals{}, evictions: workload.Refusals{}, history: workload.Refusals{},
-		defaults: defaults, now: build.Start.Add(10 * time.Second),
+		Facts: controller.Facts{Nodes: []*corev1.Node{s.node}, Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, pods: s.pods, evictions: rollout.Refusals{},
 	}
 	var err error
 	if o.deployment, err = decodeDeployment(build.Stored(t, s.d)); err != nil {
@@ -253,53 +253,53 @@ func deleted(i int) change {
 }
 
 // told names what a plan does.
-func told(p plan) string {
+func told(p rollout.Plan) string {
 	var parts []string
 	say := func(does string, names ...string) {
-		if len(names) > 0 {
-			parts = append(parts, strings.TrimSpace(does+" "+strings.Join(names, " ")))
+		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
+			parts[last] += " " + strings.Join(names, " ")
+			return
 		}
+		parts = append(parts, strings.TrimSpace(does+" "+strings.Join(names, " ")))
 	}
-	named := func(restarts []rollout.Restart) (names []string) {
-		for _, r := range restarts {
-			names = append(names, r.Member.Name)
+	for _, write := range p.Writes {
+		switch w := write.(type) {
+		case rollout.ResizePod:
+			say("resize", w.Member.Name)
+		case detach:
+			say("detach", w.restart.Member.Name)
+		case evict:
+			say("evict", w.restart.Member.Name)
+		case giveBack:
+			for _, pod := range w.pods {
+				say("give back", pod.Name)
+			}
+		case adopt:
+			say("adopt", w.set.Name)
+		case mark:
+			say("mark", append([]string{w.set.Name}, w.restarts...)...)
+		case unmark:
+			say("unmark", w.set.Name)
+		case saveHistory:
+			if w.reuse != nil {
+				say("keep "+w.set.Name+" in", w.reuse.Name)
+			} else {
+				say("keep", w.set.Name)
+			}
+		case removeSet:
+			say("remove", w.set.Name)
+		case release:
+			say("release")
+			if w.handOver != "" {
+				say("hand over:", w.handOver)
+			}
 		}
-		return names
-	}
-	say("resize", rollout.Names(p.Resize)...)
-	say("detach", named(p.Detach)...)
-	say("evict", named(p.Evict)...)
-	for _, pod := range p.GiveBack {
-		say("give back", pod.Name)
-	}
-	if p.Adopt {
-		say("adopt", p.Base.Name)
-	}
-	if p.Mark {
-		say("mark "+p.Base.Name, rollout.Names(outdated(p.Members))...)
-		if len(outdated(p.Members)) == 0 {
-			say("mark", p.Base.Name)
-		}
-	}
-	if p.Settled != nil {
-		say("settle", p.Settled.Name)
-	}
-	if p.History != nil && p.Reuse != nil {
-		say("keep "+p.History.Name+" in", p.Reuse.Name)
-	} else if p.History != nil {
-		say("keep", p.History.Name)
-	}
-	if p.Remove != nil {
-		say("remove", p.Remove.Name)
-	}
-	if p.Release {
-		say("release", "")
-	}
-	if p.HandOver != "" {
-		say("hand over:", p.HandOver)
 	}
 	return strings.Join(parts, ", ")
 }
+
+// planned is what the plan of o does.
+func planned(o observation) (rollout.Plan, error) { return o.Plan(o.Facts) }
 
 func TestNextStep(t *testing.T) {
 	type changes = []change
@@ -346,16 +346,16 @@ func TestNextStep(t *testing.T) {
 		{name: "base: a set without pods is none", sets: "a older: ; b image: image", want: "release, hand over: the template changed in spec.containers[app].image"},
 		{name: "no base: nothing runs", sets: "a older: ", want: "release"},
 		{name: "no base: the newest tells what differs", sets: "a image: image; b older: ", want: "release, hand over: the template changed in spec.containers[app].image"},
-		{name: "no base: detached pods are given back first", sets: "a image: image; detached: older", want: "give back detached-0, hand over: the template changed in spec.containers[app].image"},
-		{name: "no base: a duplicate goes first", sets: "a image: image; b image: ", want: "remove web-b, hand over: the template changed in spec.containers[app].image"},
+		{name: "no base: detached pods are given back first", sets: "a image: image; detached: older", want: "give back detached-0"},
+		{name: "no base: a duplicate goes first", sets: "a image: image; b image: ", want: "remove web-b"},
 
 		{name: "adoption: when all have the new size", sets: "a older: resized|resized", want: "adopt web-a"},
 		{name: "adoption: whatever other sets have", sets: "a newer: ; b older: resized", want: "adopt web-b"},
 		{name: "adopted: what it had goes into the history", sets: "a newer was-older: resized", want: "keep web-a"},
 		{name: "adopted: at once, before pods are replaced", sets: "a newer was-older: infeasible", want: "keep web-a"},
 		{name: "adopted: and also before another edit is", sets: "a other was-older: resized", want: "keep web-a"},
-		{name: "adopted: once", sets: "a newer was-older: resized; b older: ", want: "settle web-a"},
-		{name: "adopted: without history there is nothing to keep", sets: "a newer was-older: resized", changes: changes{historyLimit(0)}, want: "settle web-a"},
+		{name: "adopted: once", sets: "a newer was-older: resized; b older: ", want: "unmark web-a"},
+		{name: "adopted: without history there is nothing to keep", sets: "a newer was-older: resized", changes: changes{historyLimit(0)}, want: "unmark web-a"},
 		{name: "adopted: nothing is kept that would be removed at once", sets: "a other was-older: resized", changes: changes{historyLimit(1)}, want: "adopt web-a"},
 		{name: "adopted: it is where there is room for one more", sets: "a other was-older: resized", changes: changes{historyLimit(2)}, want: "keep web-a"},
 		{name: "adopted: or where the Deployment controller takes the set for the new one", sets: "a newer was-older: resized", changes: changes{historyLimit(1)}, want: "keep web-a"},
@@ -367,7 +367,7 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: or where there is no history", sets: "a newer: ; b newer was-older: resized", changes: changes{historyLimit(0)}, want: "remove web-a"},
 		{name: "adopted: one that still loses its pods keeps nothing", sets: "a newer: ; b newer was-older: resized", changes: changes{losing(0)}, want: "keep web-b"},
 		{name: "adopted: one that is being deleted neither", sets: "a newer: ; b newer was-older: resized", changes: changes{deleted(0)}, want: "keep web-b"},
-		{name: "adopted: a mark without pods is taken away", sets: "a image: image; b older adopted: ", want: "settle web-b"},
+		{name: "adopted: a mark without pods is taken away", sets: "a image: image; b older adopted: ", want: "unmark web-b"},
 		{name: "adopted: when what it had is kept", sets: "a image: image; b older was-other: ", want: "keep web-b"},
 		{name: "adopted: another edit gives the detached pods back", sets: "a other adopted: of other; detached: older", want: "give back detached-0"},
 		{name: "adoption: not while pods of an even older template may be born", sets: "a older: resized", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a to take over its template"},
@@ -383,19 +383,19 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: a further edit is asked for what it changes itself", sets: "a older was-limited: older; b limited: ",
 			changes: changes{inForce(";memory=RestartOnly")}, want: "resize a-0"},
 		{name: "adopted: one that was born with a limit that is no more is replaced", sets: "a newer was-limited: resized|limited; b limited: ", changes: changes{bounds(1, 1)}, want: "mark web-a a-1"},
-		{name: "adopted: and what admission has made of a pod of the new template is left alone", sets: "a newer was-older: resized|of admission; b older: ", want: "settle web-a"},
+		{name: "adopted: and what admission has made of a pod of the new template is left alone", sets: "a newer was-older: resized|of admission; b older: ", want: "unmark web-a"},
 		{name: "adopted: not in a pod that had to be restarted before", sets: "a newer was-older restart-a-1: resized|of admission; b older: ", want: "resize a-1"},
 		{name: "adopted: those that have to be restarted are noted before the first one is", sets: "a newer was-older restart-a-0: infeasible|of admission|newer; b older: ",
 			changes: changes{bounds(1, 1)}, want: "mark web-a a-0"},
 		{name: "closed: those that have to be restarted are", sets: "a newer was-older closed restart-a-0 restart-a-9: infeasible|older|newer; b older: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
 		{name: "closed: so is one whose limit is no more", sets: "a newer was-limited closed restart-a-0: limited|newer; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
-		{name: "closed: another one is not, even if it looks like one of the former template", sets: "a newer was-older closed restart-a-9: resized|older; b older: ", want: "settle web-a"},
+		{name: "closed: another one is not, even if it looks like one of the former template", sets: "a newer was-older closed restart-a-9: resized|older; b older: ", want: "unmark web-a"},
 		{name: "closed: a restarted pod that is not back keeps it held", sets: "a newer closed restart-a-9 3: resized|resized", changes: changes{failing},
 			waits: "web-a: waiting for 1 more pods: exceeded quota: compute"},
 		{name: "closed: or one that is not Ready", sets: "a newer closed restart-a-9: resized|newer, not ready", waits: "a-1: waiting for the pod to become available"},
-		{name: "closed: where none was restarted, no pod is waited for", sets: "a newer closed 3: resized|newer, not ready", want: "settle web-a"},
+		{name: "closed: where none was restarted, no pod is waited for", sets: "a newer closed 3: resized|newer, not ready", want: "unmark web-a"},
 		{name: "closed: another edit judges all pods anew", sets: "a other was-older closed restart-a-0: older|newer; b older: ", want: "resize a-0"},
-		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|newer, not ready", want: "settle web-a"},
+		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|newer, not ready", want: "unmark web-a"},
 		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: waiting for the pod to be Ready"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
 		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to take ReplicaSet web-a for the new one"},
@@ -427,9 +427,9 @@ func TestNextStep(t *testing.T) {
 		{name: "hand-over: detached pods are given back first", sets: "a older: older; detached: older", changes: changes{inForce("Restart;")},
 			want: "give back detached-0"},
 		{name: "hand-over: a mark is taken first", sets: "a older adopted: older", changes: changes{inForce("Restart;")},
-			want: "settle web-a, hand over: the action is Restart"},
+			want: "unmark web-a"},
 		{name: "hand-over: a duplicate goes first", sets: "a older: older; b image: ; c image: ", changes: changes{inForce("Restart;")},
-			want: "remove web-c, hand over: the action is Restart"},
+			want: "remove web-c"},
 
 		{name: "action LiveResize: what cannot be resized is left, and the others go on", sets: "a older: infeasible|older", changes: changes{inForce("LiveResize;"), bounds(1, 1)}, want: "resize a-1"},
 		{name: "action LiveResize: and is held for ever", sets: "a older: infeasible|resized", changes: changes{inForce("LiveResize;")}, waits: "a-0: infeasible on node node: too big; left as it is"},
@@ -451,7 +451,7 @@ func TestNextStep(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := nextStep(t.Context(), observed(t, tt.sets, tt.changes...))
+			p, err := planned(observed(t, tt.sets, tt.changes...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -461,11 +461,11 @@ func TestNextStep(t *testing.T) {
 			if p.Condition.Complete || !strings.Contains(p.Condition.Message, tt.waits) {
 				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
 			}
-			if tt.after != 0 && p.After != tt.after {
-				t.Errorf("looks again after %v, want %v", p.After, tt.after)
+			if tt.after != 0 && p.RequeueAfter != tt.after {
+				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
 			}
-			if loose := strings.NewReplacer("resize", "").Replace(tt.want) != "" && !strings.HasPrefix(tt.want, "resize"); p.loose() != loose {
-				t.Errorf("looks at the API server first: %t, want %t", p.loose(), loose)
+			if loose := strings.NewReplacer("resize", "").Replace(tt.want) != "" && !strings.HasPrefix(tt.want, "resize"); p.Loose() != loose {
+				t.Errorf("looks at the API server first: %t, want %t", p.Loose(), loose)
 			}
 		})
 	}
@@ -473,9 +473,10 @@ func TestNextStep(t *testing.T) {
 
 func TestNextStepEvictionRefused(t *testing.T) {
 	o := observed(t, "a newer closed: infeasible|infeasible", bounds(1, 2))
-	o.evictions.Keep(o.pods[0].UID, evicting, rollout.Refusal{Reason: "the budget says no"}, o.now)
-	until := o.evictions[o.pods[0].UID].Until
-	p, err := nextStep(t.Context(), o)
+	until := o.Now.Add(time.Second)
+	refused := rollout.Refusals{o.pods[0].UID: {Of: eviction, Reason: "the budget says no", Until: until}}
+	o.evictions = refused
+	p, err := planned(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,31 +486,33 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	if said := p.Condition.Message; !strings.Contains(said, "a-0: not evicted yet: the budget says no") {
 		t.Errorf("says %q, want it to tell of the refusal", said)
 	}
-	if p.After != until.Sub(o.now) {
-		t.Errorf("looks again after %v, want %v", p.After, until.Sub(o.now))
+	if p.RequeueAfter != until.Sub(o.Now) {
+		t.Errorf("looks again after %v, want %v", p.RequeueAfter, until.Sub(o.Now))
 	}
 
 	// A refused pod takes its share of what may be unavailable.
 	o = observed(t, "a newer closed: infeasible|infeasible", bounds(1, 1))
-	o.evictions.Keep(o.pods[0].UID, evicting, rollout.Refusal{Reason: "the budget says no"}, o.now)
-	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
+	o.evictions = refused
+	if p, err = planned(o); err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
 		t.Errorf("got %q, %+v, %v, want it to be waited for", told(p), p.Condition, err)
 	}
-	o.now = o.evictions[o.pods[0].UID].Until
-	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "evict a-0" {
+	o.Now = until
+	if p, err = planned(o); err != nil || told(p) != "evict a-0" {
 		t.Errorf("when the time has come to ask again: got %q, %v", told(p), err)
 	}
 }
 
 func TestNextStepDeadlines(t *testing.T) {
 	o := observed(t, "a older: deferred", bounds(0, 1))
-	o.seen = &workload.Sightings{}
-	p, err := nextStep(t.Context(), o)
+	seen := &controller.Sightings{}
+	o.Seen = seen
+	p, err := planned(o)
+	seen.See(p.Members, o.Now)
 	if err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
 		t.Errorf("deferred: got %q, %+v, %v", told(p), p.Condition, err)
 	}
-	o.now = o.now.Add(defaults.DeferredTimeout)
-	if p, err = nextStep(t.Context(), o); err != nil || told(p) != "adopt web-a" {
+	o.Now = o.Now.Add(defaults.DeferredTimeout)
+	if p, err = planned(o); err != nil || told(p) != "adopt web-a" {
 		t.Errorf("deferred too long: got %q, %v, want the adoption, and a restart after it", told(p), err)
 	}
 }
@@ -525,7 +528,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		{"nor handed over", "a older: older", "", []change{small, inForce("Restart;")}},
 		{"nor evicted", "a newer closed: infeasible|resized", "", []change{small, bounds(1, 1)}},
 	} {
-		p, err := nextStep(t.Context(), observed(t, tt.sets, tt.changes...))
+		p, err := planned(observed(t, tt.sets, tt.changes...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -536,8 +539,8 @@ func TestNextStepNoNodeFits(t *testing.T) {
 			t.Errorf("%s: says %+v", tt.name, said)
 		}
 	}
-	p, err := nextStep(t.Context(), observed(t, "a image: image", small))
-	if err != nil || !p.Release {
+	p, err := planned(observed(t, "a image: image", small))
+	if err != nil || told(p) != "release, hand over: the template changed in spec.containers[app].image" {
 		t.Errorf("a template change is left to the Deployment controller: got %q, %v", told(p), err)
 	}
 }
@@ -549,7 +552,7 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 		`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`:                                {api.DeferredTimeoutAnnotation: "soon"},
 	} {
 		for _, sets := range []string{"a older: older|infeasible", "a image: image", "a newer adopted: resized"} {
-			p, err := nextStep(t.Context(), observed(t, sets, func(s *scene) { maps.Copy(s.d.Annotations, annotations) }))
+			p, err := planned(observed(t, sets, func(s *scene) { maps.Copy(s.d.Annotations, annotations) }))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -575,12 +578,12 @@ func TestRestartsAll(t *testing.T) {
 		{"nothing restarts", "a older: resized", nil, false},
 	} {
 		o := observed(t, tt.sets, tt.changes...)
-		p, err := nextStep(t.Context(), o)
+		p, err := o.nextStep()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := restartsAll(p); got != tt.want {
-			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, told(p))
+			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, told(p.complete(o)))
 		}
 	}
 }
@@ -662,10 +665,10 @@ func TestNextStepUnheld(t *testing.T) {
 		{"paused, and nothing is to be done", "a newer: newer|newer", []change{paused}, "", "2 of 2 pods are of revision 2", true},
 		{"an adoption that was let go of is finished: sizes", "a newer was-older: newer|older; b older: ", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 1m→2m", false},
 		{"an adoption that was let go of is finished: the history", "a newer was-older: newer|older", []change{bounds(0, 1)}, "keep web-a", "", false},
-		{"an adoption that was let go of is finished: the mark", "a newer was-older: newer|newer; b older: ", nil, "settle web-a", "2 of 2 pods resized", false},
+		{"an adoption that was let go of is finished: the mark", "a newer was-older: newer|newer; b older: ", nil, "unmark web-a", "2 of 2 pods resized", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := nextStep(t.Context(), observed(t, tt.sets, append([]change{unheld}, tt.changes...)...))
+			p, err := planned(observed(t, tt.sets, append([]change{unheld}, tt.changes...)...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -741,7 +744,7 @@ func TestSame(t *testing.T) {
 	d := webDeployment(newer, 1)
 	spelled := webSet(d, "a", newer, 1)
 	spelled.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0.002")
-	read := func(stored *unstructured.Unstructured) *workload.Template {
+	read := func(stored *unstructured.Unstructured) *hash.Template {
 		rs, err := decodeReplicaSet(stored)
 		if err != nil {
 			t.Fatal(err)
@@ -877,14 +880,14 @@ func TestPatches(t *testing.T) {
 	for _, tt := range []struct {
 		name, of    string
 		patch       func() ([]byte, error)
-		template    *workload.Template
+		template    *hash.Template
 		annotations map[string]string
 	}{
 		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
 		{"mark", "live", func() ([]byte, error) { return markPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
-		{"settled", "live", func() ([]byte, error) { return settledPatch(live) }, live.template,
+		{"settled", "live", func() ([]byte, error) { return unmarkPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
-		{"keep", "idle", func() ([]byte, error) { return keepPatch(idle, live) }, live.template, map[string]string{"deployment.kubernetes.io/revision": "3"}},
+		{"keep", "idle", func() ([]byte, error) { return historyPatch(idle, live) }, live.template, map[string]string{"deployment.kubernetes.io/revision": "3"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			patch, err := tt.patch()

@@ -22,24 +22,24 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // Deployment with its template as it is stored.
 type Deployment struct {
 	*appsv1.Deployment
 
-	template *workload.Template
+	template *hash.Template
 }
 
 // replicaSet of a Deployment, with its template but without the hash in its labels.
 type replicaSet struct {
 	*appsv1.ReplicaSet
 
-	template *workload.Template
+	template *hash.Template
 	revision int64
-	mark     mark
+	mark     adoption
 	outgoing *outgoing // nil if the mark does not have it
 }
 
@@ -49,13 +49,13 @@ type outgoing struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Template    json.RawMessage   `json:"template,omitempty"`
 
-	template *workload.Template
+	template *hash.Template
 }
 
-// mark of adoption, as the ReplicaSet's annotation has it. It tells, to the next
+// adoption is the mark of it, as the ReplicaSet's annotation has it. It tells, to the next
 // controller too, which pods are left that were not made from the new template: once
 // admission has changed a pod of it, such as a vertical autoscaler's, nothing in the pod does.
-type mark struct {
+type adoption struct {
 	outgoing
 
 	// Restarts names the pods that only a new one can replace.
@@ -94,20 +94,20 @@ func (o *outgoing) revision() int64 {
 // readMark reads the mark of adoption. What cannot be read is not there.
 func (rs *replicaSet) readMark() {
 	if json.Unmarshal([]byte(rs.Annotations[api.AdoptedAnnotation]), &rs.mark) != nil {
-		rs.mark = mark{}
+		rs.mark = adoption{}
 	}
 	if len(rs.mark.Template) == 0 {
 		return
 	}
 	var err error
-	if rs.mark.template, err = workload.NewTemplate(rs.mark.Template); err == nil {
+	if rs.mark.template, err = hash.NewTemplate(rs.mark.Template); err == nil {
 		rs.outgoing = &rs.mark.outgoing
 	}
 }
 
 // decode fills into, and returns the template in obj without its pod-template-hash.
 // The template is read from what is stored: fields that our types lack count too.
-func decode(obj, into any) (*workload.Template, error) {
+func decode(obj, into any) (*hash.Template, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("a %T where an object as stored belongs", obj)
@@ -124,7 +124,7 @@ func decode(obj, into any) (*workload.Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the template of %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
-	return workload.NewTemplate(raw)
+	return hash.NewTemplate(raw)
 }
 
 func (rs *replicaSet) replicas() int32 { return ptr.Deref(rs.Spec.Replicas, 1) }
@@ -243,7 +243,7 @@ func replicaSetName(deployment, hash string) string {
 }
 
 // labelled is the template as a ReplicaSet of that pod-template-hash has it.
-func labelled(template *workload.Template, hash string) (map[string]any, error) {
+func labelled(template *hash.Template, hash string) (map[string]any, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(template.Raw, &fields); err != nil {
 		return nil, fmt.Errorf("decoding a pod template: %w", err)
@@ -270,8 +270,8 @@ func precondition(uid types.UID, resourceVersion string) []operation {
 	}
 }
 
-// keepPatch makes an idle ReplicaSet keep what rs had before.
-func keepPatch(idle, rs *replicaSet) ([]byte, error) {
+// historyPatch makes an idle ReplicaSet keep what rs had before.
+func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 	template, err := labelled(rs.outgoing.template, idle.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
 	if err != nil {
 		return nil, err
@@ -287,12 +287,12 @@ const maxMark = 200 << 10
 
 // adoptPatch makes rs the Deployment's new ReplicaSet, and marks it with what it had, and
 // with the pods that are still to be restarted.
-func adoptPatch(rs *replicaSet, template *workload.Template, restarts []string) ([]byte, error) {
+func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string) ([]byte, error) {
 	fields, err := labelled(template, rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := marked(rs, mark{outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, restarts, false})
+	annotations, err := marked(rs, adoption{outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, restarts, false})
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +313,7 @@ func markPatch(rs *replicaSet, restarts []string) ([]byte, error) {
 	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", annotations}))
 }
 
-func marked(rs *replicaSet, m mark) (map[string]string, error) {
+func marked(rs *replicaSet, m adoption) (map[string]string, error) {
 	encoded, err := encode(m)
 	if err == nil && len(encoded) > maxMark {
 		m.outgoing = outgoing{}
@@ -325,8 +325,8 @@ func marked(rs *replicaSet, m mark) (map[string]string, error) {
 	return annotations, err
 }
 
-// settledPatch takes the mark away, and what acknowledges the ReplicaSet as the new one.
-func settledPatch(rs *replicaSet) ([]byte, error) {
+// unmarkPatch takes the mark away, and what acknowledges the ReplicaSet as the new one.
+func unmarkPatch(rs *replicaSet) ([]byte, error) {
 	annotations := maps.Clone(rs.Annotations)
 	delete(annotations, api.AdoptedAnnotation)
 	delete(annotations, api.HoldAnnotation)

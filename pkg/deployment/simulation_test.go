@@ -25,9 +25,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -38,17 +38,20 @@ type simulation struct {
 	*simulated.Driver
 
 	t          simulated.T
-	controller *Controller
+	kind       *simulated.Kind[*Deployment, *own]
+	controller *controller.Controller[*Deployment, *own]
 	stop       context.CancelFunc
-	views      struct{ sets, pods simulated.View }
-	seen       struct { // what the controller has seen
+	views      struct {
+		sets, pods simulated.View
+		detached   cache.Store
+	}
+	seen struct { // what the controller has seen
 		d    *appsv1.Deployment
 		sets map[string]*appsv1.ReplicaSet
 		pods map[string]*corev1.Pod
 	}
 	lag struct{ DC, RSC, Controller bool } // whose view is a round behind
 
-	planned *Deployment            // that the writes are for
 	listed  map[string]*corev1.Pod // as they were before
 	evicted int                    // available pods
 
@@ -135,14 +138,13 @@ func (s *simulation) Restart() {
 	s.serve(client)
 	timeouts := defaults
 	timeouts.DeferredTimeout, timeouts.ErrorTimeout = simulated.Timeout, simulated.Timeout
-	options := workload.Options{Defaults: timeouts, Ready: func() error { return nil }}
-	nodes, err := workload.NewNodes(client)
+	kind := New(client, objects{world: s.world}, "")
+	s.views.sets, s.views.pods, s.views.detached = simulated.NewView(), simulated.NewView(), kind.detached.GetStore()
+	s.kind = &simulated.Kind[*Deployment, *own]{Kind: watching{kind, s}, Pods: s.views.pods}
+	var err error
+	s.controller, err = controller.New(ctx, s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
+		controller.Options{Defaults: timeouts, Ready: func() error { return nil }, Clock: s.Clock})
 	s.NoError(err)
-	s.NoError(nodes.Store().Add(largeNode()))
-	s.controller, err = New(ctx, client, objects{world: s.world}, &record.FakeRecorder{}, nodes, options)
-	s.NoError(err)
-	s.controller.Clock = s.Clock
-	s.views.sets, s.views.pods = simulated.NewView(), simulated.NewView()
 	s.seen.d, s.seen.sets, s.seen.pods = nil, nil, nil
 	s.sees(true, true, true)
 }
@@ -152,7 +154,7 @@ func (s *simulation) sees(d, sets, pods bool) {
 	if d && s.seen.d != s.d {
 		s.seen.d = s.d
 		s.Notice()
-		s.NoError(s.controller.Store().Update(s.stored(s.d)))
+		s.NoError(s.kind.Workloads.GetStore().Update(s.stored(s.d)))
 	}
 	if sets && !maps.Equal(s.seen.sets, s.sets) {
 		s.seen.sets = maps.Clone(s.sets)
@@ -174,51 +176,35 @@ func (s *simulation) sees(d, sets, pods bool) {
 			}
 		}
 		s.NoError(s.views.pods.GetStore().Replace(list, ""))
-		s.NoError(s.controller.detached.GetStore().Replace(detached, ""))
+		s.NoError(s.views.detached.Replace(detached, ""))
 	}
 }
 
-// open opens the session that the next sync may need, and has it watch our views.
-// New watches begin with what there is.
-func (s *simulation) open() {
-	d, exists, err := s.controller.Get(name)
-	if !s.NoError(err) || !exists || !workload.Enabled(d) || s.controller.InFlight(name) != nil {
-		return
-	}
-	s.sees(false, true, true)
-	ctx, cancel := context.WithCancel(s.t.Context())
-	cancel()
-	client, stored := s.controller.Client, s.controller.objects
-	s.controller.Client, s.controller.objects = &fake.Clientset{}, objects{world: &world{Cluster: &simulated.Cluster{}}} // where nothing is to be seen
-	session, err := s.controller.Session(ctx, d)
-	s.controller.Client, s.controller.objects = client, stored
-	s.NoError(err)
-	session.Pods, err = simulated.Watch[*corev1.Pod](s.views.pods, d.Namespace)
-	s.NoError(err)
-	session.Own.sets, err = simulated.Watch[*unstructured.Unstructured](s.views.sets, d.Namespace)
-	s.NoError(err)
+// watching is the kind, whose sessions watch our views.
+type watching struct {
+	Kind
+	s *simulation
+}
+
+// Open has a new watch begin with what there is.
+func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error) {
+	w.s.sees(false, true, true)
+	sets, err := simulated.Watch[*unstructured.Unstructured](w.s.views.sets, d.Namespace)
+	return &own{sets: sets, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, err
 }
 
 // Sync has the controller take one step.
 func (s *simulation) Sync() (time.Duration, error) {
-	s.open()
 	var err error
-	s.planned, _, err = s.controller.Get(name)
+	s.kind.Planned, err = decodeDeployment(s.stored(s.seen.d))
 	s.NoError(err)
 	s.batch, s.evicted, s.listed = 0, 0, maps.Clone(s.Pods)
-	defer func() {
-		if session := s.controller.InFlight(name); session != nil {
-			s.Predictable(session.Refusals)
-			s.Predictable(session.Own.evictions)
-			s.Predictable(session.Own.history)
-		}
-	}()
 	return s.controller.Sync(s.t.Context(), name)
 }
 
 // requested is told of each of the controller's writes before it is carried out.
 func (s *simulation) requested(verb string, object metav1.Object) {
-	d := s.planned
+	d := s.kind.Planned
 	switch pod := s.listed[object.GetName()]; verb {
 	case "resize":
 		s.mayResize(d, s.Pods[object.GetName()])
@@ -394,7 +380,7 @@ func (s *simulation) Check() {
 			s.t.Fatalf("%s has the owners %+v", pod.Name, pod.OwnerReferences)
 		}
 	}
-	if workload.Enabled(s.d) && workload.Held(s.d) && !s.d.Spec.Paused {
+	if policy.Enabled(s.d) && policy.Held(s.d) && !s.d.Spec.Paused {
 		s.t.Fatalf("held, and not paused")
 	}
 	if !s.gentle {
@@ -423,7 +409,7 @@ func (s *simulation) deleted(pod *corev1.Pod) {
 // complete checks that all pods are as the Deployment wants them when it is said to be Complete.
 func (s *simulation) complete() {
 	d := s.d
-	if c := condition(&Deployment{Deployment: d}); c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation || !workload.Enabled(d) {
+	if c := condition(&Deployment{Deployment: d}); c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation || !policy.Enabled(d) {
 		return
 	}
 	want := simulated.VersionOf(&d.Spec.Template.Spec)
@@ -447,7 +433,7 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
 		s.t.Logf("%s Deployment: %v ×%d, paused %t, held %q, observed %d of %d, %d updated of %d, %+v", at, simulated.VersionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, o.Spec.Paused,
-			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(&Deployment{Deployment: o}), workload.Condition{}))
+			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(&Deployment{Deployment: o}), controller.Condition{}))
 	case *appsv1.ReplicaSet:
 		s.t.Logf("%s %s: gone %t, %v ×%d, revision %d, %+v, annotations %v", at, o.Name, gone, simulated.VersionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, number(o), o.Status, slices.Sorted(maps.Keys(o.Annotations)))
 	case *corev1.Pod:
@@ -565,7 +551,7 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	case "resume":
 		d.Spec.Paused, s.paused = false, false
 	case "release": // inplace-rollout release
-		if workload.Held(d) {
+		if policy.Held(d) {
 			s.releasing = true
 		}
 	case "opt":
@@ -647,7 +633,7 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 		return fmt.Sprintf("%d pods are ready, not %d", ready, *w.d.Spec.Replicas)
 	}
 	c := condition(&Deployment{Deployment: w.d})
-	if workload.Held(w.d) {
+	if policy.Held(w.d) {
 		return fmt.Sprintf("the Deployment is held: %+v", c)
 	}
 	if c == nil || c.Status != corev1.ConditionTrue {
@@ -770,7 +756,7 @@ func (s *simulation) settle(t *testing.T) {
 		s.Rest()
 		s.complete()
 	}
-	if left := s.unfinished(); left != "" && s.paused && !workload.Held(s.d) {
+	if left := s.unfinished(); left != "" && s.paused && !policy.Held(s.d) {
 		s.One(step{Do: "resume"}) // nothing can have been done before
 		s.Rest()
 	}
@@ -826,8 +812,8 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 			}
 			sets := maps.Clone(s.sets)
 			s.Look()
-			if !workload.Held(s.d) || !s.d.Spec.Paused || !maps.Equal(s.sets, sets) {
-				t.Errorf("by a watch that is behind, it let go: %t, or wrote a ReplicaSet", !workload.Held(s.d))
+			if !policy.Held(s.d) || !s.d.Spec.Paused || !maps.Equal(s.sets, sets) {
+				t.Errorf("by a watch that is behind, it let go: %t, or wrote a ReplicaSet", !policy.Held(s.d))
 			}
 			uids := slices.Sorted(maps.Keys(s.Pods))
 			s.Rest()

@@ -35,8 +35,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -173,7 +173,7 @@ func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 	}
 	w.releasing = false
 	w.storeDeployment(d)
-	if ours && workload.Held(before) && !workload.Held(d) {
+	if ours && policy.Held(before) && !policy.Held(d) {
 		w.released(before, d)
 	}
 }
@@ -213,7 +213,7 @@ func admit(old, d *appsv1.Deployment, ours, released bool) {
 	}
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template)
 	stirs := edited || before && !wish || !enabledBefore
-	enabled := workload.Enabled(d)
+	enabled := policy.Enabled(d)
 	instructs := ours && !edited
 	hold := enabled && !released && (held || stirs && !wish)
 	if instructs {
@@ -258,12 +258,12 @@ func (w *world) putStatus(d *appsv1.Deployment) bool {
 		return false
 	}
 	written := d.DeepCopy()
-	if written.Labels[api.EnabledLabel] == "true" && workload.Held(written) {
+	if written.Labels[api.EnabledLabel] == "true" && policy.Held(written) {
 		written.Status.UpdatedReplicas = 0
 	}
 	i := slices.IndexFunc(written.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == api.ConditionComplete })
 	if i >= 0 && written.Labels[api.EnabledLabel] == "true" && written.Status.Conditions[i].Status == corev1.ConditionTrue &&
-		(workload.Held(written) || written.Spec.Paused && written.Status.ObservedGeneration != w.d.Status.ObservedGeneration) {
+		(policy.Held(written) || written.Spec.Paused && written.Status.ObservedGeneration != w.d.Status.ObservedGeneration) {
 		c := &written.Status.Conditions[i] // its times stay: a policy cannot set them
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 	}

@@ -21,7 +21,7 @@ import (
 // workload.
 const size = 16
 
-// Template returns the resource-free hash of a pod template, as 32 lower-case hexadecimal digits.
+// Of returns the resource-free hash of a pod template, as 32 lower-case hexadecimal digits.
 //
 // Cpu and memory, as requests or limits of a container, an init container or the pod as a whole, do not count. Nor do
 // spellings of the same template: quantities such as 1000m and 1, fields that Kubernetes defaults, a resizePolicy that
@@ -29,7 +29,7 @@ const size = 16
 // Everything else does.
 //
 // It fails if raw is not one JSON object.
-func Template(raw []byte) (string, error) {
+func Of(raw []byte) (string, error) {
 	template, err := canonical(raw)
 	if err != nil {
 		return "", err
@@ -42,7 +42,7 @@ func Template(raw []byte) (string, error) {
 	return hex.EncodeToString(sum[:size]), nil
 }
 
-// Differences returns the paths at which two pod templates differ, sorted and leaving out what [Template] leaves out;
+// Differences returns the paths at which two pod templates differ, sorted and leaving out what [Of] leaves out;
 // there are none exactly when the hashes are equal. Elements of lists are named by their name where all have one, such
 // as spec.containers[app].image, and by their index otherwise. A list itself is named if all that differs is its order.
 //

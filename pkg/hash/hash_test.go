@@ -295,7 +295,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			const reason = "decoding pod template: "
-			_, err := hash.Template([]byte(raw))
+			_, err := hash.Of([]byte(raw))
 			wantError(t, err, reason)
 			_, err = hash.Differences([]byte(raw), []byte("{}"))
 			wantError(t, err, "first template: "+reason)
@@ -391,7 +391,7 @@ func toJSON(t T, value any) []byte {
 
 func hashOf(t T, raw []byte) string {
 	t.Helper()
-	sum, err := hash.Template(raw)
+	sum, err := hash.Of(raw)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}

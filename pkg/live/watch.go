@@ -5,11 +5,16 @@ package live
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // wroteTTL bounds how long our own write may be newer than what the watch has
@@ -24,13 +29,15 @@ type Watch[T runtime.Object] struct {
 	namespace string
 	informer  cache.SharedIndexInformer
 	newest    cache.MutationCache
-	stop      context.CancelFunc
 }
 
 // NewWatch starts informer, which must be indexed by namespace, and watches what it
-// has in namespace until ctx is done. It calls changed after every change, and once
-// when the first list is complete.
+// has in namespace, without what nothing here reads, until ctx is done. It calls changed
+// after every change, and once when the first list is complete.
 func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexInformer, namespace string, changed func()) (*Watch[T], error) {
+	if err := informer.SetTransform(Strip); err != nil {
+		return nil, fmt.Errorf("stripping what is watched: %w", err)
+	}
 	newest := cache.NewIntegerResourceVersionMutationCacheWithOptions(klog.FromContext(ctx), informer.GetStore(),
 		cache.MutationCacheOptions{Indexer: informer.GetIndexer(), TTL: wroteTTL, MaxCacheSize: 1000})
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -40,14 +47,13 @@ func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexI
 	}); err != nil {
 		return nil, fmt.Errorf("handling events: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	go informer.RunWithContext(ctx)
 	go func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			changed()
 		}
 	}()
-	return &Watch[T]{namespace: namespace, informer: informer, newest: newest, stop: cancel}, nil
+	return &Watch[T]{namespace: namespace, informer: informer, newest: newest}, nil
 }
 
 // HasSynced tells whether the first list is complete.
@@ -71,5 +77,11 @@ func (w *Watch[T]) List() ([]T, error) {
 // Wrote makes an object that we have just written visible to List.
 func (w *Watch[T]) Wrote(object T) { w.newest.Mutation(object) }
 
-// Stop ends the watch.
-func (w *Watch[T]) Stop() { w.stop() }
+// Strip removes from a watched object what nothing here reads: all of
+// managedFields but what tells who has set which sizes.
+func Strip(obj any) (any, error) {
+	if o, err := meta.Accessor(obj); err == nil {
+		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !resize.Recorded(e) }))
+	}
+	return obj, nil
+}

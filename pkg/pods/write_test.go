@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -205,31 +204,6 @@ func TestDelete(t *testing.T) {
 	client.PrependReactor("delete", "pods", broken)
 	if err := pods.Delete(t.Context(), client.CoreV1(), pod); err == nil || err.Error() != "deleting pod web-0: broken" {
 		t.Errorf("got the error %v", err)
-	}
-}
-
-func TestStrip(t *testing.T) {
-	const fields = `{"f:spec":{}}`
-	pod := build.Pod("web-0", build.Size(t, ""), build.Ours(fields), build.ResizedBy("somebody-else", build.Start, fields), func(pod *corev1.Pod) {
-		pod.ManagedFields = append(pod.ManagedFields,
-			metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate},
-			metav1.ManagedFieldsEntry{Manager: "somebody-else", Subresource: "status"},
-			metav1.ManagedFieldsEntry{Manager: api.FieldManager},
-		)
-	})
-	want := slices.Clone(pod.ManagedFields[:2])
-	stripped, err := pods.Strip(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := stripped.(*corev1.Pod).ManagedFields
-	if !slices.EqualFunc(got, want, func(a, b metav1.ManagedFieldsEntry) bool {
-		return a.Manager == b.Manager && a.Subresource == "resize" && string(a.FieldsV1.GetRawBytes()) == fields
-	}) {
-		t.Errorf("kept %+v, want only what was set through the resize subresource", got)
-	}
-	if same, err := pods.Strip("no object"); err != nil || same != "no object" {
-		t.Errorf("got %v, %v for what is no object", same, err)
 	}
 }
 

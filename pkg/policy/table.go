@@ -48,8 +48,8 @@ const (
 	Resize Decision = "Resize"
 	// Wait for the kubelet.
 	Wait Decision = "Wait"
-	// Settle: count the pod as updated, for it has the new size.
-	Settle Decision = "Settle"
+	// MarkUpdated: count the pod as updated, for it has the new size.
+	MarkUpdated Decision = "MarkUpdated"
 	// RestartByController: make a new pod in its place.
 	RestartByController Decision = "RestartByController"
 	// WaitForDelete: the new pod comes when the user deletes this one.
@@ -69,7 +69,7 @@ const (
 func Decide(p Policy, a Action, s Strategy, o Outcome) Decision {
 	switch {
 	case o == Actuated:
-		return Settle
+		return MarkUpdated
 	case p == RestartOnly || a == Restart:
 		return restart(s)
 	case a == LiveResize:

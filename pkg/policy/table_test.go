@@ -38,7 +38,7 @@ LiveResizeable  LiveResizePreferred  RollingUpdate  resize   resize   wait      
 `
 
 var decisions = map[string]policy.Decision{
-	"resize": policy.Resize, "wait": policy.Wait, "settle": policy.Settle, "leave": policy.Leave,
+	"resize": policy.Resize, "wait": policy.Wait, "settle": policy.MarkUpdated, "leave": policy.Leave,
 	"restart": policy.RestartByController, "delete": policy.WaitForDelete,
 }
 

@@ -83,7 +83,7 @@ func (m Member) foresee(o Options) Forecast {
 		return m.restarts(o, judged.why(m, o))
 	case policy.Leave:
 		return Forecast{Member: m, Fate: Refused, Reason: judged.message}
-	case policy.Settle:
+	case policy.MarkUpdated:
 		return Forecast{Member: m, Fate: Unchanged}
 	}
 	return m.resized(o, judged)
@@ -117,4 +117,14 @@ func (m Member) restarts(o Options, reason string) Forecast {
 	default:
 		return Forecast{Member: m, Fate: PodRestart, Reason: reason}
 	}
+}
+
+// RolloutForecast is what is to come of a rollout.
+type RolloutForecast struct {
+	// Pods in the order in which the rollout comes to them.
+	Pods []Forecast
+	// HandOver is why the built-in controller makes all of the rollout; empty if it does not.
+	HandOver string
+	// Stale names the pods that the built-in controller would restart if it were let go now.
+	Stale []string
 }

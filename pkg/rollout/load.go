@@ -48,7 +48,7 @@ func count(members []Member, o Options) *load {
 	for _, m := range members {
 		l.missing += asInt(m.Pod == nil)
 		decision := m.decide(o)
-		verified := m.Updated || decision == policy.Settle
+		verified := m.Updated || decision == policy.MarkUpdated
 		switch {
 		case m.taken():
 			l.down++
@@ -90,7 +90,7 @@ func (m Member) pending(d policy.Decision) bool {
 	switch {
 	case Gone(m.Pod) || m.Lost != "" || m.Differs != "" || len(m.Target.Changes) > 0 || m.Cure && m.down() || m.waitsForRoom():
 		return false
-	case m.Updated || d == policy.Settle:
+	case m.Updated || d == policy.MarkUpdated:
 		return !m.Available && !m.Target.Resized.IsZero()
 	default:
 		return d == policy.Wait

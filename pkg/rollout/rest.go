@@ -10,5 +10,5 @@ func (s Step) AtRest() bool {
 			waiting++
 		}
 	}
-	return len(s.Resize)+len(s.Settle) == 0 && s.Updated+waiting == s.Total
+	return len(s.Resize)+len(s.MarkUpdated) == 0 && s.Updated+waiting == s.Total
 }

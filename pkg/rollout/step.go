@@ -8,70 +8,94 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
-// Member is the place of one pod in a workload.
-type Member struct {
+// Place is one pod of a workload, or where one is to be, as its kind knows it.
+type Place struct {
 	// Name of the pod.
 	Name string
 	// Index of the place, from 0.
 	Index int
 	// Pod is nil while the place is empty.
 	Pod *corev1.Pod
-	// Updated tells that the pod counts as one of the newest revision, and that no edit
-	// that was given up has left anything in it; of a place that is, or is about to be,
-	// empty, that the next pod there will be so.
+	// Updated: the pod counts as one of the newest revision, and no edit that was given up
+	// has left anything in it. Of a place that is, or is about to be, empty: the next pod
+	// there will be so.
 	Updated bool
-	// Labelled tells that the built-in controller takes the pod for updated.
+	// Labelled: the built-in controller takes the pod for updated.
 	Labelled bool
 	// Available as the built-in controller means it: Ready for minReadySeconds and not terminating.
 	Available bool
-	// Differs tells what besides cpu and memory differs between the revision of the
-	// pod (for an empty place: of the pod that is born there next) and the newest
-	// one; empty if nothing does.
+	// Differs is what besides cpu and memory differs between the revision of the pod (for an
+	// empty place: of the pod that is born there next) and the newest one; empty if nothing does.
 	Differs string
-	// Brings tells what the newest revision changes of cpu and memory; empty if the pod
-	// is updated or Differs is not empty.
+	// Brings is what the newest revision changes of cpu and memory; empty if the pod is
+	// updated or Differs is not empty.
 	Brings string
+	// Target is the size that the pod must have; of pods that exist and are not terminating.
+	Target resize.Target
+}
+
+// Member is a place with what is known of it besides.
+type Member struct {
+	Place
+	Sighting
+
 	// Policy for what the newest revision changes, and why if it is RestartOnly.
 	Policy policy.Policy
 	Why    string
 	// Refusal of this resize by the API server; of a place without a pod, of the pod.
 	Refusal Refusal
-	// Unplaceable tells why there is no place for the pod that a restart would bring, on
-	// any node or in the namespace, and when to look again; without a reason, there is.
+	// Unplaceable is why there is no place for the pod that a restart would bring, on any
+	// node or in the namespace, and when to look again; without a reason, there is.
 	Unplaceable Refusal
-	// Barred tells why the API server would refuse a resize to a size that it may take for
-	// a new pod; empty if it would not.
+	// Barred is why the API server would refuse a resize to a size that it may take for a
+	// new pod; empty if it would not.
 	Barred string
-	// Target is the size that the pod must have; of pods that exist and are not terminating.
-	Target resize.Target
+	// Lost is why nothing is to be expected of the pod's node; empty if it is there.
+	Lost string
+}
+
+// Sighting is what has been seen of a pod's resize before.
+type Sighting struct {
 	// Since is when the resize was first seen in the state in which it is; zero if it has
 	// not been before. It is told by the clock of Options.Now, and by no other.
 	Since time.Time
-	// Cure tells that the pod was not Ready when it was last asked for a size.
+	// Cure: the pod was not Ready when it was last asked for a size.
 	Cure bool
-	// Again tells that the pod is to be asked once more for what its kubelet has put off or refused.
+	// Again: the pod is to be asked once more for what its kubelet has put off or refused.
 	Again bool
-	// Lost tells why nothing is to be expected of the pod's node; empty if it is there.
-	Lost string
 }
 
 // Refusal is why something cannot be had now, such as a size that the API server does not take.
 type Refusal struct {
+	// Of what: the size that was asked for.
+	Of string
 	// Reason for it; empty if there is no refusal.
 	Reason string
 	// Kind is the reason of the condition that goes with it.
 	Kind string
-	// Final tells that the answer stays the same as long as the pod is where it is.
+	// Final: the answer stays the same as long as the pod is where it is.
 	Final bool
 	// Since then the answer has been of this kind.
 	Since time.Time
 	// Until then it is not asked for again.
 	Until time.Time
+}
+
+// Refusals are what objects, such as pods, cannot have, by their UID.
+type Refusals map[types.UID]Refusal
+
+// Of returns the refusal of this size for this object; without a reason, there is none.
+func (r Refusals) Of(object types.UID, size string) Refusal {
+	if refusal := r[object]; refusal.Of == size {
+		return refusal
+	}
+	return Refusal{}
 }
 
 // Gone tells whether the place of the pod, which is nil if there is none, is empty or
@@ -116,8 +140,8 @@ type Wait struct {
 type Step struct {
 	// Resize these pods.
 	Resize []Member
-	// Settle these: they have the new size and are only not counted as updated yet.
-	Settle []Member
+	// MarkUpdated these: they have the new size and are only not counted as updated yet.
+	MarkUpdated []Member
 	// Restart these: only new pods can have the new template, and every pod before
 	// them is done.
 	Restart []Restart
@@ -129,7 +153,7 @@ type Step struct {
 	// Updated pods, of Total.
 	Updated, Total int
 	// After this time, if not zero, something becomes possible or is over without any event.
-	After time.Duration
+	RequeueAfter time.Duration
 
 	// Unready tells that pods are not Ready since they were resized.
 	Unready bool
@@ -238,15 +262,15 @@ func (s *Step) one(m Member, o Options, l *load) {
 		return
 	}
 	judged := m.judge(o)
-	s.LookAfter(judged.until.Sub(o.Now))
+	s.RequeueWithin(judged.until.Sub(o.Now))
 	switch policy.Decide(m.Policy, o.Action, o.Strategy, judged.outcome) {
 	case policy.RestartByController, policy.WaitForDelete:
 		s.restart(m, o, Restart{Member: m, Reason: judged.why(m, o), Cause: m.cause(o, judged.outcome), Now: l.mayRestart(m)}, l)
 	case policy.Leave:
 		s.passOver(m, judged.reason, judged.message+"; left as it is")
-	case policy.Settle:
+	case policy.MarkUpdated:
 		s.Keep = true
-		s.Settle = append(s.Settle, m)
+		s.MarkUpdated = append(s.MarkUpdated, m)
 	case policy.Resize:
 		s.Keep = true
 		if !l.mayResize(m) {
@@ -287,7 +311,7 @@ func (s *Step) waitUntilUp(m Member, o Options) {
 		s.waitForNode(m, o)
 	case m.unready():
 		judged := m.notReady(o)
-		s.LookAfter(judged.until.Sub(o.Now))
+		s.RequeueWithin(judged.until.Sub(o.Now))
 		s.wait(m, judged.reason, judged.message)
 	case m.Available:
 		s.wait(m, ReasonProgressing, "waiting for the kubelet to resize it")
@@ -310,7 +334,7 @@ func (s *Step) waitForNode(m Member, o Options) {
 		s.wait(m, ReasonProgressing, "waiting for a node: "+why)
 	case why == "" || o.Now.Before(looked):
 		s.Keep = true
-		s.LookAfter(looked.Sub(o.Now))
+		s.RequeueWithin(looked.Sub(o.Now))
 		s.wait(m, ReasonProgressing, "waiting for a node, at its new size")
 	default:
 		s.Keep = true
@@ -330,14 +354,14 @@ const schedulerTime = 10 * time.Second
 func (s *Step) restart(m Member, o Options, r Restart, l *load) {
 	switch {
 	case m.Unplaceable.Kind == ReasonInvalid:
-		s.LookAfter(m.Unplaceable.Until.Sub(o.Now))
+		s.RequeueWithin(m.Unplaceable.Until.Sub(o.Now))
 		s.passOver(m, ReasonInvalid, m.invalid(o)+"; left as it is")
 		return
 	case o.Strategy == policy.OnDelete:
 		s.wait(m, ReasonWaitingForDelete, "restarts when it is deleted: "+r.Reason)
 		return
 	case m.Unplaceable.Reason != "":
-		s.LookAfter(m.Unplaceable.Until.Sub(o.Now))
+		s.RequeueWithin(m.Unplaceable.Until.Sub(o.Now))
 		s.passOver(m, m.Unplaceable.Kind, "not restarted, because "+m.Unplaceable.Reason+": "+r.Reason)
 		return
 	case s.kept != "":
@@ -367,10 +391,10 @@ func (s *Step) wait(m Member, reason, message string) {
 	s.Waits = append(s.Waits, Wait{m, reason, message})
 }
 
-// LookAfter asks for another look after d at the latest, if d is to come.
-func (s *Step) LookAfter(d time.Duration) {
-	if d > 0 && (s.After == 0 || d < s.After) {
-		s.After = d
+// RequeueWithin asks for another look after d at the latest, if d is to come.
+func (s *Step) RequeueWithin(d time.Duration) {
+	if d > 0 && (s.RequeueAfter == 0 || d < s.RequeueAfter) {
+		s.RequeueAfter = d
 	}
 }
 

@@ -26,7 +26,7 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	t.Helper()
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	name := "web-" + string(rune('0'+index))
-	m := rollout.Member{Name: name, Index: index, Available: true, Policy: policy.LiveResizeable}
+	m := rollout.Member{Place: rollout.Place{Name: name, Index: index, Available: true}, Policy: policy.LiveResizeable}
 	situation, lost := strings.CutSuffix(situation, ", node lost")
 	if rest, is := strings.CutPrefix(situation, "memory "); is { // whose change restarts the container
 		situation = rest
@@ -408,7 +408,7 @@ func describe(s rollout.Step) string {
 	for _, part := range []struct {
 		verb    string
 		members []rollout.Member
-	}{{"resize", s.Resize}, {"settle", s.Settle}, {"restart", restart}} {
+	}{{"resize", s.Resize}, {"settle", s.MarkUpdated}, {"restart", restart}} {
 		if len(part.members) > 0 {
 			text := part.verb
 			for _, m := range part.members {
@@ -423,8 +423,8 @@ func describe(s rollout.Step) string {
 	if s.Unready {
 		said = append(said, "unready")
 	}
-	if s.After > 0 && s.After < 5*time.Minute && len(s.Resize)+len(s.Settle)+len(s.Restart) == 0 {
-		said = append(said, "look in "+s.After.String())
+	if s.RequeueAfter > 0 && s.RequeueAfter < 5*time.Minute && len(s.Resize)+len(s.MarkUpdated)+len(s.Restart) == 0 {
+		said = append(said, "look in "+s.RequeueAfter.String())
 	}
 	return strings.Join(said, ", ")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,139 +14,177 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
-// apply carries the plan out: it tells what was observed, and then takes the
-// step. It returns when to look again.
-func (c *Controller) apply(ctx context.Context, s *session, set *appsv1.StatefulSet, p plan) (time.Duration, error) {
-	if c.Options.DryRun {
-		logPlan(ctx, p)
-		return p.After, nil
-	}
-	if !p.Release {
-		c.NameOthers(s, set, p.Members, &p.Condition)
-		told, err := c.Tell(ctx, set, p.news(set))
-		if err != nil {
-			return 0, err
-		}
-		p.LookAfter(told)
-		c.TellWaits(s, set, p.Waits)
-	}
-	var failed []error
-	for _, m := range p.Settle {
-		failed = append(failed, c.settle(ctx, s, set, m))
-	}
-	for _, m := range p.Resize {
-		failed = append(failed, c.Resize(ctx, s, set, m, set.Status.UpdateRevision, &set.Spec.Template))
-	}
-	for _, restart := range p.Delete {
-		failed = append(failed, c.deleteStuck(ctx, set, restart))
-	}
-	if p.movesPartition() {
-		later, err := c.LetGo(set, s, func() error { return c.movePartition(ctx, set, p) })
-		p.LookAfter(later)
-		failed = append(failed, err)
-	}
-	return p.After, errors.Join(failed...)
+// markUpdated has a pod that has the new size count as updated.
+type markUpdated struct {
+	member   rollout.Member
+	revision string
 }
 
-func logPlan(ctx context.Context, p plan) {
-	klog.FromContext(ctx).Info("Would take the next step", "resize", rollout.Names(p.Resize), "settle", rollout.Names(p.Settle),
-		"restart", rollout.Reasons(p.Restart), "delete", rollout.Reasons(p.Delete), "partition", p.Partition, "release", p.Release,
-		"reason", p.Condition.Reason, "message", p.Condition.Message)
+// Loose is that of rollout.Write.
+func (markUpdated) Loose() bool { return false }
+
+func (w markUpdated) String() string { return "mark pod " + w.member.Name + " as updated" }
+
+// remove deletes a pod that only a new one can help.
+type remove struct{ restart rollout.Restart }
+
+// Loose is that of rollout.Write.
+func (remove) Loose() bool { return true }
+
+func (w remove) String() string {
+	return "delete pod " + w.restart.Member.Name + ": " + w.restart.Reason
 }
 
-func (c *Controller) settle(ctx context.Context, s *session, set *appsv1.StatefulSet, m rollout.Member) error {
-	revision := set.Status.UpdateRevision
-	settled, err := pods.Relabel(ctx, c.Client.CoreV1(), m.Pod, revision)
+// lowerPartition lets the StatefulSet controller restart pods.
+type lowerPartition struct {
+	to       int
+	restarts []rollout.Restart // by that
+}
+
+// Loose is that of rollout.Write.
+func (lowerPartition) Loose() bool { return true }
+
+func (w lowerPartition) String() string { return fmt.Sprintf("lower the partition to %d", w.to) }
+
+// release lets go of the hold.
+type release struct{ handOver, revision string }
+
+// Loose is that of rollout.Write.
+func (release) Loose() bool { return true }
+
+func (w release) String() string {
+	if w.handOver != "" {
+		return "let go of the hold: " + w.handOver
+	}
+	return "let go of the hold"
+}
+
+// Apply is that of controller.Kind.
+func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, write rollout.Write) error {
+	switch w := write.(type) {
+	case markUpdated:
+		return k.markUpdated(ctx, s, set, w)
+	case remove:
+		return k.remove(ctx, s, set, w)
+	case lowerPartition:
+		return k.lowerPartition(ctx, s, set, w)
+	case release:
+		return k.release(ctx, s, set, w)
+	default:
+		return fmt.Errorf("a write that is none of a StatefulSet: %T", write)
+	}
+}
+
+func (k Kind) markUpdated(ctx context.Context, s *session, set *appsv1.StatefulSet, w markUpdated) error {
+	m := w.member
+	marked, err := pods.Relabel(ctx, k.client.CoreV1(), m.Pod, w.revision)
 	if err != nil {
 		return err
 	}
-	s.Pods.Wrote(settled)
-	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", revision)
-	if changes, is := s.Resized(m.Pod.UID); is {
-		c.TellResized(set, m.Pod, m.Target.Resized, fmt.Sprintf("resized in place to revision %s: %s", revision, changes))
+	s.Pods.Wrote(marked)
+	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", w.revision)
+	if changes, asked := s.TakeAsked(m.Pod.UID); asked {
+		s.RecordResized(set, m, fmt.Sprintf("resized in place to revision %s: %s", w.revision, changes))
 	} else {
-		c.EventBoth(set, m.Pod, corev1.EventTypeNormal, rollout.EventResized, "has the size of revision "+revision+" already")
+		s.RecordPod(set, m.Pod, corev1.EventTypeNormal, rollout.EventResized, "has the size of revision "+w.revision+" already")
 	}
 	return nil
 }
 
-func (c *Controller) deleteStuck(ctx context.Context, set *appsv1.StatefulSet, r rollout.Restart) error {
-	if err := pods.Delete(ctx, c.Client.CoreV1(), r.Member.Pod); err != nil {
+func (k Kind) remove(ctx context.Context, s *session, set *appsv1.StatefulSet, w remove) error {
+	if err := pods.Delete(ctx, k.client.CoreV1(), w.restart.Member.Pod); err != nil {
 		return err
 	}
-	c.TellRestart(set, r, "deleted, because only a new pod can help")
+	s.RecordRestart(set, w.restart, "deleted, because only a new pod can help")
 	return nil
 }
 
-// movePartition lowers the partition, or lets go of the hold. The set's resource
-// version is a precondition: the plan was made for this version of it.
-func (c *Controller) movePartition(ctx context.Context, set *appsv1.StatefulSet, p plan) error {
-	annotations := map[string]any{}
-	if p.Release {
-		annotations[api.HoldAnnotation] = nil
-	} else {
-		annotations[api.PartitionAnnotation] = strconv.Itoa(*p.Partition)
+func (k Kind) lowerPartition(ctx context.Context, s *session, set *appsv1.StatefulSet, w lowerPartition) error {
+	written, err := movePartition(ctx, s, set, map[string]any{api.PartitionAnnotation: strconv.Itoa(w.to)})
+	if err != nil {
+		return err
 	}
+	_, stored := written.Annotations[api.PartitionAnnotation]
+	switch {
+	case stored: // the admission policy was deleted a moment ago: the request is not left there as it came
+		if err := writeWithoutPolicy(ctx, s, written, nil); err != nil {
+			return err
+		}
+		return errors.New("moving the partition: the admission policy is not in force")
+	case partition(written) != w.to:
+		return fmt.Errorf("moving the partition: %w", controller.ErrUnknown)
+	}
+	klog.FromContext(ctx).V(2).Info("Moved the partition", "partition", w.to)
+	for _, restart := range w.restarts {
+		s.RecordRestart(set, restart, "restarted by the StatefulSet controller")
+	}
+	return nil
+}
+
+func (k Kind) release(ctx context.Context, s *session, set *appsv1.StatefulSet, w release) error {
+	written, err := movePartition(ctx, s, set, map[string]any{api.HoldAnnotation: nil})
+	if err != nil {
+		return err
+	}
+	if policy.Held(written) {
+		return fmt.Errorf("moving the partition: %w", controller.ErrUnknown)
+	}
+	// The admission policy may have been deleted a moment ago: the partition is not left as
+	// held, with nobody to say what the user wants.
+	var wish *int
+	if wished := wishedPartition(set); rolling(written) && partition(written) != wished {
+		wish = &wished
+	}
+	if _, stored := written.Annotations[api.PartitionAnnotation]; stored || wish != nil {
+		if err := writeWithoutPolicy(ctx, s, written, wish); err != nil {
+			return err
+		}
+	}
+	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", w.handOver)
+	if w.handOver != "" {
+		s.RecordHandOver(set, fmt.Sprintf("left to the StatefulSet controller, revision %s: %s", w.revision, w.handOver))
+	}
+	return nil
+}
+
+// movePartition asks the admission policy to lower the partition, or to let go of the hold.
+// The set's resource version is a precondition: the plan was made for this version of it.
+func movePartition(ctx context.Context, s *session, set *appsv1.StatefulSet, annotations map[string]any) (*appsv1.StatefulSet, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": set.UID, "resourceVersion": set.ResourceVersion, "annotations": annotations,
 	}})
 	if err != nil {
-		return fmt.Errorf("encoding the partition: %w", err)
+		return nil, fmt.Errorf("encoding the partition: %w", err)
 	}
-	written, err := c.Patch(ctx, set, types.MergePatchType, patch)
+	written, err := s.Patch(ctx, set, types.MergePatchType, patch)
 	if err != nil {
-		return fmt.Errorf("moving the partition: %w", err)
+		return nil, fmt.Errorf("moving the partition: %w", err)
 	}
-	if workload.Held(written) && !equality.Semantic.DeepEqual(written.Spec.Template, set.Spec.Template) {
-		return fmt.Errorf("moving the partition: %w", workload.ErrEdited)
+	if policy.Held(written) && !equality.Semantic.DeepEqual(written.Spec.Template, set.Spec.Template) {
+		return nil, fmt.Errorf("moving the partition: %w", controller.ErrEdited)
 	}
-	if err := c.afterPolicy(ctx, written, p, WishedPartition(set)); err != nil {
-		return err
-	}
-	logger := klog.FromContext(ctx)
-	if p.Release {
-		logger.V(2).Info("Let go of the hold", "handOver", p.HandOver)
-		if p.HandOver != "" {
-			c.TellHandOver(set, fmt.Sprintf("left to the StatefulSet controller, revision %s: %s", set.Status.UpdateRevision, p.HandOver))
-		}
-		return nil
-	}
-	logger.V(2).Info("Moved the partition", "partition", *p.Partition)
-	for _, restart := range p.ByPartition {
-		c.TellRestart(set, restart, "restarted by the StatefulSet controller")
-	}
-	return nil
+	return written, nil
 }
 
-// afterPolicy makes good what the admission policy has not done, because it was
-// deleted a moment ago: the partition is not left as held, with nobody to tell what
-// the user wants, nor the request to lower it as it came. It is an error if the policy
-// has not done what the plan asks for.
-func (c *Controller) afterPolicy(ctx context.Context, written *appsv1.StatefulSet, p plan, wish int) error {
-	_, stored := written.Annotations[api.PartitionAnnotation]
-	fields := map[string]any{"metadata": map[string]any{"uid": written.UID, "annotations": map[string]any{api.PartitionAnnotation: nil}}}
-	switch {
-	case p.Release && workload.Held(written), !p.Release && !stored && partition(written) != *p.Partition:
-		return fmt.Errorf("moving the partition: %w", workload.ErrUnknown)
-	case p.Release && rolling(written) && partition(written) != wish:
-		fields["spec"] = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": wish}}}
-	case !stored:
-		return nil
+// writeWithoutPolicy takes a request that was stored as it came away, and writes the
+// partition that the user wants, unless that is nil.
+func writeWithoutPolicy(ctx context.Context, s *session, set *appsv1.StatefulSet, wish *int) error {
+	fields := map[string]any{"metadata": map[string]any{"uid": set.UID, "annotations": map[string]any{api.PartitionAnnotation: nil}}}
+	if wish != nil {
+		fields["spec"] = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": *wish}}}
 	}
 	patch, err := json.Marshal(fields)
 	if err != nil {
 		return fmt.Errorf("encoding the partition: %w", err)
 	}
-	if _, err := c.Patch(ctx, written, types.MergePatchType, patch); err != nil {
+	if _, err := s.Patch(ctx, set, types.MergePatchType, patch); err != nil {
 		return fmt.Errorf("moving the partition without the admission policy: %w", err)
-	}
-	if !p.Release {
-		return errors.New("moving the partition: the admission policy is not in force")
 	}
 	return nil
 }

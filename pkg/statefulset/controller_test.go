@@ -28,9 +28,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -41,7 +42,9 @@ type cluster struct {
 	*world
 	t          *testing.T
 	client     *fake.Clientset // its lock guards the world: the watch of pods reads it too
-	controller *Controller
+	kind       *simulated.Kind[*appsv1.StatefulSet, history]
+	nodes      *simulated.Nodes
+	controller *controller.Controller[*appsv1.StatefulSet, history]
 	recorder   *record.FakeRecorder
 	events     []string
 	watchers   []*watch.RaceFreeFakeWatcher
@@ -49,7 +52,7 @@ type cluster struct {
 }
 
 // newCluster has a set of older that is at rest.
-func newCluster(t *testing.T, replicas int, options workload.Options, outcomes ...simulated.Outcome) *cluster {
+func newCluster(t *testing.T, replicas int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
 	t.Helper()
 	load(t)
 	c := &cluster{
@@ -83,15 +86,10 @@ func newCluster(t *testing.T, replicas int, options workload.Options, outcomes .
 		options.Ready = func() error { return nil }
 	}
 	options.Defaults = defaults
-	nodes, err := workload.NewNodes(c.client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.controller, err = New(t.Context(), c.client, c.recorder, nodes, options); err != nil {
-		t.Fatal(err)
-	}
-	c.controller.Clock = c.Clock
-	if err := c.controller.Nodes.Store().Add(largeNode()); err != nil {
+	options.Clock = c.Clock
+	c.kind, c.nodes = &simulated.Kind[*appsv1.StatefulSet, history]{Kind: New(c.client)}, simulated.NewNodes(largeNode())
+	var err error
+	if c.controller, err = controller.New(t.Context(), c.kind, c.client, c.recorder, c.nodes, options); err != nil {
 		t.Fatal(err)
 	}
 	c.sees()
@@ -132,7 +130,7 @@ func (c *cluster) lives() {
 func (c *cluster) sees() {
 	c.t.Helper()
 	c.client.Lock()
-	err := c.controller.Store().Update(c.set)
+	err := c.kind.Workloads.GetStore().Update(c.set)
 	c.client.Unlock()
 	if err != nil {
 		c.t.Fatal(err)
@@ -147,29 +145,22 @@ func (c *cluster) sees() {
 func (c *cluster) seen() bool {
 	c.client.Lock()
 	defer c.client.Unlock()
-	session := c.session()
-	if session == nil {
+	if !c.kind.InFlight() {
 		return true
 	}
-	list, err := session.Pods.List()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return session.Pods.HasSynced() && len(list) == len(c.Pods) && !slices.ContainsFunc(list, func(pod *corev1.Pod) bool {
+	list := c.kind.Pods.GetStore().List()
+	return c.kind.Pods.HasSynced() && len(list) == len(c.Pods) && !slices.ContainsFunc(list, func(object any) bool {
+		pod := object.(*corev1.Pod)
 		return c.Pods[pod.Name] == nil || c.Pods[pod.Name].ResourceVersion != pod.ResourceVersion
 	})
-}
-
-func (c *cluster) session() *session {
-	return c.controller.InFlight(cache.MetaObjectToName(c.set))
 }
 
 // sync syncs once, and again where the first one only started to watch.
 func (c *cluster) sync() (time.Duration, error) {
 	c.t.Helper()
-	watching := c.session() != nil
+	watching := c.kind.InFlight()
 	again, err := c.controller.Sync(c.t.Context(), cache.MetaObjectToName(c.set))
-	if !watching && err == nil && c.session() != nil {
+	if !watching && err == nil && c.kind.InFlight() {
 		c.sees()
 		again, err = c.controller.Sync(c.t.Context(), cache.MetaObjectToName(c.set))
 	}
@@ -316,7 +307,7 @@ func TestRefusedResize(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 3, workload.Options{})
+			c := newCluster(t, 3, controller.Options{})
 			before := c.uids()
 			c.fail("patch pods/resize web-1", tt.err, tt.times)
 			c.edit(newer)
@@ -347,7 +338,7 @@ func TestRefusedResize(t *testing.T) {
 
 // A pod is kept whose successor a quota would not let in, until it would.
 func TestNoQuotaForTheNext(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	before, hard := c.uids(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
 	c.client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{*c.quota(hard)}}, nil
@@ -383,7 +374,7 @@ func (c *cluster) quota(hard string) *corev1.ResourceQuota {
 
 // With the action LiveResize, a pod whose size is refused for good is left, and told of.
 func TestRefusedLiveResize(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	before := c.uids()
 	c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
@@ -400,8 +391,8 @@ func TestRefusedLiveResize(t *testing.T) {
 	if n := count(c.events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
 		t.Errorf("%s was not told: %q", rollout.EventInfeasible, c.events)
 	}
-	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !workload.Held(c.set) {
-		t.Errorf("held: %t, condition %+v", workload.Held(c.set), said)
+	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !policy.Held(c.set) {
+		t.Errorf("held: %t, condition %+v", policy.Held(c.set), said)
 	}
 	if asked := count(c.writes(), "patch pods/resize web-1"); asked < 3 || asked > 10 {
 		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
@@ -410,7 +401,7 @@ func TestRefusedLiveResize(t *testing.T) {
 
 // However often a size is refused, it is told once.
 func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
-	c := newCluster(t, 1, workload.Options{})
+	c := newCluster(t, 1, controller.Options{})
 	c.fail("patch pods/resize web-0", invalid("web-0"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
@@ -423,15 +414,12 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 // A refused size is not asked for again before its time, whatever else happens, and then it
 // is; or when the user wants it tried again.
 func TestRefusedResizeIsAskedAgain(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	const ask = "patch pods/resize web-1"
 	c.fail(ask, forbidden("exceeded quota: compute"), 1<<20)
 	c.edit(newer)
 	if _, err := c.sync(); err != nil {
 		t.Fatal(err)
-	}
-	if c.controller.Waiting() == 0 {
-		t.Error("the refusal has nobody look at what to make of it")
 	}
 	for tries := 1; tries <= 12; tries++ {
 		if n := count(c.writes(), ask); n != tries {
@@ -452,7 +440,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 			}
 			c.Clock.SetTime(c.Clock.Now().Add(again))
 		}
-		least := min(time.Second<<(tries-1), workload.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
+		least := min(time.Second<<(tries-1), controller.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
 		if waited := c.Clock.Since(before); waited < least || waited > 3*least {
 			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
 		}
@@ -471,12 +459,10 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 // A pod is not given up while its node is full of others, and looked at again less
 // and less often; when there is room for the new one, it is.
 func TestNoRoomBesideOthers(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{}, simulated.Outcome{Infeasible: true})
+	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3m") // two others have 1m each
-	if err := c.controller.Nodes.Store().Update(node); err != nil {
-		t.Fatal(err)
-	}
+	c.nodes.Set(node)
 	before := c.uids()
 	c.edit(newer)
 	c.rounds(100, apierrors.IsConflict)
@@ -500,9 +486,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	}
 	node = largeNode()
 	node.ResourceVersion = "2"
-	if err := c.controller.Nodes.Store().Update(node); err != nil {
-		t.Fatal(err)
-	}
+	c.nodes.Set(node)
 	c.rest()
 	for name, uid := range c.uids() {
 		if uid == before[name] {
@@ -515,62 +499,58 @@ func TestNoRoomBesideOthers(t *testing.T) {
 // room for one of the new size: 1m + 1m + 2m of 4m. It is kept all the same while
 // the other one's successor is not there yet.
 func TestRoomForOneOfTwo(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{}, simulated.Outcome{Infeasible: true})
+	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4m")
-	if err := c.controller.Nodes.Store().Update(node); err != nil {
-		t.Fatal(err)
-	}
+	c.nodes.Set(node)
 	c.edit(newer)
 	if _, err := c.sync(); err != nil {
 		t.Fatal(err)
 	}
 	c.lives() // the kubelet says that it is infeasible: from now on what was asked for does not count
-	s := c.session()
 	set := c.set.DeepCopy()
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
-	assert := func(when string, want map[string]bool) {
+	assert := func(when string, want ...string) {
 		t.Helper()
-		o, err := c.controller.observe(t.Context(), s, set, slices.Collect(maps.Values(c.Pods)), true)
+		gathered, err := c.kind.Gather(t.Context(), c.kind.Session, set, slices.Collect(maps.Values(c.Pods)), true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		members, err := o.members(t.Context(), 0, policy.Settings{})
+		o := gathered.(observation)
+		o.Facts = controller.Facts{Nodes: c.nodes.List(), Defaults: defaults, Now: c.Clock.Now()}
+		members, err := o.members(0, policy.Settings{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var restarts []rollout.Restart
-		for _, m := range members {
-			if _, asked := want[m.Name]; asked {
-				restarts = append(restarts, rollout.Restart{Member: m})
-			}
-		}
-		clear(s.Crowded)
-		if _, err := c.controller.Crowded(t.Context(), s, set.Namespace, set.Status.UpdateRevision, restarts, false, o.pods, o.toCome()); err != nil {
+		pods, toCome := o.Pods()
+		room, err := capacity.ReadRoom(t.Context(), c.client, set.Namespace, c.nodes.List(), pods, toCome, o.Now)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for name, want := range want {
-			if _, kept := s.Crowded[c.Pods[name].UID]; kept != want {
-				t.Errorf("%s: %s kept: %t, want %t", when, name, kept, want)
+		for _, what := range want { // as web-1 kept
+			name, kept := strings.CutSuffix(what, " kept")
+			m := members[slices.IndexFunc(members, func(m rollout.Member) bool { return m.Name == name })]
+			if why, err := room.Replace(t.Context(), m, capacity.Limits{}, false); err != nil || (why.Reason != "") != kept {
+				t.Errorf("%s: %s: %+v, %v; want that it is kept: %t", when, name, why, err, kept)
 			}
 		}
 	}
-	assert("together", map[string]bool{"web-2": false, "web-1": true})
+	assert("together", "web-2", "web-1 kept")
 	c.DeletePod("web-2")
-	assert("web-2 is terminating", map[string]bool{"web-1": true})
+	assert("web-2 is terminating", "web-1 kept")
 	c.Kubelet("web-2")
-	assert("web-2 is gone", map[string]bool{"web-1": true})
+	assert("web-2 is gone", "web-1 kept")
 	c.WritePod(simulated.NewPod(c.NextUID(), "web-2", templates[newer]))
-	assert("web-2 waits for a node", map[string]bool{"web-1": true})
+	assert("web-2 waits for a node", "web-1 kept")
 	c.DeletePod("web-2")
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](3)
-	assert("web-2 comes back as it was", map[string]bool{"web-1": false})
+	assert("web-2 comes back as it was", "web-1")
 }
 
 // A controller of one namespace may not look at the pods on the nodes: there a pod
 // whose resize is impossible is replaced all the same, as the table has it.
 func TestRoomThatMayNotBeSeen(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Infeasible: true})
+	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
 	asked := false
 	c.client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetNamespace() != metav1.NamespaceAll {
@@ -596,7 +576,7 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 // have its size, and then we delete it.
 func TestRestartIsToldOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+	c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 	c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
 	crashed := c.Pods["web-1"].DeepCopy()
 	c.Broken[crashed.UID] = simulated.AppliedSize(crashed)
@@ -618,16 +598,16 @@ func TestRestartIsToldOnce(t *testing.T) {
 // TestCompleteIsOfOneVersion: what was complete when it was observed may have been
 // edited when it is written, and a waiter would believe it.
 func TestCompleteIsOfOneVersion(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	name := cache.MetaObjectToName(c.set)
-	if _, err := c.controller.Session(t.Context(), c.set); err != nil { // so that it watches the pods
-		t.Fatal(err)
-	}
-	c.sees()
 	c.client.Lock()
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
 	c.client.Unlock()
 	_, err := c.controller.Sync(t.Context(), name)
+	for err == nil && condition(c.set) == nil { // it begins to watch the pods
+		time.Sleep(time.Millisecond)
+		_, err = c.controller.Sync(t.Context(), name)
+	}
 	if !apierrors.IsConflict(err) {
 		t.Errorf("writing Complete of an older version of the set: %v, want a conflict", err)
 	}
@@ -641,7 +621,7 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 // TestCanaryIsTakenBack: the pods below the partition are of the revision that the undo
 // brings, so that the status counts more of them than there are above it.
 func TestCanaryIsTakenBack(t *testing.T) {
-	c := newCluster(t, 5, workload.Options{})
+	c := newCluster(t, 5, controller.Options{})
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(3)) })
 	c.lives()
 	c.sees()
@@ -687,7 +667,7 @@ func TestCanaryIsTakenBack(t *testing.T) {
 }
 
 func TestConditionIsWrittenOnce(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Slow: 1 << 20})
+	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Slow: 1 << 20})
 	c.edit(newer)
 	const write = "patch statefulsets/status web"
 	for range 4 { // the informer of sets never shows our write
@@ -708,11 +688,11 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again <= 0 || again > workload.ProgressInterval {
-		t.Errorf("the new message is due in %v, want it within %v", again, workload.ProgressInterval)
+	if again <= 0 || again > controller.ProgressInterval {
+		t.Errorf("the new message is due in %v, want it within %v", again, controller.ProgressInterval)
 	}
 	if n := count(c.writes(), write); n != 1 {
-		t.Errorf("a mere message was written within %v", workload.ProgressInterval)
+		t.Errorf("a mere message was written within %v", controller.ProgressInterval)
 	}
 	c.Clock.SetTime(c.Clock.Now().Add(again))
 	for range 3 {
@@ -728,7 +708,7 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 // TestLastWordIsWrittenAtOnce: when nothing is under way any more, the message does not wait for
 // ten seconds to be over.
 func TestLastWordIsWrittenAtOnce(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
@@ -750,7 +730,7 @@ func TestLastWordIsWrittenAtOnce(t *testing.T) {
 }
 
 func TestEventsFollowTheWrite(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)
 	c.edit(newer)
 	for range 2 {
@@ -776,10 +756,10 @@ func TestNothingIsWritten(t *testing.T) {
 	away := func() error { return errors.New("no policy") }
 	tests := []struct {
 		name    string
-		options workload.Options
+		options controller.Options
 	}{
-		{"with --dry-run", workload.Options{DryRun: true}},
-		{"while something is missing", workload.Options{Ready: away}},
+		{"with --dry-run", controller.Options{DryRun: true}},
+		{"while something is missing", controller.Options{Ready: away}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -798,8 +778,8 @@ func TestNothingIsWritten(t *testing.T) {
 			if len(c.events) > 0 {
 				t.Errorf("told %q", c.events)
 			}
-			if (c.session() != nil) != (tt.options.Ready == nil) {
-				t.Errorf("watches pods: %t", c.session() != nil)
+			if c.kind.InFlight() != (tt.options.Ready == nil) {
+				t.Errorf("watches pods: %t", c.kind.InFlight())
 			}
 		})
 	}
@@ -820,12 +800,12 @@ func TestSessionEnds(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Slow: 3})
+			c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Slow: 3})
 			c.edit(newer)
 			if _, err := c.sync(); err != nil {
 				t.Fatal(err)
 			}
-			if c.session() == nil {
+			if !c.kind.InFlight() {
 				t.Fatal("there is no session to end")
 			}
 			tt.end(c)
@@ -836,20 +816,20 @@ func TestSessionEnds(t *testing.T) {
 				}
 				c.lives()
 			}
-			if c.session() != nil {
+			if c.kind.InFlight() {
 				t.Error("the session goes on")
 			}
 		})
 	}
 
-	c := newCluster(t, 1, workload.Options{}, simulated.Outcome{Slow: 3})
+	c := newCluster(t, 1, controller.Options{}, simulated.Outcome{Slow: 3})
 	c.edit(newer)
 	_, err := c.sync()
-	if err = errors.Join(err, c.controller.Store().Delete(c.set)); err != nil {
+	if err = errors.Join(err, c.kind.Workloads.GetStore().Delete(c.set)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.sync(); err != nil || c.session() != nil {
-		t.Errorf("the set is gone, and the session goes on: %t, %v", c.session() != nil, err)
+	if _, err := c.sync(); err != nil || c.kind.InFlight() {
+		t.Errorf("the set is gone, and the session goes on: %t, %v", c.kind.InFlight(), err)
 	}
 }
 
@@ -857,7 +837,7 @@ func TestSessionEnds(t *testing.T) {
 // carried out or not, the rollout completes, and no other pod is restarted.
 func TestEveryWriteFailsOnce(t *testing.T) {
 	run := func(t *testing.T, nth int, carriedOut bool) *cluster {
-		c := newCluster(t, 3, workload.Options{})
+		c := newCluster(t, 3, controller.Options{})
 		c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
 		before, writes := c.uids(), 0
 		failing := apierrors.NewInternalError(errors.New("the connection broke"))
@@ -901,12 +881,12 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 // TestPolicyGone: the admission policy was deleted a moment ago. What it would have
 // done is not lost: the user's partition comes back with the release.
 func TestPolicyGone(t *testing.T) {
-	c := newCluster(t, 3, workload.Options{})
+	c := newCluster(t, 3, controller.Options{})
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(1)) })
 	c.edit(newer)
 	c.unguarded = true
 	for range 100 {
-		if !workload.Held(c.set) {
+		if !policy.Held(c.set) {
 			break
 		}
 		if _, err := c.sync(); err != nil {
@@ -915,7 +895,7 @@ func TestPolicyGone(t *testing.T) {
 		c.lives()
 		c.sees()
 	}
-	if held, got := workload.Held(c.set), partition(c.set); held || got != 1 {
+	if held, got := policy.Held(c.set), partition(c.set); held || got != 1 {
 		t.Errorf("held %t, partition %d, want the user's 1", held, got)
 	}
 }
@@ -923,7 +903,7 @@ func TestPolicyGone(t *testing.T) {
 // TestPolicyGoneAtALowering: neither is the request to lower the partition kept, which
 // the policy would take for one of today when it is back.
 func TestPolicyGoneAtALowering(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{}, simulated.Outcome{Infeasible: true})
+	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
 	c.edit(newer)
 	c.unguarded = true
 	said := ""
@@ -938,7 +918,7 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 	if said != "moving the partition: the admission policy is not in force" {
 		t.Errorf("said %q", said)
 	}
-	if _, stored := c.set.Annotations[api.PartitionAnnotation]; stored || !workload.Held(c.set) || partition(c.set) != everything {
+	if _, stored := c.set.Annotations[api.PartitionAnnotation]; stored || !policy.Held(c.set) || partition(c.set) != everything {
 		t.Errorf("annotations %v, partition %d", c.set.Annotations, partition(c.set))
 	}
 	c.unguarded = false
@@ -948,7 +928,7 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 // TestEditedInOurWrite: a webhook changes the template in each of the controller's writes,
 // and each such edit is held. The controller tries again later and later.
 func TestEditedInOurWrite(t *testing.T) {
-	c := newCluster(t, 2, workload.Options{})
+	c := newCluster(t, 2, controller.Options{})
 	c.edit(otherImage)
 	tries := 0
 	c.webhook = func(set *appsv1.StatefulSet) {
@@ -956,9 +936,9 @@ func TestEditedInOurWrite(t *testing.T) {
 		set.Spec.Template = *templates[version{Image: 3 - simulated.VersionOf(&set.Spec.Template.Spec).Image, CPU: 1}]
 	}
 	before := c.Clock.Now()
-	edited := func(err error) bool { return errors.Is(err, workload.ErrEdited) }
+	edited := func(err error) bool { return errors.Is(err, controller.ErrEdited) }
 	c.rounds(300, edited)
-	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(workload.MaxAskInterval/2)) || !workload.Held(c.set) || partition(c.set) != everything {
+	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(controller.MaxAskInterval/2)) || !policy.Held(c.set) || partition(c.set) != everything {
 		t.Errorf("%d tries in %s, annotations %v, partition %d", tries, took, c.set.Annotations, partition(c.set))
 	}
 	if n := count(c.events, rollout.EventStepFailed); n != tries {
@@ -966,7 +946,7 @@ func TestEditedInOurWrite(t *testing.T) {
 	}
 	c.webhook = nil
 	c.rest()
-	if workload.Held(c.set) || partition(c.set) != 0 {
+	if policy.Held(c.set) || partition(c.set) != 0 {
 		t.Errorf("in the end: annotations %v, partition %d", c.set.Annotations, partition(c.set))
 	}
 }
@@ -982,16 +962,16 @@ func TestUnknownToThePolicy(t *testing.T) {
 		{"lowering the partition", newer},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, workload.Options{})
+			c := newCluster(t, 2, controller.Options{})
 			c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
 			c.edit(tt.edit)
 			c.unknown = true
-			unknown := func(err error) bool { return errors.Is(err, workload.ErrUnknown) }
+			unknown := func(err error) bool { return errors.Is(err, controller.ErrUnknown) }
 			c.rounds(5, unknown)
 			if _, err := c.sync(); !unknown(err) {
-				t.Errorf("said %v, want %v", err, workload.ErrUnknown)
+				t.Errorf("said %v, want %v", err, controller.ErrUnknown)
 			}
-			if n := count(c.events, rollout.EventHandedOver) + count(c.events, rollout.EventRestart); n != 0 || !workload.Held(c.set) || partition(c.set) != everything {
+			if n := count(c.events, rollout.EventHandedOver) + count(c.events, rollout.EventRestart); n != 0 || !policy.Held(c.set) || partition(c.set) != everything {
 				t.Errorf("annotations %v, partition %d, events %q", c.set.Annotations, partition(c.set), c.events)
 			}
 			c.unknown = false
@@ -1018,17 +998,17 @@ func TestUnreadableHold(t *testing.T) {
 		{"nonsense", 1, 1},
 	} {
 		t.Run(tt.hold, func(t *testing.T) {
-			c := newCluster(t, 3, workload.Options{})
+			c := newCluster(t, 3, controller.Options{})
 			c.edit(newer)
 			c.set.Annotations[api.HoldAnnotation] = tt.hold
 			c.set.Spec.UpdateStrategy.RollingUpdate.Partition = &tt.partition
 			c.lives()
 			c.sees()
-			if got := WishedPartition(c.set); got != tt.want {
+			if got := wishedPartition(c.set); got != tt.want {
 				t.Errorf("the wish is %d, want %d", got, tt.want)
 			}
 			c.rest()
-			if held, got := workload.Held(c.set), partition(c.set); held || got != tt.want {
+			if held, got := policy.Held(c.set), partition(c.set); held || got != tt.want {
 				t.Errorf("held %t, partition %d, want %d", held, got, tt.want)
 			}
 		})
@@ -1038,7 +1018,7 @@ func TestUnreadableHold(t *testing.T) {
 // TestRun runs the workers themselves, for the race detector; one step fails.
 func TestRun(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	c := newCluster(t, 2, workload.Options{Workers: 2, Metrics: workload.NewMetrics(registry)})
+	c := newCluster(t, 2, controller.Options{Workers: 2, Metrics: controller.NewMetrics(registry)})
 	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 1)
 	c.client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []appsv1.StatefulSet{*c.set}}, nil
@@ -1048,18 +1028,13 @@ func TestRun(t *testing.T) {
 	c.client.Lock()
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
 	c.client.Unlock()
-	c.client.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*largeNode()}}, nil
-	})
-	c.client.AddWatchReactor("nodes", clienttesting.DefaultWatchReactor(watch.NewRaceFreeFake(), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go c.controller.Nodes.Run(ctx)
 	go func() {
 		c.controller.Run(ctx)
 		close(done)
 	}()
-	if !cache.WaitForCacheSync(t.Context().Done(), c.controller.HasSynced) {
+	if !cache.WaitForCacheSync(t.Context().Done(), c.kind.Workloads.HasSynced) {
 		t.Fatal("the informer of sets does not sync")
 	}
 	finished := func() bool {

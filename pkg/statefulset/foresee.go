@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // edited names a revision that the set does not have yet.
@@ -24,28 +25,28 @@ const edited = "(edited)"
 // Foresee tells what a rollout to template will do to each pod of the set, the
 // highest ordinal first. The set is as the edit leaves it, but for its status; one
 // without a UID is new, and adopts pods that have no owner. It only reads.
-func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.Cluster, set *appsv1.StatefulSet,
-	template *workload.Template, settings policy.Settings, defaults workload.Defaults,
-) (workload.Foreseen, error) {
+func Foresee(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.StatefulSet,
+	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
+) (rollout.RolloutForecast, error) {
 	list, err := client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
-		return workload.Foreseen{}, fmt.Errorf("listing ControllerRevisions: %w", err)
+		return rollout.RolloutForecast{}, fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return workload.Foreseen{}, fmt.Errorf("reading the selector: %w", err)
+		return rollout.RolloutForecast{}, fmt.Errorf("reading the selector: %w", err)
 	}
 	set = set.DeepCopy()
-	o := observation{set: set, nodes: cluster.Nodes, limits: cluster.LimitsOf(set.Namespace), revisions: history{edited: template}, defaults: defaults, now: time.Now()}
+	o := observation{set: set, revisions: history{edited: template}, Facts: controller.ForecastFacts(cluster, set.Namespace, defaults)}
 	revision := edited
 	for i := range list.Items {
 		stored := &list.Items[i]
-		if !metav1.IsControlledBy(stored, set) && !workload.Adopts(set, stored) {
+		if !metav1.IsControlledBy(stored, set) && !controller.Adopts(set, stored) {
 			continue
 		}
 		t, err := templateOf(stored)
 		if err != nil {
-			return workload.Foreseen{}, err
+			return rollout.RolloutForecast{}, err
 		}
 		o.revisions[stored.Name] = t
 		if t.Same(template) && revision != set.Status.UpdateRevision {
@@ -64,7 +65,7 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster workload.
 func adoptable(set *appsv1.StatefulSet, selector labels.Selector, all []*corev1.Pod) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range all {
-		adopts := workload.Adopts(set, pod) && pod.Namespace == set.Namespace && selector.Matches(labels.Set(pod.Labels)) && pod.DeletionTimestamp == nil
+		adopts := controller.Adopts(set, pod) && pod.Namespace == set.Namespace && selector.Matches(labels.Set(pod.Labels)) && pod.DeletionTimestamp == nil
 		if metav1.IsControlledBy(pod, set) || adopts {
 			pods = append(pods, pod)
 		}
@@ -72,20 +73,27 @@ func adoptable(set *appsv1.StatefulSet, selector labels.Selector, all []*corev1.
 	return pods
 }
 
-func (o observation) foresee(ctx context.Context, cluster workload.Cluster, settings policy.Settings) (workload.Foreseen, error) {
-	from := WishedPartition(o.set)
+func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, settings policy.Settings) (rollout.RolloutForecast, error) {
+	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}
-	members, err := o.members(ctx, 0, settings)
+	places, err := o.places(0, settings)
 	if err != nil {
-		return workload.Foreseen{}, err
+		return rollout.RolloutForecast{}, err
 	}
-	workload.Judge(members, o.nodes, o.now)
-	cluster.Crowd(ctx, members, false)
-	f := workload.Foreseen{Pods: rollout.Foresee(members, o.options(from, settings))}
-	if !workload.Enabled(o.set) {
-		f.HandOver = workload.NotOptedIn("StatefulSet")
+	o.Facts = o.Foreseen(places, o.set.Status.UpdateRevision)
+	members, err := o.members(0, settings)
+	if err != nil {
+		return rollout.RolloutForecast{}, err
+	}
+	o.Full = cluster.Full(ctx, members, o.set.Status.UpdateRevision, false)
+	if members, err = o.members(0, settings); err != nil {
+		return rollout.RolloutForecast{}, err
+	}
+	f := rollout.RolloutForecast{Pods: rollout.Foresee(members, o.options(from, settings))}
+	if !policy.Enabled(o.set) {
+		f.HandOver = controller.NotOptedIn("StatefulSet")
 	}
 	for i, forecast := range f.Pods {
 		m := forecast.Member
@@ -111,7 +119,7 @@ func (o observation) scaledIn() []rollout.Forecast {
 	for _, i := range slices.Backward(slices.Sorted(maps.Keys(at))) {
 		if i < 0 || i >= replicas(o.set) {
 			going = append(going, rollout.Forecast{
-				Member: rollout.Member{Name: at[i].Name, Index: i, Pod: at[i]}, Fate: rollout.ScaledIn, Reason: fmt.Sprintf("scaled to %d", replicas(o.set)),
+				Member: rollout.Member{Place: rollout.Place{Name: at[i].Name, Index: i, Pod: at[i]}}, Fate: rollout.ScaledIn, Reason: fmt.Sprintf("scaled to %d", replicas(o.set)),
 			})
 		}
 	}

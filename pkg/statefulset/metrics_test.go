@@ -14,8 +14,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -48,7 +48,7 @@ func measured(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 func TestMetrics(t *testing.T) {
 	t.Run("resized", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 		if _, err := c.sync(); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestMetrics(t *testing.T) {
 	})
 	t.Run("refused and restarted", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 		c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 		c.edit(newer)
 		c.rest()
@@ -85,7 +85,7 @@ func TestMetrics(t *testing.T) {
 	})
 	t.Run("has the size already", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 		resized := c.Pods["web-1"].DeepCopy() // by a vertical autoscaler, say
 		build.Resized(templates[newer])(resized)
 		c.WritePod(resized)
@@ -103,7 +103,7 @@ func TestMetrics(t *testing.T) {
 	})
 	t.Run("opted out before the end", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
+		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
 		c.edit(newer)
 		if _, err := c.sync(); err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestMetrics(t *testing.T) {
 	})
 	t.Run("handed over, and not complete once more", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 		c.edit(version{Image: 2, CPU: 1})
 		c.rest()
 		wants(t, "complete", registry, map[string]float64{"rollouts_total[handed_over]": 1})
@@ -131,7 +131,7 @@ func TestMetrics(t *testing.T) {
 // TestDurationsAreOfTheEdit: the admission policy takes Complete back, and its time stays.
 func TestDurationsAreOfTheEdit(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	c := newCluster(t, 2, workload.Options{Metrics: workload.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
+	c := newCluster(t, 2, controller.Options{Metrics: controller.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
 	c.rounds(1)
 	c.Clock.SetTime(c.Clock.Now().Add(72 * time.Hour))
 	edited := c.Clock.Now()
@@ -183,7 +183,7 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 		{"after both", []version{newer, {Image: 2, CPU: 1}}},
 	} {
 		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, workload.Options{Metrics: workload.NewMetrics(registry)})
+		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 		c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
 		for _, edit := range at.edits {
 			c.edit(edit)

@@ -1,10 +1,8 @@
 package statefulset
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,13 +15,12 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // rolling tells whether the StatefulSet controller restarts stale pods by itself.
@@ -49,19 +46,8 @@ func keptBack(set *appsv1.StatefulSet) int {
 	return min(partition(set), replicas(set))
 }
 
-// WishedPartition is the partition that the user wants, held or not. A hold that
-// cannot be read is there only if it was written without the admission policies:
-// then it is the partition in force, unless that is the one of a hold.
-func WishedPartition(set *appsv1.StatefulSet) int {
-	wish, held := set.Annotations[api.HoldAnnotation]
-	if n, err := strconv.ParseUint(wish, 10, 31); held && err == nil {
-		return int(n)
-	}
-	if held && partition(set) == math.MaxInt32 {
-		return 0
-	}
-	return partition(set)
-}
+// wishedPartition is the partition that the user wants, held or not.
+func wishedPartition(set *appsv1.StatefulSet) int { return policy.WishedPartition(set, partition(set)) }
 
 // maxUnavailable is how many pods may be under way at once, at least 1
 // (getStatefulSetMaxUnavailable in pkg/controller/statefulset of Kubernetes).
@@ -77,7 +63,7 @@ func maxUnavailable(set *appsv1.StatefulSet) int {
 
 // templateOf reads the template out of the patch that a ControllerRevision of a
 // StatefulSet stores (getPatch in pkg/controller/statefulset of Kubernetes).
-func templateOf(stored *appsv1.ControllerRevision) (*workload.Template, error) {
+func templateOf(stored *appsv1.ControllerRevision) (*hash.Template, error) {
 	var patch struct {
 		Spec struct {
 			Template json.RawMessage `json:"template"`
@@ -86,35 +72,29 @@ func templateOf(stored *appsv1.ControllerRevision) (*workload.Template, error) {
 	if err := json.Unmarshal(stored.Data.Raw, &patch); err != nil {
 		return nil, fmt.Errorf("decoding ControllerRevision %s: %w", stored.Name, err)
 	}
-	template, err := workload.NewTemplate(patch.Spec.Template)
+	template, err := hash.NewTemplate(patch.Spec.Template)
 	if err != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s: %w", stored.Name, err)
 	}
 	return template, nil
 }
 
-// observation is everything that a plan is made from.
+// observation is a set, as a plan is made from it.
 type observation struct {
+	controller.Facts
+
 	set       *appsv1.StatefulSet
 	pods      []*corev1.Pod
 	orphans   []*corev1.Pod // that the set is about to adopt
-	nodes     []*corev1.Node
-	limits    capacity.Limits
-	revisions map[string]*workload.Template
-	refusals  workload.Refusals
-	contests  workload.Contests
-	crowded   workload.Refusals
-	seen      *workload.Sightings
-	defaults  workload.Defaults
-	now       time.Time
+	revisions map[string]*hash.Template
 }
 
 // options of a rollout of the places from index from on.
 func (o observation) options(from int, settings policy.Settings) rollout.Options {
-	options := o.defaults.Rollout(settings, o.now)
+	options := o.Options(settings)
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
-	options.Aside = o.aside(from)
+	options.Aside = o.Aside(o.below(from))
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
@@ -123,7 +103,7 @@ func (o observation) options(from int, settings policy.Settings) rollout.Options
 
 // newest is the revision that the set's template has; the caller has made sure
 // that the StatefulSet controller has observed the set's generation.
-func (o observation) newest() *workload.Template { return o.revisions[o.set.Status.UpdateRevision] }
+func (o observation) newest() *hash.Template { return o.revisions[o.set.Status.UpdateRevision] }
 
 // index returns the place of the pod in the set: its ordinal, counted from
 // spec.ordinals.start. A partition counts the same way.
@@ -168,7 +148,9 @@ func (o observation) orphaned(index int) bool {
 	})
 }
 
-// toCome are the templates of the pods that are still to be born.
+// Pods are those of the set, and the templates of those that are still to be born.
+func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
+
 func (o observation) toCome() []*corev1.PodTemplateSpec {
 	var templates []*corev1.PodTemplateSpec
 	at := o.byIndex()
@@ -188,79 +170,70 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 }
 
 // members lists the places from index from on, the highest first.
-func (o observation) members(ctx context.Context, from int, settings policy.Settings) ([]rollout.Member, error) {
-	n := replicas(o.set)
-	if from >= n {
-		return nil, nil
-	}
-	at, lost := o.byIndex(), workload.LostNodes(o.nodes)
-	members := make([]rollout.Member, 0, n-from)
-	for i := n - 1; i >= from; i-- {
-		m, err := o.member(i, at[i], settings)
+func (o observation) members(from int, settings policy.Settings) ([]rollout.Member, error) {
+	places, err := o.places(from, settings)
+	return o.Members(places, o.set.Status.UpdateRevision, o.newest().PodTemplateSpec, settings), err
+}
+
+func (o observation) places(from int, settings policy.Settings) ([]rollout.Place, error) {
+	at := o.byIndex()
+	var places []rollout.Place
+	for i := replicas(o.set) - 1; i >= from; i-- {
+		place, err := o.place(i, at[i], settings)
 		if err != nil {
 			return nil, err
 		}
-		m.Lost = lost(m.Pod)
-		o.seen.See(&m, o.now)
-		members = append(members, m)
+		places = append(places, place)
 	}
-	o.crowded.Place(ctx, members, o.set.Status.UpdateRevision, o.nodes, o.limits, o.now)
-	return members, nil
+	return places, nil
 }
 
-// aside lists the places below index from that are not available, or being resized for
-// what the partition was before: the pods above are not to be down at the same time.
-func (o observation) aside(from int) []rollout.Member {
-	at, lost := o.byIndex(), workload.LostNodes(o.nodes)
-	var members []rollout.Member
+// below lists the places below index from. What is not available there, or is being resized
+// for what the partition was before, is not to be down at the same time as pods above.
+func (o observation) below(from int) []rollout.Place {
+	at := o.byIndex()
+	var places []rollout.Place
 	for i := min(from, replicas(o.set)) - 1; i >= 0; i-- {
-		pod := at[i]
-		m := rollout.Member{Name: o.name(i), Index: i, Pod: pod, Lost: lost(pod)}
-		if m.Available = o.available(pod); m.TakesShare() {
-			members = append(members, m)
-		}
+		places = append(places, rollout.Place{Name: o.name(i), Index: i, Pod: at[i], Available: o.available(at[i])})
 	}
-	return members
+	return places
 }
 
 func (o observation) name(index int) string { return fmt.Sprintf("%s-%d", o.set.Name, o.start()+index) }
 
 func (o observation) available(pod *corev1.Pod) bool {
-	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.now))
+	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
-func (o observation) member(index int, pod *corev1.Pod, settings policy.Settings) (rollout.Member, error) {
-	m := rollout.Member{Name: o.name(index), Index: index, Pod: pod, Policy: policy.LiveResizeable}
+func (o observation) place(index int, pod *corev1.Pod, settings policy.Settings) (rollout.Place, error) {
+	p := rollout.Place{Name: o.name(index), Index: index, Pod: pod}
 	if pod == nil || pod.DeletionTimestamp != nil {
 		if o.bornOld(index) {
-			m.Differs = o.differs(o.set.Status.CurrentRevision)
+			p.Differs = o.differs(o.set.Status.CurrentRevision)
 		} else {
-			m.Updated = !o.orphaned(index)
+			p.Updated = !o.orphaned(index)
 		}
-		return m, nil
+		return p, nil
 	}
-	m.Available = o.available(pod)
+	p.Available = o.available(pod)
 	carries := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
-	m.Labelled = o.labelled(pod)
+	p.Labelled = o.labelled(pod)
 	var err error
 	switch {
-	case m.Labelled:
-		m.Target, err = o.leftover(pod, settings)
-		m.Updated = m.Target.Clean()
-		m.Brings = resize.Describe(m.Target.Changes)
-		m.Policy, m.Why = settings.Resolve(m.Target.Effects, o.newest().PodTemplateSpec, o.defaults.ResizePolicy)
+	case p.Labelled:
+		p.Target, err = o.leftover(pod, settings)
+		p.Updated = p.Target.Clean()
+		p.Brings = resize.Describe(p.Target.Changes)
 	case o.differs(carries) != "":
-		m.Differs = o.differs(carries)
+		p.Differs = o.differs(carries)
 	default:
 		from, to := o.revisions[carries].PodTemplateSpec, o.newest().PodTemplateSpec
-		if m.Target, err = resize.For(pod, from, to); o.contests.Lost(pod.UID) {
-			m.Target, err = resize.ForBut(pod, from, to)
+		if p.Target, err = resize.For(pod, from, to); o.Contests.Lost(pod.UID) {
+			p.Target, err = resize.ForBut(pod, from, to)
 		}
-		m.Brings = resize.Describe(resize.Join(resize.Between(from, to), m.Target.Effects))
-		m.Policy, m.Why = settings.Resolve(m.Target.Effects, to, o.defaults.ResizePolicy)
+		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
-	m.Refusal = o.refusals.Of(pod.UID, workload.Size(o.set.Status.UpdateRevision, m.Target.Changes))
-	return m, err
+	return p, err
 }
 
 // clockSkew is by how much the clock of the API server may differ from ours.
@@ -271,17 +244,17 @@ const clockSkew = 10 * time.Second
 // do. Nothing is restarted for it, which they could make us do again and again.
 func (o observation) leftover(pod *corev1.Pod, settings policy.Settings) (resize.Target, error) {
 	c, template := condition(o.set), o.newest().PodTemplateSpec
-	begun := c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending && (workload.Held(o.set) || !rolling(o.set))
-	if !begun || o.contests.Lost(pod.UID) {
+	begun := c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending && (policy.Held(o.set) || !rolling(o.set))
+	if !begun || o.Contests.Lost(pod.UID) {
 		return resize.Leftover(pod, template)
 	}
 	target, err := resize.LeftoverSince(pod, template, c.LastTransitionTime.Add(-clockSkew))
 	if err != nil || !target.Overrules {
 		return target, err
 	}
-	may, _ := settings.Resolve(target.Effects, template, o.defaults.ResizePolicy)
+	may, _ := settings.Resolve(target.Effects, template, o.Defaults.ResizePolicy)
 	if policy.Decide(may, settings.Action, policy.RollingUpdate, policy.Untried) != policy.Resize || len(target.Obstacles) > 0 ||
-		o.refusals.Of(pod.UID, workload.Size(o.set.Status.UpdateRevision, target.Changes)).Final {
+		o.Refused.Of(pod.UID, rollout.Size(o.set.Status.UpdateRevision, target.Changes)).Final {
 		return resize.Leftover(pod, template)
 	}
 	return target, nil
@@ -352,5 +325,5 @@ func (o observation) doubt() time.Duration {
 	if !conceals {
 		return 0
 	}
-	return max(last.Add(watchLag).Sub(o.now), 0)
+	return max(last.Add(watchLag).Sub(o.Now), 0)
 }

@@ -1,63 +1,69 @@
 package statefulset
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
-// plan is the next step of a StatefulSet's rollout.
+// plan is the next step of a StatefulSet's rollout, while it is made.
 type plan struct {
-	rollout.Step
+	rollout.Plan
 
-	// Condition that the observation justifies; what the plan is about to do is not in it.
-	Condition rollout.Condition
-	// Passing tells that the condition is about to change: the StatefulSet controller needs a
-	// moment to count what we have done.
-	Passing bool
-	// Members that the step was made from.
-	Members []rollout.Member
-	// Changes that the rollout brings, for its first event.
-	Changes string
-	// Partition to ask for, or nil to leave it.
-	Partition *int
-	// ByPartition are the pods that the StatefulSet controller restarts because of that, and did not before.
-	ByPartition []rollout.Restart
-	// Release lets go of the hold: the user's partition comes back.
-	Release bool
-	// HandOver is why the rest is left to the StatefulSet controller, when a release does that.
-	HandOver string
-	// Delete these pods, which the StatefulSet controller would not restart itself:
+	// partition to ask for, or nil to leave it.
+	partition *int
+	// byPartition are the pods that the StatefulSet controller restarts because of that, and did not before.
+	byPartition []rollout.Restart
+	// release lets go of the hold: the user's partition comes back.
+	release bool
+	// handOver is why the rest is left to the StatefulSet controller, when a release does that.
+	handOver string
+	// remove these pods, which the StatefulSet controller would not restart itself:
 	// it is stuck at them, or takes them for updated.
-	Delete []rollout.Restart
+	remove []rollout.Restart
 }
 
-// movesPartition tells whether the plan lets the StatefulSet controller touch
-// pods that it could not touch before.
-func (p plan) movesPartition() bool { return p.Release || p.Partition != nil }
-
-// news is what there is to tell of the plan.
-func (p plan) news(set *appsv1.StatefulSet) workload.News {
-	news := workload.News{Condition: p.Condition, Last: p.AtRest() && !p.Passing}
-	if p.Updated < p.Total && p.Changes != "" {
-		news.Started = fmt.Sprintf("revision %s: %s", set.Status.UpdateRevision, p.Changes)
+// Plan returns the next step.
+func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
+	o.Facts = f
+	p, err := o.nextStep()
+	if err != nil {
+		return rollout.Plan{}, err
 	}
-	return news
+	return p.complete(), nil
+}
+
+// complete returns the plan with all that is to be written.
+func (p plan) complete() rollout.Plan {
+	for _, m := range p.MarkUpdated {
+		p.Writes = append(p.Writes, markUpdated{m, p.Revision})
+	}
+	p.Writes = append(p.Writes, rollout.Resizes(p.Resize)...)
+	for _, r := range p.remove {
+		p.Writes = append(p.Writes, remove{r})
+	}
+	switch p.Replaced = p.Restart; {
+	case p.release:
+		p.Writes = append(p.Writes, release{p.handOver, p.Revision})
+		p.Condition = rollout.Condition{} // what there is to say then, its status says
+	case p.partition != nil:
+		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})
+	}
+	return p.Plan
 }
 
 // nextStep plans for a set that is held, whose strategy is OnDelete, or whose pods the
 // StatefulSet controller counts as updated while nobody has looked at their sizes yet.
 //
-// The partition is a baton. Pods are taken from the highest index down. As long
+// Pods are taken from the highest index down. As long
 // as they can be resized live, the partition stays above all of them. Where only
 // a new pod helps, the partition is lowered to that index, so that the
 // StatefulSet controller restarts that pod and no other; it stays there while we
@@ -66,57 +72,64 @@ func (p plan) news(set *appsv1.StatefulSet) workload.News {
 //
 // For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
 // partition 3; once 3 is back and available, 2 is resized; release.
-func nextStep(ctx context.Context, o observation) (plan, error) {
-	from := WishedPartition(o.set)
+func (o observation) nextStep() (plan, error) {
+	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}
-	settings, err := workload.Settings(o.set.Annotations)
+	settings, err := policy.InForce(o.set.Annotations)
 	if err != nil {
-		return plan{Condition: rollout.Invalid(err)}, nil
+		return planOf(rollout.Invalid(err)), nil
 	}
-	members, err := o.members(ctx, from, settings)
+	members, err := o.members(from, settings)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Step: rollout.Next(members, o.options(from, settings)), Members: members}
+	p := plan{Plan: rollout.Plan{
+		Step: rollout.Next(members, o.options(from, settings)), Members: members,
+		Revision: o.set.Status.UpdateRevision, Template: &o.set.Spec.Template,
+	}}
 	p.Condition = p.Step.Condition()
-	p.Changes = rollout.Changes(members) + rollout.OldEnvironment(members)
-	p.LookAfter(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.now))
-	if !workload.Held(o.set) {
-		p.unheld(o.set, members)
+	if p.Updated < p.Total {
+		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision, rollout.Changes(members), rollout.OldEnvironment(members))
+	}
+	p.RequeueWithin(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.Now))
+	if !policy.Held(o.set) {
+		p.unheld(o.set)
 		return p, nil
 	}
-	p.letGo(o, members)
+	p.letGo(o)
 	return p, nil
 }
 
+func planOf(c rollout.Condition) plan { return plan{Plan: rollout.Plan{Condition: c}} }
+
 // letGo decides what of a held set the StatefulSet controller may touch.
-func (p *plan) letGo(o observation, members []rollout.Member) {
+func (p *plan) letGo(o observation) {
 	switch {
 	case !o.caughtUp():
 		p.Passing = true // wait for its status before letting anything loose
 	case o.doubt() > 0:
-		p.LookAfter(o.doubt())
+		p.RequeueWithin(o.doubt())
 	case p.Keep || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs):
-		p.baton(o)
+		p.lowerPartition(o)
 	default:
-		p.Release = true
+		p.release = true
 		if len(p.Restart) > 0 {
-			p.HandOver = p.Restart[0].Reason
+			p.handOver = p.Restart[0].Reason
 		}
 		return
 	}
-	if kept := exposed(p.Step, members, partition(o.set)); kept >= 0 && p.Partition == nil {
-		p.Partition = ptr.To(kept + 1)
+	if kept := exposed(p.Plan, partition(o.set)); kept >= 0 && p.partition == nil {
+		p.partition = ptr.To(kept + 1)
 	}
 }
 
-// baton lets the StatefulSet controller restart the pods whose turn it is, by a lower
+// lowerPartition lets the StatefulSet controller restart the pods whose turn it is, by a lower
 // partition; if that is there already, it deletes those of them that have to be deleted
 // for it. Pods that it takes for updated, and pods that it restarts itself, take turns:
 // it would not count the former against maxUnavailable.
-func (p *plan) baton(o observation) {
+func (p *plan) lowerPartition(o observation) {
 	if len(p.Restart) == 0 {
 		return
 	}
@@ -128,14 +141,14 @@ func (p *plan) baton(o observation) {
 	lowest := turn[len(turn)-1].Member.Index
 	lower := partition(o.set) > lowest
 	if lower {
-		p.Partition = &lowest
+		p.partition = &lowest
 	}
 	for _, r := range turn {
 		switch needsUs := o.needsUs(r); {
 		case lower && !needsUs && r.Member.Pod != nil && r.Member.Index < partition(o.set):
-			p.ByPartition = append(p.ByPartition, r)
+			p.byPartition = append(p.byPartition, r)
 		case !lower && needsUs && (r.Now || !labelled):
-			p.Delete = append(p.Delete, r)
+			p.remove = append(p.remove, r)
 		}
 	}
 }
@@ -156,9 +169,9 @@ func (o observation) needsUs(r rollout.Restart) bool {
 // That happens when a pod at or above a lowered partition turns stale, as when a
 // condemned pod is scaled back in. A terminating pod is beyond keeping, and is born
 // of the newest revision there.
-func exposed(s rollout.Step, members []rollout.Member, partition int) int {
-	for _, m := range members {
-		restarts := slices.ContainsFunc(s.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
+func exposed(p rollout.Plan, partition int) int {
+	for _, m := range p.Members {
+		restarts := slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
 		if m.Index >= partition && m.Pod != nil && m.Pod.DeletionTimestamp == nil && !m.Labelled && !restarts {
 			return m.Index
 		}
@@ -170,45 +183,51 @@ func exposed(s rollout.Step, members []rollout.Member, partition int) int {
 // have the size of an edit that was given up, as where the hold was let go without us.
 // They need no hold: the StatefulSet controller has nothing against them. Where it has,
 // the rollout is its own.
-func (p *plan) unheld(set *appsv1.StatefulSet, members []rollout.Member) {
+func (p *plan) unheld(set *appsv1.StatefulSet) {
 	done := true
-	for _, m := range members {
+	for _, m := range p.Members {
 		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			*p = plan{Condition: left(m.Name + " is of an older revision")}
+			*p = planOf(left(m.Name + " is of an older revision"))
 			return
 		}
 		done = done && m.Updated
 	}
 	if done {
-		p.Changes = "" // nothing is rolled out
+		p.Started = "" // nothing is rolled out
 		// Once Complete, a set stays so when it is scaled, or a pod is lost.
-		if said := condition(set); said != nil && said.Status == corev1.ConditionTrue || len(p.Waits) == 0 {
+		if condition(set).Complete() || len(p.Waits) == 0 {
 			p.Condition = unheldCondition(set)
 		}
 		return
 	}
 	for _, r := range p.Restart {
 		if r.Now && rolling(set) && !rollout.Gone(r.Member.Pod) {
-			p.Delete = append(p.Delete, r)
+			p.remove = append(p.remove, r)
 		}
 	}
 }
 
-// atRest tells of a set in which nothing is ours to do, if it is such a one: it is Complete
-// already, or the StatefulSet controller makes its rollout.
-func atRest(set *appsv1.StatefulSet) (workload.News, bool) {
-	if workload.Held(set) {
-		return workload.News{}, false
+// Unheld is that of controller.Kind: the set is Complete already, or the StatefulSet controller
+// makes its rollout.
+func (Kind) Unheld(set *appsv1.StatefulSet) (p rollout.Plan, nothing bool) {
+	c := condition(set)
+	if policy.Held(set) {
+		// Complete is of the time before this hold, as where a lower partition was wished, with ordinals that do not
+		// start at 0: no status was written since, in which the admission policy would have taken it back.
+		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
+		p.Passing = true
+		return p, c.Complete()
 	}
 	n := replicas(set)
 	counted := int(set.Status.UpdatedReplicas) >= n-keptBack(set)
-	if believed(set) {
-		said := unheldCondition(set)
-		_, others := workload.CutOthers(condition(set).Message)
-		said.Message += others
-		return workload.News{Condition: said, Last: counted && int(set.Status.Replicas) == n}, true
+	p.Condition, p.Passing = unheldCondition(set), true
+	if !believed(set) {
+		return p, rolling(set) && !counted
 	}
-	return workload.News{Condition: unheldCondition(set)}, rolling(set) && !counted
+	_, others := controller.CutOthers(c.Message)
+	p.Condition.Message += others
+	p.Passing = !counted || int(set.Status.Replicas) != n
+	return p, true
 }
 
 // believed tells whether the condition says Complete of this revision and strategy. A set
@@ -218,10 +237,10 @@ func atRest(set *appsv1.StatefulSet) (workload.News, bool) {
 // pods are looked at.
 func believed(set *appsv1.StatefulSet) bool {
 	c := condition(set)
-	if c == nil || c.Status != corev1.ConditionTrue || !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas {
+	if !c.Complete() || !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas {
 		return false
 	}
-	said, _ := workload.CutOthers(c.Message)
+	said, _ := controller.CutOthers(c.Message)
 	return strings.HasSuffix(said, allOf(set))
 }
 
@@ -241,7 +260,7 @@ func allOf(set *appsv1.StatefulSet) string {
 func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 	status, kept := set.Status, keptBack(set)
 	c := condition(set)
-	if c != nil && c.Status == corev1.ConditionTrue ||
+	if c.Complete() ||
 		int(status.UpdatedReplicas) >= replicas(set)-kept && int(status.AvailableReplicas) >= replicas(set) {
 		return rollout.Condition{
 			Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas(set)) + allOf(set),

@@ -2,6 +2,7 @@ package statefulset
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,10 +16,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -144,7 +145,7 @@ func currentIsOtherImage(set *appsv1.StatefulSet) {
 }
 
 // defaults are those of the flags.
-var defaults = workload.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {
@@ -159,8 +160,8 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	load(t)
 	situations := strings.Split(places, "|")
 	o := observation{
-		set: webSet(newer, len(situations)), revisions: revisions, refusals: workload.Refusals{}, defaults: defaults,
-		nodes: []*corev1.Node{largeNode()}, now: build.Start.Add(time.Second * 10),
+		Facts: controller.Facts{Nodes: []*corev1.Node{largeNode()}, Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
+		set:   webSet(newer, len(situations)), revisions: revisions,
 	}
 	for _, change := range changes { // the start of the ordinals, among others
 		change(o.set)
@@ -190,36 +191,51 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 }
 
 // told names what a plan does.
-func told(p plan) string {
+func told(p rollout.Plan) string {
 	var parts []string
-	of := func(restarts []rollout.Restart) (members []rollout.Member) {
-		for _, r := range restarts {
-			members = append(members, r.Member)
+	say := func(does, name string) {
+		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
+			parts[last] += " " + name
+			return
 		}
-		return members
+		parts = append(parts, strings.TrimSpace(does+" "+name))
 	}
-	for _, list := range []struct {
-		does    string
-		members []rollout.Member
-	}{{"resize", p.Resize}, {"settle", p.Settle}, {"delete", of(p.Delete)}} {
-		if len(list.members) > 0 {
-			parts = append(parts, list.does+" "+strings.Join(rollout.Names(list.members), " "))
+	for _, write := range p.Writes {
+		switch w := write.(type) {
+		case rollout.ResizePod:
+			say("resize", w.Member.Name)
+		case markUpdated:
+			say("mark", w.member.Name)
+		case remove:
+			say("delete", w.restart.Member.Name)
+		case lowerPartition:
+			say("partition", strconv.Itoa(w.to))
+			for i, r := range w.restarts {
+				parts[len(parts)-1] += []string{" for ", " "}[min(i, 1)] + r.Member.Name
+			}
+		case release:
+			say("release", "")
+			if w.handOver != "" {
+				say("hand over:", w.handOver)
+			}
 		}
-	}
-	if p.Partition != nil {
-		parts = append(parts, "partition "+strconv.Itoa(*p.Partition))
-	}
-	if len(p.ByPartition) > 0 {
-		parts[len(parts)-1] += " for " + strings.Join(rollout.Names(of(p.ByPartition)), " ")
-	}
-	if p.Release {
-		parts = append(parts, "release")
-	}
-	if p.HandOver != "" {
-		parts = append(parts, "hand over: "+p.HandOver)
 	}
 	return strings.Join(parts, ", ")
 }
+
+// movesPartition reports whether the plan lets the StatefulSet controller touch more pods.
+func movesPartition(p rollout.Plan) bool {
+	return slices.ContainsFunc(p.Writes, func(write rollout.Write) bool {
+		switch write.(type) {
+		case lowerPartition, release:
+			return true
+		}
+		return false
+	})
+}
+
+// planned is what the plan of o does.
+func planned(o observation) (rollout.Plan, error) { return o.Plan(o.Facts) }
 
 func TestDoubt(t *testing.T) {
 	scaledIn := func(set *appsv1.StatefulSet) { set.Status.Replicas++ }
@@ -246,9 +262,9 @@ func TestDoubt(t *testing.T) {
 			if got := o.doubt(); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
-			p, err := nextStep(t.Context(), o)
-			if err != nil || p.movesPartition() && tt.want > 0 || tt.want > 0 && p.After != tt.want {
-				t.Errorf("planned %s and another look after %s, %v; want nothing, and a look after %s", told(p), p.After, err, tt.want)
+			p, err := planned(o)
+			if err != nil || movesPartition(p) && tt.want > 0 || tt.want > 0 && p.RequeueAfter != tt.want {
+				t.Errorf("planned %s and another look after %s, %v; want nothing, and a look after %s", told(p), p.RequeueAfter, err, tt.want)
 			}
 		})
 	}
@@ -266,7 +282,7 @@ func TestNextStep(t *testing.T) {
 	}{
 		{name: "live: the highest goes first, and alone", places: "live|live|live", changes: changes{all}, want: "resize web-2"},
 		{name: "live: nothing more while one is under way", places: "resizing|live|live", changes: changes{all}},
-		{name: "live: once it is resized it is settled, and the next one starts", places: "resized|live|live", changes: changes{all}, want: "resize web-1, settle web-2"},
+		{name: "live: once it is resized it is settled, and the next one starts", places: "resized|live|live", changes: changes{all}, want: "mark web-2, resize web-1"},
 		{name: "live: with maxUnavailable 2, two at once, once one has the size", places: "updated|live|live|live", changes: changes{all, two}, want: "resize web-2 web-1"},
 		{name: "live: with maxUnavailable 2, one is tried first", places: "live|live|live", changes: changes{all, two}, want: "resize web-2"},
 		{name: "live: what is down below the partition counts", places: "live|live|live, not ready", changes: changes{held("1", everything)}},
@@ -342,7 +358,7 @@ func TestNextStep(t *testing.T) {
 		{name: "exposed: raised even while the StatefulSet controller lags", places: "updated|live", changes: changes{held("0", 0), lagging}, want: "resize web-0, partition 1"},
 
 		{name: "action Restart: everything is handed over", places: "live|live", changes: changes{all, inForce("Restart;")}, want: "release, hand over: the action is Restart"},
-		{name: "action Restart: what is resized already is settled", places: "resized|live", changes: changes{all, inForce("Restart;")}, want: "settle web-1"},
+		{name: "action Restart: what is resized already is settled", places: "resized|live", changes: changes{all, inForce("Restart;")}, want: "mark web-1"},
 		{name: "action Restart: a stuck pod is deleted", places: "live, not ready|updated", changes: changes{held("0", 1), inForce("Restart;")}, want: "delete web-1"},
 		{name: "action LiveResize: what cannot be resized is left, and the next one goes on", places: "infeasible|limited|live", changes: changes{all, inForce("LiveResize;")}, want: "resize web-0"},
 		{name: "action LiveResize: what is left is held for ever", places: "infeasible|limited|updated", changes: changes{all, inForce("LiveResize;")}},
@@ -367,15 +383,15 @@ func TestNextStep(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := nextStep(t.Context(), observed(t, tt.places, tt.changes...))
+			p, err := planned(observed(t, tt.places, tt.changes...))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := told(p); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			if tt.after != 0 && p.After != tt.after {
-				t.Errorf("looks again after %v, want %v", p.After, tt.after)
+			if tt.after != 0 && p.RequeueAfter != tt.after {
+				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
 			}
 		})
 	}
@@ -385,26 +401,29 @@ func TestNextStepAfterRefusal(t *testing.T) {
 	for final, want := range map[bool]string{true: "partition 1 for web-1", false: ""} {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
-		o.refusals[o.pods[0].UID] = &workload.Refusal{Size: workload.Size(o.set.Status.UpdateRevision, changes), Refusal: rollout.Refusal{Reason: "node too small", Final: final, Until: o.now}}
+		refusal := rollout.Refusal{Of: rollout.Size(o.set.Status.UpdateRevision, changes), Reason: "node too small", Final: final, Until: o.Now}
+		o.Refused = rollout.Refusals{o.pods[0].UID: refusal}
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
-		p, err := nextStep(t.Context(), o)
+		p, err := planned(o)
 		if err != nil || told(p) != due {
 			t.Errorf("final %t, when the time has come to ask again: got %q, %v, want %q", final, told(p), err, due)
 		}
-		o.refusals[o.pods[0].UID].Until = o.now.Add(time.Second)
-		if p, err = nextStep(t.Context(), o); err != nil {
+		refusal.Until = o.Now.Add(time.Second)
+		o.Refused[o.pods[0].UID] = refusal
+		if p, err = planned(o); err != nil {
 			t.Fatal(err)
 		}
 		if got := told(p); got != want {
 			t.Errorf("final %t: got %q, want %q", final, got, want)
 		}
-		if p.After != time.Second {
-			t.Errorf("final %t: looks again after %v, want a second", final, p.After)
+		if p.RequeueAfter != time.Second {
+			t.Errorf("final %t: looks again after %v, want a second", final, p.RequeueAfter)
 		}
 		others := []string{revisionOf(newer) + " of another edit", revisionOf(otherImage) + " " + resize.Describe(changes)}
 		for _, size := range others {
-			o.refusals[o.pods[0].UID].Size = size
-			if p, err = nextStep(t.Context(), o); err != nil || told(p) != "resize web-1" {
+			refusal.Of = size
+			o.Refused[o.pods[0].UID] = refusal
+			if p, err = planned(o); err != nil || told(p) != "resize web-1" {
 				t.Errorf("a refusal of %q: got %q, %v", size, told(p), err)
 			}
 		}
@@ -412,7 +431,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 }
 
 func TestNextStepWaitingForDelete(t *testing.T) {
-	p, err := nextStep(t.Context(), observed(t, "other image|updated", onDelete))
+	p, err := planned(observed(t, "other image|updated", onDelete))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +455,7 @@ func TestNextStepDeadlocks(t *testing.T) {
 		{"the place above is empty", "missing|infeasible, not ready", everything},
 		{"a restart above takes the limit, and what is between waits for it", "infeasible|live|infeasible, not ready", 2},
 	} {
-		p, err := nextStep(t.Context(), observed(t, tt.places, held("0", tt.at)))
+		p, err := planned(observed(t, tt.places, held("0", tt.at)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -482,11 +501,11 @@ func TestNextStepNoNodeFits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := observed(t, tt.places, tt.changes...)
-			o.nodes[0].Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
+			o.Nodes[0].Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
 			if tt.node != nil {
-				tt.node(o.nodes[0])
+				tt.node(o.Nodes[0])
 			}
-			p, err := nextStep(t.Context(), o)
+			p, err := planned(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -513,7 +532,7 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 		{"the timeout", []func(*appsv1.StatefulSet){func(set *appsv1.StatefulSet) { set.Annotations[api.DeferredTimeoutAnnotation] = "soon" }},
 			`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`},
 	} {
-		p, err := nextStep(t.Context(), observed(t, "live|other image|infeasible|updated", append(tt.changes, held("0", 2))...))
+		p, err := planned(observed(t, "live|other image|infeasible|updated", append(tt.changes, held("0", 2))...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -582,7 +601,7 @@ func TestNextStepUnheld(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := observed(t, tt.places, append(changes{available}, tt.changes...)...)
-			p, err := nextStep(t.Context(), o)
+			p, err := planned(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -618,11 +637,11 @@ func TestNextStepContested(t *testing.T) {
 		{"again and again", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, true, "resize web-0"},
 	} {
 		o := observed(t, "updated, resized by others during the rollout|live", tt.changes...)
-		o.contests = workload.Contests{}
-		for !o.contests.Lost(o.pods[0].UID) && tt.lost {
-			o.contests[o.pods[0].UID]++
+		o.Contests = controller.Contests{}
+		for !o.Contests.Lost(o.pods[0].UID) && tt.lost {
+			o.Contests[o.pods[0].UID]++
 		}
-		p, err := nextStep(t.Context(), o)
+		p, err := planned(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -632,13 +651,13 @@ func TestNextStepContested(t *testing.T) {
 	}
 	// That it is well with its size has been seen: it does not wait for one that may take long.
 	o := observed(t, "updated, resized by others during the rollout|resizing", all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before))
-	if p, err := nextStep(t.Context(), o); err != nil || told(p) != "resize web-1" {
+	if p, err := planned(o); err != nil || told(p) != "resize web-1" {
 		t.Errorf("beside a pod that is under way: got %q, %v", told(p), err)
 	}
 }
 
-// TestAtRest: a condition that says Complete is believed only of what it was said of.
-func TestAtRest(t *testing.T) {
+// TestUnheld: a condition that says Complete is believed only of what it was said of.
+func TestUnheld(t *testing.T) {
 	says := func(status corev1.ConditionStatus, message string) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) {
 			set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: status, Message: message}}
@@ -659,7 +678,8 @@ func TestAtRest(t *testing.T) {
 		last         bool
 	}{
 		{"Complete", "updated|updated", changes{says(yes, all)}, all, true},
-		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "", false},
+		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this partition", false},
+		{"held", "updated|updated", changes{says(no, all), held("0", everything)}, "", false},
 		{"a lost pod", "updated|missing", changes{says(yes, all)}, "1 of 2 pods are of revision web-i1c2m0", false},
 		{"scaled out, and there", "updated|updated|updated", changes{says(yes, all)}, "3 of 3 pods are of revision web-i1c2m0", true},
 		{"scaled out, and not there yet", "updated|updated", changes{says(yes, all), scaled(5)}, "2 of 5 pods are of revision web-i1c2m0", false},
@@ -677,8 +697,8 @@ func TestAtRest(t *testing.T) {
 		{"nobody is at it under OnDelete", "live|updated", changes{says(no, ""), onDelete}, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, rests := atRest(observed(t, tt.places, tt.changes...).set)
-			if rests != (tt.says != "") || rests && (got.Condition.Message != tt.says || got.Last != tt.last) {
+			got, rests := Kind{}.Unheld(observed(t, tt.places, tt.changes...).set)
+			if rests != (tt.says != "") || rests && (got.Condition.Message != tt.says || got.LastWord() != tt.last) {
 				t.Errorf("at rest: %t, %+v; want %q, the last word: %t", rests, got, tt.says, tt.last)
 			}
 		})

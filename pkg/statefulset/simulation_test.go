@@ -26,9 +26,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -48,7 +48,8 @@ type simulation struct {
 	*simulated.Driver
 
 	t          simulated.T
-	controller *Controller
+	kind       *simulated.Kind[*appsv1.StatefulSet, history]
+	controller *controller.Controller[*appsv1.StatefulSet, history]
 	stop       context.CancelFunc
 	view       simulated.View
 	seen       struct { // what the controller has seen
@@ -57,9 +58,8 @@ type simulation struct {
 	}
 	lag struct{ KCM, Controller bool } // whose view of the pods is a round behind
 
-	planned *appsv1.StatefulSet    // that the writes are for
-	listed  map[string]*corev1.Pod // as they were before
-	batch   []*corev1.Pod          // that this sync has asked for a resize
+	listed map[string]*corev1.Pod // as they were before
+	batch  []*corev1.Pod          // that this sync has asked for a resize
 
 	first  version
 	anyhow bool // users opt out, let go, and choose OnDelete: then the StatefulSet controller restarts what it likes
@@ -99,13 +99,12 @@ func (s *simulation) Restart() {
 	ctx, s.stop = context.WithCancel(s.t.Context())
 	client := &fake.Clientset{}
 	s.serve(client)
-	nodes, err := workload.NewNodes(client)
-	s.NoError(err)
-	s.NoError(nodes.Store().Add(largeNode()))
-	s.controller, err = New(ctx, client, &record.FakeRecorder{}, nodes, workload.Options{Defaults: defaults, Ready: func() error { return nil }})
-	s.NoError(err)
-	s.controller.Clock = s.Clock
 	s.view = simulated.NewView()
+	s.kind = &simulated.Kind[*appsv1.StatefulSet, history]{Kind: watching{New(client), s}, Pods: s.view}
+	var err error
+	s.controller, err = controller.New(ctx, s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
+		controller.Options{Defaults: defaults, Ready: func() error { return nil }, Clock: s.Clock})
+	s.NoError(err)
 	s.seen.set, s.seen.pods = nil, nil
 	s.sees(true, true)
 }
@@ -115,7 +114,7 @@ func (s *simulation) sees(set, pods bool) {
 	if set && s.seen.set != s.set {
 		s.seen.set = s.set
 		s.Notice()
-		s.NoError(s.controller.Store().Update(s.set))
+		s.NoError(s.kind.Workloads.GetStore().Update(s.set))
 	}
 	if pods && !maps.Equal(s.seen.pods, s.Pods) {
 		s.seen.pods = maps.Clone(s.Pods)
@@ -124,53 +123,33 @@ func (s *simulation) sees(set, pods bool) {
 	}
 }
 
-// open opens the session that the next sync may need, and has it watch our view. A new
-// watch begins with what there is.
-func (s *simulation) open() {
-	set, exists, err := s.controller.Get(name)
-	if !s.NoError(err) || !exists || !workload.Enabled(set) || s.controller.InFlight(name) != nil {
-		return
+// watching is the kind, whose sessions watch our view.
+type watching struct {
+	Kind
+	s *simulation
+}
+
+// Open has a new watch begin with what there is.
+func (w watching) Open(context.Context, *appsv1.StatefulSet, func()) (history, error) {
+	w.s.sees(false, true)
+	return history{}, nil
+}
+
+// Gather shows the simulation which pods the plan is made from.
+func (w watching) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, pods []*corev1.Pod, live bool) (controller.Observation, error) {
+	if !live {
+		w.s.shown = map[string]*corev1.Pod{}
+		for _, pod := range pods {
+			w.s.shown[pod.Name] = pod
+		}
 	}
-	s.sees(false, true)
-	ctx, cancel := context.WithCancel(s.t.Context())
-	cancel()
-	client := s.controller.Client
-	s.controller.Client = &fake.Clientset{} // where nothing is to be seen
-	session, err := s.controller.Session(ctx, set)
-	s.controller.Client = client
-	s.NoError(err)
-	session.Pods, err = simulated.Watch[*corev1.Pod](s.view, set.Namespace)
-	s.NoError(err)
+	return w.Kind.Gather(ctx, s, set, pods, live)
 }
 
 // Sync has the controller take one step.
 func (s *simulation) Sync() (time.Duration, error) {
-	s.open()
-	var err error
-	s.planned, _, err = s.controller.Get(name)
-	s.NoError(err)
-	s.shown, s.batch, s.listed = s.watched(), nil, maps.Clone(s.Pods)
-	defer func() {
-		if session := s.controller.InFlight(name); session != nil {
-			s.Predictable(session.Refusals)
-		}
-	}()
+	s.kind.Planned, s.shown, s.batch, s.listed = s.seen.set, nil, nil, maps.Clone(s.Pods)
 	return s.controller.Sync(s.t.Context(), name)
-}
-
-// watched are the pods as the controller's watch has them, its own writes included.
-func (s *simulation) watched() map[string]*corev1.Pod {
-	session := s.controller.InFlight(name)
-	if session == nil {
-		return nil
-	}
-	list, err := session.Pods.List()
-	s.NoError(err)
-	pods := map[string]*corev1.Pod{}
-	for _, pod := range list {
-		pods[pod.Name] = pod
-	}
-	return pods
 }
 
 // mayRequest is told of each of the controller's writes before it is carried out.
@@ -180,17 +159,17 @@ func (s *simulation) mayRequest(action clienttesting.Action) {
 		pod := s.shown[request.GetName()]
 		asked, err := simulated.Patched(pod, &corev1.Pod{}, request.GetPatch())
 		s.NoError(err)
-		if do, list, _ := strings.Cut(s.planned.Annotations[api.InForceAnnotation], ";"); do == string(policy.Restart) || simulated.Forbids(list, pod, simulated.SizeOf(asked)) {
+		if do, list, _ := strings.Cut(s.kind.Planned.Annotations[api.InForceAnnotation], ";"); do == string(policy.Restart) || simulated.Forbids(list, pod, simulated.SizeOf(asked)) {
 			s.must("resizes %s, which has %+v, to %+v, and %s;%s is in force", pod.Name, simulated.AppliedSize(pod), simulated.SizeOf(asked), do, list)
 		}
-		s.mayResize(observation{set: s.planned, pods: slices.Collect(maps.Values(s.shown)), now: s.Clock.Now()}, pod)
+		s.mayResize(observation{set: s.kind.Planned, pods: slices.Collect(maps.Values(s.shown)), Facts: controller.Facts{Now: s.Clock.Now()}}, pod)
 		s.batch = append(s.batch, pod)
 	}
 }
 
 // hasWritten is told of each of the controller's writes that has been carried out, with what was there before.
 func (s *simulation) hasWritten(action clienttesting.Action, before object) {
-	set := s.planned
+	set := s.kind.Planned
 	switch pod, _ := before.(*corev1.Pod); {
 	case action.Matches("patch", "pods/resize"):
 		index, _ := observation{set: set}.index(pod)
@@ -264,7 +243,7 @@ func (s *simulation) mayResize(o observation, pod *corev1.Pod) {
 			// It may wait for the room that this one gives.
 		case !o.available(other):
 			down++
-			if has && !rollout.Gone(other) && !s.needsRestart(other, o.set) && i >= WishedPartition(o.set) && s.asked[other.UID] == edit(o.set) {
+			if has && !rollout.Gone(other) && !s.needsRestart(other, o.set) && i >= wishedPartition(o.set) && s.asked[other.UID] == edit(o.set) {
 				unproved++
 			}
 		case is || s.admitted(other, want):
@@ -307,7 +286,7 @@ func asInt(b bool) int {
 
 // keptBack checks the user's partition for a place that is touched.
 func (s *simulation) keptBack(set *appsv1.StatefulSet, index int) {
-	if wish := WishedPartition(set); index < wish {
+	if wish := wishedPartition(set); index < wish {
 		s.must("touched index %d, which the user's partition %d keeps back", index, wish)
 	}
 }
@@ -378,13 +357,13 @@ func (s *simulation) restarted(pod *corev1.Pod) {
 	set := s.seenSet
 	s.stays(set, pod)
 	index, _ := observation{set: set}.index(pod)
-	if wish := WishedPartition(set); index < wish {
+	if wish := wishedPartition(set); index < wish {
 		s.must("the StatefulSet controller restarts %s, which the user's partition %d keeps back", pod.Name, wish)
 	}
 	if !s.excused[pod.UID] && s.doomed[pod.UID] != edit(set) && !s.needsRestart(pod, set) {
 		s.must("the StatefulSet controller restarts %s, which needs no restart", pod.Name)
 	}
-	if workload.Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
+	if policy.Held(set) && podutils.IsPodReady(pod) { // otherwise it was not available anyway
 		s.under[index] = under{edit: edit(set), uid: pod.UID, gone: true}
 	}
 }
@@ -400,7 +379,7 @@ func (s *simulation) born(pod *corev1.Pod) {
 		s.excused[pod.UID] = true
 	}
 	index, _ := observation{set: s.set}.index(pod)
-	wish := WishedPartition(s.set)
+	wish := wishedPartition(s.set)
 	if u := s.under[index]; u.gone && index >= wish && u.edit == edit(s.set) && label(pod) != revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec)) {
 		s.must("restarted %s for nothing: it is born again from the old revision", pod.Name)
 	}
@@ -516,7 +495,7 @@ func (s *simulation) Do(happens step, pod *corev1.Pod) {
 			set.Labels = map[string]string{api.EnabledLabel: strconv.FormatBool(happens.Arg%3 > 0)}
 		})
 	case "release": // inplace-rollout release
-		if workload.Held(s.set) {
+		if policy.Held(s.set) {
 			s.releasing = true
 			s.user(func(*appsv1.StatefulSet) {})
 			s.releasing = false
@@ -541,7 +520,9 @@ func (s *simulation) Do(happens step, pod *corev1.Pod) {
 	case "crash":
 		if pod != nil && pod.DeletionTimestamp == nil {
 			forGood := happens.Arg > 5
-			s.sick[pod.UID] = s.sick[pod.UID] || forGood && workload.Held(s.set) && !s.Syncing()
+			if forGood {
+				s.sick[pod.UID] = policy.Held(s.set) && !s.Syncing()
+			}
 			s.Crash(pod, forGood)
 		}
 	}
@@ -577,7 +558,7 @@ func (s *simulation) cured() {
 	want := simulated.VersionOf(&s.set.Spec.Template.Spec)
 	for _, pod := range s.Pods {
 		index, _ := observation{set: s.set}.index(pod)
-		wish := WishedPartition(s.set)
+		wish := wishedPartition(s.set)
 		if !s.sick[pod.UID] || podutils.IsPodReady(pod) || index < wish || index >= replicas(s.set) || simulated.VersionOf(&pod.Spec).Image != want.Image {
 			continue
 		}
@@ -604,7 +585,7 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	switch o := object.(type) {
 	case *appsv1.StatefulSet:
 		s.t.Logf("%s StatefulSet: %v ×%d, partition %d, held %q, observed %d of %d, %d updated of %d, %+v", at, simulated.VersionOf(&o.Spec.Template.Spec), replicas(o), partition(o),
-			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(o), workload.Condition{}))
+			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(o), controller.Condition{}))
 	case *corev1.Pod:
 		s.t.Logf("%s %s: gone %t, deleted %t, of %s, %v, has %v, ready %t", at, o.Name, gone, o.DeletionTimestamp != nil, label(o), simulated.VersionOf(&o.Spec), simulated.AppliedSize(o), podutils.IsPodReady(o))
 	}
@@ -619,7 +600,7 @@ func (w *world) unfinished() string {
 func (s *simulation) unfinished() string { return s.unfinishedBut(s.admitted) }
 
 func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
-	if workload.Held(w.set) {
+	if policy.Held(w.set) {
 		return fmt.Sprintf("the set is held: %+v", w.set.Status.Conditions)
 	}
 	want := simulated.VersionOf(&w.set.Spec.Template.Spec)
@@ -769,8 +750,8 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 				t.Fatalf("saw %s, and now it is %s", s.seen.pods[now.Name].UID, now.UID)
 			}
 			s.Look()
-			if !workload.Held(s.set) || partition(s.set) != everything {
-				t.Errorf("by a watch that is behind, it let go: %t, or lowered the partition to %d", !workload.Held(s.set), partition(s.set))
+			if !policy.Held(s.set) || partition(s.set) != everything {
+				t.Errorf("by a watch that is behind, it let go: %t, or lowered the partition to %d", !policy.Held(s.set), partition(s.set))
 			}
 			s.Rest()
 			if left := s.unfinished(); left != "" || s.Pods[now.Name].UID != now.UID {

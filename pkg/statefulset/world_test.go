@@ -25,8 +25,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -184,7 +184,7 @@ func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 	enabledBefore := old.Labels[api.EnabledLabel] == "true"
 	_, held := old.Annotations[api.HoldAnnotation]
 	held = held && enabledBefore
-	kept := WishedPartition(old)
+	kept := wishedPartition(old)
 	before, asked := partition(old), partition(set)
 	carried := before
 	if before != everything {
@@ -211,7 +211,7 @@ func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 	stirs := edited || !rolling(old) || !enabledBefore || wish < carried
 	instruction, instructed := set.Annotations[api.PartitionAnnotation]
 	instructs := ours && !edited
-	hold := workload.Enabled(set) && rolling(set) && !released && (held || stirs)
+	hold := policy.Enabled(set) && rolling(set) && !released && (held || stirs)
 	if instructs {
 		hold = keeps
 	}
@@ -230,7 +230,7 @@ func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 	}
 	inForce := ""
 	switch {
-	case !workload.Enabled(set):
+	case !policy.Enabled(set):
 	case edited || !enabledBefore:
 		if inForce = set.Annotations[api.ResizeActionAnnotation] + ";" + set.Annotations[api.ResizePolicyAnnotation]; inForce == ";" {
 			inForce = ""
@@ -332,7 +332,7 @@ func (w *world) kcm() {
 
 // outOfDate reports whether the condition says Complete of a set that is held, or that OnDelete now has nothing kept back.
 func outOfDate(set *appsv1.StatefulSet, c appsv1.StatefulSetCondition) bool {
-	return c.Status == corev1.ConditionTrue && (workload.Held(set) || !rolling(set) && strings.Contains(c.Message, "; partition "))
+	return c.Status == corev1.ConditionTrue && (policy.Held(set) || !rolling(set) && strings.Contains(c.Message, "; partition "))
 }
 
 // kcmPods creates and deletes. First come births, then scaling down, then

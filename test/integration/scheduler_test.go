@@ -12,14 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/fit"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-// TestFitAsTheScheduler compares what package fit says of pods that are made by chance,
+// TestRoomAsTheScheduler compares what package capacity says of pods that are made by chance,
 // on nodes and among pods that are made by chance, with what the scheduler does.
-func TestFitAsTheScheduler(t *testing.T) {
+func TestRoomAsTheScheduler(t *testing.T) {
 	t.Parallel()
 	const seed, pools, pods = 1, 6, 25
 	var scheduled, unscheduled atomic.Int32
@@ -173,50 +177,46 @@ func (c *chance) compare() bool {
 // fits are the names of the nodes on which the pod fits.
 func (c *chance) fits(pod *corev1.Pod) []string {
 	c.Helper()
-	list, err := client.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
+	cluster, err := capacity.Read(c.Context(), client, capacity.Sizes, sets.New(c.namespace))
 	if err != nil {
 		c.Fatal(err)
 	}
-	pods, err := client.CoreV1().Pods(c.namespace).List(c.Context(), metav1.ListOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
-	var volumes []*corev1.PersistentVolume
 	for _, v := range pod.Spec.Volumes {
 		volume, err := client.CoreV1().PersistentVolumes().Get(c.Context(), c.namespace+"-"+v.PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
 		if err != nil {
 			c.Fatal(err)
 		}
-		volumes = append(volumes, volume)
+		cluster.Volumes = map[types.NamespacedName]*corev1.PersistentVolume{{Namespace: c.namespace, Name: v.PersistentVolumeClaim.ClaimName}: volume}
 	}
-	nodes := pointers(list.Items)
-	could, err := fit.Candidates(c.Context(), pod, volumes, nodes)
-	if err != nil {
-		return nil
-	}
-	topology, err := fit.NewTopology(c.Context(), pod, fit.ByName(nodes))
-	if err != nil {
-		c.Fatal(err)
-	}
+	cluster.Pods = slices.DeleteFunc(cluster.Pods, func(other *corev1.Pod) bool { return other.Spec.NodeName == "" })
 	var names []string
-	for _, node := range could {
-		var there []*corev1.Pod
-		for _, other := range pointers(pods.Items) {
-			if other.Spec.NodeName == node.Name {
-				there = append(there, other)
-			}
-		}
-		if fit.Beside(pod, node, there) && topology.Allows(node, pointers(pods.Items)) {
+	for _, node := range cluster.Nodes {
+		if c.fitsOn(pod, node, cluster) {
 			names = append(names, node.Name)
 		}
 	}
 	return names
 }
 
-func pointers[T any](items []T) []*T {
-	all := make([]*T, len(items))
-	for i := range items {
-		all[i] = &items[i]
+// fitsOn asks whether the pod could take the place of one like it, which is gone, if no
+// node but this one were schedulable.
+func (c *chance) fitsOn(pod *corev1.Pod, node *corev1.Node, cluster capacity.Cluster) bool {
+	c.Helper()
+	all := slices.Clone(cluster.Nodes)
+	for i, other := range all {
+		if other.Name != node.Name {
+			all[i] = other.DeepCopy()
+			all[i].Spec.Unschedulable = true
+		}
 	}
-	return all
+	cluster.Nodes = all
+	gone := pod.DeepCopy()
+	gone.UID, gone.Spec.NodeName = "gone", "gone"
+	template := &corev1.PodTemplateSpec{Spec: pod.Spec}
+	target, err := resize.For(gone, template, template)
+	if err != nil {
+		c.Fatal(err)
+	}
+	m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: gone, Target: target}}
+	return len(cluster.Full(c.Context(), []rollout.Member{m}, "", false)) == 0
 }

@@ -38,29 +38,29 @@ type cell struct {
 func liveCells() []cell {
 	const on, rolling = "OnDelete", "RollingUpdate"
 	return []cell{
-		{"", rolling, "actuated", policy.Settle},
-		{"", rolling, "deferred, then clears", policy.Settle},
+		{"", rolling, "actuated", policy.MarkUpdated},
+		{"", rolling, "deferred, then clears", policy.MarkUpdated},
 		{"", rolling, "deferred past its deadline", policy.RestartByController},
 		{"", rolling, "infeasible", policy.RestartByController},
 		{"", rolling, "error", policy.RestartByController},
-		{"", rolling, "quota", policy.Settle},
-		{"", on, "actuated", policy.Settle},
-		{"", on, "deferred, then clears", policy.Settle},
+		{"", rolling, "quota", policy.MarkUpdated},
+		{"", on, "actuated", policy.MarkUpdated},
+		{"", on, "deferred, then clears", policy.MarkUpdated},
 		{"", on, "deferred past its deadline", policy.WaitForDelete},
 		{"", on, "infeasible", policy.WaitForDelete},
 		{"", on, "error", policy.WaitForDelete},
-		{"", on, "quota", policy.Settle},
+		{"", on, "quota", policy.MarkUpdated},
 		{"LiveResizePreferred", rolling, "infeasible", policy.RestartByController},
 		{"LiveResizePreferred", on, "infeasible", policy.WaitForDelete},
-		{"LiveResize", rolling, "actuated", policy.Settle},
-		{"LiveResize", rolling, "deferred, then clears", policy.Settle},
+		{"LiveResize", rolling, "actuated", policy.MarkUpdated},
+		{"LiveResize", rolling, "deferred, then clears", policy.MarkUpdated},
 		{"LiveResize", rolling, "deferred past its deadline", policy.Leave},
 		{"LiveResize", rolling, "infeasible", policy.Leave},
 		{"LiveResize", rolling, "error", policy.Leave},
-		{"LiveResize", rolling, "quota", policy.Settle},
-		{"LiveResize", on, "actuated", policy.Settle},
-		{"LiveResize", on, "deferred, then clears", policy.Settle},
-		{"LiveResize", on, "quota", policy.Settle},
+		{"LiveResize", rolling, "quota", policy.MarkUpdated},
+		{"LiveResize", on, "actuated", policy.MarkUpdated},
+		{"LiveResize", on, "deferred, then clears", policy.MarkUpdated},
+		{"LiveResize", on, "quota", policy.MarkUpdated},
 		{"LiveResize", on, "deferred past its deadline", policy.Leave},
 		{"LiveResize", on, "infeasible", policy.Leave},
 		{"LiveResize", on, "error", policy.Leave},
@@ -121,7 +121,7 @@ func (c cell) run(t *testing.T) {
 
 func (c cell) check(w *workload, before map[string]types.UID) {
 	switch c.want {
-	case policy.Settle:
+	case policy.MarkUpdated:
 		w.waitComplete()
 		w.assertMoved(0)
 		w.assertReplaced(before)

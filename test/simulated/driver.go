@@ -9,8 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/workload"
 )
 
 // T is a test, by hand or of rapid.
@@ -24,7 +22,7 @@ type T interface {
 
 // Driver has a controller look at its workload, and others do things before that and meanwhile.
 type Driver struct {
-	kind    Kind
+	actors  Actors
 	t       T
 	cluster *Cluster
 	syncing bool
@@ -32,8 +30,8 @@ type Driver struct {
 	at      time.Time
 }
 
-// Kind is what is different in the simulation of each kind of workload.
-type Kind interface {
+// Actors is what is different in the simulation of each kind of workload.
+type Actors interface {
 	// Sync has the controller take one step.
 	Sync() (time.Duration, error)
 	// Restart puts a new controller in the place of the one that there is.
@@ -51,8 +49,8 @@ type Kind interface {
 }
 
 // NewDriver returns one for the controller of that kind, which works on the pods of cluster.
-func NewDriver(t T, cluster *Cluster, kind Kind) *Driver {
-	return &Driver{kind: kind, t: t, cluster: cluster}
+func NewDriver(t T, cluster *Cluster, actors Actors) *Driver {
+	return &Driver{actors: actors, t: t, cluster: cluster}
 }
 
 // Syncing reports whether the controller is at it.
@@ -79,27 +77,17 @@ func (d *Driver) Look() {
 	d.again, d.at = false, time.Time{}
 	before := d.cluster.RV
 	d.syncing = true
-	after, err := d.kind.Sync()
+	after, err := d.actors.Sync()
 	d.syncing = false
 	d.NoError(err)
 	if d.cluster.Dead() {
-		d.kind.Restart()
+		d.actors.Restart()
 	}
-	d.again = d.again || err != nil || d.cluster.RV != before
+	d.again = d.again || err != nil || d.cluster.Any() || d.cluster.RV != before // the controller requeues what was refused
 	if after > 0 {
 		d.at = d.cluster.Clock.Now().Add(after)
 	}
 	d.cluster.Requests = Requests{}
-}
-
-// Predictable takes chance out of the times between tries.
-func (d *Driver) Predictable(refusals workload.Refusals) {
-	for _, refusal := range refusals {
-		if refusal.Until.After(d.cluster.Clock.Now()) {
-			refusal.Until = d.cluster.Clock.Now().Add(2 * time.Second)
-			d.again = true
-		}
-	}
 }
 
 // All does one step after the other. What follows Meanwhile, but for what the controller
@@ -115,7 +103,7 @@ func (d *Driver) All(list []Step) {
 		} else {
 			d.One(list[i])
 		}
-		d.kind.Check()
+		d.actors.Check()
 	}
 }
 
@@ -123,17 +111,17 @@ func (d *Driver) meanwhile(list []Step) {
 	for _, one := range list {
 		if !strings.HasPrefix(one.Do, "sync") && !slices.Contains([]string{"round", "restart"}, one.Do) {
 			d.One(one)
-			d.kind.Check()
+			d.actors.Check()
 		}
 	}
 }
 
 // One does one step.
 func (d *Driver) One(one Step) {
-	pod := d.kind.Pod(one.Arg)
+	pod := d.actors.Pod(one.Arg)
 	switch one.Do {
 	case "round":
-		d.kind.Round()
+		d.actors.Round()
 	case "kubelets":
 		d.cluster.Kubelets()
 	case "delete":
@@ -150,11 +138,11 @@ func (d *Driver) One(one Step) {
 		d.cluster.Loses, d.again = 1+one.Arg%4, true
 		d.Look()
 	case "time":
-		d.kind.Pass(longer)
+		d.actors.Pass(longer)
 	case "restart":
-		d.kind.Restart()
+		d.actors.Restart()
 	default:
-		d.kind.Do(one, pod)
+		d.actors.Do(one, pod)
 	}
 }
 
@@ -174,10 +162,10 @@ func (c *Cluster) Crash(pod *corev1.Pod, forGood bool) {
 func (d *Driver) Rest() {
 	for quiet, rounds := 0, 0; quiet < 15; rounds++ {
 		before := d.cluster.RV
-		if d.kind.Round(); d.cluster.RV != before {
+		if d.actors.Round(); d.cluster.RV != before {
 			quiet = 0
 		} else if quiet++; quiet > 3 {
-			d.kind.Pass(longer)
+			d.actors.Pass(longer)
 		}
 		if rounds > 1000 {
 			d.t.Fatal("it does not come to rest")

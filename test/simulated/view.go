@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 )
 
 // View is an informer that shows what the simulation puts into it, in a fixed order.
@@ -43,6 +42,9 @@ func (View) HasSynced() bool { return true }
 // RunWithContext does nothing: the simulation itself decides what is seen when.
 func (View) RunWithContext(context.Context) {}
 
+// SetTransform does nothing: what is shown is stripped already.
+func (View) SetTransform(cache.TransformFunc) error { return nil }
+
 // AddEventHandler does nothing, likewise.
 func (View) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return nil, nil
@@ -61,7 +63,7 @@ func Stripped(all map[string]*corev1.Pod) []any {
 	for _, pod := range all {
 		watched := *pod
 		watched.ManagedFields = slices.Clone(pod.ManagedFields)
-		_, _ = pods.Strip(&watched)
+		_, _ = live.Strip(&watched)
 		list = append(list, &watched)
 	}
 	return list

@@ -1,0 +1,77 @@
+package capacity
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/utils/ptr"
+)
+
+// beside reports whether the node has room for the pod beside the others that are
+// there: for what it requests, for its host ports, and for one pod more. The pod
+// itself does not count among them, nor do pods that are over, nor those that it may
+// preempt.
+//
+// Of a node with 4 cpus where others request 3, 1 is left for a pod; if one of them,
+// requesting 2, has a lower priority, 3 are.
+func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) bool {
+	left := maps.Clone(node.Status.Allocatable)
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	for _, other := range others {
+		if other.UID == pod.UID || over(other) || preempts(pod, other) {
+			continue
+		}
+		if conflict(hostPorts(pod), hostPorts(other)) {
+			return false
+		}
+		requests := resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true})
+		requests[corev1.ResourcePods] = one
+		for name, request := range requests {
+			if free, limited := left[name]; limited {
+				free.Sub(request)
+				left[name] = free
+			}
+		}
+	}
+	wanted := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	if _, limited := left[corev1.ResourcePods]; limited {
+		wanted[corev1.ResourcePods] = one
+	}
+	return holds(left, devicesOf(pod).leave(wanted, node))
+}
+
+// preempts reports whether the scheduler may remove other to make room for the pod.
+func preempts(pod, other *corev1.Pod) bool {
+	return schedulinghelper.PodPriority(other) < schedulinghelper.PodPriority(pod) &&
+		ptr.Deref(pod.Spec.PreemptionPolicy, corev1.PreemptLowerPriority) != corev1.PreemptNever
+}
+
+// over reports whether the pod takes no room any more.
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// hostPorts are the ports of its node that the pod takes for as long as it runs.
+func hostPorts(pod *corev1.Pod) []corev1.ContainerPort {
+	var ports []corev1.ContainerPort
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		ports = append(ports, c.Ports...)
+	}
+	return slices.DeleteFunc(ports, func(p corev1.ContainerPort) bool { return p.HostPort == 0 })
+}
+
+// conflict reports whether one of the ports is wanted twice.
+func conflict(a, b []corev1.ContainerPort) bool {
+	protocol := func(p corev1.ContainerPort) corev1.Protocol { return cmp.Or(p.Protocol, corev1.ProtocolTCP) }
+	everywhere := func(p corev1.ContainerPort) bool { return p.HostIP == "" || p.HostIP == "0.0.0.0" }
+	return slices.ContainsFunc(a, func(p corev1.ContainerPort) bool {
+		return slices.ContainsFunc(b, func(q corev1.ContainerPort) bool {
+			return p.HostPort == q.HostPort && protocol(p) == protocol(q) && (everywhere(p) || everywhere(q) || p.HostIP == q.HostIP)
+		})
+	})
+}

@@ -1,0 +1,151 @@
+package capacity
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	volumehelper "k8s.io/component-helpers/storage/volume"
+	"k8s.io/klog/v2"
+)
+
+// candidates returns the nodes to which the pod could be scheduled if they were empty, or why
+// there is none. A node is no candidate if it is cordoned, or has another taint, and the pod
+// does not tolerate that; if the pod's node selector, its required node affinity or that of
+// its volumes excludes it; or if it cannot allocate what the pod requests. Other pods are not
+// looked at, so a candidate is no promise.
+func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	devices := devicesOf(pod)
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+	allowed, largest := 0, corev1.ResourceList{}
+	for _, node := range nodes {
+		if matches, err := affinity.Match(node); err != nil || !matches || !open(pod, node) || !reaches(node, volumes) {
+			continue
+		}
+		allowed++
+		if holds(node.Status.Allocatable, devices.leave(requests, node)) {
+			could = append(could, node)
+			continue
+		}
+		for name := range requests {
+			if q := node.Status.Allocatable[name]; q.Cmp(largest[name]) > 0 {
+				largest[name] = q
+			}
+		}
+	}
+	switch {
+	case len(could) > 0:
+		return could, ""
+	case allowed == 0:
+		return nil, fmt.Sprintf("none of %d nodes is open to the pod", len(nodes))
+	default:
+		return nil, fmt.Sprintf("no node of the %d open to the pod can hold %s", allowed, describe(requests, largest))
+	}
+}
+
+// alike reports whether the same nodes are candidates for both pods, but for their volumes.
+func alike(a, b *corev1.Pod) bool {
+	same := equality.Semantic.DeepEqual
+	return same(a.Spec.NodeSelector, b.Spec.NodeSelector) && same(a.Spec.Affinity, b.Spec.Affinity) && same(a.Spec.Tolerations, b.Spec.Tolerations) &&
+		same(resourcehelper.PodRequests(a, resourcehelper.PodResourcesOptions{}), resourcehelper.PodRequests(b, resourcehelper.PodResourcesOptions{})) &&
+		same(devicesOf(a), devicesOf(b))
+}
+
+// devices are extended resources that dynamic resource allocation gives to a pod.
+type devices map[corev1.ResourceName]struct{}
+
+// devicesOf are those of a pod that are known: those that name a DeviceClass, and those
+// that its status says were allocated so. A DeviceClass may have any name for them
+// besides, and who has not read it cannot tell.
+func devicesOf(pod *corev1.Pod) devices {
+	found := devices{}
+	for name := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
+			found[name] = struct{}{}
+		}
+	}
+	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
+		for _, mapping := range status.RequestMappings {
+			found[corev1.ResourceName(mapping.ResourceName)] = struct{}{}
+		}
+	}
+	return found
+}
+
+// leave returns what the node itself must have of the requests: not the devices that it
+// does not list (shouldDelegateResourceToDRA in
+// pkg/scheduler/framework/plugins/noderesources of Kubernetes).
+func (d devices) leave(requests corev1.ResourceList, node *corev1.Node) corev1.ResourceList {
+	if len(d) == 0 {
+		return requests
+	}
+	left := maps.Clone(requests)
+	maps.DeleteFunc(left, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		_, device := d[name]
+		listed := node.Status.Allocatable[name]
+		return device && listed.Sign() <= 0
+	})
+	return left
+}
+
+// reaches reports whether all volumes can be had on the node.
+func reaches(node *corev1.Node, volumes []*corev1.PersistentVolume) bool {
+	return !slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return volumehelper.CheckNodeAffinity(v, node.Labels) != nil })
+}
+
+// cordoned is the taint of a node that is unschedulable. A pod that tolerates it may come to
+// the node (NodeUnschedulable in pkg/scheduler/framework/plugins of Kubernetes).
+var cordoned = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+
+// open reports whether the scheduler may place the pod on the node.
+func open(pod *corev1.Pod, node *corev1.Node) bool {
+	if node.Spec.Unschedulable && !schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &cordoned, false) {
+		return false
+	}
+	return tolerates(pod, node)
+}
+
+func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
+	_, tainted := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool {
+			return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+		}, false)
+	return !tainted
+}
+
+func holds(free, requests corev1.ResourceList) bool {
+	for name, request := range requests {
+		if request.Sign() > 0 && request.Cmp(free[name]) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// describe names what is requested beside the most that an open node has of it:
+// `cpu 100 (at most 8)`. Where each resource alone would fit on some node, all are
+// named.
+func describe(requests, largest corev1.ResourceList) string {
+	var all, lacking []string
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		request, most := requests[name], largest[name]
+		said := fmt.Sprintf("%s %s (at most %s)", name, request.String(), most.String())
+		all = append(all, said)
+		if request.Cmp(most) > 0 {
+			lacking = append(lacking, said)
+		}
+	}
+	if len(lacking) > 0 {
+		all = lacking
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,150 @@
+package capacity
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+func node(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "ssd", "name": name}},
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi"),
+		}},
+	}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func TestCandidates(t *testing.T) {
+	const pod = "containers: [{name: app, resources: {requests: {cpu: 3, memory: 1Gi}}}]"
+	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	tainted := func(effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: effect}} }
+	}
+	local := func(host string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{host}},
+			}}},
+		}}}}
+	}
+	tests := []struct {
+		name    string
+		pod     string
+		volumes []*corev1.PersistentVolume
+		nodes   []*corev1.Node
+		want    string
+	}{
+		{name: "one node is large enough", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4")}},
+		{name: "just large enough", pod: pod, nodes: []*corev1.Node{node("a", "3")}},
+		{name: "all are too small", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "2500m")},
+			want: "no node of the 2 open to the pod can hold cpu 3 (at most 2500m)"},
+		{name: "the large one is cordoned", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4", cordoned)},
+			want: "no node of the 1 open to the pod can hold cpu 3 (at most 2)"},
+		{name: "a toleration of cordoned nodes", pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}",
+			nodes: []*corev1.Node{node("a", "4", cordoned)}},
+		{name: "a toleration of everything", pod: "{tolerations: [{operator: Exists}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}", nodes: []*corev1.Node{node("a", "4", cordoned)}},
+		{name: "a toleration of another effect on cordoned nodes", nodes: []*corev1.Node{node("a", "4", cordoned)}, want: "none of 1 nodes is open to the pod",
+			pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoExecute}], containers: [{name: app}]}"},
+		{name: "a taint that is not tolerated", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectNoSchedule))},
+			want: "none of 1 nodes is open to the pod"},
+		{name: "a taint that only prefers", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectPreferNoSchedule))}},
+		{name: "a taint that is tolerated", pod: "{tolerations: [{key: gpu, operator: Exists}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}",
+			nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectNoExecute))}},
+		{name: "another node selector", pod: "{nodeSelector: {disk: hdd}, containers: [{name: app}]}", nodes: []*corev1.Node{node("a", "4")},
+			want: "none of 1 nodes is open to the pod"},
+		{name: "the required node affinity", pod: `{affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+			{matchExpressions: [{key: disk, operator: In, values: [ssd]}]}]}}}, containers: [{name: app, resources: {requests: {cpu: 5}}}]}`,
+			nodes: []*corev1.Node{node("a", "4"), node("b", "8", func(n *corev1.Node) { n.Labels = nil })},
+			want:  "no node of the 1 open to the pod can hold cpu 5 (at most 4)"},
+		{name: "a resource that no node has", pod: "containers: [{name: app, resources: {requests: {cpu: 1, example.com/gpu: 1}}}]",
+			nodes: []*corev1.Node{node("a", "4")}, want: "no node of the 1 open to the pod can hold example.com/gpu 1 (at most 0)"},
+		{name: "a device of a class, which no node lists", pod: "containers: [{name: app, resources: {requests: {cpu: 1, deviceclass.resource.kubernetes.io/gpu: 1}}}]",
+			nodes: []*corev1.Node{node("a", "4")}},
+		{name: "cpu on one node, memory on another", pod: "containers: [{name: app, resources: {requests: {cpu: 4, memory: 16Gi}}}]",
+			nodes: []*corev1.Node{node("a", "4"), node("b", "2", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("16Gi") })},
+			want:  "no node of the 2 open to the pod can hold cpu 4 (at most 4), memory 16Gi (at most 16Gi)"},
+		{name: "what init containers request counts", pod: "{initContainers: [{name: setup, resources: {requests: {cpu: 6}}}], containers: [{name: app}]}",
+			nodes: []*corev1.Node{node("a", "4")}, want: "no node of the 1 open to the pod can hold cpu 6 (at most 4)"},
+		{name: "volumes that are everywhere, and here", pod: pod, volumes: []*corev1.PersistentVolume{{}, local("ssd")}, nodes: []*corev1.Node{node("a", "4")}},
+		{name: "one of the volumes is elsewhere", pod: pod, volumes: []*corev1.PersistentVolume{{}, local("hdd")}, nodes: []*corev1.Node{node("a", "4")},
+			want: "none of 1 nodes is open to the pod"},
+		{name: "no nodes at all", pod: pod, want: "none of 0 nodes is open to the pod"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			nodes, got := candidates(&corev1.Pod{Spec: build.Template(t, tt.pod).Spec}, tt.volumes, tt.nodes)
+			if got != tt.want || (len(nodes) > 0) != (got == "") {
+				t.Errorf("got %d nodes and %q, want %q", len(nodes), got, tt.want)
+			}
+		})
+	}
+}
+
+// TestDevices asks for an extended resource that the status of the running pod says it
+// has by a DeviceClass: no node has to list it, but one that does must have enough of it.
+func TestDevices(t *testing.T) {
+	const gpu = "example.com/gpu"
+	pod := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 1, "+gpu+": 2}}}]").Spec}
+	lists := func(n string) func(*corev1.Node) {
+		return func(node *corev1.Node) { node.Status.Allocatable[gpu] = resource.MustParse(n) }
+	}
+	could := func(nodes ...*corev1.Node) string {
+		found, tooLarge := candidates(pod, nil, nodes)
+		for _, node := range found {
+			if !beside(pod, node, nil) {
+				t.Errorf("%s could hold the pod, and has no room when it is empty", node.Name)
+			}
+		}
+		return tooLarge
+	}
+	if got := could(node("a", "4")); got != "no node of the 1 open to the pod can hold example.com/gpu 2 (at most 0)" {
+		t.Errorf("not known as a device: %q", got)
+	}
+	other := pod.DeepCopy()
+	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: gpu, RequestName: "container-0-request-0"}},
+	}
+	for n, want := range map[string]string{"": "", "0": "", "1": "no node of the 1 open to the pod can hold example.com/gpu 2 (at most 1)", "2": ""} {
+		of := node("a", "4")
+		if n != "" {
+			lists(n)(of)
+		}
+		if got := could(of); got != want {
+			t.Errorf("a node that lists %q: %q, want %q", n, got, want)
+		}
+	}
+	if alike(pod, other) {
+		t.Error("a pod with a device is alike one without")
+	}
+}
+
+func TestAlike(t *testing.T) {
+	const pod = `nodeSelector: {disk: ssd}, affinity: {nodeAffinity: {}}, tolerations: [{key: gpu}], overhead: {cpu: 1}, containers: [{name: app, resources: {requests: {cpu: 1}}}]`
+	for _, tt := range []struct {
+		from, to string
+		want     bool
+	}{
+		{"cpu: 1", "cpu: 1000m", true},
+		{"name: app", "name: other", true},
+		{"requests: {cpu: 1}", "requests: {cpu: 2}", false},
+		{"overhead: {cpu: 1}", "overhead: {cpu: 2}", false},
+		{"disk: ssd", "disk: hdd", false},
+		{"affinity: {nodeAffinity: {}}", "affinity: {}", false},
+		{"key: gpu", "key: other", false},
+	} {
+		a, b := build.Template(t, "{"+pod+"}"), build.Template(t, "{"+strings.ReplaceAll(pod, tt.from, tt.to)+"}")
+		if got := alike(&corev1.Pod{Spec: a.Spec}, &corev1.Pod{Spec: b.Spec}); got != tt.want {
+			t.Errorf("%s and %s are alike: %t, want %t", tt.from, tt.to, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package capacity
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+func templateOf(t *testing.T, cpu string) *corev1.PodTemplateSpec {
+	t.Helper()
+	return build.Template(t, "containers: [{name: app, resources: {requests: {cpu: "+cpu+"}}}]")
+}
+
+// podOf is a pod of the node, or one that waits for one if that has no name.
+func podOf(t *testing.T, name, node, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: templateOf(t, cpu).Spec}
+	pod.Spec.NodeName, pod.Spec.Priority = node, ptr.To[int32](5)
+	for _, f := range change {
+		f(pod)
+	}
+	return pod
+}
+
+// tainted are taints of nodes for pods that are tolerant.
+var tainted = []corev1.Taint{{Key: "sandbox", Effect: corev1.TaintEffectNoSchedule}}
+
+func tolerant(pod *corev1.Pod) {
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: "sandbox", Operator: corev1.TolerationOpExists}}
+}
+
+// counted counts who is asked about.
+type counted struct {
+	snapshot
+	asked map[string]int
+}
+
+func (c counted) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
+	c.asked[name]++
+	return c.snapshot.onNode(ctx, name)
+}
+
+func (c counted) matching(ctx context.Context, peers podSet) ([]*corev1.Pod, error) {
+	c.asked["pods that match "+peers.String()]++
+	return c.snapshot.matching(ctx, peers)
+}
+
+// volumes has claims that are named so be lost.
+func (c counted) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, bool, error) {
+	c.asked["volumes of "+pod.Name]++
+	bound, _, err := c.snapshot.volumes(ctx, pod)
+	return bound, slices.Contains(claims(pod), "lost"), err
+}
+
+// web-1 and web-0 of 1 cpu each run on a node, beside others, and pods of 2 cpus are
+// to take their places, web-1's first.
+func TestOccupancy(t *testing.T) {
+	const (
+		full      = "none of the 1 nodes that are large enough has room beside its pods"
+		contested = full + " and those that wait for a node"
+	)
+	priority := func(n int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &n } }
+	gated := func(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} }
+	elsewhere := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"disk": "hdd"} }
+	labelled := func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": "db"} }
+	db := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, TopologyKey: "name"}}
+	apart := func(pod *corev1.Pod) {
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: db}}
+	}
+	near := func(pod *corev1.Pod) {
+		pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: db}}
+	}
+	claiming := func(name string) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			pod.Spec.Volumes = []corev1.Volume{{Name: "scratch"}, {Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+			}}}
+		}
+	}
+	volumeOn := func(node string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+			}}},
+		}}}}
+	}
+	volumes := map[types.NamespacedName]*corev1.PersistentVolume{{Name: "here"}: volumeOn("node"), {Name: "elsewhere"}: volumeOn("next")}
+	pod := func(name, node, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+		return podOf(t, name, node, cpu, change...)
+	}
+	var many []*corev1.Pod
+	for i := range maxLooks + 1 {
+		many = append(many, pod(fmt.Sprint("other-", i), "", "2", claiming("lost")))
+	}
+	tests := []struct {
+		name       string
+		cpu        string // of the node
+		others     []*corev1.Pod
+		taints     []corev1.Taint    // of the node
+		next       string            // the cpu of another node
+		all        func(*corev1.Pod) // what the workload's pods have
+		seen       []*corev1.Pod     // of the workload, besides the two
+		toCome     []string          // what requests of the workload's pods that are still to be made
+		web1, web0 string
+	}{
+		{name: "room for both", cpu: "4"},
+		{name: "room for one", cpu: "3", web0: full},
+		{name: "room for none", cpu: "4", others: []*corev1.Pod{pod("other", "node", "2")}, web1: full, web0: full},
+		{name: "room for both on another node", cpu: "2", next: "4"},
+		{name: "the other node has one that they have to be apart from", cpu: "3", next: "4", others: []*corev1.Pod{pod("db", "next", "1", labelled)}, all: apart,
+			web0: "none of the 2 nodes that are large enough has room beside its pods, as its pod affinity and topology spread want it"},
+		{name: "their volumes are on the first node", cpu: "3", next: "4", all: claiming("here"), web0: full},
+		{name: "another pod waits for the room", cpu: "3", others: []*corev1.Pod{pod("other", "", "2")}, web1: contested, web0: contested},
+		{name: "one waits for what is left", cpu: "4", others: []*corev1.Pod{pod("other", "", "1")}, web0: contested},
+		{name: "two wait for more than there is", cpu: "4", others: []*corev1.Pod{pod("other", "", "1"), pod("more", "", "1")}, web1: contested, web0: contested},
+		{name: "the one that waits is more important", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", priority(6))}, web1: contested, web0: contested},
+		{name: "the one that waits is less important", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", priority(4))}, web0: contested},
+		{name: "the one that waits is too large", cpu: "3", others: []*corev1.Pod{pod("other", "", "2500m")}, web0: full},
+		{name: "the one that waits is for other nodes", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", elsewhere)}, web0: full},
+		{name: "the volume of the one that waits is here", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("here"))}, web1: contested, web0: contested},
+		{name: "the volume of the one that waits is elsewhere", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("elsewhere"))}, web0: full},
+		{name: "the one that waits has no volume yet", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("unbound"))}, web1: contested, web0: contested},
+		{name: "the one that waits has lost its volume", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("lost"))}, web0: full},
+		{name: "so many have that there is no closer look at all", cpu: "3", others: many, web1: contested, web0: contested},
+		{name: "the one that waits has to be apart from one that is there", cpu: "3",
+			others: []*corev1.Pod{pod("db", "node", "0", labelled), pod("other", "", "2", apart)}, web0: full},
+		{name: "one that is there has to be apart from the one that waits", cpu: "3",
+			others: []*corev1.Pod{pod("db", "node", "0", apart), pod("other", "", "2", labelled)}, web0: full},
+		{name: "the one that waits has to be near one that is not there", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", near)}, web0: full},
+		{name: "the one that waits has to be near one that is there", cpu: "3",
+			others: []*corev1.Pod{pod("db", "node", "0", labelled), pod("other", "", "2", near)}, web1: contested, web0: contested},
+		{name: "the one that waits may not be scheduled", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", gated)}, web0: full},
+		{name: "the one that waits is deleted", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", build.Terminating)}, web0: full},
+
+		{name: "another of the workload is to come", cpu: "4", toCome: []string{"2"}, web1: contested, web0: contested},
+		{name: "another of the workload is to come, and admission lets all of them run there", cpu: "4", taints: tainted, all: tolerant,
+			toCome: []string{"2"}, web1: contested, web0: contested},
+		{name: "another of the workload waits", cpu: "4", seen: []*corev1.Pod{pod("web-2", "", "2")}, web1: contested, web0: contested},
+		{name: "another of the workload has just come", cpu: "4", seen: []*corev1.Pod{pod("web-2", "node", "2")}, web1: full, web0: full},
+		{name: "another of the workload goes, and one comes for it", cpu: "6",
+			others: []*corev1.Pod{pod("web-2", "node", "1")}, seen: []*corev1.Pod{pod("web-2", "node", "1", build.Terminating)}, toCome: []string{"2"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			nodes := []*corev1.Node{node("node", tt.cpu)}
+			nodes[0].Spec.Taints = tt.taints
+			if tt.next != "" {
+				nodes = append(nodes, node("next", tt.next))
+			}
+			if tt.all == nil {
+				tt.all = func(*corev1.Pod) {}
+			}
+			web := []*corev1.Pod{pod("web-1", "node", "1", tt.all), pod("web-0", "node", "1", tt.all)}
+			from := counted{asked: map[string]int{}, snapshot: newSnapshot(Cluster{
+				Pods: slices.Concat(web, tt.others), Volumes: volumes,
+			})}
+			o := newOccupancy(from, nodes, maxLooks)
+			var toCome []*corev1.PodTemplateSpec
+			for _, cpu := range tt.toCome {
+				toCome = append(toCome, templateOf(t, cpu))
+			}
+			o.expect(slices.Concat(web, tt.seen), toCome)
+			for i, want := range []string{tt.web1, tt.web0} {
+				got, err := o.find(t.Context(), pod(web[i].Name, "node", "2", tt.all))
+				if err != nil || got != want {
+					t.Errorf("%s: got %q and %v, want %q", web[i].Name, got, err, want)
+				}
+			}
+			for node, times := range from.asked {
+				if times > 1 {
+					t.Errorf("asked %d times for %q", times, node)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,160 @@
+package capacity
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// LookAgain is how long what nobody watches, such as LimitRanges, is believed.
+const LookAgain = 10 * time.Second
+
+// Places answers what stands against the new size of each pod of a workload by itself: what
+// depends on other pods is for [Room].
+type Places struct {
+	nodes        []*corev1.Node
+	byName       map[string]*corev1.Node
+	nodesUnknown bool
+	limits       Limits
+	now          time.Time
+
+	answers []answer // few: there may be many pods, and many nodes
+}
+
+// answer is why no node is large enough for pods that are alike; empty if one is.
+type answer struct {
+	pod      *corev1.Pod
+	tooLarge string
+}
+
+// NewPlaces answers by the nodes of the cluster and the LimitRanges of the namespace. Where
+// the nodes are unknown, nothing depends on them.
+func NewPlaces(nodes []*corev1.Node, nodesUnknown bool, limits Limits, now time.Time) *Places {
+	return &Places{nodes: nodes, byName: byName(nodes), nodesUnknown: nodesUnknown, limits: limits, now: now}
+}
+
+// Lost returns why nothing is to be expected of the node of a pod, which may be nil: it is
+// gone, or its kubelet has not been heard of. It is empty if the node is there, or no node
+// is known.
+func (p *Places) Lost(pod *corev1.Pod) string {
+	if len(p.nodes) == 0 || pod == nil || pod.Spec.NodeName == "" {
+		return ""
+	}
+	node := p.byName[pod.Spec.NodeName]
+	if node == nil {
+		return "its node " + pod.Spec.NodeName + " is gone"
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			return "its node " + node.Name + " is not Ready"
+		}
+	}
+	return ""
+}
+
+// Unplaceable returns why the pod that a restart of this one brings has no place: the API
+// server would refuse it, or no node is large enough. Without a reason, it has one.
+//
+// What admission gave the running pod, such as its RuntimeClass's tolerations, it gives
+// the next one, too: so the pod is asked about, and not the template.
+func (p *Places) Unplaceable(place rollout.Place) rollout.Refusal {
+	pod, refusal := replacement(place, p.limits)
+	if refusal != "" {
+		return rollout.Refusal{
+			Reason: "a new pod of this size would be refused, too: " + refusal, Kind: rollout.ReasonInvalid, Until: p.now.Add(LookAgain),
+		}
+	}
+	if p.nodesUnknown {
+		return rollout.Refusal{}
+	}
+	at := slices.IndexFunc(p.answers, func(a answer) bool { return alike(a.pod, pod) })
+	if at < 0 {
+		_, tooLarge := candidates(pod, nil, p.nodes)
+		at, p.answers = len(p.answers), append(p.answers, answer{pod, tooLarge})
+	}
+	if tooLarge := p.answers[at].tooLarge; tooLarge != "" {
+		return rollout.Refusal{Reason: tooLarge, Kind: rollout.ReasonNoNodeFits}
+	}
+	return rollout.Refusal{}
+}
+
+// replacement is the pod that comes for the one of the place, as far as it can be foreseen:
+// like it, of the new size, and with what the LimitRanges fill in by now. The refusal
+// is why the API server would not let it in; empty if it would.
+func replacement(p rollout.Place, limits Limits) (pod *corev1.Pod, refusal string) {
+	spec, refusal := limits.admit(p.Target.Newborn(!limits.Unknown))
+	return &corev1.Pod{
+		ObjectMeta: p.Pod.ObjectMeta, Spec: *spec,
+		Status: corev1.PodStatus{ExtendedResourceClaimStatus: p.Pod.Status.ExtendedResourceClaimStatus}, // the next one has its devices from there, too
+	}, refusal
+}
+
+// Barred returns why the API server would refuse a resize to a size that it may take for a
+// new pod; empty if it would not, or nothing changes.
+func (p *Places) Barred(place rollout.Place) string {
+	if len(place.Target.Changes) == 0 {
+		return ""
+	}
+	_, refusal := p.limits.admit(place.Target.Spec())
+	return refusal
+}
+
+// firstToResize is the first kubelet that resizes pods unless a feature gate forbids it.
+var firstToResize = version.MustParseGeneric("1.33.0")
+
+// Unsupported returns why the kubelet of the pod's node cannot resize it, as far as its
+// version says. Without a reason, nothing speaks against it.
+func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
+	node := p.byName[place.Pod.Spec.NodeName]
+	if node == nil || !place.Target.Untold() {
+		return rollout.Refusal{}
+	}
+	kubelet := node.Status.NodeInfo.KubeletVersion
+	if v, err := version.ParseGeneric(kubelet); err != nil || !v.LessThan(firstToResize) {
+		return rollout.Refusal{}
+	}
+	return rollout.Refusal{
+		Reason: "its kubelet is of version " + kubelet, Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: p.now.Add(LookAgain),
+	}
+}
+
+// Infeasible returns what the API server will say, without being asked, to a resize that is
+// larger than the pod's node; without a reason, it will not.
+func (p *Places) Infeasible(place rollout.Place) rollout.Refusal {
+	if place.Pod == nil || place.Differs != "" || len(place.Target.Changes) == 0 {
+		return rollout.Refusal{}
+	}
+	node := p.byName[place.Pod.Spec.NodeName]
+	if node == nil {
+		return rollout.Refusal{}
+	}
+	if why := onNode(place.Target.Spec(), node); why != "" {
+		return rollout.Refusal{Reason: why, Kind: rollout.ReasonInfeasible, Final: true, Until: p.now.Add(time.Hour)}
+	}
+	return rollout.Refusal{}
+}
+
+// onNode returns the error with which the API server refuses a resize to a size that is
+// larger than the node is when it has no other pod; empty if it is not (PodResizeValidator
+// in plugin/pkg/admission/podresize of Kubernetes, which compares cpu and memory only).
+func onNode(spec *corev1.PodSpec, node *corev1.Node) string {
+	requests := resourcehelper.PodRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+	var lacking []string
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		request, has := requests[name], node.Status.Allocatable[name]
+		if request.Cmp(has) > 0 {
+			lacking = append(lacking, fmt.Sprintf("%s, requested: %s, allocatable: %s", name, request.String(), has.String()))
+		}
+	}
+	if len(lacking) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("node %s is too small: %s", node.Name, strings.Join(lacking, "; "))
+}

@@ -1,0 +1,134 @@
+package capacity
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// placeOf is the place of a pod of 1 cpu that is to have 2.
+func placeOf(t *testing.T, pod *corev1.Pod) rollout.Place {
+	t.Helper()
+	target, err := resize.For(pod, templateOf(t, "1"), templateOf(t, "2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rollout.Place{Name: pod.Name, Pod: pod, Target: target}
+}
+
+// limitsOf demands that containers request so much cpu, and have a limit or the default one.
+func limitsOf(least, limit string) Limits {
+	return Limits{Ranges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "sizes"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypeContainer,
+		Min:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(least)}, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit)},
+	}}}}}}
+}
+
+// A pod of 1 cpu on a node of 2 is to become one of 2 cpus by a restart. What else a member
+// needs for that to be asked is a test of pkg/controller.
+func TestUnplaceable(t *testing.T) {
+	const tooSmall = "no node of the 1 open to the pod can hold cpu 3 (at most 2)"
+	admitted := func(pod *corev1.Pod) {
+		tolerant(pod)
+		pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	}
+	tests := []struct {
+		name   string
+		taints []corev1.Taint
+		pod    func(*corev1.Pod)
+		limits Limits
+		want   rollout.Refusal
+	}{
+		{name: "the node can hold it"},
+		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "none of 1 nodes is open to the pod", Kind: rollout.ReasonNoNodeFits}},
+		{name: "admission lets it run there", taints: tainted, pod: tolerant},
+		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: rollout.Refusal{Reason: tooSmall, Kind: rollout.ReasonNoNodeFits}},
+		{name: "a LimitRange lets it in", limits: limitsOf("1", "3")},
+		{name: "a LimitRange does not let it in", limits: limitsOf("3", "3"), want: rollout.Refusal{
+			Reason: "a new pod of this size would be refused, too: app: cpu per Container must be at least 3, and 2 is requested (LimitRange sizes)",
+			Kind:   rollout.ReasonInvalid, Until: build.Start.Add(LookAgain)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			node := node("node", "2")
+			node.Spec.Taints = tt.taints
+			places := NewPlaces([]*corev1.Node{node}, false, tt.limits, build.Start)
+			for range 2 { // alike
+				pod := podOf(t, "web", "node", "1")
+				if tt.pod != nil {
+					tt.pod(pod)
+				}
+				if got := places.Unplaceable(placeOf(t, pod)); got != tt.want {
+					t.Errorf("got %+v, want %+v", got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// A kubelet that does not say what containers have, and is too old to, is not waited for.
+func TestUnsupported(t *testing.T) {
+	for version, want := range map[string]rollout.Refusal{
+		"v1.32.9": {Reason: "its kubelet is of version v1.32.9", Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: build.Start.Add(LookAgain)},
+		"v1.33.0": {}, "v1.37.1-eks": {}, "": {}, "none": {},
+	} {
+		for _, told := range []bool{true, false} {
+			old := node("node", "2")
+			old.Status.NodeInfo.KubeletVersion = version
+			pod := podOf(t, "web", "node", "1")
+			status := corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+			if told {
+				status.Resources = &pod.Spec.Containers[0].Resources
+			}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+			places := NewPlaces([]*corev1.Node{node("other", "2"), old}, false, Limits{}, build.Start)
+			if got := places.Unsupported(placeOf(t, pod)); told && got.Reason != "" || !told && got != want {
+				t.Errorf("%q, told %t: got %+v, want %+v", version, told, got, want)
+			}
+		}
+	}
+}
+
+func TestLost(t *testing.T) {
+	ready := func(name string, ready corev1.ConditionStatus) *corev1.Node {
+		return node(name, "2", func(n *corev1.Node) {
+			if ready != "" {
+				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: metav1.Now()}}
+			}
+		})
+	}
+	all := []*corev1.Node{ready("good", corev1.ConditionTrue), ready("new", ""), ready("down", corev1.ConditionFalse), ready("silent", corev1.ConditionUnknown)}
+	for name, want := range map[string]string{
+		"": "", "good": "", "new": "", "down": "its node down is not Ready", "silent": "its node silent is not Ready", "none": "its node none is gone",
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: name}}
+		if got := NewPlaces(all, false, Limits{}, time.Time{}).Lost(pod); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+		if got := NewPlaces(nil, false, Limits{}, time.Time{}).Lost(pod); got != "" {
+			t.Errorf("%q, where no node is known: %q", name, got)
+		}
+	}
+}
+
+// TestOnNode asks what the API server asks before a resize: cpu and memory, and no more.
+func TestOnNode(t *testing.T) {
+	for _, tt := range []struct{ requests, want string }{
+		{"cpu: 4, memory: 8Gi", ""},
+		{"cpu: 1, ephemeral-storage: 1Gi, example.com/gpu: 1", ""},
+		{"cpu: 5", "node a is too small: cpu, requested: 5, allocatable: 4"},
+		{"memory: 9Gi, cpu: 4500m", "node a is too small: cpu, requested: 4500m, allocatable: 4; memory, requested: 9Gi, allocatable: 8Gi"},
+	} {
+		pod := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {"+tt.requests+"}}}]").Spec}
+		if got := onNode(&pod.Spec, node("a", "4")); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.requests, got, tt.want)
+		}
+	}
+}

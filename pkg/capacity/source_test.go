@@ -1,0 +1,43 @@
+package capacity
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// The claims of pods are bound to volumes, or not yet; or one of both has been deleted.
+func TestServedVolumes(t *testing.T) {
+	claim := func(name, volume string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	}
+	from := served{fake.NewClientset(claim("bound", "volume"), claim("unbound", ""), claim("severed", "deleted"),
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}})}
+	for _, tt := range []struct {
+		claims, want []string
+		lost         bool
+	}{
+		{claims: nil},
+		{claims: []string{"unbound", "bound"}, want: []string{"volume"}},
+		{claims: []string{"deleted", "bound"}, want: []string{"volume"}, lost: true},
+		{claims: []string{"severed"}, lost: true},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}
+		for _, name := range tt.claims {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+			}})
+		}
+		bound, lost, err := from.volumes(t.Context(), pod)
+		var names []string
+		for _, volume := range bound {
+			names = append(names, volume.Name)
+		}
+		if err != nil || !slices.Equal(names, tt.want) || lost != tt.lost {
+			t.Errorf("%q: got %q, lost: %t, and %v; want %q, lost: %t", tt.claims, names, lost, err, tt.want, tt.lost)
+		}
+	}
+}

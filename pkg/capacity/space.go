@@ -1,0 +1,121 @@
+package capacity
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// PodForecast is what is to come of a pod, with what its node has.
+type PodForecast struct {
+	rollout.Forecast
+	// Space is what the node has of the resources whose requests change; none if that is not
+	// known, or the pod is not resized.
+	Space []Space
+}
+
+// Space is what a node has of a resource.
+type Space struct {
+	Resource    corev1.ResourceName
+	Allocatable resource.Quantity
+	// Requested by all pods on the node, as they are now.
+	Requested resource.Quantity
+	// Enough: there is room for the resize, beside those of the pods before.
+	Enough bool
+}
+
+// OnNodes adds to forecasts, in their order, what the nodes of the pods have, and defers the
+// resizes for which that is not enough now. Each that has room has taken it.
+func (c Cluster) OnNodes(forecasts []rollout.Forecast) []PodForecast {
+	nodes, pods := c.spaces(), make([]PodForecast, len(forecasts))
+	for i, f := range forecasts {
+		pods[i].Forecast = f
+		if f.Fate != rollout.Live && f.Fate != rollout.ContainerRestart && f.Fate != rollout.Deferred {
+			continue
+		}
+		pods[i].Space = nodes.take(f.Member)
+		if slices.ContainsFunc(pods[i].Space, func(s Space) bool { return !s.Enough }) {
+			pods[i].Fate, pods[i].Reason = rollout.Deferred, "there is no room on the node now"
+		}
+		if pods[i].Fate == rollout.Deferred {
+			pods[i].Reason += atDeadline[f.Late]
+		}
+	}
+	return pods
+}
+
+// atDeadline says what becomes of a pod that is deferred until the deadline.
+var atDeadline = map[rollout.Fate]string{
+	rollout.PodRestart:  "; restarted if that lasts until the deadline",
+	rollout.AfterDelete: "; restarted when you delete it",
+	rollout.Refused:     "; it waits as long as that lasts",
+}
+
+// spaces is what nodes, by name, have of cpu and memory.
+type spaces map[string]*nodeSpace
+
+type nodeSpace struct {
+	allocatable corev1.ResourceList
+	requested   corev1.ResourceList // by the pods on the node now
+	promised    corev1.ResourceList // more, to pods whose turn came before
+}
+
+// spaces sums up what the pods of each node request, as the scheduler does. It has no nodes
+// if not all of that is known.
+func (c Cluster) spaces() spaces {
+	s := spaces{}
+	if c.RoomUnknown != "" {
+		return s
+	}
+	for _, node := range c.Nodes {
+		s[node.Name] = &nodeSpace{node.Status.Allocatable, corev1.ResourceList{}, corev1.ResourceList{}}
+	}
+	for _, pod := range c.Pods {
+		if n := s[pod.Spec.NodeName]; n != nil && !over(pod) {
+			addTo(n.requested, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+		}
+	}
+	return s
+}
+
+func addTo(to, more corev1.ResourceList) {
+	for name, q := range more {
+		sum := to[name]
+		if sum.IsZero() {
+			sum.Format = q.Format
+		}
+		sum.Add(q)
+		to[name] = sum
+	}
+}
+
+// take returns what the member's node has of the resources whose requests change, and
+// promises it to the member if it is enough.
+func (s spaces) take(m rollout.Member) []Space {
+	if m.Pod == nil || s[m.Pod.Spec.NodeName] == nil || len(m.Target.Changes) == 0 {
+		return nil
+	}
+	node, options := s[m.Pod.Spec.NodeName], resourcehelper.PodResourcesOptions{}
+	before := resourcehelper.PodRequests(&corev1.Pod{Spec: m.Pod.Spec}, options)
+	after := resourcehelper.PodRequests(&corev1.Pod{Spec: *m.Target.Spec()}, options)
+	var changed []Space
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		more := after[name]
+		more.Sub(before[name])
+		if more.IsZero() {
+			continue
+		}
+		has := Space{Resource: name, Allocatable: node.allocatable[name], Requested: node.requested[name]}
+		wanted := plus(plus(has.Requested, node.promised[name]), more)
+		has.Enough = more.Sign() < 0 || wanted.Cmp(has.Allocatable) <= 0 // what gets smaller needs no room
+		if has.Enough {
+			addTo(node.promised, corev1.ResourceList{name: more})
+		}
+		changed = append(changed, has)
+	}
+	return changed
+}

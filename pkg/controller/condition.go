@@ -1,0 +1,141 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// ProgressInterval is how often at most a mere message of the condition is written while
+// something is under way, and lastInterval where it is the last word for now.
+const (
+	ProgressInterval = 10 * time.Second
+	lastInterval     = time.Second
+)
+
+// Condition inplace-rollout.io/Complete: what the conditions of StatefulSets and
+// Deployments have in common.
+type Condition struct {
+	Status             corev1.ConditionStatus
+	LastTransitionTime metav1.Time
+	Reason, Message    string
+}
+
+// Complete reports whether the condition, which is nil if there is none, says that there is
+// nothing to do. The admission policy takes that back with every new revision.
+func (c *Condition) Complete() bool { return c != nil && c.Status == corev1.ConditionTrue }
+
+// pending reports whether the condition is the admission policies', which cannot set its
+// time: that is still the one of what they have taken back, such as the last Complete.
+func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.ReasonPending }
+
+// writeCondition writes the plan's condition if it differs, and then records the events that
+// go with it. It returns when a message that was not written yet is due.
+func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan) (due time.Duration, err error) {
+	if c.options.DryRun {
+		return 0, nil
+	}
+	if p.Started != "" && !p.Condition.Complete {
+		c.begun(w)
+	}
+	now := metav1.NewTime(c.clock.Now())
+	have, want := c.kind.Condition(w), newCondition(p.Condition, now)
+	if have != nil && have.Status == want.Status {
+		if !have.pending() {
+			want.LastTransitionTime = have.LastTransitionTime
+		}
+		if have.Reason == want.Reason {
+			if have.Message == want.Message {
+				c.upToDate(w)
+				return 0, nil
+			}
+			if due := c.messageDue(w, p); due > 0 {
+				return due, nil
+			}
+		}
+	}
+	metadata := map[string]any{"uid": w.GetUID()}
+	if p.Condition.Complete {
+		// True of this version of the workload; an edit in between would make it a lie.
+		metadata["resourceVersion"] = w.GetResourceVersion()
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": metadata,
+		"status":   map[string]any{"conditions": []any{c.kind.NewCondition(want, now)}},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("encoding the condition: %w", err)
+	}
+	if _, err := c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
+		return 0, fmt.Errorf("writing the condition: %w", err)
+	}
+	c.wroteMessage(w)
+	c.recordCondition(w, have, p)
+	return 0, nil
+}
+
+// newCondition is the condition, begun now.
+func newCondition(said rollout.Condition, now metav1.Time) Condition {
+	c := Condition{Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: said.Reason, Message: said.Message}
+	if said.Complete {
+		c.Status = corev1.ConditionTrue
+	}
+	return c
+}
+
+// message is what is known of the messages of a workload's condition.
+type message struct {
+	wrote time.Time // when the last one was written
+	held  bool      // and whether the workload was held
+	since time.Time // since when another one is to be written; zero if none is
+}
+
+// messageDue is how long a mere message must still wait to be written. Of a workload that
+// is Complete it waits until it lasts: a pod that comes back is not worth two writes. What
+// is said of a rollout after its hold is not what was said during it.
+func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := cache.MetaObjectToName(w)
+	m, now := c.messages[name], c.clock.Now()
+	if m.since.IsZero() {
+		m.since = now
+		c.messages[name] = m
+	}
+	switch {
+	case m.held && !policy.Held(w):
+		return 0
+	case p.LastWord():
+		return m.wrote.Add(lastInterval).Sub(now)
+	case p.Condition.Complete:
+		return m.since.Add(ProgressInterval).Sub(now)
+	default:
+		return m.wrote.Add(ProgressInterval).Sub(now)
+	}
+}
+
+// upToDate notes that there is nothing to write.
+func (c *Controller[W, X]) upToDate(w W) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := cache.MetaObjectToName(w)
+	if m, is := c.messages[name]; is {
+		m.since = time.Time{}
+		c.messages[name] = m
+	}
+}
+
+func (c *Controller[W, X]) wroteMessage(w W) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.messages[cache.MetaObjectToName(w)] = message{wrote: c.clock.Now(), held: policy.Held(w)}
+}

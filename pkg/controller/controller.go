@@ -1,0 +1,261 @@
+// Package workload is what the controllers of StatefulSets and Deployments share:
+// watching opted-in workloads, keeping a session for each whose rollout is in
+// flight, asking for resizes, and telling what happens. What a rollout does next
+// is decided by package rollout; how it is done, by the kind's own package.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// maxRetryInterval bounds the waits between tries of a step that fails. It is how
+// long after an obstacle is gone, such as a quota, a rollout goes on at the latest.
+const maxRetryInterval = 30 * time.Second
+
+// Workload is an object of one kind of workload.
+type Workload interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Kind is what Kubernetes does differently for one kind of workload W. X is what is
+// kept of a workload of this kind while its rollout is in flight.
+type Kind[W Workload, X Own] interface {
+	// Name of the kind, such as StatefulSet.
+	Name() string
+	// NewInformer watches the workloads of a namespace, or of all, that tweak selects.
+	NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer
+	// NewPodInformer watches the pods of a namespace that selector matches.
+	NewPodInformer(namespace, selector string) cache.SharedIndexInformer
+	// Watch begins to watch what else belongs to workloads, until
+	// ctx is done, and calls changed with the name of the workload.
+	Watch(ctx context.Context, changed func(cache.ObjectName)) error
+	// Decode reads what the informer keeps, and what Patch returns.
+	Decode(obj any) (W, error)
+	// Patch writes a workload, or a subresource of it.
+	Patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error)
+	// Selector of the workload's pods.
+	Selector(w W) *metav1.LabelSelector
+	// Condition inplace-rollout.io/Complete, or nil.
+	Condition(w W) *Condition
+	// NewCondition is a condition, written now, as this kind has it.
+	NewCondition(c Condition, now metav1.Time) any
+	// Observed reports whether the status of w speaks of its template.
+	Observed(w W) bool
+	// Unheld returns what is to be said of a workload in which nothing is ours to do, and
+	// whether it is such a one: Complete already, or rolled out by the built-in controller.
+	Unheld(w W) (p rollout.Plan, nothing bool)
+	// Open returns what is kept of w; it lasts until ctx is done. Whenever it changes it calls changed.
+	Open(ctx context.Context, w W, changed func()) (X, error)
+	// Gather returns what the plan of an opted-in workload is made from, but for the facts:
+	// from these pods, which the selector matches, and from what is watched, or live from
+	// the API server.
+	Gather(ctx context.Context, s *Session[W, X], w W, pods []*corev1.Pod, live bool) (Observation, error)
+	// Apply makes one write of a plan that the observation has made, and records it.
+	Apply(ctx context.Context, s *Session[W, X], w W, write rollout.Write) error
+	// LeftBehind returns the write that puts in order what a rollout has left behind in a
+	// workload that is not held any more; nil if there is nothing. It is applied without a
+	// session, and without the workload: that may be gone.
+	LeftBehind(name cache.ObjectName) (rollout.Write, error)
+}
+
+// Observation is one workload, as a plan is made from it.
+type Observation interface {
+	// Plan returns the next step of the rollout. It is a pure function.
+	Plan(f Facts) (rollout.Plan, error)
+	// Pods of the workload, and the templates of those that it lacks.
+	Pods() (there []*corev1.Pod, toCome []*corev1.PodTemplateSpec)
+}
+
+// Nodes are those that pods may run on.
+type Nodes interface {
+	// List returns the nodes. They are shared: do not change them.
+	List() []*corev1.Node
+	// OnChange has f called whenever nodes may hold what they could not hold before, come or go.
+	OnChange(f func())
+	// HasSynced reports whether the first list is complete.
+	HasSynced() bool
+}
+
+// Controller rolls out resources-only edits of the opted-in workloads of one kind in place.
+type Controller[W Workload, X Own] struct {
+	kind     Kind[W, X]
+	client   kubernetes.Interface
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+	nodes    Nodes
+	options  Options
+	metrics  kindMetrics
+	informer cache.SharedIndexInformer
+	newest   cache.MutationCache
+	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
+
+	mu       sync.Mutex
+	sessions map[cache.ObjectName]*Session[W, X]
+	messages map[cache.ObjectName]message
+	rolling  sets.Set[cache.ObjectName] // with a rollout that is not counted yet
+}
+
+// New returns a controller of kind that writes through client and records through recorder.
+func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kubernetes.Interface, recorder record.EventRecorder, nodes Nodes, options Options) (*Controller[W, X], error) {
+	c := &Controller[W, X]{
+		client: client, recorder: recorder, options: options, clock: options.Clock, nodes: nodes,
+		kind:     kind,
+		informer: kind.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](50*time.Millisecond, maxRetryInterval),
+			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: strings.ToLower(kind.Name())}),
+		sessions: map[cache.ObjectName]*Session[W, X]{},
+		messages: map[cache.ObjectName]message{},
+		rolling:  sets.Set[cache.ObjectName]{},
+	}
+	if c.clock == nil {
+		c.clock = clock.RealClock{}
+	}
+	if err := c.informer.SetTransform(live.Strip); err != nil {
+		return nil, fmt.Errorf("stripping watched %ss: %w", kind.Name(), err)
+	}
+	c.newest = cache.NewIntegerResourceVersionMutationCache(klog.FromContext(ctx), c.informer.GetStore(), c.informer.GetIndexer(), time.Hour, false)
+	enqueue := func(obj any) {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			c.queue.Add(name)
+		}
+	}
+	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }, DeleteFunc: enqueue,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("handling %s events: %w", kind.Name(), err)
+	}
+	nodes.OnChange(c.enqueueInFlight)
+	c.metrics = options.Metrics.of(kind.Name(), c.collect)
+	return c, nil
+}
+
+func (c *Controller[W, X]) enqueueInFlight() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.sessions {
+		c.queue.Add(name)
+	}
+}
+
+// Run works until ctx is done. The nodes must be running.
+func (c *Controller[W, X]) Run(ctx context.Context) {
+	defer c.queue.ShutDown()
+	go c.informer.RunWithContext(ctx)
+	if err := c.kind.Watch(ctx, c.queue.Add); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not begin to watch", "kind", c.kind.Name())
+		return
+	}
+	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.informer.HasSynced, c.nodes.HasSynced) {
+		return
+	}
+	var workers sync.WaitGroup
+	for range c.options.Workers {
+		workers.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	workers.Wait()
+}
+
+// EnqueueAll has every opted-in workload looked at again.
+func (c *Controller[W, X]) EnqueueAll() {
+	for _, key := range c.informer.GetStore().ListKeys() {
+		if name, err := cache.ParseObjectName(key); err == nil {
+			c.queue.Add(name)
+		}
+	}
+}
+
+func (c *Controller[W, X]) work(ctx context.Context) {
+	for c.workOne(ctx) {
+	}
+}
+
+func (c *Controller[W, X]) workOne(ctx context.Context) bool {
+	name, shutdown := c.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.queue.Done(name)
+	logger := klog.FromContext(ctx).WithValues("kind", c.kind.Name(), "workload", name)
+	again, err := c.Sync(klog.NewContext(ctx, logger), name)
+	switch {
+	case err == nil:
+		c.queue.Forget(name)
+		if again > 0 {
+			c.queue.AddAfter(name, again)
+		}
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		// Something changed since we looked; its event is on the way, or we look again soon.
+		logger.V(4).Info("Looking again", "reason", err.Error())
+		c.queue.AddRateLimited(name)
+	default:
+		logger.Error(err, "Could not take the next step")
+		c.metrics.failed()
+		c.queue.AddRateLimited(name)
+		if c.queue.NumRequeues(name) > unrecordedFailures {
+			c.recordFailure(name, err)
+		}
+	}
+	return true
+}
+
+// abandon ends what is kept of a workload that is gone, or opted out.
+func (c *Controller[W, X]) abandon(name cache.ObjectName) {
+	c.endSession(name)
+	c.mu.Lock()
+	delete(c.messages, name)
+	c.mu.Unlock()
+	c.ended(name, resultAbandoned, 0)
+}
+
+// get returns the newest version of the workload that we know.
+func (c *Controller[W, X]) get(name cache.ObjectName) (w W, exists bool, err error) {
+	obj, exists, err := c.newest.GetByKey(name.String())
+	if err != nil || !exists {
+		return w, false, err
+	}
+	w, err = c.kind.Decode(obj)
+	return w, true, err
+}
+
+// patch writes w, or a subresource of it, and makes the answer visible to the next sync.
+func (c *Controller[W, X]) patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (written W, err error) {
+	answer, err := c.kind.Patch(ctx, w, kind, patch, subresources...)
+	if err != nil {
+		return written, err
+	}
+	c.newest.Mutation(answer)
+	return c.kind.Decode(answer)
+}
+
+// Patch writes w, and makes the answer visible to the next sync.
+func (s *Session[W, X]) Patch(ctx context.Context, w W, kind types.PatchType, patch []byte) (written W, err error) {
+	return s.controller.patch(ctx, w, kind, patch)
+}

@@ -1,0 +1,151 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// recordCondition records what the written condition has changed.
+func (c *Controller[W, X]) recordCondition(w W, before *Condition, p rollout.Plan) {
+	fresh := before == nil || before.pending() || before.Complete()
+	if p.Condition.Complete {
+		if !before.Complete() {
+			var took time.Duration
+			if before != nil && !before.pending() {
+				took = c.clock.Since(before.LastTransitionTime.Time)
+			}
+			c.ended(cache.MetaObjectToName(w), resultComplete, took)
+			c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventComplete, p.Condition.Message)
+		}
+		return
+	}
+	if fresh && p.Started != "" {
+		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventStarted, p.Started)
+	}
+	if !fresh && before.Reason == p.Condition.Reason {
+		return
+	}
+	if p.Condition.Reason == rollout.ReasonInvalidPolicy {
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventInvalidPolicy, p.Condition.Message)
+	}
+}
+
+// recordWaits records once of each pod what it waits for, if that is more than progress.
+func (c *Controller[W, X]) recordWaits(s *Session[W, X], w W, waits []rollout.Wait) {
+	s.countWaits(waits)
+	for _, wait := range waits {
+		if wait.Member.Pod == nil || s.recorded[wait.Member.Pod.UID] == wait.Reason {
+			continue
+		}
+		if event, worth := eventOfWait[wait.Reason]; worth {
+			s.recorded[wait.Member.Pod.UID] = wait.Reason
+			s.RecordPod(w, wait.Member.Pod, event.eventType, event.reason, wait.Message)
+		}
+	}
+}
+
+// alsoResizedBy begins what a condition says of others that resize the same pods.
+const alsoResizedBy = "; also resized by "
+
+// nameOthers adds to the condition who else resizes the pods, such as a vertical
+// autoscaler, and records each once.
+func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, members []rollout.Member, said *rollout.Condition) {
+	for _, m := range members {
+		for _, other := range m.Target.Others {
+			if !s.others.Has(other) && !c.options.DryRun {
+				s.others.Insert(other)
+				c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+					fmt.Sprintf("%s resizes pods of this %s too, such as %s: on an edit the template wins, between edits nothing is fought over", other, c.kind.Name(), m.Name))
+			}
+		}
+	}
+	if s.others.Len() > 0 && said.Reason != "" {
+		said.Message += alsoResizedBy + strings.Join(sets.List(s.others), ", ")
+	}
+}
+
+// CutOthers splits what was added of others that resize the same pods off a condition's message.
+func CutOthers(message string) (said, others string) {
+	if i := strings.LastIndex(message, alsoResizedBy); i >= 0 {
+		return message[:i], message[i:]
+	}
+	return message, ""
+}
+
+// eventOfWait are the events of waits that are more than progress.
+var eventOfWait = map[string]struct{ eventType, reason string }{
+	rollout.ReasonDeferred:            {corev1.EventTypeNormal, rollout.EventDeferred},
+	rollout.ReasonInfeasible:          {corev1.EventTypeWarning, rollout.EventInfeasible},
+	rollout.ReasonUnsupportedByNode:   {corev1.EventTypeWarning, rollout.EventUnsupportedByNode},
+	rollout.ReasonInvalid:             {corev1.EventTypeWarning, rollout.EventInvalid},
+	rollout.ReasonAdmissionDenied:     {corev1.EventTypeWarning, rollout.EventAdmissionDenied},
+	rollout.ReasonResizeError:         {corev1.EventTypeWarning, rollout.EventResizeError},
+	rollout.ReasonQuotaExceeded:       {corev1.EventTypeWarning, rollout.EventQuotaExceeded},
+	rollout.ReasonNoNodeFits:          {corev1.EventTypeWarning, rollout.EventNoNodeFits},
+	rollout.ReasonNotReadyAfterResize: {corev1.EventTypeWarning, rollout.EventNotReadyAfterResize},
+	rollout.ReasonNodeLost:            {corev1.EventTypeWarning, rollout.EventNodeLost},
+	rollout.ReasonDisruptionBudget:    {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
+	rollout.ReasonWaitingForDelete:    {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
+}
+
+// RecordResized records that a member has the new size, which we have set.
+func (s *Session[W, X]) RecordResized(w W, m rollout.Member, message string) {
+	s.controller.metrics.resized(s.controller.clock.Since(m.Target.Resized))
+	s.RecordPod(w, m.Pod, corev1.EventTypeNormal, rollout.EventResized, message)
+}
+
+// RecordRestart records that a pod is given up for a new one, and how.
+func (s *Session[W, X]) RecordRestart(w W, r rollout.Restart, how string) {
+	s.controller.metrics.restarted(r.Cause)
+	s.RecordPod(w, r.Member.Pod, corev1.EventTypeNormal, rollout.EventRestart, how+": "+r.Reason)
+}
+
+// RecordHandOver records that the built-in controller makes the rollout.
+func (s *Session[W, X]) RecordHandOver(w W, message string) {
+	s.controller.begun(w)
+	s.controller.ended(s.name, resultHandedOver, 0)
+	s.Record(w, corev1.EventTypeNormal, rollout.EventHandedOver, message)
+}
+
+// Record records an event of the workload.
+func (s *Session[W, X]) Record(w W, eventType, reason, message string) {
+	s.controller.recorder.Event(w, eventType, reason, message)
+}
+
+// RecordPod records an event of a pod on the pod, and on the workload with the pod's name.
+func (s *Session[W, X]) RecordPod(w W, pod *corev1.Pod, eventType, reason, message string) {
+	s.controller.recorder.Event(pod, eventType, reason, message)
+	if !strings.HasPrefix(message, pod.Name) {
+		message = pod.Name + ": " + message
+	}
+	s.Record(w, eventType, reason, message)
+}
+
+// unrecordedFailures is how many failures in a row are not worth an event: with the
+// interval between them growing from 50 ms, they take about six seconds.
+const unrecordedFailures = 7
+
+// recordFailure records why a rollout does not go on.
+func (c *Controller[W, X]) recordFailure(name cache.ObjectName, err error) {
+	if w, exists, _ := c.get(name); exists {
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step fails, and is tried again: "+err.Error())
+	}
+}
+
+// edited records that admission has edited the template in a write of ours, and puts off the
+// next one that lets the built-in controller loose.
+func (c *Controller[W, X]) edited(s *Session[W, X], w W, err error) {
+	if s.edits == nil {
+		s.edits = newBackoff()
+	}
+	s.looseAfter = c.clock.Now().Add(s.edits.NextBackOff())
+	s.Record(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step is tried again: "+err.Error())
+}

@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Facts are what a plan is made from besides the workload and its pods. A plan only reads them.
+type Facts struct {
+	// Nodes of the cluster. Where they are unknown, nothing depends on them.
+	Nodes        []*corev1.Node
+	NodesUnknown bool
+	// Limits of the namespace.
+	Limits capacity.Limits
+	// Refused are the sizes that the API server has refused, by the pod.
+	Refused rollout.Refusals
+	// Full are the pods for whose replacements there was no room.
+	Full rollout.Refusals
+	// Contests are those over pods that somebody else resizes too.
+	Contests Contests
+	// Seen is what has been seen of the pods' resizes.
+	Seen *Sightings
+	// Defaults where the workload says nothing.
+	Defaults policy.Defaults
+	// Now is the time.
+	Now time.Time
+}
+
+// Options returns what the settings and the defaults say about a rollout. The strategy, the
+// limits and what is aside are the kind's to say.
+func (f Facts) Options(settings policy.Settings) rollout.Options {
+	return rollout.Options{
+		Strategy: policy.RollingUpdate, Action: settings.Action,
+		DeferredTimeout: ptr.Deref(settings.DeferredTimeout, f.Defaults.DeferredTimeout),
+		ErrorTimeout:    f.Defaults.ErrorTimeout, Now: f.Now,
+	}
+}
+
+func (f Facts) places() *capacity.Places {
+	return capacity.NewPlaces(f.Nodes, f.NodesUnknown, f.Limits, f.Now)
+}
+
+// Members returns the places with what is known of them besides, for a rollout to the
+// revision, which the template newest has.
+func (f Facts) Members(places []rollout.Place, revision string, newest *corev1.PodTemplateSpec, settings policy.Settings) []rollout.Member {
+	members, room := make([]rollout.Member, len(places)), f.places()
+	for i, place := range places {
+		m := rollout.Member{Place: place, Lost: room.Lost(place.Pod), Policy: policy.LiveResizeable}
+		if !rollout.Gone(place.Pod) && place.Differs == "" {
+			size := rollout.Size(revision, place.Target.Changes)
+			m.Sighting = f.Seen.Of(place, f.Now)
+			m.Policy, m.Why = settings.Resolve(place.Target.Effects, newest, f.Defaults.ResizePolicy)
+			m.Refusal = f.Refused.Of(place.Pod.UID, size)
+			if !place.Updated {
+				f.place(&m, room, size)
+			}
+		}
+		members[i] = m
+	}
+	return members
+}
+
+// place completes a member that has not its size yet.
+func (f Facts) place(m *rollout.Member, room *capacity.Places, size string) {
+	if unsupported := room.Unsupported(m.Place); unsupported.Reason != "" {
+		m.Refusal = unsupported
+	}
+	m.Barred = room.Barred(m.Place)
+	m.Unplaceable = room.Unplaceable(m.Place)
+	if full := f.Full.Of(m.Pod.UID, size); m.Unplaceable.Reason == "" && f.Now.Before(full.Until) {
+		m.Unplaceable = full
+	}
+}
+
+// Aside returns those of the places that take part of the limits though they are no members.
+func (f Facts) Aside(places []rollout.Place) []rollout.Member {
+	room := f.places()
+	var aside []rollout.Member
+	for _, place := range places {
+		if m := (rollout.Member{Place: place, Lost: room.Lost(place.Pod)}); m.TakesShare() {
+			aside = append(aside, m)
+		}
+	}
+	return aside
+}
+
+// Foreseen returns the facts with what the API server will say, without being asked, to
+// resizes of the places that are larger than their nodes.
+func (f Facts) Foreseen(places []rollout.Place, revision string) Facts {
+	f.Refused = rollout.Refusals{}
+	room := f.places()
+	for _, place := range places {
+		if why := room.Infeasible(place); why.Reason != "" {
+			why.Of = rollout.Size(revision, place.Target.Changes)
+			f.Refused[place.Pod.UID] = why
+		}
+	}
+	return f
+}
+
+// ForecastFacts are what a forecast is made from, of a workload of the namespace.
+func ForecastFacts(cluster capacity.Cluster, namespace string, defaults policy.Defaults) Facts {
+	return Facts{
+		Nodes: cluster.Nodes, NodesUnknown: len(cluster.Nodes) == 0, Limits: cluster.LimitsOf(namespace),
+		Defaults: defaults, Now: time.Now(),
+	}
+}

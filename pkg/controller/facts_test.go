@@ -1,0 +1,66 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// A pod of 100m cpu is to become one of 150m by a restart, and the only node is not open to
+// it, or it is, and was full.
+func TestUnplaceableMembers(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	closed := rollout.Refusal{Reason: "none of 1 nodes is open to the pod", Kind: rollout.ReasonNoNodeFits}
+	later := build.Start.Add(time.Second)
+	for _, tt := range []struct {
+		name   string
+		closed bool
+		change func(*rollout.Place)
+		full   string // in which revision its size was found to have no room
+		until  time.Time
+		want   rollout.Refusal
+	}{
+		{name: "it may not run there", closed: true, want: closed},
+		{name: "it may not run there, which was full, too", closed: true, full: "b", until: later, want: closed},
+		{name: "the node was full", full: "b", until: later, want: rollout.Refusal{Reason: "full", Until: later}},
+		{name: "the node was full long ago", full: "b", until: build.Start},
+		{name: "the node was full for another edit", full: "a", until: later},
+		{name: "it has its size", closed: true, change: func(p *rollout.Place) { p.Updated = true }},
+		{name: "another template is handed over", closed: true, change: func(p *rollout.Place) { p.Differs = "image" }},
+		{name: "it is not there", closed: true, change: func(p *rollout.Place) { p.Pod, p.Target = nil, resize.Target{} }},
+		{name: "it goes", closed: true, change: func(p *rollout.Place) { build.Terminating(p.Pod) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := build.Pod("web-0", older)
+			target, err := resize.For(pod, older, newer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			place := rollout.Place{Name: pod.Name, Pod: pod, Target: target}
+			if tt.change != nil {
+				tt.change(&place)
+			}
+			size := rollout.Size(tt.full, target.Changes)
+			if tt.want.Reason == "full" {
+				tt.want.Of = size
+			}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: corev1.NodeSpec{Unschedulable: tt.closed}}
+			node.Status.Allocatable = pod.Spec.Containers[0].Resources.Requests.DeepCopy()
+			node.Status.Allocatable[corev1.ResourceCPU] = *target.Changes[0].To
+			facts := Facts{
+				Nodes: []*corev1.Node{node}, Defaults: policy.Standard, Now: build.Start,
+				Full: rollout.Refusals{pod.UID: {Of: size, Reason: "full", Until: tt.until}},
+			}
+			if got := facts.Members([]rollout.Place{place}, "b", newer, policy.Settings{})[0].Unplaceable; got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}

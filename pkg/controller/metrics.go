@@ -1,0 +1,234 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Metrics of all controllers of a process. Every label has a closed set of values:
+// kinds, and what is listed in this package and in package rollout.
+type Metrics struct {
+	rollouts        *prometheus.CounterVec
+	pods            *prometheus.CounterVec
+	restarts        *prometheus.CounterVec
+	podDuration     *prometheus.HistogramVec
+	rolloutDuration *prometheus.HistogramVec
+	errors          *prometheus.CounterVec
+
+	mu         sync.Mutex
+	collectors []func(chan<- prometheus.Metric)
+}
+
+// result of a rollout.
+type result string
+
+const (
+	resultComplete   result = "complete"
+	resultHandedOver result = "handed_over"
+	// resultAbandoned: opted out, or deleted, before its end.
+	resultAbandoned result = "abandoned"
+)
+
+var results = []result{resultComplete, resultHandedOver, resultAbandoned}
+
+// outcome for a pod.
+type outcome string
+
+const (
+	// outcomeResized: it has the new size, and nothing was restarted but containers
+	// whose resizePolicy says so.
+	outcomeResized outcome = "resized"
+	// outcomeRestarted: it was given up for a new one.
+	outcomeRestarted outcome = "restarted"
+	// outcomeRefused: the API server refused the size for good.
+	outcomeRefused outcome = "refused"
+)
+
+var outcomes = []outcome{outcomeResized, outcomeRestarted, outcomeRefused}
+
+var (
+	heldDesc = prometheus.NewDesc("inplace_rollout_held_workloads",
+		"Workloads whose rollout is held now.", []string{"kind"}, nil)
+	oldestDesc = prometheus.NewDesc("inplace_rollout_oldest_hold_seconds",
+		"For how long the oldest rollout that is held now has not been complete.", []string{"kind"}, nil)
+	waitingDesc = prometheus.NewDesc("inplace_rollout_waiting_pods",
+		"Pods of held workloads that wait now, by the reason.", []string{"kind", "reason"}, nil)
+)
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "inplace_rollout_rollouts_total", Help: "Rollouts that have ended: complete, handed over to the built-in controller from some point on, or abandoned.",
+		}, []string{"kind", "result"}),
+		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "inplace_rollout_pods_total", Help: "What has come of pods: resized, restarted, or refused by the API server for good.",
+		}, []string{"kind", "outcome"}),
+		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "inplace_rollout_pod_restarts_total", Help: "Pods that were given up for new ones in a rollout in place, by the cause.",
+		}, []string{"kind", "cause"}),
+		podDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "inplace_rollout_pod_duration_seconds", Help: "From asking for a pod's size until the pod has it.",
+			Buckets: prometheus.ExponentialBuckets(0.125, 2, 14),
+		}, []string{"kind"}),
+		rolloutDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "inplace_rollout_rollout_duration_seconds", Help: "From the edit until the rollout is complete.",
+			Buckets: prometheus.ExponentialBuckets(0.5, 2, 16),
+		}, []string{"kind"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "inplace_rollout_step_errors_total", Help: "Steps of rollouts that have failed, and are tried again.",
+		}, []string{"kind"}),
+	}
+	registry.MustRegister(m.rollouts, m.pods, m.restarts, m.podDuration, m.rolloutDuration, m.errors, m)
+	return m
+}
+
+// Describe is that of prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{heldDesc, oldestDesc, waitingDesc} {
+		ch <- desc
+	}
+}
+
+// Collect is that of prometheus.Collector: what is so now is counted when it is asked for.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, collect := range m.collectors {
+		collect(ch)
+	}
+}
+
+// kindMetrics are those of one kind, and nothing if there are none.
+type kindMetrics struct {
+	*Metrics
+	kind string
+}
+
+// of returns the metrics of one kind. Each series is there from the start, so that
+// its first increase is seen.
+func (m *Metrics) of(kind string, collect func(chan<- prometheus.Metric)) kindMetrics {
+	if m != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.collectors = append(m.collectors, collect)
+		for _, result := range results {
+			m.rollouts.WithLabelValues(kind, string(result))
+		}
+		for _, outcome := range outcomes {
+			m.pods.WithLabelValues(kind, string(outcome))
+		}
+		for _, cause := range rollout.Causes {
+			m.restarts.WithLabelValues(kind, string(cause))
+		}
+		m.podDuration.WithLabelValues(kind)
+		m.rolloutDuration.WithLabelValues(kind)
+		m.errors.WithLabelValues(kind)
+	}
+	return kindMetrics{m, kind}
+}
+
+func (k kindMetrics) ended(result result, took time.Duration) {
+	if k.Metrics == nil {
+		return
+	}
+	k.rollouts.WithLabelValues(k.kind, string(result)).Inc()
+	if result == resultComplete && took > 0 {
+		k.rolloutDuration.WithLabelValues(k.kind).Observe(took.Seconds())
+	}
+}
+
+func (k kindMetrics) failed() {
+	if k.Metrics != nil {
+		k.errors.WithLabelValues(k.kind).Inc()
+	}
+}
+
+func (k kindMetrics) pod(outcome outcome) {
+	if k.Metrics != nil {
+		k.pods.WithLabelValues(k.kind, string(outcome)).Inc()
+	}
+}
+
+func (k kindMetrics) resized(took time.Duration) {
+	k.pod(outcomeResized)
+	if k.Metrics != nil && took > 0 {
+		k.podDuration.WithLabelValues(k.kind).Observe(took.Seconds())
+	}
+}
+
+func (k kindMetrics) restarted(cause rollout.Cause) {
+	k.pod(outcomeRestarted)
+	if k.Metrics != nil {
+		k.restarts.WithLabelValues(k.kind, string(cause)).Inc()
+	}
+}
+
+// begun notes that a rollout of w is in flight. A controller that takes it up notes
+// it anew.
+func (c *Controller[W, X]) begun(w W) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rolling.Insert(cache.MetaObjectToName(w))
+}
+
+// ended counts the rollout of a workload, once: one that was handed over is complete later,
+// too, and what is complete without us, such as a new workload, is no rollout of ours.
+func (c *Controller[W, X]) ended(name cache.ObjectName, result result, took time.Duration) {
+	c.mu.Lock()
+	ours := c.rolling.Has(name)
+	c.rolling.Delete(name)
+	c.mu.Unlock()
+	if ours {
+		c.metrics.ended(result, took)
+	}
+}
+
+// collect tells what is held now.
+func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
+	held, oldest := 0, time.Duration(0)
+	for _, obj := range c.informer.GetStore().List() {
+		if object, ok := obj.(metav1.Object); !ok || !policy.Held(object) {
+			continue
+		}
+		held++
+		w, err := c.kind.Decode(obj)
+		if err != nil {
+			continue
+		}
+		if said := c.kind.Condition(w); said != nil && !said.Complete() && !said.pending() {
+			oldest = max(oldest, c.clock.Since(said.LastTransitionTime.Time))
+		}
+	}
+	kind := c.kind.Name()
+	ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(held), kind)
+	ch <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, oldest.Seconds(), kind)
+	for reason, n := range c.waiting() {
+		ch <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(n), kind, reason)
+	}
+}
+
+// waiting counts the pods of sessions by what they wait for.
+func (c *Controller[W, X]) waiting() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	count := map[string]int{}
+	for reason := range eventOfWait {
+		count[reason] = 0
+	}
+	for _, s := range c.sessions {
+		for reason, n := range s.waiting {
+			if _, worth := eventOfWait[reason]; worth {
+				count[reason] += n
+			}
+		}
+	}
+	return count
+}

@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// MaxAskInterval bounds how long a refused size is not asked for again, and so how
+// long after its obstacle is gone a rollout goes on: nothing says that a quota is larger now.
+const MaxAskInterval = 30 * time.Second
+
+// Refusals are what objects cannot have now, and when to ask for it again.
+type Refusals struct {
+	known    rollout.Refusals
+	backoffs map[types.UID]*backoff.ExponentialBackOff
+}
+
+// NewRefusals returns none.
+func NewRefusals() *Refusals {
+	return &Refusals{known: rollout.Refusals{}, backoffs: map[types.UID]*backoff.ExponentialBackOff{}}
+}
+
+// Known returns the refusals, for plans: they only read them.
+func (r *Refusals) Known() rollout.Refusals { return r.known }
+
+// Add remembers that the object was refused this (a size, or something else that is asked
+// for), and doubles the time until it is asked for again, from a second to [MaxAskInterval].
+func (r *Refusals) Add(object types.UID, this string, refusal rollout.Refusal, now time.Time) {
+	before, again := r.known[object]
+	if again = again && before.Of == this; !again {
+		r.backoffs[object] = newBackoff()
+	}
+	if refusal.Of, refusal.Since = this, before.Since; !again || before.Kind != refusal.Kind {
+		refusal.Since = now
+	}
+	refusal.Until = now.Add(r.backoffs[object].NextBackOff())
+	r.known[object] = refusal
+}
+
+// Remove forgets what the object was refused.
+func (r *Refusals) Remove(object types.UID) {
+	delete(r.known, object)
+	delete(r.backoffs, object)
+}
+
+// Clear forgets all of them.
+func (r *Refusals) Clear() {
+	clear(r.known)
+	clear(r.backoffs)
+}
+
+// newBackoff is the backoff between tries of what the API server refuses.
+func newBackoff() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithMaxInterval(MaxAskInterval), backoff.WithMaxElapsedTime(0), backoff.WithRandomizationFactor(0))
+}
+
+// Contests are how often the sizes that others have given pods were taken back.
+type Contests map[types.UID]int
+
+// maxContests bounds the contest over one pod in one rollout: who sets a size again and again
+// does not keep the rollout from its end.
+const maxContests = 5
+
+// Lost reports whether the contest over a pod is given up: what others have set stays.
+func (c Contests) Lost(pod types.UID) bool { return c[pod] >= maxContests }

@@ -1,0 +1,68 @@
+package controller
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// resize asks for the member's new size.
+// The API server's final refusal is kept, so that the next plan takes the pod for
+// one that cannot be resized; a controller that is restarted meanwhile hears it
+// again.
+func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollout.Member) error {
+	again, target := len(m.Target.Changes) == 0, m.Target
+	if again { // the kubelet has had the size before, and looks at it anew after another one
+		target = m.Target.Back()
+	}
+	resized, err := pods.Resize(ctx, s.controller.client.CoreV1(), m.Pod, target)
+	if err != nil {
+		return s.keepRefusal(m, p.Revision, err)
+	}
+	s.Pods.Wrote(resized)
+	if again {
+		s.seen.Asked(m)
+		s.Requeue()
+		return nil
+	}
+	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
+	s.seen.Asked(m)
+	if m.Target.Overrules {
+		if s.contests[m.Pod.UID]++; s.contests.Lost(m.Pod.UID) {
+			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
+		}
+	}
+	if left, err := resize.Leftover(resized, p.Template); err == nil && len(left.Changes) > 0 { // it would do so with a new pod, too
+		s.refused.Add(m.Pod.UID, rollout.Size(p.Revision, left.Changes), rollout.Refusal{
+			Reason: "another admission plugin changed the size on its way: " + resize.Describe(left.Changes), Kind: rollout.ReasonAdmissionDenied,
+		}, s.Now())
+	} else if !s.refused.Known()[m.Pod.UID].Final {
+		s.refused.Remove(m.Pod.UID)
+	}
+	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
+	return nil
+}
+
+// keepRefusal remembers what the API server said, unless it was only that the pod has
+// changed: the next plan knows what to make of it, and when to ask again.
+func (s *Session[W, X]) keepRefusal(m rollout.Member, revision string, err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return err
+	}
+	refusal, size := pods.Refusal(err), rollout.Size(revision, m.Target.Changes)
+	if refusal.Final && s.refused.Known().Of(m.Pod.UID, size).Reason == "" {
+		s.controller.metrics.pod(outcomeRefused)
+	}
+	s.refused.Add(m.Pod.UID, size, refusal, s.Now())
+	s.Requeue()
+	return nil
+}

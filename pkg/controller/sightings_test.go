@@ -1,0 +1,51 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// TestSightings: what a pod says of times does not matter, only when it was seen.
+func TestSightings(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	start := build.Start.Add(time.Hour)
+	seen := Sightings{}
+	for i, tt := range []struct {
+		says string // the reason of PodResizePending; empty for none
+		edit bool
+		at   time.Duration
+		want time.Duration
+	}{
+		{says: corev1.PodReasonDeferred, at: 0, want: 0},
+		{says: corev1.PodReasonDeferred, at: time.Minute, want: 0},
+		{says: "", at: 2 * time.Minute, want: 0}, // in progress: it may say so again
+		{says: corev1.PodReasonDeferred, at: 3 * time.Minute, want: 0},
+		{says: corev1.PodReasonDeferred, edit: true, at: 4 * time.Minute, want: 4 * time.Minute},
+	} {
+		pod := build.Pod("web-0", older, build.WithSize(newer))
+		if tt.edit {
+			pod.Generation++
+		}
+		if tt.says != "" {
+			build.Condition(corev1.PodResizePending, tt.says, "no room")(pod)
+			pod.Status.Conditions[1].LastTransitionTime = metav1.NewTime(start.Add(-24 * time.Hour)) // a clock that is behind
+		}
+		target, err := resize.For(pod, older, newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}
+		m.Sighting = seen.Of(m.Place, start.Add(tt.at))
+		seen.See([]rollout.Member{m}, start.Add(tt.at))
+		if got := m.Since.Sub(start); got != tt.want {
+			t.Errorf("step %d: since %s, want %s", i, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Sync takes the next step of one workload, and returns after which time to sync it again at
+// the latest; 0 if an event will say when.
+func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
+	if c.options.Ready() != nil {
+		return 0, nil
+	}
+	// 1. Get the workload. Is it opted in, and does its status speak of its template?
+	w, exists, err := c.get(name)
+	if err != nil {
+		return 0, err
+	}
+	if !exists || !policy.Enabled(w) {
+		c.abandon(name)
+		return 0, c.cleanUp(ctx, name)
+	}
+	if !c.kind.Observed(w) {
+		return 0, nil
+	}
+	if !policy.Held(w) {
+		if err := c.cleanUp(ctx, name); err != nil {
+			return 0, err
+		}
+	}
+	if p, nothing := c.kind.Unheld(w); nothing {
+		c.endSession(name)
+		return c.writeCondition(ctx, w, p)
+	}
+	s, err := c.session(ctx, w)
+	if err != nil || !s.hasSynced() {
+		return 0, err // the watches tell when they have
+	}
+	s.retry(w)
+	// 2. Gather what is watched, and plan from it.
+	o, f, p, err := c.plan(ctx, s, w, false)
+	if err != nil {
+		return 0, err
+	}
+	// 3. What lets pods be taken down does not rest on a watch: a pod that was born a moment
+	// ago would be lost by it. Nor does Complete. Gather and plan from a live read.
+	if p.Loose() {
+		if o, f, p, err = c.plan(ctx, s, w, true); err != nil {
+			return 0, err
+		}
+	}
+	// 4. A restart needs room for the new pod: plan again without those that have none.
+	if full, err := c.full(ctx, s, p, o); err != nil {
+		return 0, err
+	} else if full != nil {
+		f.Full = full
+		if p, err = o.Plan(f); err != nil {
+			return 0, err
+		}
+	}
+	s.seen.See(p.Members, f.Now)
+	// 5. Record what was observed.
+	due, err := c.record(ctx, s, w, p)
+	if err != nil {
+		return 0, err
+	}
+	p.RequeueWithin(due)
+	// 6. Apply the plan's writes.
+	due, err = c.apply(ctx, s, w, p)
+	p.RequeueWithin(due)
+	// 7. Requeue.
+	return p.RequeueAfter, err
+}
+
+// plan gathers what there is of the workload, from the watches or live from the API server,
+// and makes the next step from it.
+func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live bool) (o Observation, f Facts, p rollout.Plan, err error) {
+	if f, err = c.facts(ctx, s, w, live); err != nil {
+		return o, f, p, err
+	}
+	var there []*corev1.Pod
+	if live {
+		there, err = pods.List(ctx, c.client.CoreV1(), w.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.kind.Selector(w))})
+	} else {
+		there, err = s.Pods.List()
+	}
+	if err != nil {
+		return o, f, p, err
+	}
+	if o, err = c.kind.Gather(ctx, s, w, there, live); err != nil {
+		return o, f, p, err
+	}
+	p, err = o.Plan(f)
+	return o, f, p, err
+}
+
+// facts gathers what a plan is made from besides the workload and its pods.
+func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, live bool) (Facts, error) {
+	now := c.clock.Now()
+	if live || now.Sub(s.limitsRead) >= capacity.LookAgain {
+		options := metav1.ListOptions{ResourceVersion: "0"}
+		if live {
+			options.ResourceVersion = ""
+		}
+		limits, err := capacity.ReadLimits(ctx, c.client, w.GetNamespace(), options)
+		if err != nil {
+			return Facts{}, err
+		}
+		s.limits, s.limitsRead = limits, now
+	}
+	return Facts{
+		Nodes: c.nodes.List(), Limits: s.limits, Refused: s.refused.Known(), Full: s.full.Known(),
+		Contests: s.contests, Seen: s.seen, Defaults: c.options.Defaults, Now: now,
+	}, nil
+}
+
+// full looks for room for the pods that come for those that the plan gives up, and returns
+// for which of them there is none; nil if there is room for all.
+//
+// A pod whose template differs in more than its size is not ours to keep.
+func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], p rollout.Plan, o Observation) (rollout.Refusals, error) {
+	var room *capacity.Room
+	found := false
+	for _, r := range p.Replaced {
+		m := r.Member
+		if r.Cause == rollout.CauseTemplate || m.Pod == nil || m.Pod.Spec.NodeName == "" {
+			continue
+		}
+		if room == nil {
+			there, toCome := o.Pods()
+			var err error
+			if room, err = capacity.ReadRoom(ctx, c.client, m.Pod.Namespace, c.nodes.List(), there, toCome, c.clock.Now()); err != nil {
+				return nil, err
+			}
+		}
+		why, err := room.Replace(ctx, m, s.limits, p.NewFirst)
+		if err != nil {
+			return nil, err
+		}
+		if why.Reason == "" {
+			s.full.Remove(m.Pod.UID)
+		} else {
+			s.full.Add(m.Pod.UID, rollout.Size(p.Revision, m.Target.Changes), why, c.clock.Now())
+			found = true
+		}
+	}
+	if !found {
+		return nil, nil
+	}
+	return s.full.Known(), nil
+}
+
+// record writes the condition and records what the plan was made from. It returns when a
+// message that was not written yet is due.
+func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
+	if p.Condition.Reason != "" {
+		c.nameOthers(s, w, p.Members, &p.Condition)
+		if due, err = c.writeCondition(ctx, w, p); err != nil {
+			return 0, err
+		}
+	}
+	if c.options.DryRun {
+		return due, nil
+	}
+	if p.Condition.Reason != "" {
+		c.recordWaits(s, w, p.Waits)
+	}
+	for _, m := range p.Resized {
+		if changes, is := s.TakeAsked(m.Pod.UID); is {
+			s.RecordResized(w, m, "resized in place: "+changes)
+		}
+	}
+	return due, nil
+}
+
+// ErrUnknown: the admission policies have taken a write of ours for a user's.
+var ErrUnknown = errors.New("the admission policies do not know this controller: it must run as the ServiceAccount inplace-rollout " +
+	"of the namespace inplace-rollout, or of the workload's own")
+
+// ErrEdited: the template has changed in a write of ours that was to let the built-in
+// controller go on. The admission policies have held that edit.
+var ErrEdited = errors.New("a mutating webhook changed the pod template in this very write of inplace-rollout, which is held as an edit")
+
+// apply makes the plan's writes. If the template is changed on the way when the built-in
+// controller is let loose, the next such write comes later and later, after due: with a
+// webhook that does so each time, each makes a new revision.
+func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
+	if c.options.DryRun {
+		logPlan(ctx, p)
+		return 0, nil
+	}
+	var failed []error
+	for _, write := range p.Writes {
+		if wait := s.looseAfter.Sub(c.clock.Now()); write.Loose() && wait > 0 {
+			due = wait
+			continue
+		}
+		if resize, is := write.(rollout.ResizePod); is {
+			err = s.resize(ctx, w, p, resize.Member)
+		} else {
+			err = c.kind.Apply(ctx, s, w, write)
+		}
+		if errors.Is(err, ErrEdited) {
+			c.edited(s, w, err)
+		}
+		failed = append(failed, err)
+	}
+	return due, errors.Join(failed...)
+}
+
+// cleanUp puts in order what a rollout has left behind that is not held any more.
+func (c *Controller[W, X]) cleanUp(ctx context.Context, name cache.ObjectName) error {
+	write, err := c.kind.LeftBehind(name)
+	if err != nil || write == nil {
+		return err
+	}
+	if c.options.DryRun {
+		logPlan(ctx, rollout.Plan{Writes: []rollout.Write{write}})
+		return nil
+	}
+	var none W
+	return c.kind.Apply(ctx, nil, none, write)
+}
+
+func logPlan(ctx context.Context, p rollout.Plan) {
+	writes := make([]string, len(p.Writes))
+	for i, write := range p.Writes {
+		writes[i] = write.String()
+	}
+	klog.FromContext(ctx).Info("Would take the next step", "writes", writes, "reason", p.Condition.Reason, "message", p.Condition.Message)
+}

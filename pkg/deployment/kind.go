@@ -1,0 +1,213 @@
+// Package deployment carries resources-only edits of Deployments into their running
+// pods. Each sync gathers what there is (observe.go), plans the next step from it
+// (plan.go) and carries it out (apply.go); nothing is remembered that a restarted
+// controller could not read back or find out again.
+package deployment
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+var (
+	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
+	replicaSets = appsv1.SchemeGroupVersion.WithResource("replicasets")
+)
+
+// Kind is [controller.Kind] for Deployments.
+type Kind struct {
+	client kubernetes.Interface
+	// objects as they are stored: templates are compared and copied with all of their fields.
+	objects dynamic.Interface
+	// detached pods, wherever they are: a Deployment may be opted out before they are gone.
+	detached cache.SharedIndexInformer
+}
+
+// New returns the kind for the Deployments of a namespace, or of all if it is empty. It reads
+// and writes through client and objects.
+func New(client kubernetes.Interface, objects dynamic.Interface, namespace string) Kind {
+	return Kind{client, objects, coreinformers.NewFilteredPodInformer(client, namespace, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) { o.LabelSelector = api.DetachedLabel })}
+}
+
+// own is what a session keeps of a Deployment besides its pods.
+type own struct {
+	sets      *live.Watch[*unstructured.Unstructured]
+	evictions *controller.Refusals
+	history   *controller.Refusals // of what ReplicaSets had before
+}
+
+// HasSynced is that of controller.Own.
+func (o *own) HasSynced() bool { return o.sets.HasSynced() }
+
+// Retry is that of controller.Own.
+func (o *own) Retry() { o.evictions.Clear() }
+
+type session = controller.Session[*Deployment, *own]
+
+// DetachedFrom names the Deployment that owns a detached pod. It does not count as one
+// if anything else owns it: anybody may have given it the label.
+func DetachedFrom(pod *corev1.Pod) (cache.ObjectName, bool) {
+	owner := ptr.Deref(metav1.GetControllerOfNoCopy(pod), metav1.OwnerReference{})
+	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == "Deployment" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
+}
+
+// NewPodInformer is that of controller.Kind.
+func (k Kind) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
+	return pods.NewInformer(k.client, namespace, selector)
+}
+
+// Watch is that of controller.Kind: it watches detached pods.
+func (k Kind) Watch(ctx context.Context, changed func(cache.ObjectName)) error {
+	enqueue := func(obj any) {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			if name, is := DetachedFrom(pod); is {
+				changed(name)
+			}
+		}
+	}
+	if _, err := k.detached.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }}); err != nil {
+		return fmt.Errorf("handling events of detached pods: %w", err)
+	}
+	go k.detached.RunWithContext(ctx)
+	return nil
+}
+
+// Name of the kind.
+func (Kind) Name() string { return "Deployment" }
+
+// NewInformer is that of controller.Kind.
+func (k Kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return dynamicinformer.NewFilteredDynamicInformer(k.objects, deployments, namespace, 0, cache.Indexers{}, tweak).Informer()
+}
+
+// Decode is that of controller.Kind.
+func (Kind) Decode(obj any) (*Deployment, error) { return decodeDeployment(obj) }
+
+// Patch is that of controller.Kind.
+func (k Kind) Patch(ctx context.Context, d *Deployment, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
+	return k.objects.Resource(deployments).Namespace(d.Namespace).Patch(ctx, d.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+}
+
+// Selector of the Deployment's pods.
+func (Kind) Selector(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector }
+
+// Condition inplace-rollout.io/Complete of the Deployment, or nil.
+func (Kind) Condition(d *Deployment) *controller.Condition { return condition(d) }
+
+// NewCondition is that of controller.Kind.
+func (Kind) NewCondition(c controller.Condition, now metav1.Time) any {
+	return appsv1.DeploymentCondition{
+		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, LastUpdateTime: now, Reason: c.Reason, Message: c.Message,
+	}
+}
+
+// Open is that of controller.Kind.
+func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, error) {
+	informer := dynamicinformer.NewFilteredDynamicInformer(k.objects, replicaSets, d.Namespace, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) { o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector) }).Informer()
+	watch, err := live.NewWatch[*unstructured.Unstructured](ctx, informer, d.Namespace, changed)
+	if err != nil {
+		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
+	}
+	return &own{sets: watch, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, nil
+}
+
+// LeftBehind is that of controller.Kind: pods that were detached from a Deployment go back.
+func (k Kind) LeftBehind(name cache.ObjectName) (rollout.Write, error) {
+	objects, err := k.detached.GetIndexer().ByIndex(cache.NamespaceIndex, name.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("listing detached pods: %w", err)
+	}
+	var left []*corev1.Pod
+	for _, obj := range objects {
+		if pod, ok := obj.(*corev1.Pod); ok && !rollout.Gone(pod) {
+			if owner, is := DetachedFrom(pod); is && owner == name {
+				left = append(left, pod)
+			}
+		}
+	}
+	if len(left) == 0 {
+		return nil, nil
+	}
+	return giveBack{left}, nil
+}
+
+// Observed reports whether the status of the Deployment speaks of its template. Before that it
+// is not known to hold still.
+func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
+
+// Gather is that of controller.Kind.
+func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, all []*corev1.Pod, live bool) (controller.Observation, error) {
+	var stored []*unstructured.Unstructured
+	var err error
+	if live {
+		stored, err = k.storedSets(ctx, d)
+	} else {
+		stored, err = s.Own.sets.List()
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := newObservation(d, stored, all)
+	o.evictions, o.history = s.Own.evictions.Known(), s.Own.history.Known()
+	return o, err
+}
+
+// storedSets lists the ReplicaSets of the Deployment's selector from the API server.
+func (k Kind) storedSets(ctx context.Context, d *Deployment) ([]*unstructured.Unstructured, error) {
+	list, err := k.sets(d).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+	if err != nil {
+		return nil, fmt.Errorf("listing ReplicaSets: %w", err)
+	}
+	stored := make([]*unstructured.Unstructured, len(list.Items))
+	for i := range list.Items {
+		stored[i] = &list.Items[i]
+	}
+	return stored, nil
+}
+
+// newObservation picks what belongs to the Deployment.
+func newObservation(d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
+	o := observation{deployment: d}
+	owners := sets.New(d.UID)
+	for _, u := range stored {
+		if !metav1.IsControlledBy(u, d) && !controller.Adopts(d, u) {
+			continue
+		}
+		rs, err := decodeReplicaSet(u)
+		if err != nil {
+			return observation{}, err
+		}
+		owners.Insert(rs.UID)
+		o.sets = append(o.sets, rs)
+	}
+	for _, pod := range all {
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owners.Has(owner.UID) {
+			o.pods = append(o.pods, pod)
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,119 @@
+package deployment
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// detach takes a pod out of its ReplicaSet and puts it under the Deployment itself,
+// which the garbage collector knows: it is never without an owner.
+type detach struct{ restart rollout.Restart }
+
+// evict evicts a pod that only a new one can replace, or that has been replaced.
+type evict struct{ restart rollout.Restart }
+
+// giveBack puts detached pods under their ReplicaSets again.
+type giveBack struct{ pods []*corev1.Pod }
+
+// removeSet removes a ReplicaSet that has no pods, and keeps what another one has.
+type removeSet struct{ set *replicaSet }
+
+// saveHistory keeps the former template of a ReplicaSet: in another one that is used again,
+// or in a new one, with none of the names that are taken.
+type saveHistory struct {
+	set, reuse *replicaSet // reuse may be nil
+	taken      []*replicaSet
+}
+
+// adopt makes a ReplicaSet the Deployment's new one.
+type adopt struct {
+	set      *replicaSet
+	template *hash.Template
+	restarts []string // the pods that have not its size
+	forgets  string   // why the history has not what the ReplicaSet had before; empty if it has, or needs not
+}
+
+// mark marks a ReplicaSet as adopted, though it has the template already, and these pods as
+// the only ones that may be restarted.
+type mark struct {
+	set      *replicaSet
+	restarts []string
+}
+
+// unmark takes the mark of adoption from a ReplicaSet.
+type unmark struct {
+	set     *replicaSet
+	forgets string // as in adopt
+}
+
+// release lets go of the hold: what the user wants of paused comes back.
+type release struct {
+	handOver string // why the rest is left to the Deployment controller; empty if nothing is left
+}
+
+// Loose is that of rollout.Write.
+func (detach) Loose() bool { return true }
+
+// Loose is that of rollout.Write.
+func (evict) Loose() bool { return true }
+
+// Loose is that of rollout.Write.
+func (giveBack) Loose() bool { return true }
+
+// Loose is that of rollout.Write.
+func (removeSet) Loose() bool { return true }
+
+// Loose is that of rollout.Write.
+func (saveHistory) Loose() bool { return true }
+
+// Loose is that of rollout.Write.
+func (adopt) Loose() bool { return true }
+
+// Loose is that of rollout.Write.
+func (mark) Loose() bool { return true }
+
+// Loose is that of rollout.Write.
+func (unmark) Loose() bool { return true }
+
+// Loose is that of rollout.Write.
+func (release) Loose() bool { return true }
+
+func (w detach) String() string {
+	return "detach pod " + w.restart.Member.Name + ": " + w.restart.Reason
+}
+
+func (w evict) String() string { return "evict pod " + w.restart.Member.Name + ": " + w.restart.Reason }
+
+func (w giveBack) String() string {
+	names := make([]string, len(w.pods))
+	for i, pod := range w.pods {
+		names[i] = pod.Name
+	}
+	return "give pods back to their ReplicaSets: " + strings.Join(names, ", ")
+}
+
+func (w removeSet) String() string { return "remove ReplicaSet " + w.set.Name }
+
+func (w saveHistory) String() string {
+	if w.reuse != nil {
+		return "keep the former template of ReplicaSet " + w.set.Name + " in ReplicaSet " + w.reuse.Name
+	}
+	return "keep the former template of ReplicaSet " + w.set.Name + " in a new one"
+}
+
+func (w adopt) String() string { return "give ReplicaSet " + w.set.Name + " the new template" }
+
+func (w mark) String() string { return "mark ReplicaSet " + w.set.Name + " as adopted" }
+
+func (w unmark) String() string { return "take the mark from ReplicaSet " + w.set.Name }
+
+func (w release) String() string {
+	if w.handOver != "" {
+		return "let go of the hold: " + w.handOver
+	}
+	return "let go of the hold"
+}

@@ -1,0 +1,58 @@
+package hash
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// Template is a pod template that pods of a workload may have been made from.
+type Template struct {
+	*corev1.PodTemplateSpec
+
+	// Raw is the template as it is stored: newer servers may have fields that our types lack.
+	Raw []byte
+	// Hash is the resource-free one of [Of].
+	Hash string
+}
+
+// NewTemplate reads a template. It fails if raw is none.
+func NewTemplate(raw []byte) (*Template, error) {
+	t := &Template{Raw: raw, PodTemplateSpec: &corev1.PodTemplateSpec{}}
+	if err := json.Unmarshal(raw, t.PodTemplateSpec); err != nil {
+		return nil, fmt.Errorf("decoding a pod template: %w", err)
+	}
+	resize.RoundUp(&t.Spec)
+	var err error
+	if t.Hash, err = Of(raw); err != nil {
+		return nil, fmt.Errorf("hashing a pod template: %w", err)
+	}
+	return t, nil
+}
+
+// Same tells whether the built-in controllers take two templates for one. Fields
+// that our types lack count too, by the hash.
+func (t *Template) Same(other *Template) bool {
+	return t.Hash == other.Hash && equality.Semantic.DeepEqual(t.PodTemplateSpec, other.PodTemplateSpec)
+}
+
+// Differs tells what, besides cpu and memory, newer has other than t; empty if nothing.
+func (t *Template) Differs(newer *Template) string {
+	if t.Hash == newer.Hash {
+		return ""
+	}
+	paths, err := Differences(t.Raw, newer.Raw)
+	if err != nil || len(paths) == 0 {
+		return "the template changed"
+	}
+	const told = 3
+	if len(paths) > told {
+		paths = append(paths[:told:told], "…")
+	}
+	return "the template changed in " + strings.Join(paths, ", ")
+}

@@ -1,0 +1,39 @@
+package live_test
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// TestStrip: only who has set which sizes is kept.
+func TestStrip(t *testing.T) {
+	const fields = `{"f:spec":{}}`
+	pod := build.Pod("web-0", build.Size(t, ""), build.Ours(fields), build.ResizedBy("somebody-else", build.Start, fields), func(pod *corev1.Pod) {
+		pod.ManagedFields = append(pod.ManagedFields,
+			metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate},
+			metav1.ManagedFieldsEntry{Manager: "somebody-else", Subresource: "status"},
+			metav1.ManagedFieldsEntry{Manager: api.FieldManager},
+		)
+	})
+	want := slices.Clone(pod.ManagedFields[:2])
+	stripped, err := live.Strip(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := stripped.(*corev1.Pod).ManagedFields
+	if !slices.EqualFunc(got, want, func(a, b metav1.ManagedFieldsEntry) bool {
+		return a.Manager == b.Manager && a.Subresource == "resize" && string(a.FieldsV1.GetRawBytes()) == fields
+	}) {
+		t.Errorf("kept %+v, want only what was set through the resize subresource", got)
+	}
+	if same, err := live.Strip("no object"); err != nil || same != "no object" {
+		t.Errorf("got %v, %v for what is no object", same, err)
+	}
+}

@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"math"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// Enabled reports whether w is opted in and not about to be deleted.
+func Enabled(w metav1.Object) bool {
+	return w.GetLabels()[api.EnabledLabel] == "true" && w.GetDeletionTimestamp() == nil
+}
+
+// Held reports whether the rollout of w is held.
+func Held(w metav1.Object) bool {
+	_, held := w.GetAnnotations()[api.HoldAnnotation]
+	return held
+}
+
+// heldPartition is the partition of a StatefulSet that is held, until it is lowered for a pod.
+const heldPartition = math.MaxInt32
+
+// WishedPartition is the partition that the user of a StatefulSet wants, held or not, where
+// inForce is the one that it has. A hold that cannot be read is there only if it was written
+// without the admission policies: then it is the partition in force, or 0 where that is the
+// one of a hold.
+func WishedPartition(w metav1.Object, inForce int) int {
+	if n, ok := partition(w.GetAnnotations()[api.HoldAnnotation]); ok {
+		return n
+	}
+	if Held(w) && inForce == heldPartition {
+		return 0
+	}
+	return inForce
+}
+
+// partition reads what a hold of a StatefulSet says.
+func partition(wish string) (n int, ok bool) {
+	parsed, err := strconv.ParseUint(wish, 10, 31)
+	return int(parsed), err == nil
+}
+
+// WishedPaused reports whether the user of a Deployment wants it paused, held or not, where
+// inForce is what it is. A hold that cannot be read is no wish to pause.
+func WishedPaused(w metav1.Object, inForce bool) bool {
+	if wish, held := w.GetAnnotations()[api.HoldAnnotation]; held {
+		return wish == "true"
+	}
+	return inForce
+}
+
+// EditedPartition is what the hold of a StatefulSet says after an edit of it: what it said
+// before, unless the edit has another partition (asked, where before it was inForce), or
+// comes from a manifest that was saved during a hold.
+func EditedPartition(live, edited metav1.Object, inForce, asked int) string {
+	saved := edited.GetAnnotations()[api.HoldAnnotation]
+	if n, ok := partition(saved); asked != inForce && asked != heldPartition {
+		return strconv.Itoa(asked)
+	} else if ok && n <= asked {
+		return saved
+	}
+	return live.GetAnnotations()[api.HoldAnnotation]
+}
+
+// EditedPaused is what the hold of a Deployment says after an edit that asks for paused or
+// not: what it said before, unless the edit resumes it, or comes from a manifest that was
+// saved during a hold.
+func EditedPaused(live, edited metav1.Object, asked bool) string {
+	saved := edited.GetAnnotations()[api.HoldAnnotation]
+	switch {
+	case !asked:
+		return "false"
+	case saved == "true" || saved == "false":
+		return saved
+	default:
+		return live.GetAnnotations()[api.HoldAnnotation]
+	}
+}

@@ -1,0 +1,87 @@
+package rollout
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// Plan is the next step of a workload's rollout: what there is to say, and all that is to
+// be written.
+type Plan struct {
+	Step
+
+	// Condition that the observation justifies; what the plan is about to do is not in it.
+	// Without a reason there is nothing new to say.
+	Condition Condition
+	// Passing: the condition is about to change, because other controllers need a moment
+	// for what has been done.
+	Passing bool
+	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
+	Started string
+	// Members that the step was made from.
+	Members []Member
+	// Resized are those of them whose resize is over, if nothing is written for that.
+	Resized []Member
+	// Revision names what is rolled out, and Template is what it says.
+	Revision string
+	Template *corev1.PodTemplateSpec
+	// Replaced are the pods that the plan gives up for new ones. The new ones come first if NewFirst is set.
+	Replaced []Restart
+	NewFirst bool
+	// Writes are made in this order; one that fails keeps none of the others back.
+	Writes []Write
+}
+
+// Write is one write of a plan. Its string is what --dry-run logs.
+type Write interface {
+	fmt.Stringer
+	// Loose reports whether the write lets the built-in controller, or us, take a pod down: it
+	// must not rest on a watch that may be behind.
+	Loose() bool
+}
+
+// Loose reports whether the plan must not rest on a watch that may be behind: it says
+// Complete, or one of its writes is loose.
+func (p Plan) Loose() bool {
+	if p.Condition.Complete {
+		return true
+	}
+	for _, w := range p.Writes {
+		if w.Loose() {
+			return true
+		}
+	}
+	return false
+}
+
+// LastWord reports whether the condition is not about to change.
+func (p Plan) LastWord() bool {
+	return p.AtRest() && !p.Passing && (p.Condition.Complete || !p.Loose())
+}
+
+// ResizePod asks for a member's new size.
+type ResizePod struct{ Member Member }
+
+// Loose is that of Write.
+func (ResizePod) Loose() bool { return false }
+
+func (w ResizePod) String() string {
+	return "resize pod " + w.Member.Name + ": " + resize.Describe(w.Member.Target.Changes)
+}
+
+// Resizes returns the writes that ask for the new sizes of the members.
+func Resizes(members []Member) []Write {
+	writes := make([]Write, len(members))
+	for i, m := range members {
+		writes[i] = ResizePod{m}
+	}
+	return writes
+}
+
+// Size names what the API server is asked for: these changes, for this revision.
+func Size(revision string, changes []resize.Change) string {
+	return revision + " " + resize.Describe(changes)
+}

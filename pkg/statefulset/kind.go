@@ -1,0 +1,176 @@
+// Package statefulset carries resources-only edits of StatefulSets into their
+// running pods. Each sync gathers what there is (observe.go), plans the next
+// step from it (plan.go) and carries it out (apply.go); nothing is remembered
+// that a restarted controller could not read back or find out again.
+package statefulset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Kind is [controller.Kind] for StatefulSets.
+type Kind struct{ client kubernetes.Interface }
+
+// New returns the kind, which reads and writes through client.
+func New(client kubernetes.Interface) Kind { return Kind{client} }
+
+// history is what a session keeps of a set: the templates of its revisions, which
+// never change. One that is gone is nil.
+type history map[string]*hash.Template
+
+// HasSynced is that of controller.Own: it is read when it is needed.
+func (history) HasSynced() bool { return true }
+
+// Retry is that of controller.Own: nothing in it is refused.
+func (history) Retry() {}
+
+type session = controller.Session[*appsv1.StatefulSet, history]
+
+// Name of the kind.
+func (Kind) Name() string { return "StatefulSet" }
+
+// NewInformer is that of controller.Kind.
+func (k Kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return appsinformers.NewFilteredStatefulSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
+}
+
+// Decode is that of controller.Kind.
+func (Kind) Decode(obj any) (*appsv1.StatefulSet, error) {
+	set, ok := obj.(*appsv1.StatefulSet)
+	if !ok {
+		return nil, fmt.Errorf("a %T where a StatefulSet belongs", obj)
+	}
+	return set, nil
+}
+
+// Patch is that of controller.Kind.
+func (k Kind) Patch(ctx context.Context, set *appsv1.StatefulSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
+	return k.client.AppsV1().StatefulSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+}
+
+// Selector of the set's pods.
+func (Kind) Selector(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
+
+// Condition inplace-rollout.io/Complete of the set, or nil.
+func (Kind) Condition(set *appsv1.StatefulSet) *controller.Condition { return condition(set) }
+
+// NewCondition is that of controller.Kind.
+func (Kind) NewCondition(c controller.Condition, _ metav1.Time) any {
+	return appsv1.StatefulSetCondition{
+		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+	}
+}
+
+// Open is that of controller.Kind.
+func (Kind) Open(context.Context, *appsv1.StatefulSet, func()) (history, error) {
+	return history{}, nil
+}
+
+// NewPodInformer is that of controller.Kind.
+func (k Kind) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
+	return pods.NewInformer(k.client, namespace, selector)
+}
+
+// Watch is that of controller.Kind: nothing else belongs to a set for long.
+func (Kind) Watch(context.Context, func(cache.ObjectName)) error { return nil }
+
+// LeftBehind is that of controller.Kind: admission lets go of a partition.
+func (Kind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
+
+// Observed reports whether the status of the set speaks of its template.
+func (Kind) Observed(set *appsv1.StatefulSet) bool {
+	return set.Status.ObservedGeneration >= set.Generation
+}
+
+// condition returns the set's condition inplace-rollout.io/Complete, or nil.
+func condition(set *appsv1.StatefulSet) *controller.Condition {
+	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
+	if i < 0 {
+		return nil
+	}
+	c := set.Status.Conditions[i]
+	return &controller.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+}
+
+// owned are those of the pods that the set controls.
+func owned(set *appsv1.StatefulSet, all []*corev1.Pod) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range all {
+		if metav1.IsControlledBy(pod, set) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// orphans are those of the pods that nobody controls, and that the StatefulSet
+// controller adopts if their name is one of the set's (ClaimPods in pkg/controller of
+// Kubernetes).
+func orphans(all []*corev1.Pod) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range all {
+		if metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// Gather is that of controller.Kind.
+func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, all []*corev1.Pod, _ bool) (controller.Observation, error) {
+	o := observation{set: set, pods: owned(set, all), orphans: orphans(all), revisions: s.Own}
+	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}
+	for _, pod := range o.pods {
+		names = append(names, pod.Labels[appsv1.ControllerRevisionHashLabelKey])
+	}
+	for _, name := range names {
+		if _, known := s.Own[name]; !known {
+			if err := k.readRevisions(ctx, s, set); err != nil {
+				return nil, err
+			}
+			if _, still := s.Own[name]; !still {
+				s.Own[name] = nil // gone: do not ask for it again
+			}
+		}
+	}
+	if s.Own[set.Status.UpdateRevision] == nil {
+		delete(s.Own, set.Status.UpdateRevision)
+		return nil, fmt.Errorf("the set's update revision %q is not in the history", set.Status.UpdateRevision)
+	}
+	return o, nil
+}
+
+// readRevisions reads the history of the set.
+func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.StatefulSet) error {
+	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
+	if err != nil {
+		return fmt.Errorf("listing ControllerRevisions: %w", err)
+	}
+	for i := range list.Items {
+		stored := &list.Items[i]
+		if !metav1.IsControlledBy(stored, set) {
+			continue
+		}
+		if s.Own[stored.Name], err = templateOf(stored); err != nil {
+			return err
+		}
+	}
+	return nil
+}
