@@ -154,7 +154,9 @@ func (o controllerOptions) run(ctx context.Context) error {
 	// Many pods may change at once, and each has its event: the default of 25 per workload is too few.
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1000, QPS: 1}))
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	if !o.dryRun {
+		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	}
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: api.FieldManager})
 
 	gate, registry := &prerequisite.Gate{}, prometheus.NewRegistry()
@@ -173,7 +175,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	defer stopServing()
 	go gate.Watch(ctx, client, o.namespace, 10*time.Second, controllers.enqueueAll)
 
-	if !o.leaderElect {
+	if !o.leaderElect || o.dryRun { // a Lease is written, too
 		controllers.run(ctx)
 		return nil
 	}

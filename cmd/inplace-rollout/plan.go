@@ -197,7 +197,7 @@ func (o planOptions) reportNew(ctx context.Context, world capacity.Cluster, afte
 			return planReport{}, explain(err)
 		}
 	}
-	foreseen.Pods = slices.DeleteFunc(foreseen.Pods, func(f rollout.Forecast) bool { return f.Member.Pod == nil })
+	foreseen.Pods = slices.DeleteFunc(foreseen.Pods, func(f rollout.PodForecast) bool { return f.Member.Pod == nil })
 	r := newPlanReport(after, foreseen, world)
 	r.New = true
 	return r, nil

@@ -35,14 +35,14 @@ type planReport struct {
 }
 
 type podForecast struct {
-	Name   string       `json:"name"`
-	Node   string       `json:"node,omitempty"`
-	Fate   rollout.Fate `json:"fate"`
-	Reason string       `json:"reason,omitempty"`
+	Name     string           `json:"name"`
+	Node     string           `json:"node,omitempty"`
+	Forecast rollout.Forecast `json:"fate"`
+	Reason   string           `json:"reason,omitempty"`
 	// Late is the fate of a Deferred pod if its node has no room until the deadline.
-	Late    rollout.Fate `json:"late,omitempty"`
-	Changes []change     `json:"changes,omitempty"`
-	Room    []room       `json:"room,omitempty"`
+	Late    rollout.Forecast `json:"late,omitempty"`
+	Changes []change         `json:"changes,omitempty"`
+	Room    []room           `json:"room,omitempty"`
 }
 
 type change struct {
@@ -81,9 +81,9 @@ func newPlanReport(after *unstructured.Unstructured, foreseen rollout.RolloutFor
 	}
 	for _, f := range world.OnNodes(foreseen.Pods) {
 		r.Pods = append(r.Pods, newPodForecast(f))
-		r.Summary.count(f.Fate)
+		r.Summary.count(f.Forecast)
 		r.restarts = r.restarts || f.Restarts()
-		if f.Fate == rollout.Live || f.Fate == rollout.Deferred || f.Fate == rollout.ContainerRestart {
+		if f.Forecast == rollout.Live || f.Forecast == rollout.Deferred || f.Forecast == rollout.ContainerRestart {
 			for _, variable := range f.Member.Target.OldEnvironment() {
 				if !slices.Contains(r.OldEnvironment, variable) {
 					r.OldEnvironment = append(r.OldEnvironment, variable)
@@ -95,17 +95,17 @@ func newPlanReport(after *unstructured.Unstructured, foreseen rollout.RolloutFor
 }
 
 func newPodForecast(f capacity.PodForecast) podForecast {
-	p := podForecast{Name: f.Member.Name, Fate: f.Fate, Reason: f.Reason}
+	p := podForecast{Name: f.Member.Name, Forecast: f.Forecast, Reason: f.Reason}
 	for _, s := range f.Space {
 		p.Room = append(p.Room, room{string(s.Resource), s.Allocatable.String(), s.Requested.String(), s.Enough})
 	}
-	if f.Fate == rollout.Deferred {
+	if f.Forecast == rollout.Deferred {
 		p.Late = f.Late
 	}
 	if f.Member.Pod != nil {
 		p.Node = f.Member.Pod.Spec.NodeName
 	}
-	if f.Fate == rollout.ScaledIn {
+	if f.Forecast == rollout.ScaledIn {
 		return p
 	}
 	for _, c := range f.Member.Target.Changes {
@@ -118,7 +118,7 @@ func newPodForecast(f capacity.PodForecast) podForecast {
 	return p
 }
 
-func (s *planSummary) count(f rollout.Fate) {
+func (s *planSummary) count(f rollout.Forecast) {
 	switch f {
 	case rollout.Live:
 		s.Live++
@@ -150,7 +150,7 @@ func (r planReport) table(out io.Writer) error {
 	}
 	rows := [][]string{{"POD", "NODE", "FATE", "CHANGES", "ROOM", "REASON"}}
 	for _, p := range r.Pods {
-		rows = append(rows, []string{p.Name, p.Node, string(p.Fate), p.describe(), p.roomText(), p.Reason})
+		rows = append(rows, []string{p.Name, p.Node, string(p.Forecast), p.describe(), p.roomText(), p.Reason})
 	}
 	if err := columns(out, rows...); err != nil {
 		return err

@@ -210,7 +210,7 @@ func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *
 func leftBehind(foreseen rollout.RolloutForecast) []string {
 	var names []string
 	for _, f := range foreseen.Pods {
-		switch f.Fate {
+		switch f.Forecast {
 		case rollout.Unchanged, rollout.KeptBack, rollout.New, rollout.ScaledIn:
 			continue
 		}

@@ -253,7 +253,7 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 		return r, explain(err)
 	}
 	for _, f := range foreseen.Pods {
-		if f.Fate != rollout.ScaledIn {
+		if f.Forecast != rollout.ScaledIn {
 			r.Pods = append(r.Pods, statusOf(f))
 		}
 	}
@@ -299,13 +299,13 @@ func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 	}
 }
 
-func statusOf(f rollout.Forecast) podStatus {
+func statusOf(f rollout.PodForecast) podStatus {
 	m := f.Member
 	p := podStatus{Name: m.Name, State: Waiting, Why: f.Reason}
 	if m.Pod == nil {
 		return p
 	}
-	if f.Fate == rollout.KeptBack {
+	if f.Forecast == rollout.KeptBack {
 		p.State = KeptBack
 	}
 	p.Node = m.Pod.Spec.NodeName
@@ -325,22 +325,20 @@ func statusOf(f rollout.Forecast) podStatus {
 		if !m.Available {
 			p.State, p.Why = Accepted, "waiting for the pod to become available"
 		}
-	case f.Fate == rollout.KeptBack:
+	case f.Forecast == rollout.KeptBack:
 	case m.Differs == "":
-		if f.Fate != rollout.PodRestart {
+		if f.Forecast != rollout.PodRestart {
 			p.Wanted = m.Target.Wanted()
 		}
-		state, message := m.Target.Observe()
-		p.State = stateOf[state]
-		if state == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation {
+		p.State, p.Why = stateOf[f.Observed], cmp.Or(p.Why, f.Says)
+		if f.Observed == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation {
 			p.State = Accepted // the kubelet has seen it, and does not say that it has to wait
 		}
-		p.Why = cmp.Or(p.Why, message)
 	}
 	return p
 }
 
-// stateOf are the proposal's words for ours.
+// stateOf are the proposal's words for the states that a pod shows.
 var stateOf = map[resize.State]State{
 	resize.Unsent: Waiting, resize.InProgress: Requested, resize.Deferred: Requested, resize.Failing: Accepted,
 	resize.Infeasible: Rejected, resize.Unready: Accepted, resize.Actuated: Done,

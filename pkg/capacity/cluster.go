@@ -48,8 +48,8 @@ const (
 	All
 )
 
-// Read reads so much of the cluster. Room is unknown where something may not be read that
-// decides about it; the pods of the namespaces, at least, must be readable.
+// Read reads so much of the cluster. It fails if the pods of the namespaces may not be read.
+// Where something else may not be read that decides what room there is, RoomUnknown says so.
 func Read(ctx context.Context, client kubernetes.Interface, extent Extent, namespaces sets.Set[string]) (Cluster, error) {
 	c := Cluster{}
 	for _, part := range []struct {
@@ -68,7 +68,8 @@ func Read(ctx context.Context, client kubernetes.Interface, extent Extent, names
 	return c, nil
 }
 
-// orUnknown returns nil where the room is only unknown because of the error, as it is forbidden to look.
+// orUnknown returns the error, unless it is that this may not be read: then why the room is
+// unknown is noted, and it is no error.
 func (c *Cluster) orUnknown(err error, why string) error {
 	if !apierrors.IsForbidden(err) {
 		return err

@@ -93,9 +93,6 @@ func (n *Nodes) Run(ctx context.Context) { n.informer.RunWithContext(ctx) }
 // HasSynced reports whether the first list is complete.
 func (n *Nodes) HasSynced() bool { return n.informer.HasSynced() }
 
-// Store holds the nodes.
-func (n *Nodes) Store() cache.Store { return n.informer.GetStore() }
-
 // List returns the nodes. They are shared: do not change them.
 func (n *Nodes) List() []*corev1.Node {
 	objects := n.informer.GetStore().List()

@@ -12,7 +12,7 @@ import (
 
 // PodForecast is what is to come of a pod, with what its node has.
 type PodForecast struct {
-	rollout.Forecast
+	rollout.PodForecast
 	// Space is what the node has of the resources whose requests change; none if that is not
 	// known, or the pod is not resized.
 	Space []Space
@@ -30,18 +30,18 @@ type Space struct {
 
 // OnNodes adds to forecasts, in their order, what the nodes of the pods have, and defers the
 // resizes for which that is not enough now. Each that has room has taken it.
-func (c Cluster) OnNodes(forecasts []rollout.Forecast) []PodForecast {
+func (c Cluster) OnNodes(forecasts []rollout.PodForecast) []PodForecast {
 	nodes, pods := c.spaces(), make([]PodForecast, len(forecasts))
 	for i, f := range forecasts {
-		pods[i].Forecast = f
-		if f.Fate != rollout.Live && f.Fate != rollout.ContainerRestart && f.Fate != rollout.Deferred {
+		pods[i].PodForecast = f
+		if f.Forecast != rollout.Live && f.Forecast != rollout.ContainerRestart && f.Forecast != rollout.Deferred {
 			continue
 		}
 		pods[i].Space = nodes.take(f.Member)
 		if slices.ContainsFunc(pods[i].Space, func(s Space) bool { return !s.Enough }) {
-			pods[i].Fate, pods[i].Reason = rollout.Deferred, "there is no room on the node now"
+			pods[i].Forecast, pods[i].Reason = rollout.Deferred, "there is no room on the node now"
 		}
-		if pods[i].Fate == rollout.Deferred {
+		if pods[i].Forecast == rollout.Deferred {
 			pods[i].Reason += atDeadline[f.Late]
 		}
 	}
@@ -49,7 +49,7 @@ func (c Cluster) OnNodes(forecasts []rollout.Forecast) []PodForecast {
 }
 
 // atDeadline says what becomes of a pod that is deferred until the deadline.
-var atDeadline = map[rollout.Fate]string{
+var atDeadline = map[rollout.Forecast]string{
 	rollout.PodRestart:  "; restarted if that lasts until the deadline",
 	rollout.AfterDelete: "; restarted when you delete it",
 	rollout.Refused:     "; it waits as long as that lasts",

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -41,10 +42,7 @@ func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.Reas
 // writeCondition writes the plan's condition if it differs, and then records the events that
 // go with it. It returns when a message that was not written yet is due.
 func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan) (due time.Duration, err error) {
-	if c.options.DryRun {
-		return 0, nil
-	}
-	if p.Started != "" && !p.Condition.Complete {
+	if p.Started != "" && !p.Condition.Complete && !c.options.DryRun {
 		c.begun(w)
 	}
 	now := metav1.NewTime(c.clock.Now())
@@ -62,6 +60,10 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 				return due, nil
 			}
 		}
+	}
+	if c.options.DryRun {
+		klog.FromContext(ctx).Info("Would write the condition", "status", want.Status, "reason", want.Reason, "message", want.Message)
+		return 0, nil
 	}
 	metadata := map[string]any{"uid": w.GetUID()}
 	if p.Condition.Complete {

@@ -13,7 +13,7 @@ type Options struct {
 	Namespace string
 	// Workers that sync workloads at the same time; at least 1.
 	Workers int
-	// DryRun plans and logs, and writes nothing.
+	// DryRun logs what would be written, and writes nothing.
 	DryRun bool
 	// Defaults where a workload says nothing.
 	Defaults policy.Defaults

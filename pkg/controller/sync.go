@@ -197,7 +197,7 @@ var ErrEdited = errors.New("a mutating webhook changed the pod template in this 
 // webhook that does so each time, each makes a new revision.
 func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
 	if c.options.DryRun {
-		logPlan(ctx, p)
+		logWrites(ctx, p.Writes...)
 		return 0, nil
 	}
 	var failed []error
@@ -226,17 +226,16 @@ func (c *Controller[W, X]) cleanUp(ctx context.Context, name cache.ObjectName) e
 		return err
 	}
 	if c.options.DryRun {
-		logPlan(ctx, rollout.Plan{Writes: []rollout.Write{write}})
+		logWrites(ctx, write)
 		return nil
 	}
 	var none W
 	return c.kind.Apply(ctx, nil, none, write)
 }
 
-func logPlan(ctx context.Context, p rollout.Plan) {
-	writes := make([]string, len(p.Writes))
-	for i, write := range p.Writes {
-		writes[i] = write.String()
+// logWrites logs, with --dry-run, what would be written.
+func logWrites(ctx context.Context, writes ...rollout.Write) {
+	for _, write := range writes {
+		klog.FromContext(ctx).Info("Would take the next step", "write", write.String())
 	}
-	klog.FromContext(ctx).Info("Would take the next step", "writes", writes, "reason", p.Condition.Reason, "message", p.Condition.Message)
 }

@@ -60,17 +60,17 @@ func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, sett
 		stale := slices.Contains(f.Stale, forecast.Member.Name)
 		switch {
 		case slices.Contains(going, forecast.Member.Name):
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
+			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
 		case f.HandOver != "" && !stale:
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.Unchanged, ""
-		case paused && (stale || forecast.Fate != rollout.Unchanged):
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.KeptBack, "the Deployment is paused"
+			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.Unchanged, ""
+		case paused && (stale || forecast.Forecast != rollout.Unchanged):
+			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.KeptBack, "the Deployment is paused"
 		case f.HandOver != "":
-			f.Pods[i].Fate, f.Pods[i].Reason = rollout.PodRestart, f.HandOver
+			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.PodRestart, f.HandOver
 		}
 	}
-	slices.SortStableFunc(f.Pods, func(a, b rollout.Forecast) int {
-		return cmp.Compare(asInt(a.Fate == rollout.PodRestart), asInt(b.Fate == rollout.PodRestart))
+	slices.SortStableFunc(f.Pods, func(a, b rollout.PodForecast) int {
+		return cmp.Compare(asInt(a.Forecast == rollout.PodRestart), asInt(b.Forecast == rollout.PodRestart))
 	})
 	return f, nil
 }
@@ -98,7 +98,7 @@ func (o observation) scaledIn() []string {
 
 // foreseeBase tells what comes of the pods of the ReplicaSet base, and why the
 // Deployment controller makes all of the rollout; empty if it does not.
-func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.Forecast, string, error) {
+func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.PodForecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.unheld(), o.differs()), nil
 	}
@@ -122,10 +122,10 @@ func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, 
 	}
 	handOver := o.unheld()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, options), Members: members}}
-	if handOver == "" && !p.Keep && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
+	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}
-	return rollout.Foresee(members, options), handOver, nil
+	return rollout.Forecasts(p.Verdicts), handOver, nil
 }
 
 func (o observation) notOptedIn() string {
@@ -152,12 +152,12 @@ func (o observation) unheld() string {
 }
 
 // foreseeOther tells what comes of the pods of a ReplicaSet that is not the base.
-func (o observation) foreseeOther(rs *replicaSet) []rollout.Forecast {
+func (o observation) foreseeOther(rs *replicaSet) []rollout.PodForecast {
 	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of an older ReplicaSet than the one that is resized")
-	var forecasts []rollout.Forecast
+	var forecasts []rollout.PodForecast
 	for _, pod := range o.podsOf(rs) {
 		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod, Differs: reason}}
-		forecasts = append(forecasts, rollout.Forecast{Member: m, Fate: rollout.PodRestart, Reason: reason})
+		forecasts = append(forecasts, rollout.PodForecast{Member: m, Forecast: rollout.PodRestart, Reason: reason})
 	}
 	return forecasts
 }

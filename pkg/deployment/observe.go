@@ -218,7 +218,6 @@ func (o observation) available(pod *corev1.Pod) bool {
 // takes a pod down keeps to maxUnavailable.
 func (o observation) options(base *replicaSet, settings policy.Settings, surge, unavailable int) rollout.Options {
 	options := o.Options(settings)
-	options.RestartLast = true
 	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
 	options.Aside = o.aside(base)
 	return options

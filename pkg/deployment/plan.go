@@ -144,7 +144,7 @@ func (o observation) ofBase(base *replicaSet, settings policy.Settings) (plan, e
 	switch {
 	case !policy.Held(o.deployment):
 		p.unheld(o, unavailable)
-	case p.Keep || len(p.Resize) > 0: // not all that can be resized has been
+	case p.Hold || len(p.Resize) > 0: // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
 	case restartsAll(p):
@@ -186,7 +186,7 @@ func (o observation) beyondUs(base *replicaSet) (rollout.Condition, bool) {
 func (p *plan) unheld(o observation, unavailable int) {
 	p.Condition = p.Step.Condition()
 	switch {
-	case p.Keep || len(p.Resize) > 0:
+	case p.Hold || len(p.Resize) > 0:
 	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
 		if !p.base.lags() { // see afterAdoption
 			p.write = p.mark()

@@ -35,7 +35,7 @@ func NewTemplate(raw []byte) (*Template, error) {
 	return t, nil
 }
 
-// Same tells whether the built-in controllers take two templates for one. Fields
+// Same reports whether the built-in controllers take two templates for one. Fields
 // that our types lack count too, by the hash.
 func (t *Template) Same(other *Template) bool {
 	return t.Hash == other.Hash && equality.Semantic.DeepEqual(t.PodTemplateSpec, other.PodTemplateSpec)

@@ -83,7 +83,7 @@ func (s Settings) forChange(c resize.Change, template *corev1.PodTemplateSpec, b
 	return byDefault, "default"
 }
 
-// hasResizePolicy tells whether the container has a resizePolicy for the resource.
+// hasResizePolicy reports whether the container has a resizePolicy for the resource.
 // Either value means in place: with RestartContainer the kubelet restarts that
 // container, and the pod stays.
 func hasResizePolicy(template *corev1.PodTemplateSpec, container string, name corev1.ResourceName) bool {

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/inplace-rollout/inplace-rollout/pkg/resize"
+
 // Strategy is who restarts pods: the type of the workload's update strategy.
 type Strategy string
 
@@ -7,36 +9,6 @@ type Strategy string
 const (
 	OnDelete      Strategy = "OnDelete"
 	RollingUpdate Strategy = "RollingUpdate"
-)
-
-// Outcome is how far the live resize of one pod has come.
-type Outcome string
-
-// The outcomes.
-const (
-	// Untried: not asked for yet.
-	Untried Outcome = "Untried"
-	// InProgress: asked for, and nothing speaks against it.
-	InProgress Outcome = "InProgress"
-	// Actuated: the pod has the new size.
-	Actuated Outcome = "Actuated"
-	// Deferred: the node has no room now; the kubelet tries again.
-	Deferred Outcome = "Deferred"
-	// DeferredTooLong: deferred until the deadline.
-	DeferredTooLong Outcome = "DeferredTooLong"
-	// Failing: the kubelet cannot carry it out yet; it tries again.
-	Failing Outcome = "Failing"
-	// FailingTooLong: failing until the deadline.
-	FailingTooLong Outcome = "FailingTooLong"
-	// Infeasible: refused for good, by the node or by the API server.
-	Infeasible Outcome = "Infeasible"
-	// Refused for now, by a quota, a LimitRange or a webhook; asking again may help.
-	Refused Outcome = "Refused"
-	// Impossible: something known before any request stands in the way.
-	Impossible Outcome = "Impossible"
-	// Disruptive: it would take the pod down, and none may be; not where nothing but a
-	// live resize is wanted.
-	Disruptive Outcome = "Disruptive"
 )
 
 // Decision is what to do about one pod.
@@ -66,20 +38,20 @@ const (
 //	LiveResizeable (LiveResizePreferred, or none)  | live; else restart on delete | live; else restart by the controller
 //
 // A pod that has the new size already needs nothing in any of the cells.
-func Decide(p Policy, a Action, s Strategy, o Outcome) Decision {
+func Decide(p Policy, a Action, s Strategy, state resize.State) Decision {
 	switch {
-	case o == Actuated:
+	case state == resize.Actuated:
 		return MarkUpdated
 	case p == RestartOnly || a == Restart:
 		return restart(s)
 	case a == LiveResize:
-		return live(o, Leave)
+		return live(state, Leave)
 	default:
-		return live(o, restart(s))
+		return live(state, restart(s))
 	}
 }
 
-// restart tells who restarts the pod.
+// restart is the decision that the pod is restarted, by whoever does that.
 func restart(s Strategy) Decision {
 	if s == OnDelete {
 		return WaitForDelete
@@ -87,14 +59,14 @@ func restart(s Strategy) Decision {
 	return RestartByController
 }
 
-// live tells how a live resize goes on, or what to do instead if it cannot.
-func live(o Outcome, otherwise Decision) Decision {
-	switch o {
-	case Untried, Refused:
+// live is the decision how a live resize goes on; otherwise is the one if it cannot.
+func live(state resize.State, otherwise Decision) Decision {
+	switch state {
+	case resize.Unsent, resize.Refused:
 		return Resize
-	case DeferredTooLong, FailingTooLong, Infeasible, Impossible, Disruptive:
+	case resize.DeferredTooLong, resize.FailingTooLong, resize.Infeasible, resize.Impossible, resize.Disruptive:
 		return otherwise
-	default: // InProgress, Deferred, Failing; what nobody knows may yet come, too
+	default: // InProgress, Deferred, Failing, Unready; what nobody knows may yet come, too
 		return Wait
 	}
 }

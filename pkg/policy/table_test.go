@@ -5,36 +5,37 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
-// table is the proposal's, written out for every outcome. By its words: "resize
+// table is the proposal's, written out for every state. By its words: "resize
 // resource with restart (with delete command)" is delete, "with allowed spec
 // update commands" is restart; "live only" leaves alone what cannot be resized;
 // "live resize preferred" restarts it, with the delete command or managed by the
 // controller.
 const table = `
-policy          action               strategy       Untried  Refused  InProgress  Deferred  Failing  Actuated  DeferredTooLong  FailingTooLong  Infeasible  Impossible
+policy          action               strategy       Unsent   Refused  InProgress  Unready  Deferred  Failing  Actuated  DeferredTooLong  FailingTooLong  Infeasible  Impossible  Disruptive
 
-RestartOnly     none                 OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
-RestartOnly     Restart              OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
-RestartOnly     LiveResize           OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
-RestartOnly     LiveResizePreferred  OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
-LiveResizeable  Restart              OnDelete       delete   delete   delete      delete    delete   settle    delete           delete          delete      delete
+RestartOnly     none                 OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
+RestartOnly     Restart              OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
+RestartOnly     LiveResize           OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
+RestartOnly     LiveResizePreferred  OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
+LiveResizeable  Restart              OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
 
-RestartOnly     none                 RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
-RestartOnly     Restart              RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
-RestartOnly     LiveResize           RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
-RestartOnly     LiveResizePreferred  RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
-LiveResizeable  Restart              RollingUpdate  restart  restart  restart     restart   restart  settle    restart          restart         restart     restart
+RestartOnly     none                 RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
+RestartOnly     Restart              RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
+RestartOnly     LiveResize           RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
+RestartOnly     LiveResizePreferred  RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
+LiveResizeable  Restart              RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
 
-LiveResizeable  LiveResize           OnDelete       resize   resize   wait        wait      wait     settle    leave            leave           leave       leave
-LiveResizeable  LiveResize           RollingUpdate  resize   resize   wait        wait      wait     settle    leave            leave           leave       leave
+LiveResizeable  LiveResize           OnDelete       resize   resize   wait        wait     wait      wait     settle    leave            leave           leave       leave       leave
+LiveResizeable  LiveResize           RollingUpdate  resize   resize   wait        wait     wait      wait     settle    leave            leave           leave       leave       leave
 
-LiveResizeable  none                 OnDelete       resize   resize   wait        wait      wait     settle    delete           delete          delete      delete
-LiveResizeable  LiveResizePreferred  OnDelete       resize   resize   wait        wait      wait     settle    delete           delete          delete      delete
+LiveResizeable  none                 OnDelete       resize   resize   wait        wait     wait      wait     settle    delete           delete          delete      delete      delete
+LiveResizeable  LiveResizePreferred  OnDelete       resize   resize   wait        wait     wait      wait     settle    delete           delete          delete      delete      delete
 
-LiveResizeable  none                 RollingUpdate  resize   resize   wait        wait      wait     settle    restart          restart         restart     restart
-LiveResizeable  LiveResizePreferred  RollingUpdate  resize   resize   wait        wait      wait     settle    restart          restart         restart     restart
+LiveResizeable  none                 RollingUpdate  resize   resize   wait        wait     wait      wait     settle    restart          restart         restart     restart     restart
+LiveResizeable  LiveResizePreferred  RollingUpdate  resize   resize   wait        wait     wait      wait     settle    restart          restart         restart     restart     restart
 `
 
 var decisions = map[string]policy.Decision{
@@ -43,40 +44,40 @@ var decisions = map[string]policy.Decision{
 }
 
 func TestDecide(t *testing.T) {
-	var outcomes []string
+	var states []string
 	seen := map[string]bool{}
 	for line := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
 		cells := strings.Fields(line)
 		if len(cells) == 0 {
 			continue
 		}
-		if outcomes == nil {
-			outcomes = cells[3:]
+		if states == nil {
+			states = cells[3:]
 			continue
 		}
-		if len(cells) != 3+len(outcomes) {
+		if len(cells) != 3+len(states) {
 			t.Fatalf("not a row of the table: %s", line)
 		}
 		p, action, s := policy.Policy(cells[0]), policy.Action(cells[1]), policy.Strategy(cells[2])
 		if action == "none" {
 			action = ""
 		}
-		for i, outcome := range outcomes {
-			o, want := policy.Outcome(outcome), decisions[cells[3+i]]
-			if got := policy.Decide(p, action, s, o); got != want {
-				t.Errorf("%s, action %q, %s, %s: %s, want %q", p, action, s, o, got, want)
+		for i, state := range states {
+			r, want := resize.State(state), decisions[cells[3+i]]
+			if got := policy.Decide(p, action, s, r); got != want {
+				t.Errorf("%s, action %q, %s, %s: %s, want %q", p, action, s, r, got, want)
 			}
-			seen[strings.Join([]string{cells[0], cells[1], cells[2], outcome}, " ")] = true
+			seen[strings.Join([]string{cells[0], cells[1], cells[2], state}, " ")] = true
 		}
 	}
 	for _, p := range []policy.Policy{policy.RestartOnly, policy.LiveResizeable} {
 		for _, a := range []policy.Action{"none", policy.Restart, policy.LiveResize, policy.LiveResizePreferred} {
 			for _, s := range []policy.Strategy{policy.OnDelete, policy.RollingUpdate} {
-				for _, o := range []policy.Outcome{
-					policy.Untried, policy.InProgress, policy.Actuated, policy.Deferred, policy.DeferredTooLong,
-					policy.Failing, policy.FailingTooLong, policy.Infeasible, policy.Refused, policy.Impossible,
+				for _, r := range []resize.State{
+					resize.Unsent, resize.InProgress, resize.Unready, resize.Actuated, resize.Deferred, resize.DeferredTooLong,
+					resize.Failing, resize.FailingTooLong, resize.Infeasible, resize.Refused, resize.Impossible, resize.Disruptive,
 				} {
-					if cell := strings.Join([]string{string(p), string(a), string(s), string(o)}, " "); !seen[cell] {
+					if cell := strings.Join([]string{string(p), string(a), string(s), string(r)}, " "); !seen[cell] {
 						t.Errorf("the table lacks %s", cell)
 					}
 				}
@@ -86,7 +87,7 @@ func TestDecide(t *testing.T) {
 }
 
 // What a later kubelet may say counts as Deferred, as unknown states always did.
-func TestUnknownOutcomeWaits(t *testing.T) {
+func TestUnknownStateWaits(t *testing.T) {
 	for _, action := range []policy.Action{"", policy.LiveResize, policy.LiveResizePreferred} {
 		if got := policy.Decide(policy.LiveResizeable, action, policy.RollingUpdate, "Unheard"); got != policy.Wait {
 			t.Errorf("action %q: %s, want Wait", action, got)

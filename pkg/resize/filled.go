@@ -46,7 +46,7 @@ func filled(pod *corev1.Pod, mine, template []part) []value {
 	return values
 }
 
-// in tells whether one of the parts says the value.
+// in reports whether one of the parts says the value.
 func (v value) in(parts []part) bool {
 	p := counterpart(parts, v.part)
 	if p == nil {

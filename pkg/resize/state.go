@@ -15,8 +15,8 @@ import (
 // State is how far the resize of one pod has come.
 type State string
 
-// The states of a resize. Deferred, Infeasible and Failing are what the kubelet
-// says in the pod's conditions (KEP-1287); a reason unknown to us counts as
+// The states that a pod shows itself. Deferred, Infeasible and Failing are what the
+// kubelet says in the pod's conditions (KEP-1287); a reason unknown to us counts as
 // Deferred, as it did for the older status.resize.
 const (
 	// Unsent: the pod's spec does not have the wanted size.
@@ -37,14 +37,33 @@ const (
 	Actuated State = "Actuated"
 )
 
-// Observe tells how far the pod is on its way to the target's size, with the
-// kubelet's message or what is being waited for. The proof that a resize was
-// carried out needs all of these on one and the same pod object: the spec has
-// the size, the kubelet has observed that spec, it reports no resize as pending
-// or in progress, has allocated the requests, has applied the limits, and the pod
-// is Ready. Fewer are not enough: conditions are absent both before the kubelet
-// notices the spec and while a container restarts for its new size.
+// The states that follow from what is known besides.
+const (
+	// Refused: the API server does not take the size now, as for a quota; asking again may help.
+	Refused State = "Refused"
+	// DeferredTooLong: deferred until the deadline.
+	DeferredTooLong State = "DeferredTooLong"
+	// FailingTooLong: failing until the deadline.
+	FailingTooLong State = "FailingTooLong"
+	// Impossible: something known before any request stands in the way.
+	Impossible State = "Impossible"
+	// Disruptive: the resize would take the pod down, and none may be. It does not count where
+	// nothing but a live resize is wanted.
+	Disruptive State = "Disruptive"
+)
+
+// Observe returns how far the pod is on its way to the target's size, with the
+// kubelet's message or what is being waited for. The zero Target has no state.
+//
+// The proof that a resize was carried out needs all of these on one and the same pod
+// object: the spec has the size, the kubelet has observed that spec, it reports no
+// resize as pending or in progress, has allocated the requests, has applied the
+// limits, and the pod is Ready. Fewer are not enough: conditions are absent both before
+// the kubelet notices the spec and while a container restarts for its new size.
 func (t Target) Observe() (State, string) {
+	if t.pod == nil {
+		return "", ""
+	}
 	if len(t.Changes) > 0 {
 		return Unsent, ""
 	}
@@ -68,7 +87,7 @@ func (t Target) Observe() (State, string) {
 	return Actuated, ""
 }
 
-// Busy tells whether the kubelet has still to carry out, or to answer, what the pod's spec
+// Busy reports whether the kubelet has still to carry out, or to answer, what the pod's spec
 // says now, whoever has asked for it. It does not of containers of which it tells nothing.
 func Busy(pod *corev1.Pod) bool {
 	t := Target{pod: pod}
@@ -81,7 +100,7 @@ func Busy(pod *corev1.Pod) bool {
 	return state == InProgress && len(t.want) > 0
 }
 
-// Clean tells whether the pod has nothing left to do for the target: neither in
+// Clean reports whether the pod has nothing left to do for the target: neither in
 // its spec, nor on its way into the containers.
 func (t Target) Clean() bool {
 	if len(t.Changes)+len(t.Obstacles) > 0 {
@@ -91,7 +110,7 @@ func (t Target) Clean() bool {
 	return t.Resized.IsZero() || state == Actuated || state == Unready
 }
 
-// Unscheduled tells whether the pod has no node. It starts with whatever size it has
+// Unscheduled reports whether the pod has no node. It starts with whatever size it has
 // when it gets one.
 func (t Target) Unscheduled() bool { return t.pod != nil && t.pod.Spec.NodeName == "" }
 
@@ -159,7 +178,7 @@ func (t Target) unapplied(p part) string {
 	return ""
 }
 
-// hasRun tells whether p is an init container that has run.
+// hasRun reports whether p is an init container that has run.
 func (t Target) hasRun(p part) bool {
 	status := t.status(p)
 	return p.kind == initContainer && !p.sidecar() && status != nil && status.State.Terminated != nil
@@ -192,7 +211,7 @@ func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resou
 	return value
 }
 
-// appliedAs tells whether the status shows want as applied. The systemd cgroup
+// appliedAs reports whether the status shows want as applied. The systemd cgroup
 // driver rounds a cpu quota up to 10m, so 105m may be shown as 110m.
 func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got *resource.Quantity) bool {
 	if same(&want, got) {

@@ -209,7 +209,7 @@ func (t *Target) checkPod() {
 	}
 }
 
-// Untold tells whether a container runs of which the kubelet does not say what it has:
+// Untold reports whether a container runs of which the kubelet does not say what it has:
 // the API server takes no resize of such a pod.
 func (t Target) Untold() bool {
 	return slices.ContainsFunc(t.pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
@@ -258,7 +258,7 @@ func (t Target) Newborn(unfilled bool) *corev1.PodSpec {
 	return spec
 }
 
-// Restarts tells whether a container that runs restarts for what changes, in place. One
+// Restarts reports whether a container that runs restarts for what changes, in place. One
 // that waits to be started, as in a crash loop, loses nothing.
 func (t Target) Restarts() bool {
 	return slices.ContainsFunc(t.want, func(p part) bool {
@@ -268,7 +268,7 @@ func (t Target) Restarts() bool {
 	})
 }
 
-// GivesRoom tells whether the new size takes less, and nothing more.
+// GivesRoom reports whether the new size takes less, and nothing more.
 func (t Target) GivesRoom() bool {
 	return len(t.Changes) > 0 && !slices.ContainsFunc(t.Changes, func(c Change) bool {
 		return c.From == nil || c.To == nil || c.To.Cmp(*c.From) > 0

@@ -1,5 +1,7 @@
 package rollout
 
+import "github.com/inplace-rollout/inplace-rollout/pkg/resize"
+
 // Reasons of the condition inplace-rollout.io/Complete.
 const (
 	// ReasonPending is set by the admission policy until the controller has looked.
@@ -86,14 +88,34 @@ const (
 	EventComplete = "RolloutComplete"
 )
 
-// Condition is what the workload's condition inplace-rollout.io/Complete must say.
-type Condition struct {
-	Complete        bool
-	Reason, Message string
-}
+// Cause is the kind of reason for a restart.
+type Cause string
 
-// Invalid is the condition of a workload whose annotations cannot be understood: it
-// stays as it is until they are mended.
-func Invalid(err error) Condition {
-	return Condition{Reason: ReasonInvalidPolicy, Message: err.Error()}
+// The causes.
+const (
+	// CauseTemplate: the template differs in more than the size.
+	CauseTemplate Cause = "template"
+	// CausePolicy: the policy of what changes is RestartOnly.
+	CausePolicy Cause = "policy"
+	// CauseAction: the action is Restart.
+	CauseAction Cause = "action"
+	// CauseImpossible: something known before any request stands in the way of a resize.
+	CauseImpossible Cause = "impossible"
+	// CauseInfeasible: the node can never hold the new size.
+	CauseInfeasible Cause = "infeasible"
+	// CauseDeferred: the node had no room until the deadline.
+	CauseDeferred Cause = "deferred"
+	// CauseError: the kubelet could not carry the resize out until the deadline.
+	CauseError Cause = "error"
+	// CauseUnavailable: the resize would take the pod down, and none may be.
+	CauseUnavailable Cause = "unavailable"
+)
+
+// Causes are all of them.
+var Causes = []Cause{CauseTemplate, CausePolicy, CauseAction, CauseImpossible, CauseInfeasible, CauseDeferred, CauseError, CauseUnavailable}
+
+// causeOf is that of a restart after a resize has come to this state.
+var causeOf = map[resize.State]Cause{
+	resize.Impossible: CauseImpossible, resize.Infeasible: CauseInfeasible,
+	resize.DeferredTooLong: CauseDeferred, resize.FailingTooLong: CauseError, resize.Disruptive: CauseUnavailable,
 }

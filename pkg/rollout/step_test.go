@@ -372,7 +372,7 @@ func TestNext(t *testing.T) {
 				members = append(members, member(t, len(places)-1-i, situation))
 			}
 			options := rollout.Options{
-				Limit: tt.limit, Unavailable: cmp.Or(tt.unavailable, tt.limit), RestartLast: tt.restartLast, Strategy: policy.RollingUpdate, Action: tt.action,
+				Limit: tt.limit, Unavailable: cmp.Or(tt.unavailable, tt.limit), InTurn: !tt.restartLast, Strategy: policy.RollingUpdate, Action: tt.action,
 				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
 			}
 			if tt.unavailable < 0 {
@@ -417,7 +417,7 @@ func describe(s rollout.Step) string {
 			said = append(said, text)
 		}
 	}
-	if s.Keep {
+	if s.Hold {
 		said = append(said, "keep")
 	}
 	if s.Unready {

@@ -91,7 +91,7 @@ func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, sett
 	if members, err = o.members(0, settings); err != nil {
 		return rollout.RolloutForecast{}, err
 	}
-	f := rollout.RolloutForecast{Pods: rollout.Foresee(members, o.options(from, settings))}
+	f := rollout.RolloutForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options(from, settings)))}
 	if !policy.Enabled(o.set) {
 		f.HandOver = controller.NotOptedIn("StatefulSet")
 	}
@@ -101,10 +101,10 @@ func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, sett
 			f.Stale = append(f.Stale, m.Name)
 		}
 		if f.HandOver != "" {
-			forecast = o.builtIn(m, f.HandOver)
+			forecast.Forecast, forecast.Reason = o.builtIn(m, f.HandOver)
 		}
-		if m.Index < from && forecast.Fate != rollout.Unchanged && forecast.Fate != rollout.New {
-			forecast.Fate, forecast.Reason = rollout.KeptBack, fmt.Sprintf("the partition is %d", from)
+		if m.Index < from && forecast.Forecast != rollout.Unchanged && forecast.Forecast != rollout.New {
+			forecast.Forecast, forecast.Reason = rollout.KeptBack, fmt.Sprintf("the partition is %d", from)
 		}
 		f.Pods[i] = forecast
 	}
@@ -113,29 +113,29 @@ func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, sett
 }
 
 // scaledIn tells of the pods for which there is no place any more, the highest ordinal first.
-func (o observation) scaledIn() []rollout.Forecast {
+func (o observation) scaledIn() []rollout.PodForecast {
 	at := o.byIndex()
-	var going []rollout.Forecast
+	var going []rollout.PodForecast
 	for _, i := range slices.Backward(slices.Sorted(maps.Keys(at))) {
 		if i < 0 || i >= replicas(o.set) {
-			going = append(going, rollout.Forecast{
-				Member: rollout.Member{Place: rollout.Place{Name: at[i].Name, Index: i, Pod: at[i]}}, Fate: rollout.ScaledIn, Reason: fmt.Sprintf("scaled to %d", replicas(o.set)),
+			going = append(going, rollout.PodForecast{
+				Member: rollout.Member{Place: rollout.Place{Name: at[i].Name, Index: i, Pod: at[i]}}, Forecast: rollout.ScaledIn, Reason: fmt.Sprintf("scaled to %d", replicas(o.set)),
 			})
 		}
 	}
 	return going
 }
 
-// builtIn is what the StatefulSet controller alone does to a pod.
-func (o observation) builtIn(m rollout.Member, why string) rollout.Forecast {
+// builtIn is what the StatefulSet controller alone does to a pod, and the reason for it.
+func (o observation) builtIn(m rollout.Member, why string) (comes rollout.Forecast, reason string) {
 	switch {
 	case rollout.Gone(m.Pod):
-		return rollout.Forecast{Member: m, Fate: rollout.New, Reason: "there is no pod now, or it is about to go"}
+		return rollout.New, "there is no pod now, or it is about to go"
 	case m.Labelled:
-		return rollout.Forecast{Member: m, Fate: rollout.Unchanged}
+		return rollout.Unchanged, ""
 	case !rolling(o.set):
-		return rollout.Forecast{Member: m, Fate: rollout.AfterDelete, Reason: why}
+		return rollout.AfterDelete, why
 	default:
-		return rollout.Forecast{Member: m, Fate: rollout.PodRestart, Reason: why}
+		return rollout.PodRestart, why
 	}
 }

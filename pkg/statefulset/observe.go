@@ -92,6 +92,7 @@ type observation struct {
 // options of a rollout of the places from index from on.
 func (o observation) options(from int, settings policy.Settings) rollout.Options {
 	options := o.Options(settings)
+	options.InTurn = true
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
 	options.Aside = o.Aside(o.below(from))
@@ -134,7 +135,7 @@ func (o observation) byIndex() map[int]*corev1.Pod {
 }
 
 // bornOld tells whether the next pod at the index is born from the old revision: it
-// is below the partition (trap T1), and there is one, which a new set does not have.
+// is below the partition, and there is an old revision, which a new set does not have.
 func (o observation) bornOld(index int) bool {
 	return rolling(o.set) && index < partition(o.set) && o.set.Status.CurrentRevision != o.set.Status.UpdateRevision
 }
@@ -253,7 +254,7 @@ func (o observation) leftover(pod *corev1.Pod, settings policy.Settings) (resize
 		return target, err
 	}
 	may, _ := settings.Resolve(target.Effects, template, o.Defaults.ResizePolicy)
-	if policy.Decide(may, settings.Action, policy.RollingUpdate, policy.Untried) != policy.Resize || len(target.Obstacles) > 0 ||
+	if policy.Decide(may, settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
 		o.Refused.Of(pod.UID, rollout.Size(o.set.Status.UpdateRevision, target.Changes)).Final {
 		return resize.Leftover(pod, template)
 	}

@@ -111,7 +111,7 @@ func (p *plan) letGo(o observation) {
 		p.Passing = true // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Keep || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs):
+	case p.Hold || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs):
 		p.lowerPartition(o)
 	default:
 		p.release = true

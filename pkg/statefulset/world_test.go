@@ -349,7 +349,7 @@ func (w *world) kcmPods(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatu
 		case pod == nil:
 			revision := status.UpdateRevision
 			if rolling(set) && i < partition(set) {
-				revision = status.CurrentRevision // trap T1
+				revision = status.CurrentRevision // newVersionedStatefulSetPod in pkg/controller/statefulset
 			}
 			name := w.name(i)
 			if w.Pods[name] == nil {

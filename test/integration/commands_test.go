@@ -91,9 +91,9 @@ subjects: [{kind: ServiceAccount, name: planner, namespace: ` + s.namespace + `}
 type planned struct {
 	HandOver string `json:"handOver"`
 	Pods     []struct {
-		Name   string       `json:"name"`
-		Fate   rollout.Fate `json:"fate"`
-		Reason string       `json:"reason"`
+		Name     string           `json:"name"`
+		Forecast rollout.Forecast `json:"fate"`
+		Reason   string           `json:"reason"`
 	} `json:"pods"`
 	Summary map[string]int `json:"summary"`
 }
@@ -132,10 +132,10 @@ func (s *sandbox[W]) plan(manifest string, args ...string) planned {
 }
 
 // fates counts the pods of each fate.
-func (p planned) fates() map[rollout.Fate]int {
-	count := map[rollout.Fate]int{}
+func (p planned) fates() map[rollout.Forecast]int {
+	count := map[rollout.Forecast]int{}
 	for _, pod := range p.Pods {
-		count[pod.Fate]++
+		count[pod.Forecast]++
 	}
 	return count
 }
@@ -154,7 +154,7 @@ func (p planned) holds(before, after map[string]corev1.Pod) error {
 		applied := same && len(is.Status.ContainerStatuses) > 0 && is.Status.ContainerStatuses[0].Resources != nil &&
 			is.Status.ContainerStatuses[0].Resources.Requests.Cpu().Equal(*is.Spec.Containers[0].Resources.Requests.Cpu())
 		var ok bool
-		switch foreseen.Fate {
+		switch foreseen.Forecast {
 		case rollout.Live:
 			ok = sized && applied && restarts == 0
 		case rollout.ContainerRestart:
@@ -166,7 +166,7 @@ func (p planned) holds(before, after map[string]corev1.Pod) error {
 		}
 		if !ok {
 			wrong = append(wrong, fmt.Errorf("%s: %s was foreseen, but same pod %t, resized %t, applied %t, %d restarts",
-				foreseen.Name, foreseen.Fate, same, sized, applied, restarts))
+				foreseen.Name, foreseen.Forecast, same, sized, applied, restarts))
 		}
 	}
 	return errors.Join(wrong...)
@@ -190,21 +190,21 @@ type prophecy struct {
 	of    options
 	patch string
 	args  []string
-	want  map[rollout.Fate]int
+	want  map[rollout.Forecast]int
 	why   string // in some pod's reason, if not empty
 	end   string // reason of the condition at last; Complete if empty
 }
 
 var prophecies = []prophecy{
-	{name: "live", patch: cpuEdit, want: map[rollout.Fate]int{rollout.Live: 3}},
+	{name: "live", patch: cpuEdit, want: map[rollout.Forecast]int{rollout.Live: 3}},
 	{name: "restart only", of: options{Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"}, patch: cpuEdit,
-		want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "cpu of app: RestartOnly"},
-	{name: "removed limit", patch: noLimit, want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "limit is removed"},
-	{name: "image", patch: imageEdit, want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "spec.containers[app].image"},
-	{name: "not opted in", of: options{OptedOut: true}, patch: cpuEdit, want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "is not opted in", end: "-"},
+		want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "cpu of app: RestartOnly"},
+	{name: "removed limit", patch: noLimit, want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "limit is removed"},
+	{name: "image", patch: imageEdit, want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "spec.containers[app].image"},
+	{name: "not opted in", of: options{OptedOut: true}, patch: cpuEdit, want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "is not opted in", end: "-"},
 	{name: "too large for any node", of: options{Meta: "annotations: {" + setAction + ": LiveResize}"}, end: "Infeasible",
 		patch: `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"100"},"limits":{"cpu":"100"}}}]}}}}`,
-		want:  map[rollout.Fate]int{rollout.Refused: 3}, why: "is too small: cpu, requested: 100"},
+		want:  map[rollout.Forecast]int{rollout.Refused: 3}, why: "is too small: cpu, requested: 100"},
 }
 
 const cpuRestarts = base + ", resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"
@@ -213,13 +213,13 @@ func TestCommandPlanOfStatefulSets(t *testing.T) {
 	parallel(t)
 	for _, p := range append(slices.Clone(prophecies),
 		prophecy{name: "container restart", of: options{Resources: cpuRestarts}, patch: cpuEdit,
-			want: map[rollout.Fate]int{rollout.ContainerRestart: 3}},
+			want: map[rollout.Forecast]int{rollout.ContainerRestart: 3}},
 		prophecy{name: "partition", of: options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"}, patch: cpuEdit,
-			want: map[rollout.Fate]int{rollout.Live: 2, rollout.KeptBack: 1}, why: "the partition is 1"},
+			want: map[rollout.Forecast]int{rollout.Live: 2, rollout.KeptBack: 1}, why: "the partition is 1"},
 		prophecy{name: "on delete", of: options{Spec: "updateStrategy: {type: OnDelete}", Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"}, patch: cpuEdit,
-			want: map[rollout.Fate]int{rollout.AfterDelete: 3}, end: "WaitingForDelete"},
+			want: map[rollout.Forecast]int{rollout.AfterDelete: 3}, end: "WaitingForDelete"},
 		prophecy{name: "live on delete", of: options{Spec: "updateStrategy: {type: OnDelete}"}, patch: cpuEdit,
-			want: map[rollout.Fate]int{rollout.Live: 3}},
+			want: map[rollout.Forecast]int{rollout.Live: 3}},
 	) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -232,11 +232,11 @@ func TestCommandPlanOfDeployments(t *testing.T) {
 	parallel(t)
 	for _, p := range append(slices.Clone(prophecies),
 		prophecy{name: "action restart", of: options{Meta: "annotations: {" + setAction + ": Restart}"}, patch: cpuEdit,
-			want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "the action is Restart"},
+			want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "the action is Restart"},
 		prophecy{name: "container restart", of: options{Resources: cpuRestarts, Spec: "strategy: {rollingUpdate: {maxUnavailable: 1}}"}, patch: cpuEdit,
-			want: map[rollout.Fate]int{rollout.ContainerRestart: 3}},
+			want: map[rollout.Forecast]int{rollout.ContainerRestart: 3}},
 		prophecy{name: "container restart and none may be down", of: options{Resources: cpuRestarts, Spec: surge}, patch: cpuEdit,
-			want: map[rollout.Fate]int{rollout.PodRestart: 3}, why: "maxUnavailable is 0"},
+			want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "maxUnavailable is 0"},
 	) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -291,7 +291,7 @@ func TestCommandPlanWithASmallNode(t *testing.T) {
 	addToPool(t, "foreseen", "foreseen-new", "4")
 	testProphecy(t, prophecy{
 		patch: `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"3"},"limits":{"cpu":"3500m"}}}]}}}}`,
-		want:  map[rollout.Fate]int{rollout.Live: 2, rollout.PodRestart: 1}, why: "node foreseen-0 is too small",
+		want:  map[rollout.Forecast]int{rollout.Live: 2, rollout.PodRestart: 1}, why: "node foreseen-0 is too small",
 	}, w.sandbox)
 }
 
@@ -303,7 +303,7 @@ func TestCommandPlanWithoutRoom(t *testing.T) {
 	const edit = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"600m"},"limits":{"cpu":"1"}}}]}}}}`
 	manifest := w.kubectl("patch", w.ref, "--patch", edit, "--dry-run=client", "-o", "yaml")
 	foreseen := w.plan(manifest)
-	if got := foreseen.Pods; len(got) != 2 || got[0].Name != "web-1" || got[0].Reason != "" || got[1].Fate != rollout.Deferred {
+	if got := foreseen.Pods; len(got) != 2 || got[0].Name != "web-1" || got[0].Reason != "" || got[1].Forecast != rollout.Deferred {
 		t.Errorf("plan foresees %+v, want room for web-1 and none for web-0", got)
 	}
 	table := command(t, cp.Kubeconfig(), w.namespace, manifest, "plan", "-f", "-").stdout
@@ -354,7 +354,7 @@ func TestCommandPlanAndStatusDuringARollout(t *testing.T) {
 	w.waitCondition("Deferred", "web-1")
 
 	foreseen := w.plan("")
-	if got, want := foreseen.fates(), map[rollout.Fate]int{rollout.Unchanged: 1, rollout.Deferred: 1, rollout.Live: 1}; !maps.Equal(got, want) {
+	if got, want := foreseen.fates(), map[rollout.Forecast]int{rollout.Unchanged: 1, rollout.Deferred: 1, rollout.Live: 1}; !maps.Equal(got, want) {
 		t.Errorf("plan foresees %v, want %v: %+v", got, want, foreseen)
 	}
 	if got := w.run("plan", "sts", "web", "--fail-on-restart"); got.code != 3 || !strings.Contains(got.stdout, "restarted if that lasts until the deadline") {

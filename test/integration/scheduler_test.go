@@ -200,6 +200,9 @@ func (c *chance) fits(pod *corev1.Pod) []string {
 
 // fitsOn asks whether the pod could take the place of one like it, which is gone, if no
 // node but this one were schedulable.
+//
+// Of the pods on other nodes only those are looked at that the pod names. So it also demands
+// to be spread over all of them, with a skew that there never is: that names them all.
 func (c *chance) fitsOn(pod *corev1.Pod, node *corev1.Node, cluster capacity.Cluster) bool {
 	c.Helper()
 	all := slices.Clone(cluster.Nodes)
@@ -212,7 +215,11 @@ func (c *chance) fitsOn(pod *corev1.Pod, node *corev1.Node, cluster capacity.Clu
 	cluster.Nodes = all
 	gone := pod.DeepCopy()
 	gone.UID, gone.Spec.NodeName = "gone", "gone"
-	template := &corev1.PodTemplateSpec{Spec: pod.Spec}
+	gone.Spec.TopologySpreadConstraints = append(gone.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
+		MaxSkew: 1000, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
+		LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
+	})
+	template := &corev1.PodTemplateSpec{Spec: gone.Spec}
 	target, err := resize.For(gone, template, template)
 	if err != nil {
 		c.Fatal(err)

@@ -1,0 +1,189 @@
+package rollout
+
+import (
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+)
+
+// budget is what is taken of a rollout's limits, and so what may still be done in one step.
+//
+// Every pod takes a share that is not available, wherever it is and whatever for, or that is
+// being resized. With limit 2 and places 4 not available, 3 being resized, 2, 1, 0: none of
+// the last three may be touched. A pod waits for the shares of others only as far as what is
+// done to it adds to them, or can do without:
+//
+//	what is to be done to the pod                            | waits for
+//	resize that restarts no container, the pod is not Ready  | nobody: it may be its cure
+//	resize that restarts no container, to less than before   | shares, but those of idle and missing pods
+//	resize that restarts no container, any other             | shares, but those of idle pods
+//	resize that restarts a container, the pod is Ready       | all shares
+//	resize that restarts a container, the pod is not Ready   | pods at work: its own share is taken
+//	restart of a pod that is available                       | all shares
+//	restart of a pod that is not                             | pods at work; nobody, if no container of it runs
+//
+// What takes a pod down, or keeps it down, keeps to the number of pods that may be down.
+type budget struct {
+	// limit is how many pods may be under way at once, and goingDown how many of these what
+	// takes a pod down may find, itself included: at least 1.
+	limit, goingDown int
+
+	// shares are the pods that take one: members, and what is aside.
+	shares int
+	// idle are those of them that are down until others have been resized: they wait for their
+	// own restart, or for room on a node, which smaller sizes of others may give.
+	//
+	// With limit 1 and places 1 stale, 0 just born with another image: 0 is restarted after 1
+	// is resized, so 1 does not wait for 0.
+	idle int
+	// missing are those of them of which there is no pod: it may wait for room in a quota,
+	// which smaller sizes of others give.
+	//
+	// With limit 1 and places 1 missing, 0 larger than wanted: 0 is resized.
+	missing int
+	// busy are the pods at work for something else than the size that is rolled out: they are
+	// being resized for an edit that was given up, or restarted by this step while they are down.
+	//
+	// With limit 1 and places 1 not available, 0 not available, where the size restarts a
+	// container: 1 is resized, and 0 waits for it, though both are down already.
+	busy int
+	// unready are the pods that are not Ready since they were resized. As many as may be down
+	// keep all others that are Ready from being resized.
+	unready int
+
+	batch batch
+}
+
+// batch is how many pods may have a size at once that is not known to be good: it is tried
+// on one pod first, then on two, then on four (slow start, as in pkg/controller of Kubernetes).
+//
+// It is read from the pods alone: while none is pending, one more may be asked than has proved
+// the size; from the limit on, every pod that has proved it lets another one go.
+type batch struct {
+	// proved are the pods that have the size and are available.
+	proved int
+	// pending are those that have been asked for it before this step, and have yet to prove it.
+	pending int
+	// asked are those that this step asks.
+	asked int
+}
+
+// mayGrow reports whether one more pod may be asked, where most may be under way.
+func (b batch) mayGrow(most int) bool {
+	return b.proved >= most || b.pending == 0 && b.asked < min(most, b.proved+1)
+}
+
+func newBudget(verdicts []Verdict, o Options) *budget {
+	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.Aside)}
+	for _, m := range o.Aside {
+		b.missing += asInt(m.Pod == nil)
+	}
+	for _, v := range verdicts {
+		b.shares += asInt(v.takesShare())
+		b.idle += asInt(v.idle())
+		b.missing += asInt(v.Member.Pod == nil)
+		b.busy += asInt(v.Member.busy())
+		b.unready += asInt(v.Unready)
+		b.batch.proved += asInt(v.proved())
+		b.batch.pending += asInt(v.pending())
+	}
+	return b
+}
+
+// atWork is how many pods are being resized, or restarted while they are down.
+func (b *budget) atWork() int { return b.busy + b.batch.pending + b.batch.asked }
+
+// mayResize reports whether the pod may be asked for its size now. A size that makes pods
+// fail is no further given to pods that are well, but to those that come back to it.
+func (b *budget) mayResize(v Verdict) bool {
+	ready, goesDown, most := podutils.IsPodReady(v.Member.Pod), v.Member.Target.Restarts(), b.limit
+	if goesDown {
+		most = b.goingDown
+	}
+	switch {
+	case !goesDown && (!ready || v.Member.comesBack()):
+		return true
+	case ready && b.unready >= b.goingDown:
+		return false
+	}
+	return b.before(v, goesDown, ready) < most && b.batch.mayGrow(most)
+}
+
+// before is how many shares of others the resize of a pod waits for.
+func (b *budget) before(v Verdict, goesDown, ready bool) int {
+	others := b.shares - asInt(v.takesShare())
+	switch {
+	case goesDown && ready:
+		return others
+	case goesDown:
+		return b.atWork() - asInt(v.Member.busy())
+	case v.Member.Target.GivesRoom():
+		return others - b.idle - b.missing
+	default:
+		return others - b.idle
+	}
+}
+
+// resizes counts a pod that may be resized now: sent is whether it is asked in this step.
+func (b *budget) resizes(v Verdict, sent bool) {
+	b.shares += asInt(!v.takesShare())
+	b.batch.asked += asInt(sent && !v.Member.Cures())
+}
+
+// mayRestart reports whether the pod may be given up for a new one now. One in which no
+// container runs has nothing to lose.
+func (b *budget) mayRestart(v Verdict) bool {
+	if v.Member.down() {
+		return b.atWork()-asInt(v.Member.busy()) < b.goingDown || !v.Member.runs()
+	}
+	return b.shares-asInt(v.takesShare()) < b.goingDown
+}
+
+// restarts counts a pod that is restarted before those after it have their turn.
+func (b *budget) restarts(v Verdict) {
+	if v.takesShare() {
+		b.busy++
+	} else {
+		b.shares++
+	}
+	b.idle -= asInt(v.idle())
+}
+
+// takesShare reports whether the pod takes a share before anything is done to it in this step.
+func (v Verdict) takesShare() bool {
+	return v.Member.down() || v.Member.busy() || v.Decision == policy.Wait
+}
+
+// idle reports whether the pod is down until others have been resized.
+func (v Verdict) idle() bool {
+	m := v.Member
+	restarts := !Gone(m.Pod) && !podutils.IsPodReady(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
+		(v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete)
+	return m.down() && (restarts || m.waitsForRoom())
+}
+
+// proved reports whether the pod has the size, and is well with it.
+func (v Verdict) proved() bool {
+	return (v.Member.Updated || v.Decision == policy.MarkUpdated) && !v.Member.down() && !v.Member.busy()
+}
+
+// pending reports whether the pod has been asked for the size, and has yet to prove it. One
+// that was not Ready when it was asked has lost nothing by it, and proves nothing.
+func (v Verdict) pending() bool {
+	m := v.Member
+	switch {
+	case Gone(m.Pod) || m.Lost != "" || m.Differs != "" || len(m.Target.Changes) > 0 || m.Cure && m.down() || m.waitsForRoom():
+		return false
+	case m.Updated || v.Decision == policy.MarkUpdated:
+		return !m.Available && !m.Target.Resized.IsZero()
+	default:
+		return v.Decision == policy.Wait
+	}
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

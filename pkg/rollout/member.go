@@ -1,0 +1,164 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// Place is one pod of a workload, or where one is to be, as its kind knows it.
+type Place struct {
+	// Name of the pod.
+	Name string
+	// Index of the place, from 0.
+	Index int
+	// Pod is nil while the place is empty.
+	Pod *corev1.Pod
+	// Updated: the pod counts as one of the newest revision, and no edit that was given up
+	// has left anything in it. Of a place that is, or is about to be, empty: the next pod
+	// there will be so.
+	Updated bool
+	// Labelled: the built-in controller takes the pod for updated.
+	Labelled bool
+	// Available as the built-in controller means it: Ready for minReadySeconds and not terminating.
+	Available bool
+	// Differs is what besides cpu and memory differs between the revision of the pod (for an
+	// empty place: of the pod that is born there next) and the newest one; empty if nothing does.
+	Differs string
+	// Brings is what the newest revision changes of cpu and memory; empty if the pod is
+	// updated or Differs is not empty.
+	Brings string
+	// Target is the size that the pod must have; zero if there is no pod, it is terminating
+	// or Differs is not empty.
+	Target resize.Target
+}
+
+// Member is a place with what is known of it besides.
+type Member struct {
+	Place
+	Sighting
+
+	// Policy for what the newest revision changes, and why if it is RestartOnly.
+	Policy policy.Policy
+	Why    string
+	// Refusal of this resize by the API server; of a place without a pod, of the pod.
+	Refusal Refusal
+	// Unplaceable is why there is no place for the pod that a restart would bring, on any
+	// node or in the namespace, and when to look again; without a reason, there is.
+	Unplaceable Refusal
+	// Barred is why the API server would refuse a resize to a size that it may take for a
+	// new pod; empty if it would not.
+	Barred string
+	// Lost is why nothing is to be expected of the pod's node; empty if it is there.
+	Lost string
+}
+
+// Sighting is what has been seen of a pod's resize before.
+type Sighting struct {
+	// Since is when the resize was first seen in the state in which it is, by the same clock
+	// as Options.Now; zero if it has not been seen before.
+	Since time.Time
+	// Cure: the pod was not Ready when it was last asked for a size.
+	Cure bool
+	// Again: the pod is to be asked once more for what its kubelet has put off or refused.
+	Again bool
+}
+
+// Refusal is why something cannot be had now, such as a size that the API server does not take.
+type Refusal struct {
+	// Of what: the size that was asked for.
+	Of string
+	// Reason for it; empty if there is no refusal.
+	Reason string
+	// Kind is the reason of the condition that goes with it.
+	Kind string
+	// Final: the answer stays the same as long as the pod is where it is.
+	Final bool
+	// Since then the answer has been of this kind.
+	Since time.Time
+	// Until then it is not asked for again.
+	Until time.Time
+}
+
+// Refusals are what objects, such as pods, cannot have, by their UID.
+type Refusals map[types.UID]Refusal
+
+// Of returns the refusal of this size for this object; one without a reason if there is none.
+func (r Refusals) Of(object types.UID, size string) Refusal {
+	if refusal := r[object]; refusal.Of == size {
+		return refusal
+	}
+	return Refusal{}
+}
+
+// Gone reports whether the place of the pod is empty or about to be. A pod that is nil is gone.
+func Gone(pod *corev1.Pod) bool {
+	return pod == nil || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// TakesShare reports whether the pod takes a share of the limits though it is no member.
+func (m Member) TakesShare() bool { return m.down() || resize.Busy(m.Pod) }
+
+// Cures reports whether a resize can only do the pod good: it is not Ready, and no
+// container of it that runs would restart.
+func (m Member) Cures() bool { return !podutils.IsPodReady(m.Pod) && !m.Target.Restarts() }
+
+// down reports whether the pod is not available, or its node is lost: then it is not known
+// whether it still is.
+func (m Member) down() bool { return Gone(m.Pod) || m.Lost != "" || !m.Available }
+
+// busy reports whether the pod is about to be resized for an edit that was given up.
+func (m Member) busy() bool {
+	return !Gone(m.Pod) && m.Differs == "" && len(m.Target.Changes) > 0 && resize.Busy(m.Pod)
+}
+
+// waitsForRoom reports whether the pod has its size, which was set while it had no node,
+// and still has none.
+func (m Member) waitsForRoom() bool {
+	return !Gone(m.Pod) && m.Target.Unscheduled() && !m.Target.Resized.IsZero() && len(m.Target.Changes) == 0
+}
+
+// comesBack reports whether the pod has had the size in this rollout already, and somebody
+// else has given it another one since: that it is well with it has been seen.
+func (m Member) comesBack() bool { return m.Labelled && m.Target.Overrules }
+
+// runs reports whether a container of the pod runs.
+func (m Member) runs() bool {
+	return m.Pod != nil && slices.ContainsFunc(m.Pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
+}
+
+// Names of the members' pods.
+func Names(members []Member) []string {
+	list := make([]string, len(members))
+	for i, m := range members {
+		list[i] = m.Name
+	}
+	return list
+}
+
+// UntilAvailable returns in how long the first of the pods that are Ready becomes available, if
+// nothing else happens: there is no event when it does. It is 0 if there is no such pod.
+func UntilAvailable(members []Member, minReadySeconds int32, now time.Time) time.Duration {
+	least := time.Duration(0)
+	for _, m := range members {
+		if m.Pod == nil || m.Available || m.Pod.DeletionTimestamp != nil {
+			continue
+		}
+		for _, c := range m.Pod.Status.Conditions {
+			if c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue {
+				continue
+			}
+			wait := c.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second).Sub(now)
+			if wait = max(wait, 0) + 100*time.Millisecond; least == 0 || wait < least {
+				least = wait
+			}
+		}
+	}
+	return least
+}

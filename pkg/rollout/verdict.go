@@ -1,0 +1,349 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// Verdict is what is known of one member, and what follows from it for that member alone.
+// What it may do now depends on the others, too: that is [Next]'s to say.
+type Verdict struct {
+	Member Member
+	// Observed is the state that the pod shows, and Says what its kubelet says of it, or what
+	// it lacks. Both are empty if there is no pod, or it is of another template.
+	Observed resize.State
+	Says     string
+	// State is what that counts as, with all that is known besides; empty unless the pod has
+	// still to get its size.
+	State resize.State
+	// Decision about the pod; empty if it is updated, and nothing is to be done about it.
+	Decision policy.Decision
+	// Why it is so: the reason for a restart, for leaving the pod as it is, or for the state.
+	Why string
+	// Cause of a restart; empty if only the size is to change.
+	Cause Cause
+	// Reason and Message of the condition, as long as the pod is not done; both are empty if
+	// there is nothing to say.
+	Reason, Message string
+	// Unready: the pod is not Ready since it was resized. The size may have done it.
+	Unready bool
+	// Until then the verdict stays the same if nothing happens; zero if it does for ever.
+	Until time.Time
+
+	// late is the decision if the node has no room for the size until the deadline; empty
+	// where State is.
+	late policy.Decision
+}
+
+// Judge returns the verdict on each of the members.
+func Judge(members []Member, o Options) []Verdict {
+	verdicts := make([]Verdict, len(members))
+	for i, m := range members {
+		verdicts[i] = m.judge(o)
+	}
+	return verdicts
+}
+
+func (m Member) judge(o Options) Verdict {
+	v := Verdict{Member: m}
+	if !Gone(m.Pod) && m.Differs == "" {
+		v.Observed, v.Says = m.Target.Observe()
+	}
+	v.Unready = v.Observed == resize.Unready && m.Lost == "" && !m.Target.Resized.IsZero() && !m.Target.Unscheduled()
+	switch {
+	case m.Updated && !m.down():
+	case m.Updated:
+		v.comeUp(o)
+	case m.Differs != "":
+		v.replace(o, CauseTemplate, m.Differs)
+	case Gone(m.Pod):
+		v.Decision = policy.Wait
+		v.comeUp(o)
+	default:
+		v.resize(o)
+	}
+	return v
+}
+
+// resize decides about a pod that has still to get its size.
+func (v *Verdict) resize(o Options) {
+	m, p := v.Member, v.progress(o)
+	v.State, v.Why, v.Reason, v.Message = p.state, p.why, p.reason, p.why
+	v.changesAt(p.until, o)
+	decide := func(state resize.State) policy.Decision { return policy.Decide(m.Policy, o.Action, o.Strategy, state) }
+	if v.late = decide(resize.DeferredTooLong); v.late != policy.Leave {
+		v.late = m.replacement(o)
+	}
+	switch v.Decision = decide(v.State); v.Decision {
+	case policy.RestartByController, policy.WaitForDelete:
+		cause, why := v.cause(o)
+		v.replace(o, cause, why)
+	case policy.Leave:
+		v.Message += "; left as it is"
+	}
+}
+
+// cause returns the kind of reason for which a resize is not even tried, or goes no further,
+// and the reason.
+func (v Verdict) cause(o Options) (Cause, string) {
+	switch {
+	case v.Member.Policy == policy.RestartOnly:
+		return CausePolicy, v.Member.Why
+	case o.Action == policy.Restart:
+		return CauseAction, "the action is Restart"
+	default:
+		return causeOf[v.State], v.Why
+	}
+}
+
+// replace decides about a pod that only a new one can replace, for this reason.
+func (v *Verdict) replace(o Options, cause Cause, why string) {
+	m := v.Member
+	v.Cause, v.Why, v.Decision = cause, why, m.replacement(o)
+	switch {
+	case v.Decision == policy.RestartByController:
+		v.Reason, v.Message = ReasonProgressing, "restarting: "+why
+	case v.Decision == policy.WaitForDelete:
+		v.Reason, v.Message = ReasonWaitingForDelete, "restarts when it is deleted: "+why
+	case m.Unplaceable.Kind == ReasonInvalid:
+		v.Why = m.invalid(o)
+		v.Reason, v.Message = ReasonInvalid, v.Why+"; left as it is"
+		v.changesAt(m.Unplaceable.Until, o)
+	default:
+		v.Why = m.Unplaceable.Reason + ": " + why
+		v.Reason, v.Message = m.Unplaceable.Kind, "not restarted, because "+v.Why
+		v.changesAt(m.Unplaceable.Until, o)
+	}
+}
+
+// replacement is the decision about a pod that only a new one can replace: it is left where
+// there is no place for the new one. Where the user deletes it, that is the user's to know,
+// unless the new one would be refused for ever.
+func (m Member) replacement(o Options) policy.Decision {
+	switch {
+	case m.Unplaceable.Kind == ReasonInvalid:
+		return policy.Leave
+	case o.Strategy == policy.OnDelete:
+		return policy.WaitForDelete
+	case m.Unplaceable.Reason != "":
+		return policy.Leave
+	default:
+		return policy.RestartByController
+	}
+}
+
+// invalid says why no new pod can have the size.
+func (m Member) invalid(o Options) string {
+	if o.Strategy == policy.OnDelete {
+		return m.Unplaceable.Reason + "; do not delete it"
+	}
+	return m.Unplaceable.Reason
+}
+
+// comeUp says what a pod waits for that is not available, and that has not to be touched, or
+// cannot be. One that was resized while it had no node keeps the rollout open until it has
+// one, so that this can be recorded.
+func (v *Verdict) comeUp(o Options) {
+	m := v.Member
+	v.Reason = ReasonProgressing
+	switch {
+	case m.Pod == nil && m.Refusal.Reason != "":
+		v.Reason, v.Message = m.Refusal.Kind, "waiting for the pod to be created: "+m.Refusal.Reason
+	case Gone(m.Pod):
+		v.Message = "waiting for the pod to be created"
+	case m.Lost != "":
+		v.Reason, v.Message = ReasonNodeLost, m.Lost
+	case m.Target.Unscheduled():
+		v.findNode(o)
+	case v.Unready:
+		p := v.notReady(o)
+		v.Reason, v.Message = p.reason, p.why
+		v.changesAt(p.until, o)
+	case m.Available:
+		v.Message = "waiting for the kubelet to resize it"
+	default:
+		v.Message = "waiting for the pod to become available"
+	}
+}
+
+// schedulerTime is how long after its resize the scheduler may need to look at a pod
+// again: what it has said before may be of the size that the pod had then.
+const schedulerTime = 10 * time.Second
+
+// findNode says what an updated pod without a node waits for.
+func (v *Verdict) findNode(o Options) {
+	nowhere, resized := v.Member.Target.Nowhere(), v.Member.Target.Resized
+	looked := resized.Add(schedulerTime)
+	if !resized.IsZero() {
+		v.Decision = policy.Wait
+	}
+	switch {
+	case resized.IsZero() && nowhere == "":
+		v.Message = "waiting for the pod to become available"
+	case resized.IsZero():
+		v.Message = "waiting for a node: " + nowhere
+	case nowhere == "" || o.Now.Before(looked):
+		v.Message = "waiting for a node, at its new size"
+		v.changesAt(looked, o)
+	default:
+		v.Reason, v.Message = ReasonNoNodeFits, "no node has room for it at its new size, either: "+nowhere
+	}
+}
+
+// changesAt notes that the verdict may be another one from then on, if then is to come.
+func (v *Verdict) changesAt(then time.Time, o Options) {
+	if then.After(o.Now) && (v.Until.IsZero() || then.Before(v.Until)) {
+		v.Until = then
+	}
+}
+
+// progress is how far a resize has come.
+type progress struct {
+	state  resize.State
+	reason string // of the condition
+	why    string
+	until  time.Time // when the state is another one by itself; zero if it never is
+}
+
+// progress is what the state that the pod shows counts as.
+func (v Verdict) progress(o Options) progress {
+	m := v.Member
+	if known := m.known(o); known.state != "" {
+		return known
+	}
+	if m.mayAskAgain(v.Observed) {
+		return progress{state: resize.Unsent, reason: ReasonProgressing, why: "asking again: " + resize.Describe(m.Target.Effects)}
+	}
+	switch v.Observed {
+	case resize.Unsent:
+		return m.unsent(o)
+	case resize.Deferred:
+		return m.timed(o, resize.Deferred, resize.DeferredTooLong, o.DeferredTimeout, ReasonDeferred, m.onNode("deferred")+": "+v.Says)
+	case resize.Failing:
+		return m.timed(o, resize.Failing, resize.FailingTooLong, o.ErrorTimeout, ReasonResizeError, m.onNode("failing")+": "+v.Says)
+	case resize.Infeasible:
+		return progress{state: resize.Infeasible, reason: ReasonInfeasible, why: m.onNode("infeasible") + ": " + v.Says}
+	case resize.Actuated:
+		return progress{state: resize.Actuated}
+	case resize.Unready:
+		if m.Target.Unscheduled() { // nothing is left to be done to it
+			return progress{state: resize.Actuated}
+		}
+		if v.Unready {
+			return v.notReady(o)
+		}
+	}
+	return progress{state: resize.InProgress, reason: ReasonProgressing, why: v.Says}
+}
+
+// known is what is known of the resize whatever the kubelet says; without a state if that
+// is nothing.
+func (m Member) known(o Options) progress {
+	obstacles := m.Target.Obstacles
+	if m.Barred != "" {
+		obstacles = append(slices.Clip(obstacles), m.Barred)
+	}
+	switch {
+	case m.Lost != "":
+		return progress{state: resize.InProgress, reason: ReasonNodeLost, why: m.Lost}
+	case len(obstacles) > 0 && m.Unplaceable.Kind == ReasonInvalid:
+		return progress{resize.Impossible, ReasonInvalid, m.invalid(o), m.Unplaceable.Until}
+	case len(obstacles) > 0:
+		return progress{state: resize.Impossible, reason: ReasonInfeasible, why: strings.Join(obstacles, ", ")}
+	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
+	case m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize):
+		return progress{resize.Infeasible, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
+	case o.Unavailable == 0 && o.Action != policy.LiveResize && m.Available && m.Target.Restarts():
+		return progress{state: resize.Disruptive, reason: ReasonProgressing, why: "its resize would restart a container, and maxUnavailable is 0"}
+	}
+	return progress{}
+}
+
+// mayAskAgain reports whether the kubelet is to look once more at what it has put off or refused.
+func (m Member) mayAskAgain(state resize.State) bool {
+	return m.Again && (state == resize.Deferred || state == resize.Infeasible) && len(m.Target.Back().Changes) > 0
+}
+
+// unsent is the progress of a pod whose spec does not have the size yet.
+func (m Member) unsent(o Options) progress {
+	switch {
+	case m.Target.Unscheduled() && m.Target.Nowhere() == "":
+		return progress{state: resize.InProgress, reason: ReasonProgressing, why: "waiting for the pod to be scheduled"}
+	case m.Refusal.Final: // asked again, and the message stays the same
+		return progress{state: resize.Unsent, reason: m.Refusal.Kind, why: m.refusal() + "; left as it is"}
+	case m.Refusal.Reason != "":
+		return m.refused(o)
+	}
+	return progress{state: resize.Unsent, reason: ReasonProgressing, why: "resizing: " + resize.Describe(m.Target.Changes)}
+}
+
+// refused is the progress of a pod whose size the API server does not take for now.
+//
+// It takes none for a pod of which the kubelet does not say what its containers have.
+// A kubelet that is just starting says it a moment later; one that has not said it
+// until the timeout does not know how to resize.
+func (m Member) refused(o Options) progress {
+	if m.Refusal.Kind != ReasonUnsupportedByNode {
+		return progress{resize.Refused, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
+	}
+	final := m.Refusal.Since.Add(o.ErrorTimeout)
+	if o.Now.Before(final) || !m.Target.Untold() {
+		until := m.Refusal.Until
+		if final.Before(until) {
+			until = final
+		}
+		return progress{resize.Refused, ReasonProgressing, "waiting for the kubelet of node " + m.Pod.Spec.NodeName + " to tell what the containers have", until}
+	}
+	return progress{state: resize.Infeasible, reason: ReasonUnsupportedByNode,
+		why: fmt.Sprintf("%s, for more than %s", m.refusal(), o.ErrorTimeout)}
+}
+
+// refusal is what the API server said, and of which node.
+func (m Member) refusal() string {
+	switch m.Refusal.Kind {
+	case ReasonInfeasible:
+		return m.onNode("infeasible") + ": " + m.Refusal.Reason
+	case ReasonUnsupportedByNode:
+		return "node " + m.Pod.Spec.NodeName + " does not support it: " + m.Refusal.Reason
+	default:
+		return m.Refusal.Reason
+	}
+}
+
+// timed is the progress of a pod that is in a state which counts as another, final one
+// after the timeout.
+func (m Member) timed(o Options, now, then resize.State, timeout time.Duration, reason, why string) progress {
+	until := m.since(o).Add(timeout)
+	if o.Now.Before(until) {
+		return progress{now, reason, why, until}
+	}
+	return progress{state: then, reason: reason, why: fmt.Sprintf("%s, for more than %s", why, timeout)}
+}
+
+// UnreadyGrace is how long a pod may be not Ready after its resize before the condition says
+// so: where a container restarts, it is so as a matter of course.
+const UnreadyGrace = 10 * time.Second
+
+// notReady is the progress of a pod that is not Ready since it was resized. Nothing but what
+// the condition says depends on for how long it is so.
+func (v Verdict) notReady(o Options) progress {
+	if until := v.Member.since(o).Add(UnreadyGrace); o.Now.Before(until) {
+		return progress{resize.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
+	}
+	return progress{state: resize.InProgress, reason: ReasonNotReadyAfterResize, why: "not Ready since its resize"}
+}
+
+// since is when the pod came into its state, as far as anybody has seen it.
+func (m Member) since(o Options) time.Time {
+	if m.Since.IsZero() {
+		return o.Now
+	}
+	return m.Since
+}
+
+func (m Member) onNode(what string) string { return what + " on node " + m.Pod.Spec.NodeName }
