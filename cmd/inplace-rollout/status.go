@@ -248,11 +248,11 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 	if err != nil {
 		return r, nil //nolint:nilerr // the condition names the malformed annotation
 	}
-	foreseen, err := o.foresee(ctx, world, u, settings, policy.Standard)
+	forecast, err := o.forecast(ctx, world, u, settings, policy.Standard)
 	if err != nil {
 		return r, explain(err)
 	}
-	for _, f := range foreseen.Pods {
+	for _, f := range forecast.Pods {
 		if f.Forecast != rollout.ScaledIn {
 			r.Pods = append(r.Pods, statusOf(f))
 		}

@@ -90,9 +90,9 @@ func (f Facts) Aside(places []rollout.Place) []rollout.Member {
 	return aside
 }
 
-// Foreseen returns the facts with what the API server will say, without being asked, to
+// WithInfeasible returns the facts with what the API server will say, without being asked, to
 // resizes of the places that are larger than their nodes.
-func (f Facts) Foreseen(places []rollout.Place, revision string) Facts {
+func (f Facts) WithInfeasible(places []rollout.Place, revision string) Facts {
 	f.Refused = rollout.Refusals{}
 	room := f.places()
 	for _, place := range places {

@@ -135,7 +135,7 @@ func (o observation) byIndex() map[int]*corev1.Pod {
 }
 
 // bornOld tells whether the next pod at the index is born from the old revision: it
-// is below the partition (trap T1), and there is one, which a new set does not have.
+// is below the partition, and there is one, which a new set does not have.
 func (o observation) bornOld(index int) bool {
 	return rolling(o.set) && index < partition(o.set) && o.set.Status.CurrentRevision != o.set.Status.UpdateRevision
 }

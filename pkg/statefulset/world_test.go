@@ -352,7 +352,7 @@ func (w *world) kcmPods(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatu
 		case pod == nil:
 			revision := status.UpdateRevision
 			if rolling(set) && i < partition(set) {
-				revision = status.CurrentRevision // trap T1
+				revision = status.CurrentRevision // whatever the newest is
 			}
 			name := w.name(i)
 			if w.Pods[name] == nil {
