@@ -56,7 +56,6 @@ func TestDeploymentHandover(t *testing.T) {
 		},
 	} {
 		t.Run(edit.name, func(t *testing.T) {
-			t.Parallel()
 			d := newDeployment(t, options{Meta: edit.meta})
 			d.waitComplete()
 			before, first := d.uids(), d.active().Name

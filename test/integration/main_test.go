@@ -3,7 +3,8 @@
 // Package integration tests the controller, as deploy/ installs it, on a real
 // control plane with simulated nodes and kubelets. One control plane serves all
 // tests; each has a namespace of its own. Tests that need a controller of their
-// own, or none, run first and one by one; those marked parallel share one.
+// own, or none, run first and one by one; their parts may run at the same time, if
+// their controllers look after one namespace each. Tests marked parallel share one.
 package integration
 
 import (

@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds every wait. It is never the expected duration.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // sandbox is a namespace with one workload, named web, and what can be done and
 // asked there whatever the kind of the workload.
@@ -364,7 +364,7 @@ func (s *sandbox[W]) waitCondition(reason, text string) {
 	})
 }
 
-// held tells whether the rollout is held.
+// held reports whether the rollout is held.
 func held(workload metav1.Object) bool {
 	_, held := workload.GetAnnotations()[api.HoldAnnotation]
 	return held
