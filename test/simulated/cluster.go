@@ -47,6 +47,9 @@ func (o Outcome) Fails() bool { return o.Refused || o.Infeasible || o.Failing ||
 // Cluster has the pods. Objects are never changed, only replaced, so that a copy
 // of the map is what a watch has seen at some time.
 type Cluster struct {
+	// Requests of the controller.
+	Requests
+
 	Clock *testingclock.FakePassiveClock
 	Pods  map[string]*corev1.Pod
 	// RV is the last resource version, of whatever object.
@@ -200,7 +203,7 @@ func (c *Cluster) Kubelet(name string) {
 		restarted := c.lookAtSize(pod)
 		c.SetReady(pod, !restarted && c.Broken[pod.UID] != AppliedSize(pod) && !c.harmed(pod))
 	}
-	if !equality.Semantic.DeepEqual(before, pod) {
+	if before.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(before.Status, pod.Status) {
 		c.WritePod(pod)
 	}
 }
