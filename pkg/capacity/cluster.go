@@ -181,7 +181,7 @@ func (c Cluster) LimitsOf(namespace string) Limits {
 // Full looks for room for the replacements of the members, in their order, and returns for
 // which there is none, and why. Each that has found room has taken it. Where others come first
 // (newFirst), no room on nodes is needed.
-func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision string, newFirst bool) rollout.Refusals {
+func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision rollout.Revision, newFirst bool) rollout.Refusals {
 	full := rollout.Refusals{}
 	var room *Room
 	for _, m := range members {
@@ -196,7 +196,7 @@ func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision st
 			why = rollout.Refusal{Reason: err.Error(), Kind: rollout.ReasonNoNodeFits}
 		}
 		if why.Reason != "" {
-			why.Of, why.Until = rollout.Size(revision, m.Target.Changes), time.Now().Add(time.Hour)
+			why.Of, why.Until = revision.Size(m.Target.Changes), time.Now().Add(time.Hour)
 			full[m.Pod.UID] = why
 		}
 	}

@@ -33,15 +33,15 @@ func Foresee(ctx context.Context, objects dynamic.Interface, cluster capacity.Cl
 	if err != nil {
 		return rollout.RolloutForecast{}, err
 	}
-	o.Facts = controller.ForecastFacts(cluster, d.Namespace, defaults)
-	return o.foresee(ctx, cluster, settings)
+	o.Facts = controller.ForecastFacts(cluster, d.Namespace, settings, defaults)
+	return o.foresee(ctx, cluster)
 }
 
-func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, settings policy.Settings) (rollout.RolloutForecast, error) {
+func (o observation) foresee(ctx context.Context, cluster capacity.Cluster) (rollout.RolloutForecast, error) {
 	var f rollout.RolloutForecast
 	var err error
 	base := o.base()
-	if f.Pods, f.HandOver, err = o.foreseeBase(ctx, cluster, base, settings); err != nil {
+	if f.Pods, f.HandOver, err = o.foreseeBase(ctx, cluster, base); err != nil {
 		return f, err
 	}
 	for _, rs := range o.sets {
@@ -98,7 +98,7 @@ func (o observation) scaledIn() []string {
 
 // foreseeBase tells what comes of the pods of the ReplicaSet base, and why the
 // Deployment controller makes all of the rollout; empty if it does not.
-func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.PodForecast, string, error) {
+func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet) ([]rollout.PodForecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.unheld(), o.differs()), nil
 	}
@@ -106,20 +106,12 @@ func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, 
 	if err != nil {
 		return nil, "", err
 	}
-	options := o.options(base, settings, surge, unavailable)
+	options := o.options(base, surge, unavailable)
 	places, err := o.places(base)
 	if err != nil {
 		return nil, "", err
 	}
-	o.Facts = o.Foreseen(places, o.deployment.template.Hash)
-	members, err := o.members(base, settings)
-	if err != nil {
-		return nil, "", err
-	}
-	o.Full = cluster.Full(ctx, members, o.deployment.template.Hash, unavailable == 0)
-	if members, err = o.members(base, settings); err != nil {
-		return nil, "", err
-	}
+	members := o.Forecast(ctx, cluster, places, o.revision(), unavailable == 0)
 	handOver := o.unheld()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, options), Members: members}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {

@@ -44,7 +44,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 
 // complete returns the plan with all that is to be written.
 func (p plan) complete(o observation) rollout.Plan {
-	p.Revision, p.Template = o.deployment.template.Hash, o.deployment.template.PodTemplateSpec
+	p.Revision = o.revision()
 	for _, m := range p.Members {
 		if m.Updated {
 			p.Resized = append(p.Resized, m)
@@ -102,14 +102,10 @@ func (p *plan) givesUp(o observation) {
 // Where no pod can be resized, the hold is let go at once, and the Deployment
 // controller makes the rollout at its own pace.
 func (o observation) nextStep() (plan, error) {
-	settings, err := policy.InForce(o.deployment.Annotations)
-	if err != nil {
-		return planOf(rollout.Invalid(err)), nil
-	}
 	base := o.base()
 	if !policy.Held(o.deployment) {
 		if said, over := o.beyondUs(base); over {
-			return planOf(said), nil
+			return plan{Plan: rollout.Plan{Condition: said}}, nil
 		}
 	}
 	if p, unfinished := o.unfinished(base); unfinished {
@@ -118,26 +114,24 @@ func (o observation) nextStep() (plan, error) {
 	if base == nil {
 		return o.withoutBase(), nil
 	}
-	p, err := o.ofBase(base, settings)
+	p, err := o.ofBase(base)
 	if err == nil && policy.Held(o.deployment) {
 		p.Condition = p.Step.Condition()
 	}
 	return p, err
 }
 
-func planOf(c rollout.Condition) plan { return plan{Plan: rollout.Plan{Condition: c}} }
-
 // ofBase plans where there are pods to resize.
-func (o observation) ofBase(base *replicaSet, settings policy.Settings) (plan, error) {
+func (o observation) ofBase(base *replicaSet) (plan, error) {
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
 		return plan{}, err
 	}
-	members, err := o.members(base, settings)
+	members, err := o.members(base)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(base, settings, surge, unavailable)), Members: members}, base: base}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(base, surge, unavailable)), Members: members}, base: base}
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, members), rollout.OldEnvironment(members))
 	p.RequeueWithin(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.Now))
 	historyDue := p.awaitsHistory(o)
@@ -490,33 +484,15 @@ func (p *plan) wait(format string, args ...any) {
 	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
 }
 
-// Unheld is that of controller.Kind: the Deployment is Complete already, or the Deployment
-// controller makes its rollout.
-func (Kind) Unheld(d *Deployment) (p rollout.Plan, nothing bool) {
-	if policy.Held(d) {
-		return p, false
+// Unheld is that of controller.Kind. Of an edit that was made while the Deployment was opted
+// out and paused, only its pods say something.
+func (Kind) Unheld(d *Deployment) controller.Unheld {
+	wanted, status := int32(d.replicas()), d.Status
+	stale := status.Replicas > status.UpdatedReplicas
+	return controller.Unheld{
+		Condition: unheldCondition(d), Of: allOf(d), BuiltIn: true, Stale: stale,
+		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
 	}
-	n := int32(d.replicas())
-	counted := d.Status.UpdatedReplicas >= n && d.Status.Replicas <= d.Status.UpdatedReplicas
-	p.Condition, p.Passing = unheldCondition(d), true
-	if !believed(d) {
-		return p, !counted
-	}
-	_, others := controller.CutOthers(condition(d).Message)
-	p.Condition.Message += others
-	p.Passing = !counted || d.Status.Replicas != n
-	return p, true
-}
-
-// believed tells whether the condition says Complete of this revision. Of an edit that was
-// made while the Deployment was opted out and paused, only its pods tell.
-func believed(d *Deployment) bool {
-	c := condition(d)
-	if !c.Complete() || d.Status.Replicas > d.Status.UpdatedReplicas {
-		return false
-	}
-	said, _ := controller.CutOthers(c.Message)
-	return strings.HasSuffix(said, allOf(d))
 }
 
 // allOf is what the condition says Complete of.

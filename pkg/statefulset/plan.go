@@ -3,7 +3,6 @@ package statefulset
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
@@ -31,20 +30,10 @@ type plan struct {
 	remove []rollout.Restart
 }
 
-// Plan returns the next step.
-func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
-	o.Facts = f
-	p, err := o.nextStep()
-	if err != nil {
-		return rollout.Plan{}, err
-	}
-	return p.complete(), nil
-}
-
 // complete returns the plan with all that is to be written.
 func (p plan) complete() rollout.Plan {
 	for _, m := range p.MarkUpdated {
-		p.Writes = append(p.Writes, markUpdated{m, p.Revision})
+		p.Writes = append(p.Writes, markUpdated{m, p.Revision.Name})
 	}
 	p.Writes = append(p.Writes, rollout.Resizes(p.Resize)...)
 	for _, r := range p.remove {
@@ -52,7 +41,7 @@ func (p plan) complete() rollout.Plan {
 	}
 	switch p.Replaced = p.Restart; {
 	case p.release:
-		p.Writes = append(p.Writes, release{p.handOver, p.Revision})
+		p.Writes = append(p.Writes, release{p.handOver, p.Revision.Name})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	case p.partition != nil:
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})
@@ -60,7 +49,7 @@ func (p plan) complete() rollout.Plan {
 	return p.Plan
 }
 
-// nextStep plans for a set that is held, whose strategy is OnDelete, or whose pods the
+// Plan plans for a set that is held, whose strategy is OnDelete, or whose pods the
 // StatefulSet controller counts as updated while nobody has looked at their sizes yet.
 //
 // Pods are taken from the highest index down. As long
@@ -72,37 +61,29 @@ func (p plan) complete() rollout.Plan {
 //
 // For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
 // partition 3; once 3 is back and available, 2 is resized; release.
-func (o observation) nextStep() (plan, error) {
+func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
+	o.Facts = f
 	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}
-	settings, err := policy.InForce(o.set.Annotations)
+	members, err := o.members(from)
 	if err != nil {
-		return planOf(rollout.Invalid(err)), nil
+		return rollout.Plan{}, err
 	}
-	members, err := o.members(from, settings)
-	if err != nil {
-		return plan{}, err
-	}
-	p := plan{Plan: rollout.Plan{
-		Step: rollout.Next(members, o.options(from, settings)), Members: members,
-		Revision: o.set.Status.UpdateRevision, Template: &o.set.Spec.Template,
-	}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(from)), Members: members, Revision: o.revision()}}
 	p.Condition = p.Step.Condition()
 	if p.Updated < p.Total {
-		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision, rollout.Changes(members), rollout.OldEnvironment(members))
+		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(members), rollout.OldEnvironment(members))
 	}
 	p.RequeueWithin(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.Now))
-	if !policy.Held(o.set) {
+	if policy.Held(o.set) {
+		p.letGo(o)
+	} else {
 		p.unheld(o.set)
-		return p, nil
 	}
-	p.letGo(o)
-	return p, nil
+	return p.complete(), nil
 }
-
-func planOf(c rollout.Condition) plan { return plan{Plan: rollout.Plan{Condition: c}} }
 
 // letGo decides what of a held set the StatefulSet controller may touch.
 func (p *plan) letGo(o observation) {
@@ -187,7 +168,7 @@ func (p *plan) unheld(set *appsv1.StatefulSet) {
 	done := true
 	for _, m := range p.Members {
 		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			*p = planOf(left(m.Name + " is of an older revision"))
+			*p = plan{Plan: rollout.Plan{Condition: left(m.Name + " is of an older revision")}}
 			return
 		}
 		done = done && m.Updated
@@ -207,41 +188,13 @@ func (p *plan) unheld(set *appsv1.StatefulSet) {
 	}
 }
 
-// Unheld is that of controller.Kind: the set is Complete already, or the StatefulSet controller
-// makes its rollout.
-func (Kind) Unheld(set *appsv1.StatefulSet) (p rollout.Plan, nothing bool) {
-	c := condition(set)
-	if policy.Held(set) {
-		// Complete is of the time before this hold, as where a lower partition was wished, with ordinals that do not
-		// start at 0: no status was written since, in which the admission policy would have taken it back.
-		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
-		p.Passing = true
-		return p, c.Complete()
+// Unheld is that of controller.Kind. Under OnDelete nobody makes a rollout but the user.
+func (Kind) Unheld(set *appsv1.StatefulSet) controller.Unheld {
+	return controller.Unheld{
+		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set),
+		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
+		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),
 	}
-	n := replicas(set)
-	counted := int(set.Status.UpdatedReplicas) >= n-keptBack(set)
-	p.Condition, p.Passing = unheldCondition(set), true
-	if !believed(set) {
-		return p, rolling(set) && !counted
-	}
-	_, others := controller.CutOthers(c.Message)
-	p.Condition.Message += others
-	p.Passing = !counted || int(set.Status.Replicas) != n
-	return p, true
-}
-
-// believed tells whether the condition says Complete of this revision and strategy. A set
-// may have been edited while it was opted out, and OnDelete knows no partition. What the
-// condition counts is no matter: a pod that is lost or scaled away later is no rollout. But
-// under OnDelete a set that was opted out may have been edited, and edited back; then its
-// pods are looked at.
-func believed(set *appsv1.StatefulSet) bool {
-	c := condition(set)
-	if !c.Complete() || !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas {
-		return false
-	}
-	said, _ := controller.CutOthers(c.Message)
-	return strings.HasSuffix(said, allOf(set))
 }
 
 // allOf is what the condition says Complete of.
