@@ -188,7 +188,8 @@ func (s *simulation) hasWritten(action clienttesting.Action, before object) {
 		if !s.needsRestart(s.shown[pod.Name], set) {
 			s.must("deleted %s, which needs no restart", pod.Name)
 		}
-		if index, _ := (observation{set: set}).index(pod); podutils.IsPodReady(s.shown[pod.Name]) { // otherwise it was not available anyway
+		o := observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}
+		if index, _ := o.index(pod); o.available(s.shown[pod.Name]) {
 			s.takes(set, index, under{edit: edit(set), uid: pod.UID, gone: true})
 		}
 	case action.Matches("patch", "statefulsets/status"):
