@@ -13,7 +13,7 @@ import (
 // resizable are the resources that the kubelet can change in a running pod.
 var resizable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
-// kind tells in which list of a pod's spec (and status) a part stands.
+// kind is the list of a pod's spec (and status) in which a part stands.
 type kind int
 
 const (
@@ -174,7 +174,7 @@ func only(list corev1.ResourceList, wanted func(corev1.ResourceName) bool) corev
 // fill adds to the list what it does not have.
 func fill(list *corev1.ResourceList, from corev1.ResourceList) {
 	for name, quantity := range from {
-		if _, said := (*list)[name]; !said {
+		if _, has := (*list)[name]; !has {
 			setValue(list, name, quantity)
 		}
 	}

@@ -30,7 +30,7 @@ type Plan struct {
 	// Replaced are the pods that the plan gives up for new ones. The new ones come first if NewFirst is set.
 	Replaced []Restart
 	NewFirst bool
-	// Writes are made in this order; one that fails keeps none of the others back.
+	// Writes are made in this order. If one fails, the others are made all the same.
 	Writes []Write
 }
 

@@ -22,10 +22,10 @@ import (
 // edited names a revision that the set does not have yet.
 const edited = "(edited)"
 
-// Foresee tells what a rollout to template will do to each pod of the set, the
+// Forecast returns what a rollout to template will do to each pod of the set, the
 // highest ordinal first. The set is as the edit leaves it, but for its status; one
 // without a UID is new, and adopts pods that have no owner. It only reads.
-func Foresee(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.StatefulSet,
+func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.StatefulSet,
 	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
 ) (rollout.RolloutForecast, error) {
 	list, err := client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
@@ -58,7 +58,7 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster capacity.
 		set.Status.CurrentRevision = revision
 	}
 	o.pods = adoptable(set, selector, cluster.Pods)
-	return o.foresee(ctx, cluster)
+	return o.forecast(ctx, cluster)
 }
 
 // adoptable are those of the pods that the set controls, or adopts when it is made.
@@ -73,7 +73,7 @@ func adoptable(set *appsv1.StatefulSet, selector labels.Selector, all []*corev1.
 	return pods
 }
 
-func (o observation) foresee(ctx context.Context, cluster capacity.Cluster) (rollout.RolloutForecast, error) {
+func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.RolloutForecast, error) {
 	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
@@ -104,7 +104,7 @@ func (o observation) foresee(ctx context.Context, cluster capacity.Cluster) (rol
 	return f, nil
 }
 
-// scaledIn tells of the pods for which there is no place any more, the highest ordinal first.
+// scaledIn lists the pods for which there is no place any more, the highest ordinal first.
 func (o observation) scaledIn() []rollout.PodForecast {
 	at := o.byIndex()
 	var going []rollout.PodForecast
