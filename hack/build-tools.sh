@@ -35,7 +35,7 @@ runc)
 	# The kubelet wants every sandbox confined by seccomp.
 	tags=seccomp
 	PKG_CONFIG=$(../../libseccomp.sh "$out/libseccomp")
-	# Go's build cache does not know what pkg-config has said, and would link with the folder of another clone.
+	# Go's build cache does not know what pkg-config has printed, and would link with the folder of another clone.
 	CGO_CFLAGS="-g -O2 $("$PKG_CONFIG" --cflags libseccomp)"
 	CGO_LDFLAGS=$("$PKG_CONFIG" --libs libseccomp)
 	export PKG_CONFIG CGO_CFLAGS CGO_LDFLAGS CGO_ENABLED=1

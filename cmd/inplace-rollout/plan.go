@@ -173,11 +173,11 @@ func (o planOptions) report(ctx context.Context, world capacity.Cluster, e edit)
 	if err != nil {
 		return planReport{}, err
 	}
-	foreseen, err := o.foresee(ctx, world, e.after, settings, defaults)
+	forecast, err := o.forecast(ctx, world, e.after, settings, defaults)
 	if err != nil {
 		return planReport{}, explain(err)
 	}
-	return newPlanReport(e.after, foreseen, world), nil
+	return newPlanReport(e.after, forecast, world), nil
 }
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that
@@ -191,14 +191,14 @@ func (o planOptions) reportNew(ctx context.Context, world capacity.Cluster, afte
 	if err != nil {
 		return planReport{}, err
 	}
-	var foreseen rollout.RolloutForecast
+	var forecast rollout.RolloutForecast
 	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
-		if foreseen, err = o.foresee(ctx, world, created(after), settings, defaults); err != nil {
+		if forecast, err = o.forecast(ctx, world, created(after), settings, defaults); err != nil {
 			return planReport{}, explain(err)
 		}
 	}
-	foreseen.Pods = slices.DeleteFunc(foreseen.Pods, func(f rollout.PodForecast) bool { return f.Member.Pod == nil })
-	r := newPlanReport(after, foreseen, world)
+	forecast.Pods = slices.DeleteFunc(forecast.Pods, func(f rollout.PodForecast) bool { return f.Member.Pod == nil })
+	r := newPlanReport(after, forecast, world)
 	r.New = true
 	return r, nil
 }

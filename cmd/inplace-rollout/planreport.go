@@ -74,12 +74,12 @@ type planSummary struct {
 }
 
 // newPlanReport reports the forecast of a workload, which is as the edit leaves it.
-func newPlanReport(after *unstructured.Unstructured, foreseen rollout.RolloutForecast, world capacity.Cluster) planReport {
+func newPlanReport(after *unstructured.Unstructured, forecast rollout.RolloutForecast, world capacity.Cluster) planReport {
 	r := planReport{
 		Kind: after.GetKind(), Namespace: after.GetNamespace(), Name: after.GetName(),
-		OptedIn: policy.Enabled(after), HandOver: foreseen.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
+		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
 	}
-	for _, f := range world.OnNodes(foreseen.Pods) {
+	for _, f := range world.OnNodes(forecast.Pods) {
 		r.Pods = append(r.Pods, newPodForecast(f))
 		r.Summary.count(f.Forecast)
 		r.restarts = r.restarts || f.Restarts()

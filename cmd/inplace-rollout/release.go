@@ -188,16 +188,16 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 
 // outlook is what the built-in controller will do.
 func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (string, error) {
-	foreseen, err := o.foresee(ctx, world, u, policy.Settings{}, policy.Standard)
+	forecast, err := o.forecast(ctx, world, u, policy.Settings{}, policy.Standard)
 	if err != nil {
 		return "", explain(err)
 	}
 	what := "finds nothing left to do"
-	if other := leftBehind(foreseen); len(other) > 0 {
+	if other := leftBehind(forecast); len(other) > 0 {
 		what += ", but not all pods are as the template says: " + strings.Join(other, ", ")
 	}
-	if n := len(foreseen.Stale); n > 0 {
-		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), strings.Join(foreseen.Stale, ", "))
+	if n := len(forecast.Stale); n > 0 {
+		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), strings.Join(forecast.Stale, ", "))
 	}
 	if u.GetKind() == deploymentKind.Kind && policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
@@ -207,14 +207,14 @@ func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *
 
 // leftBehind names the pods that the built-in controller will not touch, and that are not
 // as the template says.
-func leftBehind(foreseen rollout.RolloutForecast) []string {
+func leftBehind(forecast rollout.RolloutForecast) []string {
 	var names []string
-	for _, f := range foreseen.Pods {
+	for _, f := range forecast.Pods {
 		switch f.Forecast {
 		case rollout.Unchanged, rollout.KeptBack, rollout.New, rollout.ScaledIn:
 			continue
 		}
-		if f.Member.Pod != nil && !slices.Contains(foreseen.Stale, f.Member.Name) {
+		if f.Member.Pod != nil && !slices.Contains(forecast.Stale, f.Member.Name) {
 			names = append(names, f.Member.Name)
 		}
 	}

@@ -174,19 +174,19 @@ type statusReport struct {
 	Pods      []podStatus `json:"pods"`
 }
 
-// State of a pod's resize, in the words of the 2017 proposal.
-type State string
+// podState is the state of a pod's resize, in the words of the 2017 proposal.
+type podState string
 
 // The states.
 const (
-	Waiting   State = "Waiting"
-	Requested State = "Requested"
-	Accepted  State = "Accepted"
-	Rejected  State = "Rejected"
-	Done      State = "Done"
+	stateWaiting   podState = "Waiting"
+	stateRequested podState = "Requested"
+	stateAccepted  podState = "Accepted"
+	stateRejected  podState = "Rejected"
+	stateDone      podState = "Done"
 
-	// KeptBack is not the proposal's: the user keeps the pod as it is.
-	KeptBack State = "KeptBack"
+	// stateKeptBack is not the proposal's: the user keeps the pod as it is.
+	stateKeptBack podState = "KeptBack"
 )
 
 type podStatus struct {
@@ -194,14 +194,14 @@ type podStatus struct {
 	Node      string       `json:"node,omitempty"`
 	Wanted    string       `json:"wanted,omitempty"`
 	Applied   string       `json:"applied,omitempty"`
-	State     State        `json:"state"`
+	State     podState     `json:"state"`
 	Condition string       `json:"condition,omitempty"` // of Kubernetes
 	Since     *metav1.Time `json:"since,omitempty"`
 	Why       string       `json:"why,omitempty"`
 }
 
 // pending reports whether something is still to be done to the pod.
-func (p podStatus) pending() bool { return p.State != Done && p.State != KeptBack }
+func (p podStatus) pending() bool { return p.State != stateDone && p.State != stateKeptBack }
 
 func (o statusOptions) reports(ctx context.Context, args []string) ([]statusReport, error) {
 	found, err := o.workloads(ctx, args)
@@ -248,11 +248,11 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 	if err != nil {
 		return r, nil //nolint:nilerr // the condition names the malformed annotation
 	}
-	foreseen, err := o.foresee(ctx, world, u, settings, policy.Standard)
+	forecast, err := o.forecast(ctx, world, u, settings, policy.Standard)
 	if err != nil {
 		return r, explain(err)
 	}
-	for _, f := range foreseen.Pods {
+	for _, f := range forecast.Pods {
 		if f.Forecast != rollout.ScaledIn {
 			r.Pods = append(r.Pods, statusOf(f))
 		}
@@ -301,12 +301,12 @@ func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 
 func statusOf(f rollout.PodForecast) podStatus {
 	m := f.Member
-	p := podStatus{Name: m.Name, State: Waiting, Why: f.Reason}
+	p := podStatus{Name: m.Name, State: stateWaiting, Why: f.Reason}
 	if m.Pod == nil {
 		return p
 	}
 	if f.Forecast == rollout.KeptBack {
-		p.State = KeptBack
+		p.State = stateKeptBack
 	}
 	p.Node = m.Pod.Spec.NodeName
 	p.Condition, p.Since = conditionOf(m.Pod)
@@ -321,9 +321,9 @@ func statusOf(f rollout.PodForecast) podStatus {
 	p.Applied = m.Target.Applied()
 	switch {
 	case m.Updated:
-		p.State, p.Wanted = Done, m.Target.Wanted()
+		p.State, p.Wanted = stateDone, m.Target.Wanted()
 		if !m.Available {
-			p.State, p.Why = Accepted, "waiting for the pod to become available"
+			p.State, p.Why = stateAccepted, "waiting for the pod to become available"
 		}
 	case f.Forecast == rollout.KeptBack:
 	case m.Differs == "":
@@ -332,16 +332,16 @@ func statusOf(f rollout.PodForecast) podStatus {
 		}
 		p.State, p.Why = stateOf[f.Observed], cmp.Or(p.Why, f.Says)
 		if f.Observed == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation {
-			p.State = Accepted // the kubelet has seen it, and does not say that it has to wait
+			p.State = stateAccepted // the kubelet has seen it, and does not say that it has to wait
 		}
 	}
 	return p
 }
 
 // stateOf are the proposal's words for the states that a pod shows.
-var stateOf = map[resize.State]State{
-	resize.Unsent: Waiting, resize.InProgress: Requested, resize.Deferred: Requested, resize.Failing: Accepted,
-	resize.Infeasible: Rejected, resize.Unready: Accepted, resize.Actuated: Done,
+var stateOf = map[resize.State]podState{
+	resize.Unsent: stateWaiting, resize.InProgress: stateRequested, resize.Deferred: stateRequested, resize.Failing: stateAccepted,
+	resize.Infeasible: stateRejected, resize.Unready: stateAccepted, resize.Actuated: stateDone,
 }
 
 // conditionOf names what Kubernetes says about the pod's resize.

@@ -146,10 +146,10 @@ func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructure
 	return found, nil
 }
 
-// foresee tells what a rollout to after does to its pods.
-func (c *cluster) foresee(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.RolloutForecast, error) {
+// forecast returns what a rollout to after does to its pods.
+func (c *cluster) forecast(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.RolloutForecast, error) {
 	if after.GroupVersionKind() == deploymentKind {
-		return deployment.Foresee(ctx, c.objects, world, after, settings, defaults)
+		return deployment.Forecast(ctx, c.objects, world, after, settings, defaults)
 	}
 	set := &appsv1.StatefulSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, set); err != nil {
@@ -159,7 +159,7 @@ func (c *cluster) foresee(ctx context.Context, world capacity.Cluster, after *un
 	if err != nil {
 		return rollout.RolloutForecast{}, err
 	}
-	return statefulset.Foresee(ctx, c.client, world, set, template, settings, defaults)
+	return statefulset.Forecast(ctx, c.client, world, set, template, settings, defaults)
 }
 
 // namespacesOf returns the namespaces of workloads.

@@ -3,30 +3,30 @@
 package api
 
 const (
-	// EnabledLabel opts a workload in with the value "true".
+	// EnabledLabel opts a workload in if its value is "true".
 	EnabledLabel = "inplace-rollout.io/enabled"
 
-	// InstalledLabel is on the namespaces, with the value "true", in which the admission
-	// policies apply where only some have a controller. Where one looks after the whole
-	// cluster it means nothing.
+	// InstalledLabel is "true" on the namespaces in which the admission policies apply, where
+	// only some namespaces have a controller. Where one controller looks after the whole
+	// cluster, the label means nothing.
 	InstalledLabel = "inplace-rollout.io/installed"
 
-	// HoldAnnotation is on a workload exactly while its rollout is held. Its value
-	// is what the user wants of the field that holds it: a StatefulSet's partition, or
-	// whether a Deployment is paused. The Deployment controller copies it to the
-	// Deployment's new ReplicaSet, where it means nothing else than that.
+	// HoldAnnotation is on a workload exactly while its rollout is held. Its value is what
+	// the user wants of the field that holds it: a StatefulSet's partition, or whether a
+	// Deployment is paused. The Deployment controller copies it to the Deployment's new
+	// ReplicaSet, where it means nothing.
 	HoldAnnotation = "inplace-rollout.io/hold"
 
-	// PartitionAnnotation asks the admission policy to set a held StatefulSet's
-	// partition to its value. Only the controller's request counts, and it is never
-	// stored: a value set by admission has no owner, so nobody's server-side apply
-	// conflicts with it.
+	// PartitionAnnotation asks the admission policy to set the partition of a held
+	// StatefulSet to its value. Only the controller's request counts, and it is never stored.
+	// A value that admission has set has no owner, so nobody's server-side apply conflicts
+	// with it.
 	PartitionAnnotation = "inplace-rollout.io/partition"
 
-	// AdoptedAnnotation is on a ReplicaSet that has got the Deployment's template from
-	// us, until no pod is left in it that was made from another one and has not the new
-	// size. Its value is, as JSON, the template that it had before, the annotations that go
-	// with that, and the names of the pods that have to be restarted.
+	// AdoptedAnnotation is on a ReplicaSet that has got the Deployment's template from us. It
+	// stays until each pod of the ReplicaSet has the new size, or was made from the new
+	// template. Its value is JSON: the template that the ReplicaSet had before, the
+	// annotations that go with that, and the names of the pods that have to be restarted.
 	AdoptedAnnotation = "inplace-rollout.io/adopted"
 
 	// DetachedLabel is on a pod that cannot be resized and is evicted as soon as
@@ -45,19 +45,19 @@ const (
 	// DeferredTimeoutAnnotation overrides the flag --deferred-timeout.
 	DeferredTimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
 
-	// InForceAnnotation keeps what action and policy said when the template was
-	// edited, as `action;policy`: a later change of theirs applies from the next edit.
-	// The admission policy writes it, and nobody else can.
+	// InForceAnnotation has the action and the policy that were there when the template was
+	// edited, as `action;policy`: a later change of either applies from the next edit. The
+	// admission policy writes it, and nobody else can.
 	InForceAnnotation = "inplace-rollout.io/in-force"
 
 	// EditAnnotation names the last edit of a Deployment's template. The admission policy
-	// writes it. ReplicaSets have copies of it, so that an object that comes in with the
-	// name of another edit is known for one that `kubectl rollout undo` has made.
+	// writes it. ReplicaSets have copies of it, so a write that brings the name of another
+	// edit is known to come from `kubectl rollout undo`.
 	EditAnnotation = "inplace-rollout.io/edit"
 
-	// RetryAnnotation has a rollout tried again whenever it gets a new value: any word, such
-	// as the time, or that and an action, as `word;action`, which the admission policy puts
-	// in force for the rest of the rollout.
+	// RetryAnnotation has a rollout tried again whenever its value changes. The value is any
+	// word, such as the time, or `word;action`: then the admission policy puts the action in
+	// force for the rest of the rollout.
 	RetryAnnotation = "inplace-rollout.io/retry"
 
 	// ConditionComplete is the type of the status condition that says whether
@@ -67,7 +67,7 @@ const (
 	// FieldManager names the controller in managedFields.
 	FieldManager = "inplace-rollout"
 
-	// ReleaseManager asks the admission policies to let go of the workload that is written
-	// by this field manager. It is for people, when the controller is gone.
+	// ReleaseManager is a field manager: the admission policies let go of a workload that it
+	// writes. It is for people, when the controller is gone.
 	ReleaseManager = "inplace-rollout-release"
 )

@@ -48,8 +48,8 @@ const (
 	All
 )
 
-// Read reads so much of the cluster. Room is unknown where something may not be read that
-// decides about it; the pods of the namespaces, at least, must be readable.
+// Read reads so much of the cluster. It fails if the pods of the namespaces may not be read.
+// Where something else may not be read that decides what room there is, RoomUnknown says so.
 func Read(ctx context.Context, client kubernetes.Interface, extent Extent, namespaces sets.Set[string]) (Cluster, error) {
 	c := Cluster{}
 	for _, part := range []struct {
@@ -68,7 +68,8 @@ func Read(ctx context.Context, client kubernetes.Interface, extent Extent, names
 	return c, nil
 }
 
-// orUnknown returns nil where the room is only unknown because of the error, as it is forbidden to look.
+// orUnknown returns the error, unless it is that this may not be read: then why the room is
+// unknown is noted, and it is no error.
 func (c *Cluster) orUnknown(err error, why string) error {
 	if !apierrors.IsForbidden(err) {
 		return err
@@ -180,7 +181,7 @@ func (c Cluster) LimitsOf(namespace string) Limits {
 // Full looks for room for the replacements of the members, in their order, and returns for
 // which there is none, and why. Each that has found room has taken it. Where others come first
 // (newFirst), no room on nodes is needed.
-func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision string, newFirst bool) rollout.Refusals {
+func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision rollout.Revision, newFirst bool) rollout.Refusals {
 	full := rollout.Refusals{}
 	var room *Room
 	for _, m := range members {
@@ -195,7 +196,7 @@ func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision st
 			why = rollout.Refusal{Reason: err.Error(), Kind: rollout.ReasonNoNodeFits}
 		}
 		if why.Reason != "" {
-			why.Of, why.Until = rollout.Size(revision, m.Target.Changes), time.Now().Add(time.Hour)
+			why.Of, why.Until = revision.Size(m.Target.Changes), time.Now().Add(time.Hour)
 			full[m.Pod.UID] = why
 		}
 	}

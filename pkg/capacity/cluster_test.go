@@ -17,10 +17,11 @@ func TestFull(t *testing.T) {
 		cluster.Pods = append(cluster.Pods, pod)
 		members = append(members, rollout.Member{Place: placeOf(t, pod)})
 	}
-	full := cluster.Full(t.Context(), members, "b", false)
+	b := rollout.Revision{Name: "b"}
+	full := cluster.Full(t.Context(), members, b, false)
 	for i, want := range []bool{false, true} {
 		m := members[i]
-		if got := full.Of(m.Pod.UID, rollout.Size("b", m.Target.Changes)).Reason; (got != "") != want {
+		if got := full.Of(m.Pod.UID, b.Size(m.Target.Changes)).Reason; (got != "") != want {
 			t.Errorf("%s has no room: %q, want that it has none: %t", m.Name, got, want)
 		}
 	}

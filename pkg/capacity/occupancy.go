@@ -26,7 +26,7 @@ type occupancy struct {
 	nodes  []*corev1.Node
 	byName map[string]*corev1.Node
 	looks  int // at nodes, at the most, for one pod
-	// there has the pods that have been read of a node, and peers those of a [podSet].
+	// there has the pods that have been read of a node, and peers those of a podSet.
 	there, peers map[string][]*corev1.Pod
 	// moved are the pods that will not be where they have been read: each has the node on
 	// which it will be, or is nil if it will be gone.

@@ -65,9 +65,8 @@ type Kind[W Workload, X Own] interface {
 	NewCondition(c Condition, now metav1.Time) any
 	// Observed reports whether the status of w speaks of its template.
 	Observed(w W) bool
-	// Unheld returns what is to be said of a workload in which nothing is ours to do, and
-	// whether it is such a one: Complete already, or rolled out by the built-in controller.
-	Unheld(w W) (p rollout.Plan, nothing bool)
+	// Unheld returns what the status of w says of a rollout that nobody holds.
+	Unheld(w W) Unheld
 	// Open returns what is kept of w; it lasts until ctx is done. Whenever it changes it calls changed.
 	Open(ctx context.Context, w W, changed func()) (X, error)
 	// Gather returns what the plan of an opted-in workload is made from, but for the facts:

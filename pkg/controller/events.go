@@ -72,8 +72,8 @@ func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, members []rollout.M
 	}
 }
 
-// CutOthers splits what was added of others that resize the same pods off a condition's message.
-func CutOthers(message string) (said, others string) {
+// cutOthers splits what was added of others that resize the same pods off a condition's message.
+func cutOthers(message string) (said, others string) {
 	if i := strings.LastIndex(message, alsoResizedBy); i >= 0 {
 		return message[:i], message[i:]
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,18 +27,29 @@ type Facts struct {
 	Contests Contests
 	// Seen is what has been seen of the pods' resizes.
 	Seen *Sightings
+	// Settings in force for the rollout.
+	Settings policy.Settings
 	// Defaults where the workload says nothing.
 	Defaults policy.Defaults
 	// Now is the time.
 	Now time.Time
 }
 
+// Plan returns the next step that the observation makes of the facts, where the annotations
+// are those of its workload. If they cannot be understood, nothing is done until they are mended.
+func (f Facts) Plan(o Observation, annotations map[string]string) (p rollout.Plan, err error) {
+	if f.Settings, err = policy.InForce(annotations); err != nil {
+		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
+	}
+	return o.Plan(f)
+}
+
 // Options returns what the settings and the defaults say about a rollout. The strategy, the
 // limits and what is aside are the kind's to say.
-func (f Facts) Options(settings policy.Settings) rollout.Options {
+func (f Facts) Options() rollout.Options {
 	return rollout.Options{
-		Strategy: policy.RollingUpdate, Action: settings.Action,
-		DeferredTimeout: ptr.Deref(settings.DeferredTimeout, f.Defaults.DeferredTimeout),
+		Strategy: policy.RollingUpdate, Action: f.Settings.Action,
+		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
 		ErrorTimeout:    f.Defaults.ErrorTimeout, Now: f.Now,
 	}
 }
@@ -46,16 +58,15 @@ func (f Facts) places() *capacity.Places {
 	return capacity.NewPlaces(f.Nodes, f.NodesUnknown, f.Limits, f.Now)
 }
 
-// Members returns the places with what is known of them besides, for a rollout to the
-// revision, which the template newest has.
-func (f Facts) Members(places []rollout.Place, revision string, newest *corev1.PodTemplateSpec, settings policy.Settings) []rollout.Member {
+// Members returns the places with what is known of them besides, for a rollout to the revision.
+func (f Facts) Members(places []rollout.Place, revision rollout.Revision) []rollout.Member {
 	members, room := make([]rollout.Member, len(places)), f.places()
 	for i, place := range places {
 		m := rollout.Member{Place: place, Lost: room.Lost(place.Pod), Policy: policy.LiveResizeable}
 		if !rollout.Gone(place.Pod) && place.Differs == "" {
-			size := rollout.Size(revision, place.Target.Changes)
+			size := revision.Size(place.Target.Changes)
 			m.Sighting = f.Seen.Of(place, f.Now)
-			m.Policy, m.Why = settings.Resolve(place.Target.Effects, newest, f.Defaults.ResizePolicy)
+			m.Policy, m.Why = f.Settings.Resolve(place.Target.Effects, revision.Template, f.Defaults.ResizePolicy)
 			m.Refusal = f.Refused.Of(place.Pod.UID, size)
 			if !place.Updated {
 				f.place(&m, room, size)
@@ -90,24 +101,26 @@ func (f Facts) Aside(places []rollout.Place) []rollout.Member {
 	return aside
 }
 
-// Foreseen returns the facts with what the API server will say, without being asked, to
-// resizes of the places that are larger than their nodes.
-func (f Facts) Foreseen(places []rollout.Place, revision string) Facts {
+// Forecast returns the members as they are foreseen: with what the API server will say to
+// resizes that are larger than their nodes, without being asked, and to whom there is no room
+// in the cluster for a new pod. Facts are those of [ForecastFacts].
+func (f Facts) Forecast(ctx context.Context, cluster capacity.Cluster, places []rollout.Place, revision rollout.Revision, newFirst bool) []rollout.Member {
 	f.Refused = rollout.Refusals{}
 	room := f.places()
 	for _, place := range places {
 		if why := room.Infeasible(place); why.Reason != "" {
-			why.Of = rollout.Size(revision, place.Target.Changes)
+			why.Of = revision.Size(place.Target.Changes)
 			f.Refused[place.Pod.UID] = why
 		}
 	}
-	return f
+	f.Full = cluster.Full(ctx, f.Members(places, revision), revision, newFirst)
+	return f.Members(places, revision)
 }
 
 // ForecastFacts are what a forecast is made from, of a workload of the namespace.
-func ForecastFacts(cluster capacity.Cluster, namespace string, defaults policy.Defaults) Facts {
+func ForecastFacts(cluster capacity.Cluster, namespace string, settings policy.Settings, defaults policy.Defaults) Facts {
 	return Facts{
 		Nodes: cluster.Nodes, NodesUnknown: len(cluster.Nodes) == 0, Limits: cluster.LimitsOf(namespace),
-		Defaults: defaults, Now: time.Now(),
+		Settings: settings, Defaults: defaults, Now: time.Now(),
 	}
 }

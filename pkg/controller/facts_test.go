@@ -47,7 +47,7 @@ func TestUnplaceableMembers(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&place)
 			}
-			size := rollout.Size(tt.full, target.Changes)
+			size := rollout.Revision{Name: tt.full}.Size(target.Changes)
 			if tt.want.Reason == "full" {
 				tt.want.Of = size
 			}
@@ -58,7 +58,7 @@ func TestUnplaceableMembers(t *testing.T) {
 				Nodes: []*corev1.Node{node}, Defaults: policy.Standard, Now: build.Start,
 				Full: rollout.Refusals{pod.UID: {Of: size, Reason: "full", Until: tt.until}},
 			}
-			if got := facts.Members([]rollout.Place{place}, "b", newer, policy.Settings{})[0].Unplaceable; got != tt.want {
+			if got := facts.Members([]rollout.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Unplaceable; got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})

@@ -41,8 +41,8 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
 		}
 	}
-	if left, err := resize.Leftover(resized, p.Template); err == nil && len(left.Changes) > 0 { // it would do so with a new pod, too
-		s.refused.Add(m.Pod.UID, rollout.Size(p.Revision, left.Changes), rollout.Refusal{
+	if left, err := resize.Leftover(resized, p.Revision.Template); err == nil && len(left.Changes) > 0 { // it would do so with a new pod, too
+		s.refused.Add(m.Pod.UID, p.Revision.Size(left.Changes), rollout.Refusal{
 			Reason: "another admission plugin changed the size on its way: " + resize.Describe(left.Changes), Kind: rollout.ReasonAdmissionDenied,
 		}, s.Now())
 	} else if !s.refused.Known()[m.Pod.UID].Final {
@@ -54,11 +54,11 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 
 // keepRefusal remembers what the API server said, unless it was only that the pod has
 // changed: the next plan knows what to make of it, and when to ask again.
-func (s *Session[W, X]) keepRefusal(m rollout.Member, revision string, err error) error {
+func (s *Session[W, X]) keepRefusal(m rollout.Member, revision rollout.Revision, err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}
-	refusal, size := pods.Refusal(err), rollout.Size(revision, m.Target.Changes)
+	refusal, size := pods.Refusal(err), revision.Size(m.Target.Changes)
 	if refusal.Final && s.refused.Known().Of(m.Pod.UID, size).Reason == "" {
 		s.controller.metrics.pod(outcomeRefused)
 	}

@@ -19,59 +19,32 @@ import (
 // Sync takes the next step of one workload, and returns after which time to sync it again at
 // the latest; 0 if an event will say when.
 func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
-	if c.options.Ready() != nil {
-		return 0, nil
+	// 1. Get the workload. Is it opted in, and is anything in it ours to do?
+	w, s, requeueAfter, err := c.open(ctx, name)
+	if err != nil || s == nil {
+		return requeueAfter, err
 	}
-	// 1. Get the workload. Is it opted in, and does its status speak of its template?
-	w, exists, err := c.get(name)
-	if err != nil {
-		return 0, err
-	}
-	if !exists || !policy.Enabled(w) {
-		c.abandon(name)
-		return 0, c.cleanUp(ctx, name)
-	}
-	if !c.kind.Observed(w) {
-		return 0, nil
-	}
-	if !policy.Held(w) {
-		if err := c.cleanUp(ctx, name); err != nil {
-			return 0, err
-		}
-	}
-	if p, nothing := c.kind.Unheld(w); nothing {
-		c.endSession(name)
-		return c.writeCondition(ctx, w, p)
-	}
-	s, err := c.session(ctx, w)
-	if err != nil || !s.hasSynced() {
-		return 0, err // the watches tell when they have
-	}
-	s.retry(w)
 	// 2. Gather what is watched, and plan from it.
 	o, f, p, err := c.plan(ctx, s, w, false)
+	// 3. What has pods taken down must not rest on a watch that may be behind: a pod that was
+	// born a moment ago would be lost by it. Nor must Complete. Gather and plan from a live read.
+	if err == nil && p.Loose() {
+		o, f, p, err = c.plan(ctx, s, w, true)
+	}
 	if err != nil {
 		return 0, err
 	}
-	// 3. What lets pods be taken down does not rest on a watch: a pod that was born a moment
-	// ago would be lost by it. Nor does Complete. Gather and plan from a live read.
-	if p.Loose() {
-		if o, f, p, err = c.plan(ctx, s, w, true); err != nil {
-			return 0, err
-		}
-	}
-	// 4. A restart needs room for the new pod: plan again without those that have none.
-	if full, err := c.full(ctx, s, p, o); err != nil {
-		return 0, err
-	} else if full != nil {
+	// 4. A restart needs room for the new pod. Plan again without those for which there is none.
+	full, err := c.full(ctx, s, o, p)
+	if err == nil && full != nil {
 		f.Full = full
-		if p, err = o.Plan(f); err != nil {
-			return 0, err
-		}
+		p, err = f.Plan(o, w.GetAnnotations())
 	}
-	s.seen.See(p.Members, f.Now)
+	if err != nil {
+		return 0, err
+	}
 	// 5. Record what was observed.
-	due, err := c.record(ctx, s, w, p)
+	due, err := c.record(ctx, s, w, p, f.Now)
 	if err != nil {
 		return 0, err
 	}
@@ -81,6 +54,40 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 	p.RequeueWithin(due)
 	// 7. Requeue.
 	return p.RequeueAfter, err
+}
+
+// open returns the workload and its session. There is none if there is nothing to plan now;
+// what is to be said of the workload then is written.
+func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W, s *Session[W, X], requeueAfter time.Duration, err error) {
+	if c.options.Ready() != nil {
+		return w, nil, 0, nil
+	}
+	w, exists, err := c.get(name)
+	if err != nil {
+		return w, nil, 0, err
+	}
+	if !exists || !policy.Enabled(w) {
+		c.abandon(name)
+		return w, nil, 0, c.cleanUp(ctx, name)
+	}
+	if !c.kind.Observed(w) {
+		return w, nil, 0, nil // its status says nothing about its template yet
+	}
+	if !policy.Held(w) {
+		if err := c.cleanUp(ctx, name); err != nil {
+			return w, nil, 0, err
+		}
+	}
+	if p, atRest := c.kind.Unheld(w).AtRest(policy.Held(w), c.kind.Condition(w)); atRest {
+		c.endSession(name)
+		requeueAfter, err = c.writeCondition(ctx, w, p)
+		return w, nil, requeueAfter, err
+	}
+	if s, err = c.session(ctx, w); err != nil || !s.hasSynced() {
+		return w, nil, 0, err // the watches say when they have
+	}
+	s.retry(w)
+	return w, s, 0, nil
 }
 
 // plan gathers what there is of the workload, from the watches or live from the API server,
@@ -101,7 +108,7 @@ func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live
 	if o, err = c.kind.Gather(ctx, s, w, there, live); err != nil {
 		return o, f, p, err
 	}
-	p, err = o.Plan(f)
+	p, err = f.Plan(o, w.GetAnnotations())
 	return o, f, p, err
 }
 
@@ -126,10 +133,13 @@ func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, liv
 }
 
 // full looks for room for the pods that come for those that the plan gives up, and returns
-// for which of them there is none; nil if there is room for all.
+// for which of them there is none; nil if there is room for all, or none is given up now.
 //
 // A pod whose template differs in more than its size is not ours to keep.
-func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], p rollout.Plan, o Observation) (rollout.Refusals, error) {
+func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observation, p rollout.Plan) (rollout.Refusals, error) {
+	if !p.Loose() {
+		return nil, nil
+	}
 	var room *capacity.Room
 	found := false
 	for _, r := range p.Replaced {
@@ -151,7 +161,7 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], p rollout
 		if why.Reason == "" {
 			s.full.Remove(m.Pod.UID)
 		} else {
-			s.full.Add(m.Pod.UID, rollout.Size(p.Revision, m.Target.Changes), why, c.clock.Now())
+			s.full.Add(m.Pod.UID, p.Revision.Size(m.Target.Changes), why, c.clock.Now())
 			found = true
 		}
 	}
@@ -163,7 +173,8 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], p rollout
 
 // record writes the condition and records what the plan was made from. It returns when a
 // message that was not written yet is due.
-func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
+func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan, now time.Time) (due time.Duration, err error) {
+	s.seen.See(p.Members, now)
 	if p.Condition.Reason != "" {
 		c.nameOthers(s, w, p.Members, &p.Condition)
 		if due, err = c.writeCondition(ctx, w, p); err != nil {

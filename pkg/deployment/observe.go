@@ -216,8 +216,8 @@ func (o observation) available(pod *corev1.Pod) bool {
 // options of a rollout of the pods of base: as many may be under way at once as the
 // Deployment controller would have more or less than wanted, and at least one; what
 // takes a pod down keeps to maxUnavailable.
-func (o observation) options(base *replicaSet, settings policy.Settings, surge, unavailable int) rollout.Options {
-	options := o.Options(settings)
+func (o observation) options(base *replicaSet, surge, unavailable int) rollout.Options {
+	options := o.Options()
 	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
 	options.Aside = o.aside(base)
 	return options
@@ -242,11 +242,17 @@ func (o observation) aside(base *replicaSet) []rollout.Member {
 	return append(missing, o.Aside(places)...)
 }
 
+// revision is the newest one. Its name tells it from all templates that differ in more than
+// their size.
+func (o observation) revision() rollout.Revision {
+	return rollout.Revision{Name: o.deployment.template.Hash, Template: o.deployment.template.PodTemplateSpec}
+}
+
 // members lists the pods of base: first those that have been asked already, then the
 // others as the ReplicaSet controller would delete them.
-func (o observation) members(base *replicaSet, settings policy.Settings) ([]rollout.Member, error) {
+func (o observation) members(base *replicaSet) ([]rollout.Member, error) {
 	places, err := o.places(base)
-	return o.Members(places, o.deployment.template.Hash, o.deployment.template.PodTemplateSpec, settings), err
+	return o.Members(places, o.revision()), err
 }
 
 func (o observation) places(base *replicaSet) ([]rollout.Place, error) {
@@ -296,7 +302,7 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 	return target, err
 }
 
-// madeBefore tells whether a pod of rs was made before rs adopted its template. Those
+// madeBefore reports whether a pod of rs was made before rs adopted its template. Those
 // that had to be restarted at the adoption are in its mark. The ReplicaSet controller may
 // have made others at the same time, or may not have heard of the adoption yet: as long as
 // the mark is not closed, a pod that has all that the former template says counts too.

@@ -44,7 +44,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 
 // complete returns the plan with all that is to be written.
 func (p plan) complete(o observation) rollout.Plan {
-	p.Revision, p.Template = o.deployment.template.Hash, o.deployment.template.PodTemplateSpec
+	p.Revision = o.revision()
 	for _, m := range p.Members {
 		if m.Updated {
 			p.Resized = append(p.Resized, m)
@@ -71,7 +71,7 @@ func (p plan) complete(o observation) rollout.Plan {
 }
 
 // givesUp lists the pods that are about to be replaced, now or after the adoption, and
-// tells whether others come first: so it is with maxUnavailable 0.
+// reports whether others come first: so it is with maxUnavailable 0.
 func (p *plan) givesUp(o observation) {
 	_, unavailable, err := o.deployment.bounds()
 	p.NewFirst = err == nil && unavailable == 0
@@ -102,14 +102,10 @@ func (p *plan) givesUp(o observation) {
 // Where no pod can be resized, the hold is let go at once, and the Deployment
 // controller makes the rollout at its own pace.
 func (o observation) nextStep() (plan, error) {
-	settings, err := policy.InForce(o.deployment.Annotations)
-	if err != nil {
-		return planOf(rollout.Invalid(err)), nil
-	}
 	base := o.base()
 	if !policy.Held(o.deployment) {
 		if said, over := o.beyondUs(base); over {
-			return planOf(said), nil
+			return plan{Plan: rollout.Plan{Condition: said}}, nil
 		}
 	}
 	if p, unfinished := o.unfinished(base); unfinished {
@@ -118,26 +114,24 @@ func (o observation) nextStep() (plan, error) {
 	if base == nil {
 		return o.withoutBase(), nil
 	}
-	p, err := o.ofBase(base, settings)
+	p, err := o.ofBase(base)
 	if err == nil && policy.Held(o.deployment) {
 		p.Condition = p.Step.Condition()
 	}
 	return p, err
 }
 
-func planOf(c rollout.Condition) plan { return plan{Plan: rollout.Plan{Condition: c}} }
-
 // ofBase plans where there are pods to resize.
-func (o observation) ofBase(base *replicaSet, settings policy.Settings) (plan, error) {
+func (o observation) ofBase(base *replicaSet) (plan, error) {
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
 		return plan{}, err
 	}
-	members, err := o.members(base, settings)
+	members, err := o.members(base)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(base, settings, surge, unavailable)), Members: members}, base: base}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(base, surge, unavailable)), Members: members}, base: base}
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, members), rollout.OldEnvironment(members))
 	p.RequeueWithin(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.Now))
 	historyDue := p.awaitsHistory(o)
@@ -237,7 +231,7 @@ func (o observation) changes(base *replicaSet, members []rollout.Member) string 
 	return said
 }
 
-// restartsAll tells whether the rollout has to be left to the Deployment controller:
+// restartsAll reports whether the rollout has to be left to the Deployment controller:
 // the edit itself has every pod restarted, and not what came of a resize.
 func restartsAll(p plan) bool {
 	inevitable := 0
@@ -278,7 +272,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 	return p, len(p.giveBack) > 0
 }
 
-// lacks tells whether the history has to keep what rs had before, and does not.
+// lacks reports whether the history has to keep what rs had before, and does not.
 func (o observation) lacks(rs *replicaSet) bool {
 	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.historyHasRoom(rs)
 }
@@ -298,13 +292,13 @@ func (o observation) refused(rs *replicaSet) rollout.Refusal {
 	return o.history.Of(rs.UID, formerTemplate(rs))
 }
 
-// retries tells whether the history was refused, and may be accepted a little later.
+// retries reports whether the history was refused, and may be accepted a little later.
 func (o observation) retries(rs *replicaSet) bool {
 	refused := o.refused(rs)
 	return refused.Reason != "" && !refused.Final && o.Now.Before(refused.Since.Add(historyTimeout))
 }
 
-// keeps tells whether it is time to write the history, for the first time or again.
+// keeps reports whether it is time to write the history, for the first time or again.
 func (o observation) keeps(rs *replicaSet) bool {
 	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.Now.Before(o.refused(rs).Until))
 }
@@ -318,7 +312,7 @@ func (o observation) forgets(rs *replicaSet) string {
 	return fmt.Sprintf("revision %d is not kept in the history, so that nobody can go back to it: %s", rs.outgoing.revision(), refused.Reason)
 }
 
-// awaitsHistory tells whether the history of Base is still to be written, and of what
+// awaitsHistory reports whether the history of Base is still to be written, and of what
 // keeps it from that.
 func (p *plan) awaitsHistory(o observation) bool {
 	if !o.retries(p.base) {
@@ -333,7 +327,7 @@ func (p *plan) awaitsHistory(o observation) bool {
 	return true
 }
 
-// historyHasRoom tells whether the history would hold what rs had before. The Deployment
+// historyHasRoom reports whether the history would hold what rs had before. The Deployment
 // controller counts all ReplicaSets but the new one as old, those with pods too, and
 // while the Deployment is paused it removes as many as exceed the limit: those of
 // the lowest revisions, as far as they are idle (cleanupDeployment in
@@ -468,7 +462,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 	}
 }
 
-// awaits tells whether pods that come for restarted ones are not there yet, or not Ready,
+// awaits reports whether pods that come for restarted ones are not there yet, or not Ready,
 // and waits for them: what keeps them away is not over.
 func (p *plan) awaits() bool {
 	missing := int(p.base.replicas()) - len(p.Members)
@@ -490,33 +484,15 @@ func (p *plan) wait(format string, args ...any) {
 	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
 }
 
-// Unheld is that of controller.Kind: the Deployment is Complete already, or the Deployment
-// controller makes its rollout.
-func (Kind) Unheld(d *Deployment) (p rollout.Plan, nothing bool) {
-	if policy.Held(d) {
-		return p, false
+// Unheld is that of controller.Kind. Of an edit that was made while the Deployment was opted
+// out and paused, only its pods say something.
+func (Kind) Unheld(d *Deployment) controller.Unheld {
+	wanted, status := int32(d.replicas()), d.Status
+	stale := status.Replicas > status.UpdatedReplicas
+	return controller.Unheld{
+		Condition: unheldCondition(d), Of: allOf(d), BuiltIn: true, Stale: stale,
+		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
 	}
-	n := int32(d.replicas())
-	counted := d.Status.UpdatedReplicas >= n && d.Status.Replicas <= d.Status.UpdatedReplicas
-	p.Condition, p.Passing = unheldCondition(d), true
-	if !believed(d) {
-		return p, !counted
-	}
-	_, others := controller.CutOthers(condition(d).Message)
-	p.Condition.Message += others
-	p.Passing = !counted || d.Status.Replicas != n
-	return p, true
-}
-
-// believed tells whether the condition says Complete of this revision. Of an edit that was
-// made while the Deployment was opted out and paused, only its pods tell.
-func believed(d *Deployment) bool {
-	c := condition(d)
-	if !c.Complete() || d.Status.Replicas > d.Status.UpdatedReplicas {
-		return false
-	}
-	said, _ := controller.CutOthers(c.Message)
-	return strings.HasSuffix(said, allOf(d))
 }
 
 // allOf is what the condition says Complete of.

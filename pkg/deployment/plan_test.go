@@ -299,7 +299,7 @@ func told(p rollout.Plan) string {
 }
 
 // planned is what the plan of o does.
-func planned(o observation) (rollout.Plan, error) { return o.Plan(o.Facts) }
+func planned(o observation) (rollout.Plan, error) { return o.Facts.Plan(o, o.deployment.Annotations) }
 
 func TestNextStep(t *testing.T) {
 	type changes = []change
@@ -578,6 +578,10 @@ func TestRestartsAll(t *testing.T) {
 		{"nothing restarts", "a older: resized", nil, false},
 	} {
 		o := observed(t, tt.sets, tt.changes...)
+		var err error
+		if o.Settings, err = policy.InForce(o.deployment.Annotations); err != nil {
+			t.Fatal(err)
+		}
 		p, err := o.nextStep()
 		if err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,6 +35,8 @@ import (
 // must never happen.
 type simulation struct {
 	*world
+	*simulated.Driver
+
 	t          simulated.T
 	kind       *simulated.Kind[*Deployment, *own]
 	controller *controller.Controller[*Deployment, *own]
@@ -50,9 +50,7 @@ type simulation struct {
 		sets map[string]*appsv1.ReplicaSet
 		pods map[string]*corev1.Pod
 	}
-	again bool // it has been told of something new, or has to try again
-	at    time.Time
-	lag   struct{ DC, RSC, Controller bool } // whose view is a round behind
+	lag struct{ DC, RSC, Controller bool } // whose view is a round behind
 
 	listed  map[string]*corev1.Pod // as they were before
 	evicted int                    // available pods
@@ -66,7 +64,6 @@ type simulation struct {
 	batch     int               // pods that this sync has asked, and that were Ready
 
 	admits  int // what admission does to new pods: nothing, or one of the below
-	syncing bool
 	edits   int // of the template
 	replace int // the edit for which a pod was last given up
 	births  map[types.UID]birth
@@ -89,7 +86,7 @@ const (
 // admit is what admission makes of a pod of rs.
 func (s *simulation) admit(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
 	s.births[pod.UID] = birth{of: simulated.VersionOf(&rs.Spec.Template.Spec), edit: s.edits, after: s.replace == s.edits}
-	if current := s.sets[rs.Name]; s.syncing || current == nil || simulated.VersionOf(&current.Spec.Template.Spec) != simulated.VersionOf(&rs.Spec.Template.Spec) {
+	if current := s.sets[rs.Name]; s.Syncing() || current == nil || simulated.VersionOf(&current.Spec.Template.Spec) != simulated.VersionOf(&rs.Spec.Template.Spec) {
 		born := s.births[pod.UID]
 		born.late = true
 		s.births[pod.UID] = born
@@ -108,7 +105,7 @@ func (s *simulation) admit(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
 	}
 }
 
-// admitted tells whether the pod was made from a template of that version, and is what
+// admitted reports whether the pod was made from a template of that version, and is what
 // admission made of it. Nobody can tell it from one that was made a moment too late.
 func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 	born := s.births[pod.UID]
@@ -130,7 +127,8 @@ func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
 
 var name = cache.ObjectName{Namespace: "default", Name: "web"}
 
-func (s *simulation) restart() {
+// Restart puts a new controller in the place of the one that there is.
+func (s *simulation) Restart() {
 	if s.stop != nil {
 		s.stop()
 	}
@@ -139,14 +137,14 @@ func (s *simulation) restart() {
 	client := &fake.Clientset{}
 	s.serve(client)
 	timeouts := defaults
-	timeouts.DeferredTimeout, timeouts.ErrorTimeout = 10*time.Second, 10*time.Second
+	timeouts.DeferredTimeout, timeouts.ErrorTimeout = simulated.Timeout, simulated.Timeout
 	kind := New(client, objects{world: s.world}, "")
 	s.views.sets, s.views.pods, s.views.detached = simulated.NewView(), simulated.NewView(), kind.detached.GetStore()
 	s.kind = &simulated.Kind[*Deployment, *own]{Kind: watching{kind, s}, Pods: s.views.pods}
 	var err error
 	s.controller, err = controller.New(ctx, s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
 		controller.Options{Defaults: timeouts, Ready: func() error { return nil }, Clock: s.Clock})
-	s.noError(err)
+	s.NoError(err)
 	s.seen.d, s.seen.sets, s.seen.pods = nil, nil, nil
 	s.sees(true, true, true)
 }
@@ -154,19 +152,22 @@ func (s *simulation) restart() {
 // sees lets the watches of the controller catch up.
 func (s *simulation) sees(d, sets, pods bool) {
 	if d && s.seen.d != s.d {
-		s.seen.d, s.again = s.d, true
-		s.noError(s.kind.Workloads.GetStore().Update(s.stored(s.d)))
+		s.seen.d = s.d
+		s.Notice()
+		s.NoError(s.kind.Workloads.GetStore().Update(s.stored(s.d)))
 	}
 	if sets && !maps.Equal(s.seen.sets, s.sets) {
-		s.seen.sets, s.again = maps.Clone(s.sets), true
+		s.seen.sets = maps.Clone(s.sets)
+		s.Notice()
 		var list []any
 		for _, rs := range s.sets {
 			list = append(list, s.stored(rs))
 		}
-		s.noError(s.views.sets.GetStore().Replace(list, ""))
+		s.NoError(s.views.sets.GetStore().Replace(list, ""))
 	}
 	if pods && !maps.Equal(s.seen.pods, s.Pods) {
-		s.seen.pods, s.again = maps.Clone(s.Pods), true
+		s.seen.pods = maps.Clone(s.Pods)
+		s.Notice()
 		var list, detached []any
 		for _, pod := range s.Pods {
 			list = append(list, pod)
@@ -174,8 +175,8 @@ func (s *simulation) sees(d, sets, pods bool) {
 				detached = append(detached, pod)
 			}
 		}
-		s.noError(s.views.pods.GetStore().Replace(list, ""))
-		s.noError(s.views.detached.Replace(detached, ""))
+		s.NoError(s.views.pods.GetStore().Replace(list, ""))
+		s.NoError(s.views.detached.Replace(detached, ""))
 	}
 }
 
@@ -192,28 +193,13 @@ func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error)
 	return &own{sets: sets, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, err
 }
 
-// sync has the controller take one step, if it has reason to look.
-func (s *simulation) sync() {
-	if now := s.Clock.Now(); s.syncing || !s.again && (s.at.IsZero() || now.Before(s.at)) {
-		return
-	}
+// Sync has the controller take one step.
+func (s *simulation) Sync() (time.Duration, error) {
 	var err error
 	s.kind.Planned, err = decodeDeployment(s.stored(s.seen.d))
-	s.noError(err)
-	s.again, s.at, s.batch, s.evicted, s.listed = false, time.Time{}, 0, 0, maps.Clone(s.Pods)
-	before := s.RV
-	s.syncing = true
-	after, err := s.controller.Sync(s.t.Context(), name)
-	s.syncing = false
-	s.noError(err)
-	if s.Dead() {
-		s.restart()
-	}
-	s.again = s.again || s.Any() || err != nil || s.RV != before // the controller requeues what was refused
-	if after > 0 {
-		s.at = s.Clock.Now().Add(after)
-	}
-	s.Requests = simulated.Requests{}
+	s.NoError(err)
+	s.batch, s.evicted, s.listed = 0, 0, maps.Clone(s.Pods)
+	return s.controller.Sync(s.t.Context(), name)
 }
 
 // requested is told of each of the controller's writes before it is carried out.
@@ -246,7 +232,7 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 		return // it has nothing to lose
 	}
 	surge, unavailable, err := d.bounds()
-	s.noError(err)
+	s.NoError(err)
 	s.asked[pod.UID] = int(d.Generation)
 	underWay := 0
 	for _, other := range s.Pods {
@@ -273,9 +259,13 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 	want := simulated.VersionOf(&d.Spec.Template.Spec)
 	want.Image = 0
 	down, harmed, proved, unproved := 0, 0, 0, 0
-	for name, now := range s.listed {
-		seen := s.seen.pods[name]
-		if seen == nil || now.UID == pod.UID || rollout.Gone(now) || rollout.Gone(seen) {
+	for name, seen := range s.seen.pods {
+		now := s.listed[name]
+		if seen.UID == pod.UID || rollout.Gone(seen) {
+			continue
+		}
+		if rollout.Gone(now) {
+			proved += asInt(s.available(seen) && simulated.AppliedSize(seen) == want && simulated.SizeOf(seen) == want)
 			continue
 		}
 		sent := simulated.SizeOf(now) == want && now.Generation > 1 && s.asked[now.UID] > 0
@@ -291,7 +281,11 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 			harmed += asInt(has && seen.Generation == now.Generation)
 		}
 	}
-	if least := max(unavailable, 1); harmed >= least {
+	least := max(unavailable, 1)
+	if simulated.Restarts(pod, want) {
+		most = min(most, least)
+	}
+	if harmed >= least {
 		s.t.Fatalf("asks %s while %d pods are not Ready with the size that they were resized to: at most %d may be", pod.Name, harmed, least)
 	} else if simulated.Restarts(pod, want) && down >= least {
 		s.t.Fatalf("restarts the container of %s while %d others are down: at most %d may be", pod.Name, down, least)
@@ -308,7 +302,7 @@ func (s *simulation) mayEvict(d *Deployment, pod *corev1.Pod) {
 		s.t.Fatalf("evicts %s, which needs no restart", pod.Name)
 	}
 	_, unavailable, err := d.bounds()
-	s.noError(err)
+	s.NoError(err)
 	if !s.available(pod) {
 		return
 	}
@@ -339,10 +333,10 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 		s.replacedFirst(pod, d)
 }
 
-// replacedFirst tells whether the resize would take down the pod, and none may be.
+// replacedFirst reports whether the resize would take down the pod, and none may be.
 func (s *simulation) replacedFirst(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	_, unavailable, err := (&Deployment{Deployment: d}).bounds()
-	s.noError(err)
+	s.NoError(err)
 	want := simulated.VersionOf(&d.Spec.Template.Spec)
 	return unavailable == 0 && simulated.Restarts(pod, want) && simulated.SizeOf(pod).Memory != want.Memory
 }
@@ -379,17 +373,8 @@ func (s *simulation) letGo(before, after *appsv1.Deployment) {
 	}
 }
 
-// noError passes over what the next look mends: conflicts, objects that are there or gone, and
-// broken connections.
-func (s *simulation) noError(err error) bool {
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !errors.Is(err, simulated.ErrBroken) {
-		s.t.Fatal(err)
-	}
-	return err == nil
-}
-
-// check is what must hold at any time.
-func (s *simulation) check() {
+// Check is what must hold at any time.
+func (s *simulation) Check() {
 	for _, pod := range s.Pods {
 		if len(pod.OwnerReferences) != 1 || metav1.GetControllerOf(pod) == nil {
 			s.t.Fatalf("%s has the owners %+v", pod.Name, pod.OwnerReferences)
@@ -476,37 +461,17 @@ var ofRestarts = map[string]int{
 	"edit memory": 4, "crash": 8, "delete": 1, "scale": 1,
 }
 
-// all does one thing after the other.
-func (s *simulation) all(list []step) {
-	simulated.Each(list, func(one step) {
-		s.do(one)
-		s.check()
-	}, func(meanwhile []step) {
-		s.Meanwhile = func() {
-			for _, one := range meanwhile {
-				s.do(one)
-			}
-		}
-		s.again = true
-		s.sync()
-		s.check()
-	})
+// Pod is one of those that there are.
+func (s *simulation) Pod(n int) *corev1.Pod {
+	if len(s.Pods) == 0 {
+		return nil
+	}
+	return s.Pods[slices.Sorted(maps.Keys(s.Pods))[n%len(s.Pods)]]
 }
 
-func (s *simulation) do(happens step) {
-	if s.gentle && slices.Contains(rough, happens.Do) {
-		return
-	}
-	names := slices.Sorted(maps.Keys(s.Pods))
-	var pod *corev1.Pod
-	if len(names) > 0 {
-		pod = s.Pods[names[happens.Arg%len(names)]]
-	}
+// Do is one thing that happens.
+func (s *simulation) Do(happens step, pod *corev1.Pod) {
 	switch happens.Do {
-	case "round":
-		s.round()
-	case "kubelets":
-		s.Kubelets()
 	case "collect":
 		s.collect()
 	case "dc sees it":
@@ -527,31 +492,9 @@ func (s *simulation) do(happens step) {
 		s.sees(false, true, false)
 	case "sees the pods":
 		s.sees(false, false, true)
-	case "sync":
-		s.again = true
-		s.sync()
-	case "sync and die":
-		s.Dies, s.again = 1+happens.Arg%4, true
-		s.sync()
-	case "sync and lose":
-		s.Loses, s.again = 1+happens.Arg%4, true
-		s.sync()
-	case "restart":
-		s.restart()
-	case "time":
-		s.Clock.SetTime(s.Clock.Now().Add(4 * time.Second))
-	case "delete":
-		if pod != nil {
-			s.DeletePod(pod.Name)
-		}
 	case "crash":
 		if pod != nil && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
-			if happens.Arg > 5 { // until it has another size
-				s.Broken[pod.UID] = simulated.AppliedSize(pod)
-			}
-			crashed := pod.DeepCopy()
-			s.SetReady(crashed, false)
-			s.WritePod(crashed)
+			s.Crash(pod, happens.Arg > 5)
 		}
 	case "quota":
 		s.full = happens.Arg%2 == 0
@@ -625,9 +568,12 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	}
 }
 
-// round lets everybody do one thing, in the order that lag makes of it.
-func (s *simulation) round() {
-	s.Clock.SetTime(s.Clock.Now().Add(time.Second))
+// Pass lets time pass.
+func (s *simulation) Pass(d time.Duration) { s.Clock.SetTime(s.Clock.Now().Add(d)) }
+
+// Round lets everybody do one thing, in the order that lag makes of it.
+func (s *simulation) Round() {
+	s.Pass(time.Second)
 	if s.lag.Controller {
 		s.sees(true, true, true)
 	}
@@ -642,23 +588,8 @@ func (s *simulation) round() {
 	if !s.lag.Controller {
 		s.sees(true, true, true)
 	}
-	s.sync()
-	s.check()
-}
-
-// rest lets everything run until nothing changes any more.
-func (s *simulation) rest() {
-	for quiet, rounds := 0, 0; quiet < 15; rounds++ {
-		before := s.RV
-		if s.round(); s.RV != before {
-			quiet = 0
-		} else if quiet++; quiet > 3 { // longer than any timeout
-			s.Clock.SetTime(s.Clock.Now().Add(4 * time.Second))
-		}
-		if rounds > 600 {
-			s.t.Fatalf("it does not come to rest: %s", s.unfinished())
-		}
-	}
+	s.Look()
+	s.Check()
 }
 
 // unfinished tells what of the rollout is not done, or "".
@@ -711,7 +642,7 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 	return ""
 }
 
-// stuck tells whether the Deployment controller takes for a scaling event what it has
+// stuck reports whether the Deployment controller takes for a scaling event what it has
 // nothing to do about, for ever: its replicas were changed to what its only active
 // ReplicaSet happened to have in the middle of a rollout.
 func (s *simulation) stuck() bool {
@@ -761,10 +692,11 @@ func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes [
 	}
 	s.admission = s.admit
 	s.request, s.released, s.surplus, s.told = s.requested, s.letGo, s.deleted, s.complete
+	s.Driver = simulated.NewDriver(r, s.Cluster, s)
 	s.Changed = s.trace
-	s.restart()
+	s.Restart()
 	for range 12 {
-		s.round()
+		s.Round()
 	}
 	return s
 }
@@ -800,7 +732,11 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 		s.gentle = gentle
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
 		s.admits = admits // from now on, so that there are pods that it has not seen
-		s.all(slices.Concat(happens...))
+		all := slices.Concat(happens...)
+		if gentle {
+			all = slices.DeleteFunc(all, func(one step) bool { return slices.Contains(rough, one.Do) })
+		}
+		s.All(all)
 		s.settle(t)
 	})
 }
@@ -808,7 +744,7 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 // settle has all come to rest, and checks what must be so then.
 func (s *simulation) settle(t *testing.T) {
 	s.budget = 0
-	s.rest()
+	s.Rest()
 	s.complete()
 	if s.d.Labels[api.EnabledLabel] != "true" {
 		for _, pod := range s.Pods {
@@ -816,22 +752,22 @@ func (s *simulation) settle(t *testing.T) {
 				s.t.Fatalf("opted out, and %s is detached", pod.Name)
 			}
 		}
-		s.do(step{Do: "opt", Arg: 1})
-		s.rest()
+		s.One(step{Do: "opt", Arg: 1})
+		s.Rest()
 		s.complete()
 	}
 	if left := s.unfinished(); left != "" && s.paused && !policy.Held(s.d) {
-		s.do(step{Do: "resume"}) // nothing can have been done before
-		s.rest()
+		s.One(step{Do: "resume"}) // nothing can have been done before
+		s.Rest()
 	}
 	if s.stuck() {
-		s.do(step{Do: "scale", Arg: int(*s.d.Spec.Replicas) + 1})
-		s.rest()
+		s.One(step{Do: "scale", Arg: int(*s.d.Spec.Replicas) + 1})
+		s.Rest()
 	}
 	if s.unfinished() != "" && !s.gentle {
 		s.Mended = true // where only people can help, they do
 		clear(s.Broken)
-		s.rest()
+		s.Rest()
 	}
 	if left := s.unfinished() + s.history(); left != "" {
 		s.t.Fatal(left)
@@ -864,7 +800,7 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 			others(1)
 			s.sees(true, true, true)
 			for range replicas {
-				s.sync() // asks a pod
+				s.Look() // asks a pod
 				others(1)
 				s.sees(true, true, true)
 			}
@@ -875,12 +811,12 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 				t.Fatalf("saw %v of %v", slices.Sorted(maps.Keys(s.seen.pods)), slices.Sorted(maps.Keys(s.Pods)))
 			}
 			sets := maps.Clone(s.sets)
-			s.sync()
+			s.Look()
 			if !policy.Held(s.d) || !s.d.Spec.Paused || !maps.Equal(s.sets, sets) {
 				t.Errorf("by a watch that is behind, it let go: %t, or wrote a ReplicaSet", !policy.Held(s.d))
 			}
 			uids := slices.Sorted(maps.Keys(s.Pods))
-			s.rest()
+			s.Rest()
 			if left := s.unfinished(); left != "" || !slices.Equal(uids, slices.Sorted(maps.Keys(s.Pods))) {
 				t.Errorf("unfinished: %q; the pods were %v, and are %v", left, uids, slices.Sorted(maps.Keys(s.Pods)))
 			}

@@ -88,8 +88,7 @@ type world struct {
 	// What admission makes of a pod of that ReplicaSet.
 	admission func(*appsv1.ReplicaSet, *corev1.Pod)
 
-	// Requests of the controller, and what the test wants to know of those that arrive.
-	simulated.Requests
+	// What the test wants to know of the controller's requests that arrive.
 	request func(verb string, object metav1.Object)
 	// What it wants to know of the deletions by the ReplicaSet controller.
 	surplus func(*corev1.Pod)

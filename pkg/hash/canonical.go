@@ -75,7 +75,7 @@ func cleanMap(path string, object map[string]any) {
 	}
 }
 
-// counts tells whether a cleaned value of an object differs from its absence.
+// counts reports whether a cleaned value of an object differs from its absence.
 func counts(path string, value any) bool {
 	if value == nil || ignored[path] {
 		return false

@@ -145,7 +145,7 @@ func fieldsOf(path string, t reflect.Type, found map[string]reflect.Type) map[st
 	return found
 }
 
-// heldByValue tells whether the API cannot distinguish a zero value of the field from none.
+// heldByValue reports whether the API cannot distinguish a zero value of the field from none.
 func heldByValue(path string) bool {
 	t, ok := fields[path]
 	return ok && t.Kind() != reflect.Pointer

@@ -35,13 +35,13 @@ func NewTemplate(raw []byte) (*Template, error) {
 	return t, nil
 }
 
-// Same tells whether the built-in controllers take two templates for one. Fields
+// Same reports whether the built-in controllers take two templates for one. Fields
 // that our types lack count too, by the hash.
 func (t *Template) Same(other *Template) bool {
 	return t.Hash == other.Hash && equality.Semantic.DeepEqual(t.PodTemplateSpec, other.PodTemplateSpec)
 }
 
-// Differs tells what, besides cpu and memory, newer has other than t; empty if nothing.
+// Differs is what newer has other than t besides cpu and memory; empty if that is nothing.
 func (t *Template) Differs(newer *Template) string {
 	if t.Hash == newer.Hash {
 		return ""
@@ -50,9 +50,9 @@ func (t *Template) Differs(newer *Template) string {
 	if err != nil || len(paths) == 0 {
 		return "the template changed"
 	}
-	const told = 3
-	if len(paths) > told {
-		paths = append(paths[:told:told], "…")
+	const most = 3
+	if len(paths) > most {
+		paths = append(paths[:most:most], "…")
 	}
 	return "the template changed in " + strings.Join(paths, ", ")
 }

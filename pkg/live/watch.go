@@ -17,9 +17,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
-// wroteTTL bounds how long our own write may be newer than what the watch has
-// brought. It is long because nothing is lost by keeping it: the watch wins as
-// soon as it has the same or a later version.
+// wroteTTL bounds how long our own write is shown while the watch has only brought an older
+// version. It is long because that does no harm: the watch wins as soon as it has the same
+// version, or a later one.
 const wroteTTL = time.Hour
 
 // Watch keeps objects from the start of a rollout to its end, so that the cost
@@ -31,9 +31,9 @@ type Watch[T runtime.Object] struct {
 	newest    cache.MutationCache
 }
 
-// NewWatch starts informer, which must be indexed by namespace, and watches what it
-// has in namespace, without what nothing here reads, until ctx is done. It calls changed
-// after every change, and once when the first list is complete.
+// NewWatch starts the informer, which must be indexed by namespace, until ctx is done. The
+// watch shows what it has in the namespace, stripped ([Strip]). It calls changed after every
+// change, and once when the first list is complete.
 func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexInformer, namespace string, changed func()) (*Watch[T], error) {
 	if err := informer.SetTransform(Strip); err != nil {
 		return nil, fmt.Errorf("stripping what is watched: %w", err)
@@ -56,7 +56,7 @@ func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexI
 	return &Watch[T]{namespace: namespace, informer: informer, newest: newest}, nil
 }
 
-// HasSynced tells whether the first list is complete.
+// HasSynced reports whether the first list is complete.
 func (w *Watch[T]) HasSynced() bool { return w.informer.HasSynced() }
 
 // List returns the objects. They are shared: do not change them.
@@ -77,8 +77,8 @@ func (w *Watch[T]) List() ([]T, error) {
 // Wrote makes an object that we have just written visible to List.
 func (w *Watch[T]) Wrote(object T) { w.newest.Mutation(object) }
 
-// Strip removes from a watched object what nothing here reads: all of
-// managedFields but what tells who has set which sizes.
+// Strip removes from a watched object what nothing here reads: all of managedFields but who
+// has set which sizes.
 func Strip(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil {
 		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !resize.Recorded(e) }))

@@ -37,10 +37,9 @@ func Resize(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, 
 	return resized, nil
 }
 
-// Relabel makes pod count as updated to revision, the name of a
-// ControllerRevision: the StatefulSet controller compares that label and nothing
-// else. The pod's resource version is a precondition, because what was verified
-// was this version of the pod.
+// Relabel marks the pod as updated to revision, the name of a ControllerRevision: the
+// StatefulSet controller compares that label and nothing else. The pod's resource version is
+// a precondition, because this version of the pod was verified.
 func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, revision string) (*corev1.Pod, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             pod.UID,
@@ -58,9 +57,9 @@ func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod,
 	return relabelled, nil
 }
 
-// Relabelled returns when Relabel, or another write of ours to the pod itself, last
-// changed it, by the clock of the API server; the zero time if none is recorded, as
-// in watched pods (see Strip).
+// Relabelled returns when a write of ours, such as [Relabel], last changed the pod itself, by
+// the clock of the API server. It is zero if managedFields have no such write; watched pods
+// have none (see live.Strip).
 func Relabelled(pod *corev1.Pod) time.Time {
 	var last time.Time
 	for _, entry := range pod.ManagedFields {
@@ -82,12 +81,12 @@ func Delete(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) 
 	return nil
 }
 
-// evictTimeout bounds how long an eviction is asked for: the API server may tell
-// clients to wait, and client-go does.
+// evictTimeout bounds how long an eviction is asked for: the API server may answer that
+// clients have to wait, and client-go does.
 const evictTimeout = 5 * time.Second
 
-// Evict asks for the eviction of this very version of the pod, which
-// PodDisruptionBudgets may refuse (apierrors.IsTooManyRequests).
+// Evict asks for the eviction of this very version of the pod. PodDisruptionBudgets may
+// refuse it (see [EvictionRefusal]).
 func Evict(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 	defer cancel()
@@ -101,9 +100,9 @@ func Evict(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) e
 	return nil
 }
 
-// Detach takes the pod out of the ReplicaSet that controls it, which makes another
-// one in its place, and puts it under the ReplicaSet's own controller in the same
-// write: at no time is it without an owner.
+// Detach takes the pod out of the ReplicaSet that controls it, which then makes another one
+// in its place. The same write makes owner, the ReplicaSet's own controller, the pod's: at no
+// time is it without one.
 func Detach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference) (*corev1.Pod, error) {
 	from := metav1.GetControllerOf(pod)
 	if from == nil {
@@ -115,7 +114,7 @@ func Detach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, 
 	})
 }
 
-// GiveBack undoes Detach: the ReplicaSet of this hash has one pod more again.
+// GiveBack undoes [Detach]: owner, the ReplicaSet of this hash, has one pod more again.
 func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, hash string) (*corev1.Pod, error) {
 	return reown(ctx, client, pod, owner, map[string]any{
 		appsv1.DefaultDeploymentUniqueLabelKey: hash,
@@ -123,9 +122,9 @@ func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod
 	})
 }
 
-// reown makes owner the pod's only owner. It does not keep that from being deleted
-// before the pod, for which some clusters demand a right to the owner that whoever
-// runs `inplace-rollout release` may lack (OwnerReferencesPermissionEnforcement).
+// reown makes owner the pod's only owner. The reference does not block the owner's deletion:
+// for that, some clusters demand a right that whoever runs `inplace-rollout release` may lack
+// (OwnerReferencesPermissionEnforcement).
 func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, labels map[string]any) (*corev1.Pod, error) {
 	owner.BlockOwnerDeletion = nil
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -152,7 +151,7 @@ var causesOfNode = map[metav1.CauseType]string{
 	"NodeCapacity": rollout.ReasonInfeasible, "UnsupportedPlatform": rollout.ReasonUnsupportedByNode,
 }
 
-// What the API server says of a resize in words only.
+// Texts of the API server's refusals that have no cause of their own.
 const (
 	// lacksFeatures: the kubelet is too old for this kind of resize
 	// (plugin/pkg/admission/nodedeclaredfeatures of Kubernetes).
@@ -164,8 +163,8 @@ const (
 	exceedsQuota = "exceeded quota"
 )
 
-// neverInPlace are what the API server's validation says of a resize to a size that
-// only a new pod can have (ValidatePodResize in pkg/apis/core/validation of Kubernetes).
+// neverInPlace are errors of the API server's validation of a resize to a size that only a
+// new pod can have (ValidatePodResize in pkg/apis/core/validation of Kubernetes).
 var neverInPlace = []string{
 	"Pod QOS Class may not change as a result of resizing",
 	"resource requests cannot be removed", // of containers, and of the pod as a whole
@@ -181,11 +180,10 @@ var neverInPlace = []string{
 	"windows pods cannot be resized",
 }
 
-// Refusal returns what the API server said of a resize. It is its final word if it
-// says that no pod on this node, or no pod that was born with another size, can have
-// the size, and a new one can. All else keeps the pod: a quota and what else admission
-// denies may pass, and what validation says that we do not know may be true of a new
-// pod, too.
+// Refusal returns what the API server answered to a resize that failed. The answer is final
+// if a new pod can have the size, and no pod on this node can, or none that was born with
+// another size. All else may pass, such as a quota and other denials by admission, or may be
+// true of a new pod, too, such as errors of validation that are not known here.
 func Refusal(err error) rollout.Refusal {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -209,17 +207,17 @@ func Refusal(err error) rollout.Refusal {
 		case strings.Contains(r.Reason, exceedsQuota):
 			r.Kind = rollout.ReasonQuotaExceeded
 		}
-	case apierrors.IsInvalid(err) && said(causes, neverInPlace...):
+	case apierrors.IsInvalid(err) && allSay(causes, neverInPlace...):
 		r.Kind, r.Final = rollout.ReasonInfeasible, true
-	case apierrors.IsInvalid(err) && said(causes, append(neverInPlace, untold)...):
+	case apierrors.IsInvalid(err) && allSay(causes, append(neverInPlace, untold)...):
 		r.Kind = rollout.ReasonUnsupportedByNode
 	}
 	return r
 }
 
-// EvictionRefusal returns what the API server said of an eviction, and false if that was
-// no refusal: the pod has changed or is gone, or nobody answered. A pod with two budgets is
-// refused as an internal error (see pkg/registry/core/pod/storage/eviction.go of Kubernetes).
+// EvictionRefusal returns what the API server answered to an eviction. It is no refusal if the
+// pod has changed or is gone, or nobody answered. The eviction of a pod with two budgets is
+// refused as an internal error (pkg/registry/core/pod/storage/eviction.go of Kubernetes).
 func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -232,10 +230,10 @@ func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
 	return r, true
 }
 
-// said tells whether all of the causes are the API server's own and say one of the
-// texts. What a ValidatingAdmissionPolicy denies is called invalid too, but its causes
-// are of no type, which those of validation always are.
-func said(causes []metav1.StatusCause, texts ...string) bool {
+// allSay reports whether each of the causes has one of the texts and is the API server's own.
+// What a ValidatingAdmissionPolicy denies is called invalid, too, but its causes have no type;
+// those of validation always have one.
+func allSay(causes []metav1.StatusCause, texts ...string) bool {
 	return len(causes) > 0 && !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool {
 		return c.Type == "" || !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(c.Message, text) })
 	})

@@ -1,5 +1,5 @@
-// Package policy tells what may be done to bring a pod to its new size: resize it
-// live, restart it, or leave it alone. Three questions, one file each: what do the
+// Package policy decides what may be done to bring a pod to its new size: resize it
+// live, restart it, or leave it as it is. Three questions, one file each: what do the
 // annotations of the workload say ([Read]); what does that mean for this edit
 // ([Settings.Resolve]); and what follows for one pod ([Decide], the table)?
 //

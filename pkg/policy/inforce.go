@@ -21,17 +21,17 @@ type Defaults struct {
 // Standard are the defaults of the flags.
 var Standard = Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: LiveResizeable}
 
-// InForce returns the settings that count for the rollout in flight: what action and policy
-// said when the template was edited. If that is malformed, which is possible only if it was
-// there before the admission policy was, what they say now counts, so that mending them
-// helps. It fails if that is malformed, too.
+// InForce returns the settings that count for the rollout in flight: the action and the policy
+// are those of the time when the template was edited. If those are malformed, which is possible
+// only if they were there before the admission policy was, those of now count, so that mending
+// them helps. It fails if those are malformed, too.
 func InForce(annotations map[string]string) (Settings, error) {
-	said := maps.Clone(annotations)
-	if said == nil {
+	edited := maps.Clone(annotations)
+	if edited == nil {
 		return Settings{}, nil
 	}
-	said[api.ResizeActionAnnotation], said[api.ResizePolicyAnnotation], _ = strings.Cut(said[api.InForceAnnotation], ";")
-	settings, err := Read(said)
+	edited[api.ResizeActionAnnotation], edited[api.ResizePolicyAnnotation], _ = strings.Cut(edited[api.InForceAnnotation], ";")
+	settings, err := Read(edited)
 	if err != nil {
 		return Read(annotations)
 	}

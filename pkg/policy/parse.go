@@ -32,9 +32,9 @@ const (
 
 // Settings are what the annotations of a workload say.
 type Settings struct {
-	// Action is empty where nothing is said.
+	// Action is empty where the annotation says nothing.
 	Action Action
-	// DeferredTimeout is nil where nothing is said.
+	// DeferredTimeout is nil where the annotation says nothing.
 	DeferredTimeout *time.Duration
 
 	entries map[key]Policy
@@ -49,17 +49,17 @@ type key struct {
 
 // String is the key as the user writes it.
 func (k key) String() string {
-	said := string(k.resource)
+	entry := string(k.resource)
 	if k.container != "" {
-		said = k.container + "/" + said
+		entry = k.container + "/" + entry
 	}
 	if k.direction != "" {
-		said += ":" + string(k.direction)
+		entry += ":" + string(k.direction)
 	}
-	return said
+	return entry
 }
 
-// Read reads all three annotations.
+// Read reads all three annotations. It fails if one of them is malformed.
 func Read(annotations map[string]string) (Settings, error) {
 	s, err := Parse(annotations[api.ResizePolicyAnnotation], annotations[api.ResizeActionAnnotation])
 	if err != nil {
@@ -75,9 +75,9 @@ func Read(annotations map[string]string) (Settings, error) {
 	return s, nil
 }
 
-// Parse reads the values of the policy and the action annotation. An empty one
-// says nothing. It accepts exactly what deploy/cluster/validate-annotations.yaml lets
-// pass, and complains in the same words.
+// Parse reads the values of the policy and the action annotation; an empty one is as if it
+// were not there. It accepts exactly what deploy/cluster/validate-annotations.yaml lets
+// pass, and fails in the same words.
 func Parse(policy, action string) (Settings, error) {
 	var s Settings
 	var err error
@@ -129,7 +129,7 @@ func parseEntry(entry string) (key, Policy, bool) {
 	return k, policy, ok
 }
 
-// ParseTimeout reads the value of the timeout annotation.
+// ParseTimeout reads the value of the timeout annotation. It fails unless that is positive.
 func ParseTimeout(value string) (time.Duration, error) {
 	value = strings.TrimSpace(value)
 	timeout, err := time.ParseDuration(value)

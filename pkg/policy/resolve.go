@@ -36,8 +36,8 @@ func directionOf(c resize.Change) direction {
 	return decrease
 }
 
-// Resolve tells the policy for an edit that makes changes to pods of template, and
-// which of them decided it and where that is said; nothing for LiveResizeable.
+// Resolve returns the policy for an edit that makes these changes to pods of the template.
+// For RestartOnly it also returns the reason: the changes that want it, and what says so.
 //
 // Only what changes counts, and RestartOnly dominates for the whole pod: with
 // `cpu=LiveResizeable, memory=RestartOnly` a change of cpu alone is live, a change
@@ -64,7 +64,7 @@ func (s Settings) Resolve(changes []resize.Change, template *corev1.PodTemplateS
 	return LiveResizeable, ""
 }
 
-// forChange tells the policy for one change, and where it is said. The most specific word counts.
+// forChange returns the policy for one change, and what says so. The most specific entry counts.
 func (s Settings) forChange(c resize.Change, template *corev1.PodTemplateSpec, byDefault Policy) (policy Policy, source string) {
 	towards := directionOf(c)
 	for _, k := range []key{
@@ -73,7 +73,7 @@ func (s Settings) forChange(c resize.Change, template *corev1.PodTemplateSpec, b
 		{"", c.Resource, towards},
 		{"", c.Resource, ""},
 	} {
-		if policy, said := s.entries[k]; said {
+		if policy, given := s.entries[k]; given {
 			return policy, "annotation " + k.String()
 		}
 	}
@@ -83,7 +83,7 @@ func (s Settings) forChange(c resize.Change, template *corev1.PodTemplateSpec, b
 	return byDefault, "default"
 }
 
-// hasResizePolicy tells whether the container has a resizePolicy for the resource.
+// hasResizePolicy reports whether the container has a resizePolicy for the resource.
 // Either value means in place: with RestartContainer the kubelet restarts that
 // container, and the pod stays.
 func hasResizePolicy(template *corev1.PodTemplateSpec, container string, name corev1.ResourceName) bool {

@@ -26,7 +26,7 @@ const (
 	RestartByController Decision = "RestartByController"
 	// WaitForDelete: the new pod comes when the user deletes this one.
 	WaitForDelete Decision = "WaitForDelete"
-	// Leave the pod as it is, go on with the others, and say so.
+	// Leave the pod as it is, and go on with the others.
 	Leave Decision = "Leave"
 )
 

@@ -16,30 +16,30 @@ import (
 const table = `
 policy          action               strategy       Unsent   Refused  InProgress  Unready  Deferred  Failing  Actuated  DeferredTooLong  FailingTooLong  Infeasible  Impossible  Disruptive
 
-RestartOnly     none                 OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
-RestartOnly     Restart              OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
-RestartOnly     LiveResize           OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
-RestartOnly     LiveResizePreferred  OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
-LiveResizeable  Restart              OnDelete       delete   delete   delete      delete   delete    delete   settle    delete           delete          delete      delete      delete
+RestartOnly     none                 OnDelete       delete   delete   delete      delete   delete    delete   mark      delete           delete          delete      delete      delete
+RestartOnly     Restart              OnDelete       delete   delete   delete      delete   delete    delete   mark      delete           delete          delete      delete      delete
+RestartOnly     LiveResize           OnDelete       delete   delete   delete      delete   delete    delete   mark      delete           delete          delete      delete      delete
+RestartOnly     LiveResizePreferred  OnDelete       delete   delete   delete      delete   delete    delete   mark      delete           delete          delete      delete      delete
+LiveResizeable  Restart              OnDelete       delete   delete   delete      delete   delete    delete   mark      delete           delete          delete      delete      delete
 
-RestartOnly     none                 RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
-RestartOnly     Restart              RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
-RestartOnly     LiveResize           RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
-RestartOnly     LiveResizePreferred  RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
-LiveResizeable  Restart              RollingUpdate  restart  restart  restart     restart  restart   restart  settle    restart          restart         restart     restart     restart
+RestartOnly     none                 RollingUpdate  restart  restart  restart     restart  restart   restart  mark      restart          restart         restart     restart     restart
+RestartOnly     Restart              RollingUpdate  restart  restart  restart     restart  restart   restart  mark      restart          restart         restart     restart     restart
+RestartOnly     LiveResize           RollingUpdate  restart  restart  restart     restart  restart   restart  mark      restart          restart         restart     restart     restart
+RestartOnly     LiveResizePreferred  RollingUpdate  restart  restart  restart     restart  restart   restart  mark      restart          restart         restart     restart     restart
+LiveResizeable  Restart              RollingUpdate  restart  restart  restart     restart  restart   restart  mark      restart          restart         restart     restart     restart
 
-LiveResizeable  LiveResize           OnDelete       resize   resize   wait        wait     wait      wait     settle    leave            leave           leave       leave       leave
-LiveResizeable  LiveResize           RollingUpdate  resize   resize   wait        wait     wait      wait     settle    leave            leave           leave       leave       leave
+LiveResizeable  LiveResize           OnDelete       resize   resize   wait        wait     wait      wait     mark      leave            leave           leave       leave       leave
+LiveResizeable  LiveResize           RollingUpdate  resize   resize   wait        wait     wait      wait     mark      leave            leave           leave       leave       leave
 
-LiveResizeable  none                 OnDelete       resize   resize   wait        wait     wait      wait     settle    delete           delete          delete      delete      delete
-LiveResizeable  LiveResizePreferred  OnDelete       resize   resize   wait        wait     wait      wait     settle    delete           delete          delete      delete      delete
+LiveResizeable  none                 OnDelete       resize   resize   wait        wait     wait      wait     mark      delete           delete          delete      delete      delete
+LiveResizeable  LiveResizePreferred  OnDelete       resize   resize   wait        wait     wait      wait     mark      delete           delete          delete      delete      delete
 
-LiveResizeable  none                 RollingUpdate  resize   resize   wait        wait     wait      wait     settle    restart          restart         restart     restart     restart
-LiveResizeable  LiveResizePreferred  RollingUpdate  resize   resize   wait        wait     wait      wait     settle    restart          restart         restart     restart     restart
+LiveResizeable  none                 RollingUpdate  resize   resize   wait        wait     wait      wait     mark      restart          restart         restart     restart     restart
+LiveResizeable  LiveResizePreferred  RollingUpdate  resize   resize   wait        wait     wait      wait     mark      restart          restart         restart     restart     restart
 `
 
 var decisions = map[string]policy.Decision{
-	"resize": policy.Resize, "wait": policy.Wait, "settle": policy.MarkUpdated, "leave": policy.Leave,
+	"resize": policy.Resize, "wait": policy.Wait, "mark": policy.MarkUpdated, "leave": policy.Leave,
 	"restart": policy.RestartByController, "delete": policy.WaitForDelete,
 }
 

@@ -25,8 +25,8 @@ const heldPartition = math.MaxInt32
 
 // WishedPartition is the partition that the user of a StatefulSet wants, held or not, where
 // inForce is the one that it has. A hold that cannot be read is there only if it was written
-// without the admission policies: then it is the partition in force, or 0 where that is the
-// one of a hold.
+// without the admission policies. Then the wish is the partition in force, or 0 where that is
+// the partition of a hold.
 func WishedPartition(w metav1.Object, inForce int) int {
 	if n, ok := partition(w.GetAnnotations()[api.HoldAnnotation]); ok {
 		return n
@@ -37,7 +37,7 @@ func WishedPartition(w metav1.Object, inForce int) int {
 	return inForce
 }
 
-// partition reads what a hold of a StatefulSet says.
+// partition reads what a hold of a StatefulSet says; ok is false if that is no partition.
 func partition(wish string) (n int, ok bool) {
 	parsed, err := strconv.ParseUint(wish, 10, 31)
 	return int(parsed), err == nil
@@ -52,8 +52,8 @@ func WishedPaused(w metav1.Object, inForce bool) bool {
 	return inForce
 }
 
-// EditedPartition is what the hold of a StatefulSet says after an edit of it: what it said
-// before, unless the edit has another partition (asked, where before it was inForce), or
+// EditedPartition is what the hold of a StatefulSet must say after an edit of it. That is what
+// it said before, unless the edit has another partition (asked, where inForce was before), or
 // comes from a manifest that was saved during a hold.
 func EditedPartition(live, edited metav1.Object, inForce, asked int) string {
 	saved := edited.GetAnnotations()[api.HoldAnnotation]
@@ -65,9 +65,9 @@ func EditedPartition(live, edited metav1.Object, inForce, asked int) string {
 	return live.GetAnnotations()[api.HoldAnnotation]
 }
 
-// EditedPaused is what the hold of a Deployment says after an edit that asks for paused or
-// not: what it said before, unless the edit resumes it, or comes from a manifest that was
-// saved during a hold.
+// EditedPaused is what the hold of a Deployment must say after an edit of it that asks for
+// paused or not. That is what it said before, unless the edit resumes it, or comes from a
+// manifest that was saved during a hold.
 func EditedPaused(live, edited metav1.Object, asked bool) string {
 	saved := edited.GetAnnotations()[api.HoldAnnotation]
 	switch {

@@ -1,6 +1,6 @@
-// Package prerequisite tells whether a cluster has what the controller cannot do
-// without: the resize subresource of pods, and the admission policies that hold
-// rollouts. Without a hold the built-in controllers win every race.
+// Package prerequisite checks whether a cluster has what the controller needs: the resize
+// subresource of pods, and the admission policies that hold rollouts. Without a hold the
+// built-in controllers win every race.
 package prerequisite
 
 import (
@@ -35,15 +35,15 @@ var (
 // howToInstall ends every message about something that deploy/ installs.
 const howToInstall = "install it with `kubectl apply -k deploy/`"
 
-// Check returns nil, or an error that names everything that is missing and says
-// how to mend it. Policies may be bound in some namespaces only: if namespace is
-// not empty, it must be one of them.
+// Check returns an error that names everything that is missing, and how to mend it; nil if
+// nothing is. Policies may be bound in some namespaces only: if namespace is not empty, it
+// must be one of them.
 func Check(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	return errors.Join(checkAll(ctx, client, namespace)...)
 }
 
-// Missing is Check for somebody who may not be allowed to see everything: what
-// they may not see is taken to be there.
+// Missing is [Check] for somebody who may not see everything: what they may not see is taken
+// to be there.
 func Missing(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	return errors.Join(slices.DeleteFunc(checkAll(ctx, client, namespace), apierrors.IsForbidden)...)
 }
@@ -118,7 +118,7 @@ func newBinding(kind, name, policy string, resources *admissionv1.MatchResources
 	return b, nil
 }
 
-// checkNamespace tells which bindings leave out the namespace.
+// checkNamespace returns an error for each of the bindings that leaves out the namespace.
 func checkNamespace(ctx context.Context, client kubernetes.Interface, namespace string, bound []binding) []error {
 	bound = slices.DeleteFunc(bound, func(b binding) bool { return b.selector == nil })
 	if namespace == "" || len(bound) == 0 {
@@ -147,14 +147,14 @@ func absent(kind, name string, err error) error {
 	return fmt.Errorf("reading %s %s: %w", kind, name, err)
 }
 
-// Gate holds the newest result of Check.
+// Gate holds the newest result of [Check]. It is closed until there is one.
 type Gate struct {
 	mu      sync.Mutex
 	err     error
 	checked bool
 }
 
-// Err returns nil while nothing is missing.
+// Err returns what was missing at the last check; nil if nothing was.
 func (g *Gate) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -57,11 +57,11 @@ func quantity(q *resource.Quantity) string {
 
 // Describe joins changes for a message: `app: cpu request 100m→150m, app: cpu limit 200m→300m`.
 func Describe(changes []Change) string {
-	said := make([]string, len(changes))
+	list := make([]string, len(changes))
 	for i, c := range changes {
-		said[i] = c.String()
+		list[i] = c.String()
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(list, ", ")
 }
 
 // Between lists how the cpu and memory of two templates differ, in the order of

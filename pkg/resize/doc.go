@@ -1,6 +1,6 @@
 // Package resize answers, for one pod, the three questions of an in-place
 // resize: what must its resources become ([For]), which request carries that to
-// the API server ([Target.Patch]), and has the kubelet done it ([Observe])?
+// the API server ([Target.Patch]), and has the kubelet done it ([Target.Observe])?
 //
 // It looks at cpu and memory only, and only at containers that the workload's
 // template names: an injected sidecar, an extended resource or a value that a

@@ -26,7 +26,7 @@ func (t Target) OldEnvironment() []string {
 	return found
 }
 
-// shows tells whether the reference of a container is to what changes.
+// shows reports whether the reference of a container is to what changes.
 func (t Target) shows(p part, ref *corev1.ResourceFieldSelector) bool {
 	of := ref.ContainerName
 	if of == "" {
@@ -38,7 +38,7 @@ func (t Target) shows(p part, ref *corev1.ResourceFieldSelector) bool {
 	})
 }
 
-// restarts tells whether the container restarts for what changes.
+// restarts reports whether the container restarts for what changes.
 func (t Target) restarts(p part) bool {
 	return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && p.restartsFor(c.Resource) })
 }

@@ -11,15 +11,15 @@ import (
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
 // filled lists what LimitRanges have filled into a pod and the template does not say by
-// now, as the annotation tells: `LimitRanger plugin set: cpu, memory request for
+// now, as the annotation lists it: `LimitRanger plugin set: cpu, memory request for
 // container app; cpu limit for container app; cpu limit for init container log`.
 func filled(pod *corev1.Pod, mine, template []part) []value {
-	said, annotated := strings.CutPrefix(pod.Annotations[limitRangerAnnotation], "LimitRanger plugin set: ")
+	note, annotated := strings.CutPrefix(pod.Annotations[limitRangerAnnotation], "LimitRanger plugin set: ")
 	if !annotated {
 		return nil
 	}
 	var values []value
-	for entry := range strings.SplitSeq(said, "; ") {
+	for entry := range strings.SplitSeq(note, "; ") {
 		what, of, _ := strings.Cut(entry, " for ")
 		kind := regularContainer
 		name, is := strings.CutPrefix(of, "init container ")
@@ -46,7 +46,7 @@ func filled(pod *corev1.Pod, mine, template []part) []value {
 	return values
 }
 
-// in tells whether one of the parts says the value.
+// in reports whether one of the parts says the value.
 func (v value) in(parts []part) bool {
 	p := counterpart(parts, v.part)
 	if p == nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
-// Ours tells whether a managedFields entry lists what we set through the resize
+// Ours reports whether a managedFields entry lists what we have set through the resize
 // subresource. It is what makes a resize recognisable after an edit was given up:
 // the API server records it in the very write that sets the size.
 func Ours(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == api.FieldManager && entry.Subresource == "resize"
 }
 
-// Recorded tells whether a managedFields entry lists what anybody set through the resize
+// Recorded reports whether a managedFields entry lists what anybody has set through the resize
 // subresource.
 func Recorded(entry metav1.ManagedFieldsEntry) bool { return entry.Subresource == "resize" }
 

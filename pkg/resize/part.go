@@ -13,7 +13,7 @@ import (
 // resizable are the resources that the kubelet can change in a running pod.
 var resizable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
-// kind tells in which list of a pod's spec (and status) a part stands.
+// kind is the list of a pod's spec (and status) in which a part stands.
 type kind int
 
 const (
@@ -39,12 +39,12 @@ func (p part) label() string {
 	return p.name
 }
 
-// sidecar tells whether the part is a restartable init container (KEP-753).
+// sidecar reports whether the part is a restartable init container (KEP-753).
 func (p part) sidecar() bool {
 	return p.kind == initContainer && ptr.Deref(p.container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
 }
 
-// restartsFor tells whether the kubelet restarts the container for a change of
+// restartsFor reports whether the kubelet restarts the container for a change of
 // the named resource (KEP-1287, resizePolicy).
 func (p part) restartsFor(name corev1.ResourceName) bool {
 	return p.container != nil && slices.Contains(p.container.ResizePolicy,
@@ -143,7 +143,7 @@ func defaultPod(spec *corev1.PodSpec) {
 	fill(&r.Limits, limits)
 }
 
-// overcommitted tells whether the resource is one of the pod as a whole that there may
+// overcommitted reports whether the resource is one of the pod as a whole that there may
 // be more limits of than there is.
 func overcommitted(name corev1.ResourceName) bool {
 	return resourcehelper.IsSupportedPodLevelResource(name) && !hugePages(name)
@@ -153,7 +153,7 @@ func hugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// allLimit tells whether every container, init containers too, has a limit of the resource.
+// allLimit reports whether every container, init containers too, has a limit of the resource.
 func allLimit(spec *corev1.PodSpec, name corev1.ResourceName) bool {
 	return !slices.ContainsFunc(parts(spec), func(p part) bool {
 		return p.kind != podLevel && lookup(p.requirements.Limits, name) == nil
@@ -174,7 +174,7 @@ func only(list corev1.ResourceList, wanted func(corev1.ResourceName) bool) corev
 // fill adds to the list what it does not have.
 func fill(list *corev1.ResourceList, from corev1.ResourceList) {
 	for name, quantity := range from {
-		if _, said := (*list)[name]; !said {
+		if _, has := (*list)[name]; !has {
 			setValue(list, name, quantity)
 		}
 	}

@@ -87,8 +87,9 @@ func (t Target) Observe() (State, string) {
 	return Actuated, ""
 }
 
-// Busy tells whether the kubelet has still to carry out, or to answer, what the pod's spec
-// says now, whoever has asked for it. It does not of containers of which it tells nothing.
+// Busy reports whether the kubelet has still to carry out, or to answer, what the pod's spec
+// says now, whoever has asked for it. Containers of which the kubelet reports no resources do
+// not count.
 func Busy(pod *corev1.Pod) bool {
 	t := Target{pod: pod}
 	for _, p := range parts(&pod.Spec) {
@@ -100,7 +101,7 @@ func Busy(pod *corev1.Pod) bool {
 	return state == InProgress && len(t.want) > 0
 }
 
-// Clean tells whether the pod has nothing left to do for the target: neither in
+// Clean reports whether the pod has nothing left to do for the target: neither in
 // its spec, nor on its way into the containers.
 func (t Target) Clean() bool {
 	if len(t.Changes)+len(t.Obstacles) > 0 {
@@ -110,12 +111,12 @@ func (t Target) Clean() bool {
 	return t.Resized.IsZero() || state == Actuated || state == Unready
 }
 
-// Unscheduled tells whether the pod has no node. It starts with whatever size it has
+// Unscheduled reports whether the pod has no node. It starts with whatever size it has
 // when it gets one.
 func (t Target) Unscheduled() bool { return t.pod != nil && t.pod.Spec.NodeName == "" }
 
 // Nowhere is why the scheduler has found no node for the pod when it last looked; empty
-// if it has, or has not looked yet. It does not tell for which size that was.
+// if it has, or has not looked yet. For which size it has looked is not known.
 func (t Target) Nowhere() string {
 	if !t.Unscheduled() {
 		return ""
@@ -130,28 +131,28 @@ func (t Target) Nowhere() string {
 
 // fromConditions reads what the kubelet says of the present spec. A condition
 // about an older generation says nothing about it; one without a generation
-// comes from a kubelet that does not tell, and is believed.
+// comes from a kubelet that knows none, and is believed.
 func (t Target) fromConditions() (State, string) {
 	var progress State
-	var said string
+	var message string
 	for _, c := range t.pod.Status.Conditions {
 		if c.Status != corev1.ConditionTrue || c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
 			continue
 		}
 		switch {
 		case c.ObservedGeneration != 0 && c.ObservedGeneration < t.pod.Generation:
-			progress, said = InProgress, "waiting for the kubelet to look at the new size"
+			progress, message = InProgress, "waiting for the kubelet to look at the new size"
 		case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
 			return Infeasible, c.Message
 		case c.Type == corev1.PodResizePending:
 			return Deferred, c.Message
 		case c.Reason == corev1.PodReasonError:
-			progress, said = Failing, c.Message
+			progress, message = Failing, c.Message
 		default:
-			progress, said = InProgress, c.Message
+			progress, message = InProgress, c.Message
 		}
 	}
-	return progress, said
+	return progress, message
 }
 
 // unapplied names what the status of p still lacks, or "".
@@ -178,7 +179,7 @@ func (t Target) unapplied(p part) string {
 	return ""
 }
 
-// hasRun tells whether p is an init container that has run.
+// hasRun reports whether p is an init container that has run.
 func (t Target) hasRun(p part) bool {
 	status := t.status(p)
 	return p.kind == initContainer && !p.sidecar() && status != nil && status.State.Terminated != nil
@@ -211,7 +212,7 @@ func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resou
 	return value
 }
 
-// appliedAs tells whether the status shows want as applied. The systemd cgroup
+// appliedAs reports whether the status shows want as applied. The systemd cgroup
 // driver rounds a cpu quota up to 10m, so 105m may be shown as 110m.
 func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got *resource.Quantity) bool {
 	if same(&want, got) {
@@ -237,41 +238,42 @@ func (t Target) status(p part) *corev1.ContainerStatus {
 // Wanted spells out the target's size: `app: cpu 100m/200m, memory 1Gi/2Gi`, requests
 // before limits.
 func (t Target) Wanted() string {
-	said := make([]string, 0, len(t.want))
+	sizes := make([]string, 0, len(t.want))
 	for _, p := range t.want {
-		said = append(said, spell(p, *p.requirements))
+		sizes = append(sizes, spell(p, *p.requirements))
 	}
-	return join(said)
+	return join(sizes)
 }
 
 // Applied spells out in the same way what the kubelet says is in force.
 func (t Target) Applied() string {
-	said := make([]string, 0, len(t.want))
+	sizes := make([]string, 0, len(t.want))
 	for _, p := range t.want {
 		_, applied := t.reported(p)
-		said = append(said, spell(p, applied))
+		sizes = append(sizes, spell(p, applied))
 	}
-	return join(said)
+	return join(sizes)
 }
 
 func spell(p part, r corev1.ResourceRequirements) string {
-	var said []string
+	var values []string
 	for _, name := range resizable {
 		request, limit := lookup(r.Requests, name), lookup(r.Limits, name)
 		if request != nil || limit != nil {
-			said = append(said, fmt.Sprintf("%s %s/%s", name, quantity(request), quantity(limit)))
+			values = append(values, fmt.Sprintf("%s %s/%s", name, quantity(request), quantity(limit)))
 		}
 	}
-	if len(said) == 0 {
+	if len(values) == 0 {
 		return ""
 	}
-	return p.label() + ": " + strings.Join(said, ", ")
+	return p.label() + ": " + strings.Join(values, ", ")
 }
 
-func join(said []string) string {
-	said = slices.DeleteFunc(said, func(s string) bool { return s == "" })
-	if len(said) == 0 {
+// join joins what parts have; "-" if that is nothing.
+func join(sizes []string) string {
+	sizes = slices.DeleteFunc(sizes, func(s string) bool { return s == "" })
+	if len(sizes) == 0 {
 		return "-"
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(sizes, "; ")
 }

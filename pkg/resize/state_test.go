@@ -27,8 +27,8 @@ func TestObserve(t *testing.T) {
 		{"everything shows the new size", nil, resize.Actuated},
 		{"the spec has the old size", []func(*corev1.Pod){build.WithSize(older)}, resize.Unsent},
 		{"the kubelet has not observed the spec", []func(*corev1.Pod){func(p *corev1.Pod) { p.Generation++ }}, resize.InProgress},
-		{"no condition is there, but the old requests are allocated (T2)", []func(*corev1.Pod){app(func(s *corev1.ContainerStatus) { s.AllocatedResources = old.Requests })}, resize.InProgress},
-		{"no condition is there, but the old limits are applied (T2)", []func(*corev1.Pod){app(func(s *corev1.ContainerStatus) { s.Resources = &old })}, resize.InProgress},
+		{"no condition is there, but the old requests are allocated", []func(*corev1.Pod){app(func(s *corev1.ContainerStatus) { s.AllocatedResources = old.Requests })}, resize.InProgress},
+		{"no condition is there, but the old limits are applied", []func(*corev1.Pod){app(func(s *corev1.ContainerStatus) { s.Resources = &old })}, resize.InProgress},
 		{"the container never started", []func(*corev1.Pod){app(func(s *corev1.ContainerStatus) { s.Resources, s.AllocatedResources = nil, nil })}, resize.InProgress},
 		{"the container has no status", []func(*corev1.Pod){func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }}, resize.InProgress},
 		{"the systemd driver rounded the cpu limit up to 10m", []func(*corev1.Pod){app(func(s *corev1.ContainerStatus) {

@@ -30,7 +30,7 @@ type Target struct {
 	// Others are the field managers, such as an autoscaler's, that have resized the pod too,
 	// and own values that the template says.
 	Others []string
-	// Overrules tells that a change takes back what one of them has set.
+	// Overrules: a change takes back what one of them has set.
 	Overrules bool
 
 	pod  *corev1.Pod     // as observed
@@ -48,8 +48,8 @@ type value struct {
 	to   *resource.Quantity
 }
 
-// For works out the size that pod, made from the older template, must have to be
-// one of the newer.
+// For returns the size that pod, made from the older template, must have to be
+// one of the newer. It fails if the pod's managedFields cannot be read.
 //
 // What the newer template says, after Kubernetes' own defaulting of pods, is set.
 // What only the older one says, or what we had set for an edit that was given up,
@@ -62,7 +62,7 @@ func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) 
 	return target(pod, older, newer, func(owner) bool { return true })
 }
 
-// ForBut is [For], where what others have set through the resize subresource stays.
+// ForBut is [For], but what others have set through the resize subresource stays.
 func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
 	return target(pod, older, newer, func(o owner) bool { return o.other == "" })
 }
@@ -166,10 +166,10 @@ func (t *Target) applyPod(says *corev1.ResourceRequirements, was []part, set own
 		full := &corev1.PodSpec{Resources: says.DeepCopy(), Containers: t.spec.Containers, InitContainers: t.spec.InitContainers}
 		defaultPod(full)
 		want.requirements = full.Resources
-		said, has := sides(says), sides(have.requirements)
+		given, has := sides(says), sides(have.requirements)
 		for i, now := range sides(want.requirements) {
 			maps.DeleteFunc(*now.list, func(name corev1.ResourceName, _ resource.Quantity) bool {
-				return lookup(*said[i].list, name) == nil && lookup(*has[i].list, name) == nil
+				return lookup(*given[i].list, name) == nil && lookup(*has[i].list, name) == nil
 			})
 		}
 		t.want = slices.Insert(t.want, 0, have)
@@ -209,7 +209,7 @@ func (t *Target) checkPod() {
 	}
 }
 
-// Untold tells whether a container runs of which the kubelet does not say what it has:
+// Untold reports whether a container runs of which the kubelet does not say what it has:
 // the API server takes no resize of such a pod.
 func (t Target) Untold() bool {
 	return slices.ContainsFunc(t.pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
@@ -258,7 +258,7 @@ func (t Target) Newborn(unfilled bool) *corev1.PodSpec {
 	return spec
 }
 
-// Restarts tells whether a container that runs restarts for what changes, in place. One
+// Restarts reports whether a container that runs restarts for what changes, in place. One
 // that waits to be started, as in a crash loop, loses nothing.
 func (t Target) Restarts() bool {
 	return slices.ContainsFunc(t.want, func(p part) bool {
@@ -268,7 +268,7 @@ func (t Target) Restarts() bool {
 	})
 }
 
-// GivesRoom tells whether the new size takes less, and nothing more.
+// GivesRoom reports whether the new size is less of something, and more of nothing.
 func (t Target) GivesRoom() bool {
 	return len(t.Changes) > 0 && !slices.ContainsFunc(t.Changes, func(c Change) bool {
 		return c.From == nil || c.To == nil || c.To.Cmp(*c.From) > 0
@@ -276,14 +276,15 @@ func (t Target) GivesRoom() bool {
 }
 
 func (t *Target) obstruct(format string, args ...any) {
-	said := fmt.Sprintf(format, args...)
-	if !slices.Contains(t.Obstacles, said) {
-		t.Obstacles = append(t.Obstacles, said)
+	obstacle := fmt.Sprintf(format, args...)
+	if !slices.Contains(t.Obstacles, obstacle) {
+		t.Obstacles = append(t.Obstacles, obstacle)
 	}
 }
 
-// Back is the way to what is in force in a pod that was asked for the wanted size, and
-// has not taken it. It has no changes if there is none: what was added cannot be removed.
+// Back is the target of a pod that was asked for the wanted size, and has not taken it, to come
+// back to what is in force in it. It has no changes if the pod cannot: what was added cannot
+// be removed.
 //
 // The kubelet does not look again at a size that it has called infeasible, but does if
 // the pod is asked for what it has, and then for that size.
@@ -302,8 +303,7 @@ func (t Target) Back() Target {
 
 // Patch is the strategic merge patch for the pod's resize subresource: the values
 // that change and no others, with the UID as precondition, because the names of
-// StatefulSet pods recur. It is nil where the
-// pod's spec has the wanted size already.
+// StatefulSet pods recur. It is nil where the pod's spec has the wanted size already.
 func (t Target) Patch() ([]byte, error) {
 	if len(t.Changes) == 0 {
 		return nil, nil

@@ -45,7 +45,7 @@ func TestFor(t *testing.T) {
 			newer: "containers: [{name: app, resources: {requests: {cpu: 1, memory: 512Mi}}}]",
 		},
 		{
-			name:    "limits only: the request follows the limit, and the pod stays Guaranteed (T5)",
+			name:    "limits only: the request follows the limit, and the pod stays Guaranteed",
 			older:   "containers: [{name: app, resources: {limits: {cpu: 100m, memory: 100Mi}}}]",
 			newer:   "containers: [{name: app, resources: {limits: {cpu: 200m, memory: 100Mi}}}]",
 			changes: "app: cpu request 100m→200m, app: cpu limit 100m→200m",

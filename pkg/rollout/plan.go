@@ -25,14 +25,26 @@ type Plan struct {
 	Members []Member
 	// Resized are those of them whose resize is over, if nothing is written for that.
 	Resized []Member
-	// Revision names what is rolled out, and Template is what it says.
-	Revision string
-	Template *corev1.PodTemplateSpec
+	// Revision that is rolled out.
+	Revision Revision
 	// Replaced are the pods that the plan gives up for new ones. The new ones come first if NewFirst is set.
 	Replaced []Restart
 	NewFirst bool
-	// Writes are made in this order; one that fails keeps none of the others back.
+	// Writes are made in this order. If one fails, the others are made all the same.
 	Writes []Write
+}
+
+// Revision is the newest one of a workload.
+type Revision struct {
+	// Name tells it from others of the workload.
+	Name string
+	// Template that pods of it are made from.
+	Template *corev1.PodTemplateSpec
+}
+
+// Size names what the API server is asked for: these changes, for this revision.
+func (r Revision) Size(changes []resize.Change) string {
+	return r.Name + " " + resize.Describe(changes)
 }
 
 // Write is one write of a plan. Its string is what --dry-run logs.
@@ -79,9 +91,4 @@ func Resizes(members []Member) []Write {
 		writes[i] = ResizePod{m}
 	}
 	return writes
-}
-
-// Size names what the API server is asked for: these changes, for this revision.
-func Size(revision string, changes []resize.Change) string {
-	return revision + " " + resize.Describe(changes)
 }

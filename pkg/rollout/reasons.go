@@ -41,50 +41,50 @@ const (
 	ReasonWaitingForDelete = "WaitingForDelete"
 )
 
-// Reasons of events.
+// Reasons of events. The messages say why.
 const (
-	// EventStarted tells which revision is rolled out, and what changes.
+	// EventStarted: a rollout has begun. The message says of which revision, and what changes.
 	EventStarted = "RolloutStarted"
-	// EventResized tells that a pod has the new size and counts as updated.
+	// EventResized: a pod has the new size and counts as updated.
 	EventResized = "PodResized"
-	// EventDeferred tells that a pod's resize waits for room on its node.
+	// EventDeferred: a pod's resize waits for room on its node.
 	EventDeferred = "ResizeDeferred"
-	// EventInfeasible tells that a pod's node can never hold the new size.
+	// EventInfeasible: a pod's node can never hold the new size.
 	EventInfeasible = "ResizeInfeasible"
-	// EventUnsupportedByNode tells that a pod's node does not know how to resize it.
+	// EventUnsupportedByNode: a pod's node does not know how to resize it.
 	EventUnsupportedByNode = "UnsupportedByNode"
-	// EventInvalid tells that the API server would refuse a new pod of this size, too.
+	// EventInvalid: the API server would refuse a new pod of this size, too.
 	EventInvalid = "Invalid"
-	// EventAdmissionDenied tells that the API server does not take a resize now.
+	// EventAdmissionDenied: the API server does not take a resize now.
 	EventAdmissionDenied = "AdmissionDenied"
-	// EventResizeError tells that a resize fails.
+	// EventResizeError: a resize fails.
 	EventResizeError = "ResizeError"
-	// EventQuotaExceeded tells that a quota has no room for a pod's new size now.
+	// EventQuotaExceeded: a quota has no room for a pod's new size now.
 	EventQuotaExceeded = "QuotaExceeded"
-	// EventRestart tells that only a new pod can have the new size, and why.
+	// EventRestart: only a new pod can have the new size.
 	EventRestart = "RestartFallback"
-	// EventWaitingForDelete tells that a pod waits for its deletion by the user.
+	// EventWaitingForDelete: a pod waits for its deletion by the user.
 	EventWaitingForDelete = "WaitingForDelete"
-	// EventNoNodeFits tells that a restart is not made because no node has room for the new size.
+	// EventNoNodeFits: a restart is not made because no node has room for the new size.
 	EventNoNodeFits = "NoNodeFits"
-	// EventDisruptionBudget tells that a PodDisruptionBudget does not let a pod be evicted now.
+	// EventDisruptionBudget: a PodDisruptionBudget does not let a pod be evicted now.
 	EventDisruptionBudget = "DisruptionBudget"
-	// EventNotReadyAfterResize tells that a pod is not Ready since it was resized.
+	// EventNotReadyAfterResize: a pod is not Ready since it was resized.
 	EventNotReadyAfterResize = "NotReadyAfterResize"
-	// EventNodeLost tells that a pod's node is gone, or has not been heard of.
+	// EventNodeLost: a pod's node is gone, or has not been heard of.
 	EventNodeLost = "NodeLost"
-	// EventResizedByOthers tells that somebody else, such as a vertical autoscaler, resizes the same pods.
+	// EventResizedByOthers: somebody else, such as a vertical autoscaler, resizes the same pods.
 	EventResizedByOthers = "ResizedByOthers"
-	// EventInvalidPolicy tells that an annotation is malformed.
+	// EventInvalidPolicy: an annotation is malformed.
 	EventInvalidPolicy = "InvalidPolicy"
-	// EventStepFailed tells that the next step of the rollout has failed several times, and why.
+	// EventStepFailed: the next step of the rollout has failed several times.
 	EventStepFailed = "StepFailed"
-	// EventNotKept tells that a revision is not kept in the history, so that nobody can go
-	// back to it, and why.
+	// EventNotKept: a revision is not kept in the history, so that nobody can go
+	// back to it.
 	EventNotKept = "RevisionNotKept"
-	// EventHandedOver tells that the rest is left to the built-in controller, and why.
+	// EventHandedOver: the rest of the rollout is the built-in controller's.
 	EventHandedOver = "HandedOver"
-	// EventComplete tells that the rollout is complete.
+	// EventComplete: the rollout is complete.
 	EventComplete = "RolloutComplete"
 )
 

@@ -137,7 +137,7 @@ func (m Member) replacement(o Options) policy.Decision {
 	}
 }
 
-// invalid says why no new pod can have the size.
+// invalid is why no new pod can have the size.
 func (m Member) invalid(o Options) string {
 	if o.Strategy == policy.OnDelete {
 		return m.Unplaceable.Reason + "; do not delete it"
@@ -145,9 +145,7 @@ func (m Member) invalid(o Options) string {
 	return m.Unplaceable.Reason
 }
 
-// comeUp says what a pod waits for that is not available, and that has not to be touched, or
-// cannot be. One that was resized while it had no node keeps the rollout open until it has
-// one, so that this can be recorded.
+// comeUp notes what a pod waits for that is not available, and to which nothing is to be done.
 func (v *Verdict) comeUp(o Options) {
 	m := v.Member
 	v.Reason = ReasonProgressing
@@ -175,7 +173,8 @@ func (v *Verdict) comeUp(o Options) {
 // again: what it has said before may be of the size that the pod had then.
 const schedulerTime = 10 * time.Second
 
-// findNode says what an updated pod without a node waits for.
+// findNode notes what an updated pod without a node waits for. One that was resized while it
+// had none keeps the rollout open until it has one, so that its resize can be recorded.
 func (v *Verdict) findNode(o Options) {
 	nowhere, resized := v.Member.Target.Nowhere(), v.Member.Target.Resized
 	looked := resized.Add(schedulerTime)
@@ -303,7 +302,7 @@ func (m Member) refused(o Options) progress {
 		why: fmt.Sprintf("%s, for more than %s", m.refusal(), o.ErrorTimeout)}
 }
 
-// refusal is what the API server said, and of which node.
+// refusal is the answer of the API server, with the node that it is about.
 func (m Member) refusal() string {
 	switch m.Refusal.Kind {
 	case ReasonInfeasible:

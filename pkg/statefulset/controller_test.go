@@ -518,7 +518,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 		}
 		o := gathered.(observation)
 		o.Facts = controller.Facts{Nodes: c.nodes.List(), Defaults: defaults, Now: c.Clock.Now()}
-		members, err := o.members(0, policy.Settings{})
+		members, err := o.members(0)
 		if err != nil {
 			t.Fatal(err)
 		}

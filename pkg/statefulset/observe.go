@@ -23,7 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// rolling tells whether the StatefulSet controller restarts stale pods by itself.
+// rolling reports whether the StatefulSet controller restarts stale pods by itself.
 func rolling(set *appsv1.StatefulSet) bool {
 	return set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType
 }
@@ -90,8 +90,8 @@ type observation struct {
 }
 
 // options of a rollout of the places from index from on.
-func (o observation) options(from int, settings policy.Settings) rollout.Options {
-	options := o.Options(settings)
+func (o observation) options(from int) rollout.Options {
+	options := o.Options()
 	options.InTurn = true
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
@@ -105,6 +105,11 @@ func (o observation) options(from int, settings policy.Settings) rollout.Options
 // newest is the revision that the set's template has; the caller has made sure
 // that the StatefulSet controller has observed the set's generation.
 func (o observation) newest() *hash.Template { return o.revisions[o.set.Status.UpdateRevision] }
+
+// revision is the newest one, by its name in the status.
+func (o observation) revision() rollout.Revision {
+	return rollout.Revision{Name: o.set.Status.UpdateRevision, Template: o.newest().PodTemplateSpec}
+}
 
 // index returns the place of the pod in the set: its ordinal, counted from
 // spec.ordinals.start. A partition counts the same way.
@@ -134,13 +139,13 @@ func (o observation) byIndex() map[int]*corev1.Pod {
 	return at
 }
 
-// bornOld tells whether the next pod at the index is born from the old revision: it
-// is below the partition (trap T1), and there is one, which a new set does not have.
+// bornOld reports whether the next pod at the index is born from the old revision: it
+// is below the partition, and there is an old revision, which a new set does not have.
 func (o observation) bornOld(index int) bool {
 	return rolling(o.set) && index < partition(o.set) && o.set.Status.CurrentRevision != o.set.Status.UpdateRevision
 }
 
-// orphaned tells whether the StatefulSet controller is about to adopt a pod at the index
+// orphaned reports whether the StatefulSet controller is about to adopt a pod at the index
 // that is of an older revision.
 func (o observation) orphaned(index int) bool {
 	return slices.ContainsFunc(o.orphans, func(pod *corev1.Pod) bool {
@@ -171,16 +176,16 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 }
 
 // members lists the places from index from on, the highest first.
-func (o observation) members(from int, settings policy.Settings) ([]rollout.Member, error) {
-	places, err := o.places(from, settings)
-	return o.Members(places, o.set.Status.UpdateRevision, o.newest().PodTemplateSpec, settings), err
+func (o observation) members(from int) ([]rollout.Member, error) {
+	places, err := o.places(from)
+	return o.Members(places, o.revision()), err
 }
 
-func (o observation) places(from int, settings policy.Settings) ([]rollout.Place, error) {
+func (o observation) places(from int) ([]rollout.Place, error) {
 	at := o.byIndex()
 	var places []rollout.Place
 	for i := replicas(o.set) - 1; i >= from; i-- {
-		place, err := o.place(i, at[i], settings)
+		place, err := o.place(i, at[i])
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +211,7 @@ func (o observation) available(pod *corev1.Pod) bool {
 	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
-func (o observation) place(index int, pod *corev1.Pod, settings policy.Settings) (rollout.Place, error) {
+func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 	p := rollout.Place{Name: o.name(index), Index: index, Pod: pod}
 	if pod == nil || pod.DeletionTimestamp != nil {
 		if o.bornOld(index) {
@@ -222,7 +227,7 @@ func (o observation) place(index int, pod *corev1.Pod, settings policy.Settings)
 	var err error
 	switch {
 	case p.Labelled:
-		p.Target, err = o.leftover(pod, settings)
+		p.Target, err = o.leftover(pod)
 		p.Updated = p.Target.Clean()
 		p.Brings = resize.Describe(p.Target.Changes)
 	case o.differs(carries) != "":
@@ -243,7 +248,7 @@ const clockSkew = 10 * time.Second
 // leftover is what is to be taken back in a pod that counts as updated. While the set's
 // rollout is under way, others may have resized it again; between edits that is theirs to
 // do. Nothing is restarted for it, which they could make us do again and again.
-func (o observation) leftover(pod *corev1.Pod, settings policy.Settings) (resize.Target, error) {
+func (o observation) leftover(pod *corev1.Pod) (resize.Target, error) {
 	c, template := condition(o.set), o.newest().PodTemplateSpec
 	begun := c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending && (policy.Held(o.set) || !rolling(o.set))
 	if !begun || o.Contests.Lost(pod.UID) {
@@ -253,9 +258,9 @@ func (o observation) leftover(pod *corev1.Pod, settings policy.Settings) (resize
 	if err != nil || !target.Overrules {
 		return target, err
 	}
-	may, _ := settings.Resolve(target.Effects, template, o.Defaults.ResizePolicy)
-	if policy.Decide(may, settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
-		o.Refused.Of(pod.UID, rollout.Size(o.set.Status.UpdateRevision, target.Changes)).Final {
+	may, _ := o.Settings.Resolve(target.Effects, template, o.Defaults.ResizePolicy)
+	if policy.Decide(may, o.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
+		o.Refused.Of(pod.UID, o.revision().Size(target.Changes)).Final {
 		return resize.Leftover(pod, template)
 	}
 	return target, nil
@@ -271,7 +276,7 @@ func (o observation) differs(name string) string {
 	return r.Differs(o.newest())
 }
 
-// caughtUp tells whether the StatefulSet controller counts as many pods as
+// caughtUp reports whether the StatefulSet controller counts as many pods as
 // updated as there are. It watches pods and sets apart from each other: told to
 // go on before it has seen a pod's new label, it would delete that pod. Where the only
 // labels are those that pods were born with, as in a new set, there is nothing to see.

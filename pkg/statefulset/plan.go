@@ -3,7 +3,6 @@ package statefulset
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
@@ -31,20 +30,10 @@ type plan struct {
 	remove []rollout.Restart
 }
 
-// Plan returns the next step.
-func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
-	o.Facts = f
-	p, err := o.nextStep()
-	if err != nil {
-		return rollout.Plan{}, err
-	}
-	return p.complete(), nil
-}
-
 // complete returns the plan with all that is to be written.
 func (p plan) complete() rollout.Plan {
 	for _, m := range p.MarkUpdated {
-		p.Writes = append(p.Writes, markUpdated{m, p.Revision})
+		p.Writes = append(p.Writes, markUpdated{m, p.Revision.Name})
 	}
 	p.Writes = append(p.Writes, rollout.Resizes(p.Resize)...)
 	for _, r := range p.remove {
@@ -52,7 +41,7 @@ func (p plan) complete() rollout.Plan {
 	}
 	switch p.Replaced = p.Restart; {
 	case p.release:
-		p.Writes = append(p.Writes, release{p.handOver, p.Revision})
+		p.Writes = append(p.Writes, release{p.handOver, p.Revision.Name})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	case p.partition != nil:
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})
@@ -60,49 +49,40 @@ func (p plan) complete() rollout.Plan {
 	return p.Plan
 }
 
-// nextStep plans for a set that is held, whose strategy is OnDelete, or whose pods the
+// Plan plans for a set that is held, whose strategy is OnDelete, or whose pods the
 // StatefulSet controller counts as updated while nobody has looked at their sizes yet.
 //
-// Pods are taken from the highest index down. As long
-// as they can be resized live, the partition stays above all of them. Where only
-// a new pod helps, the partition is lowered to that index, so that the
-// StatefulSet controller restarts that pod and no other; it stays there while we
-// go on below. Where nothing that can be resized live is left, the hold is let
+// Pods are taken from the highest index down. As long as they can be resized live, the
+// partition stays above all of them. Where only a new pod helps, the partition is lowered to
+// that index: the StatefulSet controller restarts that pod and no other. The partition stays
+// there while we go on below. Where nothing is left that can be resized live, the hold is let
 // go, and the StatefulSet controller restarts the rest at its own pace.
 //
 // For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
 // partition 3; once 3 is back and available, 2 is resized; release.
-func (o observation) nextStep() (plan, error) {
+func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
+	o.Facts = f
 	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}
-	settings, err := policy.InForce(o.set.Annotations)
+	members, err := o.members(from)
 	if err != nil {
-		return planOf(rollout.Invalid(err)), nil
+		return rollout.Plan{}, err
 	}
-	members, err := o.members(from, settings)
-	if err != nil {
-		return plan{}, err
-	}
-	p := plan{Plan: rollout.Plan{
-		Step: rollout.Next(members, o.options(from, settings)), Members: members,
-		Revision: o.set.Status.UpdateRevision, Template: &o.set.Spec.Template,
-	}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(from)), Members: members, Revision: o.revision()}}
 	p.Condition = p.Step.Condition()
 	if p.Updated < p.Total {
-		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision, rollout.Changes(members), rollout.OldEnvironment(members))
+		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(members), rollout.OldEnvironment(members))
 	}
 	p.RequeueWithin(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.Now))
-	if !policy.Held(o.set) {
+	if policy.Held(o.set) {
+		p.letGo(o)
+	} else {
 		p.unheld(o.set)
-		return p, nil
 	}
-	p.letGo(o)
-	return p, nil
+	return p.complete(), nil
 }
-
-func planOf(c rollout.Condition) plan { return plan{Plan: rollout.Plan{Condition: c}} }
 
 // letGo decides what of a held set the StatefulSet controller may touch.
 func (p *plan) letGo(o observation) {
@@ -153,10 +133,9 @@ func (p *plan) lowerPartition(o observation) {
 	}
 }
 
-// needsUs tells whether the StatefulSet controller would not restart the pod
-// itself: it takes it for updated, and only we know better; or it is an
-// OrderedReady set that waits for ever for a pod that is not Ready before it
-// restarts any, that one included.
+// needsUs reports whether the StatefulSet controller would not restart the pod itself. It
+// takes the pod for updated, and only we know better. Or the pod is not Ready and the set is
+// OrderedReady: its controller then waits for ever for that pod before it restarts any.
 func (o observation) needsUs(r rollout.Restart) bool {
 	m := r.Member
 	stuck := o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && m.Differs == "" &&
@@ -164,11 +143,10 @@ func (o observation) needsUs(r rollout.Restart) bool {
 	return m.Labelled || stuck
 }
 
-// exposed returns the highest index of a pod that has to be kept from the
-// StatefulSet controller, and that it may delete nevertheless; -1 if there is none.
-// That happens when a pod at or above a lowered partition turns stale, as when a
-// condemned pod is scaled back in. A terminating pod is beyond keeping, and is born
-// of the newest revision there.
+// exposed returns the highest index of a pod that the StatefulSet controller may delete and
+// must not; -1 if there is none. A pod at or above a lowered partition turns stale when a
+// condemned one is scaled back in. A terminating pod is lost already, and its successor is of
+// the newest revision.
 func exposed(p rollout.Plan, partition int) int {
 	for _, m := range p.Members {
 		restarts := slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
@@ -179,15 +157,15 @@ func exposed(p rollout.Plan, partition int) int {
 	return -1
 }
 
-// unheld is what is left to do in a set that is not held. Pods that count as updated may
-// have the size of an edit that was given up, as where the hold was let go without us.
-// They need no hold: the StatefulSet controller has nothing against them. Where it has,
-// the rollout is its own.
+// unheld plans for a set that is not held. Pods that count as updated may have the size of an
+// edit that was given up, as where the hold was let go without us. They need no hold: the
+// StatefulSet controller does not touch them. Where there are pods that it does touch, the
+// rollout is its own.
 func (p *plan) unheld(set *appsv1.StatefulSet) {
 	done := true
 	for _, m := range p.Members {
 		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			*p = planOf(left(m.Name + " is of an older revision"))
+			*p = plan{Plan: rollout.Plan{Condition: builtIn(m.Name + " is of an older revision")}}
 			return
 		}
 		done = done && m.Updated
@@ -207,41 +185,13 @@ func (p *plan) unheld(set *appsv1.StatefulSet) {
 	}
 }
 
-// Unheld is that of controller.Kind: the set is Complete already, or the StatefulSet controller
-// makes its rollout.
-func (Kind) Unheld(set *appsv1.StatefulSet) (p rollout.Plan, nothing bool) {
-	c := condition(set)
-	if policy.Held(set) {
-		// Complete is of the time before this hold, as where a lower partition was wished, with ordinals that do not
-		// start at 0: no status was written since, in which the admission policy would have taken it back.
-		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
-		p.Passing = true
-		return p, c.Complete()
+// Unheld is that of controller.Kind. Under OnDelete nobody makes a rollout but the user.
+func (Kind) Unheld(set *appsv1.StatefulSet) controller.Unheld {
+	return controller.Unheld{
+		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set),
+		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
+		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),
 	}
-	n := replicas(set)
-	counted := int(set.Status.UpdatedReplicas) >= n-keptBack(set)
-	p.Condition, p.Passing = unheldCondition(set), true
-	if !believed(set) {
-		return p, rolling(set) && !counted
-	}
-	_, others := controller.CutOthers(c.Message)
-	p.Condition.Message += others
-	p.Passing = !counted || int(set.Status.Replicas) != n
-	return p, true
-}
-
-// believed tells whether the condition says Complete of this revision and strategy. A set
-// may have been edited while it was opted out, and OnDelete knows no partition. What the
-// condition counts is no matter: a pod that is lost or scaled away later is no rollout. But
-// under OnDelete a set that was opted out may have been edited, and edited back; then its
-// pods are looked at.
-func believed(set *appsv1.StatefulSet) bool {
-	c := condition(set)
-	if !c.Complete() || !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas {
-		return false
-	}
-	said, _ := controller.CutOthers(c.Message)
-	return strings.HasSuffix(said, allOf(set))
 }
 
 // allOf is what the condition says Complete of.
@@ -253,10 +203,10 @@ func allOf(set *appsv1.StatefulSet) string {
 	return said
 }
 
-// unheldCondition tells of a rollout that the StatefulSet controller makes, or
-// that is over. Once Complete, a set stays so until there is a new revision or a
-// new hold: a pod that is lost later is no rollout. As for `kubectl rollout status`, the
-// pods that the partition keeps back have to be available, too.
+// unheldCondition is the condition of a rollout that the StatefulSet controller makes, or
+// that is over. Once Complete, a set stays so until there is a new revision or a new hold: a
+// pod that is lost later is no rollout. As for `kubectl rollout status`, the pods that the
+// partition keeps back have to be available, too.
 func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 	status, kept := set.Status, keptBack(set)
 	c := condition(set)
@@ -266,14 +216,14 @@ func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 			Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas(set)) + allOf(set),
 		}
 	}
-	told := fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas)
+	counts := fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas)
 	if int(status.UpdatedReplicas) >= replicas(set)-kept {
-		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + told}
+		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + counts}
 	}
-	return left(told)
+	return builtIn(counts)
 }
 
-// left is the condition of a set whose rollout the StatefulSet controller makes.
-func left(told string) rollout.Condition {
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the StatefulSet controller: " + told}
+// builtIn is the condition of a set whose rollout the StatefulSet controller makes.
+func builtIn(progress string) rollout.Condition {
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the StatefulSet controller: " + progress}
 }

@@ -235,7 +235,7 @@ func movesPartition(p rollout.Plan) bool {
 }
 
 // planned is what the plan of o does.
-func planned(o observation) (rollout.Plan, error) { return o.Plan(o.Facts) }
+func planned(o observation) (rollout.Plan, error) { return o.Facts.Plan(o, o.set.Annotations) }
 
 func TestDoubt(t *testing.T) {
 	scaledIn := func(set *appsv1.StatefulSet) { set.Status.Replicas++ }
@@ -401,7 +401,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 	for final, want := range map[bool]string{true: "partition 1 for web-1", false: ""} {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
-		refusal := rollout.Refusal{Of: rollout.Size(o.set.Status.UpdateRevision, changes), Reason: "node too small", Final: final, Until: o.Now}
+		refusal := rollout.Refusal{Of: o.revision().Size(changes), Reason: "node too small", Final: final, Until: o.Now}
 		o.Refused = rollout.Refusals{o.pods[0].UID: refusal}
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
 		p, err := planned(o)
@@ -656,8 +656,8 @@ func TestNextStepContested(t *testing.T) {
 	}
 }
 
-// TestUnheld: a condition that says Complete is believed only of what it was said of.
-func TestUnheld(t *testing.T) {
+// TestAtRest: a condition that says Complete is believed only of what it was said of.
+func TestAtRest(t *testing.T) {
 	says := func(status corev1.ConditionStatus, message string) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) {
 			set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: status, Message: message}}
@@ -678,7 +678,7 @@ func TestUnheld(t *testing.T) {
 		last         bool
 	}{
 		{"Complete", "updated|updated", changes{says(yes, all)}, all, true},
-		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this partition", false},
+		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this edit", false},
 		{"held", "updated|updated", changes{says(no, all), held("0", everything)}, "", false},
 		{"a lost pod", "updated|missing", changes{says(yes, all)}, "1 of 2 pods are of revision web-i1c2m0", false},
 		{"scaled out, and there", "updated|updated|updated", changes{says(yes, all)}, "3 of 3 pods are of revision web-i1c2m0", true},
@@ -697,7 +697,8 @@ func TestUnheld(t *testing.T) {
 		{"nobody is at it under OnDelete", "live|updated", changes{says(no, ""), onDelete}, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, rests := Kind{}.Unheld(observed(t, tt.places, tt.changes...).set)
+			set := observed(t, tt.places, tt.changes...).set
+			got, rests := Kind{}.Unheld(set).AtRest(policy.Held(set), condition(set))
 			if rests != (tt.says != "") || rests && (got.Condition.Message != tt.says || got.LastWord() != tt.last) {
 				t.Errorf("at rest: %t, %+v; want %q, the last word: %t", rests, got, tt.says, tt.last)
 			}

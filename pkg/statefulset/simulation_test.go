@@ -2,7 +2,6 @@ package statefulset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +45,8 @@ type under struct {
 // must never happen.
 type simulation struct {
 	*world
+	*simulated.Driver
+
 	t          simulated.T
 	kind       *simulated.Kind[*appsv1.StatefulSet, history]
 	controller *controller.Controller[*appsv1.StatefulSet, history]
@@ -56,13 +56,10 @@ type simulation struct {
 		set  *appsv1.StatefulSet
 		pods map[string]*corev1.Pod
 	}
-	again bool // it has been told of something new, or has to try again
-	at    time.Time
-	lag   struct{ KCM, Controller bool } // whose view of the pods is a round behind
+	lag struct{ KCM, Controller bool } // whose view of the pods is a round behind
 
-	syncing bool
-	listed  map[string]*corev1.Pod // as they were before
-	batch   []*corev1.Pod          // that this sync has asked for a resize
+	listed map[string]*corev1.Pod // as they were before
+	batch  []*corev1.Pod          // that this sync has asked for a resize
 
 	first  version
 	anyhow bool // users opt out, let go, and choose OnDelete: then the StatefulSet controller restarts what it likes
@@ -93,7 +90,8 @@ const editAnnotation = "test/edit"
 
 func edit(set *appsv1.StatefulSet) string { return set.Annotations[editAnnotation] }
 
-func (s *simulation) restart() {
+// Restart puts a new controller in the place of the one that there is.
+func (s *simulation) Restart() {
 	if s.stop != nil {
 		s.stop()
 	}
@@ -106,7 +104,7 @@ func (s *simulation) restart() {
 	var err error
 	s.controller, err = controller.New(ctx, s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
 		controller.Options{Defaults: defaults, Ready: func() error { return nil }, Clock: s.Clock})
-	s.noError(err)
+	s.NoError(err)
 	s.seen.set, s.seen.pods = nil, nil
 	s.sees(true, true)
 }
@@ -114,12 +112,14 @@ func (s *simulation) restart() {
 // sees lets the watches of the controller catch up.
 func (s *simulation) sees(set, pods bool) {
 	if set && s.seen.set != s.set {
-		s.seen.set, s.again = s.set, true
-		s.noError(s.kind.Workloads.GetStore().Update(s.set))
+		s.seen.set = s.set
+		s.Notice()
+		s.NoError(s.kind.Workloads.GetStore().Update(s.set))
 	}
 	if pods && !maps.Equal(s.seen.pods, s.Pods) {
-		s.seen.pods, s.again = maps.Clone(s.Pods), true
-		s.noError(s.view.GetStore().Replace(simulated.Stripped(s.Pods), ""))
+		s.seen.pods = maps.Clone(s.Pods)
+		s.Notice()
+		s.NoError(s.view.GetStore().Replace(simulated.Stripped(s.Pods), ""))
 	}
 }
 
@@ -146,26 +146,10 @@ func (w watching) Gather(ctx context.Context, s *session, set *appsv1.StatefulSe
 	return w.Kind.Gather(ctx, s, set, pods, live)
 }
 
-// sync has the controller take one step, if it has reason to look.
-func (s *simulation) sync() {
-	if now := s.Clock.Now(); s.syncing || !s.again && (s.at.IsZero() || now.Before(s.at)) {
-		return
-	}
-	s.kind.Planned, s.shown = s.seen.set, nil
-	s.again, s.at, s.batch, s.listed = false, time.Time{}, nil, maps.Clone(s.Pods)
-	before := s.RV
-	s.syncing = true
-	after, err := s.controller.Sync(s.t.Context(), name)
-	s.syncing = false
-	s.noError(err)
-	if s.Dead() {
-		s.restart()
-	}
-	s.again = s.again || s.Any() || err != nil || s.RV != before // the controller requeues what was refused
-	if after > 0 {
-		s.at = s.Clock.Now().Add(after)
-	}
-	s.Requests = simulated.Requests{}
+// Sync has the controller take one step.
+func (s *simulation) Sync() (time.Duration, error) {
+	s.kind.Planned, s.shown, s.batch, s.listed = s.seen.set, nil, nil, maps.Clone(s.Pods)
+	return s.controller.Sync(s.t.Context(), name)
 }
 
 // mayRequest is told of each of the controller's writes before it is carried out.
@@ -174,7 +158,7 @@ func (s *simulation) mayRequest(action clienttesting.Action) {
 		request := action.(clienttesting.PatchAction)
 		pod := s.shown[request.GetName()]
 		asked, err := simulated.Patched(pod, &corev1.Pod{}, request.GetPatch())
-		s.noError(err)
+		s.NoError(err)
 		if do, list, _ := strings.Cut(s.kind.Planned.Annotations[api.InForceAnnotation], ";"); do == string(policy.Restart) || simulated.Forbids(list, pod, simulated.SizeOf(asked)) {
 			s.must("resizes %s, which has %+v, to %+v, and %s;%s is in force", pod.Name, simulated.AppliedSize(pod), simulated.SizeOf(asked), do, list)
 		}
@@ -204,7 +188,8 @@ func (s *simulation) hasWritten(action clienttesting.Action, before object) {
 		if !s.needsRestart(s.shown[pod.Name], set) {
 			s.must("deleted %s, which needs no restart", pod.Name)
 		}
-		if index, _ := (observation{set: set}).index(pod); podutils.IsPodReady(s.shown[pod.Name]) { // otherwise it was not available anyway
+		o := observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}
+		if index, _ := o.index(pod); o.available(s.shown[pod.Name]) {
 			s.takes(set, index, under{edit: edit(set), uid: pod.UID, gone: true})
 		}
 	case action.Matches("patch", "statefulsets/status"):
@@ -354,7 +339,7 @@ func (s *simulation) needsRestart(pod *corev1.Pod, set *appsv1.StatefulSet) bool
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 || unfit && differs || s.forced(pod, set, differs)
 }
 
-// forced tells whether what is in force says that a pod that has not come to the size of set's template restarts.
+// forced reports whether what is in force says that a pod that has not come to the size of set's template restarts.
 func (s *simulation) forced(pod *corev1.Pod, set *appsv1.StatefulSet, differs bool) bool {
 	want := simulated.VersionOf(&set.Spec.Template.Spec)
 	action, list, _ := strings.Cut(set.Annotations[api.InForceAnnotation], ";")
@@ -409,13 +394,13 @@ func (s *simulation) stays(set *appsv1.StatefulSet, pod *corev1.Pod) {
 	}
 }
 
-// admitted tells whether the pod was born of that version, and is what admission has made of it.
+// admitted reports whether the pod was born of that version, and is what admission has made of it.
 func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 	return s.admits && s.births[pod.UID].revision == revisionOf(v) && simulated.SizeOf(pod).CPU == 2
 }
 
-// frees gives back the places whose pod has come through, or has been refused its size.
-func (s *simulation) frees() {
+// Check gives back the places whose pod has come through, or has been refused its size.
+func (s *simulation) Check() {
 	for index, uid := range s.restarting {
 		pod := s.Pods[s.name(index)]
 		if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil || simulated.SizeOf(pod) == simulated.AppliedSize(pod) && podutils.IsPodReady(pod) {
@@ -431,14 +416,6 @@ func (s *simulation) frees() {
 	}
 }
 
-// noError passes over what the next look mends: conflicts, pods that are gone, and broken connections.
-func (s *simulation) noError(err error) bool {
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, simulated.ErrBroken) {
-		s.t.Fatal(err)
-	}
-	return err == nil
-}
-
 type step = simulated.Step
 
 // happenings, with how often each occurs.
@@ -452,25 +429,11 @@ var happenings = map[string]int{
 // ofStrategy are those after which the StatefulSet controller may restart what it likes.
 var ofStrategy = map[string]int{"opt": 2, "release": 1, "abandon": 2, "strategy": 2}
 
-// all does one thing after the other.
-func (s *simulation) all(list []step) {
-	simulated.Each(list, func(one step) {
-		s.do(one)
-		s.frees()
-	}, func(meanwhile []step) {
-		s.Meanwhile = func() {
-			for _, one := range meanwhile {
-				s.do(one)
-				s.frees()
-			}
-		}
-		s.again = true
-		s.sync()
-	})
-}
+// Pod is that of a place.
+func (s *simulation) Pod(n int) *corev1.Pod { return s.Pods[s.name(n%replicas(s.set))] }
 
-func (s *simulation) do(happens step) {
-	pod := s.Pods[s.name(happens.Arg%replicas(s.set))]
+// Do is one thing that happens.
+func (s *simulation) Do(happens step, pod *corev1.Pod) {
 	change := func(with func(*version)) {
 		s.user(func(set *appsv1.StatefulSet) {
 			v := simulated.VersionOf(&set.Spec.Template.Spec)
@@ -484,14 +447,10 @@ func (s *simulation) do(happens step) {
 		})
 	}
 	switch happens.Do {
-	case "round":
-		s.round()
 	case "kubelet":
 		if pod != nil {
 			s.Kubelet(pod.Name)
 		}
-	case "kubelets":
-		s.Kubelets()
 	case "kcm sees the set":
 		s.kcmSees(true, false)
 	case "kcm sees the pods":
@@ -504,21 +463,9 @@ func (s *simulation) do(happens step) {
 		s.sees(false, true)
 	case "sees":
 		s.sees(true, true)
-	case "sync":
-		s.again = true
-		s.sync()
 	case "syncs":
 		s.sees(true, true)
-		s.again = true
-		s.sync()
-	case "sync and die":
-		s.Dies, s.again = 1+happens.Arg%4, true
-		s.sync()
-	case "sync and lose":
-		s.Loses, s.again = 1+happens.Arg%4, true
-		s.sync()
-	case "restart":
-		s.restart()
+		s.One(step{Do: "sync"})
 	case "edit cpu":
 		change(func(v *version) { v.CPU = 1 + happens.Arg%3 })
 	case "edit memory":
@@ -555,12 +502,12 @@ func (s *simulation) do(happens step) {
 			s.releasing = false
 		}
 	case "abandon": // an edit, which is undone and let go of while no controller runs
-		s.do(step{Do: "edit cpu", Arg: happens.Arg})
+		s.One(step{Do: "edit cpu", Arg: happens.Arg})
 		for range 1 + happens.Arg/3 {
-			s.round()
+			s.Round()
 		}
-		s.do(step{Do: "first template"})
-		s.do(step{Do: "release"})
+		s.One(step{Do: "first template"})
+		s.One(step{Do: "release"})
 	case "strategy":
 		s.user(func(set *appsv1.StatefulSet) {
 			set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
@@ -571,43 +518,35 @@ func (s *simulation) do(happens step) {
 				}
 			}
 		})
-	case "delete":
-		if pod != nil {
-			s.DeletePod(pod.Name)
-		}
 	case "crash":
 		if pod != nil && pod.DeletionTimestamp == nil {
-			if happens.Arg > 5 { // until it has another size
-				s.Broken[pod.UID] = simulated.AppliedSize(pod)
-				s.sick[pod.UID] = policy.Held(s.set) && !s.syncing
+			forGood := happens.Arg > 5
+			if forGood {
+				s.sick[pod.UID] = policy.Held(s.set) && !s.Syncing()
 			}
-			crashed := pod.DeepCopy()
-			s.SetReady(crashed, false)
-			s.WritePod(crashed)
+			s.Crash(pod, forGood)
 		}
-	case "time":
-		s.pass(4 * time.Second)
 	}
 }
 
-// round lets everybody do one thing, in the order that lag makes of it.
-func (s *simulation) round() {
-	s.pass(time.Second)
+// Round lets everybody do one thing, in the order that lag makes of it.
+func (s *simulation) Round() {
+	s.Pass(time.Second)
 	if s.lag.Controller {
 		s.sees(true, true)
 	}
 	s.Kubelets()
-	s.frees()
+	s.Check()
 	s.kcmSees(true, !s.lag.KCM)
 	s.kcm()
 	s.kcmSees(true, true)
 	if !s.lag.Controller {
 		s.sees(true, true)
 	}
-	s.sync()
+	s.Look()
 	if s.lag.KCM { // time for two steps before it has seen the first
 		s.sees(true, false)
-		s.sync()
+		s.Look()
 	}
 }
 
@@ -653,20 +592,6 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	}
 }
 
-// rest lets everything run until nothing changes any more.
-func (s *simulation) rest() {
-	for quiet, rounds := 0, 0; quiet < 15; rounds++ { // longer than minReadySeconds and the interval of messages
-		before := s.RV
-		s.round()
-		if quiet++; s.RV != before {
-			quiet = 0
-		}
-		if rounds > 1000 {
-			s.t.Fatal("it does not come to rest")
-		}
-	}
-}
-
 // unfinished tells what of the rollout is not done, or "".
 func (w *world) unfinished() string {
 	return w.unfinishedBut(func(*corev1.Pod, version) bool { return false })
@@ -700,17 +625,18 @@ func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.
 		asked: map[types.UID]string{}, restarting: map[int]types.UID{},
 	}
 	s.restarts, s.birth, s.requested, s.wrote = s.restarted, s.born, s.mayRequest, s.hasWritten
+	s.Driver = simulated.NewDriver(t, s.Cluster, s)
 	s.Changed = s.trace
-	s.restart()
+	s.Restart()
 	for range 30 {
-		s.round()
+		s.Round()
 	}
 	return s
 }
 
 func TestSimulation(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 400)
+	simulated.Pin(t, 1, 700)
 	rapid.Check(t, func(t *rapid.T) {
 		first := version{Image: rapid.SampledFrom([]int{1, 3}).Draw(t, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
 		set := webSet(first, rapid.IntRange(1, 6).Draw(t, "replicas"))
@@ -733,14 +659,14 @@ func TestSimulation(t *testing.T) {
 		defer s.stop()
 		s.lag.KCM, s.lag.Controller = lags&1 > 0, lags&2 > 0
 		s.admits = admits // from now on
-		s.all(slices.Concat(happens...))
-		s.rest()
+		s.All(slices.Concat(happens...))
+		s.Rest()
 		if s.unfinished() != "" {
 			// Where only people can help, they do.
 			s.cured()
 			s.Mended = true
 			clear(s.Broken)
-			s.rest()
+			s.Rest()
 		}
 		if left := s.unfinished(); left != "" {
 			t.Fatal(left)
@@ -752,7 +678,7 @@ func TestSimulation(t *testing.T) {
 // never said while a pod that may move is of another revision or size, and comes to be said.
 func TestSimulationOfComplete(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 250)
+	simulated.Pin(t, 1, 400)
 	often := maps.Clone(happenings)
 	maps.Copy(often, ofStrategy)
 	rapid.Check(t, func(t *rapid.T) {
@@ -765,10 +691,10 @@ func TestSimulationOfComplete(t *testing.T) {
 		s := newSimulation(t, set, outcomes)
 		defer s.stop()
 		s.anyhow = true
-		s.all(slices.Concat(happens...))
+		s.All(slices.Concat(happens...))
 		clear(s.Broken)
 		s.user(func(set *appsv1.StatefulSet) { set.Labels = map[string]string{api.EnabledLabel: "true"} })
-		s.rest()
+		s.Rest()
 		if c := condition(s.set); c != nil && c.Status == corev1.ConditionTrue {
 			s.isComplete()
 		}
@@ -776,7 +702,7 @@ func TestSimulationOfComplete(t *testing.T) {
 			for name := range s.Pods { // what waits for it
 				s.DeletePod(name)
 			}
-			s.rest()
+			s.Rest()
 		}
 		if left := s.unfinished(); left != "" {
 			t.Fatalf("%s: %+v", left, condition(s.set))
@@ -814,7 +740,7 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 			}
 			others(1)
 			s.sees(true, true)
-			s.sync() // asks the pod
+			s.Look() // asks the pod
 			others(1)
 			s.sees(true, true)
 			s.DeletePod(infeasible.Name)
@@ -824,11 +750,11 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 			if s.seen.pods[now.Name].UID != infeasible.UID || now.UID == infeasible.UID || !podutils.IsPodReady(now) {
 				t.Fatalf("saw %s, and now it is %s", s.seen.pods[now.Name].UID, now.UID)
 			}
-			s.sync()
+			s.Look()
 			if !policy.Held(s.set) || partition(s.set) != everything {
 				t.Errorf("by a watch that is behind, it let go: %t, or lowered the partition to %d", !policy.Held(s.set), partition(s.set))
 			}
-			s.rest()
+			s.Rest()
 			if left := s.unfinished(); left != "" || s.Pods[now.Name].UID != now.UID {
 				t.Errorf("unfinished: %q; %s restarted: %t", left, now.Name, s.Pods[now.Name].UID != now.UID)
 			}

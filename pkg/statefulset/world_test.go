@@ -86,9 +86,6 @@ type world struct {
 	birth               func(*corev1.Pod)
 	history             map[string]bool // names of the revisions that it has made
 
-	// Requests of the controller.
-	simulated.Requests
-
 	shown     map[string]*corev1.Pod             // the pods, when they were last listed for the controller
 	requested func(clienttesting.Action)         // told of each write of the controller that arrives
 	wrote     func(clienttesting.Action, object) // and of each that is carried out, with what was there before
@@ -352,7 +349,7 @@ func (w *world) kcmPods(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatu
 		case pod == nil:
 			revision := status.UpdateRevision
 			if rolling(set) && i < partition(set) {
-				revision = status.CurrentRevision // trap T1
+				revision = status.CurrentRevision // newVersionedStatefulSetPod in pkg/controller/statefulset
 			}
 			name := w.name(i)
 			if w.Pods[name] == nil {
@@ -412,8 +409,8 @@ func (w *world) kcmSees(set, podsToo bool) {
 	}
 }
 
-// pass lets time pass, in which no watch of the StatefulSet controller is behind for longer than watchLag.
-func (w *world) pass(d time.Duration) {
+// Pass lets time pass, in which no watch of the StatefulSet controller is behind for longer than watchLag.
+func (w *world) Pass(d time.Duration) {
 	now := w.Clock.Now().Add(d)
 	if now.Sub(w.seenPodsAt) > watchLag {
 		w.kcmSees(false, true)

@@ -14,7 +14,7 @@ import (
 // Mount is where cgroups are mounted.
 const Mount = "/sys/fs/cgroup"
 
-// Unified tells whether the machine has cgroup v2 only.
+// Unified reports whether the machine has cgroup v2 only.
 func Unified() bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(Mount, &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC

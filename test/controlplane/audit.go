@@ -13,7 +13,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// AuditFilter tells whether an event is wanted.
+// AuditFilter reports whether an event is wanted.
 type AuditFilter func(*auditv1.Event) bool
 
 // Writes keeps the events that create, change or delete something.

@@ -186,18 +186,7 @@ func (c *ControlPlane) flags() (map[string][]string, error) {
 			"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
 		},
-		"kube-apiserver": {
-			"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
-			"--secure-port", c.ports.apiserver, "--endpoint-reconciler-type", "none",
-			"--tls-cert-file", c.path("apiserver.crt"), "--tls-private-key-file", c.path("apiserver.key"),
-			"--token-auth-file", c.path("tokens.csv"), "--authorization-mode", "RBAC",
-			// Not on by default, but some distributions have it on: it asks for more rights to set owners.
-			"--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
-			"--service-account-key-file", c.path("sa.key"), "--service-account-signing-key-file", c.path("sa.key"),
-			"--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.96.0.0/16",
-			"--audit-policy-file", c.path("audit-policy.yaml"), "--audit-log-path", c.auditLog(),
-			"--audit-log-mode", "blocking", "--audit-log-maxsize", "100000",
-		},
+		"kube-apiserver": c.apiserverFlags(etcd),
 		"kube-controller-manager": {
 			"--kubeconfig", c.path("kube-controller-manager.kubeconfig"), "--use-service-account-credentials",
 			"--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("apiserver.crt"), "--controllers", "*,-node-ipam-controller",
@@ -214,17 +203,33 @@ func (c *ControlPlane) flags() (map[string][]string, error) {
 	for _, stage := range stages {
 		flags["kwok"] = append(flags["kwok"], "--config", c.path(stage))
 	}
-	if len(c.options.Kubelets) > 0 {
-		flags["kube-apiserver"] = append(flags["kube-apiserver"], "--authorization-mode", "Node", "--enable-admission-plugins", "NodeRestriction",
-			"--allow-privileged", "--kubelet-preferred-address-types", "InternalIP")
-	}
-	if c.options.Egress != "" {
-		flags["kube-apiserver"] = append(flags["kube-apiserver"], "--egress-selector-config-file", c.path("egress.yaml"))
-	}
 	for name, more := range c.options.Flags {
 		flags[name] = append(flags[name], more...)
 	}
 	return flags, nil
+}
+
+func (c *ControlPlane) apiserverFlags(etcd string) []string {
+	flags := []string{
+		"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
+		"--secure-port", c.ports.apiserver, "--endpoint-reconciler-type", "none",
+		"--tls-cert-file", c.path("apiserver.crt"), "--tls-private-key-file", c.path("apiserver.key"),
+		"--token-auth-file", c.path("tokens.csv"), "--authorization-mode", "RBAC",
+		// Not on by default, but some distributions have it on: it asks for more rights to set owners.
+		"--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
+		"--service-account-key-file", c.path("sa.key"), "--service-account-signing-key-file", c.path("sa.key"),
+		"--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.96.0.0/16",
+		"--audit-policy-file", c.path("audit-policy.yaml"), "--audit-log-path", c.auditLog(),
+		"--audit-log-mode", "blocking", "--audit-log-maxsize", "100000",
+	}
+	if len(c.options.Kubelets) > 0 {
+		flags = append(flags, "--authorization-mode", "Node", "--enable-admission-plugins", "NodeRestriction",
+			"--allow-privileged", "--kubelet-preferred-address-types", "InternalIP")
+	}
+	if c.options.Egress != "" {
+		flags = append(flags, "--egress-selector-config-file", c.path("egress.yaml"))
+	}
+	return flags
 }
 
 func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, name) }

@@ -253,7 +253,7 @@ func (c *ControlPlane) await(ctx context.Context, what string, f func(context.Co
 	return nil
 }
 
-// portTaken tells whether a process has found one of its ports in use.
+// portTaken reports whether a process has found one of its ports in use.
 func (c *ControlPlane) portTaken() bool {
 	return slices.ContainsFunc(c.processes, func(p *process.Process) bool {
 		log, _ := os.ReadFile(process.LogFile(c.dir, p.Name()))

@@ -745,7 +745,7 @@ func find(pod *corev1.Pod, condition corev1.PodConditionType) *corev1.PodConditi
 	return &pod.Status.Conditions[i]
 }
 
-// checkConditions tells whether the wanted resize condition, or none, is all that the pod has.
+// checkConditions reports whether the wanted resize condition, or none, is all that the pod has.
 func checkConditions(pod *corev1.Pod, want corev1.PodConditionType, reason string) error {
 	for _, condition := range []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress} {
 		got := find(pod, condition)
@@ -760,7 +760,7 @@ func checkConditions(pod *corev1.Pod, want corev1.PodConditionType, reason strin
 	return nil
 }
 
-// settled tells whether nothing of a resize is left to do.
+// settled reports whether nothing of a resize is left to do.
 func settled(pod *corev1.Pod) error {
 	if pod.Status.ObservedGeneration != pod.Generation {
 		return fmt.Errorf("observed generation %d of %d", pod.Status.ObservedGeneration, pod.Generation)
@@ -771,7 +771,7 @@ func settled(pod *corev1.Pod) error {
 	return running(pod)
 }
 
-// running tells whether every container has and is allocated what the spec says.
+// running reports whether every container has and is allocated what the spec says.
 func running(pod *corev1.Pod) error {
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {

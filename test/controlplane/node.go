@@ -30,13 +30,41 @@ type Node struct {
 
 // AddNode creates a node with room for 110 pods and waits until it takes them.
 func (c *ControlPlane) AddNode(ctx context.Context, name string, n Node) error {
+	node, err := c.newNode(name, n)
+	if err != nil {
+		return err
+	}
+	nodes := c.client.CoreV1().Nodes()
+	if _, err := nodes.Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating node %s: %w", name, err)
+	}
+	return c.await(ctx, "node "+name, func(ctx context.Context) error {
+		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("getting node: %w", err)
+		}
+		ready := slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+		})
+		tainted := slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+			return taint.Key == corev1.TaintNodeNotReady
+		})
+		if !ready || tainted {
+			return fmt.Errorf("node is not ready: taints %v", node.Spec.Taints)
+		}
+		return nil
+	})
+}
+
+// newNode is the object of a node.
+func (c *ControlPlane) newNode(name string, n Node) (*corev1.Node, error) {
 	cpu, err := resource.ParseQuantity(n.CPU)
 	if err != nil {
-		return fmt.Errorf("parsing cpu of node %s: %w", name, err)
+		return nil, fmt.Errorf("parsing cpu of node %s: %w", name, err)
 	}
 	memory, err := resource.ParseQuantity(n.Memory)
 	if err != nil {
-		return fmt.Errorf("parsing memory of node %s: %w", name, err)
+		return nil, fmt.Errorf("parsing memory of node %s: %w", name, err)
 	}
 	room := corev1.ResourceList{
 		corev1.ResourceCPU:    cpu,
@@ -62,24 +90,5 @@ func (c *ControlPlane) AddNode(ctx context.Context, name string, n Node) error {
 	if !n.Old { // without these the API server refuses the resizes of the same name
 		node.Status.DeclaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"}
 	}
-	nodes := c.client.CoreV1().Nodes()
-	if _, err := nodes.Create(ctx, node, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("creating node %s: %w", name, err)
-	}
-	return c.await(ctx, "node "+name, func(ctx context.Context) error {
-		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return fmt.Errorf("getting node: %w", err)
-		}
-		ready := slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
-			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
-		})
-		tainted := slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-			return taint.Key == corev1.TaintNodeNotReady
-		})
-		if !ready || tainted {
-			return fmt.Errorf("node is not ready: taints %v", node.Spec.Taints)
-		}
-		return nil
-	})
+	return node, nil
 }

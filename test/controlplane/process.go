@@ -126,7 +126,7 @@ func readPID(dir, name string) (int, error) {
 	return pid, nil
 }
 
-// isOurs tells whether pid is alive and the named binary working in dir. A
+// isOurs reports whether pid is alive and the named binary working in dir. A
 // process that has ended and was not waited for has no command line any more.
 func isOurs(dir, name string, pid int) bool {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))

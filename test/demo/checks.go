@@ -112,7 +112,7 @@ func stale(s *state) []string {
 	return names
 }
 
-// verdict tells whether everything is as claimed, and fails if not.
+// verdict reports whether everything is as claimed, and fails if not.
 func (d *demo) verdict(ctx context.Context, c *checker) error {
 	c.act = "controller"
 	c.is("readiness", d.ready(ctx), nil)

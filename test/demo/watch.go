@@ -187,7 +187,7 @@ func ready(pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp == nil && podutils.IsPodReady(pod)
 }
 
-// settled tells whether the built-in controller counts the newest revision as rolled
+// settled reports whether the built-in controller counts the newest revision as rolled
 // out and, where inplace-rollout is in charge, whether that agrees.
 func (s *state) settled() bool {
 	if s.owner == nil {

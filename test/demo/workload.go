@@ -105,7 +105,7 @@ type owner interface {
 	replicas() int
 	// updated pods, as its built-in controller counts them.
 	updated() int
-	// rolledOut tells whether its built-in controller has nothing left to do.
+	// rolledOut reports whether its built-in controller has nothing left to do.
 	rolledOut() bool
 	// complete is the condition inplace-rollout.io/Complete, empty if there is none.
 	complete() (status corev1.ConditionStatus, reason string)
@@ -113,7 +113,7 @@ type owner interface {
 	brake() (name, value string)
 	// revision of a pod, if its name does not tell.
 	revision(pod *corev1.Pod) string
-	// current tells whether a pod is of the newest revision.
+	// current reports whether a pod is of the newest revision.
 	current(pod *corev1.Pod, sets map[string]*appsv1.ReplicaSet) bool
 }
 

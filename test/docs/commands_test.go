@@ -80,7 +80,7 @@ func provenElsewhere(command string) string {
 	return ""
 }
 
-// mentioned tells whether a command in a sentence is, or begins, one that is run.
+// mentioned reports whether a command in a sentence is, or begins, one that is run.
 func mentioned(command string, run []string) bool {
 	command, _, _ = strings.Cut(command, "…")
 	command = strings.TrimSpace(command)

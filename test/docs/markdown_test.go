@@ -42,7 +42,7 @@ type block struct {
 	section  string // the heading that it stands under
 }
 
-// acts tells whether the block needs a cluster.
+// acts reports whether the block needs a cluster.
 func (b block) acts() bool { return slices.Contains([]string{"sh", "console", "yaml"}, b.language) }
 
 // span is a piece of text within a paragraph.

@@ -136,7 +136,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 // upgrade applies what Helm makes of the last manifest, the new one and what there
-// is. It tells whether the rollout is held after it.
+// is. It reports whether the rollout is held after it.
 func (a *app) upgrade(last, next string) (held bool) {
 	a.t.Helper()
 	resource, request := strings.ToLower(a.kind)+"s", client.AppsV1().RESTClient()

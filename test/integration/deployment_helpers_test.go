@@ -48,7 +48,7 @@ func createDeployment(t *testing.T, o options) *deployment {
 	})}
 }
 
-// rolledOut tells whether the Deployment controller has nothing left to do.
+// rolledOut reports whether the Deployment controller has nothing left to do.
 func rolledOut(d *appsv1.Deployment) bool {
 	s, want := d.Status, *d.Spec.Replicas
 	return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
@@ -260,7 +260,7 @@ func (d *deployment) assertPod(o *appsv1.Deployment, active appsv1.ReplicaSet, p
 	}
 }
 
-// hasSize tells whether a pod has the cpu request in its spec, and runs with it.
+// hasSize reports whether a pod has the cpu request in its spec, and runs with it.
 func hasSize(pod corev1.Pod, cpu string) bool {
 	if cpuOf(pod.Spec.Containers[0].Resources) != cpu || len(pod.Status.ContainerStatuses) == 0 {
 		return false

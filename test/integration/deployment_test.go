@@ -299,7 +299,7 @@ func TestDeploymentReapplies(t *testing.T) {
 	}
 }
 
-// TestDeploymentLimitsOnlyStaysGuaranteed: limits are defaults of requests (trap T5).
+// TestDeploymentLimitsOnlyStaysGuaranteed: limits are defaults of requests.
 func TestDeploymentLimitsOnlyStaysGuaranteed(t *testing.T) {
 	parallel(t)
 	d := newDeployment(t, options{Resources: "{limits: {cpu: 100m, memory: 100Mi}}"})

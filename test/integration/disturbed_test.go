@@ -101,7 +101,7 @@ func TestScaleDownDuringTheRollout(t *testing.T) {
 }
 
 // TestPodLostDuringTheRollout deletes a pod that is done: under the hold it is
-// born again from the old revision (trap T1), and has to be resized again.
+// born again from the old revision, and has to be resized again.
 func TestPodLostDuringTheRollout(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{})

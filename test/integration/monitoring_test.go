@@ -235,7 +235,7 @@ func testDashboard(t *testing.T, prom *prometheus) {
 	}
 }
 
-// lacks tells whether a series has not all labels of its legend.
+// lacks reports whether a series has not all labels of its legend.
 func lacks(found []map[string]string, legend string) bool {
 	for _, label := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(legend, -1) {
 		for _, series := range found {

@@ -378,7 +378,7 @@ func (s *sandbox[W]) waitCondition(reason, text string) {
 	})
 }
 
-// held tells whether the rollout is held.
+// held reports whether the rollout is held.
 func held(workload metav1.Object) bool {
 	_, held := workload.GetAnnotations()[api.HoldAnnotation]
 	return held

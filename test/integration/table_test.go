@@ -358,7 +358,7 @@ func TestFlow(t *testing.T) {
 	w.waitComplete()
 	step("T=10: the third is actuated", "1600m", "1600m", "")
 	w.setResources("cpu=100", "")
-	// Today the API server itself says so, and the pod's spec stays (trap T3).
+	// Today the API server itself says so, and the pod's spec stays.
 	w.waitCondition("Infeasible", "cpu, requested: 100")
 	step("T=12: the fourth is infeasible", "1600m", "1600m", "")
 }

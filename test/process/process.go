@@ -30,7 +30,7 @@ func (p *Process) Name() string { return p.name }
 // PID is the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Ended tells whether the process has ended and was waited for.
+// Ended reports whether the process has ended and was waited for.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:

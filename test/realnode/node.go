@@ -233,7 +233,7 @@ func (n *Node) startKubelet(ctx context.Context) error {
 	})
 }
 
-// ready tells whether the node takes pods, and has said so since the kubelet was started.
+// ready reports whether the node takes pods, and has said so since the kubelet was started.
 func ready(node *corev1.Node, since time.Time) error {
 	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	if i < 0 {

@@ -41,25 +41,28 @@ type Outcome struct {
 // Never is for what the kubelet puts off for ever.
 const Never = 1 << 20
 
-// Fails tells whether only a new pod can have the size.
+// Fails reports whether only a new pod can have the size.
 func (o Outcome) Fails() bool { return o.Refused || o.Infeasible || o.Failing || o.Deferred == Never }
 
 // Cluster has the pods. Objects are never changed, only replaced, so that a copy
 // of the map is what a watch has seen at some time.
 type Cluster struct {
+	// Requests of the controller.
+	Requests
+
 	Clock *testingclock.FakePassiveClock
 	Pods  map[string]*corev1.Pod
 	// RV is the last resource version, of whatever object.
 	RV int
 	// Outcomes are what becomes of resizes, by the pod's place and the size; without any, all succeed.
 	Outcomes []Outcome
-	// Judge says it instead, where it is set.
+	// Judge decides instead, where it is set.
 	Judge func(*corev1.Pod) Outcome
 	// Broken pods cannot become Ready with this size.
 	Broken map[types.UID]Version
-	// Mended tells that no size makes pods unready any more.
+	// Mended: no size makes pods unready any more.
 	Mended bool
-	// Changed is told of each write of an object, and whether it is gone.
+	// Changed is called after each write of an object; gone says that it was removed.
 	Changed func(object runtime.Object, gone bool)
 
 	place func(*corev1.Pod) int // the number of the node that the pod comes to
@@ -200,17 +203,17 @@ func (c *Cluster) Kubelet(name string) {
 		restarted := c.lookAtSize(pod)
 		c.SetReady(pod, !restarted && c.Broken[pod.UID] != AppliedSize(pod) && !c.harmed(pod))
 	}
-	if !equality.Semantic.DeepEqual(before, pod) {
+	if before.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(before.Status, pod.Status) {
 		c.WritePod(pod)
 	}
 }
 
-// harmed tells whether the size that the pod was resized to keeps it from being Ready.
+// harmed reports whether the size that the pod was resized to keeps it from being Ready.
 func (c *Cluster) harmed(pod *corev1.Pod) bool {
 	return !c.Mended && pod.Generation > 1 && c.Outcome(pod, AppliedSize(pod)).Unready
 }
 
-// lookAtSize goes on with a resize, and tells whether the container has restarted for it.
+// lookAtSize goes on with a resize, and reports whether the container has restarted for it.
 func (c *Cluster) lookAtSize(pod *corev1.Pod) (restarted bool) {
 	before := pod.Status.Conditions
 	defer func() {

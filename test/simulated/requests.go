@@ -23,7 +23,7 @@ func (r *Requests) Dead() bool { return r.Dies > 0 && r.made > r.Dies }
 // Any reports whether the controller has written anything in this sync, or tried to.
 func (r *Requests) Any() bool { return r.made > 0 }
 
-// Request has one write carried out, which check is told of first; nil checks nothing.
+// Request has one write carried out, after check; nil checks nothing.
 func Request[T any](r *Requests, check func(), carryOut func() (T, error)) (written T, err error) {
 	var none T
 	if r.made++; r.Dead() {

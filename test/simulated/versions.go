@@ -41,7 +41,7 @@ func Templates(t testing.TB) map[Version]*corev1.PodTemplateSpec {
 // restarting is the image whose container restarts for another memory limit.
 const restarting = 3
 
-// Restarts tells whether the kubelet restarts the pod's container, which runs, to bring it to v.
+// Restarts reports whether the kubelet restarts the pod's container, which runs, to bring it to v.
 func Restarts(pod *corev1.Pod, v Version) bool {
 	return len(pod.Status.ContainerStatuses) > 0 && VersionOf(&pod.Spec).Image == restarting && AppliedSize(pod).Memory != v.Memory
 }
@@ -80,7 +80,7 @@ func sized(r *corev1.ResourceRequirements) Version {
 // Policies are what users of the model say may not be resized live.
 var Policies = []string{"", "cpu=RestartOnly", "cpu:decrease=RestartOnly"}
 
-// Forbids tells whether a policy does not let the pod be resized live: the cpu that it
+// Forbids reports whether a policy does not let the pod be resized live: the cpu that it
 // has in force changes.
 func Forbids(list string, pod *corev1.Pod, want Version) bool {
 	have := AppliedSize(pod)

@@ -26,7 +26,7 @@ type Mutate func(request *admissionv1.AdmissionRequest, object *unstructured.Uns
 type Options struct {
 	// Namespace whose StatefulSets and Deployments it is asked about.
 	Namespace string
-	// Again tells whether it is asked a second time about what others have changed after it.
+	// Again reports whether it is asked a second time about what others have changed after it.
 	Again bool
 	// Mutate what is created and updated.
 	Mutate Mutate

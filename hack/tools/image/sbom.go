@@ -19,10 +19,10 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/common"
 )
 
-// noAssertion is how SPDX says that nothing is said.
+// noAssertion is SPDX's value for what is not known.
 const noAssertion = "NOASSERTION"
 
-// sbom tells in SPDX which Go modules the program of each platform was compiled from.
+// sbom lists in SPDX which Go modules the program of each platform was compiled from.
 type sbom struct {
 	packages      map[spdx.ElementID]*spdx.Package
 	relationships []*spdx.Relationship

@@ -16,9 +16,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Foresee tells what a rollout will do to each pod of the Deployment, which is as
+// Forecast returns what a rollout will do to each pod of the Deployment, which is as
 // the edit leaves it, but for its status. It only reads.
-func Foresee(ctx context.Context, objects dynamic.Interface, cluster capacity.Cluster, edited *unstructured.Unstructured,
+func Forecast(ctx context.Context, objects dynamic.Interface, cluster capacity.Cluster, edited *unstructured.Unstructured,
 	settings policy.Settings, defaults policy.Defaults,
 ) (rollout.RolloutForecast, error) {
 	d, err := decodeDeployment(edited)
@@ -33,15 +33,15 @@ func Foresee(ctx context.Context, objects dynamic.Interface, cluster capacity.Cl
 	if err != nil {
 		return rollout.RolloutForecast{}, err
 	}
-	o.Facts = controller.ForecastFacts(cluster, d.Namespace, defaults)
-	return o.foresee(ctx, cluster, settings)
+	o.Facts = controller.ForecastFacts(cluster, d.Namespace, settings, defaults)
+	return o.forecast(ctx, cluster)
 }
 
-func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, settings policy.Settings) (rollout.RolloutForecast, error) {
+func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.RolloutForecast, error) {
 	var f rollout.RolloutForecast
 	var err error
 	base := o.base()
-	if f.Pods, f.HandOver, err = o.foreseeBase(ctx, cluster, base, settings); err != nil {
+	if f.Pods, f.HandOver, err = o.forecastBase(ctx, cluster, base); err != nil {
 		return f, err
 	}
 	for _, rs := range o.sets {
@@ -51,7 +51,7 @@ func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, sett
 			}
 		}
 		if rs != base {
-			f.Pods = append(f.Pods, o.foreseeOther(rs)...)
+			f.Pods = append(f.Pods, o.forecastOther(rs)...)
 		}
 	}
 	going := o.scaledIn()
@@ -96,9 +96,9 @@ func (o observation) scaledIn() []string {
 	return names
 }
 
-// foreseeBase tells what comes of the pods of the ReplicaSet base, and why the
+// forecastBase returns what comes of the pods of the ReplicaSet base, and why the
 // Deployment controller makes all of the rollout; empty if it does not.
-func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet, settings policy.Settings) ([]rollout.PodForecast, string, error) {
+func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet) ([]rollout.PodForecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.unheld(), o.differs()), nil
 	}
@@ -106,20 +106,12 @@ func (o observation) foreseeBase(ctx context.Context, cluster capacity.Cluster, 
 	if err != nil {
 		return nil, "", err
 	}
-	options := o.options(base, settings, surge, unavailable)
+	options := o.options(base, surge, unavailable)
 	places, err := o.places(base)
 	if err != nil {
 		return nil, "", err
 	}
-	o.Facts = o.Foreseen(places, o.deployment.template.Hash)
-	members, err := o.members(base, settings)
-	if err != nil {
-		return nil, "", err
-	}
-	o.Full = cluster.Full(ctx, members, o.deployment.template.Hash, unavailable == 0)
-	if members, err = o.members(base, settings); err != nil {
-		return nil, "", err
-	}
+	members := o.Forecast(ctx, cluster, places, o.revision(), unavailable == 0)
 	handOver := o.unheld()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, options), Members: members}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
@@ -135,7 +127,7 @@ func (o observation) notOptedIn() string {
 	return controller.NotOptedIn("Deployment")
 }
 
-// sized tells whether the pods of rs are as the Deployment's template says. That of one
+// sized reports whether the pods of rs are as the Deployment's template says. That of one
 // which does not exist yet has not been defaulted.
 func (o observation) sized(rs *replicaSet) bool {
 	wanted := o.deployment.template
@@ -151,8 +143,8 @@ func (o observation) unheld() string {
 	return o.notOptedIn()
 }
 
-// foreseeOther tells what comes of the pods of a ReplicaSet that is not the base.
-func (o observation) foreseeOther(rs *replicaSet) []rollout.PodForecast {
+// forecastOther returns what comes of the pods of a ReplicaSet that is not the base.
+func (o observation) forecastOther(rs *replicaSet) []rollout.PodForecast {
 	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of an older ReplicaSet than the one that is resized")
 	var forecasts []rollout.PodForecast
 	for _, pod := range o.podsOf(rs) {

@@ -22,10 +22,10 @@ import (
 // edited names a revision that the set does not have yet.
 const edited = "(edited)"
 
-// Foresee tells what a rollout to template will do to each pod of the set, the
+// Forecast returns what a rollout to template will do to each pod of the set, the
 // highest ordinal first. The set is as the edit leaves it, but for its status; one
 // without a UID is new, and adopts pods that have no owner. It only reads.
-func Foresee(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.StatefulSet,
+func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.StatefulSet,
 	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
 ) (rollout.RolloutForecast, error) {
 	list, err := client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
@@ -37,7 +37,7 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster capacity.
 		return rollout.RolloutForecast{}, fmt.Errorf("reading the selector: %w", err)
 	}
 	set = set.DeepCopy()
-	o := observation{set: set, revisions: history{edited: template}, Facts: controller.ForecastFacts(cluster, set.Namespace, defaults)}
+	o := observation{set: set, revisions: history{edited: template}, Facts: controller.ForecastFacts(cluster, set.Namespace, settings, defaults)}
 	revision := edited
 	for i := range list.Items {
 		stored := &list.Items[i]
@@ -58,7 +58,7 @@ func Foresee(ctx context.Context, client kubernetes.Interface, cluster capacity.
 		set.Status.CurrentRevision = revision
 	}
 	o.pods = adoptable(set, selector, cluster.Pods)
-	return o.foresee(ctx, cluster, settings)
+	return o.forecast(ctx, cluster)
 }
 
 // adoptable are those of the pods that the set controls, or adopts when it is made.
@@ -73,25 +73,17 @@ func adoptable(set *appsv1.StatefulSet, selector labels.Selector, all []*corev1.
 	return pods
 }
 
-func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, settings policy.Settings) (rollout.RolloutForecast, error) {
+func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.RolloutForecast, error) {
 	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}
-	places, err := o.places(0, settings)
+	places, err := o.places(0)
 	if err != nil {
 		return rollout.RolloutForecast{}, err
 	}
-	o.Facts = o.Foreseen(places, o.set.Status.UpdateRevision)
-	members, err := o.members(0, settings)
-	if err != nil {
-		return rollout.RolloutForecast{}, err
-	}
-	o.Full = cluster.Full(ctx, members, o.set.Status.UpdateRevision, false)
-	if members, err = o.members(0, settings); err != nil {
-		return rollout.RolloutForecast{}, err
-	}
-	f := rollout.RolloutForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options(from, settings)))}
+	members := o.Forecast(ctx, cluster, places, o.revision(), false)
+	f := rollout.RolloutForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options(from)))}
 	if !policy.Enabled(o.set) {
 		f.HandOver = controller.NotOptedIn("StatefulSet")
 	}
@@ -112,7 +104,7 @@ func (o observation) foresee(ctx context.Context, cluster capacity.Cluster, sett
 	return f, nil
 }
 
-// scaledIn tells of the pods for which there is no place any more, the highest ordinal first.
+// scaledIn lists the pods for which there is no place any more, the highest ordinal first.
 func (o observation) scaledIn() []rollout.PodForecast {
 	at := o.byIndex()
 	var going []rollout.PodForecast

@@ -1,0 +1,180 @@
+package simulated
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// T is a test, by hand or of rapid.
+type T interface {
+	Helper()
+	Logf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Context() context.Context
+}
+
+// Driver has a controller look at its workload, and others do things before that and meanwhile.
+type Driver struct {
+	actors  Actors
+	t       T
+	cluster *Cluster
+	syncing bool
+	again   bool // the controller has been told of something new, or has to try again
+	at      time.Time
+}
+
+// Actors is what is different in the simulation of each kind of workload.
+type Actors interface {
+	// Sync has the controller take one step.
+	Sync() (time.Duration, error)
+	// Restart puts a new controller in the place of the one that there is.
+	Restart()
+	// Do is one thing that happens. Pod is one of the pods; nil if there is none to choose.
+	Do(one Step, pod *corev1.Pod)
+	// Pod chooses one by a number.
+	Pod(n int) *corev1.Pod
+	// Pass lets time pass.
+	Pass(time.Duration)
+	// Round lets everybody do one thing.
+	Round()
+	// Check is what must hold at any time.
+	Check()
+}
+
+// NewDriver returns one for the controller of that kind, which works on the pods of cluster.
+func NewDriver(t T, cluster *Cluster, actors Actors) *Driver {
+	return &Driver{actors: actors, t: t, cluster: cluster}
+}
+
+// Syncing reports whether the controller is at it.
+func (d *Driver) Syncing() bool { return d.syncing }
+
+// Notice tells the controller that there is something new.
+func (d *Driver) Notice() { d.again = true }
+
+// NoError reports whether there is no error. It passes over what the next look mends: conflicts,
+// objects that are there or gone, and broken connections.
+func (d *Driver) NoError(err error) bool {
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !errors.Is(err, ErrBroken) {
+		d.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// Look has the controller take one step, if it has reason to look: it has been told of
+// something new, or has to try again, or wanted to look again by now.
+func (d *Driver) Look() {
+	if now := d.cluster.Clock.Now(); d.syncing || !d.again && (d.at.IsZero() || now.Before(d.at)) {
+		return
+	}
+	d.again, d.at = false, time.Time{}
+	before := d.cluster.RV
+	d.syncing = true
+	after, err := d.actors.Sync()
+	d.syncing = false
+	d.NoError(err)
+	if d.cluster.Dead() {
+		d.actors.Restart()
+	}
+	d.again = d.again || err != nil || d.cluster.Any() || d.cluster.RV != before // the controller requeues what was refused
+	if after > 0 {
+		d.at = d.cluster.Clock.Now().Add(after)
+	}
+	d.cluster.Requests = Requests{}
+}
+
+// All does one step after the other. What follows Meanwhile, but for what the controller
+// itself does, happens while the controller writes.
+func (d *Driver) All(list []Step) {
+	for i := 0; i < len(list); i++ {
+		if list[i].Do == Meanwhile {
+			rest := list[i+1 : min(i+2+list[i].Arg%3, len(list))]
+			i += len(rest)
+			d.cluster.Meanwhile = func() { d.meanwhile(rest) }
+			d.again = true
+			d.Look()
+		} else {
+			d.One(list[i])
+		}
+		d.actors.Check()
+	}
+}
+
+func (d *Driver) meanwhile(list []Step) {
+	for _, one := range list {
+		if !strings.HasPrefix(one.Do, "sync") && !slices.Contains([]string{"round", "restart"}, one.Do) {
+			d.One(one)
+			d.actors.Check()
+		}
+	}
+}
+
+// One does one step.
+func (d *Driver) One(one Step) {
+	pod := d.actors.Pod(one.Arg)
+	switch one.Do {
+	case "round":
+		d.actors.Round()
+	case "kubelets":
+		d.cluster.Kubelets()
+	case "delete":
+		if pod != nil {
+			d.cluster.DeletePod(pod.Name)
+		}
+	case "sync":
+		d.again = true
+		d.Look()
+	case "sync and die":
+		d.cluster.Dies, d.again = 1+one.Arg%4, true
+		d.Look()
+	case "sync and lose":
+		d.cluster.Loses, d.again = 1+one.Arg%4, true
+		d.Look()
+	case "time":
+		d.actors.Pass(longer)
+	case "restart":
+		d.actors.Restart()
+	default:
+		d.actors.Do(one, pod)
+	}
+}
+
+// Crash has the pod not be Ready: until its kubelet looks again, or for good, until it has
+// another size.
+func (c *Cluster) Crash(pod *corev1.Pod, forGood bool) {
+	if forGood {
+		c.Broken[pod.UID] = AppliedSize(pod)
+	}
+	crashed := pod.DeepCopy()
+	c.SetReady(crashed, false)
+	c.WritePod(crashed)
+}
+
+// Rest has rounds until nothing changes any more, for longer than any timeout of the simulation.
+// It fails when that takes too long.
+func (d *Driver) Rest() {
+	for quiet, rounds := 0, 0; quiet < 15; rounds++ {
+		before := d.cluster.RV
+		if d.actors.Round(); d.cluster.RV != before {
+			quiet = 0
+		} else if quiet++; quiet > 3 {
+			d.actors.Pass(longer)
+		}
+		if rounds > 1000 {
+			d.t.Fatal("it does not come to rest")
+		}
+	}
+}
+
+// Timeout is that of resizes which do not come to an end.
+const Timeout = 10 * time.Second
+
+// longer than a round takes.
+const longer = 4 * time.Second
