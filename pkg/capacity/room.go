@@ -59,7 +59,7 @@ func (r *Room) Replace(ctx context.Context, m rollout.Member, limits Limits, new
 		why, err := r.nodes.find(ctx, pod)
 		switch {
 		case apierrors.IsForbidden(err): // as where the controller has rights in one namespace only
-			klog.FromContext(ctx).V(2).Info("Cannot tell whether nodes have room", "reason", err.Error())
+			klog.FromContext(ctx).V(2).Info("Cannot say whether nodes have room", "reason", err.Error())
 			r.nodesUnknown = true
 		case err != nil:
 			return rollout.Refusal{}, err

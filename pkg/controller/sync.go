@@ -133,10 +133,13 @@ func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, liv
 }
 
 // full looks for room for the pods that come for those that the plan gives up, and returns
-// for which of them there is none; nil if there is room for all.
+// for which of them there is none; nil if there is room for all, or none is given up now.
 //
 // A pod whose template differs in more than its size is not ours to keep.
 func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observation, p rollout.Plan) (rollout.Refusals, error) {
+	if !p.Loose() {
+		return nil, nil
+	}
 	var room *capacity.Room
 	found := false
 	for _, r := range p.Replaced {

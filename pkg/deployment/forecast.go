@@ -127,7 +127,7 @@ func (o observation) notOptedIn() string {
 	return controller.NotOptedIn("Deployment")
 }
 
-// sized tells whether the pods of rs are as the Deployment's template says. That of one
+// sized reports whether the pods of rs are as the Deployment's template says. That of one
 // which does not exist yet has not been defaulted.
 func (o observation) sized(rs *replicaSet) bool {
 	wanted := o.deployment.template

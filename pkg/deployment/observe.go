@@ -302,7 +302,7 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 	return target, err
 }
 
-// madeBefore tells whether a pod of rs was made before rs adopted its template. Those
+// madeBefore reports whether a pod of rs was made before rs adopted its template. Those
 // that had to be restarted at the adoption are in its mark. The ReplicaSet controller may
 // have made others at the same time, or may not have heard of the adoption yet: as long as
 // the mark is not closed, a pod that has all that the former template says counts too.

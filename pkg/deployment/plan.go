@@ -71,7 +71,7 @@ func (p plan) complete(o observation) rollout.Plan {
 }
 
 // givesUp lists the pods that are about to be replaced, now or after the adoption, and
-// tells whether others come first: so it is with maxUnavailable 0.
+// reports whether others come first: so it is with maxUnavailable 0.
 func (p *plan) givesUp(o observation) {
 	_, unavailable, err := o.deployment.bounds()
 	p.NewFirst = err == nil && unavailable == 0
@@ -231,7 +231,7 @@ func (o observation) changes(base *replicaSet, members []rollout.Member) string 
 	return said
 }
 
-// restartsAll tells whether the rollout has to be left to the Deployment controller:
+// restartsAll reports whether the rollout has to be left to the Deployment controller:
 // the edit itself has every pod restarted, and not what came of a resize.
 func restartsAll(p plan) bool {
 	inevitable := 0
@@ -272,7 +272,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 	return p, len(p.giveBack) > 0
 }
 
-// lacks tells whether the history has to keep what rs had before, and does not.
+// lacks reports whether the history has to keep what rs had before, and does not.
 func (o observation) lacks(rs *replicaSet) bool {
 	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.historyHasRoom(rs)
 }
@@ -292,13 +292,13 @@ func (o observation) refused(rs *replicaSet) rollout.Refusal {
 	return o.history.Of(rs.UID, formerTemplate(rs))
 }
 
-// retries tells whether the history was refused, and may be accepted a little later.
+// retries reports whether the history was refused, and may be accepted a little later.
 func (o observation) retries(rs *replicaSet) bool {
 	refused := o.refused(rs)
 	return refused.Reason != "" && !refused.Final && o.Now.Before(refused.Since.Add(historyTimeout))
 }
 
-// keeps tells whether it is time to write the history, for the first time or again.
+// keeps reports whether it is time to write the history, for the first time or again.
 func (o observation) keeps(rs *replicaSet) bool {
 	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.Now.Before(o.refused(rs).Until))
 }
@@ -312,7 +312,7 @@ func (o observation) forgets(rs *replicaSet) string {
 	return fmt.Sprintf("revision %d is not kept in the history, so that nobody can go back to it: %s", rs.outgoing.revision(), refused.Reason)
 }
 
-// awaitsHistory tells whether the history of Base is still to be written, and of what
+// awaitsHistory reports whether the history of Base is still to be written, and of what
 // keeps it from that.
 func (p *plan) awaitsHistory(o observation) bool {
 	if !o.retries(p.base) {
@@ -327,7 +327,7 @@ func (p *plan) awaitsHistory(o observation) bool {
 	return true
 }
 
-// historyHasRoom tells whether the history would hold what rs had before. The Deployment
+// historyHasRoom reports whether the history would hold what rs had before. The Deployment
 // controller counts all ReplicaSets but the new one as old, those with pods too, and
 // while the Deployment is paused it removes as many as exceed the limit: those of
 // the lowest revisions, as far as they are idle (cleanupDeployment in
@@ -462,7 +462,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 	}
 }
 
-// awaits tells whether pods that come for restarted ones are not there yet, or not Ready,
+// awaits reports whether pods that come for restarted ones are not there yet, or not Ready,
 // and waits for them: what keeps them away is not over.
 func (p *plan) awaits() bool {
 	missing := int(p.base.replicas()) - len(p.Members)

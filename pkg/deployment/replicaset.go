@@ -129,25 +129,25 @@ func decode(obj, into any) (*hash.Template, error) {
 
 func (rs *replicaSet) replicas() int32 { return ptr.Deref(rs.Spec.Replicas, 1) }
 
-// active tells whether the ReplicaSet has, or is to have, pods.
+// active reports whether the ReplicaSet has, or is to have, pods.
 func (rs *replicaSet) active() bool { return rs.replicas() > 0 }
 
-// idle tells whether the ReplicaSet is history: it has no pods, and is to have none.
+// idle reports whether the ReplicaSet is history: it has no pods, and is to have none.
 func (rs *replicaSet) idle() bool {
 	return rs.replicas() == 0 && rs.Status.Replicas == 0 && rs.DeletionTimestamp == nil
 }
 
-// lags tells whether the ReplicaSet may still get pods of a template that it had before.
+// lags reports whether the ReplicaSet may still get pods of a template that it had before.
 func (rs *replicaSet) lags() bool { return rs.Status.ObservedGeneration < rs.Generation }
 
-// adopted tells whether the ReplicaSet is marked: it has got its template from us, and
+// adopted reports whether the ReplicaSet is marked: it has got its template from us, and
 // pods that were not made from it may be left in it.
 func (rs *replicaSet) adopted() bool {
 	_, marked := rs.Annotations[api.AdoptedAnnotation]
 	return marked
 }
 
-// acknowledged tells whether the Deployment controller has taken the ReplicaSet for
+// acknowledged reports whether the Deployment controller has taken the ReplicaSet for
 // the Deployment's new one since we took the mark away: it then copies the
 // Deployment's annotations to it, the hold among them, which goes with the mark.
 func (rs *replicaSet) acknowledged() bool {

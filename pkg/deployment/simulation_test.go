@@ -105,7 +105,7 @@ func (s *simulation) admit(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
 	}
 }
 
-// admitted tells whether the pod was made from a template of that version, and is what
+// admitted reports whether the pod was made from a template of that version, and is what
 // admission made of it. Nobody can tell it from one that was made a moment too late.
 func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 	born := s.births[pod.UID]
@@ -333,7 +333,7 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 		s.replacedFirst(pod, d)
 }
 
-// replacedFirst tells whether the resize would take down the pod, and none may be.
+// replacedFirst reports whether the resize would take down the pod, and none may be.
 func (s *simulation) replacedFirst(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	_, unavailable, err := (&Deployment{Deployment: d}).bounds()
 	s.NoError(err)
@@ -642,7 +642,7 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 	return ""
 }
 
-// stuck tells whether the Deployment controller takes for a scaling event what it has
+// stuck reports whether the Deployment controller takes for a scaling event what it has
 // nothing to do about, for ever: its replicas were changed to what its only active
 // ReplicaSet happened to have in the middle of a rollout.
 func (s *simulation) stuck() bool {

@@ -23,7 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// rolling tells whether the StatefulSet controller restarts stale pods by itself.
+// rolling reports whether the StatefulSet controller restarts stale pods by itself.
 func rolling(set *appsv1.StatefulSet) bool {
 	return set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType
 }
@@ -139,13 +139,13 @@ func (o observation) byIndex() map[int]*corev1.Pod {
 	return at
 }
 
-// bornOld tells whether the next pod at the index is born from the old revision: it
+// bornOld reports whether the next pod at the index is born from the old revision: it
 // is below the partition, and there is an old revision, which a new set does not have.
 func (o observation) bornOld(index int) bool {
 	return rolling(o.set) && index < partition(o.set) && o.set.Status.CurrentRevision != o.set.Status.UpdateRevision
 }
 
-// orphaned tells whether the StatefulSet controller is about to adopt a pod at the index
+// orphaned reports whether the StatefulSet controller is about to adopt a pod at the index
 // that is of an older revision.
 func (o observation) orphaned(index int) bool {
 	return slices.ContainsFunc(o.orphans, func(pod *corev1.Pod) bool {
@@ -276,7 +276,7 @@ func (o observation) differs(name string) string {
 	return r.Differs(o.newest())
 }
 
-// caughtUp tells whether the StatefulSet controller counts as many pods as
+// caughtUp reports whether the StatefulSet controller counts as many pods as
 // updated as there are. It watches pods and sets apart from each other: told to
 // go on before it has seen a pod's new label, it would delete that pod. Where the only
 // labels are those that pods were born with, as in a new set, there is nothing to see.

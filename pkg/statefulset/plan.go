@@ -52,11 +52,10 @@ func (p plan) complete() rollout.Plan {
 // Plan plans for a set that is held, whose strategy is OnDelete, or whose pods the
 // StatefulSet controller counts as updated while nobody has looked at their sizes yet.
 //
-// Pods are taken from the highest index down. As long
-// as they can be resized live, the partition stays above all of them. Where only
-// a new pod helps, the partition is lowered to that index, so that the
-// StatefulSet controller restarts that pod and no other; it stays there while we
-// go on below. Where nothing that can be resized live is left, the hold is let
+// Pods are taken from the highest index down. As long as they can be resized live, the
+// partition stays above all of them. Where only a new pod helps, the partition is lowered to
+// that index: the StatefulSet controller restarts that pod and no other. The partition stays
+// there while we go on below. Where nothing is left that can be resized live, the hold is let
 // go, and the StatefulSet controller restarts the rest at its own pace.
 //
 // For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
@@ -134,10 +133,9 @@ func (p *plan) lowerPartition(o observation) {
 	}
 }
 
-// needsUs tells whether the StatefulSet controller would not restart the pod
-// itself: it takes it for updated, and only we know better; or it is an
-// OrderedReady set that waits for ever for a pod that is not Ready before it
-// restarts any, that one included.
+// needsUs reports whether the StatefulSet controller would not restart the pod itself. It
+// takes the pod for updated, and only we know better. Or the pod is not Ready and the set is
+// OrderedReady: its controller then waits for ever for that pod before it restarts any.
 func (o observation) needsUs(r rollout.Restart) bool {
 	m := r.Member
 	stuck := o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && m.Differs == "" &&
@@ -145,11 +143,10 @@ func (o observation) needsUs(r rollout.Restart) bool {
 	return m.Labelled || stuck
 }
 
-// exposed returns the highest index of a pod that has to be kept from the
-// StatefulSet controller, and that it may delete nevertheless; -1 if there is none.
-// That happens when a pod at or above a lowered partition turns stale, as when a
-// condemned pod is scaled back in. A terminating pod is beyond keeping, and is born
-// of the newest revision there.
+// exposed returns the highest index of a pod that the StatefulSet controller may delete and
+// must not; -1 if there is none. A pod at or above a lowered partition turns stale when a
+// condemned one is scaled back in. A terminating pod is lost already, and its successor is of
+// the newest revision.
 func exposed(p rollout.Plan, partition int) int {
 	for _, m := range p.Members {
 		restarts := slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
@@ -160,15 +157,15 @@ func exposed(p rollout.Plan, partition int) int {
 	return -1
 }
 
-// unheld is what is left to do in a set that is not held. Pods that count as updated may
-// have the size of an edit that was given up, as where the hold was let go without us.
-// They need no hold: the StatefulSet controller has nothing against them. Where it has,
-// the rollout is its own.
+// unheld plans for a set that is not held. Pods that count as updated may have the size of an
+// edit that was given up, as where the hold was let go without us. They need no hold: the
+// StatefulSet controller does not touch them. Where there are pods that it does touch, the
+// rollout is its own.
 func (p *plan) unheld(set *appsv1.StatefulSet) {
 	done := true
 	for _, m := range p.Members {
 		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			*p = plan{Plan: rollout.Plan{Condition: left(m.Name + " is of an older revision")}}
+			*p = plan{Plan: rollout.Plan{Condition: builtIn(m.Name + " is of an older revision")}}
 			return
 		}
 		done = done && m.Updated
@@ -206,10 +203,10 @@ func allOf(set *appsv1.StatefulSet) string {
 	return said
 }
 
-// unheldCondition tells of a rollout that the StatefulSet controller makes, or
-// that is over. Once Complete, a set stays so until there is a new revision or a
-// new hold: a pod that is lost later is no rollout. As for `kubectl rollout status`, the
-// pods that the partition keeps back have to be available, too.
+// unheldCondition is the condition of a rollout that the StatefulSet controller makes, or
+// that is over. Once Complete, a set stays so until there is a new revision or a new hold: a
+// pod that is lost later is no rollout. As for `kubectl rollout status`, the pods that the
+// partition keeps back have to be available, too.
 func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 	status, kept := set.Status, keptBack(set)
 	c := condition(set)
@@ -219,14 +216,14 @@ func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 			Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas(set)) + allOf(set),
 		}
 	}
-	told := fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas)
+	counts := fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas)
 	if int(status.UpdatedReplicas) >= replicas(set)-kept {
-		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + told}
+		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + counts}
 	}
-	return left(told)
+	return builtIn(counts)
 }
 
-// left is the condition of a set whose rollout the StatefulSet controller makes.
-func left(told string) rollout.Condition {
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the StatefulSet controller: " + told}
+// builtIn is the condition of a set whose rollout the StatefulSet controller makes.
+func builtIn(progress string) rollout.Condition {
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the StatefulSet controller: " + progress}
 }

@@ -339,7 +339,7 @@ func (s *simulation) needsRestart(pod *corev1.Pod, set *appsv1.StatefulSet) bool
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 || unfit && differs || s.forced(pod, set, differs)
 }
 
-// forced tells whether what is in force says that a pod that has not come to the size of set's template restarts.
+// forced reports whether what is in force says that a pod that has not come to the size of set's template restarts.
 func (s *simulation) forced(pod *corev1.Pod, set *appsv1.StatefulSet, differs bool) bool {
 	want := simulated.VersionOf(&set.Spec.Template.Spec)
 	action, list, _ := strings.Cut(set.Annotations[api.InForceAnnotation], ";")
@@ -394,7 +394,7 @@ func (s *simulation) stays(set *appsv1.StatefulSet, pod *corev1.Pod) {
 	}
 }
 
-// admitted tells whether the pod was born of that version, and is what admission has made of it.
+// admitted reports whether the pod was born of that version, and is what admission has made of it.
 func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 	return s.admits && s.births[pod.UID].revision == revisionOf(v) && simulated.SizeOf(pod).CPU == 2
 }
