@@ -32,7 +32,7 @@ type Verdict struct {
 	Reason, Message string
 	// Unready: the pod is not Ready since it was resized. The size may have done it.
 	Unready bool
-	// Until then the verdict stays the same if nothing happens; zero if it does for ever.
+	// Until is when the verdict may become another one though nothing happens; zero if it does not.
 	Until time.Time
 
 	// late is the decision if the node has no room for the size until the deadline; empty
