@@ -27,12 +27,12 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	}
 	s.Pods.Wrote(resized)
 	if again {
-		s.seen.Asked(m)
+		s.seen.asked(m)
 		s.Requeue()
 		return nil
 	}
 	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
-	s.seen.Asked(m)
+	s.seen.asked(m)
 	if m.Target.Overrules {
 		if s.contests[m.Pod.UID]++; s.contests.Lost(m.Pod.UID) {
 			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
