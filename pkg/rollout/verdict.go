@@ -291,7 +291,7 @@ func (m Member) refused(o Options) progress {
 		return progress{resize.Refused, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
 	}
 	final := m.Refusal.Since.Add(o.ErrorTimeout)
-	if o.Now.Before(final) || !m.Target.Untold() {
+	if o.Now.Before(final) || !m.Target.Unreported() {
 		until := m.Refusal.Until
 		if final.Before(until) {
 			until = final
