@@ -121,9 +121,9 @@ func owned(set *appsv1.StatefulSet, all []*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
-// orphans are those of the pods that nobody controls, and that the StatefulSet
-// controller adopts if their name is one of the set's (ClaimPods in pkg/controller of
-// Kubernetes).
+// orphans returns those of the pods that nothing controls and that are not terminating. The
+// StatefulSet controller adopts them if their name is one of the set's (ClaimPods in
+// pkg/controller of Kubernetes).
 func orphans(all []*corev1.Pod) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range all {
