@@ -191,7 +191,7 @@ func (o planOptions) reportNew(ctx context.Context, world capacity.Cluster, afte
 	if err != nil {
 		return planReport{}, err
 	}
-	var forecast rollout.RolloutForecast
+	var forecast rollout.WorkloadForecast
 	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
 		if forecast, err = o.forecast(ctx, world, created(after), settings, defaults); err != nil {
 			return planReport{}, explain(err)

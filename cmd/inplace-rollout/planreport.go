@@ -74,7 +74,7 @@ type planSummary struct {
 }
 
 // newPlanReport reports the forecast of a workload, which is as the edit leaves it.
-func newPlanReport(after *unstructured.Unstructured, forecast rollout.RolloutForecast, world capacity.Cluster) planReport {
+func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadForecast, world capacity.Cluster) planReport {
 	r := planReport{
 		Kind: after.GetKind(), Namespace: after.GetNamespace(), Name: after.GetName(),
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,

@@ -207,7 +207,7 @@ func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *
 
 // leftBehind names the pods that the built-in controller will not touch, and that are not
 // as the template says.
-func leftBehind(forecast rollout.RolloutForecast) []string {
+func leftBehind(forecast rollout.WorkloadForecast) []string {
 	var names []string
 	for _, f := range forecast.Pods {
 		switch f.Forecast {

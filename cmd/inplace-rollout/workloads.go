@@ -147,17 +147,17 @@ func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructure
 }
 
 // forecast returns what a rollout to after does to its pods.
-func (c *cluster) forecast(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.RolloutForecast, error) {
+func (c *cluster) forecast(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.WorkloadForecast, error) {
 	if after.GroupVersionKind() == deploymentKind {
 		return deployment.Forecast(ctx, c.objects, world, after, settings, defaults)
 	}
 	set := &appsv1.StatefulSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, set); err != nil {
-		return rollout.RolloutForecast{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
+		return rollout.WorkloadForecast{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
 	}
 	template, err := templateOf(after)
 	if err != nil {
-		return rollout.RolloutForecast{}, err
+		return rollout.WorkloadForecast{}, err
 	}
 	return statefulset.Forecast(ctx, c.client, world, set, template, settings, defaults)
 }

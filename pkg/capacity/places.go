@@ -113,7 +113,7 @@ var firstToResize = version.MustParseGeneric("1.33.0")
 // version says. Without a reason, nothing speaks against it.
 func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
 	node := p.byName[place.Pod.Spec.NodeName]
-	if node == nil || !place.Target.Untold() {
+	if node == nil || !place.Target.Unreported() {
 		return rollout.Refusal{}
 	}
 	kubelet := node.Status.NodeInfo.KubeletVersion

@@ -1,7 +1,8 @@
-// Package workload is what the controllers of StatefulSets and Deployments share:
-// watching opted-in workloads, keeping a session for each whose rollout is in
-// flight, asking for resizes, and telling what happens. What a rollout does next
-// is decided by package rollout; how it is done, by the kind's own package.
+// Package controller is the engine for every kind of workload. It watches opted-in
+// workloads, keeps a session for each whose rollout is in flight, and syncs it (sync.go). It
+// asks for resizes, and records what happens in conditions, events and metrics. What may
+// happen next is decided by package rollout. What Kubernetes does differently for a kind is
+// in the kind's own package, behind [Kind].
 package controller
 
 import (

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
@@ -14,10 +13,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// resize asks for the member's new size.
-// The API server's final refusal is kept, so that the next plan takes the pod for
-// one that cannot be resized; a controller that is restarted meanwhile hears it
-// again.
+// resize asks for the member's new size. What the API server refuses for good is remembered:
+// the next plan takes the pod for one that cannot be resized. A controller that is restarted
+// meanwhile asks again, and gets the same answer.
 func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollout.Member) error {
 	again, target := len(m.Target.Changes) == 0, m.Target
 	if again { // the kubelet has had the size before, and looks at it anew after another one
@@ -29,12 +27,12 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	}
 	s.Pods.Wrote(resized)
 	if again {
-		s.seen.Asked(m)
+		s.seen.asked(m)
 		s.Requeue()
 		return nil
 	}
 	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
-	s.seen.Asked(m)
+	s.seen.asked(m)
 	if m.Target.Overrules {
 		if s.contests[m.Pod.UID]++; s.contests.Lost(m.Pod.UID) {
 			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,

@@ -26,8 +26,8 @@ type Own interface {
 	Retry()
 }
 
-// Session is what is kept of one workload while its rollout is in flight: a cache,
-// which can be lost at any time. For a kind's Apply it is the hand that records and writes.
+// Session is what is kept of one workload while its rollout is in flight: a cache, which can
+// be lost at any time. A kind's Apply writes the workload and records events through it.
 type Session[W Workload, X Own] struct {
 	// Pods of the workload's selector.
 	Pods *live.Watch[*corev1.Pod]
@@ -101,8 +101,8 @@ func (c *Controller[W, X]) endSession(name cache.ObjectName) {
 func (s *Session[W, X]) hasSynced() bool { return s.Pods.HasSynced() && s.Own.HasSynced() }
 
 // retry has everything tried again at once that was refused, put off or left, if the
-// workload says so anew: what was kept of it is forgotten. A new session has nothing to
-// forget, but does not know what kubelets were asked, and when.
+// workload's annotation has a new value: what is remembered of it is forgotten. A new session
+// has nothing to forget, but does not know what kubelets were asked, and when.
 func (s *Session[W, X]) retry(w metav1.Object) {
 	says := w.GetAnnotations()[api.RetryAnnotation]
 	if says == s.retried {

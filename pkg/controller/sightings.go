@@ -60,7 +60,7 @@ func (s *Sightings) Of(place rollout.Place, now time.Time) rollout.Sighting {
 	return rollout.Sighting{Since: seen.at, Cure: seen.cure, Again: seen.again}
 }
 
-// See keeps what is seen of the pods of the members now.
+// See remembers what is seen of the pods of the members now.
 func (s *Sightings) See(members []rollout.Member, now time.Time) {
 	if s.pods == nil {
 		s.pods = map[types.UID]sighting{}
@@ -72,8 +72,8 @@ func (s *Sightings) See(members []rollout.Member, now time.Time) {
 	}
 }
 
-// Asked keeps whether the pod was not Ready when it was asked for a size.
-func (s *Sightings) Asked(m rollout.Member) {
+// asked remembers whether the pod was not Ready when it was asked for a size.
+func (s *Sightings) asked(m rollout.Member) {
 	if seen, known := s.pods[m.Pod.UID]; known {
 		seen.cure, seen.again = m.Cures(), false
 		s.pods[m.Pod.UID] = seen

@@ -59,7 +59,7 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 // open returns the workload and its session. There is none if there is nothing to plan now;
 // what is to be said of the workload then is written.
 func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W, s *Session[W, X], requeueAfter time.Duration, err error) {
-	if c.options.Ready() != nil {
+	if ready := c.options.Ready() == nil; !ready {
 		return w, nil, 0, nil
 	}
 	w, exists, err := c.get(name)
@@ -195,12 +195,12 @@ func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p 
 	return due, nil
 }
 
-// ErrUnknown: the admission policies have taken a write of ours for a user's.
+// ErrUnknown is the error where the admission policies have taken a write of ours for a user's.
 var ErrUnknown = errors.New("the admission policies do not know this controller: it must run as the ServiceAccount inplace-rollout " +
 	"of the namespace inplace-rollout, or of the workload's own")
 
-// ErrEdited: the template has changed in a write of ours that was to let the built-in
-// controller go on. The admission policies have held that edit.
+// ErrEdited is the error where the template has changed in a write of ours that was to let the
+// built-in controller go on. The admission policies have held that edit.
 var ErrEdited = errors.New("a mutating webhook changed the pod template in this very write of inplace-rollout, which is held as an edit")
 
 // apply makes the plan's writes. If the template is changed on the way when the built-in

@@ -37,7 +37,7 @@ func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool)
 		// Complete is of the time before this hold. Admission takes it back when the status is
 		// next written, which may not be soon: a mere lower partition makes no new generation
 		// where ordinals do not start at 0.
-		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this edit"}
+		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
 		return p, have.Complete()
 	}
 	p.Condition = u.Condition

@@ -20,25 +20,25 @@ import (
 // the edit leaves it, but for its status. It only reads.
 func Forecast(ctx context.Context, objects dynamic.Interface, cluster capacity.Cluster, edited *unstructured.Unstructured,
 	settings policy.Settings, defaults policy.Defaults,
-) (rollout.RolloutForecast, error) {
+) (rollout.WorkloadForecast, error) {
 	d, err := decodeDeployment(edited)
 	if err != nil {
-		return rollout.RolloutForecast{}, err
+		return rollout.WorkloadForecast{}, err
 	}
 	stored, err := Kind{objects: objects}.storedSets(ctx, d)
 	if err != nil {
-		return rollout.RolloutForecast{}, err
+		return rollout.WorkloadForecast{}, err
 	}
 	o, err := newObservation(d, stored, cluster.Pods)
 	if err != nil {
-		return rollout.RolloutForecast{}, err
+		return rollout.WorkloadForecast{}, err
 	}
 	o.Facts = controller.ForecastFacts(cluster, d.Namespace, settings, defaults)
 	return o.forecast(ctx, cluster)
 }
 
-func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.RolloutForecast, error) {
-	var f rollout.RolloutForecast
+func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.WorkloadForecast, error) {
+	var f rollout.WorkloadForecast
 	var err error
 	base := o.base()
 	if f.Pods, f.HandOver, err = o.forecastBase(ctx, cluster, base); err != nil {

@@ -1,7 +1,7 @@
-// Package deployment carries resources-only edits of Deployments into their running
-// pods. Each sync gathers what there is (observe.go), plans the next step from it
-// (plan.go) and carries it out (apply.go); nothing is remembered that a restarted
-// controller could not read back or find out again.
+// Package deployment says what Kubernetes does differently for Deployments. A sync gathers
+// what there is (kind.go), reads it as ReplicaSets and places of pods (observe.go), plans the
+// next step (plan.go) and makes its writes (writes.go, apply.go). Sessions keep nothing that a
+// controller that is restarted could not read again.
 package deployment
 
 import (

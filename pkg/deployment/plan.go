@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -70,8 +68,8 @@ func (p plan) complete(o observation) rollout.Plan {
 	return p.Plan
 }
 
-// givesUp lists the pods that are about to be replaced, now or after the adoption, and
-// reports whether others come first: so it is with maxUnavailable 0.
+// givesUp notes the pods that are about to be replaced, now or after the adoption. With
+// maxUnavailable 0 the new ones come first.
 func (p *plan) givesUp(o observation) {
 	_, unavailable, err := o.deployment.bounds()
 	p.NewFirst = err == nil && unavailable == 0
@@ -91,13 +89,12 @@ func (p *plan) givesUp(o observation) {
 // nextStep plans for a Deployment that is held, or whose pods the Deployment controller
 // counts as updated while nobody has looked at their sizes yet.
 //
-// Its pods are resized while they are in the ReplicaSet that they were made from,
-// which still has the old template: so `kubectl rollout status` goes on waiting.
-// When every pod that can be resized has been, the ReplicaSet gets the new template,
-// and the old one goes into the history. From then on the Deployment
-// controller takes the pods for updated, and the ReplicaSet makes new ones of the
-// new size, so that now those that only a restart helps can be evicted. At last
-// the hold is let go, and the Deployment controller finds nothing to do.
+// Its pods are resized while the ReplicaSet that they were made from still has the old
+// template: so `kubectl rollout status` goes on waiting. When every pod that can be resized
+// has been, the ReplicaSet gets the new template, and the old one goes into the history. From
+// then on the Deployment controller takes the pods for updated, and the ReplicaSet makes new
+// ones of the new size. Now those that only a restart helps can be evicted. At last the hold
+// is let go, and the Deployment controller finds nothing to do.
 //
 // Where no pod can be resized, the hold is let go at once, and the Deployment
 // controller makes the rollout at its own pace.
@@ -153,59 +150,6 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	return p, nil
 }
 
-// beyondUs is the condition of a Deployment that is not held, where nothing can be done about
-// its pods, or nothing has to be: they are of another template, and the Deployment controller
-// makes the rollout; or the user has it paused, and what an edit that was given up has left
-// is taken back when it is resumed; or there are none.
-func (o observation) beyondUs(base *replicaSet) (rollout.Condition, bool) {
-	d := o.deployment
-	if stale := o.stale(); stale != "" {
-		return d.incomplete(stale), true
-	}
-	if base == nil || !d.Spec.Paused {
-		return unheldCondition(d), base == nil
-	}
-	for _, pod := range o.podsOf(base) {
-		if target, err := o.target(base, pod); err != nil || !target.Clean() {
-			return d.incomplete(fmt.Sprintf("pod %s has the size of an edit that was given up", pod.Name)), true
-		}
-	}
-	return unheldCondition(d), true
-}
-
-// unheld is what is left to do in a Deployment that is not held. Its pods may have the size
-// of an edit that was given up, as where the hold was let go without us. They need no hold:
-// the Deployment controller has nothing against them. Where only new pods help, they are
-// evicted; but none is replaced before it goes, which is what the hold is for.
-func (p *plan) unheld(o observation, unavailable int) {
-	p.Condition = p.Step.Condition()
-	switch {
-	case p.Hold || len(p.Resize) > 0:
-	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
-		if !p.base.lags() { // see afterAdoption
-			p.write = p.mark()
-		}
-	case len(p.Restart) > 0:
-		p.replace(o, nil, 0, unavailable)
-		if len(p.evict) == 0 && unavailable == 0 {
-			m := p.Restart[0].Member
-			p.Condition.Reason = rollout.ReasonInfeasible
-			p.Condition.Message = fmt.Sprintf("%d of %d pods resized; %s: left as it is until the next edit, because maxUnavailable is 0: %s", p.Updated, p.Total, m.Name, p.Restart[0].Reason)
-		}
-	case p.base.adopted():
-		p.write = o.removeDuplicate()
-		if p.write == nil {
-			p.write = unmark{p.base, o.forgets(p.base)}
-		}
-	default:
-		p.Started = "" // nothing is rolled out
-		// Once Complete, a Deployment stays so when it is scaled, or a pod is lost.
-		if condition(o.deployment).Complete() || len(p.Waits) == 0 {
-			p.Condition = unheldCondition(o.deployment)
-		}
-	}
-}
-
 // withoutBase is the plan where no pod can be resized: none runs, or all differ in
 // more than their size.
 func (o observation) withoutBase() plan {
@@ -248,17 +192,18 @@ func outdated(members []rollout.Member) []rollout.Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m rollout.Member) bool { return m.Updated })
 }
 
-// unfinished is what an earlier step has begun, and is to be finished before anything
-// else: a template that was replaced goes into the history, and marks are taken
-// from ReplicaSets that another edit has left behind; pods that were detached for
-// another edit go back. Two ReplicaSets must not be left with one template: the
-// Deployment controller would take the older one for the new one, pods or not. So
-// one that keeps what the base has now is used again.
+// unfinished plans what an earlier step has begun, and what is to be finished before anything
+// else. A template that was replaced goes into the history. Marks are taken from ReplicaSets
+// that another edit has left behind, and pods that were detached for it go back.
+//
+// Two ReplicaSets must not be left with one template: the Deployment controller would take
+// the older one for the new one, pods or not. So one that has the base's template now, and no
+// pods, is used again.
 func (o observation) unfinished(base *replicaSet) (plan, bool) {
 	p := plan{base: base}
 	for _, rs := range o.sets {
 		switch {
-		case o.keeps(rs):
+		case o.saves(rs):
 			p.write = saveHistory{rs, o.idleTwin(rs), o.sets}
 			return p, true
 		case rs.adopted() && rs != base && (base == nil || !o.retries(rs)):
@@ -270,90 +215,6 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 		p.giveBack = o.detached()
 	}
 	return p, len(p.giveBack) > 0
-}
-
-// lacks reports whether the history has to keep what rs had before, and does not.
-func (o observation) lacks(rs *replicaSet) bool {
-	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.historyHasRoom(rs)
-}
-
-// historyTimeout is for how long a rollout waits for what refuses the history, such as a
-// quota of ReplicaSets.
-const historyTimeout = 20 * time.Second
-
-// formerTemplate tells apart what the history is to keep of rs.
-func formerTemplate(rs *replicaSet) string { return string(rs.outgoing.Template) }
-
-// refused is why the history cannot keep what rs had before.
-func (o observation) refused(rs *replicaSet) rollout.Refusal {
-	if !o.lacks(rs) {
-		return rollout.Refusal{}
-	}
-	return o.history.Of(rs.UID, formerTemplate(rs))
-}
-
-// retries reports whether the history was refused, and may be accepted a little later.
-func (o observation) retries(rs *replicaSet) bool {
-	refused := o.refused(rs)
-	return refused.Reason != "" && !refused.Final && o.Now.Before(refused.Since.Add(historyTimeout))
-}
-
-// keeps reports whether it is time to write the history, for the first time or again.
-func (o observation) keeps(rs *replicaSet) bool {
-	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.Now.Before(o.refused(rs).Until))
-}
-
-// forgets tells why what rs had before is lost with its mark.
-func (o observation) forgets(rs *replicaSet) string {
-	refused := o.refused(rs)
-	if refused.Reason == "" {
-		return ""
-	}
-	return fmt.Sprintf("revision %d is not kept in the history, so that nobody can go back to it: %s", rs.outgoing.revision(), refused.Reason)
-}
-
-// awaitsHistory reports whether the history of Base is still to be written, and of what
-// keeps it from that.
-func (p *plan) awaitsHistory(o observation) bool {
-	if !o.retries(p.base) {
-		return false
-	}
-	refused := o.refused(p.base)
-	p.Waits = append(p.Waits, rollout.Wait{
-		Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.base.outgoing.revision(), refused.Reason),
-	})
-	p.RequeueWithin(refused.Until.Sub(o.Now))
-	p.RequeueWithin(refused.Since.Add(historyTimeout).Sub(o.Now))
-	return true
-}
-
-// historyHasRoom reports whether the history would hold what rs had before. The Deployment
-// controller counts all ReplicaSets but the new one as old, those with pods too, and
-// while the Deployment is paused it removes as many as exceed the limit: those of
-// the lowest revisions, as far as they are idle (cleanupDeployment in
-// pkg/controller/deployment of Kubernetes). It would remove ours again and again.
-//
-// With a limit of 1 and an edit to a third template, of which there is no ReplicaSet
-// yet, the live ReplicaSet of revision 2 is old, and the one that is to keep
-// revision 1 would be the second: it has the lower revision, so there is no room.
-func (o observation) historyHasRoom(rs *replicaSet) bool {
-	limit := o.deployment.Spec.RevisionHistoryLimit
-	if limit == nil || *limit == 0 {
-		return limit == nil
-	}
-	revision := rs.outgoing.revision()
-	newest, used := o.newest(), o.idleTwin(rs)
-	old, lower := 1, 0
-	for _, other := range o.sets {
-		if other == newest || other == used || other.DeletionTimestamp != nil {
-			continue
-		}
-		old++
-		if other.revision <= revision { // of equals, the older goes first
-			lower++
-		}
-	}
-	return lower >= old-int(*limit)
 }
 
 // afterAdoption replaces pods that could not be resized, and lets go of the hold
@@ -378,10 +239,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	case p.Unready: // not before they are Ready again, or there is a new edit
 	case o.retries(p.base): // the mark has what the history has not
 	case p.base.adopted():
-		p.write = o.removeDuplicate()
-		if p.write == nil {
-			p.write = unmark{p.base, o.forgets(p.base)}
-		}
+		p.unmark(o)
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
 		p.write = p.mark()
 	case !p.base.acknowledged():
@@ -412,12 +270,19 @@ func (o observation) removeDuplicate() rollout.Write {
 	return nil
 }
 
+// unmark takes the mark from the base, once no other ReplicaSet has its template.
+func (p *plan) unmark(o observation) {
+	if p.write = o.removeDuplicate(); p.write == nil {
+		p.write = unmark{p.base, o.forgets(p.base)}
+	}
+}
+
 // mark marks the base with the pods that have not its size.
 func (p *plan) mark() rollout.Write {
 	return mark{p.base, rollout.Names(outdated(p.Members))}
 }
 
-// replace has pods replaced whom only that helps, never having fewer available than
+// replace has pods replaced that only a new one can replace. Never are fewer available than
 // the Deployment allows.
 //
 // With 4 replicas, maxUnavailable 1 and all available, one is evicted, and the next
@@ -463,7 +328,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 }
 
 // awaits reports whether pods that come for restarted ones are not there yet, or not Ready,
-// and waits for them: what keeps them away is not over.
+// and notes the wait for them.
 func (p *plan) awaits() bool {
 	missing := int(p.base.replicas()) - len(p.Members)
 	if missing > 0 {
@@ -482,48 +347,4 @@ func (p *plan) awaits() bool {
 func (p *plan) wait(format string, args ...any) {
 	p.Passing = true
 	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
-}
-
-// Unheld is that of controller.Kind. Of an edit that was made while the Deployment was opted
-// out and paused, only its pods say something.
-func (Kind) Unheld(d *Deployment) controller.Unheld {
-	wanted, status := int32(d.replicas()), d.Status
-	stale := status.Replicas > status.UpdatedReplicas
-	return controller.Unheld{
-		Condition: unheldCondition(d), Of: allOf(d), BuiltIn: true, Stale: stale,
-		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
-	}
-}
-
-// allOf is what the condition says Complete of.
-func allOf(d *Deployment) string {
-	return " pods are of revision " + d.Annotations[deploymentutil.RevisionAnnotation]
-}
-
-// unheldCondition tells of a rollout that the Deployment controller makes, or that
-// is over, or that the user has paused. Once Complete, a Deployment stays so until
-// there is a new edit: a pod that is lost later is no rollout.
-func unheldCondition(d *Deployment) rollout.Condition {
-	status, replicas := d.Status, int32(d.replicas())
-	stays := condition(d).Complete()
-	if status.Replicas <= status.UpdatedReplicas && (stays || status.UpdatedReplicas >= replicas && status.AvailableReplicas >= replicas) {
-		return rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas) + allOf(d)}
-	}
-	said := d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
-		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas))
-	if status.Replicas <= status.UpdatedReplicas && status.UpdatedReplicas >= replicas {
-		said.Message = strings.Replace(said.Message, leftTo, "waiting for pods to become available: ", 1)
-	}
-	return said
-}
-
-// leftTo is what a condition begins with while the Deployment controller makes a rollout.
-const leftTo = "left to the Deployment controller: "
-
-// incomplete is the condition of a Deployment whose rollout is not held, and not over.
-func (d *Deployment) incomplete(told string) rollout.Condition {
-	if d.Spec.Paused {
-		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + told}
-	}
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + told}
 }

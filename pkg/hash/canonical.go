@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// ignored are the values that never count.
+// ignored are the paths of the values that never count.
 var ignored = map[string]bool{
 	"$patch": true, // of a ControllerRevision, which holds the template as a patch
 
@@ -27,7 +27,7 @@ var ignored = map[string]bool{
 	"spec.containers[].resources.limits.memory":   true,
 }
 
-// rules mirror the defaulting that depends on other values of the same object.
+// rules mirror the defaulting that depends on other values of the same object, by the path of that object.
 var rules = map[string]func(map[string]any){
 	"spec":                 mergeServiceAccount, // SetDefaults_PodSpec
 	"spec.containers[]":    defaultContainer,
@@ -35,8 +35,8 @@ var rules = map[string]func(map[string]any){
 	"spec.volumes[].image": dropDefaultPullPolicy("reference", "pullPolicy"), // SetDefaults_Volume
 }
 
-// clean brings value, in place, to the spelling in which equal templates are equal. The path is that of the field, with
-// [] for any element of a list.
+// clean returns value in its canonical spelling: values that mean the same are equal then. Objects and lists are changed
+// in place. The path is that of the field, with [] for any element of a list.
 func clean(path string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -75,7 +75,7 @@ func cleanMap(path string, object map[string]any) {
 	}
 }
 
-// counts reports whether a cleaned value of an object differs from its absence.
+// counts reports whether a cleaned value of an object means something else than no value.
 func counts(path string, value any) bool {
 	if value == nil || ignored[path] {
 		return false
@@ -95,8 +95,8 @@ func isZero(value any) bool {
 	return ok && len(object) == 0 || value == "" || value == false || value == json.Number("0")
 }
 
-// canonicalQuantity returns the one spelling of a quantity, rounded up to milli as SetDefaults_ResourceList does. A
-// value that is no quantity stays what it is.
+// canonicalQuantity returns the canonical spelling of a quantity, rounded up to milli as SetDefaults_ResourceList does.
+// It returns a value that is no quantity as it is.
 func canonicalQuantity(value any) any {
 	quantity, err := resource.ParseQuantity(fmt.Sprint(value))
 	if err != nil {
@@ -106,7 +106,8 @@ func canonicalQuantity(value any) any {
 	return resource.NewDecimalQuantity(*quantity.AsDec(), resource.DecimalSI).String()
 }
 
-// mergeServiceAccount drops the deprecated alias of serviceAccountName.
+// mergeServiceAccount drops serviceAccount, the deprecated alias of serviceAccountName. Where only the alias has a value,
+// serviceAccountName gets it.
 func mergeServiceAccount(spec map[string]any) {
 	alias, ok := spec["serviceAccount"]
 	if _, named := spec["serviceAccountName"]; ok && !named {
@@ -115,14 +116,14 @@ func mergeServiceAccount(spec map[string]any) {
 	delete(spec, "serviceAccount")
 }
 
-// defaultContainer drops what every container has that says nothing else.
+// defaultContainer drops from a container the values that it would have by default.
 func defaultContainer(container map[string]any) {
 	dropDefaultPullPolicy("image", "imagePullPolicy")(container) // SetDefaults_Container
 	keepRestartContainer(container)
 }
 
-// keepRestartContainer leaves of a container's resizePolicy the resources for which the container restarts, in one
-// order. NotRequired is what the kubelet takes for nothing said (computePodResizeAction in
+// keepRestartContainer drops NotRequired from a container's resizePolicy, and sorts what is left by the resource. For
+// the kubelet, NotRequired and no entry are the same (computePodResizeAction in
 // pkg/kubelet/kuberuntime/kuberuntime_manager.go of Kubernetes).
 func keepRestartContainer(container map[string]any) {
 	policies, ok := container["resizePolicy"].([]any)
@@ -163,8 +164,8 @@ func dropDefaultPullPolicy(imageKey, policyKey string) func(map[string]any) {
 	}
 }
 
-// defaultPullPolicy is Always for a tag that moves. An image that cannot be parsed counts as pinned, as it does for
-// the API server.
+// defaultPullPolicy returns Always for an image with the tag latest, or with neither tag nor digest, and IfNotPresent
+// for any other. As for the API server, an image that cannot be parsed is one of the others.
 func defaultPullPolicy(image string) corev1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -177,7 +178,7 @@ func defaultPullPolicy(image string) corev1.PullPolicy {
 	return corev1.PullIfNotPresent
 }
 
-// join appends a key to a path; one that could be taken for a path itself goes into brackets.
+// join appends a key to a path. A key that could be taken for a path itself goes into brackets.
 func join(path, key string) string {
 	switch {
 	case key == "": // [] is any element of a list

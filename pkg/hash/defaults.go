@@ -33,9 +33,9 @@ var (
 	}
 )
 
-// defaults are the values that the API server sets in a pod template where there are none, by their path. Those that it
-// sets only in a Pod (enableServiceLinks, host ports of the host network, the protocol of an HTTP probe) are not among
-// them: a template has them only if somebody wrote them.
+// defaults are the values that the API server sets in a pod template where there are none, by their path. What it sets
+// only in a Pod is not among them (enableServiceLinks, host ports of the host network, the protocol of an HTTP probe): a
+// template has that only if somebody wrote it.
 var defaults = byPath([]defaulting{
 	// SetDefaults_PodSpec
 	{[]string{"spec"}, map[string]any{
@@ -86,7 +86,7 @@ var defaults = byPath([]defaulting{
 	{[]string{"spec.volumes[].scaleIO"}, map[string]any{"storageMode": "ThinProvisioned", "fsType": "xfs"}},
 })
 
-// defaulting is what is set in the objects at some paths.
+// defaulting is the default values of the objects at some paths.
 type defaulting struct {
 	at     []string
 	values map[string]any
@@ -145,7 +145,8 @@ func fieldsOf(path string, t reflect.Type, found map[string]reflect.Type) map[st
 	return found
 }
 
-// heldByValue reports whether the API cannot distinguish a zero value of the field from none.
+// heldByValue reports whether the API cannot distinguish a zero value of the field from none. Of a field that our types
+// lack, that is not known: it reports false.
 func heldByValue(path string) bool {
 	t, ok := fields[path]
 	return ok && t.Kind() != reflect.Pointer

@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// differences returns the paths below path at which a and b differ; at least one unless they are equal. Absent is nil.
+// differences returns the paths at which a and b differ: path itself, or paths below it. There are none exactly if a and
+// b are equal. A value that is absent is nil.
 func differences(path string, a, b any) []string {
 	if reflect.DeepEqual(a, b) {
 		return nil
@@ -22,8 +23,8 @@ func differences(path string, a, b any) []string {
 	return found
 }
 
-// both returns a and b as collections. None counts as an empty one, so that the path of an added element does not
-// depend on whether it is the first.
+// both returns a and b as collections of type T, and whether both of them are. nil counts as an empty collection, so
+// that the path of an added element does not depend on whether it is the first.
 func both[T any](a, b any) (T, T, bool) {
 	x, okA := a.(T)
 	y, okB := b.(T)
@@ -58,7 +59,7 @@ func listDifferences(path string, a, b []any) []string {
 	return found
 }
 
-// byName fails unless every element has a name of its own.
+// byName returns the elements by their names, and whether every element has a name of its own.
 func byName(list []any) (map[string]any, bool) {
 	elements := map[string]any{}
 	for _, element := range list {

@@ -1,6 +1,6 @@
-// Package hash computes the resource-free hash of a pod template: two templates with the same hash differ at most in
-// the cpu and memory of their containers, so that an edit from one to the other is resources-only. The idea is that of
-// the 2017 proposal for vertical scaling of StatefulSets; what counts as the same template follows Kubernetes' own
+// Package hash compares pod templates without their cpu and memory. Two templates with the same resource-free hash
+// differ in nothing else, so that an edit from one to the other is resources-only. The idea is that of the 2017
+// proposal for vertical scaling of StatefulSets. Which templates count as the same follows from Kubernetes' own
 // defaulting.
 //
 // Templates are read as raw JSON and not through the API types: a field that these do not know yet counts too.
@@ -23,10 +23,10 @@ const size = 16
 
 // Of returns the resource-free hash of a pod template, as 32 lower-case hexadecimal digits.
 //
-// Cpu and memory, as requests or limits of a container, an init container or the pod as a whole, do not count. Nor do
-// spellings of the same template: quantities such as 1000m and 1, fields that Kubernetes defaults, a resizePolicy that
+// Cpu and memory, as requests or limits of a container, an init container or the pod as a whole, do not count. Nor does
+// the spelling of a template: quantities such as 1000m and 1, fields that Kubernetes defaults, a resizePolicy that
 // says NotRequired, null, empty lists, the order of keys, and the "$patch" key that a ControllerRevision adds.
-// Everything else does.
+// Everything else counts.
 //
 // It fails if raw is not one JSON object.
 func Of(raw []byte) (string, error) {
@@ -42,26 +42,28 @@ func Of(raw []byte) (string, error) {
 	return hex.EncodeToString(sum[:size]), nil
 }
 
-// Differences returns the paths at which two pod templates differ, sorted and leaving out what [Of] leaves out;
-// there are none exactly when the hashes are equal. Elements of lists are named by their name where all have one, such
-// as spec.containers[app].image, and by their index otherwise. A list itself is named if all that differs is its order.
+// Differences returns the paths at which two pod templates differ, sorted. What does not count for [Of] does not count
+// here either: there are no paths exactly when the hashes are equal.
+//
+// The path of an element of a list has its name if all elements have one, as in spec.containers[app].image, and its
+// index otherwise. If nothing but the order of a list differs, the path is that of the list.
 //
 // It fails if a or b is not one JSON object.
 func Differences(a, b []byte) ([]string, error) {
 	templateA, err := canonical(a)
 	if err != nil {
-		return nil, fmt.Errorf("first template: %w", err)
+		return nil, fmt.Errorf("reading the first template: %w", err)
 	}
 	templateB, err := canonical(b)
 	if err != nil {
-		return nil, fmt.Errorf("second template: %w", err)
+		return nil, fmt.Errorf("reading the second template: %w", err)
 	}
 	paths := differences("", templateA, templateB)
 	slices.Sort(paths)
 	return paths, nil
 }
 
-// canonical returns what counts of a template, in its one spelling.
+// canonical returns what counts of a template, in its canonical spelling. It fails if raw is not one JSON object.
 func canonical(raw []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

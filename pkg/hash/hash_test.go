@@ -298,9 +298,9 @@ func TestBadInput(t *testing.T) {
 			_, err := hash.Of([]byte(raw))
 			wantError(t, err, reason)
 			_, err = hash.Differences([]byte(raw), []byte("{}"))
-			wantError(t, err, "first template: "+reason)
+			wantError(t, err, "reading the first template: "+reason)
 			_, err = hash.Differences([]byte("{}"), []byte(raw))
-			wantError(t, err, "second template: "+reason)
+			wantError(t, err, "reading the second template: "+reason)
 		})
 	}
 }
@@ -313,8 +313,8 @@ func wantError(t *testing.T, err error, prefix string) {
 }
 
 // TestGolden fails when the hash of a template changes. It must not, although no hash is stored anywhere: while the
-// controller is upgraded, its old and its new version would tell users different things about the same template. Only
-// a hash that was wrong, calling different templates equal or equal ones different, is a reason to use -update.
+// controller is upgraded, its old and its new version would say different things about the same template. Only a hash
+// that was wrong is a reason to use -update: one that was the same for different templates, or different for equal ones.
 func TestGolden(t *testing.T) {
 	templates, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(templates) == 0 {

@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The files are the same template, once with all defaults written out: there are more leaves to change.
+// sinks are two files with the same template. In the second one all defaults are written out, so that it has more leaves
+// to change.
 var sinks = []string{"testdata/kitchen-sink.yaml", "testdata/kitchen-sink-defaulted.yaml"}
 
 func TestOrderOfKeysDoesNotCount(t *testing.T) {
@@ -52,7 +53,7 @@ func TestCPUAndMemoryDoNotCount(t *testing.T) {
 	})
 }
 
-// Every one, not a random one: there are only some hundreds.
+// TestEveryOtherLeafCounts changes each leaf, not a random one: there are only some hundreds.
 func TestEveryOtherLeafCounts(t *testing.T) {
 	for _, file := range sinks {
 		t.Run(file, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestEveryOtherLeafCounts(t *testing.T) {
 
 var cpuOrMemory = regexp.MustCompile(`\.resources\.(requests|limits)\.(cpu|memory)$`)
 
-// The property itself is checked by differing.
+// TestDifferencesAreEmptyIffHashesAreEqual leaves the check to differing.
 func TestDifferencesAreEmptyIffHashesAreEqual(t *testing.T) {
 	var raws [][]byte
 	for _, file := range sinks {

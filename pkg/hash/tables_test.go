@@ -28,11 +28,12 @@ func TestTablesNameFieldsOfTheAPI(t *testing.T) {
 	}
 }
 
-// A default of zero in a field held by value would be unreachable: zero is dropped before.
+// TestDefaultsAreOfTheFieldsType checks, too, that no default is the zero of a field that is held by value: it would be
+// of no effect, as zero is dropped before.
 func TestDefaultsAreOfTheFieldsType(t *testing.T) {
 	for path, value := range defaults {
 		if isZero(value) && heldByValue(path) {
-			t.Errorf("%s cannot be told from its default %v", path, value)
+			t.Errorf("%s cannot be distinguished from its default %v", path, value)
 		}
 		kind := fields[path].Kind()
 		if kind == reflect.Pointer {
@@ -44,7 +45,8 @@ func TestDefaultsAreOfTheFieldsType(t *testing.T) {
 	}
 }
 
-// So that the comparison with what an API server makes of the kitchen sink is one of all defaults.
+// TestKitchenSinkLeavesOutEveryDefault makes sure that the comparison with what an API server makes of the kitchen sink
+// is one of all defaults.
 func TestKitchenSinkLeavesOutEveryDefault(t *testing.T) {
 	bare, defaulted := readYAML(t, "testdata/kitchen-sink.yaml"), readYAML(t, "testdata/kitchen-sink-defaulted.yaml")
 	for path, value := range maps.Clone(defaults) {

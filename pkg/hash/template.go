@@ -17,11 +17,12 @@ type Template struct {
 
 	// Raw is the template as it is stored: newer servers may have fields that our types lack.
 	Raw []byte
-	// Hash is the resource-free one of [Of].
+	// Hash is the resource-free hash, as [Of] returns it.
 	Hash string
 }
 
-// NewTemplate reads a template. It fails if raw is none.
+// NewTemplate reads a template from JSON, and rounds its quantities up as the API server does. It fails if raw is not a
+// pod template.
 func NewTemplate(raw []byte) (*Template, error) {
 	t := &Template{Raw: raw, PodTemplateSpec: &corev1.PodTemplateSpec{}}
 	if err := json.Unmarshal(raw, t.PodTemplateSpec); err != nil {
@@ -35,13 +36,13 @@ func NewTemplate(raw []byte) (*Template, error) {
 	return t, nil
 }
 
-// Same reports whether the built-in controllers take two templates for one. Fields
-// that our types lack count too, by the hash.
+// Same reports whether the built-in controllers take the two templates for the same one. Fields that our types lack
+// count too, by the hash.
 func (t *Template) Same(other *Template) bool {
 	return t.Hash == other.Hash && equality.Semantic.DeepEqual(t.PodTemplateSpec, other.PodTemplateSpec)
 }
 
-// Differs is what newer has other than t besides cpu and memory; empty if that is nothing.
+// Differs says where newer differs from t in more than cpu and memory; empty if it does not.
 func (t *Template) Differs(newer *Template) string {
 	if t.Hash == newer.Hash {
 		return ""

@@ -8,8 +8,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
-// TestNewTemplateRoundsQuantities: a manifest has what its author wrote, and what the
-// API server stores is rounded up.
+// TestNewTemplateRoundsQuantities: a manifest has the quantities as its author wrote them, and the API server stores
+// them rounded up.
 func TestNewTemplateRoundsQuantities(t *testing.T) {
 	template := func(resources string) *hash.Template {
 		raw := fmt.Sprintf(`{"spec": {"resources": %s, "initContainers": [{"name": "init", "resources": %s}], "containers": [{"name": "app", "resources": %s}]}}`,

@@ -1,4 +1,4 @@
-// Package live keeps what belongs to one workload whose rollout is in flight: its
+// Package live watches what belongs to one workload while its rollout is in flight: its
 // pods, its ReplicaSets.
 package live
 
@@ -17,23 +17,22 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
-// wroteTTL bounds how long our own write is shown while the watch has only brought an older
-// version. It is long because that does no harm: the watch wins as soon as it has the same
-// version, or a later one.
+// wroteTTL is how long our own write is shown while the watch has only brought an older
+// version. It may be long: the watch wins as soon as it has the same version, or a later one.
 const wroteTTL = time.Hour
 
-// Watch keeps objects from the start of a rollout to its end, so that the cost
-// grows with the rollouts in flight and not with the cluster. What was written is
-// visible at once, before the watch brings it.
+// Watch is a cache of objects of one workload, from the start of a rollout to its end. So
+// the cost grows with the rollouts in flight, and not with the cluster. What we have written
+// is visible at once, before the watch brings it.
 type Watch[T runtime.Object] struct {
 	namespace string
 	informer  cache.SharedIndexInformer
 	newest    cache.MutationCache
 }
 
-// NewWatch starts the informer, which must be indexed by namespace, until ctx is done. The
-// watch shows what it has in the namespace, stripped ([Strip]). It calls changed after every
-// change, and once when the first list is complete.
+// NewWatch runs the informer, which must be indexed by namespace, until ctx is done. The
+// watch shows the informer's objects in the namespace, stripped ([Strip]). It calls changed
+// after every change, and once when the first list is complete.
 func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexInformer, namespace string, changed func()) (*Watch[T], error) {
 	if err := informer.SetTransform(Strip); err != nil {
 		return nil, fmt.Errorf("stripping what is watched: %w", err)
@@ -77,8 +76,8 @@ func (w *Watch[T]) List() ([]T, error) {
 // Wrote makes an object that we have just written visible to List.
 func (w *Watch[T]) Wrote(object T) { w.newest.Mutation(object) }
 
-// Strip removes from a watched object what nothing here reads: all of managedFields but who
-// has set which sizes.
+// Strip removes from a watched object what nothing reads of it: all of managedFields but the
+// entries of the resize subresource. What is no object stays as it is. It never fails.
 func Strip(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil {
 		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !resize.Recorded(e) }))

@@ -12,7 +12,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-// TestStrip: only who has set which sizes is kept.
+// TestStrip: of managedFields, only the entries of the resize subresource are kept.
 func TestStrip(t *testing.T) {
 	const fields = `{"f:spec":{}}`
 	pod := build.Pod("web-0", build.Size(t, ""), build.Ours(fields), build.ResizedBy("somebody-else", build.Start, fields), func(pod *corev1.Pod) {

@@ -1,5 +1,4 @@
-// Package pods watches and writes the pods of workloads whose rollout is in
-// flight. It is the only place that writes pods.
+// Package pods lists, watches and writes the pods of workloads. Nothing else writes pods.
 package pods
 
 import (
@@ -14,7 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NewInformer watches the pods of namespace that selector matches.
+// NewInformer returns an informer, indexed by namespace, of the pods of namespace that
+// selector matches.
 func NewInformer(client kubernetes.Interface, namespace, selector string) cache.SharedIndexInformer {
 	return coreinformers.NewFilteredPodInformer(client, namespace, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},

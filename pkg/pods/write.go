@@ -23,7 +23,8 @@ import (
 )
 
 // Resize asks for the target's size through the pod's resize subresource
-// (KEP-1287). The target's UID is a precondition: StatefulSet pod names recur.
+// (KEP-1287), and returns the pod as it is stored then. The target must have changes. Its
+// UID is a precondition: StatefulSet pod names recur. See [Refusal] for the error.
 func Resize(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, target resize.Target) (*corev1.Pod, error) {
 	patch, err := target.Patch()
 	if err != nil {
@@ -39,7 +40,7 @@ func Resize(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, 
 
 // Relabel marks the pod as updated to revision, the name of a ControllerRevision: the
 // StatefulSet controller compares that label and nothing else. The pod's resource version is
-// a precondition, because this version of the pod was verified.
+// a precondition, because no other version of the pod was verified.
 func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, revision string) (*corev1.Pod, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             pod.UID,
@@ -58,8 +59,8 @@ func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod,
 }
 
 // Relabelled returns when a write of ours, such as [Relabel], last changed the pod itself, by
-// the clock of the API server. It is zero if managedFields have no such write; watched pods
-// have none (see live.Strip).
+// the clock of the API server. It is zero if managedFields have no such write. Watched pods
+// never have: their managedFields are stripped (see live.Strip).
 func Relabelled(pod *corev1.Pod) time.Time {
 	var last time.Time
 	for _, entry := range pod.ManagedFields {
@@ -81,12 +82,12 @@ func Delete(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) 
 	return nil
 }
 
-// evictTimeout bounds how long an eviction is asked for: the API server may answer that
-// clients have to wait, and client-go does.
+// evictTimeout bounds a request for an eviction. The API server may answer that the client
+// has to wait, and client-go waits and asks again by itself.
 const evictTimeout = 5 * time.Second
 
-// Evict asks for the eviction of this very version of the pod. PodDisruptionBudgets may
-// refuse it (see [EvictionRefusal]).
+// Evict asks for the eviction of this very version of the pod. The API server may refuse it,
+// for a PodDisruptionBudget for example: see [EvictionRefusal] for the error.
 func Evict(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 	defer cancel()
@@ -100,9 +101,9 @@ func Evict(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) e
 	return nil
 }
 
-// Detach takes the pod out of the ReplicaSet that controls it, which then makes another one
-// in its place. The same write makes owner, the ReplicaSet's own controller, the pod's: at no
-// time is it without one.
+// Detach takes the pod out of the ReplicaSet that controls it. The ReplicaSet then makes
+// another pod in its place. The same write makes owner, the ReplicaSet's Deployment, control
+// the pod: at no time is it without a controller. It fails if nothing controls the pod.
 func Detach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference) (*corev1.Pod, error) {
 	from := metav1.GetControllerOf(pod)
 	if from == nil {
@@ -114,7 +115,8 @@ func Detach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, 
 	})
 }
 
-// GiveBack undoes [Detach]: owner, the ReplicaSet of this hash, has one pod more again.
+// GiveBack undoes [Detach]: owner, the ReplicaSet of this pod-template-hash, controls the pod
+// again.
 func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, hash string) (*corev1.Pod, error) {
 	return reown(ctx, client, pod, owner, map[string]any{
 		appsv1.DefaultDeploymentUniqueLabelKey: hash,
@@ -156,9 +158,9 @@ const (
 	// lacksFeatures: the kubelet is too old for this kind of resize
 	// (plugin/pkg/admission/nodedeclaredfeatures of Kubernetes).
 	lacksFeatures = "pod update requires features"
-	// untold: the kubelet does not say what the containers have
+	// unreported: the kubelet does not report the resources of the containers
 	// (isPodResizeRequestSupported in pkg/apis/core/validation of Kubernetes).
-	untold = "Pod running on node without support for resize"
+	unreported = "Pod running on node without support for resize"
 	// exceedsQuota: there is no room in a ResourceQuota.
 	exceedsQuota = "exceeded quota"
 )
@@ -180,10 +182,11 @@ var neverInPlace = []string{
 	"windows pods cannot be resized",
 }
 
-// Refusal returns what the API server answered to a resize that failed. The answer is final
-// if a new pod can have the size, and no pod on this node can, or none that was born with
-// another size. All else may pass, such as a quota and other denials by admission, or may be
-// true of a new pod, too, such as errors of validation that are not known here.
+// Refusal returns why a resize failed, from the error of [Resize], which must not be nil. It
+// is final if a new pod can have the size and this one never can, because of its node or
+// because it was created with another size. Everything else may pass, such as a quota or
+// another denial by admission, or may be true of a new pod too, such as errors of validation
+// that are not known here.
 func Refusal(err error) rollout.Refusal {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -197,7 +200,7 @@ func Refusal(err error) rollout.Refusal {
 	switch {
 	case apierrors.IsForbidden(err):
 		for _, c := range causes {
-			if kind, is := causesOfNode[c.Type]; is {
+			if kind, known := causesOfNode[c.Type]; known {
 				r.Kind, r.Final = kind, true
 			}
 		}
@@ -209,15 +212,16 @@ func Refusal(err error) rollout.Refusal {
 		}
 	case apierrors.IsInvalid(err) && allSay(causes, neverInPlace...):
 		r.Kind, r.Final = rollout.ReasonInfeasible, true
-	case apierrors.IsInvalid(err) && allSay(causes, append(neverInPlace, untold)...):
+	case apierrors.IsInvalid(err) && allSay(causes, append(neverInPlace, unreported)...):
 		r.Kind = rollout.ReasonUnsupportedByNode
 	}
 	return r
 }
 
-// EvictionRefusal returns what the API server answered to an eviction. It is no refusal if the
-// pod has changed or is gone, or nobody answered. The eviction of a pod with two budgets is
-// refused as an internal error (pkg/registry/core/pod/storage/eviction.go of Kubernetes).
+// EvictionRefusal returns why the API server refused an eviction, from the error of [Evict].
+// refused is false if there is no error, the pod has changed or is gone, or nobody answered.
+// The API server refuses the eviction of a pod with two budgets by an internal error
+// (pkg/registry/core/pod/storage/eviction.go of Kubernetes).
 func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -230,9 +234,9 @@ func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
 	return r, true
 }
 
-// allSay reports whether each of the causes has one of the texts and is the API server's own.
-// What a ValidatingAdmissionPolicy denies is called invalid, too, but its causes have no type;
-// those of validation always have one.
+// allSay reports whether every cause is of the API server's own validation, and has one of
+// the texts; false if there is no cause. A ValidatingAdmissionPolicy may answer Invalid, too,
+// but its causes have no type. Those of validation always have one.
 func allSay(causes []metav1.StatusCause, texts ...string) bool {
 	return len(causes) > 0 && !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool {
 		return c.Type == "" || !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(c.Message, text) })

@@ -66,7 +66,7 @@ func Read(annotations map[string]string) (Settings, error) {
 		return Settings{}, err
 	}
 	if value := annotations[api.DeferredTimeoutAnnotation]; strings.TrimSpace(value) != "" {
-		timeout, err := ParseTimeout(value)
+		timeout, err := parseTimeout(value)
 		if err != nil {
 			return Settings{}, err
 		}
@@ -129,8 +129,8 @@ func parseEntry(entry string) (key, Policy, bool) {
 	return k, policy, ok
 }
 
-// ParseTimeout reads the value of the timeout annotation. It fails unless that is positive.
-func ParseTimeout(value string) (time.Duration, error) {
+// parseTimeout reads the value of the timeout annotation. It fails unless that is positive.
+func parseTimeout(value string) (time.Duration, error) {
 	value = strings.TrimSpace(value)
 	timeout, err := time.ParseDuration(value)
 	if err != nil || timeout <= 0 {

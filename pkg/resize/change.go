@@ -56,6 +56,7 @@ func quantity(q *resource.Quantity) string {
 }
 
 // Describe joins changes for a message: `app: cpu request 100m→150m, app: cpu limit 200m→300m`.
+// It returns "" for none.
 func Describe(changes []Change) string {
 	list := make([]string, len(changes))
 	for i, c := range changes {
@@ -64,13 +65,13 @@ func Describe(changes []Change) string {
 	return strings.Join(list, ", ")
 }
 
-// Between lists how the cpu and memory of two templates differ, in the order of
-// the newer one's containers.
+// Between returns the changes of cpu and memory from one template to another, in the
+// order of the containers of the latter; none if cpu and memory are the same.
 func Between(from, to *corev1.PodTemplateSpec) []Change {
 	return between(parts(from.Spec.DeepCopy()), parts(to.Spec.DeepCopy()))
 }
 
-// Join adds to changes those of more that are of other values.
+// Join returns changes, and those of more that change other values than these do.
 func Join(changes, more []Change) []Change {
 	joined := slices.Clone(changes)
 	for _, c := range more {
@@ -126,7 +127,8 @@ func lookup(list corev1.ResourceList, name corev1.ResourceName) *resource.Quanti
 	return &q
 }
 
-// same compares by value: 1000m is 1, but absent is not 0.
+// same reports whether two quantities have the same value: 1000m is 1. nil, which is
+// absent, is not 0.
 func same(a, b *resource.Quantity) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -2,7 +2,7 @@
 // resize: what must its resources become ([For]), which request carries that to
 // the API server ([Target.Patch]), and has the kubelet done it ([Target.Observe])?
 //
-// It looks at cpu and memory only, and only at containers that the workload's
-// template names: an injected sidecar, an extended resource or a value that a
+// It looks at cpu and memory only, of the pod as a whole and of the containers that the
+// workload's template names. An injected sidecar, an extended resource or a value that a
 // LimitRange has filled in belongs to somebody else. Everything here is pure.
 package resize

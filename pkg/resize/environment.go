@@ -7,10 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// OldEnvironment lists the environment variables that show what changes (resourceFieldRef)
-// and go on showing the old value, as `app: GOMAXPROCS`: they are set when a container
-// starts, and these do not restart. Files of a downwardAPI volume are not among them: the
-// kubelet writes these again.
+// OldEnvironment lists the environment variables that refer to a value that changes
+// (resourceFieldRef) and go on showing the old one, as `app: GOMAXPROCS`. A variable is set
+// when its container starts, and these containers do not restart. Files of a downwardAPI
+// volume are not listed: the kubelet writes them again.
 func (t Target) OldEnvironment() []string {
 	var found []string
 	for _, p := range t.want {
@@ -26,7 +26,7 @@ func (t Target) OldEnvironment() []string {
 	return found
 }
 
-// shows reports whether the reference of a container is to what changes.
+// shows reports whether ref, of the container p, refers to a value that changes.
 func (t Target) shows(p part, ref *corev1.ResourceFieldSelector) bool {
 	of := ref.ContainerName
 	if of == "" {
@@ -38,7 +38,7 @@ func (t Target) shows(p part, ref *corev1.ResourceFieldSelector) bool {
 	})
 }
 
-// restarts reports whether the container restarts for what changes.
+// restarts reports whether the kubelet restarts the container for what changes.
 func (t Target) restarts(p part) bool {
 	return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && p.restartsFor(c.Resource) })
 }

@@ -10,9 +10,10 @@ import (
 // filled in when the pod was made (plugin/pkg/admission/limitranger of Kubernetes).
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// filled lists what LimitRanges have filled into a pod and the template does not say by
-// now, as the annotation lists it: `LimitRanger plugin set: cpu, memory request for
-// container app; cpu limit for container app; cpu limit for init container log`.
+// filled returns the values that LimitRanges have filled into a pod, but for those that the
+// template says by now. It reads them from the annotation, as in `LimitRanger plugin set:
+// cpu, memory request for container app; cpu limit for container app; cpu limit for init
+// container log`. There are none if the pod has no such annotation.
 func filled(pod *corev1.Pod, mine, template []part) []value {
 	note, annotated := strings.CutPrefix(pod.Annotations[limitRangerAnnotation], "LimitRanger plugin set: ")
 	if !annotated {
@@ -22,8 +23,8 @@ func filled(pod *corev1.Pod, mine, template []part) []value {
 	for entry := range strings.SplitSeq(note, "; ") {
 		what, of, _ := strings.Cut(entry, " for ")
 		kind := regularContainer
-		name, is := strings.CutPrefix(of, "init container ")
-		if is {
+		name, ofInit := strings.CutPrefix(of, "init container ")
+		if ofInit {
 			kind = initContainer
 		} else {
 			name = strings.TrimPrefix(of, "container ")
@@ -46,7 +47,7 @@ func filled(pod *corev1.Pod, mine, template []part) []value {
 	return values
 }
 
-// in reports whether one of the parts says the value.
+// in reports whether one of the parts says a value of this name, whatever it is.
 func (v value) in(parts []part) bool {
 	p := counterpart(parts, v.part)
 	if p == nil {

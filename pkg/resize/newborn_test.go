@@ -10,16 +10,16 @@ import (
 )
 
 func TestNewborn(t *testing.T) {
-	filled := func(said string) func(*corev1.Pod) {
+	filled := func(entries string) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {
-			pod.Annotations = map[string]string{"kubernetes.io/limit-ranger": "LimitRanger plugin set: " + said}
+			pod.Annotations = map[string]string{"kubernetes.io/limit-ranger": "LimitRanger plugin set: " + entries}
 		}
 	}
 	tests := []struct {
 		name              string
 		older, newer, pod string // the containers
 		change            func(*corev1.Pod)
-		kept, unfilled    string // of a new pod: with what LimitRanges have filled into this one, and without
+		kept, unfilled    string // the containers of a new pod: with what LimitRanges have filled into this one, and without
 	}{
 		{
 			name: "what the template says", older: "[{name: app, resources: {requests: {cpu: 1}}}]", newer: "[{name: app, resources: {requests: {cpu: 2}}}]",

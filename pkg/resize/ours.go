@@ -13,8 +13,8 @@ import (
 )
 
 // Ours reports whether a managedFields entry lists what we have set through the resize
-// subresource. It is what makes a resize recognisable after an edit was given up:
-// the API server records it in the very write that sets the size.
+// subresource. The API server writes that entry together with the size. So a resize is
+// recognised even when its edit was given up, and by a controller that was restarted.
 func Ours(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == api.FieldManager && entry.Subresource == "resize"
 }
@@ -23,19 +23,19 @@ func Ours(entry metav1.ManagedFieldsEntry) bool {
 // subresource.
 func Recorded(entry metav1.ManagedFieldsEntry) bool { return entry.Subresource == "resize" }
 
-// owner is who was the last to set a value through the resize subresource. What nobody has
-// set there was given to the pod at its birth.
+// owner is who was the last to set a value through the resize subresource. It is zero if
+// nobody has: then the pod was created with the value.
 type owner struct {
 	ours  bool
-	other string    // the field manager, if it is not us
-	at    time.Time // when that one last set any
+	other string    // the field manager; empty if it is us
+	at    time.Time // when that manager last set any value; zero if that is not recorded
 }
 
 // owners are the values of a pod that were set through the resize subresource, by us and by
 // others.
 type owners struct {
 	entries []owned
-	last    time.Time // when we last did
+	last    time.Time // when we last set one; zero if never
 }
 
 type owned struct {
@@ -44,6 +44,7 @@ type owned struct {
 	fields *fieldpath.Set
 }
 
+// ownersOf reads the owners from managedFields. It fails if an entry cannot be read.
 func ownersOf(pod *corev1.Pod) (owners, error) {
 	var o owners
 	for _, entry := range pod.ManagedFields {
@@ -68,13 +69,14 @@ func ownersOf(pod *corev1.Pod) (owners, error) {
 	return o, nil
 }
 
-// lists are the names of the fields, by the side of a value and the kind of a part.
+// sideFields and kindFields are the names of fields in a pod's spec.
 var (
 	sideFields = map[Side]string{Request: "requests", Limit: "limits"}
 	kindFields = map[kind]string{initContainer: "initContainers", regularContainer: "containers"}
 )
 
-// of returns the owner of a value. Where others have set the same as we, it is ours.
+// of returns the owner of a value; the zero owner if nobody has set it. A value that we have
+// set is ours, even if others have set the same.
 func (o owners) of(p part, side Side, name corev1.ResourceName) owner {
 	path := []any{"spec"}
 	if p.kind != podLevel {

@@ -93,9 +93,9 @@ func RoundUp(spec *corev1.PodSpec) {
 }
 
 // Defaulted returns the spec of the pods that template makes, with the values that the
-// API server fills in on pods but never on templates: a container's limit stands in
-// for its missing request (SetDefaults_Pod in pkg/apis/core/v1/defaults.go of
-// Kubernetes), and what the pod's own resources do not say follows from the containers.
+// API server fills in on pods but never on templates. A container's limit stands in for its
+// missing request (SetDefaults_Pod in pkg/apis/core/v1/defaults.go of Kubernetes). What the
+// pod's own resources do not say follows from the containers.
 func Defaulted(template *corev1.PodTemplateSpec) *corev1.PodSpec {
 	spec := template.Spec.DeepCopy()
 	defaultContainers(spec)
@@ -112,15 +112,15 @@ func defaultContainers(spec *corev1.PodSpec) {
 }
 
 // defaultPod fills in what the pod's own resources do not say, if they say anything
-// (DefaultPodLevelResources in pkg/api/pod/util.go of Kubernetes 1.37). First the
-// limits of huge pages, then the requests, and then the limits of cpu and memory, where
-// every container has one.
+// (DefaultPodLevelResources in pkg/api/pod/util.go of Kubernetes 1.37). It fills in the
+// limits of huge pages first, then the requests. The limits of cpu and memory come last, and
+// only where every container has one.
 //
 // For containers of cpu 100m/200m and 100m/300m, a pod that requests memory 1Gi and
 // nothing else gets cpu 200m/500m.
 //
-// Before 1.37 there was no limit of cpu or memory among them, and there were requests only
-// beside limits of the pod.
+// Kubernetes before 1.37 filled in no limit of cpu or memory, and requests only in a pod
+// with limits of its own.
 func defaultPod(spec *corev1.PodSpec) {
 	r := spec.Resources
 	if r == nil || len(r.Requests)+len(r.Limits) == 0 {
@@ -130,7 +130,7 @@ func defaultPod(spec *corev1.PodSpec) {
 	requested := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
 	limited := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
 	fill(&r.Limits, only(limited, func(name corev1.ResourceName) bool { return hugePages(name) && lookup(r.Requests, name) == nil }))
-	fill(&r.Requests, only(requested, overcommitted))
+	fill(&r.Requests, only(requested, allowsOvercommit))
 	fill(&r.Requests, only(r.Limits, resourcehelper.IsSupportedPodLevelResource))
 	limits := only(limited, func(name corev1.ResourceName) bool {
 		return lookup(r.Requests, name) != nil && resourcehelper.IsSupportedPodLevelResource(name) && allLimit(spec, name)
@@ -143,9 +143,9 @@ func defaultPod(spec *corev1.PodSpec) {
 	fill(&r.Limits, limits)
 }
 
-// overcommitted reports whether the resource is one of the pod as a whole that there may
-// be more limits of than there is.
-func overcommitted(name corev1.ResourceName) bool {
+// allowsOvercommit reports whether a pod as a whole may have the resource, and a request of
+// it that is below its limit. That is cpu and memory, but not huge pages.
+func allowsOvercommit(name corev1.ResourceName) bool {
 	return resourcehelper.IsSupportedPodLevelResource(name) && !hugePages(name)
 }
 
@@ -160,7 +160,7 @@ func allLimit(spec *corev1.PodSpec, name corev1.ResourceName) bool {
 	})
 }
 
-// only returns a list of what is wanted.
+// only returns a copy of list with the wanted resources.
 func only(list corev1.ResourceList, wanted func(corev1.ResourceName) bool) corev1.ResourceList {
 	found := corev1.ResourceList{}
 	for name, quantity := range list {
@@ -171,7 +171,7 @@ func only(list corev1.ResourceList, wanted func(corev1.ResourceName) bool) corev
 	return found
 }
 
-// fill adds to the list what it does not have.
+// fill adds to list those resources of from that it lacks.
 func fill(list *corev1.ResourceList, from corev1.ResourceList) {
 	for name, quantity := range from {
 		if _, has := (*list)[name]; !has {

@@ -30,36 +30,37 @@ const (
 	// Failing: the kubelet accepted it but cannot carry it out yet, as with a
 	// memory limit below what is in use; it tries again for ever.
 	Failing State = "Failing"
-	// Unready: carried out, or nothing has to be because the pod has no node yet, but
-	// the pod is not Ready.
+	// Unready: carried out, but the pod is not Ready. A pod that has no node yet is Unready
+	// too: nothing has to be carried out.
 	Unready State = "Unready"
 	// Actuated: carried out, and the pod is Ready.
 	Actuated State = "Actuated"
 )
 
-// The states that follow from what is known besides.
+// The states that follow from more than what the pod shows.
 const (
-	// Refused: the API server does not take the size now, as for a quota; asking again may help.
+	// Refused: the API server does not take the size now, as where a quota is exceeded;
+	// asking again may help.
 	Refused State = "Refused"
-	// DeferredTooLong: deferred until the deadline.
+	// DeferredTooLong: still Deferred at the deadline.
 	DeferredTooLong State = "DeferredTooLong"
-	// FailingTooLong: failing until the deadline.
+	// FailingTooLong: still Failing at the deadline.
 	FailingTooLong State = "FailingTooLong"
 	// Impossible: something known before any request stands in the way.
 	Impossible State = "Impossible"
-	// Disruptive: the resize would take the pod down, and none may be. It does not count where
-	// nothing but a live resize is wanted.
+	// Disruptive: the resize would take the pod down, and no pod may be down. With the action
+	// LiveResize no pod is in this state: nothing but a resize is wanted.
 	Disruptive State = "Disruptive"
 )
 
-// Observe returns how far the pod is on its way to the target's size, with the
-// kubelet's message or what is being waited for. The zero Target has no state.
+// Observe returns how far the pod is on its way to the target's size, and the kubelet's
+// message or what is being waited for. The state of the zero Target is empty.
 //
 // The proof that a resize was carried out needs all of these on one and the same pod
-// object: the spec has the size, the kubelet has observed that spec, it reports no
-// resize as pending or in progress, has allocated the requests, has applied the
-// limits, and the pod is Ready. Fewer are not enough: conditions are absent both before
-// the kubelet notices the spec and while a container restarts for its new size.
+// object: the spec has the size; the kubelet has observed that spec, reports no resize as
+// pending or in progress, has allocated the requests and applied the limits; and the pod is
+// Ready. Fewer are not enough: conditions are absent both before the kubelet notices the
+// spec and while a container restarts for its new size.
 func (t Target) Observe() (State, string) {
 	if t.pod == nil {
 		return "", ""
@@ -87,9 +88,9 @@ func (t Target) Observe() (State, string) {
 	return Actuated, ""
 }
 
-// Busy reports whether the kubelet has still to carry out, or to answer, what the pod's spec
-// says now, whoever has asked for it. Containers of which the kubelet reports no resources do
-// not count.
+// Busy reports whether the kubelet has not carried out yet, or not answered, what the pod's
+// spec asks for now, whoever has set it. Containers of which the kubelet reports no resources
+// do not count.
 func Busy(pod *corev1.Pod) bool {
 	t := Target{pod: pod}
 	for _, p := range parts(&pod.Spec) {
@@ -101,8 +102,9 @@ func Busy(pod *corev1.Pod) bool {
 	return state == InProgress && len(t.want) > 0
 }
 
-// Clean reports whether the pod has nothing left to do for the target: neither in
-// its spec, nor on its way into the containers.
+// Clean reports whether nothing is left to do for the target: the pod's spec has the size and,
+// if we have ever resized the pod, so have its containers. A pod that is not Ready may be
+// clean.
 func (t Target) Clean() bool {
 	if len(t.Changes)+len(t.Obstacles) > 0 {
 		return false
@@ -115,8 +117,9 @@ func (t Target) Clean() bool {
 // when it gets one.
 func (t Target) Unscheduled() bool { return t.pod != nil && t.pod.Spec.NodeName == "" }
 
-// Nowhere is why the scheduler has found no node for the pod when it last looked; empty
-// if it has, or has not looked yet. For which size it has looked is not known.
+// Nowhere returns why the scheduler found no node for the pod when it last looked; empty if
+// the pod has a node, or the scheduler has not looked yet. For which size it has looked is
+// not known.
 func (t Target) Nowhere() string {
 	if !t.Unscheduled() {
 		return ""
@@ -129,9 +132,10 @@ func (t Target) Nowhere() string {
 	return ""
 }
 
-// fromConditions reads what the kubelet says of the present spec. A condition
-// about an older generation says nothing about it; one without a generation
-// comes from a kubelet that knows none, and is believed.
+// fromConditions returns what the kubelet says of the present spec in the pod's conditions;
+// an empty state if it says nothing. A condition about an older generation shows that the
+// kubelet has not looked at this one yet. A condition without a generation comes from a
+// kubelet that sets none, and is believed.
 func (t Target) fromConditions() (State, string) {
 	var progress State
 	var message string
@@ -155,7 +159,7 @@ func (t Target) fromConditions() (State, string) {
 	return progress, message
 }
 
-// unapplied names what the status of p still lacks, or "".
+// unapplied returns what the status of p still lacks; empty if it lacks nothing.
 func (t Target) unapplied(p part) string {
 	if p.kind != podLevel && t.status(p) == nil {
 		return "it has no status"
@@ -185,8 +189,8 @@ func (t Target) hasRun(p part) bool {
 	return p.kind == initContainer && !p.sidecar() && status != nil && status.State.Terminated != nil
 }
 
-// reported is what the kubelet says of p: the requests that it has allocated, and what
-// is in force.
+// reported returns what the kubelet says of p: the requests that it has allocated, and the
+// resources that are in force. Both are empty if it says nothing.
 func (t Target) reported(p part) (allocated corev1.ResourceList, applied corev1.ResourceRequirements) {
 	if p.kind == podLevel {
 		return t.pod.Status.AllocatedResources, ptr.Deref(t.pod.Status.Resources, corev1.ResourceRequirements{})
@@ -197,9 +201,8 @@ func (t Target) reported(p part) (allocated corev1.ResourceList, applied corev1.
 	return nil, corev1.ResourceRequirements{}
 }
 
-// inForce is the value in the pod as it runs, where its spec says another: the spec may
-// ask for what the kubelet has not accepted. Where the kubelet says nothing, it is the
-// spec's.
+// inForce returns the value that is in force in the pod as it runs: the kubelet may not have
+// accepted yet what the spec asks for. Where the kubelet says nothing, it is the spec's value.
 func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resource.Quantity) *resource.Quantity {
 	allocated, applied := t.reported(p)
 	value := lookup(allocated, name)
@@ -212,8 +215,8 @@ func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resou
 	return value
 }
 
-// appliedAs reports whether the status shows want as applied. The systemd cgroup
-// driver rounds a cpu quota up to 10m, so 105m may be shown as 110m.
+// appliedAs reports whether got, of the status, shows that want is applied. The systemd
+// cgroup driver rounds a cpu limit up to the next 10m, so 105m may be shown as 110m.
 func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got *resource.Quantity) bool {
 	if same(&want, got) {
 		return true
@@ -235,8 +238,8 @@ func (t Target) status(p part) *corev1.ContainerStatus {
 	return &statuses[i]
 }
 
-// Wanted spells out the target's size: `app: cpu 100m/200m, memory 1Gi/2Gi`, requests
-// before limits.
+// Wanted spells out the target's size, requests before limits:
+// `app: cpu 100m/200m, memory 1Gi/2Gi`. It returns "-" if that is nothing.
 func (t Target) Wanted() string {
 	sizes := make([]string, 0, len(t.want))
 	for _, p := range t.want {
@@ -245,7 +248,7 @@ func (t Target) Wanted() string {
 	return join(sizes)
 }
 
-// Applied spells out in the same way what the kubelet says is in force.
+// Applied spells out what is in force, as the kubelet reports it, in the same way.
 func (t Target) Applied() string {
 	sizes := make([]string, 0, len(t.want))
 	for _, p := range t.want {
@@ -269,7 +272,7 @@ func spell(p part, r corev1.ResourceRequirements) string {
 	return p.label() + ": " + strings.Join(values, ", ")
 }
 
-// join joins what parts have; "-" if that is nothing.
+// join joins the sizes of parts, and returns "-" if all of them are empty.
 func join(sizes []string) string {
 	sizes = slices.DeleteFunc(sizes, func(s string) bool { return s == "" })
 	if len(sizes) == 0 {

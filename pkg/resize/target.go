@@ -12,13 +12,13 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Target is the size that one pod must have, beside what it has now.
+// Target is the size that one pod must have, compared with what the pod has now.
 type Target struct {
 	// Changes lead from the pod's spec to the wanted size; none if the spec has it.
 	Changes []Change
-	// Effects are what that means for the pod as it runs: from what its kubelet has
-	// allocated and applied to the wanted size, which may be none. A size that the pod was
-	// asked to take, and that was not carried out, has had no effect.
+	// Effects lead from what the kubelet has allocated and applied to the wanted size; none
+	// if the pod runs with it. A size that was asked for and not carried out is not counted
+	// as what the pod has.
 	Effects []Change
 	// Obstacles are the reasons, known before any request, for which the API server
 	// or the kubelet would not bring this pod to the wanted size in place. With any
@@ -30,17 +30,17 @@ type Target struct {
 	// Others are the field managers, such as an autoscaler's, that have resized the pod too,
 	// and own values that the template says.
 	Others []string
-	// Overrules: a change takes back what one of them has set.
+	// Overrules: a change takes back what one of the others has set.
 	Overrules bool
 
 	pod  *corev1.Pod     // as observed
 	want []part          // the wanted size of the parts that the template names
-	spec *corev1.PodSpec // the pod's spec with the wanted size, which want points into
-	born []value         // what a new pod has otherwise than spec
-	fill []value         // what LimitRanges have filled in, and the template does not say
+	spec *corev1.PodSpec // the pod's spec with the wanted size; want points into it
+	born []value         // the values of a new pod that differ from those of spec
+	fill []value         // the values that LimitRanges have filled in, and the template does not say
 }
 
-// value of one part of a pod; to is nil if it is none.
+// value is a value of one part of a pod; to is nil where the part has none.
 type value struct {
 	part part
 	side Side
@@ -53,30 +53,32 @@ type value struct {
 //
 // What the newer template says, after Kubernetes' own defaulting of pods, is set.
 // What only the older one says, or what we had set for an edit that was given up,
-// would have to be removed, which the API server refuses: an obstacle. Everything
-// else stays as it is: it was injected, or filled in by a LimitRange. The result
-// is a size, not the difference of two templates. So it does not matter how far an
-// edit that was given up has come: for A→C→D, where a pod of A has C's cpu
+// would have to be removed. The API server refuses that, so it is an obstacle.
+// Everything else stays as it is: it was injected, or filled in by a LimitRange.
+//
+// The result is a size, not the difference of two templates. So it does not matter
+// how far an edit that was given up has come: for A→C→D, where a pod of A has C's cpu
 // already, D's cpu is set even if A and D have the same.
 func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
 	return target(pod, older, newer, func(owner) bool { return true })
 }
 
-// ForBut is [For], but what others have set through the resize subresource stays.
+// ForBut is like [For], but leaves what others have set through the resize subresource.
 func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
 	return target(pod, older, newer, func(o owner) bool { return o.other == "" })
 }
 
-// Leftover is what an edit that was given up has left in a pod that is of
-// template's revision: for A→C→A, C's values in a pod that never stopped to be one
-// of A. Only values that we have set count. All others are somebody else's: a
-// vertical autoscaler's, or an admission webhook's.
+// Leftover returns the target that takes back what an edit that was given up has left in a
+// pod of template's revision: for A→C→A, C's values in a pod that has been one of A all the
+// time. Only values that we have set are taken back. All others are somebody else's, such as
+// a vertical autoscaler's or an admission webhook's. It fails as [For] does.
 func Leftover(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error) {
 	return target(pod, &corev1.PodTemplateSpec{}, template, func(o owner) bool { return o.ours })
 }
 
-// LeftoverSince is [Leftover] during a rollout that has begun at that time: what others have
-// set through the resize subresource since then counts too. On an edit the template wins.
+// LeftoverSince is like [Leftover], for a rollout that has begun at that time. It takes back
+// what others have set through the resize subresource since then, too: on an edit the
+// template wins.
 func LeftoverSince(pod *corev1.Pod, template *corev1.PodTemplateSpec, began time.Time) (Target, error) {
 	return target(pod, &corev1.PodTemplateSpec{}, template, func(o owner) bool { return o.ours || o.other != "" && !o.at.Before(began) })
 }
@@ -111,7 +113,8 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(own
 	return t, nil
 }
 
-// apply writes the wanted values into have and notes those that cannot be taken away.
+// apply writes the wanted values into have, and notes as obstacles those of have that cannot
+// be removed. Where sets says no of a value's owner, the value stays.
 func (t *Target) apply(have, want part, was *part, set owners, sets func(owner) bool) {
 	for _, name := range resizable {
 		wanted := sides(want.requirements)
@@ -141,19 +144,19 @@ func (t *Target) apply(have, want part, was *part, set owners, sets func(owner) 
 	}
 }
 
-// name notes who else than us owns a wanted value.
+// name notes the owner of a wanted value, if it is somebody else.
 func (t *Target) name(by owner) {
 	if by.other != "" && !slices.Contains(t.Others, by.other) {
 		t.Others = append(t.Others, by.other)
 	}
 }
 
-// applyPod is apply for the resources of the pod as a whole, of which the template says
-// this. What it does not say follows from the containers of the pod as they are to be,
+// applyPod is apply for the resources of the pod as a whole; says is what the template says
+// of them, or nil. What it does not say follows from the wanted size of the pod's containers,
 // injected ones too, as it did when the pod was made.
 //
-// But a value that only follows, and that the pod lacks, is not asked for: an API server
-// that fills it in does so when it takes the resize, and an older one never does.
+// A value that only follows, and that the pod lacks, is not asked for: an API server that
+// fills it in does so when it takes the resize, and an older one never does.
 func (t *Target) applyPod(says *corev1.ResourceRequirements, was []part, set owners, sets func(owner) bool) {
 	if says == nil && t.spec.Resources == nil {
 		return
@@ -186,7 +189,7 @@ func (t *Target) affect(p part, side Side, name corev1.ResourceName, from, to *r
 	}
 }
 
-// checkPod notes what about the pod itself stands in the way
+// checkPod notes as obstacles what the API server has against a resize of this pod
 // (ValidatePodResize in pkg/apis/core/validation of Kubernetes).
 func (t *Target) checkPod() {
 	if len(t.Changes) == 0 {
@@ -209,9 +212,9 @@ func (t *Target) checkPod() {
 	}
 }
 
-// Untold reports whether a container runs of which the kubelet does not say what it has:
-// the API server takes no resize of such a pod.
-func (t Target) Untold() bool {
+// Unreported reports whether a container runs whose resources the kubelet does not report.
+// The API server takes no resize of such a pod.
+func (t Target) Unreported() bool {
 	return slices.ContainsFunc(t.pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.State.Running != nil && s.Resources == nil
 	})
@@ -226,14 +229,14 @@ func (t *Target) changes(p part) bool {
 	return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name })
 }
 
-// Spec is the pod's as it is to be: shared, do not change it.
+// Spec returns the pod's spec with the wanted size. It is shared: do not change it.
 func (t Target) Spec() *corev1.PodSpec { return t.spec }
 
-// Newborn is the spec of the pod that would come in this one's place, as far as it can
-// be foreseen: it has what the template says, and what else admission gave to this pod,
-// but nothing that only the older template said, or an edit that was given up. If
-// unfilled, it lacks what LimitRanges have filled in, as a new pod does before it comes
-// to them. It is shared: do not change it.
+// Newborn returns the spec of the pod that would come in this one's place, as far as that is
+// known before. It has what the template says, and what else admission gave to this pod. It
+// has nothing that only the older template said, or that an edit has set that was given up.
+// If unfilled is set, it lacks what LimitRanges have filled in, as a new pod does before
+// their admission plugin sees it. The spec is shared: do not change it.
 func (t Target) Newborn(unfilled bool) *corev1.PodSpec {
 	others := t.born
 	if unfilled {
@@ -258,8 +261,8 @@ func (t Target) Newborn(unfilled bool) *corev1.PodSpec {
 	return spec
 }
 
-// Restarts reports whether a container that runs restarts for what changes, in place. One
-// that waits to be started, as in a crash loop, loses nothing.
+// Restarts reports whether a container that runs would be restarted, in place, for what
+// changes. A container that waits to be started, as in a crash loop, does not count.
 func (t Target) Restarts() bool {
 	return slices.ContainsFunc(t.want, func(p part) bool {
 		status := t.status(p)
@@ -268,7 +271,7 @@ func (t Target) Restarts() bool {
 	})
 }
 
-// GivesRoom reports whether the new size is less of something, and more of nothing.
+// GivesRoom reports whether the changes ask for less of something, and for more of nothing.
 func (t Target) GivesRoom() bool {
 	return len(t.Changes) > 0 && !slices.ContainsFunc(t.Changes, func(c Change) bool {
 		return c.From == nil || c.To == nil || c.To.Cmp(*c.From) > 0
@@ -282,12 +285,12 @@ func (t *Target) obstruct(format string, args ...any) {
 	}
 }
 
-// Back is the target of a pod that was asked for the wanted size, and has not taken it, to come
-// back to what is in force in it. It has no changes if the pod cannot: what was added cannot
-// be removed.
+// Back returns the target that brings a pod back to the size that is in force in it, after it
+// was asked for the wanted size and has not taken it. It has no changes if the pod cannot go
+// back, because a value that was added cannot be removed.
 //
-// The kubelet does not look again at a size that it has called infeasible, but does if
-// the pod is asked for what it has, and then for that size.
+// The kubelet does not look again at a size that it has called infeasible. It does if the
+// pod is asked for what it has, and then for that size once more.
 func (t Target) Back() Target {
 	back := t
 	back.Changes = nil
@@ -301,9 +304,9 @@ func (t Target) Back() Target {
 	return back
 }
 
-// Patch is the strategic merge patch for the pod's resize subresource: the values
-// that change and no others, with the UID as precondition, because the names of
-// StatefulSet pods recur. It is nil where the pod's spec has the wanted size already.
+// Patch returns the strategic merge patch for the pod's resize subresource: the values
+// that change and no others. The UID is a precondition, because the names of StatefulSet
+// pods recur. The patch is nil if the pod's spec has the wanted size already.
 func (t Target) Patch() ([]byte, error) {
 	if len(t.Changes) == 0 {
 		return nil, nil
@@ -338,7 +341,7 @@ func appendContainer(list any, name string, changed *corev1.ResourceRequirements
 	return append(containers, map[string]any{"name": name, "resources": changed})
 }
 
-// changed holds the values of p that differ from the pod's spec, or nil.
+// changed returns the wanted values of p that differ from the pod's spec; nil if none do.
 func (t Target) changed(p part) *corev1.ResourceRequirements {
 	var only corev1.ResourceRequirements
 	for _, c := range t.Changes {

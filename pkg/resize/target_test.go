@@ -267,8 +267,8 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// TestEffects: what is in force is what the kubelet says, as long as the spec asks for
-// something that was not carried out.
+// TestEffects: the effects begin with what the kubelet says is in force, not with what the
+// spec asks for and the kubelet has not carried out.
 func TestEffects(t *testing.T) {
 	a := build.Size(t, "requests: {cpu: 105m, memory: 100Mi}, limits: {cpu: 105m}")
 	b := build.Size(t, "requests: {cpu: 105m, memory: 200Mi}, limits: {cpu: 105m}")
@@ -316,7 +316,7 @@ func podLimit(pod *corev1.Pod) {
 	build.Actuate(pod)
 }
 
-// TestLeftover is A→C→A: the pod never stopped to be one of A.
+// TestLeftover is A→C→A: the pod has been one of A all the time.
 func TestLeftover(t *testing.T) {
 	const size = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
 	const limit = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
@@ -353,7 +353,8 @@ func TestLeftover(t *testing.T) {
 	}
 }
 
-// TestOthers: who else has resized a pod is known, and whether that is taken back.
+// TestOthers: a target names who else has resized the pod, and reports whether it takes that
+// back.
 func TestOthers(t *testing.T) {
 	const size = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
 	a, c := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}"), build.Size(t, "requests: {cpu: 150m, memory: 100Mi}")

@@ -8,24 +8,23 @@ import (
 
 // budget is what is taken of a rollout's limits, and so what may still be done in one step.
 //
-// Every pod takes a share that is not available, wherever it is and whatever for, or that is
-// being resized. With limit 2 and places 4 not available, 3 being resized, 2, 1, 0: none of
-// the last three may be touched. A pod waits for the shares of others only as far as what is
-// done to it adds to them, or can do without:
+// Every pod that is not available takes a share, wherever it is and whatever for, and so does
+// every pod that is being resized. One more pod may be touched while the others that count are
+// fewer than the limit. Which ones count depends on what is to be done to it:
 //
-//	what is to be done to the pod                            | waits for
-//	resize that restarts no container, the pod is not Ready  | nobody: it may be its cure
+//	resize that restarts no container, the pod is not Ready  | nobody: the size may be its cure
 //	resize that restarts no container, to less than before   | shares, but those of idle and missing pods
 //	resize that restarts no container, any other             | shares, but those of idle pods
-//	resize that restarts a container, the pod is Ready       | all shares
-//	resize that restarts a container, the pod is not Ready   | pods at work: its own share is taken
-//	restart of a pod that is available                       | all shares
+//	resize that restarts a container, the pod is Ready       | shares
+//	resize that restarts a container, the pod is not Ready   | pods at work: its own share is taken already
+//	restart of a pod that is available                       | shares
 //	restart of a pod that is not                             | pods at work; nobody, if no container of it runs
 //
-// What takes a pod down, or keeps it down, keeps to the number of pods that may be down.
+// With limit 2 and places 4 not available, 3 being resized, 2, 1, 0, none of the last three may
+// be touched; 4 may be, for its share is taken already.
 type budget struct {
-	// limit is how many pods may be under way at once, and goingDown how many of these what
-	// takes a pod down may find, itself included: at least 1.
+	// limit is how many pods may be under way at once. goingDown, which is at least 1, is the
+	// limit for what takes a pod down.
 	limit, goingDown int
 
 	// shares are the pods that take one: members, and what is aside.
@@ -44,11 +43,11 @@ type budget struct {
 	// busy are the pods at work for something else than the size that is rolled out: they are
 	// being resized for an edit that was given up, or restarted by this step while they are down.
 	//
-	// With limit 1 and places 1 not available, 0 not available, where the size restarts a
-	// container: 1 is resized, and 0 waits for it, though both are down already.
+	// With limit 1 and places 1 and 0, which are both down and only a restart helps: 1 is
+	// restarted, and 0 waits for it.
 	busy int
-	// unready are the pods that are not Ready since they were resized. As many as may be down
-	// keep all others that are Ready from being resized.
+	// unready are the pods that are not Ready since they were resized. No Ready pod is resized
+	// while they are as many as may be down.
 	unready int
 
 	batch batch
@@ -93,8 +92,8 @@ func newBudget(verdicts []Verdict, o Options) *budget {
 // atWork is how many pods are being resized, or restarted while they are down.
 func (b *budget) atWork() int { return b.busy + b.batch.pending + b.batch.asked }
 
-// mayResize reports whether the pod may be asked for its size now. A size that makes pods
-// fail is no further given to pods that are well, but to those that come back to it.
+// mayResize reports whether the pod may be asked for its size now. A pod that has had the size
+// before, and comes back to it, waits for nobody if no container restarts.
 func (b *budget) mayResize(v Verdict) bool {
 	ready, goesDown, most := podutils.IsPodReady(v.Member.Pod), v.Member.Target.Restarts(), b.limit
 	if goesDown {
@@ -109,7 +108,7 @@ func (b *budget) mayResize(v Verdict) bool {
 	return b.before(v, goesDown, ready) < most && b.batch.mayGrow(most)
 }
 
-// before is how many shares of others the resize of a pod waits for.
+// before is how many other pods count for the resize of a pod.
 func (b *budget) before(v Verdict, goesDown, ready bool) int {
 	others := b.shares - asInt(v.takesShare())
 	switch {

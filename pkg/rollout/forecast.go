@@ -108,8 +108,8 @@ func (f *PodForecast) resize(v Verdict) {
 	}
 }
 
-// RolloutForecast is what is to come of a rollout.
-type RolloutForecast struct {
+// WorkloadForecast is what a rollout does to the pods of a workload.
+type WorkloadForecast struct {
 	// Pods in the order in which the rollout comes to them.
 	Pods []PodForecast
 	// HandOver is why the built-in controller makes all of the rollout; empty if it does not.

@@ -43,15 +43,6 @@ func (s Step) Condition() Condition {
 	return c
 }
 
-// Reasons lists the restarts, each by its pod and the reason for it.
-func Reasons(list []Restart) []string {
-	reasons := make([]string, len(list))
-	for i, r := range list {
-		reasons[i] = r.Member.Name + ": " + r.Reason
-	}
-	return reasons
-}
-
 // EditBack is what is rolled out where the pods were made from this very template.
 const EditBack = "an edit back"
 

@@ -150,7 +150,7 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Available, m.Cure = false, true
 	case "not Ready since it was resized":
 		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(time.Minute)))
-		m.Available, m.Since = false, now.Add(-rollout.UnreadyGrace)
+		m.Available, m.Since = false, now.Add(-10*time.Second)
 	case "not Ready since a moment ago", "not Ready since a moment ago, the API server's clock is behind":
 		at := time.Minute
 		if strings.HasSuffix(situation, "behind") {

@@ -32,7 +32,7 @@ type Verdict struct {
 	Reason, Message string
 	// Unready: the pod is not Ready since it was resized. The size may have done it.
 	Unready bool
-	// Until then the verdict stays the same if nothing happens; zero if it does for ever.
+	// Until is when the verdict may become another one though nothing happens; zero if it does not.
 	Until time.Time
 
 	// late is the decision if the node has no room for the size until the deadline; empty
@@ -291,7 +291,7 @@ func (m Member) refused(o Options) progress {
 		return progress{resize.Refused, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
 	}
 	final := m.Refusal.Since.Add(o.ErrorTimeout)
-	if o.Now.Before(final) || !m.Target.Untold() {
+	if o.Now.Before(final) || !m.Target.Unreported() {
 		until := m.Refusal.Until
 		if final.Before(until) {
 			until = final
@@ -324,14 +324,14 @@ func (m Member) timed(o Options, now, then resize.State, timeout time.Duration, 
 	return progress{state: then, reason: reason, why: fmt.Sprintf("%s, for more than %s", why, timeout)}
 }
 
-// UnreadyGrace is how long a pod may be not Ready after its resize before the condition says
+// unreadyGrace is how long a pod may be not Ready after its resize before the condition says
 // so: where a container restarts, it is so as a matter of course.
-const UnreadyGrace = 10 * time.Second
+const unreadyGrace = 10 * time.Second
 
 // notReady is the progress of a pod that is not Ready since it was resized. Nothing but what
 // the condition says depends on for how long it is so.
 func (v Verdict) notReady(o Options) progress {
-	if until := v.Member.since(o).Add(UnreadyGrace); o.Now.Before(until) {
+	if until := v.Member.since(o).Add(unreadyGrace); o.Now.Before(until) {
 		return progress{resize.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
 	}
 	return progress{state: resize.InProgress, reason: ReasonNotReadyAfterResize, why: "not Ready since its resize"}

@@ -27,14 +27,14 @@ const edited = "(edited)"
 // without a UID is new, and adopts pods that have no owner. It only reads.
 func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.StatefulSet,
 	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
-) (rollout.RolloutForecast, error) {
+) (rollout.WorkloadForecast, error) {
 	list, err := client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
-		return rollout.RolloutForecast{}, fmt.Errorf("listing ControllerRevisions: %w", err)
+		return rollout.WorkloadForecast{}, fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return rollout.RolloutForecast{}, fmt.Errorf("reading the selector: %w", err)
+		return rollout.WorkloadForecast{}, fmt.Errorf("reading the selector: %w", err)
 	}
 	set = set.DeepCopy()
 	o := observation{set: set, revisions: history{edited: template}, Facts: controller.ForecastFacts(cluster, set.Namespace, settings, defaults)}
@@ -46,7 +46,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 		}
 		t, err := templateOf(stored)
 		if err != nil {
-			return rollout.RolloutForecast{}, err
+			return rollout.WorkloadForecast{}, err
 		}
 		o.revisions[stored.Name] = t
 		if t.Same(template) && revision != set.Status.UpdateRevision {
@@ -73,17 +73,17 @@ func adoptable(set *appsv1.StatefulSet, selector labels.Selector, all []*corev1.
 	return pods
 }
 
-func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.RolloutForecast, error) {
+func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.WorkloadForecast, error) {
 	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
 	}
 	places, err := o.places(0)
 	if err != nil {
-		return rollout.RolloutForecast{}, err
+		return rollout.WorkloadForecast{}, err
 	}
 	members := o.Forecast(ctx, cluster, places, o.revision(), false)
-	f := rollout.RolloutForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options(from)))}
+	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options(from)))}
 	if !policy.Enabled(o.set) {
 		f.HandOver = controller.NotOptedIn("StatefulSet")
 	}

@@ -1,6 +1,6 @@
 // Package statefulset says what Kubernetes does differently for StatefulSets. A sync gathers
 // what there is (kind.go), reads it as places of pods (observe.go), plans the next step
-// (plan.go) and makes its writes (apply.go). Sessions keep nothing that a controller that is
+// (plan.go) and makes its writes (writes.go, apply.go). Sessions keep nothing that a controller that is
 // restarted could not read again.
 package statefulset
 

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -294,10 +295,23 @@ func (s *sandbox[W]) uids() map[string]types.UID {
 	return uids
 }
 
-// annotatePod tells the simulated kubelet how to treat one pod.
+// annotatePod tells the simulated kubelet how to treat one pod; the annotation is
+// key=value, or key- to take it away, as for kubectl.
 func (s *sandbox[W]) annotatePod(name, annotation string) {
 	s.t.Helper()
-	s.kubectl("annotate", "--overwrite", "pod", name, annotation)
+	annotations := map[string]any{}
+	if key, value, given := strings.Cut(annotation, "="); given {
+		annotations[key] = value
+	} else {
+		annotations[strings.TrimSuffix(key, "-")] = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := client.CoreV1().Pods(s.namespace).Patch(s.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // begin starts a rollout to cpu and returns when the pod name has that size in

@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -170,8 +172,21 @@ func (c *chance) compare() bool {
 	if c.IntN(6) == 0 && placed {
 		return true // it stays
 	}
-	c.run("-n", c.namespace, "delete", "pod", name, "--now")
+	c.delete(name)
 	return placed
+}
+
+// delete returns when the pod is gone.
+func (c *chance) delete(name string) {
+	c.Helper()
+	pods := client.CoreV1().Pods(c.namespace)
+	if err := pods.Delete(c.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](1)}); err != nil {
+		c.Fatal(err)
+	}
+	eventually(c.T, name+" to be gone", func() (bool, string) {
+		_, err := pods.Get(c.Context(), name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), said(err)
+	})
 }
 
 // fits are the names of the nodes on which the pod fits.

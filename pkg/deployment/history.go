@@ -1,0 +1,92 @@
+package deployment
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// lacks reports whether the history is to have what rs had before, and has it not.
+func (o observation) lacks(rs *replicaSet) bool {
+	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.historyHasRoom(rs)
+}
+
+// historyTimeout is for how long a rollout waits for what refuses the history, such as a
+// quota of ReplicaSets.
+const historyTimeout = 20 * time.Second
+
+// formerTemplate names, in refusals, what the history is to have of rs.
+func formerTemplate(rs *replicaSet) string { return string(rs.outgoing.Template) }
+
+// refused is why the history cannot have what rs had before; without a reason, it can.
+func (o observation) refused(rs *replicaSet) rollout.Refusal {
+	if !o.lacks(rs) {
+		return rollout.Refusal{}
+	}
+	return o.history.Of(rs.UID, formerTemplate(rs))
+}
+
+// retries reports whether the history was refused, and may be accepted a little later.
+func (o observation) retries(rs *replicaSet) bool {
+	refused := o.refused(rs)
+	return refused.Reason != "" && !refused.Final && o.Now.Before(refused.Since.Add(historyTimeout))
+}
+
+// saves reports whether it is time to write the history, for the first time or again.
+func (o observation) saves(rs *replicaSet) bool {
+	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.Now.Before(o.refused(rs).Until))
+}
+
+// forgets returns why what rs had before is lost with its mark; empty if it is not.
+func (o observation) forgets(rs *replicaSet) string {
+	refused := o.refused(rs)
+	if refused.Reason == "" {
+		return ""
+	}
+	return fmt.Sprintf("revision %d is not kept in the history, so that nobody can go back to it: %s", rs.outgoing.revision(), refused.Reason)
+}
+
+// awaitsHistory reports whether the history of the base is still to be written, and notes
+// the wait for it.
+func (p *plan) awaitsHistory(o observation) bool {
+	if !o.retries(p.base) {
+		return false
+	}
+	refused := o.refused(p.base)
+	p.Waits = append(p.Waits, rollout.Wait{
+		Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.base.outgoing.revision(), refused.Reason),
+	})
+	p.RequeueWithin(refused.Until.Sub(o.Now))
+	p.RequeueWithin(refused.Since.Add(historyTimeout).Sub(o.Now))
+	return true
+}
+
+// historyHasRoom reports whether the history would hold what rs had before. The Deployment
+// controller counts all ReplicaSets but the new one as old, those with pods too, and
+// while the Deployment is paused it removes as many as exceed the limit: those of
+// the lowest revisions, as far as they are idle (cleanupDeployment in
+// pkg/controller/deployment of Kubernetes). It would remove ours again and again.
+//
+// With a limit of 1 and an edit to a third template, of which there is no ReplicaSet
+// yet, the live ReplicaSet of revision 2 is old, and the one that is to keep
+// revision 1 would be the second: it has the lower revision, so there is no room.
+func (o observation) historyHasRoom(rs *replicaSet) bool {
+	limit := o.deployment.Spec.RevisionHistoryLimit
+	if limit == nil || *limit == 0 {
+		return limit == nil
+	}
+	revision := rs.outgoing.revision()
+	newest, used := o.newest(), o.idleTwin(rs)
+	old, lower := 1, 0
+	for _, other := range o.sets {
+		if other == newest || other == used || other.DeletionTimestamp != nil {
+			continue
+		}
+		old++
+		if other.revision <= revision { // of equals, the older goes first
+			lower++
+		}
+	}
+	return lower >= old-int(*limit)
+}

@@ -1,0 +1,105 @@
+package deployment
+
+import (
+	"fmt"
+	"strings"
+
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// beyondUs returns the condition of a Deployment that is not held, and whether nothing is to
+// be done about its pods: there are none; or they are of another template, and the Deployment
+// controller makes the rollout; or the user has it paused, and what an edit that was given up
+// has left is taken back when it is resumed.
+func (o observation) beyondUs(base *replicaSet) (rollout.Condition, bool) {
+	d := o.deployment
+	if stale := o.stale(); stale != "" {
+		return d.incomplete(stale), true
+	}
+	if base == nil || !d.Spec.Paused {
+		return unheldCondition(d), base == nil
+	}
+	for _, pod := range o.podsOf(base) {
+		if target, err := o.target(base, pod); err != nil || !target.Clean() {
+			return d.incomplete(fmt.Sprintf("pod %s has the size of an edit that was given up", pod.Name)), true
+		}
+	}
+	return unheldCondition(d), true
+}
+
+// unheld plans for a Deployment that is not held. Its pods may have the size of an edit that
+// was given up, as where the hold was let go without us. They need no hold: the Deployment
+// controller does not touch them. Where only new pods help, they are evicted. None is replaced
+// before it goes: that needs the hold.
+func (p *plan) unheld(o observation, unavailable int) {
+	p.Condition = p.Step.Condition()
+	switch {
+	case p.Hold || len(p.Resize) > 0:
+	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
+		if !p.base.lags() { // see afterAdoption
+			p.write = p.mark()
+		}
+	case len(p.Restart) > 0:
+		p.replace(o, nil, 0, unavailable)
+		if len(p.evict) == 0 && unavailable == 0 {
+			m := p.Restart[0].Member
+			p.Condition.Reason = rollout.ReasonInfeasible
+			p.Condition.Message = fmt.Sprintf("%d of %d pods resized; %s: left as it is until the next edit, because maxUnavailable is 0: %s", p.Updated, p.Total, m.Name, p.Restart[0].Reason)
+		}
+	case p.base.adopted():
+		p.unmark(o)
+	default:
+		p.Started = "" // nothing is rolled out
+		// Once Complete, a Deployment stays so when it is scaled, or a pod is lost.
+		if condition(o.deployment).Complete() || len(p.Waits) == 0 {
+			p.Condition = unheldCondition(o.deployment)
+		}
+	}
+}
+
+// Unheld is that of controller.Kind. Of an edit that was made while the Deployment was opted
+// out and paused, only its pods say something.
+func (Kind) Unheld(d *Deployment) controller.Unheld {
+	wanted, status := int32(d.replicas()), d.Status
+	stale := status.Replicas > status.UpdatedReplicas
+	return controller.Unheld{
+		Condition: unheldCondition(d), Of: allOf(d), BuiltIn: true, Stale: stale,
+		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
+	}
+}
+
+// allOf is what the condition says Complete of.
+func allOf(d *Deployment) string {
+	return " pods are of revision " + d.Annotations[deploymentutil.RevisionAnnotation]
+}
+
+// unheldCondition is the condition of a rollout that the Deployment controller makes, or that
+// is over, or that the user has paused. Once Complete, a Deployment stays so until there is a
+// new edit: a pod that is lost later is no rollout.
+func unheldCondition(d *Deployment) rollout.Condition {
+	status, replicas := d.Status, int32(d.replicas())
+	stays := condition(d).Complete()
+	if status.Replicas <= status.UpdatedReplicas && (stays || status.UpdatedReplicas >= replicas && status.AvailableReplicas >= replicas) {
+		return rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas) + allOf(d)}
+	}
+	said := d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
+		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas))
+	if status.Replicas <= status.UpdatedReplicas && status.UpdatedReplicas >= replicas {
+		said.Message = strings.Replace(said.Message, leftTo, "waiting for pods to become available: ", 1)
+	}
+	return said
+}
+
+// leftTo is what a condition begins with while the Deployment controller makes a rollout.
+const leftTo = "left to the Deployment controller: "
+
+// incomplete is the condition of a Deployment whose rollout is not held, and not over.
+func (d *Deployment) incomplete(progress string) rollout.Condition {
+	if d.Spec.Paused {
+		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + progress}
+	}
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + progress}
+}

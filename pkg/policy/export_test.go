@@ -1,0 +1,4 @@
+package policy
+
+// ParseTimeout is for the tests.
+var ParseTimeout = parseTimeout

@@ -1,0 +1,81 @@
+package statefulset
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// unheld plans for a set that is not held. Pods that count as updated may have the size of an
+// edit that was given up, as where the hold was let go without us. They need no hold: the
+// StatefulSet controller does not touch them. Where there are pods that it does touch, the
+// rollout is its own.
+func (p *plan) unheld(set *appsv1.StatefulSet) {
+	done := true
+	for _, m := range p.Members {
+		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
+			*p = plan{Plan: rollout.Plan{Condition: builtIn(m.Name + " is of an older revision")}}
+			return
+		}
+		done = done && m.Updated
+	}
+	if done {
+		p.Started = "" // nothing is rolled out
+		// Once Complete, a set stays so when it is scaled, or a pod is lost.
+		if condition(set).Complete() || len(p.Waits) == 0 {
+			p.Condition = unheldCondition(set)
+		}
+		return
+	}
+	for _, r := range p.Restart {
+		if r.Now && rolling(set) && !rollout.Gone(r.Member.Pod) {
+			p.remove = append(p.remove, r)
+		}
+	}
+}
+
+// Unheld is that of controller.Kind. Under OnDelete nobody makes a rollout but the user.
+func (Kind) Unheld(set *appsv1.StatefulSet) controller.Unheld {
+	return controller.Unheld{
+		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set),
+		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
+		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),
+	}
+}
+
+// allOf is what the condition says Complete of.
+func allOf(set *appsv1.StatefulSet) string {
+	said := " pods are of revision " + set.Status.UpdateRevision
+	if keptBack(set) > 0 {
+		said += fmt.Sprintf("; partition %d keeps back the others", partition(set))
+	}
+	return said
+}
+
+// unheldCondition is the condition of a rollout that the StatefulSet controller makes, or
+// that is over. Once Complete, a set stays so until there is a new revision or a new hold: a
+// pod that is lost later is no rollout. As for `kubectl rollout status`, the pods that the
+// partition keeps back have to be available, too.
+func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
+	status, kept := set.Status, keptBack(set)
+	c := condition(set)
+	if c.Complete() ||
+		int(status.UpdatedReplicas) >= replicas(set)-kept && int(status.AvailableReplicas) >= replicas(set) {
+		return rollout.Condition{
+			Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas(set)) + allOf(set),
+		}
+	}
+	counts := fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas)
+	if int(status.UpdatedReplicas) >= replicas(set)-kept {
+		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + counts}
+	}
+	return builtIn(counts)
+}
+
+// builtIn is the condition of a set whose rollout the StatefulSet controller makes.
+func builtIn(progress string) rollout.Condition {
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the StatefulSet controller: " + progress}
+}
