@@ -5,10 +5,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,7 +23,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -36,39 +32,11 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
-// cluster is the world of the simulation with the whole controller in it, which
-// is made to sync by hand. Its informer of Deployments shows what the test puts
-// there; pods and ReplicaSets it watches itself.
+// cluster is the world of the simulation with the whole controller in it.
 type cluster struct {
 	*world
-	t          *testing.T
-	client     *fake.Clientset // its lock guards the world: the watches read it too
-	kind       *simulated.Kind[*Deployment, *own]
-	nodes      *simulated.Nodes
-	detached   cache.Store // as the controller sees the detached pods
-	controller *controller.Controller[*Deployment, *own]
-	recorder   *record.FakeRecorder
-	events     []string
-	watchers   map[string][]watcher // by resource
-	removed    map[string][]runtime.Object
-
-	writes     []string // what was asked of the API server, as `resize pods web-1`
-	fails      int      // this write, counted from 1
-	carriedOut bool     // though it was carried out
-}
-
-// watcher shows what its selector matches.
-type watcher struct {
-	*watch.RaceFreeFakeWatcher
-	selector labels.Selector
-}
-
-func (w watcher) show(object runtime.Object, gone bool) {
-	if gone || !w.selector.Matches(labels.Set(object.(metav1.Object).GetLabels())) {
-		w.Delete(object)
-	} else {
-		w.Modify(object)
-	}
+	*simulated.Harness[*Deployment, *own]
+	detached cache.Store // as the controller sees the detached pods
 }
 
 // newCluster has a Deployment of older that is at rest.
@@ -79,35 +47,13 @@ func newCluster(t *testing.T, replicas int, options controller.Options, change .
 	for _, f := range change {
 		f(d)
 	}
-	c := &cluster{
-		world: newWorld(t, d, nil), t: t, client: &fake.Clientset{}, recorder: record.NewFakeRecorder(1000),
-		watchers: map[string][]watcher{}, removed: map[string][]runtime.Object{},
-	}
-	for range 20 {
-		c.lives()
-	}
-	if left := c.unfinished(); !strings.HasPrefix(left, "the condition says") {
-		t.Fatalf("the cluster is not at rest: %s", left)
-	}
-	c.Changed = c.publish
-	c.serve(c.client)
-	c.client.PrependReactor("*", "pods", c.writesPod)
-	c.client.AddWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		return true, c.watch("pods", action.(clienttesting.WatchActionImpl).ListOptions), nil
-	})
-	if options.Ready == nil {
-		options.Ready = func() error { return nil }
-	}
-	options.Defaults = defaults
-	options.Clock = c.Clock
-	kind := New(c.client, served{objects: objects{world: c.world}, cluster: c}, "")
-	c.kind, c.nodes = &simulated.Kind[*Deployment, *own]{Kind: kind}, simulated.NewNodes(largeNode())
+	c, client := &cluster{world: newWorld(t, d, nil)}, &fake.Clientset{}
+	c.serve(client)
+	c.Harness = simulated.NewHarness[*Deployment, *own](t, c, c.Cluster, client, largeNode())
+	kind := New(client, served{objects: objects{world: c.world}, cluster: c}, "")
 	c.detached = kind.detached.GetStore()
-	var err error
-	if c.controller, err = controller.New(t.Context(), c.kind, c.client, c.recorder, c.nodes, options); err != nil {
-		t.Fatal(err)
-	}
-	c.sees()
+	options.Defaults = defaults
+	c.Start(kind, options)
 	return c
 }
 
@@ -124,16 +70,16 @@ func (s served) Resource(r schema.GroupVersionResource) dynamic.NamespaceableRes
 func (s served) Namespace(string) dynamic.ResourceInterface { return s }
 
 func (s served) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	s.cluster.client.Lock()
-	defer s.cluster.client.Unlock()
+	s.cluster.Client.Lock()
+	defer s.cluster.Client.Unlock()
 	list, err := s.objects.List(ctx, options)
 	return list.DeepCopy(), err // informers strip what they get
 }
 
 func (s served) Watch(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	s.cluster.client.Lock()
-	defer s.cluster.client.Unlock()
-	return s.cluster.watch(s.resource, options), nil
+	s.cluster.Client.Lock()
+	defer s.cluster.Client.Unlock()
+	return s.cluster.Watch(s.resource, options), nil
 }
 
 func (s served) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (written *unstructured.Unstructured, err error) {
@@ -159,52 +105,33 @@ func (s served) Delete(ctx context.Context, name string, options metav1.DeleteOp
 }
 
 func (s served) write(verb, name string, do func() error, subresources ...string) error {
-	s.cluster.client.Lock()
-	defer s.cluster.client.Unlock()
-	return s.cluster.write(strings.Join(append([]string{verb + " " + s.resource}, subresources...), "/")+" "+name, do)
+	s.cluster.Client.Lock()
+	defer s.cluster.Client.Unlock()
+	return s.cluster.Write(strings.Join(append([]string{verb + " " + s.resource}, subresources...), "/")+" "+name, do)
 }
 
-var errFails = apierrors.NewInternalError(errors.New("the connection broke"))
-
-// write notes a write, and lets one fail.
-func (c *cluster) write(what string, do func() error) error {
-	c.writes = append(c.writes, what)
-	if len(c.writes) != c.fails {
-		return do()
-	}
-	if c.carriedOut {
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return errFails
+func (c *cluster) Live() {
+	c.collect()
+	c.Kubelets()
+	c.rscSees(true, true)
+	c.rscSync()
+	c.rscSees(true, true)
+	c.dcSees(true, true)
+	c.dcSync()
 }
 
-func (c *cluster) writesPod(action clienttesting.Action) (handled bool, written runtime.Object, err error) {
-	var name string
-	switch a := action.(type) {
-	case clienttesting.PatchActionImpl:
-		name = a.Name
-	case clienttesting.CreateActionImpl:
-		name = a.Object.(metav1.Object).GetName()
-	default:
-		return false, nil, nil
+func (c *cluster) Objects() []runtime.Object {
+	all := []runtime.Object{c.d}
+	for _, rs := range c.sets {
+		all = append(all, rs)
 	}
-	what := strings.TrimSuffix(action.GetVerb()+" pods/"+action.GetSubresource(), "/") + " " + name
-	err = c.write(what, func() error {
-		for _, reactor := range c.client.ReactionChain[1:] {
-			if reactor.Handles(action) {
-				_, written, err = reactor.React(action)
-				return err
-			}
-		}
-		return nil
-	})
-	return true, written, err
+	for _, pod := range c.Pods {
+		all = append(all, pod)
+	}
+	return all
 }
 
-// resourceOf names the resource of an object, and returns it as the API server hands it out.
-func (c *cluster) resourceOf(object runtime.Object) (string, runtime.Object) {
+func (c *cluster) Stored(object runtime.Object) (string, runtime.Object) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
 		return deployments.Resource, c.stored(o).DeepCopy()
@@ -215,172 +142,28 @@ func (c *cluster) resourceOf(object runtime.Object) (string, runtime.Object) {
 	}
 }
 
-func (c *cluster) publish(object runtime.Object, gone bool) {
-	if gone {
-		object = object.DeepCopyObject()
-		object.(metav1.Object).SetResourceVersion(strconv.Itoa(c.RV))
-	}
-	resource, shown := c.resourceOf(object)
-	if gone {
-		c.removed[resource] = append(c.removed[resource], shown)
-	}
-	for _, w := range c.watchers[resource] {
-		w.show(shown, gone)
-	}
-}
-
-func (c *cluster) watch(resource string, options metav1.ListOptions) watch.Interface {
-	selector, err := labels.Parse(options.LabelSelector)
-	if err != nil {
-		c.t.Error(err)
-	}
-	w, since := watcher{watch.NewRaceFreeFake(), selector}, version64(&metav1.ListMeta{ResourceVersion: options.ResourceVersion})
-	for _, object := range c.removed[resource] {
-		if version64(object.(metav1.Object)) > since {
-			w.show(object, true)
-		}
-	}
-	all := []runtime.Object{c.d}
-	for _, rs := range c.sets {
-		all = append(all, rs)
-	}
-	for _, pod := range c.Pods {
-		all = append(all, pod)
-	}
-	for _, object := range all {
-		if is, shown := c.resourceOf(object); is == resource && version64(object.(metav1.Object)) > since {
-			w.show(shown, false)
-		}
-	}
-	c.watchers[resource] = append(c.watchers[resource], w)
-	return w
-}
-
-// lives lets the kubelets and the built-in controllers do one thing each.
-func (c *cluster) lives() {
-	c.client.Lock()
-	defer c.client.Unlock()
-	c.Clock.SetTime(c.Clock.Now().Add(time.Second))
-	c.collect()
-	c.Kubelets()
-	c.rscSees(true, true)
-	c.rscSync()
-	c.rscSees(true, true)
-	c.dcSees(true, true)
-	c.dcSync()
-}
-
-// sees lets the watches of the controller catch up.
-func (c *cluster) sees() {
-	c.t.Helper()
-	c.client.Lock()
-	err := c.kind.Workloads.GetStore().Update(c.stored(c.d))
+func (c *cluster) Show() error {
 	var detached []any
 	for _, pod := range c.Pods {
 		if _, is := pod.Labels[api.DetachedLabel]; is {
 			detached = append(detached, pod.DeepCopy())
 		}
 	}
-	err = errors.Join(err, c.detached.Replace(detached, ""))
-	c.client.Unlock()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for deadline := time.Now().Add(time.Minute); !c.seen(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatal("the watches do not catch up")
-		}
-	}
+	return errors.Join(c.Kind.Workloads.GetStore().Update(c.stored(c.d)), c.detached.Replace(detached, ""))
 }
 
-func (c *cluster) seen() bool {
-	c.client.Lock()
-	defer c.client.Unlock()
-	if !c.kind.InFlight() {
-		return true
-	}
-	stored, err := c.kind.Own.sets.List()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	all := c.kind.Pods.GetStore().List()
-	return c.kind.Pods.HasSynced() && c.kind.Own.HasSynced() && len(all) == len(c.Pods) && len(stored) == len(c.sets) &&
-		!slices.ContainsFunc(all, func(object any) bool {
-			pod := object.(*corev1.Pod)
-			return c.Pods[pod.Name] == nil || c.Pods[pod.Name].ResourceVersion != pod.ResourceVersion
-		}) &&
-		!slices.ContainsFunc(stored, func(rs *unstructured.Unstructured) bool {
-			return c.sets[rs.GetName()] == nil || c.sets[rs.GetName()].ResourceVersion != rs.GetResourceVersion()
-		})
-}
-
-// sync syncs once, and again where the first one only started to watch.
-func (c *cluster) sync() (time.Duration, error) {
-	c.t.Helper()
-	watching := c.kind.InFlight()
-	again, err := c.controller.Sync(c.t.Context(), name)
-	if !watching && err == nil && c.kind.InFlight() {
-		c.sees()
-		again, err = c.controller.Sync(c.t.Context(), name)
-	}
-	for len(c.recorder.Events) > 0 {
-		c.events = append(c.events, <-c.recorder.Events)
-	}
-	return again, err
+func (c *cluster) Shown() bool {
+	stored, err := c.Kind.Own.sets.List()
+	return err == nil && len(stored) == len(c.sets) && !slices.ContainsFunc(stored, func(rs *unstructured.Unstructured) bool {
+		return c.sets[rs.GetName()] == nil || c.sets[rs.GetName()].ResourceVersion != rs.GetResourceVersion()
+	})
 }
 
 // change changes the Deployment as its user, and lets the Deployment controller see it.
-func (c *cluster) change(f func(*appsv1.Deployment)) {
-	c.t.Helper()
-	c.client.Lock()
-	c.user(f)
-	c.client.Unlock()
-	c.lives()
-	c.sees()
-}
+func (c *cluster) change(f func(*appsv1.Deployment)) { c.Change(func() { c.user(f) }) }
 
 func (c *cluster) edit(v version) {
-	c.t.Helper()
 	c.change(func(d *appsv1.Deployment) { d.Spec.Template = *templates[v] })
-}
-
-func (c *cluster) steps(n int) {
-	c.t.Helper()
-	for range n {
-		if _, err := c.sync(); err != nil && !apierrors.IsConflict(err) {
-			c.t.Fatal(err)
-		}
-		c.lives()
-		c.sees()
-	}
-}
-
-// rest goes on until the rollout is complete. Every error is one more try.
-func (c *cluster) rest() []error {
-	c.t.Helper()
-	var failed []error
-	for range 200 {
-		if _, err := c.sync(); err != nil {
-			failed = append(failed, err)
-		}
-		c.lives()
-		c.sees()
-		if c.unfinished() == "" {
-			return failed
-		}
-	}
-	c.t.Fatalf("the rollout does not complete: %s; errors: %v; writes: %q", c.unfinished(), errors.Join(failed...), c.writes)
-	return nil
-}
-
-func count(list []string, part string) int {
-	n := 0
-	for _, one := range list {
-		if strings.Contains(one, part) {
-			n++
-		}
-	}
-	return n
 }
 
 func (c *cluster) names() []string { return slices.Sorted(maps.Keys(c.Pods)) }
@@ -399,28 +182,6 @@ func maxUnavailable1(d *appsv1.Deployment) {
 // whether it was carried out or not, the rollout completes, no other pod is
 // restarted, and the history keeps what it must.
 func TestEveryWriteFailsOnce(t *testing.T) {
-	run := func(t *testing.T, fails int, carriedOut bool, change ...func(*appsv1.Deployment)) []string {
-		c := newCluster(t, 3, controller.Options{}, change...)
-		before := c.names()
-		c.neverResizes(before[1])
-		c.fails, c.carriedOut = fails, carriedOut
-		for _, v := range []version{newer, older} {
-			c.edit(v)
-			c.rest()
-			after := c.names()
-			if len(after) != 3 || !slices.Contains(after, before[0]) || slices.Contains(after, before[1]) || !slices.Contains(after, before[2]) {
-				t.Errorf("write %d fails, carried out %t: the pods are %q, were %q; writes: %q", fails, carriedOut, after, before, c.writes)
-			}
-			kept := map[version]int{}
-			for _, rs := range c.sets {
-				kept[simulated.VersionOf(&rs.Spec.Template.Spec)]++
-			}
-			if !maps.Equal(kept, map[version]int{older: 1, newer: 1}) {
-				t.Errorf("write %d fails, carried out %t: the ReplicaSets are of %v; writes: %q", fails, carriedOut, kept, c.writes)
-			}
-		}
-		return c.writes
-	}
 	for _, tt := range []struct {
 		name   string
 		change []func(*appsv1.Deployment)
@@ -430,17 +191,35 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 		{"replaced first", nil, "patch pods web"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			undisturbed := run(t, 0, false, tt.change...)
-			for _, write := range []string{"patch deployments web", "patch deployments/status web", "patch pods/resize", "create replicasets", "patch replicasets", tt.has} {
-				if count(undisturbed, write) == 0 {
-					t.Fatalf("no %q is among the writes %q", write, undisturbed)
-				}
-			}
-			for fails := 1; fails <= len(undisturbed); fails++ {
-				run(t, fails, false, tt.change...)
-				run(t, fails, true, tt.change...)
-			}
+			has := []string{"patch deployments web", "patch deployments/status web", "patch pods/resize", "create replicasets", "patch replicasets", tt.has}
+			simulated.EachWriteFails(t, has, func(t *testing.T, nth int, carriedOut bool) []string {
+				c := newCluster(t, 3, controller.Options{}, tt.change...)
+				c.Fails, c.CarriedOut = nth, carriedOut
+				c.thereAndBack(t)
+				return c.Writes
+			})
 		})
+	}
+}
+
+// thereAndBack rolls out newer, and older again, with a pod that is never resized.
+func (c *cluster) thereAndBack(t *testing.T) {
+	before := c.names()
+	c.neverResizes(before[1])
+	for _, v := range []version{newer, older} {
+		c.edit(v)
+		c.Rest()
+		after := c.names()
+		if len(after) != 3 || !slices.Contains(after, before[0]) || slices.Contains(after, before[1]) || !slices.Contains(after, before[2]) {
+			t.Errorf("write %d fails, carried out %t: the pods are %q, were %q; writes: %q", c.Fails, c.CarriedOut, after, before, c.Writes)
+		}
+		kept := map[version]int{}
+		for _, rs := range c.sets {
+			kept[simulated.VersionOf(&rs.Spec.Template.Spec)]++
+		}
+		if !maps.Equal(kept, map[version]int{older: 1, newer: 1}) {
+			t.Errorf("write %d fails, carried out %t: the ReplicaSets are of %v; writes: %q", c.Fails, c.CarriedOut, kept, c.Writes)
+		}
 	}
 }
 
@@ -449,7 +228,7 @@ func TestEvents(t *testing.T) {
 	c.neverResizes(c.names()[1])
 	gone := c.names()[1]
 	c.edit(newer)
-	c.rest()
+	c.Rest()
 	for event, times := range map[string]int{
 		"Normal " + rollout.EventStarted + " ReplicaSet web-i1c1m0x0: app: cpu request 1m→2m":                                                          1,
 		"Normal " + rollout.EventResized + " web-":                                                                                                     2, // on the Deployment
@@ -458,8 +237,8 @@ func TestEvents(t *testing.T) {
 		"Normal " + rollout.EventRestart + " " + gone + ": evicted: it has been replaced":                                                              1,
 		"Normal " + rollout.EventComplete + " 3 of 3 pods are of revision 2":                                                                           1,
 	} {
-		if n := count(c.events, event); n != times {
-			t.Errorf("%q was told %d times, want %d: %q", event, n, times, c.events)
+		if n := simulated.Count(c.Events, event); n != times {
+			t.Errorf("%q was told %d times, want %d: %q", event, n, times, c.Events)
 		}
 	}
 }
@@ -477,7 +256,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 3, controller.Options{}, tt.change...)
 			before, hard := c.names(), tt.tight
-			c.client.AddReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+			c.Client.AddReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
 				quota := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Status: corev1.ResourceQuotaStatus{
 					Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse(hard)},
 					Used: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("0")},
@@ -486,15 +265,15 @@ func TestNoQuotaForTheNext(t *testing.T) {
 			})
 			c.neverResizes(before[1])
 			c.edit(newer)
-			c.steps(60)
+			c.Rounds(60, apierrors.IsConflict)
 			if after := c.names(); !slices.Equal(after, before) {
 				t.Errorf("pods %v became %v", before, after)
 			}
-			if told := count(c.events, rollout.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m beside "+tt.beside); told != 1 {
-				t.Errorf("told %d times of the quota: %q", told, c.events)
+			if told := simulated.Count(c.Events, rollout.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m beside "+tt.beside); told != 1 {
+				t.Errorf("told %d times of the quota: %q", told, c.Events)
 			}
 			hard = tt.wide
-			c.rest()
+			c.Rest()
 			for i, name := range before {
 				if _, is := c.Pods[name]; is == (i == 1) {
 					t.Errorf("%s is there: %t", name, is)
@@ -510,24 +289,24 @@ func TestRefusedAndNotResized(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCluster(t, 1, controller.Options{Metrics: controller.NewMetrics(registry)})
 	refused := 0
-	c.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+	c.Client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		refused++
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, c.names()[0], errors.New("exceeded quota: compute"))
 	})
 	c.edit(newer)
-	c.steps(2)
+	c.Rounds(2, apierrors.IsConflict)
 	if refused == 0 {
 		t.Fatal("nobody asked for a resize")
 	}
-	c.client.Lock()
+	c.Client.Lock()
 	resized := c.Pods[c.names()[0]].DeepCopy()
 	build.Resized(templates[newer])(resized)
 	c.WritePod(resized)
-	c.client.Unlock()
-	c.sees()
-	c.rest()
-	if n := count(c.events, rollout.EventResized); n != 0 {
-		t.Errorf("told %d times of a resize, and there was none: %q", n, c.events)
+	c.Client.Unlock()
+	c.Sees()
+	c.Rest()
+	if n := simulated.Count(c.Events, rollout.EventResized); n != 0 {
+		t.Errorf("told %d times of a resize, and there was none: %q", n, c.Events)
 	}
 	families, err := registry.Gather()
 	if err != nil {
@@ -549,21 +328,21 @@ func TestEvictionRefused(t *testing.T) {
 	c.neverResizes(gone)
 	c.budget = 1 << 20
 	c.edit(newer)
-	c.steps(100)
+	c.Rounds(100, apierrors.IsConflict)
 	if !slices.Contains(c.names(), gone) {
 		t.Errorf("%s is evicted, and the budget says no", gone)
 	}
-	if asked := count(c.writes, "create pods/eviction "+gone); asked < 3 || asked > 10 {
+	if asked := simulated.Count(c.Writes, "create pods/eviction "+gone); asked < 3 || asked > 10 {
 		t.Errorf("asked %d times in 100 s, want less and less often", asked)
 	}
-	if n := count(c.events, "Normal "+rollout.EventDisruptionBudget+" "+gone+": not evicted yet: the budget says no"); n != 1 {
-		t.Errorf("told %d times, want once: %q", n, c.events)
+	if n := simulated.Count(c.Events, "Normal "+rollout.EventDisruptionBudget+" "+gone+": not evicted yet: the budget says no"); n != 1 {
+		t.Errorf("told %d times, want once: %q", n, c.Events)
 	}
 	if said := condition(&Deployment{Deployment: c.d}); said == nil || said.Reason != rollout.ReasonDisruptionBudget {
 		t.Errorf("the condition says %+v", said)
 	}
 	c.budget = 0
-	if failed := c.rest(); len(failed) > 0 {
+	if failed := c.Rest(); len(failed) > 0 {
 		t.Errorf("syncs failed: %v", errors.Join(failed...))
 	}
 }
@@ -586,18 +365,18 @@ func TestEvictionFails(t *testing.T) {
 			return apierrors.NewInternalError(errors.New(said))
 		}
 		c.edit(newer)
-		c.steps(60)
+		c.Rounds(60, apierrors.IsConflict)
 		if is := condition(&Deployment{Deployment: c.d}); is == nil || is.Reason != reason || !strings.Contains(is.Message, gone+": not evicted yet: Internal error occurred: "+said) {
 			t.Errorf("the condition says %+v, want %s and %q", is, reason, said)
 		}
 		if tries < 3 || tries > 10 {
 			t.Errorf("asked %d times in 60 s, want less and less often", tries)
 		}
-		if n := count(c.events, reason+" "+gone); n != 1 {
-			t.Errorf("told %d times, want once: %q", n, c.events)
+		if n := simulated.Count(c.Events, reason+" "+gone); n != 1 {
+			t.Errorf("told %d times, want once: %q", n, c.Events)
 		}
 		fails = false
-		c.rest()
+		c.Rest()
 	}
 }
 
@@ -609,7 +388,7 @@ func TestHistoryRefused(t *testing.T) {
 			if is := says(c); is != nil && is.Reason == rollout.ReasonQuotaExceeded {
 				return
 			}
-			c.steps(1)
+			c.Rounds(1, apierrors.IsConflict)
 		}
 	}
 	const lost = "Warning " + rollout.EventNotKept + " revision 1 is not kept in the history, so that nobody can go back to it: "
@@ -626,14 +405,14 @@ func TestHistoryRefused(t *testing.T) {
 			t.Error("let go at once, and the quota may be raised")
 		}
 		edited := c.Clock.Now()
-		if failed := c.rest(); len(failed) > 0 {
+		if failed := c.Rest(); len(failed) > 0 {
 			t.Errorf("syncs failed: %v", errors.Join(failed...))
 		}
 		if took := c.Clock.Since(edited); took > 2*historyTimeout {
 			t.Errorf("took %v more", took)
 		}
-		if n := count(c.events, lost); n != 1 {
-			t.Errorf("told %d times that revision 1 is lost, want once: %q", n, c.events)
+		if n := simulated.Count(c.Events, lost); n != 1 {
+			t.Errorf("told %d times that revision 1 is lost, want once: %q", n, c.Events)
 		}
 		if after := c.names(); !slices.Equal(after, before) {
 			t.Errorf("the pods are %v, were %v", after, before)
@@ -645,23 +424,23 @@ func TestHistoryRefused(t *testing.T) {
 		c.edit(newer)
 		untilRefused(c)
 		c.full = false
-		c.rest()
-		if n := count(c.events, lost); n != 0 || len(c.sets) != 2 {
-			t.Errorf("told %d times that revision 1 is lost, and there are %d ReplicaSets: %q", n, len(c.sets), c.events)
+		c.Rest()
+		if n := simulated.Count(c.Events, lost); n != 0 || len(c.sets) != 2 {
+			t.Errorf("told %d times that revision 1 is lost, and there are %d ReplicaSets: %q", n, len(c.sets), c.Events)
 		}
 	})
 	t.Run("another edit is let go at once", func(t *testing.T) {
 		c := newCluster(t, 3, controller.Options{})
 		c.full = true
 		c.edit(newer)
-		c.steps(12)
+		c.Rounds(12, apierrors.IsConflict)
 		c.edit(version{Image: 2, CPU: 2})
-		c.steps(4)
+		c.Rounds(4, apierrors.IsConflict)
 		if policy.Held(c.d) {
 			t.Errorf("an edit of the image is held: %+v", says(c))
 		}
-		if n := count(c.events, lost); n != 1 {
-			t.Errorf("told %d times that revision 1 is lost, want once: %q", n, c.events)
+		if n := simulated.Count(c.Events, lost); n != 1 {
+			t.Errorf("told %d times that revision 1 is lost, want once: %q", n, c.Events)
 		}
 	})
 	t.Run("another resize waits for it, too", func(t *testing.T) {
@@ -669,11 +448,11 @@ func TestHistoryRefused(t *testing.T) {
 		before := c.names()
 		c.full = true
 		c.edit(newer)
-		c.steps(12)
+		c.Rounds(12, apierrors.IsConflict)
 		c.edit(other)
-		c.rest()
-		if after := c.names(); !slices.Equal(after, before) || count(c.events, rollout.EventNotKept+" revision ") != 2 {
-			t.Errorf("the pods are %v, were %v; events %q", after, before, c.events)
+		c.Rest()
+		if after := c.names(); !slices.Equal(after, before) || simulated.Count(c.Events, rollout.EventNotKept+" revision ") != 2 {
+			t.Errorf("the pods are %v, were %v; events %q", after, before, c.Events)
 		}
 	})
 }
@@ -694,17 +473,17 @@ func TestNoRoomBesideOthers(t *testing.T) {
 			c.neverResizes(gone)
 			node := largeNode()
 			node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("5m") // two others come to have 2m each
-			c.nodes.Set(node)
+			c.Nodes.Set(node)
 			c.edit(newer)
-			c.steps(100)
+			c.Rounds(100, apierrors.IsConflict)
 			if kept := slices.Contains(c.names(), gone); kept != tt.keeps {
-				t.Errorf("%s is kept: %t, want %t; writes: %q", gone, kept, tt.keeps, c.writes)
+				t.Errorf("%s is kept: %t, want %t; writes: %q", gone, kept, tt.keeps, c.Writes)
 			}
 			if said := condition(&Deployment{Deployment: c.d}); tt.keeps && (said == nil || said.Reason != rollout.ReasonNoNodeFits) {
 				t.Errorf("the condition says %+v", said)
 			}
-			c.nodes.Set(largeNode())
-			c.rest()
+			c.Nodes.Set(largeNode())
+			c.Rest()
 			if slices.Contains(c.names(), gone) {
 				t.Errorf("%s is not replaced, and there is room", gone)
 			}
@@ -719,7 +498,7 @@ func TestRoomOfTheSuccessor(t *testing.T) {
 	expected := func() []string {
 		t.Helper()
 		d := &Deployment{Deployment: c.d}
-		kind := c.kind.Kind.(Kind)
+		kind := c.Kind.Kind.(Kind)
 		stored, err := kind.storedSets(t.Context(), d)
 		if err != nil {
 			t.Fatal(err)
@@ -761,13 +540,13 @@ func TestDetachedPodsAreGivenBack(t *testing.T) {
 		if _, is := c.Pods[gone].Labels[api.DetachedLabel]; is {
 			break
 		}
-		c.steps(1)
+		c.Rounds(1, apierrors.IsConflict)
 	}
 	if owner := metav1.GetControllerOf(c.Pods[gone]); owner.Kind != "Deployment" || owner.UID != c.d.UID {
 		t.Fatalf("%s belongs to %+v, want it detached", gone, owner)
 	}
 	c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
-	if _, err := c.sync(); err != nil {
+	if _, err := c.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	pod := c.Pods[gone]
@@ -775,7 +554,7 @@ func TestDetachedPodsAreGivenBack(t *testing.T) {
 	if rs := c.sets[owner.Name]; rs == nil || owner.UID != rs.UID || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey] || pod.Labels[api.DetachedLabel] != "" {
 		t.Errorf("%s belongs to %+v, and has the labels %v", gone, owner, pod.Labels)
 	}
-	c.steps(10)
+	c.Rounds(10, apierrors.IsConflict)
 	if len(c.Pods) != 2 {
 		t.Errorf("the pods are %q", c.names())
 	}
@@ -787,14 +566,14 @@ func TestForgedDetachedLabel(t *testing.T) {
 	forged := c.Pods[c.names()[0]].DeepCopy()
 	forged.Labels[api.DetachedLabel] = "anything"
 	c.WritePod(forged)
-	c.sees()
+	c.Sees()
 	for _, owner := range []string{"web", metav1.GetControllerOf(forged).Name} {
-		if _, err := c.controller.Sync(t.Context(), cache.NewObjectName("default", owner)); err != nil {
+		if _, err := c.Controller.Sync(t.Context(), cache.NewObjectName("default", owner)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(c.writes) > 0 {
-		t.Errorf("wrote %q", c.writes)
+	if len(c.Writes) > 0 {
+		t.Errorf("wrote %q", c.Writes)
 	}
 	if name, is := DetachedFrom(forged); is {
 		t.Errorf("it is taken for one of %s", name)
@@ -812,36 +591,36 @@ func TestNothingIsWritten(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 2, tt.options)
-			c.steps(2)
+			c.Rounds(2, apierrors.IsConflict)
 			c.edit(newer)
-			c.steps(5)
-			c.client.Lock()
+			c.Rounds(5, apierrors.IsConflict)
+			c.Client.Lock()
 			for name := range c.Pods { // the next step would be an adoption
 				resized := c.Pods[name].DeepCopy()
 				build.Resized(templates[newer])(resized)
 				c.WritePod(resized)
 			}
-			c.client.Unlock()
-			c.steps(5)
-			if len(c.writes) > 0 {
-				t.Errorf("wrote %q", c.writes)
+			c.Client.Unlock()
+			c.Rounds(5, apierrors.IsConflict)
+			if len(c.Writes) > 0 {
+				t.Errorf("wrote %q", c.Writes)
 			}
-			if len(c.events) > 0 {
-				t.Errorf("told %q", c.events)
+			if len(c.Events) > 0 {
+				t.Errorf("told %q", c.Events)
 			}
-			if c.kind.InFlight() != (tt.options.Ready == nil) {
-				t.Errorf("watches pods: %t", c.kind.InFlight())
+			if c.Kind.InFlight() != (tt.options.Ready == nil) {
+				t.Errorf("watches pods: %t", c.Kind.InFlight())
 			}
 			c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
-			c.client.Lock()
+			c.Client.Lock()
 			left := c.Pods[c.names()[0]].DeepCopy()
 			left.Labels[api.DetachedLabel] = "somewhere"
 			build.OwnedBy(c.d, "Deployment")(left)
 			c.WritePod(left)
-			c.client.Unlock()
-			c.steps(5)
-			if len(c.writes) > 0 {
-				t.Errorf("wrote %q after the Deployment was opted out", c.writes)
+			c.Client.Unlock()
+			c.Rounds(5, apierrors.IsConflict)
+			if len(c.Writes) > 0 {
+				t.Errorf("wrote %q after the Deployment was opted out", c.Writes)
 			}
 		})
 	}
@@ -860,11 +639,11 @@ func TestSessionEnds(t *testing.T) {
 		}},
 		{"when nothing is held any more", func(c *cluster) { c.edit(older) }},
 		{"when the Deployment is gone", func(c *cluster) {
-			if err := c.kind.Workloads.GetStore().Delete(c.stored(c.d)); err != nil {
+			if err := c.Kind.Workloads.GetStore().Delete(c.stored(c.d)); err != nil {
 				c.t.Fatal(err)
 			}
-			if _, err := c.sync(); err != nil || c.kind.InFlight() {
-				c.t.Errorf("the session goes on: %t, %v", c.kind.InFlight(), err)
+			if _, err := c.Sync(); err != nil || c.Kind.InFlight() {
+				c.t.Errorf("the session goes on: %t, %v", c.Kind.InFlight(), err)
 			}
 		}},
 	} {
@@ -872,18 +651,18 @@ func TestSessionEnds(t *testing.T) {
 			c := newCluster(t, 2, controller.Options{})
 			c.Outcomes = []simulated.Outcome{{Slow: 3}}
 			c.edit(newer)
-			if _, err := c.sync(); err != nil {
+			if _, err := c.Sync(); err != nil {
 				t.Fatal(err)
 			}
-			if !c.kind.InFlight() {
+			if !c.Kind.InFlight() {
 				t.Fatal("there is no session to end")
 			}
 			tt.end(c)
-			c.steps(20)
+			c.Rounds(20, apierrors.IsConflict)
 			if policy.Enabled(c.d) && policy.Held(c.d) {
 				return // it is back
 			}
-			if c.kind.InFlight() {
+			if c.Kind.InFlight() {
 				t.Error("the session goes on")
 			}
 		})
@@ -903,7 +682,7 @@ func TestPolicyGone(t *testing.T) {
 				if !policy.Held(c.d) {
 					break
 				}
-				c.steps(1)
+				c.Rounds(1, apierrors.IsConflict)
 			}
 			if held := policy.Held(c.d); held || c.d.Spec.Paused {
 				t.Errorf("held %t, paused %t", held, c.d.Spec.Paused)
@@ -920,20 +699,20 @@ func TestUnknownToThePolicy(t *testing.T) {
 	c.unknown = true
 	var said error
 	for range 10 {
-		if _, said = c.sync(); said != nil {
+		if _, said = c.Sync(); said != nil {
 			break
 		}
-		c.lives()
-		c.sees()
+		c.Lives()
+		c.Sees()
 	}
 	if !errors.Is(said, controller.ErrUnknown) {
 		t.Errorf("said %v, want %v", said, controller.ErrUnknown)
 	}
-	if n := count(c.events, rollout.EventHandedOver); n != 0 || !policy.Held(c.d) || !c.d.Spec.Paused {
-		t.Errorf("annotations %v, paused %t, events %q", c.d.Annotations, c.d.Spec.Paused, c.events)
+	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 0 || !policy.Held(c.d) || !c.d.Spec.Paused {
+		t.Errorf("annotations %v, paused %t, events %q", c.d.Annotations, c.d.Spec.Paused, c.Events)
 	}
 	c.unknown = false
-	c.rest()
+	c.Rest()
 }
 
 // TestUnreadableHold is the same with the policy in force again.
@@ -943,7 +722,7 @@ func TestUnreadableHold(t *testing.T) {
 	c.unguarded = true
 	c.change(func(d *appsv1.Deployment) { d.Annotations[api.HoldAnnotation] = "nonsense" })
 	c.unguarded = false
-	c.rest()
+	c.Rest()
 	if held := policy.Held(c.d); held || c.d.Spec.Paused {
 		t.Errorf("held %t, paused %t", held, c.d.Spec.Paused)
 	}
@@ -952,30 +731,8 @@ func TestUnreadableHold(t *testing.T) {
 // TestRun runs the workers themselves, for the race detector.
 func TestRun(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{Workers: 2})
-	c.client.Lock()
-	c.neverResizes(c.names()[0])
-	c.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
-	c.client.Unlock()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		c.controller.Run(ctx)
-		close(done)
-	}()
-	if !cache.WaitForCacheSync(t.Context().Done(), c.kind.Workloads.HasSynced) {
-		t.Fatal("the informer of Deployments does not sync")
-	}
-	finished := func() bool {
-		c.lives()
-		c.client.Lock()
-		defer c.client.Unlock()
-		return c.unfinished() == ""
-	}
-	for deadline := time.Now().Add(30 * time.Second); !finished(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the rollout does not complete: %s; writes: %q", c.unfinished(), c.writes)
-		}
-	}
-	cancel()
-	<-done
+	c.Run(func() {
+		c.neverResizes(c.names()[0])
+		c.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
+	})
 }

@@ -125,8 +125,6 @@ func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
 	s.replace = s.edits
 }
 
-var name = cache.ObjectName{Namespace: "default", Name: "web"}
-
 // Restart puts a new controller in the place of the one that there is.
 func (s *simulation) Restart() {
 	if s.stop != nil {
@@ -199,7 +197,7 @@ func (s *simulation) Sync() (time.Duration, error) {
 	s.kind.Planned, err = decodeDeployment(s.stored(s.seen.d))
 	s.NoError(err)
 	s.batch, s.evicted, s.listed = 0, 0, maps.Clone(s.Pods)
-	return s.controller.Sync(s.t.Context(), name)
+	return s.controller.Sync(s.t.Context(), simulated.Web)
 }
 
 // requested is told of each of the controller's writes before it is carried out.
@@ -592,13 +590,13 @@ func (s *simulation) Round() {
 	s.Check()
 }
 
-// unfinished tells what of the rollout is not done, or "".
-func (w *world) unfinished() string {
+// Unfinished tells what of the rollout is not done, or "".
+func (w *world) Unfinished() string {
 	return w.unfinishedBut(func(*corev1.Pod, version) bool { return false })
 }
 
-// unfinished leaves out what admission has made of pods.
-func (s *simulation) unfinished() string { return s.unfinishedBut(s.admitted) }
+// Unfinished leaves out what admission has made of pods.
+func (s *simulation) Unfinished() string { return s.unfinishedBut(s.admitted) }
 
 func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 	want := simulated.VersionOf(&w.d.Spec.Template.Spec)
@@ -756,7 +754,7 @@ func (s *simulation) settle(t *testing.T) {
 		s.Rest()
 		s.complete()
 	}
-	if left := s.unfinished(); left != "" && s.paused && !policy.Held(s.d) {
+	if left := s.Unfinished(); left != "" && s.paused && !policy.Held(s.d) {
 		s.One(step{Do: "resume"}) // nothing can have been done before
 		s.Rest()
 	}
@@ -764,12 +762,12 @@ func (s *simulation) settle(t *testing.T) {
 		s.One(step{Do: "scale", Arg: int(*s.d.Spec.Replicas) + 1})
 		s.Rest()
 	}
-	if s.unfinished() != "" && !s.gentle {
+	if s.Unfinished() != "" && !s.gentle {
 		s.Mended = true // where only people can help, they do
 		clear(s.Broken)
 		s.Rest()
 	}
-	if left := s.unfinished() + s.history(); left != "" {
+	if left := s.Unfinished() + s.history(); left != "" {
 		s.t.Fatal(left)
 	}
 }
@@ -817,7 +815,7 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 			}
 			uids := slices.Sorted(maps.Keys(s.Pods))
 			s.Rest()
-			if left := s.unfinished(); left != "" || !slices.Equal(uids, slices.Sorted(maps.Keys(s.Pods))) {
+			if left := s.Unfinished(); left != "" || !slices.Equal(uids, slices.Sorted(maps.Keys(s.Pods))) {
 				t.Errorf("unfinished: %q; the pods were %v, and are %v", left, uids, slices.Sorted(maps.Keys(s.Pods)))
 			}
 		})

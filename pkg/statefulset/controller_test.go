@@ -1,11 +1,9 @@
 package statefulset
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -36,225 +32,55 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
-// cluster is the world of the simulation with the whole controller in it, which
-// is made to sync by hand. Its informer of sets shows what the test puts there.
+// cluster is the world of the simulation with the whole controller in it.
 type cluster struct {
 	*world
-	t          *testing.T
-	client     *fake.Clientset // its lock guards the world: the watch of pods reads it too
-	kind       *simulated.Kind[*appsv1.StatefulSet, history]
-	nodes      *simulated.Nodes
-	controller *controller.Controller[*appsv1.StatefulSet, history]
-	recorder   *record.FakeRecorder
-	events     []string
-	watchers   []*watch.RaceFreeFakeWatcher
-	removed    []*corev1.Pod
+	*simulated.Harness[*appsv1.StatefulSet, history]
 }
 
 // newCluster has a set of older that is at rest.
 func newCluster(t *testing.T, replicas int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
 	t.Helper()
 	load(t)
-	c := &cluster{
-		world: newWorld(webSet(older, replicas), outcomes), t: t,
-		client: &fake.Clientset{}, recorder: record.NewFakeRecorder(1000),
-	}
-	for range 20 {
-		c.lives()
-	}
-	if left := c.unfinished(); left != "the condition does not say Complete" {
-		t.Fatalf("the cluster is not at rest: %s", left)
-	}
-	c.Changed = c.publish
-	c.client.AddWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		w, since := watch.NewRaceFreeFake(), metav1.ListMeta{ResourceVersion: action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion}
-		for _, pod := range c.removed {
-			if version64(pod) > version64(&since) {
-				w.Delete(pod)
-			}
-		}
-		for _, pod := range c.Pods {
-			if version64(pod) > version64(&since) {
-				w.Modify(pod.DeepCopy())
-			}
-		}
-		c.watchers = append(c.watchers, w)
-		return true, w, nil
-	})
-	c.serve(c.client)
-	if options.Ready == nil {
-		options.Ready = func() error { return nil }
-	}
+	c, client := &cluster{world: newWorld(webSet(older, replicas), outcomes)}, &fake.Clientset{}
+	c.serve(client)
+	c.Harness = simulated.NewHarness[*appsv1.StatefulSet, history](t, c, c.Cluster, client, largeNode())
 	options.Defaults = defaults
-	options.Clock = c.Clock
-	c.kind, c.nodes = &simulated.Kind[*appsv1.StatefulSet, history]{Kind: New(c.client)}, simulated.NewNodes(largeNode())
-	var err error
-	if c.controller, err = controller.New(t.Context(), c.kind, c.client, c.recorder, c.nodes, options); err != nil {
-		t.Fatal(err)
-	}
-	c.sees()
+	c.Start(New(client), options)
 	return c
 }
 
-func (c *cluster) publish(obj runtime.Object, gone bool) {
-	pod, is := obj.(*corev1.Pod)
-	if !is {
-		return
-	}
-	pod = pod.DeepCopy()
-	if gone {
-		pod.ResourceVersion = strconv.Itoa(c.RV)
-		c.removed = append(c.removed, pod)
-	}
-	for _, w := range c.watchers {
-		if gone {
-			w.Delete(pod)
-		} else {
-			w.Modify(pod)
-		}
-	}
-}
-
-// lives lets the kubelets and the StatefulSet controller do one thing each.
-func (c *cluster) lives() {
-	c.client.Lock()
-	defer c.client.Unlock()
-	c.Clock.SetTime(c.Clock.Now().Add(time.Second))
+func (c *cluster) Live() {
 	c.Kubelets()
 	c.kcmSees(true, true)
 	c.kcm()
 	c.kcmSees(true, true)
 }
 
-// sees lets the watches of the controller catch up.
-func (c *cluster) sees() {
-	c.t.Helper()
-	c.client.Lock()
-	err := c.kind.Workloads.GetStore().Update(c.set)
-	c.client.Unlock()
-	if err != nil {
-		c.t.Fatal(err)
+func (c *cluster) Objects() []runtime.Object {
+	all := []runtime.Object{c.set}
+	for _, pod := range c.Pods {
+		all = append(all, pod)
 	}
-	for deadline := time.Now().Add(time.Minute); !c.seen(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatal("the watch of pods does not catch up")
-		}
-	}
+	return all
 }
 
-func (c *cluster) seen() bool {
-	c.client.Lock()
-	defer c.client.Unlock()
-	if !c.kind.InFlight() {
-		return true
+func (c *cluster) Stored(object runtime.Object) (string, runtime.Object) {
+	if _, is := object.(*appsv1.StatefulSet); is {
+		return "statefulsets", object.DeepCopyObject()
 	}
-	list := c.kind.Pods.GetStore().List()
-	return c.kind.Pods.HasSynced() && len(list) == len(c.Pods) && !slices.ContainsFunc(list, func(object any) bool {
-		pod := object.(*corev1.Pod)
-		return c.Pods[pod.Name] == nil || c.Pods[pod.Name].ResourceVersion != pod.ResourceVersion
-	})
+	return "pods", object.DeepCopyObject()
 }
 
-// sync syncs once, and again where the first one only started to watch.
-func (c *cluster) sync() (time.Duration, error) {
-	c.t.Helper()
-	watching := c.kind.InFlight()
-	again, err := c.controller.Sync(c.t.Context(), cache.MetaObjectToName(c.set))
-	if !watching && err == nil && c.kind.InFlight() {
-		c.sees()
-		again, err = c.controller.Sync(c.t.Context(), cache.MetaObjectToName(c.set))
-	}
-	for len(c.recorder.Events) > 0 {
-		c.events = append(c.events, <-c.recorder.Events)
-	}
-	return again, err
-}
+func (c *cluster) Show() error { return c.Kind.Workloads.GetStore().Update(c.set) }
+
+func (c *cluster) Shown() bool { return true }
 
 // edit changes the template, and lets the StatefulSet controller see it.
-func (c *cluster) edit(v version) {
-	c.t.Helper()
-	c.client.Lock()
+func (c *cluster) edit(v version) { c.Change(func() { c.users(v) }) }
+
+func (c *cluster) users(v version) {
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[v] })
-	c.client.Unlock()
-	c.lives()
-	c.sees()
-}
-
-// rest goes on until the rollout is complete. Every error is one more try.
-func (c *cluster) rest() []error {
-	c.t.Helper()
-	var failed []error
-	for range 200 {
-		if _, err := c.sync(); err != nil {
-			failed = append(failed, err)
-		}
-		c.lives()
-		c.sees()
-		if c.unfinished() == "" {
-			return failed
-		}
-	}
-	c.t.Fatalf("the rollout does not complete: %s; errors: %v", c.unfinished(), errors.Join(failed...))
-	return nil
-}
-
-// rounds lets everybody do one thing, n times. Only permitted errors may occur.
-func (c *cluster) rounds(n int, permitted ...func(error) bool) {
-	c.t.Helper()
-	for range n {
-		if _, err := c.sync(); err != nil && !slices.ContainsFunc(permitted, func(is func(error) bool) bool { return is(err) }) {
-			c.t.Fatal(err)
-		}
-		c.lives()
-		c.sees()
-	}
-}
-
-// writes lists what was asked of the API server, as `patch pods/resize web-1`.
-func (c *cluster) writes() []string {
-	var writes []string
-	for _, action := range c.client.Actions() {
-		name := ""
-		switch a := action.(type) {
-		case clienttesting.PatchActionImpl:
-			name = a.Name
-		case clienttesting.DeleteActionImpl:
-			name = a.Name
-		}
-		if verb := action.GetVerb(); !slices.Contains([]string{"get", "list", "watch"}, verb) {
-			resource := action.GetResource().Resource
-			if sub := action.GetSubresource(); sub != "" {
-				resource += "/" + sub
-			}
-			writes = append(writes, verb+" "+resource+" "+name)
-		}
-	}
-	return writes
-}
-
-func count(list []string, part string) int {
-	n := 0
-	for _, one := range list {
-		if strings.Contains(one, part) {
-			n++
-		}
-	}
-	return n
-}
-
-// fail makes the writes that match fail, the first time or every time.
-func (c *cluster) fail(write string, err error, times int) {
-	verb, rest, _ := strings.Cut(write, " ")
-	path, name, _ := strings.Cut(rest, " ")
-	resource, _, _ := strings.Cut(path, "/")
-	c.client.PrependReactor(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
-		patch, ok := action.(clienttesting.PatchAction)
-		if !ok || times == 0 || patch.GetName() != name || !strings.HasSuffix(path, resource+"/"+patch.GetSubresource()) {
-			return false, nil, nil
-		}
-		times--
-		return true, nil, err
-	})
 }
 
 func (c *cluster) uids() map[string]types.UID {
@@ -309,12 +135,12 @@ func TestRefusedResize(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 3, controller.Options{})
 			before := c.uids()
-			c.fail("patch pods/resize web-1", tt.err, tt.times)
+			c.Refuse("patch pods/resize web-1", tt.err, tt.times)
 			c.edit(newer)
-			if failed := c.rest(); len(failed) != tt.failed {
+			if failed := c.Rest(); len(failed) != tt.failed {
 				t.Errorf("%d syncs failed, want %d: %v", len(failed), tt.failed, errors.Join(failed...))
 			}
-			if asked := count(c.writes(), "patch pods/resize web-1"); !tt.restart && asked != tt.times+1 {
+			if asked := simulated.Count(c.Writes, "patch pods/resize web-1"); !tt.restart && asked != tt.times+1 {
 				t.Errorf("asked %d times for the size, want %d", asked, tt.times+1)
 			}
 			for name, uid := range before {
@@ -324,13 +150,13 @@ func TestRefusedResize(t *testing.T) {
 			}
 			told := 0 // on the set; once, however often the size was refused
 			for _, reason := range []string{rollout.EventInfeasible, rollout.EventAdmissionDenied, rollout.EventQuotaExceeded, rollout.EventRestart} {
-				told += count(c.events, " "+reason+" web-1: ")
+				told += simulated.Count(c.Events, " "+reason+" web-1: ")
 			}
-			if tt.event == "" && told != 0 || tt.event != "" && (told != 1 || count(c.events, " "+tt.event) != 1) {
-				t.Errorf("want only the event %q once: %q", tt.event, c.events)
+			if tt.event == "" && told != 0 || tt.event != "" && (told != 1 || simulated.Count(c.Events, " "+tt.event) != 1) {
+				t.Errorf("want only the event %q once: %q", tt.event, c.Events)
 			}
-			if restart := count(c.events, rollout.EventRestart) > 0; restart != tt.restart {
-				t.Errorf("restart told: %t; events: %q", restart, c.events)
+			if restart := simulated.Count(c.Events, rollout.EventRestart) > 0; restart != tt.restart {
+				t.Errorf("restart told: %t; events: %q", restart, c.Events)
 			}
 		})
 	}
@@ -340,20 +166,20 @@ func TestRefusedResize(t *testing.T) {
 func TestNoQuotaForTheNext(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	before, hard := c.uids(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
-	c.client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+	c.Client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{*c.quota(hard)}}, nil
 	})
-	c.fail("patch pods/resize web-1", forbidden("node didn't have enough", metav1.StatusCause{Type: "NodeCapacity"}), 1<<20)
+	c.Refuse("patch pods/resize web-1", forbidden("node didn't have enough", metav1.StatusCause{Type: "NodeCapacity"}), 1<<20)
 	c.edit(newer)
-	c.rounds(60)
+	c.Rounds(60)
 	if uids := c.uids(); !maps.Equal(uids, before) {
 		t.Errorf("pods %v became %v", before, uids)
 	}
-	if told := count(c.events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m beside 3m of 4m"); told != 1 {
-		t.Errorf("told %d times of the quota: %q", told, c.events)
+	if told := simulated.Count(c.Events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m beside 3m of 4m"); told != 1 {
+		t.Errorf("told %d times of the quota: %q", told, c.Events)
 	}
 	hard = "6m"
-	c.rest()
+	c.Rest()
 	for name, uid := range c.uids() {
 		if restarted := uid != before[name]; restarted != (name == "web-1") {
 			t.Errorf("%s restarted: %t", name, restarted)
@@ -376,10 +202,10 @@ func (c *cluster) quota(hard string) *corev1.ResourceQuota {
 func TestRefusedLiveResize(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	before := c.uids()
-	c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
+	c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
-	c.rounds(100)
+	c.Rounds(100)
 	if now := c.uids(); !maps.Equal(now, before) {
 		t.Errorf("pods were restarted: %v, before %v", now, before)
 	}
@@ -388,13 +214,13 @@ func TestRefusedLiveResize(t *testing.T) {
 			t.Errorf("%s has %+v, want %+v", name, got, want)
 		}
 	}
-	if n := count(c.events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
-		t.Errorf("%s was not told: %q", rollout.EventInfeasible, c.events)
+	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
+		t.Errorf("%s was not told: %q", rollout.EventInfeasible, c.Events)
 	}
 	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !policy.Held(c.set) {
 		t.Errorf("held: %t, condition %+v", policy.Held(c.set), said)
 	}
-	if asked := count(c.writes(), "patch pods/resize web-1"); asked < 3 || asked > 10 {
+	if asked := simulated.Count(c.Writes, "patch pods/resize web-1"); asked < 3 || asked > 10 {
 		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
 	}
 }
@@ -402,12 +228,12 @@ func TestRefusedLiveResize(t *testing.T) {
 // However often a size is refused, it is told once.
 func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 	c := newCluster(t, 1, controller.Options{})
-	c.fail("patch pods/resize web-0", invalid("web-0"), 1<<20)
+	c.Refuse("patch pods/resize web-0", invalid("web-0"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
-	c.rounds(30)
-	if n := count(c.events, " "+rollout.EventInfeasible+" web-0: "); n != 1 {
-		t.Errorf("%s was told %d times, want once: %q", rollout.EventInfeasible, n, c.events)
+	c.Rounds(30)
+	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-0: "); n != 1 {
+		t.Errorf("%s was told %d times, want once: %q", rollout.EventInfeasible, n, c.Events)
 	}
 }
 
@@ -416,23 +242,23 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	const ask = "patch pods/resize web-1"
-	c.fail(ask, forbidden("exceeded quota: compute"), 1<<20)
+	c.Refuse(ask, forbidden("exceeded quota: compute"), 1<<20)
 	c.edit(newer)
-	if _, err := c.sync(); err != nil {
+	if _, err := c.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	for tries := 1; tries <= 12; tries++ {
-		if n := count(c.writes(), ask); n != tries {
+		if n := simulated.Count(c.Writes, ask); n != tries {
 			t.Fatalf("asked %d times, want %d", n, tries)
 		}
 		before := c.Clock.Now()
 		// The condition's message may be due earlier.
 		for {
-			again, err := c.sync()
+			again, err := c.Sync()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if count(c.writes(), ask) > tries {
+			if simulated.Count(c.Writes, ask) > tries {
 				break
 			}
 			if again <= 0 {
@@ -445,13 +271,13 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
 		}
 	}
-	asked := count(c.writes(), ask)
+	asked := simulated.Count(c.Writes, ask)
 	c.set.Annotations[api.RetryAnnotation] = "now"
-	c.sees()
-	if _, err := c.sync(); err != nil {
+	c.Sees()
+	if _, err := c.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if n := count(c.writes(), ask); n != asked+1 {
+	if n := simulated.Count(c.Writes, ask); n != asked+1 {
 		t.Errorf("asked %d times after the user wanted it tried again, want %d", n, asked+1)
 	}
 }
@@ -462,21 +288,21 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3m") // two others have 1m each
-	c.nodes.Set(node)
+	c.Nodes.Set(node)
 	before := c.uids()
 	c.edit(newer)
-	c.rounds(100, apierrors.IsConflict)
+	c.Rounds(100, apierrors.IsConflict)
 	if after := c.uids(); !maps.Equal(after, before) {
 		t.Errorf("pods are given up, and there is no room: %v, were %v", after, before)
 	}
 	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonNoNodeFits || !strings.Contains(said.Message, "none of the 1 nodes that are large enough has room beside its pods") {
 		t.Errorf("the condition says %+v", said)
 	}
-	if n := count(c.events, "Warning "+rollout.EventNoNodeFits+" web-2: not restarted"); n != 1 {
-		t.Errorf("told %d times, want once: %q", n, c.events)
+	if n := simulated.Count(c.Events, "Warning "+rollout.EventNoNodeFits+" web-2: not restarted"); n != 1 {
+		t.Errorf("told %d times, want once: %q", n, c.Events)
 	}
 	looks := 0
-	for _, action := range c.client.Actions() {
+	for _, action := range c.Client.Actions() {
 		if list, ok := action.(clienttesting.ListAction); ok && list.GetListRestrictions().Fields.String() == "spec.nodeName=node" {
 			looks++
 		}
@@ -486,8 +312,8 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	}
 	node = largeNode()
 	node.ResourceVersion = "2"
-	c.nodes.Set(node)
-	c.rest()
+	c.Nodes.Set(node)
+	c.Rest()
 	for name, uid := range c.uids() {
 		if uid == before[name] {
 			t.Errorf("%s is not replaced, and there is room", name)
@@ -502,28 +328,28 @@ func TestRoomForOneOfTwo(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4m")
-	c.nodes.Set(node)
+	c.Nodes.Set(node)
 	c.edit(newer)
-	if _, err := c.sync(); err != nil {
+	if _, err := c.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	c.lives() // the kubelet says that it is infeasible: from now on what was asked for does not count
+	c.Lives() // the kubelet says that it is infeasible: from now on what was asked for does not count
 	set := c.set.DeepCopy()
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
 	assert := func(when string, want ...string) {
 		t.Helper()
-		gathered, err := c.kind.Gather(t.Context(), c.kind.Session, set, slices.Collect(maps.Values(c.Pods)), true)
+		gathered, err := c.Kind.Gather(t.Context(), c.Kind.Session, set, slices.Collect(maps.Values(c.Pods)), true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		o := gathered.(observation)
-		o.Facts = controller.Facts{Nodes: c.nodes.List(), Defaults: defaults, Now: c.Clock.Now()}
+		o.Facts = controller.Facts{Nodes: c.Nodes.List(), Defaults: defaults, Now: c.Clock.Now()}
 		members, err := o.members(0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		pods, toCome := o.Pods()
-		room, err := capacity.ReadRoom(t.Context(), c.client, set.Namespace, c.nodes.List(), pods, toCome, o.Now)
+		room, err := capacity.ReadRoom(t.Context(), c.Client, set.Namespace, c.Nodes.List(), pods, toCome, o.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -552,7 +378,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 func TestRoomThatMayNotBeSeen(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
 	asked := false
-	c.client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	c.Client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetNamespace() != metav1.NamespaceAll {
 			return false, nil, nil
 		}
@@ -561,7 +387,7 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 	})
 	before := c.uids()
 	c.edit(newer)
-	c.rest()
+	c.Rest()
 	for name, uid := range c.uids() {
 		if uid == before[name] {
 			t.Errorf("%s is not replaced", name)
@@ -583,12 +409,12 @@ func TestRestartIsToldOnce(t *testing.T) {
 	c.SetReady(crashed, false)
 	c.WritePod(crashed)
 	c.edit(newer)
-	c.rest()
+	c.Rest()
 	if c.Pods["web-1"].UID == crashed.UID {
 		t.Error("web-1 is not replaced")
 	}
-	if n := count(c.events, rollout.EventRestart+" web-1: "); n != 1 || count(c.events, "web-1: deleted, because only a new pod can help") != 1 {
-		t.Errorf("told %d times, want once that it is deleted: %q", n, c.events)
+	if n := simulated.Count(c.Events, rollout.EventRestart+" web-1: "); n != 1 || simulated.Count(c.Events, "web-1: deleted, because only a new pod can help") != 1 {
+		t.Errorf("told %d times, want once that it is deleted: %q", n, c.Events)
 	}
 	if n := measured(t, registry)["pods_total[restarted]"]; n != 1 {
 		t.Errorf("%v restarts are counted, want 1", n)
@@ -600,13 +426,13 @@ func TestRestartIsToldOnce(t *testing.T) {
 func TestCompleteIsOfOneVersion(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	name := cache.MetaObjectToName(c.set)
-	c.client.Lock()
+	c.Client.Lock()
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
-	c.client.Unlock()
-	_, err := c.controller.Sync(t.Context(), name)
+	c.Client.Unlock()
+	_, err := c.Controller.Sync(t.Context(), name)
 	for err == nil && condition(c.set) == nil { // it begins to watch the pods
 		time.Sleep(time.Millisecond)
-		_, err = c.controller.Sync(t.Context(), name)
+		_, err = c.Controller.Sync(t.Context(), name)
 	}
 	if !apierrors.IsConflict(err) {
 		t.Errorf("writing Complete of an older version of the set: %v, want a conflict", err)
@@ -614,8 +440,8 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 	if have := condition(c.set); have != nil && have.Status == corev1.ConditionTrue {
 		t.Errorf("the edited set says %+v", have)
 	}
-	c.sees()
-	c.rest()
+	c.Sees()
+	c.Rest()
 }
 
 // TestCanaryIsTakenBack: the pods below the partition are of the revision that the undo
@@ -623,17 +449,17 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 func TestCanaryIsTakenBack(t *testing.T) {
 	c := newCluster(t, 5, controller.Options{})
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(3)) })
-	c.lives()
-	c.sees()
+	c.Lives()
+	c.Sees()
 	c.edit(otherImage)
-	c.rest()
+	c.Rest()
 	c.edit(older)
 	looks := 0 // at pods that the status does not count
 	for range 100 {
-		if c.unfinished() == "" {
+		if c.Unfinished() == "" {
 			break
 		}
-		if _, err := c.sync(); err != nil && !apierrors.IsConflict(err) {
+		if _, err := c.Sync(); err != nil && !apierrors.IsConflict(err) {
 			t.Fatal(err)
 		}
 		said := condition(c.set)
@@ -645,14 +471,14 @@ func TestCanaryIsTakenBack(t *testing.T) {
 		if strings.HasSuffix(said.Message, "web-3 is of an older revision") {
 			looks++
 		}
-		c.lives()
-		c.sees()
+		c.Lives()
+		c.Sees()
 	}
-	if left := c.unfinished(); left != "" || looks == 0 {
+	if left := c.Unfinished(); left != "" || looks == 0 {
 		t.Errorf("unfinished: %q; saw %d times that the status counts others", left, looks)
 	}
 	lists := func() (n int) {
-		for _, action := range c.client.Actions() {
+		for _, action := range c.Client.Actions() {
 			if action.Matches("list", "pods") {
 				n++
 			}
@@ -660,7 +486,7 @@ func TestCanaryIsTakenBack(t *testing.T) {
 		return n
 	}
 	before := lists()
-	c.rounds(5)
+	c.Rounds(5)
 	if after := lists(); after != before {
 		t.Errorf("pods were listed %d times for a set that is Complete", after-before)
 	}
@@ -671,36 +497,36 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 	c.edit(newer)
 	const write = "patch statefulsets/status web"
 	for range 4 { // the informer of sets never shows our write
-		if _, err := c.sync(); err != nil {
+		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := count(c.writes(), write); n != 1 {
+	if n := simulated.Count(c.Writes, write); n != 1 {
 		t.Fatalf("the condition was written %d times, want once", n)
 	}
-	if n := count(c.events, rollout.EventStarted); n != 1 {
-		t.Errorf("%s was told %d times, want once: %q", rollout.EventStarted, n, c.events)
+	if n := simulated.Count(c.Events, rollout.EventStarted); n != 1 {
+		t.Errorf("%s was told %d times, want once: %q", rollout.EventStarted, n, c.Events)
 	}
 
-	c.lives() // the pod's message changes: the kubelet is at it
-	c.sees()
-	again, err := c.sync()
+	c.Lives() // the pod's message changes: the kubelet is at it
+	c.Sees()
+	again, err := c.Sync()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again <= 0 || again > controller.ProgressInterval {
 		t.Errorf("the new message is due in %v, want it within %v", again, controller.ProgressInterval)
 	}
-	if n := count(c.writes(), write); n != 1 {
+	if n := simulated.Count(c.Writes, write); n != 1 {
 		t.Errorf("a mere message was written within %v", controller.ProgressInterval)
 	}
 	c.Clock.SetTime(c.Clock.Now().Add(again))
 	for range 3 {
-		if _, err := c.sync(); err != nil {
+		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := count(c.writes(), write); n != 2 {
+	if n := simulated.Count(c.Writes, write); n != 2 {
 		t.Errorf("the condition was written %d times, want a second time for the message", n)
 	}
 }
@@ -709,46 +535,46 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 // ten seconds to be over.
 func TestLastWordIsWrittenAtOnce(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
-	c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
+	c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
 	for range 30 {
 		if label(c.Pods["web-0"]) == revisionOf(newer) {
 			break
 		}
-		c.rounds(1)
+		c.Rounds(1)
 	}
-	c.rounds(2)
+	c.Rounds(2)
 	if said := condition(c.set); said == nil || !strings.HasPrefix(said.Message, "2 of 3 pods resized; web-1: ") {
 		t.Errorf("two pods are done, and the condition says %+v", said)
 	}
-	before := count(c.writes(), "patch statefulsets/status web")
-	c.rounds(30)
-	if n := count(c.writes(), "patch statefulsets/status web"); n != before {
+	before := simulated.Count(c.Writes, "patch statefulsets/status web")
+	c.Rounds(30)
+	if n := simulated.Count(c.Writes, "patch statefulsets/status web"); n != before {
 		t.Errorf("the same was written %d times more", n-before)
 	}
 }
 
 func TestEventsFollowTheWrite(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
-	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)
+	c.Refuse("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)
 	c.edit(newer)
 	for range 2 {
-		if _, err := c.sync(); err == nil {
+		if _, err := c.Sync(); err == nil {
 			t.Fatal("the failing write of the condition is no error")
 		}
 	}
-	if len(c.events) > 0 {
-		t.Errorf("told before the write succeeded: %q", c.events)
+	if len(c.Events) > 0 {
+		t.Errorf("told before the write succeeded: %q", c.Events)
 	}
-	c.rest()
+	c.Rest()
 	for _, reason := range []string{rollout.EventStarted, rollout.EventComplete} {
-		if n := count(c.events, reason); n != 1 {
-			t.Errorf("%s was told %d times, want once: %q", reason, n, c.events)
+		if n := simulated.Count(c.Events, reason); n != 1 {
+			t.Errorf("%s was told %d times, want once: %q", reason, n, c.Events)
 		}
 	}
-	if n := count(c.events, rollout.EventResized+" web-"); n != 2 {
-		t.Errorf("%s was told %d times on the set, want once for each pod: %q", rollout.EventResized, n, c.events)
+	if n := simulated.Count(c.Events, rollout.EventResized+" web-"); n != 2 {
+		t.Errorf("%s was told %d times on the set, want once for each pod: %q", rollout.EventResized, n, c.Events)
 	}
 }
 
@@ -766,20 +592,20 @@ func TestNothingIsWritten(t *testing.T) {
 			c := newCluster(t, 2, tt.options)
 			c.edit(newer)
 			for range 5 {
-				if _, err := c.sync(); err != nil {
+				if _, err := c.Sync(); err != nil {
 					t.Fatal(err)
 				}
-				c.lives()
-				c.sees()
+				c.Lives()
+				c.Sees()
 			}
-			if writes := c.writes(); len(writes) > 0 {
+			if writes := c.Writes; len(writes) > 0 {
 				t.Errorf("wrote %q", writes)
 			}
-			if len(c.events) > 0 {
-				t.Errorf("told %q", c.events)
+			if len(c.Events) > 0 {
+				t.Errorf("told %q", c.Events)
 			}
-			if c.kind.InFlight() != (tt.options.Ready == nil) {
-				t.Errorf("watches pods: %t", c.kind.InFlight())
+			if c.Kind.InFlight() != (tt.options.Ready == nil) {
+				t.Errorf("watches pods: %t", c.Kind.InFlight())
 			}
 		})
 	}
@@ -802,21 +628,21 @@ func TestSessionEnds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Slow: 3})
 			c.edit(newer)
-			if _, err := c.sync(); err != nil {
+			if _, err := c.Sync(); err != nil {
 				t.Fatal(err)
 			}
-			if !c.kind.InFlight() {
+			if !c.Kind.InFlight() {
 				t.Fatal("there is no session to end")
 			}
 			tt.end(c)
 			for range 20 {
-				c.sees()
-				if _, err := c.sync(); err != nil && !apierrors.IsConflict(err) {
+				c.Sees()
+				if _, err := c.Sync(); err != nil && !apierrors.IsConflict(err) {
 					t.Fatal(err)
 				}
-				c.lives()
+				c.Lives()
 			}
-			if c.kind.InFlight() {
+			if c.Kind.InFlight() {
 				t.Error("the session goes on")
 			}
 		})
@@ -824,58 +650,32 @@ func TestSessionEnds(t *testing.T) {
 
 	c := newCluster(t, 1, controller.Options{}, simulated.Outcome{Slow: 3})
 	c.edit(newer)
-	_, err := c.sync()
-	if err = errors.Join(err, c.kind.Workloads.GetStore().Delete(c.set)); err != nil {
+	_, err := c.Sync()
+	if err = errors.Join(err, c.Kind.Workloads.GetStore().Delete(c.set)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.sync(); err != nil || c.kind.InFlight() {
-		t.Errorf("the set is gone, and the session goes on: %t, %v", c.kind.InFlight(), err)
+	if _, err := c.Sync(); err != nil || c.Kind.InFlight() {
+		t.Errorf("the set is gone, and the session goes on: %t, %v", c.Kind.InFlight(), err)
 	}
 }
 
 // TestEveryWriteFailsOnce: whichever write of a rollout fails, and whether it was
 // carried out or not, the rollout completes, and no other pod is restarted.
 func TestEveryWriteFailsOnce(t *testing.T) {
-	run := func(t *testing.T, nth int, carriedOut bool) *cluster {
+	simulated.EachWriteFails(t, []string{"patch pods/resize", "patch pods web", "patch statefulsets web", "patch statefulsets/status web"}, func(t *testing.T, nth int, carriedOut bool) []string {
 		c := newCluster(t, 3, controller.Options{})
 		c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
-		before, writes := c.uids(), 0
-		failing := apierrors.NewInternalError(errors.New("the connection broke"))
-		c.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			if verb := action.GetVerb(); verb != "patch" && verb != "delete" {
-				return false, nil, nil
-			}
-			if writes++; writes != nth {
-				return false, nil, nil
-			}
-			if carriedOut {
-				for _, reactor := range c.client.ReactionChain[1:] {
-					if reactor.Handles(action) {
-						if handled, _, err := reactor.React(action); handled && err != nil {
-							return true, nil, err
-						}
-					}
-				}
-			}
-			return true, nil, failing
-		})
+		c.Fails, c.CarriedOut = nth, carriedOut
+		before := c.uids()
 		c.edit(newer)
-		c.rest()
+		c.Rest()
 		for name, uid := range before {
 			if restarted := c.Pods[name].UID != uid; restarted != (name == "web-1") {
-				t.Errorf("write %d fails: %s restarted: %t; writes: %q", nth, name, restarted, c.writes())
+				t.Errorf("write %d fails: %s restarted: %t; writes: %q", nth, name, restarted, c.Writes)
 			}
 		}
-		return c
-	}
-	undisturbed := run(t, 0, false).writes()
-	if len(undisturbed) < 8 {
-		t.Fatalf("the rollout has only the writes %q", undisturbed)
-	}
-	for nth := 1; nth <= len(undisturbed); nth++ {
-		run(t, nth, false)
-		run(t, nth, true)
-	}
+		return c.Writes
+	})
 }
 
 // TestPolicyGone: the admission policy was deleted a moment ago. What it would have
@@ -889,11 +689,11 @@ func TestPolicyGone(t *testing.T) {
 		if !policy.Held(c.set) {
 			break
 		}
-		if _, err := c.sync(); err != nil {
+		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		c.lives()
-		c.sees()
+		c.Lives()
+		c.Sees()
 	}
 	if held, got := policy.Held(c.set), partition(c.set); held || got != 1 {
 		t.Errorf("held %t, partition %d, want the user's 1", held, got)
@@ -908,12 +708,12 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 	c.unguarded = true
 	said := ""
 	for range 10 {
-		if _, err := c.sync(); err != nil {
+		if _, err := c.Sync(); err != nil {
 			said = err.Error()
 			break
 		}
-		c.lives()
-		c.sees()
+		c.Lives()
+		c.Sees()
 	}
 	if said != "moving the partition: the admission policy is not in force" {
 		t.Errorf("said %q", said)
@@ -922,7 +722,7 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 		t.Errorf("annotations %v, partition %d", c.set.Annotations, partition(c.set))
 	}
 	c.unguarded = false
-	c.rest()
+	c.Rest()
 }
 
 // TestEditedInOurWrite: a webhook changes the template in each of the controller's writes,
@@ -937,15 +737,15 @@ func TestEditedInOurWrite(t *testing.T) {
 	}
 	before := c.Clock.Now()
 	edited := func(err error) bool { return errors.Is(err, controller.ErrEdited) }
-	c.rounds(300, edited)
+	c.Rounds(300, edited)
 	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(controller.MaxAskInterval/2)) || !policy.Held(c.set) || partition(c.set) != everything {
 		t.Errorf("%d tries in %s, annotations %v, partition %d", tries, took, c.set.Annotations, partition(c.set))
 	}
-	if n := count(c.events, rollout.EventStepFailed); n != tries {
+	if n := simulated.Count(c.Events, rollout.EventStepFailed); n != tries {
 		t.Errorf("%d tries, %d events of them", tries, n)
 	}
 	c.webhook = nil
-	c.rest()
+	c.Rest()
 	if policy.Held(c.set) || partition(c.set) != 0 {
 		t.Errorf("in the end: annotations %v, partition %d", c.set.Annotations, partition(c.set))
 	}
@@ -967,15 +767,15 @@ func TestUnknownToThePolicy(t *testing.T) {
 			c.edit(tt.edit)
 			c.unknown = true
 			unknown := func(err error) bool { return errors.Is(err, controller.ErrUnknown) }
-			c.rounds(5, unknown)
-			if _, err := c.sync(); !unknown(err) {
+			c.Rounds(5, unknown)
+			if _, err := c.Sync(); !unknown(err) {
 				t.Errorf("said %v, want %v", err, controller.ErrUnknown)
 			}
-			if n := count(c.events, rollout.EventHandedOver) + count(c.events, rollout.EventRestart); n != 0 || !policy.Held(c.set) || partition(c.set) != everything {
-				t.Errorf("annotations %v, partition %d, events %q", c.set.Annotations, partition(c.set), c.events)
+			if n := simulated.Count(c.Events, rollout.EventHandedOver) + simulated.Count(c.Events, rollout.EventRestart); n != 0 || !policy.Held(c.set) || partition(c.set) != everything {
+				t.Errorf("annotations %v, partition %d, events %q", c.set.Annotations, partition(c.set), c.Events)
 			}
 			c.unknown = false
-			c.rest()
+			c.Rest()
 		})
 	}
 }
@@ -1002,12 +802,12 @@ func TestUnreadableHold(t *testing.T) {
 			c.edit(newer)
 			c.set.Annotations[api.HoldAnnotation] = tt.hold
 			c.set.Spec.UpdateStrategy.RollingUpdate.Partition = &tt.partition
-			c.lives()
-			c.sees()
+			c.Lives()
+			c.Sees()
 			if got := wishedPartition(c.set); got != tt.want {
 				t.Errorf("the wish is %d, want %d", got, tt.want)
 			}
-			c.rest()
+			c.Rest()
 			if held, got := policy.Held(c.set), partition(c.set); held || got != tt.want {
 				t.Errorf("held %t, partition %d, want %d", held, got, tt.want)
 			}
@@ -1019,38 +819,8 @@ func TestUnreadableHold(t *testing.T) {
 func TestRun(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCluster(t, 2, controller.Options{Workers: 2, Metrics: controller.NewMetrics(registry)})
-	c.fail("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 1)
-	c.client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []appsv1.StatefulSet{*c.set}}, nil
-	})
-	sets := watch.NewRaceFreeFake()
-	c.client.AddWatchReactor("statefulsets", clienttesting.DefaultWatchReactor(sets, nil))
-	c.client.Lock()
-	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
-	c.client.Unlock()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		c.controller.Run(ctx)
-		close(done)
-	}()
-	if !cache.WaitForCacheSync(t.Context().Done(), c.kind.Workloads.HasSynced) {
-		t.Fatal("the informer of sets does not sync")
-	}
-	finished := func() bool {
-		c.lives()
-		c.client.Lock()
-		defer c.client.Unlock()
-		sets.Modify(c.set.DeepCopy())
-		return c.unfinished() == ""
-	}
-	for deadline := time.Now().Add(time.Minute); !finished(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the rollout does not complete: %s", c.unfinished())
-		}
-	}
-	cancel()
-	<-done
+	c.Refuse("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 1)
+	c.Run(func() { c.users(newer) })
 	if failed := measured(t, registry)["step_errors_total[]"]; failed != 1 {
 		t.Errorf("%v failed steps are counted, want 1", failed)
 	}

@@ -49,14 +49,14 @@ func TestMetrics(t *testing.T) {
 	t.Run("resized", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
-		if _, err := c.sync(); err != nil {
+		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
 		wants(t, "at rest", registry, map[string]float64{})
 		c.edit(newer)
 		wants(t, "held, and not looked at", registry, map[string]float64{"held_workloads[]": 1})
-		c.rest()
-		if _, err := c.sync(); err != nil {
+		c.Rest()
+		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
 		wants(t, "complete", registry, map[string]float64{
@@ -75,9 +75,9 @@ func TestMetrics(t *testing.T) {
 	t.Run("refused and restarted", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
-		c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
+		c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
 		c.edit(newer)
-		c.rest()
+		c.Rest()
 		wants(t, "complete", registry, map[string]float64{
 			"rollouts_total[complete]": 1, "pods_total[resized]": 2, "pods_total[restarted]": 1, "pods_total[refused]": 1,
 			"pod_restarts_total[infeasible]": 1, "pod_duration_seconds[]": 2, "rollout_duration_seconds[]": 1,
@@ -90,28 +90,28 @@ func TestMetrics(t *testing.T) {
 		build.Resized(templates[newer])(resized)
 		c.WritePod(resized)
 		c.edit(newer)
-		c.rest()
+		c.Rest()
 		if got := measured(t, registry); got["pods_total[resized]"] != 2 || got["pod_duration_seconds[]"] != 2 {
 			t.Errorf("2 of 3 pods were resized, and the metrics say %v", got)
 		}
-		if n := count(c.events, rollout.EventResized+" web-1: resized in place"); n != 0 {
-			t.Errorf("web-1 was not resized, and the events say so: %q", c.events)
+		if n := simulated.Count(c.Events, rollout.EventResized+" web-1: resized in place"); n != 0 {
+			t.Errorf("web-1 was not resized, and the events say so: %q", c.Events)
 		}
-		if n := count(c.events, rollout.EventResized+" web-1: has the size of revision"); n != 1 {
-			t.Errorf("told %d times that web-1 has its size, want once: %q", n, c.events)
+		if n := simulated.Count(c.Events, rollout.EventResized+" web-1: has the size of revision"); n != 1 {
+			t.Errorf("told %d times that web-1 has its size, want once: %q", n, c.Events)
 		}
 	})
 	t.Run("opted out before the end", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
 		c.edit(newer)
-		if _, err := c.sync(); err != nil {
+		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
 		c.user(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) })
-		c.sees()
+		c.Sees()
 		for range 2 {
-			if _, err := c.sync(); err != nil {
+			if _, err := c.Sync(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -123,7 +123,7 @@ func TestMetrics(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 		c.edit(version{Image: 2, CPU: 1})
-		c.rest()
+		c.Rest()
 		wants(t, "complete", registry, map[string]float64{"rollouts_total[handed_over]": 1})
 	})
 }
@@ -132,7 +132,7 @@ func TestMetrics(t *testing.T) {
 func TestDurationsAreOfTheEdit(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCluster(t, 2, controller.Options{Metrics: controller.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
-	c.rounds(1)
+	c.Rounds(1)
 	c.Clock.SetTime(c.Clock.Now().Add(72 * time.Hour))
 	edited := c.Clock.Now()
 	c.edit(newer)
@@ -143,11 +143,11 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 	if got := oldest(); got != 0 {
 		t.Errorf("the oldest hold, which is not looked at, has lasted %v s", got)
 	}
-	c.rounds(3)
+	c.Rounds(3)
 	if got := oldest(); got == 0 || got > c.Clock.Since(edited).Seconds() {
 		t.Errorf("the oldest hold has lasted %v s, and the edit was %v ago", got, c.Clock.Since(edited))
 	}
-	c.rest()
+	c.Rest()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -184,10 +184,10 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 	} {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
-		c.fail("patch pods/resize web-1", invalid("web-1"), 1<<20)
+		c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
 		for _, edit := range at.edits {
 			c.edit(edit)
-			c.rest()
+			c.Rest()
 		}
 		if got := series(t, registry); !maps.EqualFunc(got, want, slices.Equal[[]string]) {
 			t.Errorf("%s: %v, want %v", at.name, got, want)

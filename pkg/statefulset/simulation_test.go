@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
@@ -31,8 +30,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
-
-var name = cache.ObjectName{Namespace: "default", Name: "web"}
 
 // under is a place that the rollout of one edit has taken.
 type under struct {
@@ -149,7 +146,7 @@ func (w watching) Gather(ctx context.Context, s *session, set *appsv1.StatefulSe
 // Sync has the controller take one step.
 func (s *simulation) Sync() (time.Duration, error) {
 	s.kind.Planned, s.shown, s.batch, s.listed = s.seen.set, nil, nil, maps.Clone(s.Pods)
-	return s.controller.Sync(s.t.Context(), name)
+	return s.controller.Sync(s.t.Context(), simulated.Web)
 }
 
 // mayRequest is told of each of the controller's writes before it is carried out.
@@ -592,13 +589,13 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	}
 }
 
-// unfinished tells what of the rollout is not done, or "".
-func (w *world) unfinished() string {
+// Unfinished tells what of the rollout is not done, or "".
+func (w *world) Unfinished() string {
 	return w.unfinishedBut(func(*corev1.Pod, version) bool { return false })
 }
 
-// unfinished leaves out what admission has made of pods.
-func (s *simulation) unfinished() string { return s.unfinishedBut(s.admitted) }
+// Unfinished leaves out what admission has made of pods.
+func (s *simulation) Unfinished() string { return s.unfinishedBut(s.admitted) }
 
 func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 	if policy.Held(w.set) {
@@ -661,14 +658,14 @@ func TestSimulation(t *testing.T) {
 		s.admits = admits // from now on
 		s.All(slices.Concat(happens...))
 		s.Rest()
-		if s.unfinished() != "" {
+		if s.Unfinished() != "" {
 			// Where only people can help, they do.
 			s.cured()
 			s.Mended = true
 			clear(s.Broken)
 			s.Rest()
 		}
-		if left := s.unfinished(); left != "" {
+		if left := s.Unfinished(); left != "" {
 			t.Fatal(left)
 		}
 	})
@@ -704,7 +701,7 @@ func TestSimulationOfComplete(t *testing.T) {
 			}
 			s.Rest()
 		}
-		if left := s.unfinished(); left != "" {
+		if left := s.Unfinished(); left != "" {
 			t.Fatalf("%s: %+v", left, condition(s.set))
 		}
 		s.isComplete()
@@ -755,7 +752,7 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 				t.Errorf("by a watch that is behind, it let go: %t, or lowered the partition to %d", !policy.Held(s.set), partition(s.set))
 			}
 			s.Rest()
-			if left := s.unfinished(); left != "" || s.Pods[now.Name].UID != now.UID {
+			if left := s.Unfinished(); left != "" || s.Pods[now.Name].UID != now.UID {
 				t.Errorf("unfinished: %q; %s restarted: %t", left, now.Name, s.Pods[now.Name].UID != now.UID)
 			}
 		})

@@ -437,6 +437,9 @@ func (w *world) serve(client *fake.Clientset) {
 		}
 		return true, list, nil
 	})
+	client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}, Items: []appsv1.StatefulSet{*w.set}}, nil
+	})
 	writes := func(verb, resource string, carryOut func(clienttesting.Action) (runtime.Object, error)) {
 		client.AddReactor(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			written, err := simulated.Request(&w.Requests, func() { w.requested(action) }, func() (runtime.Object, error) { return carryOut(action) })

@@ -37,10 +37,10 @@ func TestDryRunLogs(t *testing.T) {
 	c.edit(newer)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	for range 2 { // the first one only starts to watch
-		if _, err := c.controller.Sync(klog.NewContext(t.Context(), logger), cache.MetaObjectToName(c.set)); err != nil {
+		if _, err := c.Controller.Sync(klog.NewContext(t.Context(), logger), cache.MetaObjectToName(c.set)); err != nil {
 			t.Fatal(err)
 		}
-		c.sees()
+		c.Sees()
 	}
 	logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 	for _, want := range []string{"resize pod web-1: ", `Would write the condition status="False" reason="Progressing"`} {
