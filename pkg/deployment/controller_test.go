@@ -243,8 +243,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A pod is kept whose successor a quota would not let in, until it would. Of three pods
-// of 1m two become ones of 2m, and the third one has to be replaced.
+// A pod is not evicted as long as a quota has no room for its successor. Of three pods of 1m
+// two are resized to 2m, and the third one has to be replaced.
 func TestNoQuotaForTheNext(t *testing.T) {
 	for _, tt := range []struct {
 		name, tight, wide, beside string
@@ -283,8 +283,8 @@ func TestNoQuotaForTheNext(t *testing.T) {
 	}
 }
 
-// A pod whose resize was refused, and that has its size from somebody else then, is not
-// recorded as resized, nor counted.
+// A pod whose resize was refused, and that then gets its size from somebody else, is neither
+// recorded nor counted as resized.
 func TestRefusedAndNotResized(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCluster(t, 1, controller.Options{Metrics: controller.NewMetrics(registry)})
@@ -457,8 +457,8 @@ func TestHistoryRefused(t *testing.T) {
 	})
 }
 
-// A pod is not given up while its node is full of others. Where another one comes
-// first, nothing is given up.
+// A pod is not given up while its node is full of others. Without maxUnavailable its successor comes
+// first, so that nothing is given up.
 func TestNoRoomBesideOthers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change []func(*appsv1.Deployment)

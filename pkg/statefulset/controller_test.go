@@ -162,7 +162,8 @@ func TestRefusedResize(t *testing.T) {
 	}
 }
 
-// A pod is kept whose successor a quota would not let in, until it would.
+// TestNoQuotaForTheNext: a pod is not restarted as long as a quota has no room for its
+// successor.
 func TestNoQuotaForTheNext(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	before, hard := c.uids(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
@@ -237,8 +238,8 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 	}
 }
 
-// A refused size is not asked for again before its time, whatever else happens, and then it
-// is; or when the user wants it tried again.
+// A refused size is asked for again when its time has come, or when the user wants it tried
+// again, and not before, whatever else happens.
 func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	const ask = "patch pods/resize web-1"
@@ -282,8 +283,8 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A pod is not given up while its node is full of others, and looked at again less
-// and less often; when there is room for the new one, it is.
+// A pod is not given up while its node is full of others. Whether there is room is looked at
+// less and less often. When there is, the pod is given up.
 func TestNoRoomBesideOthers(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
@@ -373,8 +374,8 @@ func TestRoomForOneOfTwo(t *testing.T) {
 	assert("web-2 comes back as it was", "web-1")
 }
 
-// A controller of one namespace may not look at the pods on the nodes: there a pod
-// whose resize is impossible is replaced all the same, as the table has it.
+// A controller of one namespace may not look at the pods on the nodes. So it does not look for
+// room: a pod whose resize is impossible is replaced, as the table of pkg/policy says.
 func TestRoomThatMayNotBeSeen(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
 	asked := false
@@ -421,8 +422,8 @@ func TestRestartIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// TestCompleteIsOfOneVersion: what was complete when it was observed may have been
-// edited when it is written, and a waiter would believe it.
+// TestCompleteIsOfOneVersion: a set that was observed as complete may have been edited by the
+// time Complete is written. Whoever waits for it would believe it, so it is not written.
 func TestCompleteIsOfOneVersion(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	name := cache.MetaObjectToName(c.set)

@@ -304,7 +304,7 @@ func TestNextStep(t *testing.T) {
 		{name: "partition: not while a live one above is under way", places: "resizing|infeasible|live", changes: changes{all}},
 		{name: "partition: not before the StatefulSet controller has seen the labels above", places: "updated|infeasible|live", changes: changes{all, lagging}},
 		{name: "partition: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
-		{name: "partition: those that it lets go of already are not told again", places: "updated|infeasible|infeasible|infeasible|live", changes: changes{held("0", 2)},
+		{name: "partition: pods that it has let go already are not recorded again", places: "updated|infeasible|infeasible|infeasible|live", changes: changes{held("0", 2)},
 			want: "partition 1 for web-1"},
 
 		{name: "held below the maximum: the pods between the wish and that are resized", places: "updated|updated|live|live", changes: changes{held("0", 2)}, want: "resize web-1"},
@@ -444,9 +444,9 @@ func TestNextStepWaitingForDelete(t *testing.T) {
 	}
 }
 
-// TestNextStepDeadlocks notes what only people can get going again. An OrderedReady
-// set neither makes nor restarts any pod while one is not Ready; that one can only be
-// helped by a restart, which waits for what is above it.
+// TestNextStepDeadlocks lists what only people can get going again. An OrderedReady set
+// neither makes nor restarts any pod while one is not Ready. Only a restart can help that
+// one, and the restart waits for the pods above it.
 func TestNextStepDeadlocks(t *testing.T) {
 	for _, tt := range []struct {
 		name, places string

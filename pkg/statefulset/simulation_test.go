@@ -547,11 +547,11 @@ func (s *simulation) Round() {
 	}
 }
 
-// cured checks, at rest, that no pod is left as it is that a new size, or a restart
-// that is ours to force, may make Ready: an OrderedReady set waits for a pod that is
-// not Ready before it restarts any. Weakened: a restart waits for what is stale or
-// missing above it, which may wait for the StatefulSet controller, which waits for
-// that pod (see TestNextStepDeadlocks).
+// cured checks, at rest, that no pod is left not Ready that we could make Ready, by a new size
+// or by a restart that we force. An OrderedReady set would wait for that pod before it
+// restarts any. One deadlock is let pass (see TestNextStepDeadlocks): our restart waits for a
+// stale or missing pod above, which waits for the StatefulSet controller, which waits for the
+// pod that is not Ready.
 func (s *simulation) cured() {
 	want := simulated.VersionOf(&s.set.Spec.Template.Spec)
 	for _, pod := range s.Pods {
