@@ -74,9 +74,10 @@ type Kind[W Workload, X Own] interface {
 	// changed is called after each change.
 	Open(ctx context.Context, w W, changed func()) (X, error)
 	// Gather returns the observation that a plan for an opted-in workload is made from. The
-	// pods are those that its selector matches. What else is needed comes from the session,
-	// or from the API server if live is set.
-	Gather(ctx context.Context, s *Session[W, X], w W, pods []*corev1.Pod, live bool) (Observation, error)
+	// pods that its selector matches come from list, and what else is needed from the session,
+	// or from the API server if live is set. What makes pods is to be read before them: then
+	// every pod of what has been read is listed.
+	Gather(ctx context.Context, s *Session[W, X], w W, list ListPods, live bool) (Observation, error)
 	// Apply makes one write of a plan that the observation has made, and records it.
 	Apply(ctx context.Context, s *Session[W, X], w W, write rollout.Write) error
 	// LeftBehind returns the write that puts in order what a rollout has left behind in a
@@ -84,6 +85,9 @@ type Kind[W Workload, X Own] interface {
 	// session, and without the workload: that may be gone.
 	LeftBehind(name cache.ObjectName) (rollout.Write, error)
 }
+
+// ListPods lists the pods of one workload.
+type ListPods func() ([]*corev1.Pod, error)
 
 // Observation is one workload, as a plan is made from it.
 type Observation interface {

@@ -96,16 +96,13 @@ func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live
 	if f, err = c.facts(ctx, s, w, live); err != nil {
 		return o, f, p, err
 	}
-	var there []*corev1.Pod
+	list := s.Pods.List
 	if live {
-		there, err = pods.List(ctx, c.client.CoreV1(), w.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.kind.Selector(w))})
-	} else {
-		there, err = s.Pods.List()
+		list = func() ([]*corev1.Pod, error) {
+			return pods.List(ctx, c.client.CoreV1(), w.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.kind.Selector(w))})
+		}
 	}
-	if err != nil {
-		return o, f, p, err
-	}
-	if o, err = c.kind.Gather(ctx, s, w, there, live); err != nil {
+	if o, err = c.kind.Gather(ctx, s, w, list, live); err != nil {
 		return o, f, p, err
 	}
 	p, err = f.Plan(o, w.GetAnnotations())

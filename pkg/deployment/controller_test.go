@@ -736,3 +736,40 @@ func TestRun(t *testing.T) {
 		c.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
 	})
 }
+
+// listing notes that ReplicaSets are listed.
+type listing struct {
+	served
+	listed *bool
+}
+
+func (l listing) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	l.objects.resource = r.Resource
+	return l
+}
+
+func (l listing) Namespace(string) dynamic.ResourceInterface { return l }
+
+func (l listing) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	*l.listed = true
+	return l.served.List(ctx, options)
+}
+
+// TestPodsAreListedAfterReplicaSets: of a ReplicaSet that does not lag, every pod of an older
+// template is there when the pods are listed after it, and not always if they are listed before.
+func TestPodsAreListedAfterReplicaSets(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{})
+	c.edit(newer)
+	if _, err := c.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	kind, listed, asked := c.Kind.Kind.(Kind), false, false
+	kind.objects = listing{kind.objects.(served), &listed}
+	_, err := kind.Gather(t.Context(), c.Kind.Session, c.Kind.Planned, func() ([]*corev1.Pod, error) {
+		asked = listed
+		return slices.Collect(maps.Values(c.Pods)), nil
+	}, true)
+	if err != nil || !asked {
+		t.Errorf("the pods are listed after the ReplicaSets: %t, %v", asked, err)
+	}
+}

@@ -162,7 +162,7 @@ func (k Kind) LeftBehind(name cache.ObjectName) (rollout.Write, error) {
 func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
 
 // Gather is that of controller.Kind.
-func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, all []*corev1.Pod, live bool) (controller.Observation, error) {
+func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (controller.Observation, error) {
 	var stored []*unstructured.Unstructured
 	var err error
 	if live {
@@ -170,6 +170,11 @@ func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, all []*core
 	} else {
 		stored, err = s.Own.sets.List()
 	}
+	if err != nil {
+		return nil, err
+	}
+	// After the ReplicaSets: of one that does not lag, every pod is listed.
+	all, err := list()
 	if err != nil {
 		return nil, err
 	}

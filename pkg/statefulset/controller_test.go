@@ -339,7 +339,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
 	assert := func(when string, want ...string) {
 		t.Helper()
-		gathered, err := c.Kind.Gather(t.Context(), c.Kind.Session, set, slices.Collect(maps.Values(c.Pods)), true)
+		gathered, err := c.Kind.Gather(t.Context(), c.Kind.Session, set, func() ([]*corev1.Pod, error) { return slices.Collect(maps.Values(c.Pods)), nil }, true)
 		if err != nil {
 			t.Fatal(err)
 		}

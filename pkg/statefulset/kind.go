@@ -135,7 +135,11 @@ func orphans(all []*corev1.Pod) []*corev1.Pod {
 }
 
 // Gather is that of controller.Kind.
-func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, all []*corev1.Pod, _ bool) (controller.Observation, error) {
+func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, list controller.ListPods, _ bool) (controller.Observation, error) {
+	all, err := list()
+	if err != nil {
+		return nil, err
+	}
 	o := observation{set: set, pods: owned(set, all), orphans: orphans(all), revisions: s.Own}
 	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}
 	for _, pod := range o.pods {

@@ -133,14 +133,17 @@ func (w watching) Open(context.Context, *appsv1.StatefulSet, func()) (history, e
 }
 
 // Gather shows the simulation which pods the plan is made from.
-func (w watching) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, pods []*corev1.Pod, live bool) (controller.Observation, error) {
-	if !live {
-		w.s.shown = map[string]*corev1.Pod{}
-		for _, pod := range pods {
-			w.s.shown[pod.Name] = pod
+func (w watching) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, list controller.ListPods, live bool) (controller.Observation, error) {
+	return w.Kind.Gather(ctx, s, set, func() ([]*corev1.Pod, error) {
+		pods, err := list()
+		if !live {
+			w.s.shown = map[string]*corev1.Pod{}
+			for _, pod := range pods {
+				w.s.shown[pod.Name] = pod
+			}
 		}
-	}
-	return w.Kind.Gather(ctx, s, set, pods, live)
+		return pods, err
+	}, live)
 }
 
 // Sync has the controller take one step.

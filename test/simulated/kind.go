@@ -65,12 +65,15 @@ func (k *Kind[W, X]) InFlight() bool {
 }
 
 // Gather is that of controller.Kind.
-func (k *Kind[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, pods []*corev1.Pod, live bool) (controller.Observation, error) {
+func (k *Kind[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, list controller.ListPods, live bool) (controller.Observation, error) {
 	k.Session, k.Planned = s, w
-	if !live {
-		k.Watched = pods
-	}
-	return k.Kind.Gather(ctx, s, w, pods, live)
+	return k.Kind.Gather(ctx, s, w, func() ([]*corev1.Pod, error) {
+		pods, err := list()
+		if !live {
+			k.Watched = pods
+		}
+		return pods, err
+	}, live)
 }
 
 // Nodes are those of a test.
