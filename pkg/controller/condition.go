@@ -16,14 +16,14 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// ProgressInterval is how often at most a mere message of the condition is written while
-// something is under way, and lastInterval where it is the last word for now.
+// A change of nothing but the condition's message is written after ProgressInterval at the
+// earliest, and after lastInterval if the message is the last word for now.
 const (
 	ProgressInterval = 10 * time.Second
 	lastInterval     = time.Second
 )
 
-// Condition inplace-rollout.io/Complete: what the conditions of StatefulSets and
+// Condition is the condition inplace-rollout.io/Complete: what those of StatefulSets and
 // Deployments have in common.
 type Condition struct {
 	Status             corev1.ConditionStatus
@@ -31,16 +31,16 @@ type Condition struct {
 	Reason, Message    string
 }
 
-// Complete reports whether the condition, which is nil if there is none, says that there is
-// nothing to do. The admission policy takes that back with every new revision.
+// Complete reports whether the condition says that there is nothing to do; false if c is nil.
+// The admission policy takes that back with every new revision.
 func (c *Condition) Complete() bool { return c != nil && c.Status == corev1.ConditionTrue }
 
-// pending reports whether the condition is the admission policies', which cannot set its
-// time: that is still the one of what they have taken back, such as the last Complete.
+// pending reports whether the admission policies have written the condition. They cannot set
+// its time, which is still that of the condition before, such as the last Complete.
 func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.ReasonPending }
 
 // writeCondition writes the plan's condition if it differs, and then records the events that
-// go with it. It returns when a message that was not written yet is due.
+// go with it. It returns after which time a message that was put off is due; 0 if none was.
 func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan) (due time.Duration, err error) {
 	if p.Started != "" && !p.Condition.Complete && !c.options.DryRun {
 		c.begun(w)
@@ -67,7 +67,7 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	}
 	metadata := map[string]any{"uid": w.GetUID()}
 	if p.Condition.Complete {
-		// True of this version of the workload; an edit in between would make it a lie.
+		// It is true of this version of the workload, and not after an edit in between.
 		metadata["resourceVersion"] = w.GetResourceVersion()
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -85,10 +85,10 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	return 0, nil
 }
 
-// newCondition is the condition, begun now.
-func newCondition(said rollout.Condition, now metav1.Time) Condition {
-	c := Condition{Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: said.Reason, Message: said.Message}
-	if said.Complete {
+// newCondition returns the planned condition as it is written, with now as its transition.
+func newCondition(planned rollout.Condition, now metav1.Time) Condition {
+	c := Condition{Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: planned.Reason, Message: planned.Message}
+	if planned.Complete {
 		c.Status = corev1.ConditionTrue
 	}
 	return c
@@ -97,13 +97,14 @@ func newCondition(said rollout.Condition, now metav1.Time) Condition {
 // message is what is known of the messages of a workload's condition.
 type message struct {
 	wrote time.Time // when the last one was written
-	held  bool      // and whether the workload was held
-	since time.Time // since when another one is to be written; zero if none is
+	held  bool      // whether the workload was held then
+	since time.Time // since when a new one is to be written; zero if none is
 }
 
-// messageDue is how long a mere message must still wait to be written. Of a workload that
-// is Complete it waits until it lasts: a pod that comes back is not worth two writes. What
-// is said of a rollout after its hold is not what was said during it.
+// messageDue returns for how long a new message is still put off where nothing else of the
+// condition changes; 0 or less if it is due. The first message after a hold is due at once.
+// If the workload is Complete, a new message has to last first: a pod that goes and comes
+// back is not worth two writes.
 func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,8 +32,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// maxRetryInterval bounds the waits between tries of a step that fails. It is how
-// long after an obstacle is gone, such as a quota, a rollout goes on at the latest.
+// maxRetryInterval bounds the time between tries of a step that fails. When the obstacle is
+// gone, a rollout goes on after that time at the latest.
 const maxRetryInterval = 30 * time.Second
 
 // Workload is an object of one kind of workload.
@@ -42,19 +42,21 @@ type Workload interface {
 	runtime.Object
 }
 
-// Kind is what Kubernetes does differently for one kind of workload W. X is what is
-// kept of a workload of this kind while its rollout is in flight.
+// Kind is what Kubernetes does differently for one kind of workload W. X is what only this
+// kind keeps in a session.
 type Kind[W Workload, X Own] interface {
 	// Name of the kind, such as StatefulSet.
 	Name() string
-	// NewInformer watches the workloads of a namespace, or of all, that tweak selects.
+	// NewInformer watches the workloads that tweak selects of a namespace, or of all if it is
+	// empty.
 	NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer
 	// NewPodInformer watches the pods of a namespace that selector matches.
 	NewPodInformer(namespace, selector string) cache.SharedIndexInformer
-	// Watch begins to watch what else belongs to workloads, until
-	// ctx is done, and calls changed with the name of the workload.
+	// Watch begins to watch what else belongs to workloads, until ctx is done. When something
+	// changes, it calls changed with the name of the workload.
 	Watch(ctx context.Context, changed func(cache.ObjectName)) error
-	// Decode reads what the informer keeps, and what Patch returns.
+	// Decode reads what the informer has, or what Patch returns. It fails if obj is something
+	// else.
 	Decode(obj any) (W, error)
 	// Patch writes a workload, or a subresource of it.
 	Patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error)
@@ -68,11 +70,12 @@ type Kind[W Workload, X Own] interface {
 	Observed(w W) bool
 	// Unheld returns what the status of w says of a rollout that nobody holds.
 	Unheld(w W) Unheld
-	// Open returns what is kept of w; it lasts until ctx is done. Whenever it changes it calls changed.
+	// Open returns what a new session keeps of w. It is kept up to date until ctx is done, and
+	// changed is called after each change.
 	Open(ctx context.Context, w W, changed func()) (X, error)
-	// Gather returns what the plan of an opted-in workload is made from, but for the facts:
-	// from these pods, which the selector matches, and from what is watched, or live from
-	// the API server.
+	// Gather returns the observation that a plan for an opted-in workload is made from. The
+	// pods are those that its selector matches. What else is needed comes from the session,
+	// or from the API server if live is set.
 	Gather(ctx context.Context, s *Session[W, X], w W, pods []*corev1.Pod, live bool) (Observation, error)
 	// Apply makes one write of a plan that the observation has made, and records it.
 	Apply(ctx context.Context, s *Session[W, X], w W, write rollout.Write) error
@@ -86,15 +89,16 @@ type Kind[W Workload, X Own] interface {
 type Observation interface {
 	// Plan returns the next step of the rollout. It is a pure function.
 	Plan(f Facts) (rollout.Plan, error)
-	// Pods of the workload, and the templates of those that it lacks.
+	// Pods returns the workload's pods, and the templates of those that it has still to make.
 	Pods() (there []*corev1.Pod, toCome []*corev1.PodTemplateSpec)
 }
 
-// Nodes are those that pods may run on.
+// Nodes is a cache of the nodes that pods may run on.
 type Nodes interface {
 	// List returns the nodes. They are shared: do not change them.
 	List() []*corev1.Node
-	// OnChange has f called whenever nodes may hold what they could not hold before, come or go.
+	// OnChange has f called whenever a node comes, goes, or may hold what it could not hold
+	// before.
 	OnChange(f func())
 	// HasSynced reports whether the first list is complete.
 	HasSynced() bool
@@ -116,7 +120,7 @@ type Controller[W Workload, X Own] struct {
 	mu       sync.Mutex
 	sessions map[cache.ObjectName]*Session[W, X]
 	messages map[cache.ObjectName]message
-	rolling  sets.Set[cache.ObjectName] // with a rollout that is not counted yet
+	rolling  sets.Set[cache.ObjectName] // with a rollout whose end is not counted yet
 }
 
 // New returns a controller of kind that writes through client and records through recorder.
@@ -163,7 +167,7 @@ func (c *Controller[W, X]) enqueueInFlight() {
 	}
 }
 
-// Run works until ctx is done. The nodes must be running.
+// Run syncs workloads until ctx is done. It waits for the nodes, which the caller runs.
 func (c *Controller[W, X]) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	go c.informer.RunWithContext(ctx)
@@ -183,7 +187,7 @@ func (c *Controller[W, X]) Run(ctx context.Context) {
 	workers.Wait()
 }
 
-// EnqueueAll has every opted-in workload looked at again.
+// EnqueueAll requeues every opted-in workload.
 func (c *Controller[W, X]) EnqueueAll() {
 	for _, key := range c.informer.GetStore().ListKeys() {
 		if name, err := cache.ParseObjectName(key); err == nil {
@@ -204,15 +208,15 @@ func (c *Controller[W, X]) workOne(ctx context.Context) bool {
 	}
 	defer c.queue.Done(name)
 	logger := klog.FromContext(ctx).WithValues("kind", c.kind.Name(), "workload", name)
-	again, err := c.Sync(klog.NewContext(ctx, logger), name)
+	requeueAfter, err := c.Sync(klog.NewContext(ctx, logger), name)
 	switch {
 	case err == nil:
 		c.queue.Forget(name)
-		if again > 0 {
-			c.queue.AddAfter(name, again)
+		if requeueAfter > 0 {
+			c.queue.AddAfter(name, requeueAfter)
 		}
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		// Something changed since we looked; its event is on the way, or we look again soon.
+		// Something changed since we looked. Its event requeues the workload, or the next try does.
 		logger.V(4).Info("Looking again", "reason", err.Error())
 		c.queue.AddRateLimited(name)
 	default:
@@ -226,7 +230,8 @@ func (c *Controller[W, X]) workOne(ctx context.Context) bool {
 	return true
 }
 
-// abandon ends what is kept of a workload that is gone, or opted out.
+// abandon forgets all that is known of a workload that is gone or opted out, and counts its
+// rollout as abandoned.
 func (c *Controller[W, X]) abandon(name cache.ObjectName) {
 	c.endSession(name)
 	c.mu.Lock()
@@ -245,7 +250,8 @@ func (c *Controller[W, X]) get(name cache.ObjectName) (w W, exists bool, err err
 	return w, true, err
 }
 
-// patch writes w, or a subresource of it, and makes the answer visible to the next sync.
+// patch writes w, or a subresource of it. It returns what is stored then, which the next sync
+// sees too.
 func (c *Controller[W, X]) patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (written W, err error) {
 	answer, err := c.kind.Patch(ctx, w, kind, patch, subresources...)
 	if err != nil {
@@ -255,7 +261,7 @@ func (c *Controller[W, X]) patch(ctx context.Context, w W, kind types.PatchType,
 	return c.kind.Decode(answer)
 }
 
-// Patch writes w, and makes the answer visible to the next sync.
+// Patch writes w. It returns what is stored then, which the next sync sees too.
 func (s *Session[W, X]) Patch(ctx context.Context, w W, kind types.PatchType, patch []byte) (written W, err error) {
 	return s.controller.patch(ctx, w, kind, patch)
 }

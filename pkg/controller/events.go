@@ -12,7 +12,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// recordCondition records what the written condition has changed.
+// recordCondition records events, and the end of the rollout, when the written condition
+// says something new.
 func (c *Controller[W, X]) recordCondition(w W, before *Condition, p rollout.Plan) {
 	fresh := before == nil || before.pending() || before.Complete()
 	if p.Condition.Complete {
@@ -37,7 +38,8 @@ func (c *Controller[W, X]) recordCondition(w W, before *Condition, p rollout.Pla
 	}
 }
 
-// recordWaits records once of each pod what it waits for, if that is more than progress.
+// recordWaits records what each pod waits for, if that is more than progress. It does so once
+// for each reason in turn.
 func (c *Controller[W, X]) recordWaits(s *Session[W, X], w W, waits []rollout.Wait) {
 	s.countWaits(waits)
 	for _, wait := range waits {
@@ -51,12 +53,13 @@ func (c *Controller[W, X]) recordWaits(s *Session[W, X], w W, waits []rollout.Wa
 	}
 }
 
-// alsoResizedBy begins what a condition says of others that resize the same pods.
+// alsoResizedBy begins that part of a condition's message which names others that resize the
+// same pods.
 const alsoResizedBy = "; also resized by "
 
-// nameOthers adds to the condition who else resizes the pods, such as a vertical
-// autoscaler, and records each once.
-func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, members []rollout.Member, said *rollout.Condition) {
+// nameOthers adds to the condition's message who else resizes the pods, such as a vertical
+// autoscaler. It records an event of each of them once.
+func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, members []rollout.Member, condition *rollout.Condition) {
 	for _, m := range members {
 		for _, other := range m.Target.Others {
 			if !s.others.Has(other) && !c.options.DryRun {
@@ -66,12 +69,13 @@ func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, members []rollout.M
 			}
 		}
 	}
-	if s.others.Len() > 0 && said.Reason != "" {
-		said.Message += alsoResizedBy + strings.Join(sets.List(s.others), ", ")
+	if s.others.Len() > 0 && condition.Reason != "" {
+		condition.Message += alsoResizedBy + strings.Join(sets.List(s.others), ", ")
 	}
 }
 
-// cutOthers splits what was added of others that resize the same pods off a condition's message.
+// cutOthers splits a condition's message into what it said before nameOthers,
+// and what was added; others is empty if nothing was.
 func cutOthers(message string) (said, others string) {
 	if i := strings.LastIndex(message, alsoResizedBy); i >= 0 {
 		return message[:i], message[i:]
@@ -95,19 +99,19 @@ var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonWaitingForDelete:    {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
 }
 
-// RecordResized records that a member has the new size, which we have set.
+// RecordResized records that a member has the new size that we asked for.
 func (s *Session[W, X]) RecordResized(w W, m rollout.Member, message string) {
 	s.controller.metrics.resized(s.controller.clock.Since(m.Target.Resized))
 	s.RecordPod(w, m.Pod, corev1.EventTypeNormal, rollout.EventResized, message)
 }
 
-// RecordRestart records that a pod is given up for a new one, and how.
+// RecordRestart records that a pod is given up for a new one; how begins the event's message.
 func (s *Session[W, X]) RecordRestart(w W, r rollout.Restart, how string) {
 	s.controller.metrics.restarted(r.Cause)
 	s.RecordPod(w, r.Member.Pod, corev1.EventTypeNormal, rollout.EventRestart, how+": "+r.Reason)
 }
 
-// RecordHandOver records that the built-in controller makes the rollout.
+// RecordHandOver records that the rollout is handed over to the built-in controller.
 func (s *Session[W, X]) RecordHandOver(w W, message string) {
 	s.controller.begun(w)
 	s.controller.ended(s.name, resultHandedOver, 0)
@@ -139,8 +143,8 @@ func (c *Controller[W, X]) recordFailure(name cache.ObjectName, err error) {
 	}
 }
 
-// edited records that admission has edited the template in a write of ours, and puts off the
-// next one that lets the built-in controller loose.
+// edited records that admission has edited the template in a write of ours. It puts off the
+// next write that lets the built-in controller loose.
 func (c *Controller[W, X]) edited(s *Session[W, X], w W, err error) {
 	if s.edits == nil {
 		s.edits = newBackoff()

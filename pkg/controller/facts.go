@@ -14,7 +14,7 @@ import (
 
 // Facts are what a plan is made from besides the workload and its pods. A plan only reads them.
 type Facts struct {
-	// Nodes of the cluster. Where they are unknown, nothing depends on them.
+	// Nodes of the cluster. If they are unknown, nothing depends on them.
 	Nodes        []*corev1.Node
 	NodesUnknown bool
 	// Limits of the namespace.
@@ -25,7 +25,7 @@ type Facts struct {
 	Full rollout.Refusals
 	// Contests are those over pods that somebody else resizes too.
 	Contests Contests
-	// Seen is what has been seen of the pods' resizes.
+	// Seen is what has been seen of the pods' resizes; nil if nothing has.
 	Seen *Sightings
 	// Settings in force for the rollout.
 	Settings policy.Settings
@@ -35,8 +35,9 @@ type Facts struct {
 	Now time.Time
 }
 
-// Plan returns the next step that the observation makes of the facts, where the annotations
-// are those of its workload. If they cannot be understood, nothing is done until they are mended.
+// Plan reads the settings from the workload's annotations, and returns the next step that the
+// observation makes of the facts. If the annotations are invalid, the plan has no writes, and
+// its condition says why.
 func (f Facts) Plan(o Observation, annotations map[string]string) (p rollout.Plan, err error) {
 	if f.Settings, err = policy.InForce(annotations); err != nil {
 		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
@@ -44,8 +45,8 @@ func (f Facts) Plan(o Observation, annotations map[string]string) (p rollout.Pla
 	return o.Plan(f)
 }
 
-// Options returns what the settings and the defaults say about a rollout. The strategy, the
-// limits and what is aside are the kind's to say.
+// Options returns what the settings and the defaults say about a rollout. The limits, what is
+// aside, and a strategy other than RollingUpdate are left for the kind to set.
 func (f Facts) Options() rollout.Options {
 	return rollout.Options{
 		Strategy: policy.RollingUpdate, Action: f.Settings.Action,
@@ -58,7 +59,7 @@ func (f Facts) places() *capacity.Places {
 	return capacity.NewPlaces(f.Nodes, f.NodesUnknown, f.Limits, f.Now)
 }
 
-// Members returns the places with what is known of them besides, for a rollout to the revision.
+// Members returns the places with what the facts say of each, for a rollout to the revision.
 func (f Facts) Members(places []rollout.Place, revision rollout.Revision) []rollout.Member {
 	members, room := make([]rollout.Member, len(places)), f.places()
 	for i, place := range places {
@@ -77,7 +78,7 @@ func (f Facts) Members(places []rollout.Place, revision rollout.Revision) []roll
 	return members
 }
 
-// place completes a member that has not its size yet.
+// place adds to a member that lacks its size what the nodes, and the room on them, say of it.
 func (f Facts) place(m *rollout.Member, room *capacity.Places, size string) {
 	if unsupported := room.Unsupported(m.Place); unsupported.Reason != "" {
 		m.Refusal = unsupported
@@ -89,7 +90,7 @@ func (f Facts) place(m *rollout.Member, room *capacity.Places, size string) {
 	}
 }
 
-// Aside returns those of the places that take part of the limits though they are no members.
+// Aside returns those of the places that take a share of the limits though they are no members.
 func (f Facts) Aside(places []rollout.Place) []rollout.Member {
 	room := f.places()
 	var aside []rollout.Member
@@ -101,9 +102,10 @@ func (f Facts) Aside(places []rollout.Place) []rollout.Member {
 	return aside
 }
 
-// Forecast returns the members as they are foreseen: with what the API server will say to
-// resizes that are larger than their nodes, without being asked, and to whom there is no room
-// in the cluster for a new pod. Facts are those of [ForecastFacts].
+// Forecast returns the members as a rollout will find them, without asking for any resize.
+// A size that is larger than the pod's node counts as refused, as the API server will do. A
+// restart that has no room in the cluster counts as such. The facts are those of
+// [ForecastFacts].
 func (f Facts) Forecast(ctx context.Context, cluster capacity.Cluster, places []rollout.Place, revision rollout.Revision, newFirst bool) []rollout.Member {
 	f.Refused = rollout.Refusals{}
 	room := f.places()
@@ -117,7 +119,7 @@ func (f Facts) Forecast(ctx context.Context, cluster capacity.Cluster, places []
 	return f.Members(places, revision)
 }
 
-// ForecastFacts are what a forecast is made from, of a workload of the namespace.
+// ForecastFacts returns the facts that a forecast for a workload of the namespace is made from.
 func ForecastFacts(cluster capacity.Cluster, namespace string, settings policy.Settings, defaults policy.Defaults) Facts {
 	return Facts{
 		Nodes: cluster.Nodes, NodesUnknown: len(cluster.Nodes) == 0, Limits: cluster.LimitsOf(namespace),

@@ -23,7 +23,7 @@ func TestUnplaceableMembers(t *testing.T) {
 		name   string
 		closed bool
 		change func(*rollout.Place)
-		full   string // in which revision its size was found to have no room
+		full   string // the revision whose size was found to have no room
 		until  time.Time
 		want   rollout.Refusal
 	}{

@@ -97,7 +97,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is that of prometheus.Collector: what is so now is counted when it is asked for.
+// Collect is that of prometheus.Collector: gauges are counted when they are collected.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,7 +106,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// kindMetrics are those of one kind, and nothing if there are none.
+// kindMetrics are the metrics of one kind. They count nothing if Metrics is nil.
 type kindMetrics struct {
 	*Metrics
 	kind string
@@ -171,16 +171,15 @@ func (k kindMetrics) restarted(cause rollout.Cause) {
 	}
 }
 
-// begun notes that a rollout of w is in flight. A controller that takes it up notes
-// it anew.
+// begun notes that a rollout of w is in flight. A controller that is restarted notes it anew.
 func (c *Controller[W, X]) begun(w W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rolling.Insert(cache.MetaObjectToName(w))
 }
 
-// ended counts the rollout of a workload, once: one that was handed over is complete later,
-// too, and what is complete without us, such as a new workload, is no rollout of ours.
+// ended counts the end of a workload's rollout, once: one that was handed over is complete
+// later, too. What is complete without us, such as a new workload, does not count.
 func (c *Controller[W, X]) ended(name cache.ObjectName, result result, took time.Duration) {
 	c.mu.Lock()
 	ours := c.rolling.Has(name)
@@ -191,7 +190,7 @@ func (c *Controller[W, X]) ended(name cache.ObjectName, result result, took time
 	}
 }
 
-// collect tells what is held now.
+// collect sends the gauges of what is held now.
 func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 	held, oldest := 0, time.Duration(0)
 	for _, obj := range c.informer.GetStore().List() {
@@ -203,8 +202,8 @@ func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
-		if said := c.kind.Condition(w); said != nil && !said.Complete() && !said.pending() {
-			oldest = max(oldest, c.clock.Since(said.LastTransitionTime.Time))
+		if have := c.kind.Condition(w); have != nil && !have.Complete() && !have.pending() {
+			oldest = max(oldest, c.clock.Since(have.LastTransitionTime.Time))
 		}
 	}
 	kind := c.kind.Name()
@@ -215,7 +214,7 @@ func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// waiting counts the pods of sessions by what they wait for.
+// waiting counts the pods of all sessions by the reason that they wait for.
 func (c *Controller[W, X]) waiting() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // Options of a Controller.
 type Options struct {
-	// Namespace whose workloads are looked after; all namespaces if empty.
+	// Namespace whose workloads are synced; all namespaces if empty.
 	Namespace string
 	// Workers that sync workloads at the same time; at least 1.
 	Workers int
@@ -25,11 +25,12 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// NotOptedIn is why the built-in controller makes a rollout of a workload without the label.
+// NotOptedIn returns the reason for which a rollout of a workload without the label is handed
+// over to the built-in controller.
 func NotOptedIn(kind string) string { return "the " + kind + " is not opted in" }
 
-// Adopts reports whether w, if its selector matches and it does not exist yet, takes what
-// has no owner for its own.
+// Adopts reports whether w will adopt the orphan when it is created, if its selector matches.
+// It is false if w exists already, or something controls the orphan.
 func Adopts(w, orphan metav1.Object) bool {
 	return w.GetUID() == "" && metav1.GetControllerOfNoCopy(orphan) == nil
 }

@@ -9,26 +9,27 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// MaxAskInterval bounds how long a refused size is not asked for again, and so how
-// long after its obstacle is gone a rollout goes on: nothing says that a quota is larger now.
+// MaxAskInterval bounds the time until a refused size is asked for again. There is no event
+// when a quota is larger, so a rollout goes on after that time at the latest.
 const MaxAskInterval = 30 * time.Second
 
-// Refusals are what objects cannot have now, and when to ask for it again.
+// Refusals are what objects, such as pods, cannot have now, and when to ask for it again.
 type Refusals struct {
 	known    rollout.Refusals
 	backoffs map[types.UID]*backoff.ExponentialBackOff
 }
 
-// NewRefusals returns none.
+// NewRefusals returns an empty set of refusals.
 func NewRefusals() *Refusals {
 	return &Refusals{known: rollout.Refusals{}, backoffs: map[types.UID]*backoff.ExponentialBackOff{}}
 }
 
-// Known returns the refusals, for plans: they only read them.
+// Known returns the refusals by the object. They are shared: do not change them.
 func (r *Refusals) Known() rollout.Refusals { return r.known }
 
-// Add remembers that the object was refused this (a size, or something else that is asked
-// for), and doubles the time until it is asked for again, from a second to [MaxAskInterval].
+// Add remembers that the object was refused this: a size, or something else that was asked
+// for. It is asked for again after a second. Each further refusal of the same doubles that
+// time, up to [MaxAskInterval].
 func (r *Refusals) Add(object types.UID, this string, refusal rollout.Refusal, now time.Time) {
 	before, again := r.known[object]
 	if again = again && before.Of == this; !again {
@@ -53,17 +54,17 @@ func (r *Refusals) Clear() {
 	clear(r.backoffs)
 }
 
-// newBackoff is the backoff between tries of what the API server refuses.
+// newBackoff returns the backoff between tries of what the API server refuses.
 func newBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithMaxInterval(MaxAskInterval), backoff.WithMaxElapsedTime(0), backoff.WithRandomizationFactor(0))
 }
 
-// Contests are how often the sizes that others have given pods were taken back.
+// Contests count, by the pod, how often a size that others have set was taken back.
 type Contests map[types.UID]int
 
-// maxContests bounds the contest over one pod in one rollout: who sets a size again and again
-// does not keep the rollout from its end.
+// maxContests bounds the contest over one pod in one rollout. So whoever sets a size again and
+// again does not keep the rollout from its end.
 const maxContests = 5
 
 // Lost reports whether the contest over a pod is given up: what others have set stays.

@@ -13,17 +13,17 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// resize asks for the member's new size. What the API server refuses for good is remembered:
-// the next plan takes the pod for one that cannot be resized. A controller that is restarted
-// meanwhile asks again, and gets the same answer.
+// resize asks for the member's new size. A refusal is no error: it is remembered for the next
+// plan. If it is final, that plan takes the pod for one that cannot be resized. A controller
+// that is restarted meanwhile asks again, and gets the same answer.
 func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollout.Member) error {
 	again, target := len(m.Target.Changes) == 0, m.Target
-	if again { // the kubelet has had the size before, and looks at it anew after another one
+	if again { // the spec has the size: the kubelet looks at it once more after another one
 		target = m.Target.Back()
 	}
 	resized, err := pods.Resize(ctx, s.controller.client.CoreV1(), m.Pod, target)
 	if err != nil {
-		return s.keepRefusal(m, p.Revision, err)
+		return s.rememberRefusal(m, p.Revision, err)
 	}
 	s.Pods.Wrote(resized)
 	if again {
@@ -39,7 +39,7 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
 		}
 	}
-	if left, err := resize.Leftover(resized, p.Revision.Template); err == nil && len(left.Changes) > 0 { // it would do so with a new pod, too
+	if left, err := resize.Leftover(resized, p.Revision.Template); err == nil && len(left.Changes) > 0 { // admission would do so with a new pod, too
 		s.refused.Add(m.Pod.UID, p.Revision.Size(left.Changes), rollout.Refusal{
 			Reason: "another admission plugin changed the size on its way: " + resize.Describe(left.Changes), Kind: rollout.ReasonAdmissionDenied,
 		}, s.Now())
@@ -50,9 +50,9 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	return nil
 }
 
-// keepRefusal remembers what the API server said, unless it was only that the pod has
-// changed: the next plan knows what to make of it, and when to ask again.
-func (s *Session[W, X]) keepRefusal(m rollout.Member, revision rollout.Revision, err error) error {
+// rememberRefusal remembers why the API server refused the resize, and when to ask again, for
+// the next plan. It returns the error if the pod has changed or is gone: that is no refusal.
+func (s *Session[W, X]) rememberRefusal(m rollout.Member, revision rollout.Revision, err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}

@@ -22,12 +22,12 @@ import (
 type Own interface {
 	// HasSynced reports whether everything that is watched has been listed.
 	HasSynced() bool
-	// Retry forgets what was refused: it is asked for again at once.
+	// Retry forgets what was refused, so that it is asked for again at once.
 	Retry()
 }
 
-// Session is what is kept of one workload while its rollout is in flight: a cache, which can
-// be lost at any time. A kind's Apply writes the workload and records events through it.
+// Session is what is kept of one workload while its rollout is in flight. It is a cache that
+// can be lost at any time. A kind's Apply writes the workload and records events through it.
 type Session[W Workload, X Own] struct {
 	// Pods of the workload's selector.
 	Pods *live.Watch[*corev1.Pod]
@@ -39,22 +39,22 @@ type Session[W Workload, X Own] struct {
 	workload   types.UID
 	stop       func()
 
-	refused    *Refusals // sizes, by the API server
-	full       *Refusals // replacements for which there was no room
+	refused    *Refusals // of sizes, by the API server
+	full       *Refusals // of restarts, for lack of room
 	seen       *Sightings
 	contests   Contests
 	limits     capacity.Limits // of the namespace
 	limitsRead time.Time
-	retried    string               // what the workload said last of trying again
+	retried    string               // the value of the retry annotation that was obeyed last
 	asked      map[types.UID]string // pods that have taken a size of ours, and what that changes
 	recorded   map[types.UID]string // the reason of the last wait of a pod that an event was recorded for
 	waiting    map[string]int       // pods by the reason that they wait for
-	others     sets.Set[string]     // who resizes the pods, too
-	looseAfter time.Time            // until then nothing is let loose, because admission edited the template when it was
+	others     sets.Set[string]     // the field managers that resize the pods, too
+	looseAfter time.Time            // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
 }
 
-// session returns the one of w, and opens it if there is none.
+// session returns the session of w, and opens it if there is none.
 func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,15 +100,15 @@ func (c *Controller[W, X]) endSession(name cache.ObjectName) {
 
 func (s *Session[W, X]) hasSynced() bool { return s.Pods.HasSynced() && s.Own.HasSynced() }
 
-// retry has everything tried again at once that was refused, put off or left, if the
-// workload's annotation has a new value: what is remembered of it is forgotten. A new session
-// has nothing to forget, but does not know what kubelets were asked, and when.
+// retry forgets all refusals if the retry annotation of the workload has a new value. So
+// everything that was refused, put off or left is tried again at once. In a new session that
+// concerns the kubelets only: it is not known what they were asked, and when.
 func (s *Session[W, X]) retry(w metav1.Object) {
-	says := w.GetAnnotations()[api.RetryAnnotation]
-	if says == s.retried {
+	value := w.GetAnnotations()[api.RetryAnnotation]
+	if value == s.retried {
 		return
 	}
-	if s.retried = says; says == "" {
+	if s.retried = value; value == "" {
 		return
 	}
 	s.refused.Clear()
@@ -120,21 +120,21 @@ func (s *Session[W, X]) retry(w metav1.Object) {
 	s.Own.Retry()
 }
 
-// Requeue has the workload synced again, because of a write that no watch tells of in time.
+// Requeue has the workload synced again at once, after a write that no watch shows in time.
 func (s *Session[W, X]) Requeue() { s.controller.queue.Add(s.name) }
 
-// Now is the time by the clock of the plans.
+// Now returns the time by the clock of the plans.
 func (s *Session[W, X]) Now() time.Time { return s.controller.clock.Now() }
 
-// TakeAsked returns, once, what the size changes that the pod has taken from this controller;
-// asked is false if it has taken none. A controller that is restarted meanwhile does not know.
+// TakeAsked returns what the size changes that this controller has set in the pod, and forgets
+// it; asked is false if it has set none. A controller that was restarted does not know.
 func (s *Session[W, X]) TakeAsked(pod types.UID) (changes string, asked bool) {
 	changes, asked = s.asked[pod]
 	delete(s.asked, pod)
 	return changes, asked
 }
 
-// countWaits keeps what pods wait for, for the metrics.
+// countWaits counts, for the metrics, the pods by the reason that they wait for.
 func (s *Session[W, X]) countWaits(waits []rollout.Wait) {
 	count := map[string]int{}
 	for _, wait := range waits {

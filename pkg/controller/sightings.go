@@ -9,26 +9,26 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Sightings are what has been seen of the resizes of pods, and when. Timeouts are
-// measured by them: the kubelet's clock and that of the API server may be wrong by any
-// time, and a pod must not be given up for that. A controller that is restarted has
-// seen nothing yet, and waits for longer.
+// Sightings are the states in which the resizes of pods have been seen, and since when.
+// Timeouts begin then, by our own clock: the clocks of the kubelet and the API server may be
+// wrong, and a pod must not be given up for that. A controller that was restarted has seen
+// nothing yet, and waits for longer.
 type Sightings struct {
 	pods  map[types.UID]sighting
-	again bool // those that have not been seen yet may be asked again
+	again bool // pods that have not been seen yet may be asked again
 }
 
 type sighting struct {
 	generation int64
 	state      resize.State
 	at         time.Time
-	cure       bool // for what the pod was asked last
-	again      bool // it may be asked again for what its kubelet has put off or refused
+	cure       bool // the size that the pod was last asked for could only do it good
+	again      bool // the pod may be asked again for what its kubelet has put off or refused
 }
 
-// askAgain forgets since when resizes are in the state in which they are, and has each
-// pod asked once more for what its kubelet has put off or refused. Of a pod that nobody
-// has seen yet it is not known for what it was asked, or when.
+// askAgain has each pod asked once more for what its kubelet has put off or refused, and has
+// the timeouts begin anew. It does so for pods that have not been seen yet, too: it is not
+// known for what they were asked, or when.
 func (s *Sightings) askAgain() {
 	s.again = true
 	for pod, seen := range s.pods {
@@ -44,14 +44,15 @@ func (s *Sightings) of(place rollout.Place, now time.Time) sighting {
 	if !known {
 		seen.again = s.again
 	}
-	// While it is in progress, the kubelet may come to say again what it has said before.
+	// InProgress does not begin anew: the kubelet may come to say again what it said before.
 	if !known || seen.generation != place.Pod.Generation || seen.state != state && state != resize.InProgress {
 		seen.generation, seen.state, seen.at = place.Pod.Generation, state, now
 	}
 	return seen
 }
 
-// Of returns what has been seen of the pod of a place, which is there; nothing if s is nil.
+// Of returns what has been seen of the pod of a place, which must have one. The sighting is
+// zero if s is nil.
 func (s *Sightings) Of(place rollout.Place, now time.Time) rollout.Sighting {
 	if s == nil {
 		return rollout.Sighting{}
@@ -72,7 +73,7 @@ func (s *Sightings) See(members []rollout.Member, now time.Time) {
 	}
 }
 
-// asked remembers whether the pod was not Ready when it was asked for a size.
+// asked remembers that the pod was asked for its size, and whether that can only do it good.
 func (s *Sightings) asked(m rollout.Member) {
 	if seen, known := s.pods[m.Pod.UID]; known {
 		seen.cure, seen.again = m.Cures(), false

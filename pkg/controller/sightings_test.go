@@ -12,7 +12,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-// TestSightings: what a pod says of times does not matter, only when it was seen.
+// TestSightings: the times in a pod's conditions do not matter, only when each state was seen.
 func TestSightings(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	start := build.Start.Add(time.Hour)

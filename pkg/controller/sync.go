@@ -16,8 +16,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Sync takes the next step of one workload, and returns after which time to sync it again at
-// the latest; 0 if an event will say when.
+// Sync takes the next step of one workload. It returns after which time to sync the workload
+// again at the latest; 0 if only an event can change anything.
 func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	// 1. Get the workload. Is it opted in, and is anything in it ours to do?
 	w, s, requeueAfter, err := c.open(ctx, name)
@@ -26,15 +26,15 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 	}
 	// 2. Gather what is watched, and plan from it.
 	o, f, p, err := c.plan(ctx, s, w, false)
-	// 3. What has pods taken down must not rest on a watch that may be behind: a pod that was
-	// born a moment ago would be lost by it. Nor must Complete. Gather and plan from a live read.
+	// 3. Would the plan take pods down, or say Complete? That must not rest on a watch that may
+	// be behind: a pod that was made a moment ago would be lost. Gather and plan from a live read.
 	if err == nil && p.Loose() {
 		o, f, p, err = c.plan(ctx, s, w, true)
 	}
 	if err != nil {
 		return 0, err
 	}
-	// 4. A restart needs room for the new pod. Plan again without those for which there is none.
+	// 4. A restart needs room for the new pod. Plan again without the restarts that have none.
 	full, err := c.full(ctx, s, o, p)
 	if err == nil && full != nil {
 		f.Full = full
@@ -56,8 +56,8 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 	return p.RequeueAfter, err
 }
 
-// open returns the workload and its session. There is none if there is nothing to plan now;
-// what is to be said of the workload then is written.
+// open returns the workload and its session. The session is nil if there is nothing to plan
+// now; then the workload's condition is up to date.
 func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W, s *Session[W, X], requeueAfter time.Duration, err error) {
 	if ready := c.options.Ready() == nil; !ready {
 		return w, nil, 0, nil
@@ -84,14 +84,14 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 		return w, nil, requeueAfter, err
 	}
 	if s, err = c.session(ctx, w); err != nil || !s.hasSynced() {
-		return w, nil, 0, err // the watches say when they have
+		return w, nil, 0, err // the watches requeue the workload when they have
 	}
 	s.retry(w)
 	return w, s, 0, nil
 }
 
 // plan gathers what there is of the workload, from the watches or live from the API server,
-// and makes the next step from it.
+// and plans the next step. It returns what the plan was made from, too.
 func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live bool) (o Observation, f Facts, p rollout.Plan, err error) {
 	if f, err = c.facts(ctx, s, w, live); err != nil {
 		return o, f, p, err
@@ -112,7 +112,8 @@ func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live
 	return o, f, p, err
 }
 
-// facts gathers what a plan is made from besides the workload and its pods.
+// facts gathers what a plan is made from besides the workload and its pods. It reads the
+// limits of the namespace again if live is set, or the last look at them was a while ago.
 func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, live bool) (Facts, error) {
 	now := c.clock.Now()
 	if live || now.Sub(s.limitsRead) >= capacity.LookAgain {
@@ -132,10 +133,11 @@ func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, liv
 	}, nil
 }
 
-// full looks for room for the pods that come for those that the plan gives up, and returns
-// for which of them there is none; nil if there is room for all, or none is given up now.
+// full looks for room for the new pods that the plan's restarts bring, and returns the
+// refusals of those that have none. It returns nil if all have room, or nothing is restarted
+// now.
 //
-// A pod whose template differs in more than its size is not ours to keep.
+// A pod whose template differs in more than its size is restarted in any case.
 func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observation, p rollout.Plan) (rollout.Refusals, error) {
 	if !p.Loose() {
 		return nil, nil
@@ -171,8 +173,8 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observa
 	return s.full.Known(), nil
 }
 
-// record writes the condition and records what the plan was made from. It returns when a
-// message that was not written yet is due.
+// record writes the condition, and records events and metrics of what was observed. It
+// returns after which time a message that was put off is due; 0 if none was.
 func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan, now time.Time) (due time.Duration, err error) {
 	s.seen.See(p.Members, now)
 	if p.Condition.Reason != "" {
@@ -188,7 +190,7 @@ func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p 
 		c.recordWaits(s, w, p.Waits)
 	}
 	for _, m := range p.Resized {
-		if changes, is := s.TakeAsked(m.Pod.UID); is {
+		if changes, asked := s.TakeAsked(m.Pod.UID); asked {
 			s.RecordResized(w, m, "resized in place: "+changes)
 		}
 	}
@@ -203,9 +205,12 @@ var ErrUnknown = errors.New("the admission policies do not know this controller:
 // built-in controller go on. The admission policies have held that edit.
 var ErrEdited = errors.New("a mutating webhook changed the pod template in this very write of inplace-rollout, which is held as an edit")
 
-// apply makes the plan's writes. If the template is changed on the way when the built-in
-// controller is let loose, the next such write comes later and later, after due: with a
-// webhook that does so each time, each makes a new revision.
+// apply makes the plan's writes; if one fails, it makes the others all the same. With
+// --dry-run it only logs them.
+//
+// A webhook may change the template in each write that lets the built-in controller loose.
+// Each change makes a new revision, so such writes are put off longer and longer. It returns
+// after which time the next one is due; 0 if none was put off.
 func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
 	if c.options.DryRun {
 		logWrites(ctx, p.Writes...)
@@ -230,7 +235,8 @@ func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p r
 	return due, errors.Join(failed...)
 }
 
-// cleanUp puts in order what a rollout has left behind that is not held any more.
+// cleanUp puts in order what a rollout has left behind in a workload that is not held any
+// more. The workload may be gone.
 func (c *Controller[W, X]) cleanUp(ctx context.Context, name cache.ObjectName) error {
 	write, err := c.kind.LeftBehind(name)
 	if err != nil || write == nil {

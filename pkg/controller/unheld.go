@@ -10,13 +10,13 @@ import (
 type Unheld struct {
 	// Condition that the status justifies.
 	Condition rollout.Condition
-	// Of ends the message of a condition that says Complete of what the workload is now: its
-	// revision, and which pods are to have it.
+	// Of is how the message ends of a condition that says Complete of this revision, and of the
+	// pods that are to have it.
 	Of string
-	// Stale pods are there, by the count of the built-in controller, of which a condition that
-	// says Complete knows nothing.
+	// Stale: the built-in controller counts pods of an older revision, which there must not be
+	// if the workload is Complete.
 	Stale bool
-	// Counted: the built-in controller counts as many pods as updated as are to be.
+	// Counted: the built-in controller counts every pod as updated that is to be.
 	Counted bool
 	// AllThere: there are as many pods as are wanted.
 	AllThere bool
@@ -24,19 +24,21 @@ type Unheld struct {
 	BuiltIn bool
 }
 
-// AtRest returns what is to be said of a workload in which nothing is ours to do, and whether
-// it is such a one, where held is whether it is held, and have is its condition, or nil: it is Complete already, or the built-in controller makes its rollout.
+// AtRest reports whether nothing in the workload is ours to do now: its condition says Complete
+// already, or the built-in controller makes its rollout. The plan p then has the condition that
+// is to be written, and nothing else. held is whether the workload is held, and have is its
+// condition, or nil.
 //
-// Complete is believed only of what it was said of: a workload may have been edited while it
-// was opted out. What the message counts is no matter, as a pod that is lost or scaled away
-// later is no rollout. Where stale pods are counted, the workload may have been edited, and
-// edited back: then its pods are looked at.
+// Complete is believed only of the revision and the pods that it was said of: a workload may
+// have been edited while it was opted out. The counts in the message do not matter: a pod that
+// is lost or scaled away later is no rollout. If there are stale pods, the workload may have
+// been edited, and edited back, so that its pods have to be looked at.
 func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool) {
 	p.Passing = true // another condition is about to come
 	if held {
-		// Complete is of the time before this hold. Admission takes it back when the status is
-		// next written, which may not be soon: a mere lower partition makes no new generation
-		// where ordinals do not start at 0.
+		// Complete was said before this hold. Admission takes it back when the status is next
+		// written. That may not be soon: a lower partition makes no new generation where
+		// ordinals do not start at 0.
 		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
 		return p, have.Complete()
 	}
