@@ -167,8 +167,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A refusal is kept for the next plan, which is made soon; what has only changed meanwhile is none.
-func TestKeepRefusal(t *testing.T) {
+// A refusal is remembered for the next plan, which is made soon; what has only changed meanwhile is none.
+func TestRememberRefusal(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	pod := build.Pod("web-0", older)
 	target, err := resize.For(pod, older, newer)
@@ -185,7 +185,7 @@ func TestKeepRefusal(t *testing.T) {
 		{apierrors.NewNotFound(what, "web-0"), false},
 	} {
 		e := newEngine(t, Options{})
-		if err := e.session.keepRefusal(m, revision, tt.err); tt.kept && err != nil || !tt.kept && !errors.Is(err, tt.err) {
+		if err := e.session.rememberRefusal(m, revision, tt.err); tt.kept && err != nil || !tt.kept && !errors.Is(err, tt.err) {
 			t.Errorf("%v: returned %v", tt.err, err)
 		}
 		if known := e.session.refused.Known().Of(pod.UID, revision.Size(target.Changes)); (known.Reason != "") != tt.kept {
@@ -326,7 +326,7 @@ func TestUnheldAtRest(t *testing.T) {
 		{"Complete of another revision", u, false, is(corev1.ConditionTrue, "2 of 2 pods are of revision a"), false, true, ""},
 		{"Complete, and stale pods are counted", with(stale), false, complete, false, true, ""},
 		{"held", u, true, is(corev1.ConditionFalse, ""), false, true, ""},
-		{"held, and Complete is of before", u, true, complete, true, true, "waiting for inplace-rollout to look at this edit"},
+		{"held, and Complete is of before", u, true, complete, true, true, "waiting for inplace-rollout to look at this partition"},
 		{"nothing is said yet", u, false, nil, false, true, ""},
 		{"the built-in controller is at it", with(builtIn), false, nil, true, true, "1 of 2 pods " + of},
 		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, "a"), true, true, "1 of 2 pods " + of},
