@@ -13,8 +13,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-// A pod of 100m cpu is to become one of 150m by a restart, and the only node is not open to
-// it, or it is, and was full.
+// TestUnplaceableMembers: a pod of 100m cpu is to become one of 150m by a restart. The only node
+// is not open to the pod, or it is, and had no room at the last look.
 func TestUnplaceableMembers(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	closed := rollout.Refusal{Reason: "none of 1 nodes is open to the pod", Kind: rollout.ReasonNoNodeFits}

@@ -87,8 +87,8 @@ func (k Kind) evict(ctx context.Context, s *session, d *Deployment, r rollout.Re
 	return nil
 }
 
-// GiveBack puts detached pods under their ReplicaSets again, which then have one too
-// many and choose which one goes. If its ReplicaSet is gone, the pod goes.
+// GiveBack puts detached pods under their ReplicaSets again. A ReplicaSet then has a pod too
+// many, and its controller chooses which one goes. A pod whose ReplicaSet is gone is evicted.
 func GiveBack(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespace string, detached []*corev1.Pod) error {
 	list, err := objects.Resource(replicaSets).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -121,8 +121,9 @@ func (k Kind) sets(d *Deployment) dynamic.ResourceInterface {
 	return k.objects.Resource(replicaSets).Namespace(d.Namespace)
 }
 
-// saveHistory writes what a ReplicaSet had before. What the API server says against it is
-// remembered: the rollout does not depend on it for long.
+// saveHistory writes the former template of a ReplicaSet into the history. A refusal by the
+// API server is no error: it is remembered, and the rollout waits for it no longer than
+// historyTimeout.
 func (k Kind) saveHistory(ctx context.Context, s *session, d *Deployment, w saveHistory) error {
 	var err error
 	if w.reuse == nil {
@@ -142,8 +143,8 @@ func (k Kind) saveHistory(ctx context.Context, s *session, d *Deployment, w save
 	return nil
 }
 
-// forget records that the written ReplicaSet's former template is lost, and why; not if the
-// write has failed.
+// forget returns err, the outcome of a write. If the write has not failed, it records why a
+// ReplicaSet's former template is lost by it, unless why is empty.
 func (k Kind) forget(s *session, d *Deployment, why string, err error) error {
 	if err == nil && why != "" {
 		s.Record(d, corev1.EventTypeWarning, rollout.EventNotKept, why)
@@ -197,7 +198,8 @@ func (k Kind) release(ctx context.Context, s *session, d *Deployment, handOver s
 	if policy.Held(written) {
 		return fmt.Errorf("letting go of the hold: %w", controller.ErrUnknown)
 	}
-	// The admission policy may have been deleted a moment ago; then it is not left paused.
+	// The admission policy may have been deleted a moment ago. The Deployment must not stay
+	// paused then.
 	if wish := d.wishedPaused(); written.Spec.Paused != wish {
 		if patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": d.UID}, "spec": map[string]any{"paused": wish}}); err != nil {
 			return fmt.Errorf("encoding the release: %w", err)

@@ -228,13 +228,13 @@ func TestEvents(t *testing.T) {
 		"Normal " + rollout.EventComplete + " 3 of 3 pods are of revision 2":                                                                           1,
 	} {
 		if n := simulated.Count(c.Events, event); n != times {
-			t.Errorf("%q was told %d times, want %d: %q", event, n, times, c.Events)
+			t.Errorf("%q was recorded %d times, want %d: %q", event, n, times, c.Events)
 		}
 	}
 }
 
-// A pod is kept whose successor a quota would not let in, until it would. Of three pods
-// of 1m two become ones of 2m, and the third one has to be replaced.
+// A pod is not evicted as long as a quota has no room for its successor. Of three pods of 1m
+// two are resized to 2m, and the third one has to be replaced.
 func TestNoQuotaForTheNext(t *testing.T) {
 	for _, tt := range []struct {
 		name, tight, wide, beside string
@@ -259,8 +259,8 @@ func TestNoQuotaForTheNext(t *testing.T) {
 			if after := c.names(); !slices.Equal(after, before) {
 				t.Errorf("pods %v became %v", before, after)
 			}
-			if told := simulated.Count(c.Events, rollout.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m beside "+tt.beside); told != 1 {
-				t.Errorf("told %d times of the quota: %q", told, c.Events)
+			if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m beside "+tt.beside); recorded != 1 {
+				t.Errorf("recorded %d times for the quota: %q", recorded, c.Events)
 			}
 			hard = tt.wide
 			c.Rest()
@@ -273,8 +273,8 @@ func TestNoQuotaForTheNext(t *testing.T) {
 	}
 }
 
-// A pod whose resize was refused, and that has its size from somebody else then, is not
-// said to be resized, nor counted.
+// A pod whose resize was refused, and that then gets its size from somebody else, is neither
+// recorded nor counted as resized.
 func TestRefusedAndNotResized(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCluster(t, 1, controller.Options{Metrics: controller.NewMetrics(registry)})
@@ -296,7 +296,7 @@ func TestRefusedAndNotResized(t *testing.T) {
 	c.Sees()
 	c.Rest()
 	if n := simulated.Count(c.Events, rollout.EventResized); n != 0 {
-		t.Errorf("told %d times of a resize, and there was none: %q", n, c.Events)
+		t.Errorf("recorded %d times for a resize, and there was none: %q", n, c.Events)
 	}
 	families, err := registry.Gather()
 	if err != nil {
@@ -311,7 +311,7 @@ func TestRefusedAndNotResized(t *testing.T) {
 	}
 }
 
-// A budget that refuses an eviction is waited for, and told once.
+// A budget that refuses an eviction is waited for, and recorded once.
 func TestEvictionRefused(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, maxUnavailable1)
 	gone := c.names()[1]
@@ -326,10 +326,10 @@ func TestEvictionRefused(t *testing.T) {
 		t.Errorf("asked %d times in 100 s, want less and less often", asked)
 	}
 	if n := simulated.Count(c.Events, "Normal "+rollout.EventDisruptionBudget+" "+gone+": not evicted yet: the budget says no"); n != 1 {
-		t.Errorf("told %d times, want once: %q", n, c.Events)
+		t.Errorf("recorded %d times, want once: %q", n, c.Events)
 	}
-	if said := condition(&Deployment{Deployment: c.d}); said == nil || said.Reason != rollout.ReasonDisruptionBudget {
-		t.Errorf("the condition says %+v", said)
+	if have := condition(&Deployment{Deployment: c.d}); have == nil || have.Reason != rollout.ReasonDisruptionBudget {
+		t.Errorf("the condition says %+v", have)
 	}
 	c.budget = 0
 	if failed := c.Rest(); len(failed) > 0 {
@@ -363,7 +363,7 @@ func TestEvictionFails(t *testing.T) {
 			t.Errorf("asked %d times in 60 s, want less and less often", tries)
 		}
 		if n := simulated.Count(c.Events, reason+" "+gone); n != 1 {
-			t.Errorf("told %d times, want once: %q", n, c.Events)
+			t.Errorf("recorded %d times, want once: %q", n, c.Events)
 		}
 		fails = false
 		c.Rest()
@@ -402,7 +402,7 @@ func TestHistoryRefused(t *testing.T) {
 			t.Errorf("took %v more", took)
 		}
 		if n := simulated.Count(c.Events, lost); n != 1 {
-			t.Errorf("told %d times that revision 1 is lost, want once: %q", n, c.Events)
+			t.Errorf("recorded %d times that revision 1 is lost, want once: %q", n, c.Events)
 		}
 		if after := c.names(); !slices.Equal(after, before) {
 			t.Errorf("the pods are %v, were %v", after, before)
@@ -416,7 +416,7 @@ func TestHistoryRefused(t *testing.T) {
 		c.full = false
 		c.Rest()
 		if n := simulated.Count(c.Events, lost); n != 0 || len(c.sets) != 2 {
-			t.Errorf("told %d times that revision 1 is lost, and there are %d ReplicaSets: %q", n, len(c.sets), c.Events)
+			t.Errorf("recorded %d times that revision 1 is lost, and there are %d ReplicaSets: %q", n, len(c.sets), c.Events)
 		}
 	})
 	t.Run("another edit is let go at once", func(t *testing.T) {
@@ -430,7 +430,7 @@ func TestHistoryRefused(t *testing.T) {
 			t.Errorf("an edit of the image is held: %+v", says(c))
 		}
 		if n := simulated.Count(c.Events, lost); n != 1 {
-			t.Errorf("told %d times that revision 1 is lost, want once: %q", n, c.Events)
+			t.Errorf("recorded %d times that revision 1 is lost, want once: %q", n, c.Events)
 		}
 	})
 	t.Run("another resize waits for it, too", func(t *testing.T) {
@@ -447,8 +447,8 @@ func TestHistoryRefused(t *testing.T) {
 	})
 }
 
-// A pod is not given up while its node is full of others. Where another one comes
-// first, nothing is given up.
+// A pod is not given up while its node is full of others. Without maxUnavailable its successor comes
+// first, so that nothing is given up.
 func TestNoRoomBesideOthers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change []func(*appsv1.Deployment)
@@ -469,8 +469,8 @@ func TestNoRoomBesideOthers(t *testing.T) {
 			if kept := slices.Contains(c.names(), gone); kept != tt.keeps {
 				t.Errorf("%s is kept: %t, want %t; writes: %q", gone, kept, tt.keeps, c.Writes)
 			}
-			if said := condition(&Deployment{Deployment: c.d}); tt.keeps && (said == nil || said.Reason != rollout.ReasonNoNodeFits) {
-				t.Errorf("the condition says %+v", said)
+			if have := condition(&Deployment{Deployment: c.d}); tt.keeps && (have == nil || have.Reason != rollout.ReasonNoNodeFits) {
+				t.Errorf("the condition says %+v", have)
 			}
 			c.Nodes.Set(largeNode())
 			c.Rest()
@@ -596,7 +596,7 @@ func TestNothingIsWritten(t *testing.T) {
 				t.Errorf("wrote %q", c.Writes)
 			}
 			if len(c.Events) > 0 {
-				t.Errorf("told %q", c.Events)
+				t.Errorf("recorded %q", c.Events)
 			}
 			if c.Kind.InFlight() != (tt.options.Ready == nil) {
 				t.Errorf("watches pods: %t", c.Kind.InFlight())
@@ -681,7 +681,7 @@ func TestPolicyGone(t *testing.T) {
 	}
 }
 
-// TestUnknownToThePolicy: a controller that runs under another identity is told so, and
+// TestUnknownToThePolicy: a controller that runs under another identity gets an error that says so, and
 // does not claim to have let go.
 func TestUnknownToThePolicy(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})

@@ -16,8 +16,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Forecast returns what a rollout will do to each pod of the Deployment, which is as
-// the edit leaves it, but for its status. It only reads.
+// Forecast returns what a rollout will do to each pod of the Deployment. The Deployment is as
+// the edit leaves it, with the status from before. Forecast only reads.
 func Forecast(ctx context.Context, objects dynamic.Interface, cluster capacity.Cluster, edited *unstructured.Unstructured,
 	settings policy.Settings, defaults policy.Defaults,
 ) (rollout.WorkloadForecast, error) {
@@ -75,8 +75,8 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 	return f, nil
 }
 
-// scaledIn names the pods that are too many, where one ReplicaSet has them all: while a
-// rollout is held, it is scaled first.
+// scaledIn names the pods that are too many, if one ReplicaSet has all pods: the Deployment
+// controller scales it even while the rollout is held. It names none if several have pods.
 func (o observation) scaledIn() []string {
 	var active []*replicaSet
 	for _, rs := range o.sets {
@@ -96,8 +96,8 @@ func (o observation) scaledIn() []string {
 	return names
 }
 
-// forecastBase returns what comes of the pods of the ReplicaSet base, and why the
-// Deployment controller makes all of the rollout; empty if it does not.
+// forecastBase returns what comes of the pods of the ReplicaSet base, and why the whole rollout
+// is handed over to the Deployment controller; empty if it is not.
 func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet) ([]rollout.PodForecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.unheld(), o.differs()), nil
@@ -127,15 +127,16 @@ func (o observation) notOptedIn() string {
 	return controller.NotOptedIn("Deployment")
 }
 
-// sized reports whether the pods of rs are as the Deployment's template says. That of one
-// which does not exist yet has not been defaulted.
+// sized reports whether the pods of rs are as the Deployment's template says. The template of
+// a Deployment that does not exist yet has not been defaulted, so only its hash and sizes are
+// compared.
 func (o observation) sized(rs *replicaSet) bool {
 	wanted := o.deployment.template
 	return rs.template.Same(wanted) ||
 		o.deployment.UID == "" && rs.template.Hash == wanted.Hash && len(resize.Between(rs.template.PodTemplateSpec, wanted.PodTemplateSpec)) == 0
 }
 
-// unheld is why nobody can hold the rollout; empty if it can be held.
+// unheld returns why the rollout cannot be held; empty if it can.
 func (o observation) unheld() string {
 	if o.deployment.UID == "" {
 		return cmp.Or(o.notOptedIn(), "a new Deployment cannot be held")

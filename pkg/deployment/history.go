@@ -7,19 +7,21 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// lacks reports whether the history is to have what rs had before, and has it not.
+// lacks reports whether the former template of rs is still to go into the history: no
+// ReplicaSet has it, and the history has room.
 func (o observation) lacks(rs *replicaSet) bool {
 	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.historyHasRoom(rs)
 }
 
-// historyTimeout is for how long a rollout waits for what refuses the history, such as a
-// quota of ReplicaSets.
+// historyTimeout is for how long a rollout waits while the history is refused, as by a quota
+// of ReplicaSets.
 const historyTimeout = 20 * time.Second
 
-// formerTemplate names, in refusals, what the history is to have of rs.
+// formerTemplate names in refusals what was refused: the former template of rs.
 func formerTemplate(rs *replicaSet) string { return string(rs.outgoing.Template) }
 
-// refused is why the history cannot have what rs had before; without a reason, it can.
+// refused returns why the history cannot have the former template of rs; without a reason if
+// it can, or has it.
 func (o observation) refused(rs *replicaSet) rollout.Refusal {
 	if !o.lacks(rs) {
 		return rollout.Refusal{}
@@ -38,7 +40,7 @@ func (o observation) saves(rs *replicaSet) bool {
 	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.Now.Before(o.refused(rs).Until))
 }
 
-// forgets returns why what rs had before is lost with its mark; empty if it is not.
+// forgets returns why the former template of rs is lost with its mark; empty if it is not.
 func (o observation) forgets(rs *replicaSet) string {
 	refused := o.refused(rs)
 	if refused.Reason == "" {
@@ -62,11 +64,11 @@ func (p *plan) awaitsHistory(o observation) bool {
 	return true
 }
 
-// historyHasRoom reports whether the history would hold what rs had before. The Deployment
-// controller counts all ReplicaSets but the new one as old, those with pods too, and
-// while the Deployment is paused it removes as many as exceed the limit: those of
-// the lowest revisions, as far as they are idle (cleanupDeployment in
-// pkg/controller/deployment of Kubernetes). It would remove ours again and again.
+// historyHasRoom reports whether the Deployment controller would leave the former template of
+// rs in the history. It counts all ReplicaSets but the new one as old, those with pods too.
+// While the Deployment is paused it removes as many as exceed the limit: those of the lowest
+// revisions, as far as they are idle (cleanupDeployment in pkg/controller/deployment of
+// Kubernetes). Without room it would remove ours again and again.
 //
 // With a limit of 1 and an edit to a third template, of which there is no ReplicaSet
 // yet, the live ReplicaSet of revision 2 is old, and the one that is to keep

@@ -37,9 +37,11 @@ var (
 // Kind is [controller.Kind] for Deployments.
 type Kind struct {
 	client kubernetes.Interface
-	// objects as they are stored: templates are compared and copied with all of their fields.
+	// objects reads and writes objects as they are stored: templates are compared and copied
+	// with all of their fields.
 	objects dynamic.Interface
-	// detached pods, wherever they are: a Deployment may be opted out before they are gone.
+	// detached watches the detached pods of all Deployments: one may be opted out before they
+	// are gone.
 	detached cache.SharedIndexInformer
 }
 
@@ -54,20 +56,20 @@ func New(client kubernetes.Interface, objects dynamic.Interface, namespace strin
 // own is what a session keeps of a Deployment besides its pods.
 type own struct {
 	sets      *live.Watch[*unstructured.Unstructured]
-	evictions *controller.Refusals
-	history   *controller.Refusals // of what ReplicaSets had before
+	evictions *controller.Refusals // by the pod
+	history   *controller.Refusals // of former templates, by the ReplicaSet
 }
 
 // HasSynced is that of controller.Own.
 func (o *own) HasSynced() bool { return o.sets.HasSynced() }
 
-// Retry is that of controller.Own.
+// Retry is that of controller.Own: it forgets the evictions that were refused.
 func (o *own) Retry() { o.evictions.Clear() }
 
 type session = controller.Session[*Deployment, *own]
 
-// DetachedFrom names the Deployment that owns a detached pod. It does not count as one
-// if anything else owns it: anybody may have given it the label.
+// DetachedFrom names the Deployment that controls a detached pod; false if none does. Then the
+// pod is not a detached one, whatever its label says: anybody may have given it that.
 func DetachedFrom(pod *corev1.Pod) (cache.ObjectName, bool) {
 	owner := ptr.Deref(metav1.GetControllerOfNoCopy(pod), metav1.OwnerReference{})
 	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == "Deployment" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
@@ -155,8 +157,8 @@ func (k Kind) LeftBehind(name cache.ObjectName) (rollout.Write, error) {
 	return giveBack{left}, nil
 }
 
-// Observed reports whether the status of the Deployment speaks of its template. Before that it
-// is not known to hold still.
+// Observed reports whether the status of the Deployment speaks of its template. Before that,
+// the Deployment controller may not have seen that it is held.
 func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
 
 // Gather is that of controller.Kind.
@@ -189,7 +191,7 @@ func (k Kind) storedSets(ctx context.Context, d *Deployment) ([]*unstructured.Un
 	return stored, nil
 }
 
-// newObservation picks what belongs to the Deployment.
+// newObservation picks what belongs to the Deployment. It fails if a ReplicaSet cannot be read.
 func newObservation(d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
 	o := observation{deployment: d}
 	owners := sets.New(d.UID)

@@ -27,14 +27,14 @@ type observation struct {
 	controller.Facts
 
 	deployment *Deployment
-	sets       []*replicaSet // that the Deployment owns
-	pods       []*corev1.Pod // that it or they control
-	evictions  rollout.Refusals
-	history    rollout.Refusals
+	sets       []*replicaSet    // that the Deployment owns
+	pods       []*corev1.Pod    // that it or they control
+	evictions  rollout.Refusals // by the pod
+	history    rollout.Refusals // of former templates, by the ReplicaSet
 }
 
-// Pods are those of the Deployment, and the templates of those that the ReplicaSets have
-// still to make.
+// Pods returns the pods of the Deployment, and the templates of those that its ReplicaSets
+// have still to make.
 func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
 
 func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) }
@@ -42,8 +42,9 @@ func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) 
 // wishedPaused reports whether the user wants the Deployment paused, held or not.
 func (d *Deployment) wishedPaused() bool { return policy.WishedPaused(d, d.Spec.Paused) }
 
-// bounds are maxSurge and maxUnavailable as numbers of pods; at least one of them is
-// positive. Strategy Recreate lets all pods be down at once.
+// bounds returns maxSurge and maxUnavailable as numbers of pods; at least one of them is
+// positive. The strategy Recreate lets all pods be down at once. It fails if they are no
+// numbers and no percentages.
 func (d *Deployment) bounds() (surge, unavailable int, err error) {
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		return 0, max(d.replicas(), 1), nil
@@ -56,11 +57,11 @@ func (d *Deployment) bounds() (surge, unavailable int, err error) {
 	return int(s), int(u), nil
 }
 
-// base is the ReplicaSet whose pods are resized: of those that have pods and differ
-// from the Deployment's template in cpu and memory at most, the one that has that
-// template, or else the newest. Of two that have it, it is the older, as it is for
-// the Deployment controller (FindNewReplicaSet in pkg/controller/deployment/util of
-// Kubernetes). It is nil if there is none.
+// base returns the ReplicaSet whose pods are resized; nil if there is none. It has pods, and a
+// template that differs from the Deployment's in cpu and memory at most. Of several such
+// ReplicaSets, it is the one that has the Deployment's very template, or else the newest. Of
+// two that have it, it is the older one, as it is for the Deployment controller
+// (FindNewReplicaSet in pkg/controller/deployment/util of Kubernetes).
 func (o observation) base() *replicaSet {
 	var base *replicaSet
 	for _, rs := range o.sets {
@@ -85,7 +86,7 @@ func (o observation) closer(a, b *replicaSet) bool {
 	}
 }
 
-// twin is a ReplicaSet other than rs that has this template; nil if there is none.
+// twin returns a ReplicaSet other than rs that has this template; nil if there is none.
 func (o observation) twin(rs *replicaSet, template *hash.Template) *replicaSet {
 	for _, other := range o.sets {
 		if other.UID != rs.UID && other.template.Same(template) {
@@ -95,8 +96,8 @@ func (o observation) twin(rs *replicaSet, template *hash.Template) *replicaSet {
 	return nil
 }
 
-// idleTwin is a ReplicaSet without pods that has the template of rs, and is used
-// again for what rs had before; nil if there is none.
+// idleTwin returns a ReplicaSet without pods that has the template of rs; nil if there is
+// none. It is used again to hold the former template of rs.
 func (o observation) idleTwin(rs *replicaSet) *replicaSet {
 	if twin := o.twin(rs, rs.template); twin != nil && twin.idle() {
 		return twin
@@ -104,7 +105,7 @@ func (o observation) idleTwin(rs *replicaSet) *replicaSet {
 	return nil
 }
 
-// newest is the ReplicaSet that the Deployment controller takes for the new one; nil
+// newest returns the ReplicaSet that the Deployment controller takes for the new one; nil
 // if there is none.
 func (o observation) newest() *replicaSet {
 	var newest *replicaSet
@@ -116,9 +117,9 @@ func (o observation) newest() *replicaSet {
 	return newest
 }
 
-// duplicate is a ReplicaSet without pods that keeps the template of another one; nil
-// if there is none. Of two without pods it is the younger. An edit in the middle of
-// an adoption leaves one behind.
+// duplicate returns a ReplicaSet without pods that has the same template as another one; nil
+// if there is none. Of two without pods it is the younger one. An edit in the middle of an
+// adoption leaves one behind.
 func (o observation) duplicate() *replicaSet {
 	for _, rs := range o.sets {
 		if twin := o.twin(rs, rs.template); twin != nil && rs.idle() && (!twin.idle() || byAge(twin, rs) < 0) {
@@ -128,7 +129,7 @@ func (o observation) duplicate() *replicaSet {
 	return nil
 }
 
-// marked is a ReplicaSet that has the mark of adoption; nil if there is none.
+// marked returns a ReplicaSet that has the mark of adoption; nil if there is none.
 func (o observation) marked() *replicaSet {
 	if i := slices.IndexFunc(o.sets, (*replicaSet).adopted); i >= 0 {
 		return o.sets[i]
@@ -136,7 +137,8 @@ func (o observation) marked() *replicaSet {
 	return nil
 }
 
-// differs tells what makes the Deployment's template none for the pods that there are.
+// differs says where the Deployment's template differs in more than cpu and memory from that of
+// the newest ReplicaSet that has pods; empty if it does not, or there are no pods.
 func (o observation) differs() string {
 	var newest *replicaSet
 	for _, rs := range o.sets {
@@ -171,7 +173,7 @@ func (o observation) stale() string {
 	return ""
 }
 
-// podsOf lists the pods of rs that count: neither finished nor being deleted.
+// podsOf returns the pods of rs that are neither finished nor terminating.
 func (o observation) podsOf(rs *replicaSet) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range o.pods {
@@ -192,8 +194,8 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 	return templates
 }
 
-// detached lists the pods that we have taken out of their ReplicaSet, to be replaced
-// before they go.
+// detached returns the pods that we have taken out of their ReplicaSet, so that they are
+// replaced before they go.
 func (o observation) detached() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range o.pods {
@@ -213,9 +215,9 @@ func (o observation) available(pod *corev1.Pod) bool {
 	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
-// options of a rollout of the pods of base: as many may be under way at once as the
-// Deployment controller would have more or less than wanted, and at least one; what
-// takes a pod down keeps to maxUnavailable.
+// options returns those of a rollout of the pods of base. As many pods may be under way at once
+// as maxSurge and maxUnavailable are together, and at least one. What takes a pod down keeps to
+// maxUnavailable.
 func (o observation) options(base *replicaSet, surge, unavailable int) rollout.Options {
 	options := o.Options()
 	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
@@ -223,8 +225,8 @@ func (o observation) options(base *replicaSet, surge, unavailable int) rollout.O
 	return options
 }
 
-// aside lists what is not available besides the pods of base: pods of other
-// ReplicaSets, and those that any of them has still to make.
+// aside returns what takes a share of the limits besides the pods of base: pods of other
+// ReplicaSets, and those that any ReplicaSet has still to make.
 func (o observation) aside(base *replicaSet) []rollout.Member {
 	var missing []rollout.Member
 	var places []rollout.Place
@@ -242,14 +244,15 @@ func (o observation) aside(base *replicaSet) []rollout.Member {
 	return append(missing, o.Aside(places)...)
 }
 
-// revision is the newest one. Its name tells it from all templates that differ in more than
-// their size.
+// revision returns the newest revision. Its name is the resource-free hash: other revisions
+// with that name differ from it in their size only.
 func (o observation) revision() rollout.Revision {
 	return rollout.Revision{Name: o.deployment.template.Hash, Template: o.deployment.template.PodTemplateSpec}
 }
 
-// members lists the pods of base: first those that have been asked already, then the
-// others as the ReplicaSet controller would delete them.
+// members returns the pods of base as members: first those that need not be asked for a size
+// any more, then the others. Each part is in the order in which the ReplicaSet controller would
+// delete the pods.
 func (o observation) members(base *replicaSet) ([]rollout.Member, error) {
 	places, err := o.places(base)
 	return o.Members(places, o.revision()), err
@@ -275,12 +278,12 @@ func (o observation) places(base *replicaSet) ([]rollout.Place, error) {
 	return places, nil
 }
 
-// target is the size that a pod of base must have.
+// target returns the size that a pod of base must have.
 //
-// To a pod that was made from another template, the Deployment's says everything. In
-// one that was made from it, only what an edit that was given up has left counts: other
-// differences are somebody else's, such as a vertical autoscaler's or an admission
-// webhook's, and not ours to undo.
+// A pod that was made from another template must have the size of the Deployment's template.
+// In a pod that was made from that template, only what an edit that was given up has left is
+// taken back. Other differences are somebody else's, such as a vertical autoscaler's or an
+// admission webhook's, and not ours to undo.
 func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, error) {
 	wanted := o.deployment.template.PodTemplateSpec
 	if base.template.Same(o.deployment.template) && !base.madeBefore(pod) {
@@ -294,7 +297,7 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 	if err != nil || base.outgoing == nil {
 		return target, err
 	}
-	// The ReplicaSet controller may have made it after the adoption, of what base had before.
+	// The ReplicaSet controller may have made it after the adoption, from base's former template.
 	late, err := size(pod, base.outgoing.template.PodTemplateSpec, wanted)
 	if err == nil && len(late.Obstacles) > len(target.Obstacles) {
 		target = late
@@ -302,10 +305,10 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 	return target, err
 }
 
-// madeBefore reports whether a pod of rs was made before rs adopted its template. Those
-// that had to be restarted at the adoption are in its mark. The ReplicaSet controller may
-// have made others at the same time, or may not have heard of the adoption yet: as long as
-// the mark is not closed, a pod that has all that the former template says counts too.
+// madeBefore reports whether a pod of rs was made from the template that rs had before the
+// adoption. The mark names the pods that had to be restarted at that time. The ReplicaSet
+// controller may have made others then, or later because it had not seen the adoption yet. So
+// until the mark is closed, a pod that has the size of the former template counts too.
 func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 	switch {
 	case !rs.adopted():
@@ -356,8 +359,8 @@ func asInt(b bool) int {
 	return 0
 }
 
-// deletionCost is what the user says about which pods are to be deleted first; what
-// is no number is 0 (KEP-2255).
+// deletionCost returns the cost by which the user says which pods are to be deleted first
+// (KEP-2255); 0 if the annotation is absent or no number.
 func deletionCost(pod *corev1.Pod) int64 {
 	cost, _ := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32)
 	return cost

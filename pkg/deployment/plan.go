@@ -21,13 +21,15 @@ type plan struct {
 
 	// base is the ReplicaSet whose pods are resized.
 	base *replicaSet
-	// write is the one of a ReplicaSet, or the release; nil if there is none. Each is a step
-	// of its own, after which all is looked at again.
+	// write is the write of a ReplicaSet, or the release; nil if there is none. Each is a step
+	// of its own: the next plan is made from what there is after it.
 	write rollout.Write
-	// giveBack these detached pods to their ReplicaSet.
+	// giveBack these detached pods to their ReplicaSets.
 	giveBack []*corev1.Pod
-	// detach these pods from base, to be evicted when others have taken their place, and evict those.
-	detach, evict []rollout.Restart
+	// detach these pods from base. They are evicted when others have taken their place.
+	detach []rollout.Restart
+	// evict these pods now.
+	evict []rollout.Restart
 }
 
 // Plan returns the next step.
@@ -68,8 +70,8 @@ func (p plan) complete(o observation) rollout.Plan {
 	return p.Plan
 }
 
-// givesUp notes the pods that are about to be replaced, now or after the adoption. With
-// maxUnavailable 0 the new ones come first.
+// givesUp notes the pods that will be replaced because of this plan: now or, if it adopts or
+// lets go, after that. With maxUnavailable 0 the new ones come first.
 func (p *plan) givesUp(o observation) {
 	_, unavailable, err := o.deployment.bounds()
 	p.NewFirst = err == nil && unavailable == 0
@@ -101,8 +103,8 @@ func (p *plan) givesUp(o observation) {
 func (o observation) nextStep() (plan, error) {
 	base := o.base()
 	if !policy.Held(o.deployment) {
-		if said, over := o.beyondUs(base); over {
-			return plan{Plan: rollout.Plan{Condition: said}}, nil
+		if condition, beyond := o.beyondUs(base); beyond {
+			return plan{Plan: rollout.Plan{Condition: condition}}, nil
 		}
 	}
 	if p, unfinished := o.unfinished(base); unfinished {
@@ -150,7 +152,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	return p, nil
 }
 
-// withoutBase is the plan where no pod can be resized: none runs, or all differ in
+// withoutBase returns the plan where no pod can be resized: there is none, or all differ in
 // more than their size.
 func (o observation) withoutBase() plan {
 	p := plan{}
@@ -175,8 +177,8 @@ func (o observation) changes(base *replicaSet, members []rollout.Member) string 
 	return said
 }
 
-// restartsAll reports whether the rollout has to be left to the Deployment controller:
-// the edit itself has every pod restarted, and not what came of a resize.
+// restartsAll reports whether the rollout is to be handed over to the Deployment controller:
+// every pod is to be restarted for the edit itself, and none for what came of a resize.
 func restartsAll(p plan) bool {
 	inevitable := 0
 	for _, r := range p.Restart {
@@ -187,7 +189,7 @@ func restartsAll(p plan) bool {
 	return inevitable > 0 && inevitable == len(p.Members)
 }
 
-// outdated are the members that have not the new size.
+// outdated returns the members that lack the new size.
 func outdated(members []rollout.Member) []rollout.Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m rollout.Member) bool { return m.Updated })
 }
@@ -217,10 +219,10 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 	return p, len(p.giveBack) > 0
 }
 
-// afterAdoption replaces pods that could not be resized, and lets go of the hold
-// when there are none left and the Deployment controller has seen all of it: the
-// mark is taken away after all other writes to ReplicaSets, whose watch keeps their
-// order, and that is what it acknowledges.
+// afterAdoption replaces the pods that could not be resized. When there are none left, and the
+// Deployment controller has seen all of our writes, it lets go of the hold. The last of these
+// writes takes the mark away. A watch keeps the order of writes: a Deployment controller that
+// acknowledges this one has seen the others, too.
 //
 // Before the first pod is replaced, the mark is closed: the pods that come from then on
 // are of the new template, whatever admission makes of them, and none of them is
@@ -237,7 +239,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 		p.replace(o, detached, surge, unavailable)
 	case len(p.base.mark.Restarts) > 0 && p.awaits():
 	case p.Unready: // not before they are Ready again, or there is a new edit
-	case o.retries(p.base): // the mark has what the history has not
+	case o.retries(p.base): // only the mark has the former template
 	case p.base.adopted():
 		p.unmark(o)
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
@@ -277,13 +279,13 @@ func (p *plan) unmark(o observation) {
 	}
 }
 
-// mark marks the base with the pods that have not its size.
+// mark returns the write that closes the mark of the base, with the pods that lack its size.
 func (p *plan) mark() rollout.Write {
 	return mark{p.base, rollout.Names(outdated(p.Members))}
 }
 
-// replace has pods replaced that only a new one can replace. Never are fewer available than
-// the Deployment allows.
+// replace evicts the pods that only a new one can replace, or detaches them first. Never are
+// fewer pods available than the Deployment allows.
 //
 // With 4 replicas, maxUnavailable 1 and all available, one is evicted, and the next
 // when its replacement is available. With maxUnavailable 0 and maxSurge 1 none may

@@ -253,8 +253,8 @@ func deleted(i int) change {
 	return func(s *scene) { s.sets[i].DeletionTimestamp = ptr.To(metav1.NewTime(build.Start)) }
 }
 
-// told names what a plan does.
-func told(p rollout.Plan) string {
+// does names what a plan does.
+func does(p rollout.Plan) string {
 	var parts []string
 	say := func(does string, names ...string) {
 		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
@@ -453,7 +453,7 @@ func TestNextStep(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.sets, tt.changes...))
-			simulated.Does(t, p, err, told(p), tt.want)
+			simulated.Does(t, p, err, does(p), tt.want)
 			if p.Condition.Complete || !strings.Contains(p.Condition.Message, tt.waits) {
 				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
 			}
@@ -476,11 +476,11 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := told(p); got != "evict a-1" {
+	if got := does(p); got != "evict a-1" {
 		t.Errorf("got %q, want the other one evicted", got)
 	}
-	if said := p.Condition.Message; !strings.Contains(said, "a-0: not evicted yet: the budget says no") {
-		t.Errorf("says %q, want it to tell of the refusal", said)
+	if message := p.Condition.Message; !strings.Contains(message, "a-0: not evicted yet: the budget says no") {
+		t.Errorf("says %q, want it to name the refusal", message)
 	}
 	if p.RequeueAfter != until.Sub(o.Now) {
 		t.Errorf("looks again after %v, want %v", p.RequeueAfter, until.Sub(o.Now))
@@ -489,12 +489,12 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	// A refused pod takes its share of what may be unavailable.
 	o = observed(t, "a newer closed: infeasible|infeasible", bounds(1, 1))
 	o.evictions = refused
-	if p, err = planned(o); err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
-		t.Errorf("got %q, %+v, %v, want it to be waited for", told(p), p.Condition, err)
+	if p, err = planned(o); err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
+		t.Errorf("got %q, %+v, %v, want it to be waited for", does(p), p.Condition, err)
 	}
 	o.Now = until
-	if p, err = planned(o); err != nil || told(p) != "evict a-0" {
-		t.Errorf("when the time has come to ask again: got %q, %v", told(p), err)
+	if p, err = planned(o); err != nil || does(p) != "evict a-0" {
+		t.Errorf("when the time has come to ask again: got %q, %v", does(p), err)
 	}
 }
 
@@ -504,12 +504,12 @@ func TestNextStepDeadlines(t *testing.T) {
 	o.Seen = seen
 	p, err := planned(o)
 	seen.See(p.Members, o.Now)
-	if err != nil || told(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
-		t.Errorf("deferred: got %q, %+v, %v", told(p), p.Condition, err)
+	if err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
+		t.Errorf("deferred: got %q, %+v, %v", does(p), p.Condition, err)
 	}
 	o.Now = o.Now.Add(defaults.DeferredTimeout)
-	if p, err = planned(o); err != nil || told(p) != "adopt web-a" {
-		t.Errorf("deferred too long: got %q, %v, want the adoption, and a restart after it", told(p), err)
+	if p, err = planned(o); err != nil || does(p) != "adopt web-a" {
+		t.Errorf("deferred too long: got %q, %v, want the adoption, and a restart after it", does(p), err)
 	}
 }
 
@@ -528,16 +528,16 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := told(p); got != tt.want {
+		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
-		if said := p.Condition; said.Reason != rollout.ReasonNoNodeFits || !strings.Contains(said.Message, "no node of the 1 open to the pod can hold cpu 2m (at most 1m)") {
-			t.Errorf("%s: says %+v", tt.name, said)
+		if have := p.Condition; have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "no node of the 1 open to the pod can hold cpu 2m (at most 1m)") {
+			t.Errorf("%s: says %+v", tt.name, have)
 		}
 	}
 	p, err := planned(observed(t, "a image: image", small))
-	if err != nil || told(p) != "release, hand over: the template changed in spec.containers[app].image" {
-		t.Errorf("a template change is left to the Deployment controller: got %q, %v", told(p), err)
+	if err != nil || does(p) != "release, hand over: the template changed in spec.containers[app].image" {
+		t.Errorf("a template change is left to the Deployment controller: got %q, %v", does(p), err)
 	}
 }
 
@@ -552,7 +552,7 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := told(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message, says) {
+			if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message, says) {
 				t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", sets, got, p.Condition, says)
 			}
 		}
@@ -583,7 +583,7 @@ func TestRestartsAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := restartsAll(p); got != tt.want {
-			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, told(p.complete(o)))
+			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, does(p.complete(o)))
 		}
 	}
 }
@@ -669,7 +669,7 @@ func TestNextStepUnheld(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.sets, append([]change{unheld}, tt.changes...)...))
-			simulated.Does(t, p, err, told(p), tt.want)
+			simulated.Does(t, p, err, does(p), tt.want)
 			simulated.Says(t, p, tt.says, tt.complete)
 		})
 	}

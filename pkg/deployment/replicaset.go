@@ -26,25 +26,26 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Deployment with its template as it is stored.
+// Deployment is a Deployment with its template as it is stored.
 type Deployment struct {
 	*appsv1.Deployment
 
 	template *hash.Template
 }
 
-// replicaSet of a Deployment, with its template but without the hash in its labels.
+// replicaSet is a ReplicaSet with its template as it is stored, but for the pod-template-hash
+// in the template's labels.
 type replicaSet struct {
 	*appsv1.ReplicaSet
 
 	template *hash.Template
 	revision int64
 	mark     adoption
-	outgoing *outgoing // nil if the mark does not have it
+	outgoing *outgoing // nil if there is no mark, or it does not have it
 }
 
-// outgoing is what a ReplicaSet had before it adopted the Deployment's template. The
-// mark of adoption holds it until it is in the history.
+// outgoing is the former template of a ReplicaSet that has adopted the Deployment's, and the
+// annotations that go with it. The mark of adoption has it until it is in the history.
 type outgoing struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Template    json.RawMessage   `json:"template,omitempty"`
@@ -52,20 +53,21 @@ type outgoing struct {
 	template *hash.Template
 }
 
-// adoption is the mark of it, as the ReplicaSet's annotation has it. It tells, to the next
-// controller too, which pods are left that were not made from the new template: once
-// admission has changed a pod of it, such as a vertical autoscaler's, nothing in the pod does.
+// adoption is the mark of a ReplicaSet that has adopted the Deployment's template, as it stands
+// in an annotation. It says which pods are left that were made from the former template. The
+// pods themselves do not show that once admission, such as a vertical autoscaler's, changes
+// their size; and a controller that is restarted has to know it, too.
 type adoption struct {
 	outgoing
 
 	// Restarts names the pods that only a new one can replace.
 	Restarts []string `json:"restarts,omitempty"`
-	// Closed tells that all of these are known: the ReplicaSet controller has been seen to
-	// make pods of the new template only.
+	// Closed: Restarts names all of them. The ReplicaSet controller has seen the new template,
+	// and makes no other pods any more.
 	Closed bool `json:"closed,omitempty"`
 }
 
-// decodeDeployment reads a Deployment from all that the API server has of it.
+// decodeDeployment reads a Deployment as it is stored. It fails if obj is something else.
 func decodeDeployment(obj any) (*Deployment, error) {
 	d := &Deployment{Deployment: &appsv1.Deployment{}}
 	var err error
@@ -105,8 +107,9 @@ func (rs *replicaSet) readMark() {
 	}
 }
 
-// decode fills into, and returns the template in obj without its pod-template-hash.
-// The template is read from what is stored: fields that our types lack count too.
+// decode reads obj into the typed object into, and returns obj's template without its
+// pod-template-hash. The template is read from what is stored: fields that our types lack
+// count too. It fails if obj is not an object as stored.
 func decode(obj, into any) (*hash.Template, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -147,15 +150,16 @@ func (rs *replicaSet) adopted() bool {
 	return marked
 }
 
-// acknowledged reports whether the Deployment controller has taken the ReplicaSet for
-// the Deployment's new one since we took the mark away: it then copies the
-// Deployment's annotations to it, the hold among them, which goes with the mark.
+// acknowledged reports whether the Deployment controller has taken the ReplicaSet for the new
+// one since we took the mark away. We remove the copy of the hold together with the mark. When
+// the Deployment controller syncs the new ReplicaSet, it copies the Deployment's annotations to
+// it, the hold among them.
 func (rs *replicaSet) acknowledged() bool {
 	_, copied := rs.Annotations[api.HoldAnnotation]
 	return copied
 }
 
-// failure is why the ReplicaSet controller cannot make pods; without a reason, it can.
+// failure returns why the ReplicaSet controller cannot make pods; without a reason if it can.
 func (rs *replicaSet) failure() rollout.Refusal {
 	for _, c := range rs.Status.Conditions {
 		if c.Type != appsv1.ReplicaSetReplicaFailure || c.Status != corev1.ConditionTrue {
@@ -192,10 +196,10 @@ func historyAnnotations(rs *replicaSet) map[string]string {
 	return annotations
 }
 
-// newHistory is a ReplicaSet without pods that keeps what rs had before, as the
-// Deployment controller would have kept it: owned by the Deployment, with a
-// pod-template-hash of its own. Its name follows from what it keeps, so that a
-// second try makes no second one; it is none of the names taken.
+// newHistory returns a ReplicaSet without pods that has the former template of rs, as the
+// Deployment controller would have left it: owned by the Deployment, with a pod-template-hash
+// of its own. Its name follows from that template, so that a second try makes no second one.
+// It is not the name of one of those that are taken.
 func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructured.Unstructured, error) {
 	hash, name := "", ""
 	for salt := 0; name == "" || slices.ContainsFunc(taken, func(other *replicaSet) bool { return other.Name == name }); salt++ {
@@ -235,14 +239,14 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 	return history, nil
 }
 
-// replicaSetName cuts the Deployment's name where that and the hash would be too long
-// (generateReplicaSetName in pkg/controller/deployment of Kubernetes).
+// replicaSetName joins the Deployment's name and the hash, and cuts the former if both are too
+// long (generateReplicaSetName in pkg/controller/deployment of Kubernetes).
 func replicaSetName(deployment, hash string) string {
 	most := validation.DNS1123SubdomainMaxLength - len("-") - len(hash)
 	return deployment[:min(len(deployment), most)] + "-" + hash
 }
 
-// labelled is the template as a ReplicaSet of that pod-template-hash has it.
+// labelled returns the template as a ReplicaSet of that pod-template-hash has it.
 func labelled(template *hash.Template, hash string) (map[string]any, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(template.Raw, &fields); err != nil {
@@ -270,7 +274,7 @@ func precondition(uid types.UID, resourceVersion string) []operation {
 	}
 }
 
-// historyPatch makes an idle ReplicaSet keep what rs had before.
+// historyPatch gives an idle ReplicaSet the former template of rs.
 func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 	template, err := labelled(rs.outgoing.template, idle.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
 	if err != nil {
@@ -285,7 +289,7 @@ func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 // that makes it larger is not kept in the history. The names of 5000 pods are 150 KiB.
 const maxMark = 200 << 10
 
-// adoptPatch makes rs the Deployment's new ReplicaSet, and marks it with what it had, and
+// adoptPatch makes rs the Deployment's new ReplicaSet. It marks rs with its former template, and
 // with the pods that are still to be restarted.
 func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string) ([]byte, error) {
 	fields, err := labelled(template, rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
@@ -325,7 +329,8 @@ func marked(rs *replicaSet, m adoption) (map[string]string, error) {
 	return annotations, err
 }
 
-// unmarkPatch takes the mark away, and what acknowledges the ReplicaSet as the new one.
+// unmarkPatch takes the mark away, and the annotation by which the Deployment controller will
+// acknowledge the ReplicaSet as the new one.
 func unmarkPatch(rs *replicaSet) ([]byte, error) {
 	annotations := maps.Clone(rs.Annotations)
 	delete(annotations, api.AdoptedAnnotation)

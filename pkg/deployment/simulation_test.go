@@ -68,7 +68,7 @@ type simulation struct {
 	births  map[types.UID]birth
 }
 
-// birth is what is known of a pod that its spec does not tell.
+// birth is what is known of a pod that its spec does not show.
 type birth struct {
 	of    version // the ReplicaSet's
 	edit  int
@@ -105,7 +105,7 @@ func (s *simulation) admit(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
 }
 
 // admitted reports whether the pod was made from a template of that version, and is what
-// admission made of it. Nobody can tell it from one that was made a moment too late.
+// admission made of it. Nothing distinguishes it from one that was made a moment too late.
 func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 	born := s.births[pod.UID]
 	return s.admits != 0 && (born.of == v || born.late) && simulated.AppliedSize(pod) == simulated.SizeOf(pod)
@@ -194,7 +194,7 @@ func (s *simulation) Sync() (time.Duration, error) {
 	return s.controller.Sync(s.t.Context(), simulated.Web)
 }
 
-// requested is told of each of the controller's writes before it is carried out.
+// requested checks each of the controller's writes before it is carried out.
 func (s *simulation) requested(verb string, object metav1.Object) {
 	d := s.kind.Planned
 	switch pod := s.listed[object.GetName()]; verb {
@@ -314,7 +314,7 @@ func (s *simulation) available(pod *corev1.Pod) bool {
 	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, s.d.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now()))
 }
 
-// needsRestart tells by the rules of the world whether only a new pod can be one of d's template.
+// needsRestart reports, by the rules of the world, whether only a new pod can be one of d's template.
 func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	want, have, applied := simulated.VersionOf(&d.Spec.Template.Spec), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
 	size := version{CPU: want.CPU, Memory: want.Memory}
@@ -389,7 +389,7 @@ func (s *simulation) Check() {
 	}
 }
 
-// deleted is told of each pod that its ReplicaSet has too many.
+// deleted checks each pod that its ReplicaSet has too many.
 func (s *simulation) deleted(pod *corev1.Pod) {
 	if s.gentle {
 		if s.surpluses--; s.surpluses < 0 {
@@ -398,7 +398,7 @@ func (s *simulation) deleted(pod *corev1.Pod) {
 	}
 }
 
-// complete checks that all pods are as the Deployment wants them when it is said to be Complete.
+// complete checks that all pods are as the Deployment wants them when the condition says Complete.
 func (s *simulation) complete() {
 	d := s.d
 	if c := condition(&Deployment{Deployment: d}); c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation || !policy.Enabled(d) {
@@ -580,7 +580,7 @@ func (s *simulation) Round() {
 	s.Check()
 }
 
-// Unfinished tells what of the rollout is not done, or "".
+// Unfinished returns what of the rollout is not done; empty if nothing.
 func (w *world) Unfinished() string {
 	return w.unfinishedBut(func(*corev1.Pod, version) bool { return false })
 }
@@ -639,7 +639,7 @@ func (s *simulation) stuck() bool {
 		running[0].Annotations[desiredAnnotation] != fmt.Sprint(*s.d.Spec.Replicas)
 }
 
-// history tells what of the ReplicaSets is not as it must be at rest, or "".
+// history returns what of the ReplicaSets is not as it must be at rest; empty if nothing.
 func (s *simulation) history() string {
 	all := map[version]string{}
 	for _, rs := range s.sets {
@@ -679,7 +679,7 @@ func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes [
 		detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{},
 	}
 	s.admission = s.admit
-	s.request, s.released, s.surplus, s.told = s.requested, s.letGo, s.deleted, s.complete
+	s.request, s.released, s.surplus, s.completed = s.requested, s.letGo, s.deleted, s.complete
 	s.Driver = simulated.NewDriver(r, s.Cluster, s)
 	s.Changed = s.trace
 	s.Begin(12)
@@ -722,12 +722,12 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 			all = slices.DeleteFunc(all, func(one step) bool { return slices.Contains(rough, one.Do) })
 		}
 		s.All(all)
-		s.settle(t)
+		s.comeToRest(t)
 	})
 }
 
-// settle has all come to rest, and checks what must be so then.
-func (s *simulation) settle(t *testing.T) {
+// comeToRest has all come to rest, and checks what must be so then.
+func (s *simulation) comeToRest(t *testing.T) {
 	s.budget = 0
 	s.Rest()
 	s.complete()

@@ -10,10 +10,10 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// beyondUs returns the condition of a Deployment that is not held, and whether nothing is to
-// be done about its pods: there are none; or they are of another template, and the Deployment
-// controller makes the rollout; or the user has it paused, and what an edit that was given up
-// has left is taken back when it is resumed.
+// beyondUs returns the condition of a Deployment that is not held, and whether nothing is to be
+// done about its pods. There may be none. They may be of another template: then the Deployment
+// controller makes the rollout. Or the user has the Deployment paused: then what an edit that
+// was given up has left is taken back when it is resumed.
 func (o observation) beyondUs(base *replicaSet) (rollout.Condition, bool) {
 	d := o.deployment
 	if stale := o.stale(); stale != "" {
@@ -71,13 +71,13 @@ func (Kind) Unheld(d *Deployment) controller.Unheld {
 	}
 }
 
-// allOf is what the condition says Complete of.
+// allOf returns how the message ends of a condition that says Complete: it names the revision.
 func allOf(d *Deployment) string {
 	return " pods are of revision " + d.Annotations[deploymentutil.RevisionAnnotation]
 }
 
-// unheldCondition is the condition of a rollout that the Deployment controller makes, or that
-// is over, or that the user has paused. Once Complete, a Deployment stays so until there is a
+// unheldCondition returns the condition of a rollout that the Deployment controller makes, or
+// that is over, or that the user has paused. Once Complete, a Deployment stays so until there is a
 // new edit: a pod that is lost later is no rollout.
 func unheldCondition(d *Deployment) rollout.Condition {
 	status, replicas := d.Status, int32(d.replicas())
@@ -85,18 +85,18 @@ func unheldCondition(d *Deployment) rollout.Condition {
 	if status.Replicas <= status.UpdatedReplicas && (stays || status.UpdatedReplicas >= replicas && status.AvailableReplicas >= replicas) {
 		return rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas) + allOf(d)}
 	}
-	said := d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
+	waiting := d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
 		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas))
 	if status.Replicas <= status.UpdatedReplicas && status.UpdatedReplicas >= replicas {
-		said.Message = strings.Replace(said.Message, leftTo, "waiting for pods to become available: ", 1)
+		waiting.Message = strings.Replace(waiting.Message, leftTo, "waiting for pods to become available: ", 1)
 	}
-	return said
+	return waiting
 }
 
 // leftTo is what a condition begins with while the Deployment controller makes a rollout.
 const leftTo = "left to the Deployment controller: "
 
-// incomplete is the condition of a Deployment whose rollout is not held, and not over.
+// incomplete returns the condition of a Deployment whose rollout is neither held nor over.
 func (d *Deployment) incomplete(progress string) rollout.Condition {
 	if d.Spec.Paused {
 		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + progress}

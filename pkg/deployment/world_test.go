@@ -93,7 +93,7 @@ type world struct {
 	// What it wants to know of the deletions by the ReplicaSet controller.
 	surplus func(*corev1.Pod)
 	// Of the controller's writes of the condition, when they have been made.
-	told func()
+	completed func()
 	// And of releases.
 	released func(before, after *appsv1.Deployment)
 }
@@ -102,7 +102,7 @@ func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) 
 	w := &world{
 		t: t, d: d, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
 		admission: func(*appsv1.ReplicaSet, *corev1.Pod) {},
-		request:   func(string, metav1.Object) {}, evictions: func() error { return nil }, surplus: func(*corev1.Pod) {}, told: func() {}, released: func(_, _ *appsv1.Deployment) {},
+		request:   func(string, metav1.Object) {}, evictions: func() error { return nil }, surplus: func(*corev1.Pod) {}, completed: func() {}, released: func(_, _ *appsv1.Deployment) {},
 	}
 	w.Cluster = simulated.New(w.place, outcomes)
 	w.rsc.wrote = map[types.UID]int{}
@@ -975,7 +975,7 @@ func (o objects) patchDeployment(data []byte, subresources ...string) (*unstruct
 		}
 		if len(subresources) > 0 {
 			o.storeDeployment(d)
-			o.told()
+			o.completed()
 		} else {
 			o.writeDeployment(d, !o.unknown)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// detach takes a pod out of its ReplicaSet and puts it under the Deployment itself,
-// which the garbage collector knows: it is never without an owner.
+// detach takes a pod out of its ReplicaSet and puts it under the Deployment itself. So the pod
+// is never without an owner, which the garbage collector looks for.
 type detach struct{ restart rollout.Restart }
 
 // evict evicts a pod that only a new one can replace, or that has been replaced.
@@ -19,11 +19,11 @@ type evict struct{ restart rollout.Restart }
 // giveBack puts detached pods under their ReplicaSets again.
 type giveBack struct{ pods []*corev1.Pod }
 
-// removeSet removes a ReplicaSet that has no pods, and keeps what another one has.
+// removeSet removes a ReplicaSet that has no pods, and the same template as another one.
 type removeSet struct{ set *replicaSet }
 
-// saveHistory keeps the former template of a ReplicaSet: in another one that is used again,
-// or in a new one, with none of the names that are taken.
+// saveHistory writes the former template of a ReplicaSet into the history: into another
+// ReplicaSet that is used again, or into a new one, with none of the names that are taken.
 type saveHistory struct {
 	set, reuse *replicaSet // reuse may be nil
 	taken      []*replicaSet
@@ -33,12 +33,12 @@ type saveHistory struct {
 type adopt struct {
 	set      *replicaSet
 	template *hash.Template
-	restarts []string // the pods that have not its size
-	forgets  string   // why the history has not what the ReplicaSet had before; empty if it has, or needs not
+	restarts []string // the pods that lack its size
+	forgets  string   // why the former template is not in the history; empty if it is, or need not be
 }
 
-// mark marks a ReplicaSet as adopted, though it has the template already, and these pods as
-// the only ones that may be restarted.
+// mark closes the mark of a ReplicaSet, or marks one that has the template already: no other
+// pods than these may be restarted.
 type mark struct {
 	set      *replicaSet
 	restarts []string

@@ -67,7 +67,7 @@ func (k Kind) lowerPartition(ctx context.Context, s *session, set *appsv1.Statef
 	}
 	_, stored := written.Annotations[api.PartitionAnnotation]
 	switch {
-	case stored: // the admission policy was deleted a moment ago: the request is not left there as it came
+	case stored: // the admission policy was deleted a moment ago: the request must not stay there
 		if err := writeWithoutPolicy(ctx, s, written, nil); err != nil {
 			return err
 		}
@@ -90,8 +90,8 @@ func (k Kind) release(ctx context.Context, s *session, set *appsv1.StatefulSet, 
 	if policy.Held(written) {
 		return fmt.Errorf("moving the partition: %w", controller.ErrUnknown)
 	}
-	// The admission policy may have been deleted a moment ago: the partition is not left as
-	// held, with nobody to say what the user wants.
+	// The admission policy may have been deleted a moment ago. The hold's partition must not
+	// stay then: nothing would say any more what the user wants.
 	var wish *int
 	if wished := wishedPartition(set); rolling(written) && partition(written) != wished {
 		wish = &wished
@@ -108,8 +108,9 @@ func (k Kind) release(ctx context.Context, s *session, set *appsv1.StatefulSet, 
 	return nil
 }
 
-// movePartition asks the admission policy to lower the partition, or to let go of the hold.
-// The set's resource version is a precondition: the plan was made for this version of it.
+// movePartition asks the admission policy to lower the partition, or to let go of the hold,
+// and returns the set as it is stored then. The set's resource version is a precondition: the
+// plan was made for this version of it.
 func movePartition(ctx context.Context, s *session, set *appsv1.StatefulSet, annotations map[string]any) (*appsv1.StatefulSet, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": set.UID, "resourceVersion": set.ResourceVersion, "annotations": annotations,
@@ -127,8 +128,8 @@ func movePartition(ctx context.Context, s *session, set *appsv1.StatefulSet, ann
 	return written, nil
 }
 
-// writeWithoutPolicy takes a request that was stored as it came away, and writes the
-// partition that the user wants, unless that is nil.
+// writeWithoutPolicy does what the admission policy has not done: it removes the request that
+// was to be answered, and writes the partition that the user wants, unless wish is nil.
 func writeWithoutPolicy(ctx context.Context, s *session, set *appsv1.StatefulSet, wish *int) error {
 	fields := map[string]any{"metadata": map[string]any{"uid": set.UID, "annotations": map[string]any{api.PartitionAnnotation: nil}}}
 	if wish != nil {

@@ -139,21 +139,22 @@ func TestRefusedResize(t *testing.T) {
 					t.Errorf("%s restarted: %t", name, restarted)
 				}
 			}
-			told := 0 // on the set; once, however often the size was refused
+			recorded := 0 // on the set; once, however often the size was refused
 			for _, reason := range []string{rollout.EventInfeasible, rollout.EventAdmissionDenied, rollout.EventQuotaExceeded, rollout.EventRestart} {
-				told += simulated.Count(c.Events, " "+reason+" web-1: ")
+				recorded += simulated.Count(c.Events, " "+reason+" web-1: ")
 			}
-			if tt.event == "" && told != 0 || tt.event != "" && (told != 1 || simulated.Count(c.Events, " "+tt.event) != 1) {
+			if tt.event == "" && recorded != 0 || tt.event != "" && (recorded != 1 || simulated.Count(c.Events, " "+tt.event) != 1) {
 				t.Errorf("want only the event %q once: %q", tt.event, c.Events)
 			}
 			if restart := simulated.Count(c.Events, rollout.EventRestart) > 0; restart != tt.restart {
-				t.Errorf("restart told: %t; events: %q", restart, c.Events)
+				t.Errorf("restart recorded: %t; events: %q", restart, c.Events)
 			}
 		})
 	}
 }
 
-// A pod is kept whose successor a quota would not let in, until it would.
+// TestNoQuotaForTheNext: a pod is not restarted as long as a quota has no room for its
+// successor.
 func TestNoQuotaForTheNext(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	before, hard := c.uids(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
@@ -166,8 +167,8 @@ func TestNoQuotaForTheNext(t *testing.T) {
 	if uids := c.uids(); !maps.Equal(uids, before) {
 		t.Errorf("pods %v became %v", before, uids)
 	}
-	if told := simulated.Count(c.Events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m beside 3m of 4m"); told != 1 {
-		t.Errorf("told %d times of the quota: %q", told, c.Events)
+	if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m beside 3m of 4m"); recorded != 1 {
+		t.Errorf("recorded %d times for the quota: %q", recorded, c.Events)
 	}
 	hard = "6m"
 	c.Rest()
@@ -189,7 +190,7 @@ func (c *cluster) quota(hard string) *corev1.ResourceQuota {
 	}}
 }
 
-// With the action LiveResize, a pod whose size is refused for good is left, and told of.
+// With the action LiveResize, a pod whose size is refused for good is left, and an event is recorded.
 func TestRefusedLiveResize(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	before := c.uids()
@@ -206,17 +207,17 @@ func TestRefusedLiveResize(t *testing.T) {
 		}
 	}
 	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
-		t.Errorf("%s was not told: %q", rollout.EventInfeasible, c.Events)
+		t.Errorf("%s was not recorded: %q", rollout.EventInfeasible, c.Events)
 	}
-	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonInfeasible || !policy.Held(c.set) {
-		t.Errorf("held: %t, condition %+v", policy.Held(c.set), said)
+	if have := condition(c.set); have == nil || have.Reason != rollout.ReasonInfeasible || !policy.Held(c.set) {
+		t.Errorf("held: %t, condition %+v", policy.Held(c.set), have)
 	}
 	if asked := simulated.Count(c.Writes, "patch pods/resize web-1"); asked < 3 || asked > 10 {
 		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
 	}
 }
 
-// However often a size is refused, it is told once.
+// However often a size is refused, it is recorded once.
 func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 	c := newCluster(t, 1, controller.Options{})
 	c.Refuse("patch pods/resize web-0", invalid("web-0"), 1<<20)
@@ -224,12 +225,12 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 	c.edit(newer)
 	c.Rounds(30)
 	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-0: "); n != 1 {
-		t.Errorf("%s was told %d times, want once: %q", rollout.EventInfeasible, n, c.Events)
+		t.Errorf("%s was recorded %d times, want once: %q", rollout.EventInfeasible, n, c.Events)
 	}
 }
 
-// A refused size is not asked for again before its time, whatever else happens, and then it
-// is; or when the user wants it tried again.
+// A refused size is asked for again when its time has come, or when the user wants it tried
+// again, and not before, whatever else happens.
 func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	const ask = "patch pods/resize web-1"
@@ -273,8 +274,8 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A pod is not given up while its node is full of others, and looked at again less
-// and less often; when there is room for the new one, it is.
+// A pod is not given up while its node is full of others. Whether there is room is looked at
+// less and less often. When there is, the pod is given up.
 func TestNoRoomBesideOthers(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
 	node := largeNode()
@@ -286,11 +287,11 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	if after := c.uids(); !maps.Equal(after, before) {
 		t.Errorf("pods are given up, and there is no room: %v, were %v", after, before)
 	}
-	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonNoNodeFits || !strings.Contains(said.Message, "none of the 1 nodes that are large enough has room beside its pods") {
-		t.Errorf("the condition says %+v", said)
+	if have := condition(c.set); have == nil || have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "none of the 1 nodes that are large enough has room beside its pods") {
+		t.Errorf("the condition says %+v", have)
 	}
 	if n := simulated.Count(c.Events, "Warning "+rollout.EventNoNodeFits+" web-2: not restarted"); n != 1 {
-		t.Errorf("told %d times, want once: %q", n, c.Events)
+		t.Errorf("recorded %d times, want once: %q", n, c.Events)
 	}
 	looks := 0
 	for _, action := range c.Client.Actions() {
@@ -364,8 +365,8 @@ func TestRoomForOneOfTwo(t *testing.T) {
 	assert("web-2 comes back as it was", "web-1")
 }
 
-// A controller of one namespace may not look at the pods on the nodes: there a pod
-// whose resize is impossible is replaced all the same, as the table has it.
+// A controller of one namespace may not look at the pods on the nodes. So it does not look for
+// room: a pod whose resize is impossible is replaced, as the table of pkg/policy says.
 func TestRoomThatMayNotBeSeen(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
 	asked := false
@@ -389,9 +390,9 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 	}
 }
 
-// TestRestartIsToldOnce: the partition is lowered for a pod that is not Ready and cannot
+// TestRestartIsRecordedOnce: the partition is lowered for a pod that is not Ready and cannot
 // have its size, and then we delete it.
-func TestRestartIsToldOnce(t *testing.T) {
+func TestRestartIsRecordedOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
 	c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-1" })
@@ -405,15 +406,15 @@ func TestRestartIsToldOnce(t *testing.T) {
 		t.Error("web-1 is not replaced")
 	}
 	if n := simulated.Count(c.Events, rollout.EventRestart+" web-1: "); n != 1 || simulated.Count(c.Events, "web-1: deleted, because only a new pod can help") != 1 {
-		t.Errorf("told %d times, want once that it is deleted: %q", n, c.Events)
+		t.Errorf("recorded %d times, want once that it is deleted: %q", n, c.Events)
 	}
 	if n := measured(t, registry)["pods_total[restarted]"]; n != 1 {
 		t.Errorf("%v restarts are counted, want 1", n)
 	}
 }
 
-// TestCompleteIsOfOneVersion: what was complete when it was observed may have been
-// edited when it is written, and a waiter would believe it.
+// TestCompleteIsOfOneVersion: a set that was observed as complete may have been edited by the
+// time Complete is written. Whoever waits for it would believe it, so it is not written.
 func TestCompleteIsOfOneVersion(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	name := cache.MetaObjectToName(c.set)
@@ -453,13 +454,13 @@ func TestCanaryIsTakenBack(t *testing.T) {
 		if _, err := c.Sync(); err != nil && !apierrors.IsConflict(err) {
 			t.Fatal(err)
 		}
-		said := condition(c.set)
+		have := condition(c.set)
 		for _, name := range []string{"web-3", "web-4"} {
-			if pod := c.Pods[name]; said.Status == corev1.ConditionTrue && (pod == nil || label(pod) != revisionOf(older)) {
-				t.Fatalf("%+v, and %s is not of %s", *said, name, revisionOf(older))
+			if pod := c.Pods[name]; have.Status == corev1.ConditionTrue && (pod == nil || label(pod) != revisionOf(older)) {
+				t.Fatalf("%+v, and %s is not of %s", *have, name, revisionOf(older))
 			}
 		}
-		if strings.HasSuffix(said.Message, "web-3 is of an older revision") {
+		if strings.HasSuffix(have.Message, "web-3 is of an older revision") {
 			looks++
 		}
 		c.Lives()
@@ -496,7 +497,7 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 		t.Fatalf("the condition was written %d times, want once", n)
 	}
 	if n := simulated.Count(c.Events, rollout.EventStarted); n != 1 {
-		t.Errorf("%s was told %d times, want once: %q", rollout.EventStarted, n, c.Events)
+		t.Errorf("%s was recorded %d times, want once: %q", rollout.EventStarted, n, c.Events)
 	}
 
 	c.Lives() // the pod's message changes: the kubelet is at it
@@ -536,8 +537,8 @@ func TestLastWordIsWrittenAtOnce(t *testing.T) {
 		c.Rounds(1)
 	}
 	c.Rounds(2)
-	if said := condition(c.set); said == nil || !strings.HasPrefix(said.Message, "2 of 3 pods resized; web-1: ") {
-		t.Errorf("two pods are done, and the condition says %+v", said)
+	if have := condition(c.set); have == nil || !strings.HasPrefix(have.Message, "2 of 3 pods resized; web-1: ") {
+		t.Errorf("two pods are done, and the condition says %+v", have)
 	}
 	before := simulated.Count(c.Writes, "patch statefulsets/status web")
 	c.Rounds(30)
@@ -556,16 +557,16 @@ func TestEventsFollowTheWrite(t *testing.T) {
 		}
 	}
 	if len(c.Events) > 0 {
-		t.Errorf("told before the write succeeded: %q", c.Events)
+		t.Errorf("recorded before the write succeeded: %q", c.Events)
 	}
 	c.Rest()
 	for _, reason := range []string{rollout.EventStarted, rollout.EventComplete} {
 		if n := simulated.Count(c.Events, reason); n != 1 {
-			t.Errorf("%s was told %d times, want once: %q", reason, n, c.Events)
+			t.Errorf("%s was recorded %d times, want once: %q", reason, n, c.Events)
 		}
 	}
 	if n := simulated.Count(c.Events, rollout.EventResized+" web-"); n != 2 {
-		t.Errorf("%s was told %d times on the set, want once for each pod: %q", rollout.EventResized, n, c.Events)
+		t.Errorf("%s was recorded %d times on the set, want once for each pod: %q", rollout.EventResized, n, c.Events)
 	}
 }
 
@@ -626,7 +627,7 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 		c.Sees()
 	}
 	if said != "moving the partition: the admission policy is not in force" {
-		t.Errorf("said %q", said)
+		t.Errorf("the last error is %q", said)
 	}
 	if _, stored := c.set.Annotations[api.PartitionAnnotation]; stored || !policy.Held(c.set) || partition(c.set) != everything {
 		t.Errorf("annotations %v, partition %d", c.set.Annotations, partition(c.set))
@@ -661,7 +662,7 @@ func TestEditedInOurWrite(t *testing.T) {
 	}
 }
 
-// TestUnknownToThePolicy: a controller that runs under another identity is told so, and
+// TestUnknownToThePolicy: a controller that runs under another identity gets an error that says so, and
 // claims nothing that the policy has not let it do.
 func TestUnknownToThePolicy(t *testing.T) {
 	for _, tt := range []struct {

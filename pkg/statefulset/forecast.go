@@ -23,8 +23,8 @@ import (
 const edited = "(edited)"
 
 // Forecast returns what a rollout to template will do to each pod of the set, the
-// highest ordinal first. The set is as the edit leaves it, but for its status; one
-// without a UID is new, and adopts pods that have no owner. It only reads.
+// highest ordinal first. The set is as the edit leaves it, with the status from before. A set
+// without a UID is new, and will adopt pods that have no owner. Forecast only reads.
 func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.StatefulSet,
 	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
 ) (rollout.WorkloadForecast, error) {
@@ -61,7 +61,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 	return o.forecast(ctx, cluster)
 }
 
-// adoptable are those of the pods that the set controls, or adopts when it is made.
+// adoptable returns those of the pods that the set controls, or will adopt when it is created.
 func adoptable(set *appsv1.StatefulSet, selector labels.Selector, all []*corev1.Pod) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range all {
@@ -118,7 +118,7 @@ func (o observation) scaledIn() []rollout.PodForecast {
 	return going
 }
 
-// builtIn is what the StatefulSet controller alone does to a pod, and the reason for it.
+// builtIn returns what the StatefulSet controller by itself does to a pod, and why.
 func (o observation) builtIn(m rollout.Member, why string) (comes rollout.Forecast, reason string) {
 	switch {
 	case rollout.Gone(m.Pod):

@@ -1,7 +1,7 @@
 // Package statefulset says what Kubernetes does differently for StatefulSets. A sync gathers
 // what there is (kind.go), reads it as places of pods (observe.go), plans the next step
-// (plan.go) and makes its writes (writes.go, apply.go). Sessions keep nothing that a controller that is
-// restarted could not read again.
+// (plan.go) and makes its writes (writes.go, apply.go). Sessions keep nothing that a
+// controller that is restarted could not read again.
 package statefulset
 
 import (
@@ -31,14 +31,14 @@ type Kind struct{ client kubernetes.Interface }
 // New returns the kind, which reads and writes through client.
 func New(client kubernetes.Interface) Kind { return Kind{client} }
 
-// history is what a session keeps of a set: the templates of its revisions, which
-// never change. One that is gone is nil.
+// history is what a session keeps of a set: the templates of its revisions, by their name. A
+// revision never changes. One that is gone has no template: nil.
 type history map[string]*hash.Template
 
-// HasSynced is that of controller.Own: it is read when it is needed.
+// HasSynced is that of controller.Own: revisions are read when they are needed.
 func (history) HasSynced() bool { return true }
 
-// Retry is that of controller.Own: nothing in it is refused.
+// Retry is that of controller.Own: there is no refusal in it to forget.
 func (history) Retry() {}
 
 type session = controller.Session[*appsv1.StatefulSet, history]
@@ -88,10 +88,11 @@ func (k Kind) NewPodInformer(namespace, selector string) cache.SharedIndexInform
 	return pods.NewInformer(k.client, namespace, selector)
 }
 
-// Watch is that of controller.Kind: nothing else belongs to a set for long.
+// Watch is that of controller.Kind: there is nothing else to watch.
 func (Kind) Watch(context.Context, func(cache.ObjectName)) error { return nil }
 
-// LeftBehind is that of controller.Kind: admission lets go of a partition.
+// LeftBehind is that of controller.Kind. There is nothing: when the hold goes, the admission
+// policy brings the user's partition back in the same write.
 func (Kind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
 
 // Observed reports whether the status of the set speaks of its template.
@@ -109,7 +110,7 @@ func condition(set *appsv1.StatefulSet) *controller.Condition {
 	return &controller.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }
 
-// owned are those of the pods that the set controls.
+// owned returns those of the pods that the set controls.
 func owned(set *appsv1.StatefulSet, all []*corev1.Pod) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range all {
@@ -120,9 +121,9 @@ func owned(set *appsv1.StatefulSet, all []*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
-// orphans are those of the pods that nobody controls, and that the StatefulSet
-// controller adopts if their name is one of the set's (ClaimPods in pkg/controller of
-// Kubernetes).
+// orphans returns those of the pods that nothing controls and that are not terminating. The
+// StatefulSet controller adopts them if their name is one of the set's (ClaimPods in
+// pkg/controller of Kubernetes).
 func orphans(all []*corev1.Pod) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, pod := range all {

@@ -98,7 +98,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("web-1 was not resized, and the events say so: %q", c.Events)
 		}
 		if n := simulated.Count(c.Events, rollout.EventResized+" web-1: has the size of revision"); n != 1 {
-			t.Errorf("told %d times that web-1 has its size, want once: %q", n, c.Events)
+			t.Errorf("recorded %d times that web-1 has its size, want once: %q", n, c.Events)
 		}
 	})
 	t.Run("opted out before the end", func(t *testing.T) {
@@ -137,8 +137,8 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 	edited := c.Clock.Now()
 	c.edit(newer)
 	oldest := func() float64 { return measured(t, registry)["oldest_hold_seconds[]"] }
-	if said := condition(c.set); said == nil || said.Reason != rollout.ReasonPending || c.Clock.Since(said.LastTransitionTime.Time) < 72*time.Hour {
-		t.Fatalf("the edited set says %+v, want Pending since Complete", said)
+	if have := condition(c.set); have == nil || have.Reason != rollout.ReasonPending || c.Clock.Since(have.LastTransitionTime.Time) < 72*time.Hour {
+		t.Fatalf("the edited set says %+v, want Pending since Complete", have)
 	}
 	if got := oldest(); got != 0 {
 		t.Errorf("the oldest hold, which is not looked at, has lasted %v s", got)

@@ -30,7 +30,8 @@ func rolling(set *appsv1.StatefulSet) bool {
 
 func replicas(set *appsv1.StatefulSet) int { return int(ptr.Deref(set.Spec.Replicas, 1)) }
 
-// partition in force: pods whose index is lower are not rolled.
+// partition returns the partition in force: the StatefulSet controller updates no pod whose
+// index is lower.
 func partition(set *appsv1.StatefulSet) int {
 	if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil {
 		return int(ptr.Deref(r.Partition, 0))
@@ -38,7 +39,7 @@ func partition(set *appsv1.StatefulSet) int {
 	return 0
 }
 
-// keptBack is how many pods the partition in force keeps from being rolled.
+// keptBack returns how many pods the partition in force keeps back; 0 under OnDelete.
 func keptBack(set *appsv1.StatefulSet) int {
 	if !rolling(set) {
 		return 0
@@ -46,11 +47,12 @@ func keptBack(set *appsv1.StatefulSet) int {
 	return min(partition(set), replicas(set))
 }
 
-// wishedPartition is the partition that the user wants, held or not.
+// wishedPartition returns the partition that the user wants, held or not.
 func wishedPartition(set *appsv1.StatefulSet) int { return policy.WishedPartition(set, partition(set)) }
 
-// maxUnavailable is how many pods may be under way at once, at least 1
-// (getStatefulSetMaxUnavailable in pkg/controller/statefulset of Kubernetes).
+// maxUnavailable returns how many pods may be under way at once: at least 1, and 1 if the
+// field is absent or cannot be read (getStatefulSetMaxUnavailable in
+// pkg/controller/statefulset of Kubernetes).
 func maxUnavailable(set *appsv1.StatefulSet) int {
 	if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil {
 		n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(r.MaxUnavailable, intstr.FromInt32(1)), replicas(set), false)
@@ -89,7 +91,7 @@ type observation struct {
 	revisions map[string]*hash.Template
 }
 
-// options of a rollout of the places from index from on.
+// options returns those of a rollout of the places at index from and above.
 func (o observation) options(from int) rollout.Options {
 	options := o.Options()
 	options.InTurn = true
@@ -102,17 +104,17 @@ func (o observation) options(from int) rollout.Options {
 	return options
 }
 
-// newest is the revision that the set's template has; the caller has made sure
+// newest returns the set's template, as its newest revision has it. The caller has made sure
 // that the StatefulSet controller has observed the set's generation.
 func (o observation) newest() *hash.Template { return o.revisions[o.set.Status.UpdateRevision] }
 
-// revision is the newest one, by its name in the status.
+// revision returns the newest revision, by its name in the status.
 func (o observation) revision() rollout.Revision {
 	return rollout.Revision{Name: o.set.Status.UpdateRevision, Template: o.newest().PodTemplateSpec}
 }
 
-// index returns the place of the pod in the set: its ordinal, counted from
-// spec.ordinals.start. A partition counts the same way.
+// index returns the place of the pod in the set, and whether its name is one of the set's. The
+// place is the ordinal, counted from spec.ordinals.start. A partition counts the same way.
 func (o observation) index(pod *corev1.Pod) (int, bool) {
 	suffix, ours := strings.CutPrefix(pod.Name, o.set.Name+"-")
 	ordinal, err := strconv.Atoi(suffix)
@@ -139,8 +141,8 @@ func (o observation) byIndex() map[int]*corev1.Pod {
 	return at
 }
 
-// bornOld reports whether the next pod at the index is born from the old revision: it
-// is below the partition, and there is an old revision, which a new set does not have.
+// bornOld reports whether the next pod at the index will be made from the old revision: the
+// index is below the partition, and there is an old revision. A new set has none.
 func (o observation) bornOld(index int) bool {
 	return rolling(o.set) && index < partition(o.set) && o.set.Status.CurrentRevision != o.set.Status.UpdateRevision
 }
@@ -154,7 +156,7 @@ func (o observation) orphaned(index int) bool {
 	})
 }
 
-// Pods are those of the set, and the templates of those that are still to be born.
+// Pods returns the pods of the set, and the templates of those that are still to be made.
 func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
 
 func (o observation) toCome() []*corev1.PodTemplateSpec {
@@ -175,7 +177,7 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 	return templates
 }
 
-// members lists the places from index from on, the highest first.
+// members returns the places at index from and above as members, the highest first.
 func (o observation) members(from int) ([]rollout.Member, error) {
 	places, err := o.places(from)
 	return o.Members(places, o.revision()), err
@@ -194,8 +196,9 @@ func (o observation) places(from int) ([]rollout.Place, error) {
 	return places, nil
 }
 
-// below lists the places below index from. What is not available there, or is being resized
-// for what the partition was before, is not to be down at the same time as pods above.
+// below returns the places below index from. A pod may be unavailable there, or be resized
+// still because the partition was lower before. It takes a share of the limits for the pods
+// above.
 func (o observation) below(from int) []rollout.Place {
 	at := o.byIndex()
 	var places []rollout.Place
@@ -245,9 +248,11 @@ func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 // clockSkew is by how much the clock of the API server may differ from ours.
 const clockSkew = 10 * time.Second
 
-// leftover is what is to be taken back in a pod that counts as updated. While the set's
-// rollout is under way, others may have resized it again; between edits that is theirs to
-// do. Nothing is restarted for it, which they could make us do again and again.
+// leftover returns the target that takes back what a pod that counts as updated has otherwise
+// than the template: what an edit that was given up has left and, while the set's rollout is
+// under way, what others have set since it began. Between edits others may resize pods.
+//
+// No pod is restarted for what others have set: they could make us do so again and again.
 func (o observation) leftover(pod *corev1.Pod) (resize.Target, error) {
 	c, template := condition(o.set), o.newest().PodTemplateSpec
 	begun := c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending && (policy.Held(o.set) || !rolling(o.set))
@@ -266,8 +271,8 @@ func (o observation) leftover(pod *corev1.Pod) (resize.Target, error) {
 	return target, nil
 }
 
-// differs tells what, besides cpu and memory, the named revision has other than
-// the newest one.
+// differs says where the named revision differs from the newest one in more than cpu and
+// memory; empty if it does not. A revision that is not in the history does.
 func (o observation) differs(name string) string {
 	r := o.revisions[name]
 	if r == nil {
@@ -276,10 +281,10 @@ func (o observation) differs(name string) string {
 	return r.Differs(o.newest())
 }
 
-// caughtUp reports whether the StatefulSet controller counts as many pods as
-// updated as there are. It watches pods and sets apart from each other: told to
-// go on before it has seen a pod's new label, it would delete that pod. Where the only
-// labels are those that pods were born with, as in a new set, there is nothing to see.
+// caughtUp reports whether the StatefulSet controller counts as many pods as updated as there
+// are. It watches pods and sets apart from each other: let loose before it has seen a pod's
+// new label, it would delete that pod. Where pods have no other labels than they were made
+// with, as in a new set, it has nothing to catch up with.
 func (o observation) caughtUp() bool {
 	relabelled := func(pod *corev1.Pod) bool { return !pods.Relabelled(pod).IsZero() }
 	if o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && !slices.ContainsFunc(o.pods, relabelled) {
@@ -302,9 +307,9 @@ func (o observation) labelled(pod *corev1.Pod) bool {
 // where nothing shows that it is not.
 const watchLag = 10 * time.Second
 
-// doubt returns how much longer the number that caughtUp compares is no proof, and 0
-// when it is one. The StatefulSet controller may still count a pod as updated that has
-// gone, in place of one whose label it has not seen.
+// doubt returns for how long the number that caughtUp compares is still no proof; 0 if it is
+// one. The StatefulSet controller may still count a pod as updated that has gone, in place of
+// one whose label it has not seen.
 //
 // Of the pods 0, 1 and 2, only 0 is updated: the number is 1. We relabel 2, and
 // somebody deletes 0: the number is 1, whether the StatefulSet controller has seen both

@@ -17,16 +17,18 @@ import (
 type plan struct {
 	rollout.Plan
 
-	// partition to ask for, or nil to leave it.
+	// partition to ask for; nil to leave it.
 	partition *int
-	// byPartition are the pods that the StatefulSet controller restarts because of that, and did not before.
+	// byPartition are the pods that the StatefulSet controller restarts because of that, and
+	// did not before.
 	byPartition []rollout.Restart
 	// release lets go of the hold: the user's partition comes back.
 	release bool
-	// handOver is why the rest is left to the StatefulSet controller, when a release does that.
+	// handOver is why a release leaves the rest to the StatefulSet controller; empty if there
+	// is no rest.
 	handOver string
-	// remove these pods, which the StatefulSet controller would not restart itself:
-	// it is stuck at them, or takes them for updated.
+	// remove these pods, which the StatefulSet controller would not restart by itself: it is
+	// stuck at them, or takes them for updated.
 	remove []rollout.Restart
 }
 
@@ -100,15 +102,17 @@ func (p *plan) letGo(o observation) {
 		}
 		return
 	}
-	if kept := exposed(p.Plan, partition(o.set)); kept >= 0 && p.partition == nil {
-		p.partition = ptr.To(kept + 1)
+	if index := exposed(p.Plan, partition(o.set)); index >= 0 && p.partition == nil {
+		p.partition = ptr.To(index + 1)
 	}
 }
 
-// lowerPartition lets the StatefulSet controller restart the pods whose turn it is, by a lower
-// partition; if that is there already, it deletes those of them that have to be deleted
-// for it. Pods that it takes for updated, and pods that it restarts itself, take turns:
-// it would not count the former against maxUnavailable.
+// lowerPartition has the pods restarted whose turn it is. It lowers the partition to the lowest
+// of them, so that the StatefulSet controller restarts them. If the partition is there already,
+// it deletes those of them that the StatefulSet controller would not restart by itself.
+//
+// Pods that the StatefulSet controller takes for updated have a turn of their own: it would not
+// count them against maxUnavailable when it restarts the others.
 func (p *plan) lowerPartition(o observation) {
 	if len(p.Restart) == 0 {
 		return

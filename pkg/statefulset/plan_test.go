@@ -191,8 +191,8 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	return o
 }
 
-// told names what a plan does.
-func told(p rollout.Plan) string {
+// does names what a plan does.
+func does(p rollout.Plan) string {
 	var parts []string
 	say := func(does, name string) {
 		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
@@ -265,7 +265,7 @@ func TestDoubt(t *testing.T) {
 			}
 			p, err := planned(o)
 			if err != nil || movesPartition(p) && tt.want > 0 || tt.want > 0 && p.RequeueAfter != tt.want {
-				t.Errorf("planned %s and another look after %s, %v; want nothing, and a look after %s", told(p), p.RequeueAfter, err, tt.want)
+				t.Errorf("planned %s and another look after %s, %v; want nothing, and a look after %s", does(p), p.RequeueAfter, err, tt.want)
 			}
 		})
 	}
@@ -294,18 +294,18 @@ func TestNextStep(t *testing.T) {
 		{name: "partition 2 of the user: done once the indexes from 2 on are", places: "updated|updated|live|live", changes: changes{held("2", everything)}, want: "release"},
 		{name: "a partition of the user above all indexes: let go at once", places: "live|live", changes: changes{held("7", everything)}, want: "release"},
 		{name: "ordinals from 5: the partition counts from there", places: "live|updated|live|live", changes: changes{startAt5, held("2", everything)}, want: "resize web-8"},
-		{name: "ordinals from 5: the baton counts from there", places: "infeasible|live", changes: changes{startAt5, all}, want: "partition 1 for web-6"},
+		{name: "ordinals from 5: the partition counts from there", places: "infeasible|live", changes: changes{startAt5, all}, want: "partition 1 for web-6"},
 
-		{name: "baton: for a restart in the middle the partition is lowered to it", places: "updated|infeasible|live", changes: changes{all}, want: "partition 1 for web-1"},
-		{name: "baton: it stays there until the new pod is back", places: "updated|infeasible|live", changes: changes{held("0", 1)}},
-		{name: "baton: the new pod is not ready yet", places: "updated|updated, not ready|live", changes: changes{held("0", 1)}},
-		{name: "baton: once it is, the next one is resized", places: "updated|updated|live", changes: changes{held("0", 1)}, want: "resize web-0"},
-		{name: "baton: restarts side by side go together", places: "other image|infeasible|limited|live", changes: changes{all}, want: "partition 1 for web-3 web-2 web-1"},
-		{name: "baton: not while a live one above is left", places: "live|infeasible|live", changes: changes{all, two}, want: "resize web-2"},
-		{name: "baton: not while a live one above is under way", places: "resizing|infeasible|live", changes: changes{all}},
-		{name: "baton: not before the StatefulSet controller has seen the labels above", places: "updated|infeasible|live", changes: changes{all, lagging}},
-		{name: "baton: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
-		{name: "baton: those that it lets go of already are not told again", places: "updated|infeasible|infeasible|infeasible|live", changes: changes{held("0", 2)},
+		{name: "partition: for a restart in the middle the partition is lowered to it", places: "updated|infeasible|live", changes: changes{all}, want: "partition 1 for web-1"},
+		{name: "partition: it stays there until the new pod is back", places: "updated|infeasible|live", changes: changes{held("0", 1)}},
+		{name: "partition: the new pod is not ready yet", places: "updated|updated, not ready|live", changes: changes{held("0", 1)}},
+		{name: "partition: once it is, the next one is resized", places: "updated|updated|live", changes: changes{held("0", 1)}, want: "resize web-0"},
+		{name: "partition: restarts side by side go together", places: "other image|infeasible|limited|live", changes: changes{all}, want: "partition 1 for web-3 web-2 web-1"},
+		{name: "partition: not while a live one above is left", places: "live|infeasible|live", changes: changes{all, two}, want: "resize web-2"},
+		{name: "partition: not while a live one above is under way", places: "resizing|infeasible|live", changes: changes{all}},
+		{name: "partition: not before the StatefulSet controller has seen the labels above", places: "updated|infeasible|live", changes: changes{all, lagging}},
+		{name: "partition: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
+		{name: "partition: pods that it has let go already are not recorded again", places: "updated|infeasible|infeasible|infeasible|live", changes: changes{held("0", 2)},
 			want: "partition 1 for web-1"},
 
 		{name: "held below the maximum: the pods between the wish and that are resized", places: "updated|updated|live|live", changes: changes{held("0", 2)}, want: "resize web-1"},
@@ -385,7 +385,7 @@ func TestNextStep(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.places, tt.changes...))
-			simulated.Does(t, p, err, told(p), tt.want)
+			simulated.Does(t, p, err, does(p), tt.want)
 			if tt.after != 0 && p.RequeueAfter != tt.after {
 				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
 			}
@@ -401,15 +401,15 @@ func TestNextStepAfterRefusal(t *testing.T) {
 		o.Refused = rollout.Refusals{o.pods[0].UID: refusal}
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
 		p, err := planned(o)
-		if err != nil || told(p) != due {
-			t.Errorf("final %t, when the time has come to ask again: got %q, %v, want %q", final, told(p), err, due)
+		if err != nil || does(p) != due {
+			t.Errorf("final %t, when the time has come to ask again: got %q, %v, want %q", final, does(p), err, due)
 		}
 		refusal.Until = o.Now.Add(time.Second)
 		o.Refused[o.pods[0].UID] = refusal
 		if p, err = planned(o); err != nil {
 			t.Fatal(err)
 		}
-		if got := told(p); got != want {
+		if got := does(p); got != want {
 			t.Errorf("final %t: got %q, want %q", final, got, want)
 		}
 		if p.RequeueAfter != time.Second {
@@ -419,8 +419,8 @@ func TestNextStepAfterRefusal(t *testing.T) {
 		for _, size := range others {
 			refusal.Of = size
 			o.Refused[o.pods[0].UID] = refusal
-			if p, err = planned(o); err != nil || told(p) != "resize web-1" {
-				t.Errorf("a refusal of %q: got %q, %v", size, told(p), err)
+			if p, err = planned(o); err != nil || does(p) != "resize web-1" {
+				t.Errorf("a refusal of %q: got %q, %v", size, does(p), err)
 			}
 		}
 	}
@@ -440,9 +440,9 @@ func TestNextStepWaitingForDelete(t *testing.T) {
 	}
 }
 
-// TestNextStepDeadlocks notes what only people can get going again. An OrderedReady
-// set neither makes nor restarts any pod while one is not Ready; that one can only be
-// helped by a restart, which waits for what is above it.
+// TestNextStepDeadlocks lists what only people can get going again. An OrderedReady set
+// neither makes nor restarts any pod while one is not Ready. Only a restart can help that
+// one, and the restart waits for the pods above it.
 func TestNextStepDeadlocks(t *testing.T) {
 	for _, tt := range []struct {
 		name, places string
@@ -455,7 +455,7 @@ func TestNextStepDeadlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := told(p); got != "" {
+		if got := does(p); got != "" {
 			t.Errorf("%s: does %q; if that helps, let the simulation expect it", tt.name, got)
 		}
 	}
@@ -502,7 +502,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 				tt.node(o.Nodes[0])
 			}
 			p, err := planned(o)
-			simulated.Does(t, p, err, told(p), tt.want)
+			simulated.Does(t, p, err, does(p), tt.want)
 			if fits := p.Condition.Reason != rollout.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message, tt.waits) {
 				t.Errorf("got %+v, want it to say %q", p.Condition, tt.waits)
 			}
@@ -527,7 +527,7 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := told(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message, tt.says) {
+		if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message, tt.says) {
 			t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", tt.name, got, p.Condition, tt.says)
 		}
 	}
@@ -593,7 +593,7 @@ func TestNextStepUnheld(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := observed(t, tt.places, append(changes{available}, tt.changes...)...)
 			p, err := planned(o)
-			simulated.Does(t, p, err, told(p), tt.want)
+			simulated.Does(t, p, err, does(p), tt.want)
 			simulated.Says(t, p, tt.says, tt.complete)
 		})
 	}
@@ -629,14 +629,14 @@ func TestNextStepContested(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := told(p); got != tt.want {
+		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 	// That it is well with its size has been seen: it does not wait for one that may take long.
 	o := observed(t, "updated, resized by others during the rollout|resizing", all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before))
-	if p, err := planned(o); err != nil || told(p) != "resize web-1" {
-		t.Errorf("beside a pod that is under way: got %q, %v", told(p), err)
+	if p, err := planned(o); err != nil || does(p) != "resize web-1" {
+		t.Errorf("beside a pod that is under way: got %q, %v", does(p), err)
 	}
 }
 

@@ -71,7 +71,7 @@ type simulation struct {
 	births map[types.UID]birth
 }
 
-// birth is what is known of a pod that it does not tell.
+// birth is what is known of a pod that the pod itself does not show.
 type birth struct{ revision, edit string }
 
 // must fails where something has happened that must not, unless the users do what lets it.
@@ -143,7 +143,7 @@ func (s *simulation) Sync() (time.Duration, error) {
 	return s.controller.Sync(s.t.Context(), simulated.Web)
 }
 
-// mayRequest is told of each of the controller's writes before it is carried out.
+// mayRequest checks each of the controller's writes before it is carried out.
 func (s *simulation) mayRequest(action clienttesting.Action) {
 	if action.Matches("patch", "pods/resize") {
 		request := action.(clienttesting.PatchAction)
@@ -158,7 +158,7 @@ func (s *simulation) mayRequest(action clienttesting.Action) {
 	}
 }
 
-// hasWritten is told of each of the controller's writes that has been carried out, with what was there before.
+// hasWritten checks each of the controller's writes that has been carried out; before is what was there before.
 func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Object) {
 	set := s.kind.Planned
 	switch pod, _ := before.(*corev1.Pod); {
@@ -184,8 +184,8 @@ func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Ob
 			s.takes(set, index, under{edit: edit(set), uid: pod.UID, gone: true})
 		}
 	case action.Matches("patch", "statefulsets/status"):
-		said, says := condition(before.(*appsv1.StatefulSet)), condition(s.set)
-		if says.Status == corev1.ConditionTrue && (said == nil || said.Status != corev1.ConditionTrue) {
+		had, has := condition(before.(*appsv1.StatefulSet)), condition(s.set)
+		if has.Status == corev1.ConditionTrue && (had == nil || had.Status != corev1.ConditionTrue) {
 			s.isComplete()
 		}
 	default:
@@ -193,7 +193,7 @@ func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Ob
 	}
 }
 
-// isComplete checks the pods when somebody who waits is told that the rollout is over.
+// isComplete checks the pods when the condition says that the rollout is over.
 // One may have been lost since they were looked at, but none is of an older revision, or
 // has the size of another.
 func (s *simulation) isComplete() {
@@ -321,7 +321,7 @@ func (s *simulation) exposes() {
 	}
 }
 
-// needsRestart tells by the rules of the world whether only a new pod can be one of set's template.
+// needsRestart reports, by the rules of the world, whether only a new pod can be one of set's template.
 func (s *simulation) needsRestart(pod *corev1.Pod, set *appsv1.StatefulSet) bool {
 	want, have := simulated.VersionOf(&set.Spec.Template.Spec), simulated.VersionOf(&pod.Spec)
 	o := s.Outcome(pod, version{CPU: want.CPU, Memory: want.Memory})
@@ -344,7 +344,7 @@ func (s *simulation) forced(pod *corev1.Pod, set *appsv1.StatefulSet, differs bo
 	return !arrived
 }
 
-// restarted is told of each pod that the StatefulSet controller is about to delete for its revision.
+// restarted checks each pod that the StatefulSet controller is about to delete for its revision.
 func (s *simulation) restarted(pod *corev1.Pod) {
 	set := s.seenSet
 	s.stays(set, pod)
@@ -360,7 +360,7 @@ func (s *simulation) restarted(pod *corev1.Pod) {
 	}
 }
 
-// born is told of each new pod. The StatefulSet controller may make one from what
+// born checks each new pod. The StatefulSet controller may make one from what
 // it saw of the set before we let go, and restart it when it sees that we did.
 func (s *simulation) born(pod *corev1.Pod) {
 	s.births[pod.UID] = birth{label(pod), edit(s.set)}
@@ -541,11 +541,11 @@ func (s *simulation) Round() {
 	}
 }
 
-// cured checks, at rest, that no pod is left as it is that a new size, or a restart
-// that is ours to force, may make Ready: an OrderedReady set waits for a pod that is
-// not Ready before it restarts any. Weakened: a restart waits for what is stale or
-// missing above it, which may wait for the StatefulSet controller, which waits for
-// that pod (see TestNextStepDeadlocks).
+// cured checks, at rest, that no pod is left not Ready that we could make Ready, by a new size
+// or by a restart that we force. An OrderedReady set would wait for that pod before it
+// restarts any. One deadlock is let pass (see TestNextStepDeadlocks): our restart waits for a
+// stale or missing pod above, which waits for the StatefulSet controller, which waits for the
+// pod that is not Ready.
 func (s *simulation) cured() {
 	want := simulated.VersionOf(&s.set.Spec.Template.Spec)
 	for _, pod := range s.Pods {
@@ -583,7 +583,7 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	}
 }
 
-// Unfinished tells what of the rollout is not done, or "".
+// Unfinished returns what of the rollout is not done; empty if nothing.
 func (w *world) Unfinished() string {
 	return w.unfinishedBut(func(*corev1.Pod, version) bool { return false })
 }

@@ -11,8 +11,8 @@ import (
 
 // unheld plans for a set that is not held. Pods that count as updated may have the size of an
 // edit that was given up, as where the hold was let go without us. They need no hold: the
-// StatefulSet controller does not touch them. Where there are pods that it does touch, the
-// rollout is its own.
+// StatefulSet controller does not touch them. If there is a pod that it does touch, it makes
+// the rollout, and nothing is planned.
 func (p *plan) unheld(set *appsv1.StatefulSet) {
 	done := true
 	for _, m := range p.Members {
@@ -46,16 +46,17 @@ func (Kind) Unheld(set *appsv1.StatefulSet) controller.Unheld {
 	}
 }
 
-// allOf is what the condition says Complete of.
+// allOf returns how the message ends of a condition that says Complete: it names the revision,
+// and the partition if it keeps pods back.
 func allOf(set *appsv1.StatefulSet) string {
-	said := " pods are of revision " + set.Status.UpdateRevision
+	end := " pods are of revision " + set.Status.UpdateRevision
 	if keptBack(set) > 0 {
-		said += fmt.Sprintf("; partition %d keeps back the others", partition(set))
+		end += fmt.Sprintf("; partition %d keeps back the others", partition(set))
 	}
-	return said
+	return end
 }
 
-// unheldCondition is the condition of a rollout that the StatefulSet controller makes, or
+// unheldCondition returns the condition of a rollout that the StatefulSet controller makes, or
 // that is over. Once Complete, a set stays so until there is a new revision or a new hold: a
 // pod that is lost later is no rollout. As for `kubectl rollout status`, the pods that the
 // partition keeps back have to be available, too.
@@ -75,7 +76,7 @@ func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 	return builtIn(counts)
 }
 
-// builtIn is the condition of a set whose rollout the StatefulSet controller makes.
+// builtIn returns the condition of a set whose rollout the StatefulSet controller makes.
 func builtIn(progress string) rollout.Condition {
 	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the StatefulSet controller: " + progress}
 }

@@ -82,12 +82,12 @@ type world struct {
 	seenPodsAt          time.Time
 	seenPodsRV, created int
 	statusRV            int
-	restarts            func(*corev1.Pod) // told before it deletes a pod for its revision
+	restarts            func(*corev1.Pod) // called before it deletes a pod for its revision
 	birth               func(*corev1.Pod)
 	history             map[string]bool // names of the revisions that it has made
 
 	shown     map[string]*corev1.Pod                       // the pods, when they were last listed for the controller
-	requested func(clienttesting.Action)                   // told of each write of the controller that arrives
+	requested func(clienttesting.Action)                   // called for each write of the controller that arrives
 	wrote     func(clienttesting.Action, simulated.Object) // and of each that is carried out, with what was there before
 }
 

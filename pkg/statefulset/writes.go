@@ -6,7 +6,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// markUpdated has a pod that has the new size count as updated.
+// markUpdated marks a pod that has the new size as updated to the revision.
 type markUpdated struct {
 	member   rollout.Member
 	revision string
@@ -17,7 +17,8 @@ func (markUpdated) Loose() bool { return false }
 
 func (w markUpdated) String() string { return "mark pod " + w.member.Name + " as updated" }
 
-// remove deletes a pod that only a new one can help.
+// remove deletes a pod that only a new one can replace, and that the StatefulSet controller
+// would not restart by itself.
 type remove struct{ restart rollout.Restart }
 
 // Loose is that of rollout.Write.
@@ -27,10 +28,11 @@ func (w remove) String() string {
 	return "delete pod " + w.restart.Member.Name + ": " + w.restart.Reason
 }
 
-// lowerPartition lets the StatefulSet controller restart pods.
+// lowerPartition lowers the partition, so that the StatefulSet controller restarts pods. It
+// also raises one that would let a pod be restarted that must not be.
 type lowerPartition struct {
 	to       int
-	restarts []rollout.Restart // by that
+	restarts []rollout.Restart // the pods that the StatefulSet controller restarts because of it
 }
 
 // Loose is that of rollout.Write.
@@ -38,7 +40,8 @@ func (lowerPartition) Loose() bool { return true }
 
 func (w lowerPartition) String() string { return fmt.Sprintf("lower the partition to %d", w.to) }
 
-// release lets go of the hold.
+// release lets go of the hold, so that the user's partition comes back. handOver is why the
+// rest is left to the StatefulSet controller; empty if there is no rest.
 type release struct{ handOver, revision string }
 
 // Loose is that of rollout.Write.
