@@ -49,7 +49,7 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case release:
 		return k.release(ctx, s, d, w.handOver)
 	default:
-		return fmt.Errorf("a write that is none of a Deployment: %T", write)
+		return fmt.Errorf("applying a %T, which is no write of a Deployment", write)
 	}
 }
 

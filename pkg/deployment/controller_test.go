@@ -110,16 +110,6 @@ func (s served) write(verb, name string, do func() error, subresources ...string
 	return s.cluster.Write(strings.Join(append([]string{verb + " " + s.resource}, subresources...), "/")+" "+name, do)
 }
 
-func (c *cluster) Live() {
-	c.collect()
-	c.Kubelets()
-	c.rscSees(true, true)
-	c.rscSync()
-	c.rscSees(true, true)
-	c.dcSees(true, true)
-	c.dcSync()
-}
-
 func (c *cluster) Objects() []runtime.Object {
 	all := []runtime.Object{c.d}
 	for _, rs := range c.sets {
@@ -170,7 +160,7 @@ func (c *cluster) names() []string { return slices.Sorted(maps.Keys(c.Pods)) }
 
 // neverResizes has one pod's size be infeasible for its node, whatever it is.
 func (c *cluster) neverResizes(name string) {
-	c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == name} }
+	c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == name })
 }
 
 func maxUnavailable1(d *appsv1.Deployment) {

@@ -26,6 +26,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
@@ -452,12 +453,7 @@ func TestNextStep(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.sets, tt.changes...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := does(p); got != tt.want {
-				t.Errorf("got %q, want %q; condition %+v", got, tt.want, p.Condition)
-			}
+			simulated.Does(t, p, err, does(p), tt.want)
 			if p.Condition.Complete || !strings.Contains(p.Condition.Message, tt.waits) {
 				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
 			}
@@ -673,15 +669,8 @@ func TestNextStepUnheld(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.sets, append([]change{unheld}, tt.changes...)...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := does(p); got != tt.want {
-				t.Errorf("does %q, want %q", got, tt.want)
-			}
-			if p.Condition.Message != tt.says || p.Condition.Complete != tt.complete {
-				t.Errorf("says %+v, want %q, complete %t", p.Condition, tt.says, tt.complete)
-			}
+			simulated.Does(t, p, err, does(p), tt.want)
+			simulated.Says(t, p, tt.says, tt.complete)
 		})
 	}
 }

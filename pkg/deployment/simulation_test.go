@@ -40,7 +40,6 @@ type simulation struct {
 	t          simulated.T
 	kind       *simulated.Kind[*Deployment, *own]
 	controller *controller.Controller[*Deployment, *own]
-	stop       context.CancelFunc
 	views      struct {
 		sets, pods simulated.View
 		detached   cache.Store
@@ -127,11 +126,6 @@ func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
 
 // Restart puts a new controller in the place of the one that there is.
 func (s *simulation) Restart() {
-	if s.stop != nil {
-		s.stop()
-	}
-	var ctx context.Context
-	ctx, s.stop = context.WithCancel(s.t.Context())
 	client := &fake.Clientset{}
 	s.serve(client)
 	timeouts := defaults
@@ -140,7 +134,7 @@ func (s *simulation) Restart() {
 	s.views.sets, s.views.pods, s.views.detached = simulated.NewView(), simulated.NewView(), kind.detached.GetStore()
 	s.kind = &simulated.Kind[*Deployment, *own]{Kind: watching{kind, s}, Pods: s.views.pods}
 	var err error
-	s.controller, err = controller.New(ctx, s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
+	s.controller, err = controller.New(s.Renew(), s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
 		controller.Options{Defaults: timeouts, Ready: func() error { return nil }, Clock: s.Clock})
 	s.NoError(err)
 	s.seen.d, s.seen.sets, s.seen.pods = nil, nil, nil
@@ -469,27 +463,23 @@ func (s *simulation) Pod(n int) *corev1.Pod {
 
 // Do is one thing that happens.
 func (s *simulation) Do(happens step, pod *corev1.Pod) {
+	others := map[string]func(){ // the built-in controllers, and the watches
+		"collect":           s.collect,
+		"dc sees it":        func() { s.dcSees(true, false) },
+		"dc sees the sets":  func() { s.dcSees(false, true) },
+		"dc":                s.dcSync,
+		"rsc sees the sets": func() { s.rscSees(true, false) },
+		"rsc sees the pods": func() { s.rscSees(false, true) },
+		"rsc":               s.rscSync,
+		"sees it":           func() { s.sees(true, false, false) },
+		"sees the sets":     func() { s.sees(false, true, false) },
+		"sees the pods":     func() { s.sees(false, false, true) },
+	}
+	if do := others[happens.Do]; do != nil {
+		do()
+		return
+	}
 	switch happens.Do {
-	case "collect":
-		s.collect()
-	case "dc sees it":
-		s.dcSees(true, false)
-	case "dc sees the sets":
-		s.dcSees(false, true)
-	case "dc":
-		s.dcSync()
-	case "rsc sees the sets":
-		s.rscSees(true, false)
-	case "rsc sees the pods":
-		s.rscSees(false, true)
-	case "rsc":
-		s.rscSync()
-	case "sees it":
-		s.sees(true, false, false)
-	case "sees the sets":
-		s.sees(false, true, false)
-	case "sees the pods":
-		s.sees(false, false, true)
 	case "crash":
 		if pod != nil && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
 			s.Crash(pod, happens.Arg > 5)
@@ -692,10 +682,7 @@ func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes [
 	s.request, s.released, s.surplus, s.completed = s.requested, s.letGo, s.deleted, s.complete
 	s.Driver = simulated.NewDriver(r, s.Cluster, s)
 	s.Changed = s.trace
-	s.Restart()
-	for range 12 {
-		s.Round()
-	}
+	s.Begin(12)
 	return s
 }
 
@@ -726,7 +713,7 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, d, outcomes)
-		defer func() { s.stop() }()
+		defer s.Stop()
 		s.gentle = gentle
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
 		s.admits = admits // from now on, so that there are pods that it has not seen
@@ -780,30 +767,19 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 	for _, replicas := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d others are resized", replicas-1), func(t *testing.T) {
 			s := newSimulation(t, t, webDeployment(older, replicas), nil)
-			defer s.stop()
+			defer s.Stop()
 			infeasible := s.Pods[slices.Min(slices.Collect(maps.Keys(s.Pods)))]
-			s.Judge = func(pod *corev1.Pod) simulated.Outcome {
-				return simulated.Outcome{Infeasible: pod.UID == infeasible.UID}
-			}
+			s.Infeasible(func(pod *corev1.Pod) bool { return pod.UID == infeasible.UID })
 			s.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
-			others := func(n int) { // all but the controller
-				for range n {
-					s.Kubelets()
-					s.rscSees(true, true)
-					s.rscSync()
-					s.dcSees(true, true)
-					s.dcSync()
-				}
-			}
-			others(1)
+			s.Others(1)
 			s.sees(true, true, true)
 			for range replicas {
 				s.Look() // asks a pod
-				others(1)
+				s.Others(1)
 				s.sees(true, true, true)
 			}
 			s.DeletePod(infeasible.Name)
-			others(3)
+			s.Others(3)
 			s.sees(true, true, false)
 			if len(s.seen.pods) != replicas || s.seen.pods[infeasible.Name].UID != infeasible.UID || s.Pods[infeasible.Name] != nil {
 				t.Fatalf("saw %v of %v", slices.Sorted(maps.Keys(s.seen.pods)), slices.Sorted(maps.Keys(s.Pods)))

@@ -116,10 +116,7 @@ func (w *world) place(pod *corev1.Pod) int {
 }
 
 // stored is the object as the API server hands it out.
-func (w *world) stored(object interface {
-	runtime.Object
-	metav1.Object
-}) *unstructured.Unstructured {
+func (w *world) stored(object simulated.Object) *unstructured.Unstructured {
 	if u := w.encoded[object.GetUID()]; u != nil && u.GetResourceVersion() == object.GetResourceVersion() {
 		return u
 	}
@@ -130,12 +127,11 @@ func (w *world) stored(object interface {
 
 // writeSet stores a ReplicaSet.
 func (w *world) writeSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
-	if old := w.sets[rs.Name]; old != nil && !equality.Semantic.DeepEqual(old.Spec, rs.Spec) {
-		rs.Generation++
+	if old := w.sets[rs.Name]; old != nil {
+		w.Generation(rs, old.Spec, rs.Spec)
 	}
-	rs.ResourceVersion = w.NextRV()
 	w.sets[rs.Name] = rs
-	w.Changed(rs, false)
+	w.Written(rs)
 	return rs
 }
 
@@ -168,9 +164,7 @@ func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 				once.Annotations, once.Spec.Paused, d.Annotations, d.Spec.Paused, before.Annotations, before.Spec.Paused))
 		}
 	}
-	if !equality.Semantic.DeepEqual(before.Spec, d.Spec) {
-		d.Generation++
-	}
+	w.Generation(d, before.Spec, d.Spec)
 	w.releasing = false
 	w.storeDeployment(d)
 	if ours && policy.Held(before) && !policy.Held(d) {
@@ -179,9 +173,8 @@ func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 }
 
 func (w *world) storeDeployment(d *appsv1.Deployment) {
-	d.ResourceVersion = w.NextRV()
 	w.d = d
-	w.Changed(d, false)
+	w.Written(d)
 }
 
 // user changes the Deployment as its user.
@@ -279,6 +272,17 @@ func (w *world) putSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 		return nil
 	}
 	return w.writeSet(rs)
+}
+
+// Live lets the kubelets and the built-in controllers do one thing each.
+func (w *world) Live() {
+	w.collect()
+	w.Kubelets()
+	w.rscSees(true, true)
+	w.rscSync()
+	w.rscSees(true, true)
+	w.dcSees(true, true)
+	w.dcSync()
 }
 
 // dcSees lets the watches of the Deployment controller catch up.

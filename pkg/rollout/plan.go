@@ -36,7 +36,7 @@ type Plan struct {
 
 // Revision is the newest one of a workload.
 type Revision struct {
-	// Name tells it from others of the workload.
+	// Name distinguishes the revision from others of the workload.
 	Name string
 	// Template that pods of it are made from.
 	Template *corev1.PodTemplateSpec

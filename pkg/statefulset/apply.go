@@ -32,7 +32,7 @@ func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, wr
 	case release:
 		return k.release(ctx, s, set, w)
 	default:
-		return fmt.Errorf("a write that is none of a StatefulSet: %T", write)
+		return fmt.Errorf("applying a %T, which is no write of a StatefulSet", write)
 	}
 }
 

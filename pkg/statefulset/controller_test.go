@@ -28,7 +28,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -48,13 +47,6 @@ func newCluster(t *testing.T, replicas int, options controller.Options, outcomes
 	options.Defaults = defaults
 	c.Start(New(client), options)
 	return c
-}
-
-func (c *cluster) Live() {
-	c.Kubelets()
-	c.kcmSees(true, true)
-	c.kcm()
-	c.kcmSees(true, true)
 }
 
 func (c *cluster) Objects() []runtime.Object {
@@ -105,7 +97,7 @@ func invalid(name string) error {
 
 func TestRefusedResize(t *testing.T) {
 	const always = 1 << 20
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		err     error
 		times   int
@@ -130,8 +122,7 @@ func TestRefusedResize(t *testing.T) {
 		{"a quota may pass", forbidden("exceeded quota: compute"), 3, false, 0, rollout.EventQuotaExceeded + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
 		{"a conflict is only a reason to look again", apierrors.NewConflict(podsResource, "web-1", errors.New("modified")), 2, false, 2, ""},
 		{"an internal error may pass", apierrors.NewInternalError(errors.New("etcd is away")), 2, false, 0, rollout.EventAdmissionDenied + " web-1: Internal error occurred: etcd is away"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 3, controller.Options{})
 			before := c.uids()
@@ -404,7 +395,7 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 func TestRestartIsRecordedOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
-	c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
+	c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-1" })
 	crashed := c.Pods["web-1"].DeepCopy()
 	c.Broken[crashed.UID] = simulated.AppliedSize(crashed)
 	c.SetReady(crashed, false)
@@ -579,93 +570,12 @@ func TestEventsFollowTheWrite(t *testing.T) {
 	}
 }
 
-func TestNothingIsWritten(t *testing.T) {
-	away := func() error { return errors.New("no policy") }
-	tests := []struct {
-		name    string
-		options controller.Options
-	}{
-		{"with --dry-run", controller.Options{DryRun: true}},
-		{"while something is missing", controller.Options{Ready: away}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, tt.options)
-			c.edit(newer)
-			for range 5 {
-				if _, err := c.Sync(); err != nil {
-					t.Fatal(err)
-				}
-				c.Lives()
-				c.Sees()
-			}
-			if writes := c.Writes; len(writes) > 0 {
-				t.Errorf("wrote %q", writes)
-			}
-			if len(c.Events) > 0 {
-				t.Errorf("recorded %q", c.Events)
-			}
-			if c.Kind.InFlight() != (tt.options.Ready == nil) {
-				t.Errorf("watches pods: %t", c.Kind.InFlight())
-			}
-		})
-	}
-}
-
-func TestSessionEnds(t *testing.T) {
-	tests := []struct {
-		name string
-		end  func(*cluster)
-	}{
-		{"when the set is opted out", func(c *cluster) {
-			c.user(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) })
-		}},
-		{"when the set is being deleted", func(c *cluster) {
-			c.user(func(set *appsv1.StatefulSet) { set.DeletionTimestamp = &metav1.Time{Time: build.Start} })
-		}},
-		{"when nothing is held any more", func(c *cluster) { c.edit(older) }},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Slow: 3})
-			c.edit(newer)
-			if _, err := c.Sync(); err != nil {
-				t.Fatal(err)
-			}
-			if !c.Kind.InFlight() {
-				t.Fatal("there is no session to end")
-			}
-			tt.end(c)
-			for range 20 {
-				c.Sees()
-				if _, err := c.Sync(); err != nil && !apierrors.IsConflict(err) {
-					t.Fatal(err)
-				}
-				c.Lives()
-			}
-			if c.Kind.InFlight() {
-				t.Error("the session goes on")
-			}
-		})
-	}
-
-	c := newCluster(t, 1, controller.Options{}, simulated.Outcome{Slow: 3})
-	c.edit(newer)
-	_, err := c.Sync()
-	if err = errors.Join(err, c.Kind.Workloads.GetStore().Delete(c.set)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Sync(); err != nil || c.Kind.InFlight() {
-		t.Errorf("the set is gone, and the session goes on: %t, %v", c.Kind.InFlight(), err)
-	}
-}
-
 // TestEveryWriteFailsOnce: whichever write of a rollout fails, and whether it was
 // carried out or not, the rollout completes, and no other pod is restarted.
 func TestEveryWriteFailsOnce(t *testing.T) {
 	simulated.EachWriteFails(t, []string{"patch pods/resize", "patch pods web", "patch statefulsets web", "patch statefulsets/status web"}, func(t *testing.T, nth int, carriedOut bool) []string {
 		c := newCluster(t, 3, controller.Options{})
-		c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
+		c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-1" })
 		c.Fails, c.CarriedOut = nth, carriedOut
 		before := c.uids()
 		c.edit(newer)
@@ -764,7 +674,7 @@ func TestUnknownToThePolicy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 2, controller.Options{})
-			c.Judge = func(pod *corev1.Pod) simulated.Outcome { return simulated.Outcome{Infeasible: pod.Name == "web-1"} }
+			c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-1" })
 			c.edit(tt.edit)
 			c.unknown = true
 			unknown := func(err error) bool { return errors.Is(err, controller.ErrUnknown) }

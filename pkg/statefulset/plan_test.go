@@ -21,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 // everything is the partition that holds back every pod.
@@ -384,12 +385,7 @@ func TestNextStep(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.places, tt.changes...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := does(p); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			simulated.Does(t, p, err, does(p), tt.want)
 			if tt.after != 0 && p.RequeueAfter != tt.after {
 				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
 			}
@@ -506,12 +502,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 				tt.node(o.Nodes[0])
 			}
 			p, err := planned(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := does(p); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			simulated.Does(t, p, err, does(p), tt.want)
 			if fits := p.Condition.Reason != rollout.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message, tt.waits) {
 				t.Errorf("got %+v, want it to say %q", p.Condition, tt.waits)
 			}
@@ -602,15 +593,8 @@ func TestNextStepUnheld(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := observed(t, tt.places, append(changes{available}, tt.changes...)...)
 			p, err := planned(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := does(p); got != tt.want {
-				t.Errorf("does %q, want %q", got, tt.want)
-			}
-			if p.Condition.Message != tt.says || p.Condition.Complete != tt.complete {
-				t.Errorf("says %+v, want %q, complete %t", p.Condition, tt.says, tt.complete)
-			}
+			simulated.Does(t, p, err, does(p), tt.want)
+			simulated.Says(t, p, tt.says, tt.complete)
 		})
 	}
 }

@@ -47,7 +47,6 @@ type simulation struct {
 	t          simulated.T
 	kind       *simulated.Kind[*appsv1.StatefulSet, history]
 	controller *controller.Controller[*appsv1.StatefulSet, history]
-	stop       context.CancelFunc
 	view       simulated.View
 	seen       struct { // what the controller has seen
 		set  *appsv1.StatefulSet
@@ -89,17 +88,12 @@ func edit(set *appsv1.StatefulSet) string { return set.Annotations[editAnnotatio
 
 // Restart puts a new controller in the place of the one that there is.
 func (s *simulation) Restart() {
-	if s.stop != nil {
-		s.stop()
-	}
-	var ctx context.Context
-	ctx, s.stop = context.WithCancel(s.t.Context())
 	client := &fake.Clientset{}
 	s.serve(client)
 	s.view = simulated.NewView()
 	s.kind = &simulated.Kind[*appsv1.StatefulSet, history]{Kind: watching{New(client), s}, Pods: s.view}
 	var err error
-	s.controller, err = controller.New(ctx, s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
+	s.controller, err = controller.New(s.Renew(), s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
 		controller.Options{Defaults: defaults, Ready: func() error { return nil }, Clock: s.Clock})
 	s.NoError(err)
 	s.seen.set, s.seen.pods = nil, nil
@@ -168,7 +162,7 @@ func (s *simulation) mayRequest(action clienttesting.Action) {
 }
 
 // hasWritten checks each of the controller's writes that has been carried out; before is what was there before.
-func (s *simulation) hasWritten(action clienttesting.Action, before object) {
+func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Object) {
 	set := s.kind.Planned
 	switch pod, _ := before.(*corev1.Pod); {
 	case action.Matches("patch", "pods/resize"):
@@ -627,10 +621,7 @@ func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.
 	s.restarts, s.birth, s.requested, s.wrote = s.restarted, s.born, s.mayRequest, s.hasWritten
 	s.Driver = simulated.NewDriver(t, s.Cluster, s)
 	s.Changed = s.trace
-	s.Restart()
-	for range 30 {
-		s.Round()
-	}
+	s.Begin(30)
 	return s
 }
 
@@ -656,7 +647,7 @@ func TestSimulation(t *testing.T) {
 		lags, happens := rapid.IntRange(0, 3).Draw(t, "lags"), simulated.Steps(happenings).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
-		defer s.stop()
+		defer s.Stop()
 		s.lag.KCM, s.lag.Controller = lags&1 > 0, lags&2 > 0
 		s.admits = admits // from now on
 		s.All(slices.Concat(happens...))
@@ -689,7 +680,7 @@ func TestSimulationOfComplete(t *testing.T) {
 		happens := simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
-		defer s.stop()
+		defer s.Stop()
 		s.anyhow = true
 		s.All(slices.Concat(happens...))
 		clear(s.Broken)
@@ -725,26 +716,17 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSimulation(t, webSet(older, tt.replicas), nil)
-			defer s.stop()
+			defer s.Stop()
 			infeasible := s.Pods[s.name(tt.replicas-1)]
-			s.Judge = func(pod *corev1.Pod) simulated.Outcome {
-				return simulated.Outcome{Infeasible: pod.UID == infeasible.UID}
-			}
+			s.Infeasible(func(pod *corev1.Pod) bool { return pod.UID == infeasible.UID })
 			s.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
-			others := func(n int) { // all but the controller
-				for range n {
-					s.Kubelets()
-					s.kcmSees(true, true)
-					s.kcm()
-				}
-			}
-			others(1)
+			s.Others(1)
 			s.sees(true, true)
 			s.Look() // asks the pod
-			others(1)
+			s.Others(1)
 			s.sees(true, true)
 			s.DeletePod(infeasible.Name)
-			others(4)
+			s.Others(4)
 			s.sees(true, false)
 			now := s.Pods[infeasible.Name]
 			if s.seen.pods[now.Name].UID != infeasible.UID || now.UID == infeasible.UID || !podutils.IsPodReady(now) {

@@ -86,21 +86,15 @@ type world struct {
 	birth               func(*corev1.Pod)
 	history             map[string]bool // names of the revisions that it has made
 
-	shown     map[string]*corev1.Pod             // the pods, when they were last listed for the controller
-	requested func(clienttesting.Action)         // called for each write of the controller that arrives
-	wrote     func(clienttesting.Action, object) // and of each that is carried out, with what was there before
-}
-
-// object of the API server.
-type object interface {
-	runtime.Object
-	metav1.Object
+	shown     map[string]*corev1.Pod                       // the pods, when they were last listed for the controller
+	requested func(clienttesting.Action)                   // called for each write of the controller that arrives
+	wrote     func(clienttesting.Action, simulated.Object) // and of each that is carried out, with what was there before
 }
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
 	w := &world{
 		set: set, history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {},
-		requested: func(clienttesting.Action) {}, wrote: func(clienttesting.Action, object) {},
+		requested: func(clienttesting.Action) {}, wrote: func(clienttesting.Action, simulated.Object) {},
 	}
 	w.Cluster = simulated.New(w.place, outcomes)
 	return w
@@ -157,16 +151,13 @@ func (w *world) writeSet(set *appsv1.StatefulSet, ours bool) {
 				set.Annotations, set.Spec.UpdateStrategy.RollingUpdate, w.set.Annotations, w.set.Spec.UpdateStrategy.RollingUpdate))
 		}
 	}
-	if !equality.Semantic.DeepEqual(w.set.Spec, set.Spec) {
-		set.Generation++
-	}
+	w.Generation(set, w.set.Spec, set.Spec)
 	w.storeSet(set)
 }
 
 func (w *world) storeSet(set *appsv1.StatefulSet) {
-	set.ResourceVersion = w.NextRV()
 	w.set = set
-	w.Changed(set, false)
+	w.Written(set)
 }
 
 // user changes the set as its user.
@@ -181,10 +172,9 @@ func (w *world) user(change func(*appsv1.StatefulSet)) {
 
 // admit is the policy of deploy/cluster/hold-statefulsets.yaml, variable by variable.
 func admit(old, set *appsv1.StatefulSet, ours, released bool) {
-	enabledBefore := old.Labels[api.EnabledLabel] == "true"
+	kept, enabledBefore := wishedPartition(old), old.Labels[api.EnabledLabel] == "true"
 	_, held := old.Annotations[api.HoldAnnotation]
 	held = held && enabledBefore
-	kept := wishedPartition(old)
 	before, asked := partition(old), partition(set)
 	carried := before
 	if before != everything {
@@ -268,6 +258,14 @@ func changeOrdinals(old, set *appsv1.StatefulSet) {
 	} else {
 		set.Spec.Ordinals = nil
 	}
+}
+
+// Live lets the kubelets and the StatefulSet controller do one thing each.
+func (w *world) Live() {
+	w.Kubelets()
+	w.kcmSees(true, true)
+	w.kcm()
+	w.kcmSees(true, true)
 }
 
 // kcm is one sync of the StatefulSet controller (updateStatefulSet in

@@ -89,6 +89,11 @@ func (c *Cluster) Outcome(pod *corev1.Pod, size Version) Outcome {
 	return c.Outcomes[(5*c.place(pod)+3*size.CPU+size.Memory)%len(c.Outcomes)]
 }
 
+// Infeasible has the resizes of these pods be infeasible, and those of all others succeed.
+func (c *Cluster) Infeasible(these func(*corev1.Pod) bool) {
+	c.Judge = func(pod *corev1.Pod) Outcome { return Outcome{Infeasible: these(pod)} }
+}
+
 // NextRV is the resource version of the next write.
 func (c *Cluster) NextRV() string {
 	c.RV++
@@ -111,9 +116,27 @@ func NewPod(uid types.UID, name string, template *corev1.PodTemplateSpec) *corev
 
 // WritePod stores it.
 func (c *Cluster) WritePod(pod *corev1.Pod) {
-	pod.ResourceVersion = c.NextRV()
 	c.Pods[pod.Name] = pod
-	c.Changed(pod, false)
+	c.Written(pod)
+}
+
+// Written gives an object that has been stored the version of this write.
+func (c *Cluster) Written(object Object) {
+	object.SetResourceVersion(c.NextRV())
+	c.Changed(object, false)
+}
+
+// Object of the API server.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Generation raises the generation of an object whose spec was before, and is after.
+func (*Cluster) Generation(object Object, before, after any) {
+	if !equality.Semantic.DeepEqual(before, after) {
+		object.SetGeneration(object.GetGeneration() + 1)
+	}
 }
 
 func (c *Cluster) removePod(pod *corev1.Pod) {

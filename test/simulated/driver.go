@@ -28,6 +28,7 @@ type Driver struct {
 	syncing bool
 	again   bool // the controller has been told of something new, or has to try again
 	at      time.Time
+	stop    context.CancelFunc
 }
 
 // Actors is what is different in the simulation of each kind of workload.
@@ -44,6 +45,8 @@ type Actors interface {
 	Pass(time.Duration)
 	// Round lets everybody do one thing.
 	Round()
+	// Live lets the kubelets and the built-in controllers do one thing each.
+	Live()
 	// Check is what must hold at any time.
 	Check()
 }
@@ -51,6 +54,36 @@ type Actors interface {
 // NewDriver returns one for the controller of that kind, which works on the pods of cluster.
 func NewDriver(t T, cluster *Cluster, actors Actors) *Driver {
 	return &Driver{actors: actors, t: t, cluster: cluster}
+}
+
+// Begin puts the first controller into the world, and has that many rounds.
+func (d *Driver) Begin(rounds int) {
+	d.actors.Restart()
+	for range rounds {
+		d.actors.Round()
+	}
+}
+
+// Others lets all but the controller do one thing each, n times.
+func (d *Driver) Others(n int) {
+	for range n {
+		d.actors.Live()
+	}
+}
+
+// Renew stops the controller that there is, and returns the context of the next one.
+func (d *Driver) Renew() context.Context {
+	d.Stop()
+	ctx, stop := context.WithCancel(d.t.Context())
+	d.stop = stop
+	return ctx
+}
+
+// Stop stops the controller, if there is one.
+func (d *Driver) Stop() {
+	if d.stop != nil {
+		d.stop()
+	}
 }
 
 // Syncing reports whether the controller is at it.

@@ -1,0 +1,340 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// plainKind is a kind with nothing of its own, that notes what it is to write.
+type plainKind struct {
+	Kind[*appsv1.ReplicaSet, plainOwn]
+
+	condition, written *Condition
+	patches            int
+	applied            []string
+	fails              error // of writes
+	left               rollout.Write
+}
+
+type plainOwn struct{}
+
+func (plainOwn) HasSynced() bool { return true }
+func (plainOwn) Retry()          {}
+
+func (*plainKind) Name() string { return "Plain" }
+
+func (*plainKind) NewInformer(string, func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{}, &appsv1.ReplicaSet{}, 0, cache.Indexers{})
+}
+
+func (*plainKind) Decode(obj any) (*appsv1.ReplicaSet, error) { return obj.(*appsv1.ReplicaSet), nil }
+
+func (k *plainKind) Condition(*appsv1.ReplicaSet) *Condition { return k.condition }
+
+func (k *plainKind) NewCondition(c Condition, _ metav1.Time) any {
+	k.written = &c
+	return nil
+}
+
+func (k *plainKind) Patch(_ context.Context, w *appsv1.ReplicaSet, _ types.PatchType, _ []byte, _ ...string) (runtime.Object, error) {
+	if k.patches++; k.fails != nil {
+		return nil, k.fails
+	}
+	k.condition = k.written
+	return w, nil
+}
+
+func (k *plainKind) Apply(_ context.Context, _ *Session[*appsv1.ReplicaSet, plainOwn], _ *appsv1.ReplicaSet, write rollout.Write) error {
+	k.applied = append(k.applied, write.String())
+	return k.fails
+}
+
+func (k *plainKind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return k.left, nil }
+
+// tight and loose are writes.
+type (
+	tight struct{}
+	loose struct{}
+)
+
+func (tight) String() string { return "tight" }
+func (tight) Loose() bool    { return false }
+func (loose) String() string { return "loose" }
+func (loose) Loose() bool    { return true }
+
+type noNodes struct{}
+
+func (noNodes) List() []*corev1.Node { return nil }
+func (noNodes) OnChange(func())      {}
+func (noNodes) HasSynced() bool      { return true }
+
+// engine is a controller with one workload, and its session.
+type engine struct {
+	*Controller[*appsv1.ReplicaSet, plainOwn]
+	kind    *plainKind
+	session *Session[*appsv1.ReplicaSet, plainOwn]
+	w       *appsv1.ReplicaSet
+	clock   *testingclock.FakePassiveClock
+	events  chan string
+}
+
+func newEngine(t *testing.T, options Options) *engine {
+	t.Helper()
+	recorder := record.NewFakeRecorder(100)
+	e := &engine{kind: &plainKind{}, clock: testingclock.NewFakePassiveClock(build.Start), events: recorder.Events}
+	e.w = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "web", UID: "web", ResourceVersion: "1",
+		Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{api.HoldAnnotation: ""},
+	}}
+	options.Clock = e.clock
+	var err error
+	if e.Controller, err = New(t.Context(), e.kind, nil, recorder, noNodes{}, options); err != nil {
+		t.Fatal(err)
+	}
+	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
+		controller: e.Controller, name: cache.MetaObjectToName(e.w), refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{},
+		asked: map[types.UID]string{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+	}
+	return e
+}
+
+func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
+
+// What is refused is asked for again later and later; another size, at once less late.
+func TestRefusals(t *testing.T) {
+	r, now := NewRefusals(), build.Start
+	for i, tt := range []struct {
+		size, kind string
+		wait       time.Duration
+		since      time.Duration // when it was refused first
+	}{
+		{"small", rollout.ReasonQuotaExceeded, time.Second, 0},
+		{"small", rollout.ReasonQuotaExceeded, 2 * time.Second, 0},
+		{"small", rollout.ReasonAdmissionDenied, 4 * time.Second, 2 * time.Minute}, // for another reason
+		{"small", rollout.ReasonAdmissionDenied, 8 * time.Second, 2 * time.Minute},
+		{"small", rollout.ReasonAdmissionDenied, 16 * time.Second, 2 * time.Minute},
+		{"small", rollout.ReasonAdmissionDenied, MaxAskInterval, 2 * time.Minute},
+		{"small", rollout.ReasonAdmissionDenied, MaxAskInterval, 2 * time.Minute},
+		{"large", rollout.ReasonAdmissionDenied, time.Second, 7 * time.Minute},
+		{"small", rollout.ReasonAdmissionDenied, time.Second, 8 * time.Minute},
+	} {
+		now = build.Start.Add(time.Duration(i) * time.Minute)
+		r.Add("a", tt.size, rollout.Refusal{Reason: "no", Kind: tt.kind}, now)
+		want := rollout.Refusal{Of: tt.size, Reason: "no", Kind: tt.kind, Until: now.Add(tt.wait), Since: build.Start.Add(tt.since)}
+		if got := r.Known()["a"]; got != want {
+			t.Errorf("try %d: got %+v, want %+v", i, got, want)
+		}
+	}
+	refuse := func(objects ...types.UID) {
+		for _, object := range objects {
+			r.Add(object, "small", rollout.Refusal{Reason: "no"}, now)
+		}
+	}
+	refuse("b", "b", "c", "c")
+	r.Remove("b")
+	if _, known := r.Known()["b"]; known || len(r.Known()) != 2 {
+		t.Errorf("b is forgotten, and known are %v", r.Known())
+	}
+	r.Clear()
+	if len(r.Known()) > 0 {
+		t.Errorf("all are forgotten, and known are %v", r.Known())
+	}
+	refuse("b", "c")
+	for object, refusal := range r.Known() {
+		if wait := refusal.Until.Sub(now); wait != time.Second {
+			t.Errorf("%s was forgotten, and waits for %s", object, wait)
+		}
+	}
+}
+
+// A refusal is remembered for the next plan, which is made soon; what has only changed meanwhile is none.
+func TestRememberRefusal(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	pod := build.Pod("web-0", older)
+	target, err := resize.For(pod, older, newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, revision, what := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}, schema.GroupResource{Resource: "pods"}
+	for _, tt := range []struct {
+		err  error
+		kept bool
+	}{
+		{apierrors.NewForbidden(what, "web-0", errors.New("exceeded quota: compute")), true},
+		{apierrors.NewConflict(what, "web-0", errors.New("modified")), false},
+		{apierrors.NewNotFound(what, "web-0"), false},
+	} {
+		e := newEngine(t, Options{})
+		if err := e.session.rememberRefusal(m, revision, tt.err); tt.kept && err != nil || !tt.kept && !errors.Is(err, tt.err) {
+			t.Errorf("%v: returned %v", tt.err, err)
+		}
+		if known := e.session.refused.Known().Of(pod.UID, revision.Size(target.Changes)); (known.Reason != "") != tt.kept {
+			t.Errorf("%v: known is %+v", tt.err, known)
+		}
+		if queued := e.queue.Len() == 1; queued != tt.kept {
+			t.Errorf("%v: queued: %t", tt.err, queued)
+		}
+	}
+}
+
+// While admission edits the template in the writes that let the built-in controller loose, these
+// wait, longer each time. Others do not.
+func TestLooseWritesWait(t *testing.T) {
+	e := newEngine(t, Options{})
+	p := rollout.Plan{Writes: []rollout.Write{tight{}, loose{}}}
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		e.kind.applied, e.kind.fails = nil, nil
+		p.Writes = []rollout.Write{loose{}}
+		e.kind.fails = ErrEdited
+		if due, err := e.apply(t.Context(), e.session, e.w, p); !errors.Is(err, ErrEdited) || due != 0 || len(e.events) != 1 {
+			t.Fatalf("edited: %v, due in %s, %d events", err, due, len(e.events))
+		}
+		<-e.events
+		e.kind.applied, e.kind.fails = nil, nil
+		p.Writes = []rollout.Write{loose{}, tight{}}
+		if due, err := e.apply(t.Context(), e.session, e.w, p); err != nil || due != wait || !slices.Equal(e.kind.applied, []string{"tight"}) {
+			t.Errorf("wrote %q, %v, due in %s, want it in %s", e.kind.applied, err, due, wait)
+		}
+		e.pass(wait)
+	}
+	e.kind.applied = nil
+	if due, err := e.apply(t.Context(), e.session, e.w, p); err != nil || due != 0 || !slices.Equal(e.kind.applied, []string{"loose", "tight"}) {
+		t.Errorf("wrote %q, %v, due in %s", e.kind.applied, err, due)
+	}
+}
+
+// A write that fails keeps no other from being made.
+func TestWritesFailAlone(t *testing.T) {
+	e := newEngine(t, Options{})
+	e.kind.fails = errors.New("the connection broke")
+	if _, err := e.apply(t.Context(), e.session, e.w, rollout.Plan{Writes: []rollout.Write{tight{}, loose{}}}); !errors.Is(err, e.kind.fails) || len(e.kind.applied) != 2 {
+		t.Errorf("wrote %q: %v", e.kind.applied, err)
+	}
+}
+
+// The condition is written, and recorded, when it differs. A mere message waits.
+func TestRecord(t *testing.T) {
+	e := newEngine(t, Options{})
+	progressing := func(message string) rollout.Plan {
+		return rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: message}, Started: "cpu", Passing: true}
+	}
+	last := progressing("third")
+	last.Passing = false
+	e.kind.fails = errors.New("the connection broke")
+	if _, err := e.record(t.Context(), e.session, e.w, progressing("first"), e.clock.Now()); !errors.Is(err, e.kind.fails) || len(e.events) > 0 {
+		t.Errorf("the write failed, and returned is %v with %d events", err, len(e.events))
+	}
+	e.kind.fails, e.kind.patches = nil, 0
+	for _, tt := range []struct {
+		name   string
+		after  time.Duration
+		plan   rollout.Plan
+		due    time.Duration
+		writes int // so far
+		events int
+	}{
+		{"the first one", 0, progressing("first"), 0, 1, 1},
+		{"the same", time.Second, progressing("first"), 0, 1, 1},
+		{"another message", time.Second, progressing("second"), ProgressInterval - 2*time.Second, 1, 1},
+		{"when it is due", ProgressInterval - 2*time.Second, progressing("second"), 0, 2, 1},
+		{"the last word for now", 0, last, lastInterval, 2, 1},
+		{"when that is due", lastInterval, last, 0, 3, 1},
+		{"Complete", 0, rollout.Plan{Condition: rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: "all"}}, 0, 4, 2},
+	} {
+		e.pass(tt.after)
+		due, err := e.record(t.Context(), e.session, e.w, tt.plan, e.clock.Now())
+		if err != nil || due != tt.due || e.kind.patches != tt.writes || len(e.events) != tt.events {
+			t.Errorf("%s: due in %s, want %s; %d writes, want %d; %d events, want %d; %v", tt.name, due, tt.due, e.kind.patches, tt.writes, len(e.events), tt.events, err)
+		}
+	}
+}
+
+// With --dry-run nothing is written or recorded, and nothing waits.
+func TestDryRun(t *testing.T) {
+	e := newEngine(t, Options{DryRun: true})
+	e.kind.left = loose{}
+	p := rollout.Plan{
+		Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: "first"}, Started: "cpu", Writes: []rollout.Write{tight{}, loose{}},
+	}
+	_, err := e.record(t.Context(), e.session, e.w, p, e.clock.Now())
+	_, failed := e.apply(t.Context(), e.session, e.w, p)
+	if err = errors.Join(err, failed, e.cleanUp(t.Context(), e.session.name)); err != nil || e.kind.patches > 0 || len(e.kind.applied) > 0 || len(e.events) > 0 {
+		t.Errorf("wrote the condition %d times, and %q, with %d events: %v", e.kind.patches, e.kind.applied, len(e.events), err)
+	}
+}
+
+func TestCleanUp(t *testing.T) {
+	e := newEngine(t, Options{})
+	if err := e.cleanUp(t.Context(), e.session.name); err != nil || len(e.kind.applied) > 0 {
+		t.Errorf("nothing is left behind, and written is %q: %v", e.kind.applied, err)
+	}
+	e.kind.left = loose{}
+	if err := e.cleanUp(t.Context(), e.session.name); err != nil || !slices.Equal(e.kind.applied, []string{"loose"}) {
+		t.Errorf("written is %q: %v", e.kind.applied, err)
+	}
+}
+
+// Complete is believed only of what it was said of; what nobody holds may be the built-in controller's.
+func TestUnheldAtRest(t *testing.T) {
+	const of = "are of revision b"
+	is := func(status corev1.ConditionStatus, message string) *Condition {
+		return &Condition{Status: status, Message: message}
+	}
+	complete := is(corev1.ConditionTrue, "2 of 2 pods "+of)
+	u := Unheld{Condition: rollout.Condition{Complete: true, Message: "1 of 2 pods " + of}, Of: of, Counted: true, AllThere: true}
+	with := func(change func(*Unheld)) Unheld {
+		changed := u
+		change(&changed)
+		return changed
+	}
+	notCounted := func(u *Unheld) { u.Counted = false }
+	builtIn := func(u *Unheld) { u.BuiltIn, u.Counted = true, false }
+	stale := func(u *Unheld) { u.Stale = true }
+	for _, tt := range []struct {
+		name    string
+		unheld  Unheld
+		held    bool
+		have    *Condition
+		rests   bool
+		passing bool
+		says    string
+	}{
+		{"Complete", u, false, complete, true, false, "1 of 2 pods " + of},
+		{"Complete, and others resize", u, false, is(corev1.ConditionTrue, complete.Message+alsoResizedBy+"updater"), true, false, "1 of 2 pods " + of + alsoResizedBy + "updater"},
+		{"Complete, and not counted yet", with(notCounted), false, complete, true, true, "1 of 2 pods " + of},
+		{"Complete, and a pod is lost", with(func(u *Unheld) { u.AllThere = false }), false, complete, true, true, "1 of 2 pods " + of},
+		{"Complete of another revision", u, false, is(corev1.ConditionTrue, "2 of 2 pods are of revision a"), false, true, ""},
+		{"Complete, and stale pods are counted", with(stale), false, complete, false, true, ""},
+		{"held", u, true, is(corev1.ConditionFalse, ""), false, true, ""},
+		{"held, and Complete is of before", u, true, complete, true, true, "waiting for inplace-rollout to look at this partition"},
+		{"nothing is said yet", u, false, nil, false, true, ""},
+		{"the built-in controller is at it", with(builtIn), false, nil, true, true, "1 of 2 pods " + of},
+		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, "a"), true, true, "1 of 2 pods " + of},
+		{"the built-in controller is done", with(func(u *Unheld) { u.BuiltIn = true }), false, nil, false, true, ""},
+	} {
+		p, rests := tt.unheld.AtRest(tt.held, tt.have)
+		if rests != tt.rests || p.Passing != tt.passing || rests && p.Condition.Message != tt.says {
+			t.Errorf("%s: at rest: %t, want %t; passing: %t, want %t; says %q, want %q", tt.name, rests, tt.rests, p.Passing, tt.passing, p.Condition.Message, tt.says)
+		}
+	}
+}
