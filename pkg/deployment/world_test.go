@@ -891,11 +891,6 @@ func (w *world) evictPod(eviction *policyv1.Eviction) error {
 	return nil
 }
 
-func version64(object interface{ GetResourceVersion() string }) int {
-	n, _ := strconv.Atoi(object.GetResourceVersion())
-	return n
-}
-
 // objects is the world as dynamic.Interface; what is not here is not used.
 type objects struct {
 	dynamic.NamespaceableResourceInterface
