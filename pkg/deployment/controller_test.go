@@ -734,7 +734,7 @@ type listing struct {
 }
 
 func (l listing) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	l.objects.resource = r.Resource
+	l.resource = r.Resource
 	return l
 }
 
