@@ -14,16 +14,8 @@ import (
 // wrong, and a pod must not be given up for that. A controller that was restarted has seen
 // nothing yet, and waits for longer.
 type Sightings struct {
-	pods  map[types.UID]sighting
+	pods  map[types.UID]rollout.Sighting
 	again bool // pods that have not been seen yet may be asked again
-}
-
-type sighting struct {
-	generation int64
-	state      resize.State
-	at         time.Time
-	cure       bool // the size that the pod was last asked for could only do it good
-	again      bool // the pod may be asked again for what its kubelet has put off or refused
 }
 
 // askAgain has each pod asked once more for what its kubelet has put off or refused, and has
@@ -32,43 +24,37 @@ type sighting struct {
 func (s *Sightings) askAgain() {
 	s.again = true
 	for pod, seen := range s.pods {
-		seen.generation, seen.again = -1, true
+		seen.Generation, seen.Again = -1, true
 		s.pods[pod] = seen
 	}
 }
 
-// of returns what is seen of the pod of a place now, and since when.
-func (s *Sightings) of(place rollout.Place, now time.Time) sighting {
-	state, _ := place.Target.Observe()
-	seen, known := s.pods[place.Pod.UID]
-	if !known {
-		seen.again = s.again
-	}
-	// InProgress does not begin anew: the kubelet may come to say again what it said before.
-	if !known || seen.generation != place.Pod.Generation || seen.state != state && state != resize.InProgress {
-		seen.generation, seen.state, seen.at = place.Pod.Generation, state, now
-	}
-	return seen
-}
-
-// Of returns what has been seen of the pod of a place, which must have one. The sighting is
-// zero if s is nil.
+// Of returns what is seen of the pod of a place now, and since when. The place must have one.
+// The sighting is zero if s is nil.
 func (s *Sightings) Of(place rollout.Place, now time.Time) rollout.Sighting {
 	if s == nil {
 		return rollout.Sighting{}
 	}
-	seen := s.of(place, now)
-	return rollout.Sighting{Since: seen.at, Cure: seen.cure, Again: seen.again}
+	state, _ := place.Target.Observe()
+	seen, known := s.pods[place.Pod.UID]
+	if !known {
+		seen.Again = s.again
+	}
+	// InProgress does not begin anew: the kubelet may come to say again what it said before.
+	if !known || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress {
+		seen.Generation, seen.State, seen.Since = place.Pod.Generation, state, now
+	}
+	return seen
 }
 
-// See remembers what is seen of the pods of the members now.
-func (s *Sightings) See(members []rollout.Member, now time.Time) {
+// See remembers the sightings of the members' pods.
+func (s *Sightings) See(members []rollout.Member) {
 	if s.pods == nil {
-		s.pods = map[types.UID]sighting{}
+		s.pods = map[types.UID]rollout.Sighting{}
 	}
 	for _, m := range members {
 		if !rollout.Gone(m.Pod) && m.Differs == "" {
-			s.pods[m.Pod.UID] = s.of(m.Place, now)
+			s.pods[m.Pod.UID] = m.Sighting
 		}
 	}
 }
@@ -76,7 +62,7 @@ func (s *Sightings) See(members []rollout.Member, now time.Time) {
 // asked remembers that the pod was asked for its size, and whether that can only do it good.
 func (s *Sightings) asked(m rollout.Member) {
 	if seen, known := s.pods[m.Pod.UID]; known {
-		seen.cure, seen.again = m.Cures(), false
+		seen.Cure, seen.Again = m.Cures(), false
 		s.pods[m.Pod.UID] = seen
 	}
 }

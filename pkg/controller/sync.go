@@ -44,7 +44,7 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 		return 0, err
 	}
 	// 5. Record what was observed.
-	due, err := c.record(ctx, s, w, p, f.Now)
+	due, err := c.record(ctx, s, w, p)
 	if err != nil {
 		return 0, err
 	}
@@ -172,8 +172,8 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observa
 
 // record writes the condition, and records events and metrics of what was observed. It
 // returns after which time a message that was put off is due; 0 if none was.
-func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan, now time.Time) (due time.Duration, err error) {
-	s.seen.See(p.Members, now)
+func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
+	s.seen.See(p.Members)
 	if p.Condition.Reason != "" {
 		c.nameOthers(s, w, p.Members, &p.Condition)
 		if due, err = c.writeCondition(ctx, w, p); err != nil {

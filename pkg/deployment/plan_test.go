@@ -503,7 +503,7 @@ func TestNextStepDeadlines(t *testing.T) {
 	seen := &controller.Sightings{}
 	o.Seen = seen
 	p, err := planned(o)
-	seen.See(p.Members, o.Now)
+	seen.See(p.Members)
 	if err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
 		t.Errorf("deferred: got %q, %+v, %v", does(p), p.Condition, err)
 	}

@@ -61,6 +61,10 @@ type Member struct {
 
 // Sighting is what has been seen of a pod's resize before.
 type Sighting struct {
+	// Generation of the pod, and State of its resize, since then. InProgress does not count as
+	// another state.
+	Generation int64
+	State      resize.State
 	// Since is when the resize was first seen in the state in which it is, by the same clock
 	// as Options.Now; zero if it has not been seen before.
 	Since time.Time
