@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -43,13 +44,17 @@ type Session[W Workload, X Own] struct {
 	full       *Refusals // of restarts, for lack of room
 	seen       *Sightings
 	contests   Contests
+	kept       *Kept           // of the pods, from plan to plan
 	limits     capacity.Limits // of the namespace
 	limitsRead time.Time
+	room       *capacity.Places     // of the nodes and the limits
+	nodes      []*corev1.Node       // of room
 	retried    string               // the value of the retry annotation that was obeyed last
 	asked      map[types.UID]string // pods that have taken a size of ours, and what that changes
 	recorded   map[types.UID]string // the reason of the last wait of a pod that an event was recorded for
 	waiting    map[string]int       // pods by the reason that they wait for
 	others     sets.Set[string]     // the field managers that resize the pods, too
+	mu         sync.Mutex           // guards asked, and what else a resize notes: pods are resized in parallel
 	looseAfter time.Time            // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
 }
@@ -74,10 +79,10 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 	changed := func() { c.queue.Add(name) }
 	s := &Session[W, X]{
 		controller: c, name: name, workload: w.GetUID(), stop: stop,
-		refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{},
+		refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{}, kept: &Kept{},
 		asked: map[types.UID]string{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
-	if s.Pods, err = live.NewWatch[*corev1.Pod](ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), w.GetNamespace(), changed); err == nil {
+	if s.Pods, err = live.NewWatch[*corev1.Pod](ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), changed); err == nil {
 		s.Own, err = c.kind.Open(ctx, w, changed)
 	}
 	if err != nil {
@@ -129,6 +134,8 @@ func (s *Session[W, X]) Now() time.Time { return s.controller.clock.Now() }
 // TakeAsked returns what the size changes that this controller has set in the pod, and forgets
 // it; asked is false if it has set none. A controller that was restarted does not know.
 func (s *Session[W, X]) TakeAsked(pod types.UID) (changes string, asked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	changes, asked = s.asked[pod]
 	delete(s.asked, pod)
 	return changes, asked

@@ -181,7 +181,7 @@ type watching struct {
 // Open has a new watch begin with what there is.
 func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error) {
 	w.s.sees(false, true, true)
-	sets, err := simulated.Watch[*unstructured.Unstructured](w.s.views.sets, d.Namespace)
+	sets, err := simulated.Watch[*unstructured.Unstructured](w.s.views.sets)
 	return &own{sets: sets, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
@@ -24,10 +23,16 @@ func NewView() View {
 	return View{sorted: sorted{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}}
 }
 
-func (s sorted) IndexKeys(name, value string) ([]string, error) {
-	keys, err := s.Indexer.IndexKeys(name, value)
+func (s sorted) List() []any {
+	keys := s.ListKeys()
 	slices.Sort(keys)
-	return keys, err
+	list := make([]any, 0, len(keys))
+	for _, key := range keys {
+		if obj, exists, _ := s.GetByKey(key); exists {
+			list = append(list, obj)
+		}
+	}
+	return list
 }
 
 // GetStore returns what the view shows.
@@ -51,10 +56,10 @@ func (View) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHand
 }
 
 // Watch returns what a controller watches a namespace with, and sees what the view shows.
-func Watch[T runtime.Object](v View, namespace string) (*live.Watch[T], error) {
+func Watch[T live.Object](v View) (*live.Watch[T], error) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	return live.NewWatch[T](ctx, v, namespace, func() {})
+	return live.NewWatch[T](ctx, v, func() {})
 }
 
 // Stripped are the pods as they are watched.
