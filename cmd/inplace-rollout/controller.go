@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"strings"
 	"sync"
@@ -55,6 +56,7 @@ type controllerOptions struct {
 	leaseNamespace string
 	workers        int
 	metricsAddress string
+	profiling      bool
 	qps            float32
 	burst          int
 	dryRun         bool
@@ -93,6 +95,7 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
 	f.IntVar(&o.workers, "workers", 4, "how many workloads are synced at the same time")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
+	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks")
 	f.Float32Var(&o.qps, "kube-api-qps", 0, "requests per second to the API server; 0 or less leaves the limit to its priority and fairness")
 	f.IntVar(&o.burst, "kube-api-burst", 0, "requests that may go out at once with --kube-api-qps; 0 means those of two seconds")
 	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
@@ -322,6 +325,11 @@ func (o controllerOptions) serve(ctx context.Context, gate *prerequisite.Gate, r
 	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, gate.Err()) })
+	if o.profiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index) // serves those that are named, such as heap, too
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.metricsAddress)
 	if err != nil {
 		return nil, fmt.Errorf("listening on --metrics-bind-address: %w", err)
