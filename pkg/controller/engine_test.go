@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -125,7 +126,7 @@ func newEngine(t *testing.T, options Options) *engine {
 	}
 	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
 		controller: e.Controller, name: cache.MetaObjectToName(e.w), refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{},
-		asked: map[types.UID]string{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+		asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
 	return e
 }
@@ -321,6 +322,58 @@ func TestRecord(t *testing.T) {
 		due, err := e.record(t.Context(), e.session, e.w, tt.plan)
 		if err != nil || due != tt.due || e.kind.patches != tt.writes || len(e.events) != tt.events {
 			t.Errorf("%s: due in %s, want %s; %d writes, want %d; %d events, want %d; %v", tt.name, due, tt.due, e.kind.patches, tt.writes, len(e.events), tt.events, err)
+		}
+	}
+}
+
+// Each pod has an event of its own. The workload's tell of the first pod, of each further quarter,
+// or ten if these are more, and of the last one.
+func TestProgress(t *testing.T) {
+	for _, tt := range []struct {
+		name               string
+		pods, begun, batch int // begun are those that had the size before this controller
+		want               []int
+	}{
+		{"one", 1, 0, 1, []int{1}},
+		{"a few", 3, 0, 1, []int{1, 3}},
+		{"ten", 10, 0, 1, []int{1, 10}},
+		{"thirty", 30, 0, 1, []int{1, 10, 20, 30}},
+		{"a hundred", 100, 0, 1, []int{1, 25, 50, 75, 100}},
+		{"a hundred, by a controller that takes them up", 100, 60, 1, []int{61, 75, 100}},
+		{"a thousand, ten at a time", 1000, 0, 10, []int{10, 250, 500, 750, 1000}},
+		{"thirty, eight at a time", 30, 0, 8, []int{8, 16, 24, 30}},
+		{"thirty at once", 30, 0, 30, []int{30}},
+	} {
+		e := newEngine(t, Options{})
+		var want, got []string
+		ofPods := 0
+		for done := tt.begun; done < tt.pods; {
+			p := rollout.Plan{Step: rollout.Step{Total: tt.pods}, Revision: rollout.Revision{Name: "b"}}
+			for range min(tt.batch, tt.pods-done) {
+				pod := build.Pod(fmt.Sprintf("web-%d", done), build.Size(t, ""))
+				e.session.asked[pod.UID] = request{"cpu", e.clock.Now()}
+				p.Resized = append(p.Resized, rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}})
+				done++
+			}
+			for range 2 { // the second time nothing is new
+				p.Updated = done
+				if _, err := e.record(t.Context(), e.session, e.w, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for len(e.events) > 0 {
+				if event := <-e.events; event == "Normal PodResized resized in place: cpu" {
+					ofPods++
+				} else {
+					got = append(got, event)
+				}
+			}
+		}
+		for _, n := range tt.want {
+			want = append(want, fmt.Sprintf("Normal PodResized %d of %d pods resized; web-%d: resized in place: cpu", n, tt.pods, n-1))
+		}
+		if !slices.Equal(got, want) || ofPods != tt.pods-tt.begun {
+			t.Errorf("%s: %d pods have an event, want %d; the workload has %q, want %q", tt.name, ofPods, tt.pods-tt.begun, got, want)
 		}
 	}
 }

@@ -221,7 +221,8 @@ func TestEvents(t *testing.T) {
 	c.Rest()
 	for event, times := range map[string]int{
 		"Normal " + rollout.EventStarted + " ReplicaSet web-i1c1m0x0: app: cpu request 1m→2m":                                                          1,
-		"Normal " + rollout.EventResized + " web-":                                                                                                     2, // on the Deployment
+		"Normal " + rollout.EventResized + " 1 of 3 pods resized; web-":                                                                                1, // on the Deployment
+		"Normal " + rollout.EventResized + " 3 of 3 pods resized; web-":                                                                                1,
 		"Normal " + rollout.EventResized + " resized in place: app: cpu request 1m→2m":                                                                 2, // on the pods
 		"Normal " + rollout.EventRestart + " " + gone + ": replaced, and evicted when another pod has taken its place: infeasible on node node: never": 1,
 		"Normal " + rollout.EventRestart + " " + gone + ": evicted: it has been replaced":                                                              1,
