@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,6 +51,16 @@ func (*plainKind) NewInformer(string, func(*metav1.ListOptions)) cache.SharedInd
 }
 
 func (*plainKind) Decode(obj any) (*appsv1.ReplicaSet, error) { return obj.(*appsv1.ReplicaSet), nil }
+
+func (*plainKind) Strip(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
+	stripped := *w
+	if atRest {
+		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	}
+	return &stripped
+}
+
+func (*plainKind) Unheld(*appsv1.ReplicaSet) Unheld { return Unheld{Of: " of it"} }
 
 func (k *plainKind) Condition(*appsv1.ReplicaSet) *Condition { return k.condition }
 
@@ -120,6 +132,50 @@ func newEngine(t *testing.T, options Options) *engine {
 }
 
 func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
+
+// Of a workload at rest, the template is not kept in memory, nor is of any what nothing reads.
+// Whoever writes it gets it whole.
+func TestStrip(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		condition *Condition
+		kept      bool
+	}{
+		{"at rest", &Condition{Status: corev1.ConditionTrue}, false},
+		{"under way", &Condition{Status: corev1.ConditionFalse}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEngine(t, Options{})
+			e.kind.written = tt.condition
+			e.w.Spec.Template = *build.Size(t, "")
+			e.w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+			e.w.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
+			if err := e.informer.GetStore().Add(e.w.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			whole := e.w.DeepCopy()
+			e.w.ResourceVersion = "2"
+			written, err := e.patch(t.Context(), e.w, types.MergePatchType, nil)
+			if err != nil || len(written.Spec.Template.Spec.Containers) == 0 {
+				t.Errorf("the answer to a write is %+v: %v", written, err)
+			}
+			kept, exists, err := e.get(e.session.name)
+			if err != nil || !exists {
+				t.Fatalf("there: %t, %v", exists, err)
+			}
+			if has := len(kept.Spec.Template.Spec.Containers) > 0; has != tt.kept {
+				t.Errorf("the template is kept: %t, want %t", has, tt.kept)
+			}
+			if want := map[string]string{api.HoldAnnotation: ""}; len(kept.ManagedFields) > 0 || !maps.Equal(kept.Annotations, want) || kept.ResourceVersion != "2" {
+				t.Errorf("kept is %+v", kept.ObjectMeta)
+			}
+			whole.ResourceVersion = "2"
+			if !equality.Semantic.DeepEqual(e.w, whole) {
+				t.Errorf("what was stripped has changed, to %+v", e.w)
+			}
+		})
+	}
+}
 
 // What is refused is asked for again later and later; another size, at once less late.
 func TestRefusals(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -84,7 +85,7 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 		refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{},
 		asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
-	if s.Pods, err = live.NewWatch[*corev1.Pod](ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), w.GetNamespace(), changed); err == nil {
+	if s.Pods, err = live.NewWatch(ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), w.GetNamespace(), pods.Strip, changed); err == nil {
 		s.Own, err = c.kind.Open(ctx, w, changed)
 	}
 	if err != nil {

@@ -78,7 +78,7 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 			return w, nil, 0, err
 		}
 	}
-	if p, atRest := c.kind.Unheld(w).AtRest(policy.Held(w), c.kind.Condition(w)); atRest {
+	if p, atRest := c.atRest(w); atRest {
 		c.endSession(name)
 		requeueAfter, err = c.writeCondition(ctx, w, p)
 		return w, nil, requeueAfter, err

@@ -64,7 +64,7 @@ func (c *cluster) Stored(object runtime.Object) (string, runtime.Object) {
 	return "pods", object.DeepCopyObject()
 }
 
-func (c *cluster) Show() error { return c.Kind.Workloads.GetStore().Update(c.set) }
+func (c *cluster) Show() error { return c.Kind.Workloads.Show(c.set) }
 
 func (c *cluster) Shown() bool { return true }
 
