@@ -6,16 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// limitRangerAnnotation is where the LimitRanger admission plugin notes what it has
+// LimitRangerAnnotation is where the LimitRanger admission plugin notes what it has
 // filled in when the pod was made (plugin/pkg/admission/limitranger of Kubernetes).
-const limitRangerAnnotation = "kubernetes.io/limit-ranger"
+const LimitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// filled returns the changes that take the values out of a pod that LimitRanges have filled in,
-// but for those that the template says by now. It reads them from the annotation, as in `LimitRanger plugin set:
-// cpu, memory request for container app; cpu limit for container app; cpu limit for init
+// filled returns the changes that take out of a pod what LimitRanges have filled in, but for
+// what the template says by now. It reads that from the annotation, as in `LimitRanger plugin
+// set: cpu, memory request for container app; cpu limit for container app; cpu limit for init
 // container log`. There are none if the pod has no such annotation.
 func filled(pod *corev1.Pod, mine, template []part) []Change {
-	note, annotated := strings.CutPrefix(pod.Annotations[limitRangerAnnotation], "LimitRanger plugin set: ")
+	note, annotated := strings.CutPrefix(pod.Annotations[LimitRangerAnnotation], "LimitRanger plugin set: ")
 	if !annotated {
 		return nil
 	}
