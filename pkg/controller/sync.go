@@ -78,7 +78,7 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 			return w, nil, 0, err
 		}
 	}
-	if p, atRest := c.kind.Unheld(w).AtRest(policy.Held(w), c.kind.Condition(w)); atRest {
+	if p, atRest := c.atRest(w); atRest {
 		c.endSession(name)
 		requeueAfter, err = c.writeCondition(ctx, w, p)
 		return w, nil, requeueAfter, err
@@ -174,6 +174,10 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observa
 // returns after which time a message that was put off is due; 0 if none was.
 func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
 	s.seen.See(p.Members)
+	for _, m := range p.Resized {
+		s.RecordResized(m.Pod, "resized in place", "")
+	}
+	s.recordProgress(w, p)
 	if p.Condition.Reason != "" {
 		c.nameOthers(s, w, p.Members, &p.Condition)
 		if due, err = c.writeCondition(ctx, w, p); err != nil {
@@ -185,11 +189,6 @@ func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p 
 	}
 	if p.Condition.Reason != "" {
 		c.recordWaits(s, w, p.Waits)
-	}
-	for _, m := range p.Resized {
-		if changes, asked := s.TakeAsked(m.Pod.UID); asked {
-			s.RecordResized(w, m, "resized in place: "+changes)
-		}
 	}
 	return due, nil
 }

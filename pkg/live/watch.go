@@ -5,16 +5,11 @@ package live
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // wroteTTL is how long our own write is shown while the watch has only brought an older
@@ -26,15 +21,30 @@ const wroteTTL = time.Hour
 // is visible at once, before the watch brings it.
 type Watch[T runtime.Object] struct {
 	namespace string
+	strip     Strip[T]
 	informer  cache.SharedIndexInformer
 	newest    cache.MutationCache
 }
 
+// Strip returns what is kept in memory of an object: without what nothing reads of it. It takes
+// objects as they come from the API server, and also what it has returned. It fails if obj is
+// something else.
+type Strip[T any] func(obj any) (T, error)
+
+// Transform strips what an informer watches, before it is kept. What cannot be read is kept as
+// it is, so that whoever needs it can say why.
+func (strip Strip[T]) Transform(obj any) (any, error) {
+	if stripped, err := strip(obj); err == nil {
+		return stripped, nil
+	}
+	return obj, nil
+}
+
 // NewWatch runs the informer, which must be indexed by namespace, until ctx is done. The
-// watch shows the informer's objects in the namespace, stripped ([Strip]). It calls changed
-// after every change, and once when the first list is complete.
-func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexInformer, namespace string, changed func()) (*Watch[T], error) {
-	if err := informer.SetTransform(Strip); err != nil {
+// watch shows the informer's objects in the namespace, stripped. It calls changed after every
+// change, and once when the first list is complete.
+func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexInformer, namespace string, strip Strip[T], changed func()) (*Watch[T], error) {
+	if err := informer.SetTransform(strip.Transform); err != nil {
 		return nil, fmt.Errorf("stripping what is watched: %w", err)
 	}
 	newest := cache.NewIntegerResourceVersionMutationCacheWithOptions(klog.FromContext(ctx), informer.GetStore(),
@@ -52,7 +62,7 @@ func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexI
 			changed()
 		}
 	}()
-	return &Watch[T]{namespace: namespace, informer: informer, newest: newest}, nil
+	return &Watch[T]{namespace: namespace, strip: strip, informer: informer, newest: newest}, nil
 }
 
 // HasSynced reports whether the first list is complete.
@@ -66,21 +76,20 @@ func (w *Watch[T]) List() ([]T, error) {
 	}
 	list := make([]T, 0, len(objects))
 	for _, object := range objects {
-		if t, ok := object.(T); ok {
-			list = append(list, t)
+		t, stripped := object.(T)
+		if !stripped {
+			if t, err = w.strip(object); err != nil {
+				return nil, err
+			}
 		}
+		list = append(list, t)
 	}
 	return list, nil
 }
 
 // Wrote makes an object that we have just written visible to List.
-func (w *Watch[T]) Wrote(object T) { w.newest.Mutation(object) }
-
-// Strip removes from a watched object what nothing reads of it: all of managedFields but the
-// entries of the resize subresource. What is no object stays as it is. It never fails.
-func Strip(obj any) (any, error) {
-	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !resize.Recorded(e) }))
+func (w *Watch[T]) Wrote(object T) {
+	if stripped, err := w.strip(object); err == nil {
+		w.newest.Mutation(stripped)
 	}
-	return obj, nil
 }
