@@ -27,6 +27,9 @@ func TestArguments(t *testing.T) {
 		{newReleaseCommand, "sts/web --all", "want either a workload, such as sts/web, or --all"},
 		{newReleaseCommand, "sts/web -A", "--all-namespaces goes with --all"},
 		{newControllerCommand, "--workers=0", "--workers is 0: at least 1 is needed"},
+		{newControllerCommand, "--kube-api-burst=10", "--kube-api-burst is 10 and --kube-api-qps 0: a burst needs a limit, so give both or none"},
+		{newControllerCommand, "--kube-api-burst=10 --kube-api-qps=-1", "--kube-api-burst is 10 and --kube-api-qps -1: a burst needs a limit, so give both or none"},
+		{newControllerCommand, "--kube-api-burst=-1 --kube-api-qps=5", "--kube-api-burst is -1: want 0 or more"},
 		{newControllerCommand, "--default-resource-resize-policy=Live", `--default-resource-resize-policy is "Live": want LiveResizeable or RestartOnly`},
 		{newControllerCommand, "--metrics-bind-address=8080", `--metrics-bind-address is "8080": want host:port, :port or 0`},
 	} {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"strings"
 	"sync"
@@ -18,18 +20,15 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests, queues and leader election
 	"k8s.io/klog/v2"
@@ -38,6 +37,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
+	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
@@ -54,6 +54,7 @@ type controllerOptions struct {
 	leaseNamespace string
 	workers        int
 	metricsAddress string
+	profiling      bool
 	qps            float32
 	burst          int
 	dryRun         bool
@@ -92,8 +93,9 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
 	f.IntVar(&o.workers, "workers", 4, "how many workloads are synced at the same time")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
-	f.Float32Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
-	f.IntVar(&o.burst, "kube-api-burst", 100, "requests to the API server that may go out at once")
+	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks")
+	f.Float32Var(&o.qps, "kube-api-qps", 0, "requests per second to the API server; 0 or less leaves the limit to its priority and fairness")
+	f.IntVar(&o.burst, "kube-api-burst", 0, "requests that may go out at once with --kube-api-qps; 0 means those of two seconds")
 	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
 	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", policy.Standard.ErrorTimeout, "how long a pod's resize may fail before that counts as final")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.Standard.ResizePolicy), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
@@ -115,8 +117,11 @@ func (o *controllerOptions) validate() error {
 	if o.workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers is %d: at least 1 is needed", o.workers))
 	}
-	if o.qps <= 0 || o.burst < 1 {
-		errs = append(errs, fmt.Errorf("--kube-api-qps is %g and --kube-api-burst %d: both must be positive", o.qps, o.burst))
+	if o.burst < 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-burst is %d: want 0 or more", o.burst))
+	}
+	if o.burst > 0 && o.qps <= 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-burst is %d and --kube-api-qps %g: a burst needs a limit, so give both or none", o.burst, o.qps))
 	}
 	if o.metricsAddress != "0" {
 		if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil {
@@ -146,22 +151,18 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	client, objects, err := newClients(config)
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return err
 	}
-
-	// Many pods may change at once, and each has its event: the default of 25 per workload is too few.
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1000, QPS: 1}))
-	defer broadcaster.Shutdown()
-	if !o.dryRun {
-		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	}
-	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: api.FieldManager})
 
 	gate, registry := &prerequisite.Gate{}, prometheus.NewRegistry()
 	registry.MustRegister(readyMetric(gate))
-	controllers, err := newControllers(ctx, config, recorder, controller.Options{
+	recorder := events.NewRecorder(api.FieldManager, registry)
+	if !o.dryRun {
+		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	}
+	controllers, err := newControllers(ctx, client, objects, recorder, controller.Options{
 		Namespace: o.namespace, Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
 		Metrics: controller.NewMetrics(registry),
 	})
@@ -179,7 +180,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		controllers.run(ctx)
 		return nil
 	}
-	return o.lead(ctx, client, controllers.run)
+	return o.lead(ctx, config, controllers.run)
 }
 
 // controllers are those of all kinds of workloads.
@@ -191,15 +192,7 @@ type controllers struct {
 	}
 }
 
-func newControllers(ctx context.Context, config *rest.Config, recorder record.EventRecorder, options controller.Options) (*controllers, error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	raw, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a dynamic client: %w", err)
-	}
+func newControllers(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, recorder controller.Recorder, options controller.Options) (*controllers, error) {
 	nodes, err := capacity.NewNodes(client)
 	if err != nil {
 		return nil, err
@@ -208,7 +201,7 @@ func newControllers(ctx context.Context, config *rest.Config, recorder record.Ev
 	if err != nil {
 		return nil, err
 	}
-	deployments, err := controller.New(ctx, deployment.New(client, raw, options.Namespace), client, recorder, nodes, options)
+	deployments, err := controller.New(ctx, deployment.New(client, objects, options.Namespace), client, recorder, nodes, options)
 	if err != nil {
 		return nil, err
 	}
@@ -234,20 +227,23 @@ func (c *controllers) run(ctx context.Context) {
 
 // lead runs work while this process is the leader. Losing the lead is an error:
 // the process has to start anew.
-func (o controllerOptions) lead(ctx context.Context, client kubernetes.Interface, work func(context.Context)) error {
+func (o controllerOptions) lead(ctx context.Context, config *rest.Config, work func(context.Context)) error {
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("finding the host's name: %w", err)
 	}
+	const renewDeadline = 10 * time.Second
+	config = unlimited(config) // the Lease must not wait behind rollouts
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespaceOfLease(), leaseName,
+		resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())}, config, renewDeadline)
+	if err != nil {
+		return fmt.Errorf("setting up the leader election: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: o.namespaceOfLease(), Name: leaseName},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())},
-		},
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		Lock:          lock,
+		LeaseDuration: 15 * time.Second, RenewDeadline: renewDeadline, RetryPeriod: 2 * time.Second,
 		ReleaseOnCancel: true,
 		Name:            leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -282,9 +278,33 @@ func (o controllerOptions) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
 	}
-	config.QPS, config.Burst = o.qps, o.burst
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	config = unlimited(config)
+	if o.qps > 0 { // of all clients together
+		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.qps, cmp.Or(o.burst, int(math.Ceil(2*float64(o.qps)))))
+	}
 	return config, nil
+}
+
+// newClients returns a client for typed objects, in protobuf, and one for objects as they are
+// stored.
+func newClients(config *rest.Config) (kubernetes.Interface, dynamic.Interface, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client: %w", err)
+	}
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a dynamic client: %w", err)
+	}
+	return client, objects, nil
+}
+
+// unlimited returns config without a limit on the rate of requests.
+func unlimited(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS, config.RateLimiter = -1, nil // 0 would be client-go's default
+	return config
 }
 
 // serve answers /metrics, /healthz and /readyz; the returned function ends it.
@@ -299,6 +319,11 @@ func (o controllerOptions) serve(ctx context.Context, gate *prerequisite.Gate, r
 	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, gate.Err()) })
+	if o.profiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index) // serves those that are named, such as heap, too
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.metricsAddress)
 	if err != nil {
 		return nil, fmt.Errorf("listening on --metrics-bind-address: %w", err)

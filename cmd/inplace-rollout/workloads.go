@@ -59,12 +59,8 @@ func (c *cluster) connect() error {
 	if err != nil {
 		return fmt.Errorf("loading the kubeconfig: %w", err)
 	}
-	config.QPS, config.Burst = 50, 100
-	if c.client, err = kubernetes.NewForConfig(config); err != nil {
-		return fmt.Errorf("making a client: %w", err)
-	}
-	if c.objects, err = dynamic.NewForConfig(config); err != nil {
-		return fmt.Errorf("making a dynamic client: %w", err)
+	if c.client, c.objects, err = newClients(unlimited(config)); err != nil {
+		return err
 	}
 	if c.namespace, _, err = c.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
 		return fmt.Errorf("reading the namespace from the kubeconfig: %w", err)

@@ -8,6 +8,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -22,13 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -55,9 +56,12 @@ type Kind[W Workload, X Own] interface {
 	// Watch begins to watch what else belongs to workloads, until ctx is done. When something
 	// changes, it calls changed with the name of the workload.
 	Watch(ctx context.Context, changed func(cache.ObjectName)) error
-	// Decode reads what the informer has, or what Patch returns. It fails if obj is something
-	// else.
+	// Decode reads a workload as the API server hands it out. What it has returned, or Strip, it
+	// returns as it is. It fails if obj is something else.
 	Decode(obj any) (W, error)
+	// Strip returns a copy of w without what nothing reads of a workload. Of one at rest that is
+	// its template, too.
+	Strip(w W, atRest bool) W
 	// Patch writes a workload, or a subresource of it.
 	Patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error)
 	// Selector of the workload's pods.
@@ -112,7 +116,7 @@ type Nodes interface {
 type Controller[W Workload, X Own] struct {
 	kind     Kind[W, X]
 	client   kubernetes.Interface
-	recorder record.EventRecorder
+	recorder Recorder
 	clock    clock.PassiveClock
 	nodes    Nodes
 	options  Options
@@ -128,7 +132,7 @@ type Controller[W Workload, X Own] struct {
 }
 
 // New returns a controller of kind that writes through client and records through recorder.
-func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kubernetes.Interface, recorder record.EventRecorder, nodes Nodes, options Options) (*Controller[W, X], error) {
+func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kubernetes.Interface, recorder Recorder, nodes Nodes, options Options) (*Controller[W, X], error) {
 	c := &Controller[W, X]{
 		client: client, recorder: recorder, options: options, clock: options.Clock, nodes: nodes,
 		kind:     kind,
@@ -143,10 +147,12 @@ func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kuberne
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
 	}
-	if err := c.informer.SetTransform(live.Strip); err != nil {
+	if err := c.informer.SetTransform(live.Strip[W](c.strip).Transform); err != nil {
 		return nil, fmt.Errorf("stripping watched %ss: %w", kind.Name(), err)
 	}
-	c.newest = cache.NewIntegerResourceVersionMutationCache(klog.FromContext(ctx), c.informer.GetStore(), c.informer.GetIndexer(), time.Hour, false)
+	// What the watch has brought, too, goes at the next look: only what it has not counts.
+	c.newest = cache.NewIntegerResourceVersionMutationCacheWithOptions(klog.FromContext(ctx), c.informer.GetStore(),
+		cache.MutationCacheOptions{TTL: time.Hour, MaxCacheSize: 1000})
 	enqueue := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 			c.queue.Add(name)
@@ -244,6 +250,28 @@ func (c *Controller[W, X]) abandon(name cache.ObjectName) {
 	c.ended(name, resultAbandoned, 0)
 }
 
+// strip returns what is kept in memory of a workload. Most are at rest nearly all the time: of
+// them there is no template, which is the larger part.
+func (c *Controller[W, X]) strip(obj any) (w W, err error) {
+	if w, err = c.kind.Decode(obj); err != nil {
+		return w, err
+	}
+	_, atRest := c.atRest(w)
+	w = c.kind.Strip(w, atRest)
+	w.SetManagedFields(nil)
+	if _, applied := w.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; applied {
+		annotations := maps.Clone(w.GetAnnotations())
+		delete(annotations, corev1.LastAppliedConfigAnnotation)
+		w.SetAnnotations(annotations)
+	}
+	return w, nil
+}
+
+// atRest reports whether nothing in the workload is ours to do now: see [Unheld.AtRest].
+func (c *Controller[W, X]) atRest(w W) (rollout.Plan, bool) {
+	return c.kind.Unheld(w).AtRest(policy.Held(w), c.kind.Condition(w))
+}
+
 // get returns the newest version of the workload that we know.
 func (c *Controller[W, X]) get(name cache.ObjectName) (w W, exists bool, err error) {
 	obj, exists, err := c.newest.GetByKey(name.String())
@@ -261,7 +289,11 @@ func (c *Controller[W, X]) patch(ctx context.Context, w W, kind types.PatchType,
 	if err != nil {
 		return written, err
 	}
-	c.newest.Mutation(answer)
+	stripped, err := c.strip(answer)
+	if err != nil {
+		return written, err
+	}
+	c.newest.Mutation(stripped)
 	return c.kind.Decode(answer)
 }
 

@@ -3,12 +3,15 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -48,6 +51,16 @@ func (*plainKind) NewInformer(string, func(*metav1.ListOptions)) cache.SharedInd
 }
 
 func (*plainKind) Decode(obj any) (*appsv1.ReplicaSet, error) { return obj.(*appsv1.ReplicaSet), nil }
+
+func (*plainKind) Strip(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
+	stripped := *w
+	if atRest {
+		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	}
+	return &stripped
+}
+
+func (*plainKind) Unheld(*appsv1.ReplicaSet) Unheld { return Unheld{Of: " of it"} }
 
 func (k *plainKind) Condition(*appsv1.ReplicaSet) *Condition { return k.condition }
 
@@ -112,13 +125,57 @@ func newEngine(t *testing.T, options Options) *engine {
 		t.Fatal(err)
 	}
 	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
-		controller: e.Controller, name: cache.MetaObjectToName(e.w), refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{},
-		asked: map[types.UID]string{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+		controller: e.Controller, name: cache.MetaObjectToName(e.w), refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{}, kept: &Kept{},
+		asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
 	return e
 }
 
 func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
+
+// Of a workload at rest, the template is not kept in memory, nor is of any what nothing reads.
+// Whoever writes it gets it whole.
+func TestStrip(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		condition *Condition
+		kept      bool
+	}{
+		{"at rest", &Condition{Status: corev1.ConditionTrue}, false},
+		{"under way", &Condition{Status: corev1.ConditionFalse}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEngine(t, Options{})
+			e.kind.written = tt.condition
+			e.w.Spec.Template = *build.Size(t, "")
+			e.w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+			e.w.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
+			if err := e.informer.GetStore().Add(e.w.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			whole := e.w.DeepCopy()
+			e.w.ResourceVersion = "2"
+			written, err := e.patch(t.Context(), e.w, types.MergePatchType, nil)
+			if err != nil || len(written.Spec.Template.Spec.Containers) == 0 {
+				t.Errorf("the answer to a write is %+v: %v", written, err)
+			}
+			kept, exists, err := e.get(e.session.name)
+			if err != nil || !exists {
+				t.Fatalf("there: %t, %v", exists, err)
+			}
+			if has := len(kept.Spec.Template.Spec.Containers) > 0; has != tt.kept {
+				t.Errorf("the template is kept: %t, want %t", has, tt.kept)
+			}
+			if want := map[string]string{api.HoldAnnotation: ""}; len(kept.ManagedFields) > 0 || !maps.Equal(kept.Annotations, want) || kept.ResourceVersion != "2" {
+				t.Errorf("kept is %+v", kept.ObjectMeta)
+			}
+			whole.ResourceVersion = "2"
+			if !equality.Semantic.DeepEqual(e.w, whole) {
+				t.Errorf("what was stripped has changed, to %+v", e.w)
+			}
+		})
+	}
+}
 
 // What is refused is asked for again later and later; another size, at once less late.
 func TestRefusals(t *testing.T) {
@@ -265,6 +322,56 @@ func TestRecord(t *testing.T) {
 		due, err := e.record(t.Context(), e.session, e.w, tt.plan)
 		if err != nil || due != tt.due || e.kind.patches != tt.writes || len(e.events) != tt.events {
 			t.Errorf("%s: due in %s, want %s; %d writes, want %d; %d events, want %d; %v", tt.name, due, tt.due, e.kind.patches, tt.writes, len(e.events), tt.events, err)
+		}
+	}
+}
+
+// Each pod has an event of its own. The workload's tell of the first pod, of each further quarter,
+// or ten if these are more, and of the last one.
+func TestProgress(t *testing.T) {
+	for _, tt := range []struct {
+		name               string
+		pods, begun, batch int // begun are those that had the size before this controller
+		want               []int
+	}{
+		{"one", 1, 0, 1, []int{1}},
+		{"a few", 3, 0, 1, []int{1, 3}},
+		{"ten", 10, 0, 1, []int{1, 10}},
+		{"thirty", 30, 0, 1, []int{1, 10, 20, 30}},
+		{"a hundred", 100, 0, 1, []int{1, 25, 50, 75, 100}},
+		{"a hundred, by a controller that takes them up", 100, 60, 1, []int{61, 75, 100}},
+		{"a thousand, ten at a time", 1000, 0, 10, []int{10, 250, 500, 750, 1000}},
+		{"thirty, eight at a time", 30, 0, 8, []int{8, 16, 24, 30}},
+		{"thirty at once", 30, 0, 30, []int{30}},
+	} {
+		e := newEngine(t, Options{})
+		var want, got []string
+		ofPods := 0
+		for done := tt.begun; done < tt.pods; {
+			p := rollout.Plan{Step: rollout.Step{Total: tt.pods}, Revision: rollout.Revision{Name: "b"}}
+			for range min(tt.batch, tt.pods-done) {
+				pod := build.Pod(fmt.Sprintf("web-%d", done), build.Size(t, ""))
+				e.session.asked[pod.UID] = request{"cpu", e.clock.Now()}
+				p.Resized = append(p.Resized, &rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}})
+				done++
+			}
+			for range 2 { // the second time nothing is new
+				p.Updated = done
+				e.note(e.session, e.w, Facts{}, p)
+			}
+			for len(e.events) > 0 {
+				if event := <-e.events; event == "Normal PodResized resized in place: cpu" {
+					ofPods++
+				} else {
+					got = append(got, event)
+				}
+			}
+		}
+		for _, n := range tt.want {
+			want = append(want, fmt.Sprintf("Normal PodResized %d of %d pods resized; web-%d: resized in place: cpu", n, tt.pods, n-1))
+		}
+		if !slices.Equal(got, want) || ofPods != tt.pods-tt.begun {
+			t.Errorf("%s: %d pods have an event, want %d; the workload has %q, want %q", tt.name, ofPods, tt.pods-tt.begun, got, want)
 		}
 	}
 }

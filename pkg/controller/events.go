@@ -6,11 +6,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
+
+// Recorder records events of objects. It must not wait for the API server.
+type Recorder interface {
+	Event(object runtime.Object, eventType, reason, message string)
+}
 
 // recordCondition records events, and the end of the rollout, when the written condition
 // says something new.
@@ -100,10 +106,48 @@ var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonWaitingForDelete:    {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
 }
 
-// RecordResized records that a member has the new size that we asked for.
-func (s *Session[W, X]) RecordResized(w W, m rollout.Member, message string) {
-	s.controller.metrics.resized(s.controller.clock.Since(m.Target.Resized))
-	s.RecordPod(w, m.Pod, corev1.EventTypeNormal, rollout.EventResized, message)
+// progress is how far the events of a workload say that its rollout is.
+type progress struct {
+	revision string // that is rolled out
+	pods     int    // resized, when an event of the workload said so last
+	last     string // the pod that was resized last since then, and how; empty if none was
+}
+
+// RecordResized records on the pod that it has the new size; how begins the message. Where this
+// controller has not asked for that size, as it was restarted, or the pod has had it before, the
+// message is already; if that is empty, nothing is recorded. The workload's event is recorded
+// with the next plan.
+func (s *Session[W, X]) RecordResized(pod *corev1.Pod, how, already string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	message := already
+	if request, asked := s.asked[pod.UID]; asked {
+		delete(s.asked, pod.UID)
+		s.controller.metrics.resized(s.controller.clock.Since(request.at))
+		message = how + ": " + request.changes
+	}
+	if message == "" {
+		return
+	}
+	s.controller.recorder.Event(pod, corev1.EventTypeNormal, rollout.EventResized, message)
+	s.progress.last = pod.Name + ": " + message
+}
+
+// recordProgress records on the workload how many of its pods have been resized: when the first
+// is, whenever a quarter of them more are, but ten at least, and when nothing is left to do for
+// now. What each pod says already is not said once more: of 100 pods, one at a time, events tell
+// of the 1st, 25th, 50th, 75th and 100th. With one of each pod, RolloutStarted and
+// RolloutComplete these are 107.
+func (s *Session[W, X]) recordProgress(w W, p rollout.Plan) {
+	if s.progress.last == "" || p.Updated == 0 {
+		return
+	}
+	first, each := s.progress.revision != p.Revision.Name, max(10, p.Total/4)
+	if !first && p.Updated/each == s.progress.pods/each && !p.AtRest() {
+		return
+	}
+	s.Record(w, corev1.EventTypeNormal, rollout.EventResized, fmt.Sprintf("%d of %d pods resized; %s", p.Updated, p.Total, s.progress.last))
+	s.progress = progress{revision: p.Revision.Name, pods: p.Updated}
 }
 
 // RecordRestart records that a pod is given up for a new one; how begins the event's message.
@@ -139,7 +183,7 @@ const unrecordedFailures = 7
 
 // recordFailure records why a rollout does not go on.
 func (c *Controller[W, X]) recordFailure(name cache.ObjectName, err error) {
-	if w, exists, _ := c.get(name); exists {
+	if w, exists, _ := c.get(name); exists && !c.options.DryRun {
 		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step fails, and is tried again: "+err.Error())
 	}
 }

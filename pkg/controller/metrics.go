@@ -159,7 +159,7 @@ func (k kindMetrics) pod(outcome outcome) {
 
 func (k kindMetrics) resized(took time.Duration) {
 	k.pod(outcomeResized)
-	if k.Metrics != nil && took > 0 {
+	if k.Metrics != nil {
 		k.podDuration.WithLabelValues(k.kind).Observe(took.Seconds())
 	}
 }

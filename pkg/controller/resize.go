@@ -21,6 +21,7 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	if again { // the spec has the size: the kubelet looks at it once more after another one
 		target = m.Target.Back()
 	}
+	asked := s.Now()
 	resized, err := pods.Resize(ctx, s.controller.client.CoreV1(), m.Pod, target)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +34,7 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 		s.Requeue()
 		return nil
 	}
-	s.asked[m.Pod.UID] = resize.Describe(m.Target.Changes)
+	s.asked[m.Pod.UID] = request{resize.Describe(m.Target.Changes), asked}
 	s.seen.asked(m)
 	if m.Target.Overrules {
 		if s.contests[m.Pod.UID]++; s.contests.Lost(m.Pod.UID) {

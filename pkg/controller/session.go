@@ -16,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -47,16 +48,23 @@ type Session[W Workload, X Own] struct {
 	kept       *Kept           // of the pods, from plan to plan
 	limits     capacity.Limits // of the namespace
 	limitsRead time.Time
-	room       *capacity.Places     // of the nodes and the limits
-	nodes      []*corev1.Node       // of room
-	retried    string               // the value of the retry annotation that was obeyed last
-	asked      map[types.UID]string // pods that have taken a size of ours, and what that changes
-	recorded   map[types.UID]string // the reason of the last wait of a pod that an event was recorded for
-	waiting    map[string]int       // pods by the reason that they wait for
-	others     sets.Set[string]     // the field managers that resize the pods, too
-	mu         sync.Mutex           // guards asked, and what else a resize notes: pods are resized in parallel
-	looseAfter time.Time            // until then the built-in controller is not let loose, because admission edited the template
+	room       *capacity.Places      // of the nodes and the limits
+	nodes      []*corev1.Node        // of room
+	retried    string                // the value of the retry annotation that was obeyed last
+	asked      map[types.UID]request // pods that have taken a size of ours, and lack it still
+	progress   progress              // that events of the workload have told
+	recorded   map[types.UID]string  // the reason of the last wait of a pod that an event was recorded for
+	waiting    map[string]int        // pods by the reason that they wait for
+	others     sets.Set[string]      // the field managers that resize the pods, too
+	mu         sync.Mutex            // guards what writes on pods note: they are made in parallel
+	looseAfter time.Time             // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
+}
+
+// request is what this controller has asked of a pod.
+type request struct {
+	changes string    // that the new size makes
+	at      time.Time // when it was asked for, by our own clock
 }
 
 // session returns the session of w, and opens it if there is none.
@@ -80,9 +88,9 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 	s := &Session[W, X]{
 		controller: c, name: name, workload: w.GetUID(), stop: stop,
 		refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{}, kept: &Kept{},
-		asked: map[types.UID]string{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+		asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
-	if s.Pods, err = live.NewWatch[*corev1.Pod](ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), changed); err == nil {
+	if s.Pods, err = live.NewWatch(ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.Own, err = c.kind.Open(ctx, w, changed)
 	}
 	if err != nil {
@@ -130,16 +138,6 @@ func (s *Session[W, X]) Requeue() { s.controller.queue.Add(s.name) }
 
 // Now returns the time by the clock of the plans.
 func (s *Session[W, X]) Now() time.Time { return s.controller.clock.Now() }
-
-// TakeAsked returns what the size changes that this controller has set in the pod, and forgets
-// it; asked is false if it has set none. A controller that was restarted does not know.
-func (s *Session[W, X]) TakeAsked(pod types.UID) (changes string, asked bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changes, asked = s.asked[pod]
-	delete(s.asked, pod)
-	return changes, asked
-}
 
 // countWaits counts, for the metrics, the pods by the reason that they wait for.
 func (s *Session[W, X]) countWaits(waits []rollout.Wait) {

@@ -46,11 +46,11 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 	if err != nil {
 		return 0, err
 	}
-	// 5. Apply the plan's writes.
-	s.seen.See(s.kept.takeFresh())
+	// 5. Note what was observed, and apply the plan's writes.
+	c.note(s, w, f, p)
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
-	// 6. Record what was observed. Nobody waits for it, so it comes after the writes.
+	// 6. Write the condition. No pod waits for it, so it comes after the other writes.
 	due, failed := c.record(ctx, s, w, p)
 	p.RequeueWithin(due)
 	// 7. Requeue.
@@ -79,7 +79,7 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 			return w, nil, 0, err
 		}
 	}
-	if p, atRest := c.kind.Unheld(w).AtRest(policy.Held(w), c.kind.Condition(w)); atRest {
+	if p, atRest := c.atRest(w); atRest {
 		c.endSession(name)
 		requeueAfter, err = c.writeCondition(ctx, w, p)
 		return w, nil, requeueAfter, err
@@ -128,12 +128,16 @@ func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, liv
 	if err := c.readLimits(ctx, s, w, live); err != nil {
 		return Facts{}, err
 	}
+	kept := s.kept
+	if live { // these pods are whole, and are looked at as if for the first time
+		kept = nil
+	}
 	if nodes := c.nodes.List(); s.room == nil || !slices.Equal(nodes, s.nodes) {
 		s.nodes, s.room = nodes, capacity.NewPlaces(nodes, false, s.limits)
 	}
 	return Facts{
 		Nodes: s.nodes, Limits: s.limits, Refused: s.refused.Known(), Full: s.full.Known(),
-		Contests: s.contests, Seen: s.seen, Defaults: c.options.Defaults, Now: c.clock.Now(), Kept: s.kept, room: s.room,
+		Contests: s.contests, Seen: s.seen, Defaults: c.options.Defaults, Now: c.clock.Now(), Kept: kept, room: s.room,
 	}, nil
 }
 
@@ -199,7 +203,19 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observa
 	return s.full.Known(), nil
 }
 
-// record writes the condition, and records events and metrics of what was observed. It
+// note remembers what a plan has seen of the pods, and records those that have got their size.
+func (c *Controller[W, X]) note(s *Session[W, X], w W, f Facts, p rollout.Plan) {
+	s.seen.See(s.kept.takeFresh())
+	if f.Kept == nil {
+		s.seen.See(p.Verdicts)
+	}
+	for _, m := range p.Resized {
+		s.RecordResized(m.Pod, "resized in place", "")
+	}
+	s.recordProgress(w, p)
+}
+
+// record writes the condition, and records events and metrics of what pods wait for. It
 // returns after which time a message that was put off is due; 0 if none was.
 func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
 	if p.Condition.Reason != "" {
@@ -213,11 +229,6 @@ func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p 
 	}
 	if p.Condition.Reason != "" {
 		c.recordWaits(s, w, p.Waits)
-	}
-	for _, m := range p.Resized {
-		if changes, asked := s.TakeAsked(m.Pod.UID); asked {
-			s.RecordResized(w, *m, "resized in place: "+changes)
-		}
 	}
 	return due, nil
 }

@@ -161,9 +161,7 @@ func (k Kind) createHistory(ctx context.Context, s *session, d *Deployment, w sa
 	if err != nil {
 		return fmt.Errorf("keeping the former template of ReplicaSet %s: %w", w.set.Name, err)
 	}
-	s.Own.sets.Wrote(created)
-	s.Requeue()
-	return nil
+	return wroteSet(s, created)
 }
 
 func (k Kind) patchSet(ctx context.Context, s *session, d *Deployment, rs *replicaSet, patch []byte, err error) error {
@@ -174,7 +172,16 @@ func (k Kind) patchSet(ctx context.Context, s *session, d *Deployment, rs *repli
 	if err != nil {
 		return fmt.Errorf("writing ReplicaSet %s: %w", rs.Name, err)
 	}
-	s.Own.sets.Wrote(written)
+	return wroteSet(s, written)
+}
+
+// wroteSet shows the next sync the ReplicaSet that we have just written.
+func wroteSet(s *session, stored *unstructured.Unstructured) error {
+	rs, err := decodeReplicaSet(stored)
+	if err != nil {
+		return err
+	}
+	s.Own.sets.Wrote(rs)
 	s.Requeue()
 	return nil
 }

@@ -139,13 +139,13 @@ func (c *cluster) Show() error {
 			detached = append(detached, pod.DeepCopy())
 		}
 	}
-	return errors.Join(c.Kind.Workloads.GetStore().Update(c.stored(c.d)), c.detached.Replace(detached, ""))
+	return errors.Join(c.Kind.Workloads.Show(c.stored(c.d)), c.detached.Replace(detached, ""))
 }
 
 func (c *cluster) Shown() bool {
-	stored, err := c.Kind.Own.sets.List()
-	return err == nil && len(stored) == len(c.sets) && !slices.ContainsFunc(stored, func(rs *unstructured.Unstructured) bool {
-		return c.sets[rs.GetName()] == nil || c.sets[rs.GetName()].ResourceVersion != rs.GetResourceVersion()
+	shown, err := c.Kind.Own.sets.List()
+	return err == nil && len(shown) == len(c.sets) && !slices.ContainsFunc(shown, func(rs *replicaSet) bool {
+		return c.sets[rs.Name] == nil || c.sets[rs.Name].ResourceVersion != rs.ResourceVersion
 	})
 }
 
@@ -221,7 +221,8 @@ func TestEvents(t *testing.T) {
 	c.Rest()
 	for event, times := range map[string]int{
 		"Normal " + rollout.EventStarted + " ReplicaSet web-i1c1m0x0: app: cpu request 1m→2m":                                                          1,
-		"Normal " + rollout.EventResized + " web-":                                                                                                     2, // on the Deployment
+		"Normal " + rollout.EventResized + " 1 of 3 pods resized; web-":                                                                                1, // on the Deployment
+		"Normal " + rollout.EventResized + " 3 of 3 pods resized; web-":                                                                                1,
 		"Normal " + rollout.EventResized + " resized in place: app: cpu request 1m→2m":                                                                 2, // on the pods
 		"Normal " + rollout.EventRestart + " " + gone + ": replaced, and evicted when another pod has taken its place: infeasible on node node: never": 1,
 		"Normal " + rollout.EventRestart + " " + gone + ": evicted: it has been replaced":                                                              1,
@@ -489,14 +490,11 @@ func TestRoomOfTheSuccessor(t *testing.T) {
 		t.Helper()
 		d := &Deployment{Deployment: c.d}
 		kind := c.Kind.Kind.(Kind)
-		stored, err := kind.storedSets(t.Context(), d)
+		sets, err := kind.listSets(t.Context(), d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := newObservation(d, stored, slices.Collect(maps.Values(c.Pods)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := newObservation(d, sets, slices.Collect(maps.Values(c.Pods)))
 		var cpu []string
 		for _, template := range o.toCome() {
 			cpu = append(cpu, template.Spec.Containers[0].Resources.Requests.Cpu().String())

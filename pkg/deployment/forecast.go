@@ -25,14 +25,11 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster capacity.C
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	stored, err := Kind{objects: objects}.storedSets(ctx, d)
+	sets, err := Kind{objects: objects}.listSets(ctx, d)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	o, err := newObservation(d, stored, cluster.Pods)
-	if err != nil {
-		return rollout.WorkloadForecast{}, err
-	}
+	o := newObservation(d, sets, cluster.Pods)
 	o.Facts = controller.ForecastFacts(cluster, d.Namespace, settings, defaults)
 	return o.forecast(ctx, cluster)
 }

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -55,7 +54,7 @@ func New(client kubernetes.Interface, objects dynamic.Interface, namespace strin
 
 // own is what a session keeps of a Deployment besides its pods.
 type own struct {
-	sets      *live.Watch[*unstructured.Unstructured]
+	sets      *live.Watch[*replicaSet]
 	evictions *controller.Refusals // by the pod
 	history   *controller.Refusals // of former templates, by the ReplicaSet
 }
@@ -92,6 +91,9 @@ func (k Kind) Watch(ctx context.Context, changed func(cache.ObjectName)) error {
 	if _, err := k.detached.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }}); err != nil {
 		return fmt.Errorf("handling events of detached pods: %w", err)
 	}
+	if err := k.detached.SetTransform(live.Strip[*corev1.Pod](pods.Strip).Transform); err != nil {
+		return fmt.Errorf("stripping detached pods: %w", err)
+	}
 	go k.detached.RunWithContext(ctx)
 	return nil
 }
@@ -106,6 +108,16 @@ func (k Kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cac
 
 // Decode is that of controller.Kind.
 func (Kind) Decode(obj any) (*Deployment, error) { return decodeDeployment(obj) }
+
+// Strip is that of controller.Kind.
+func (Kind) Strip(d *Deployment, atRest bool) *Deployment {
+	fields := *d.Deployment
+	stripped := &Deployment{&fields, d.template}
+	if atRest {
+		stripped.template = nil
+	}
+	return stripped
+}
 
 // Patch is that of controller.Kind.
 func (k Kind) Patch(ctx context.Context, d *Deployment, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
@@ -130,7 +142,7 @@ func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, er
 	informer := dynamicinformer.NewFilteredDynamicInformer(k.objects, replicaSets, d.Namespace, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) { o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector) }).Informer()
-	watch, err := live.NewWatch[*unstructured.Unstructured](ctx, informer, changed)
+	watch, err := live.NewWatch(ctx, informer, decodeReplicaSet, changed)
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}
@@ -163,12 +175,12 @@ func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >=
 
 // Gather is that of controller.Kind.
 func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (controller.Observation, error) {
-	var stored []*unstructured.Unstructured
+	var sets []*replicaSet
 	var err error
 	if live {
-		stored, err = k.storedSets(ctx, d)
+		sets, err = k.listSets(ctx, d)
 	} else {
-		stored, err = s.Own.sets.List()
+		sets, err = s.Own.sets.List()
 	}
 	if err != nil {
 		return nil, err
@@ -178,43 +190,40 @@ func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list contro
 	if err != nil {
 		return nil, err
 	}
-	o, err := newObservation(d, stored, all)
+	o := newObservation(d, sets, all)
 	o.evictions, o.history = s.Own.evictions.Known(), s.Own.history.Known()
-	return o, err
+	return o, nil
 }
 
-// storedSets lists the ReplicaSets of the Deployment's selector from the API server.
-func (k Kind) storedSets(ctx context.Context, d *Deployment) ([]*unstructured.Unstructured, error) {
+// listSets lists the ReplicaSets of the Deployment's selector from the API server.
+func (k Kind) listSets(ctx context.Context, d *Deployment) ([]*replicaSet, error) {
 	list, err := k.sets(d).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 	if err != nil {
 		return nil, fmt.Errorf("listing ReplicaSets: %w", err)
 	}
-	stored := make([]*unstructured.Unstructured, len(list.Items))
+	decoded := make([]*replicaSet, len(list.Items))
 	for i := range list.Items {
-		stored[i] = &list.Items[i]
+		if decoded[i], err = decodeReplicaSet(&list.Items[i]); err != nil {
+			return nil, err
+		}
 	}
-	return stored, nil
+	return decoded, nil
 }
 
-// newObservation picks what belongs to the Deployment. It fails if a ReplicaSet cannot be read.
-func newObservation(d *Deployment, stored []*unstructured.Unstructured, all []*corev1.Pod) (observation, error) {
+// newObservation picks what belongs to the Deployment.
+func newObservation(d *Deployment, listed []*replicaSet, all []*corev1.Pod) observation {
 	o := observation{deployment: d}
 	owners := sets.New(d.UID)
-	for _, u := range stored {
-		if !metav1.IsControlledBy(u, d) && !controller.Adopts(d, u) {
-			continue
+	for _, rs := range listed {
+		if metav1.IsControlledBy(rs, d) || controller.Adopts(d, rs) {
+			owners.Insert(rs.UID)
+			o.sets = append(o.sets, rs)
 		}
-		rs, err := decodeReplicaSet(u)
-		if err != nil {
-			return observation{}, err
-		}
-		owners.Insert(rs.UID)
-		o.sets = append(o.sets, rs)
 	}
 	for _, pod := range all {
 		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owners.Has(owner.UID) {
 			o.pods = append(o.pods, pod)
 		}
 	}
-	return o, nil
+	return o
 }

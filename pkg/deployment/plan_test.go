@@ -814,8 +814,8 @@ func TestNewHistory(t *testing.T) {
 	}
 	hash := history.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	labels := map[string]string{"app": "web", appsv1.DefaultDeploymentUniqueLabelKey: hash}
-	if hash == "" || history.Name != "web-"+hash || !maps.Equal(history.Labels, labels) || !maps.Equal(history.Spec.Selector.MatchLabels, labels) || !maps.Equal(history.Spec.Template.Labels, labels) {
-		t.Errorf("%s has the labels %v, selects %v and makes pods with %v", history.Name, history.Labels, history.Spec.Selector, history.Spec.Template.Labels)
+	if hash == "" || history.Name != "web-"+hash || !maps.Equal(history.Labels, labels) || !maps.Equal(history.Spec.Selector.MatchLabels, labels) || !maps.Equal(podLabels(t, made), labels) {
+		t.Errorf("%s has the labels %v, selects %v and makes pods with %v", history.Name, history.Labels, history.Spec.Selector, podLabels(t, made))
 	}
 	if !metav1.IsControlledBy(history, d) || history.active() || history.Spec.MinReadySeconds != 7 || history.Namespace != "default" {
 		t.Errorf("is %+v, %+v", history.ObjectMeta, history.Spec)
@@ -832,6 +832,16 @@ func TestNewHistory(t *testing.T) {
 	if elsewhere, err := newHistory(deployment, rs, nil); err != nil || elsewhere.GetName() == history.Name {
 		t.Errorf("another ReplicaSet's history has the same name %s: %v", elsewhere.GetName(), err)
 	}
+}
+
+// podLabels are those of the pods that a ReplicaSet makes.
+func podLabels(t *testing.T, rs *unstructured.Unstructured) map[string]string {
+	t.Helper()
+	labels, _, err := unstructured.NestedStringMap(rs.Object, "spec", "template", "metadata", "labels")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return labels
 }
 
 // TestReplicaSetName cuts names as the Deployment controller does.
@@ -896,8 +906,8 @@ func TestPatches(t *testing.T) {
 			if !maps.Equal(after.Annotations, tt.annotations) {
 				t.Errorf("has the annotations %v, want %v", after.Annotations, tt.annotations)
 			}
-			if !maps.Equal(after.Spec.Template.Labels, after.Labels) {
-				t.Errorf("makes pods with the labels %v, want %v", after.Spec.Template.Labels, after.Labels)
+			if labels := podLabels(t, written); !maps.Equal(labels, after.Labels) {
+				t.Errorf("makes pods with the labels %v, want %v", labels, after.Labels)
 			}
 			for _, field := range [][]string{{"metadata", "annotations"}, {"spec", "template"}} { // nothing else has changed
 				unstructured.RemoveNestedField(written.Object, field...)

@@ -3,6 +3,7 @@ package deployment
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -28,15 +29,15 @@ import (
 
 // Deployment is a Deployment with its template as it is stored.
 type Deployment struct {
-	*appsv1.Deployment
+	*appsv1.Deployment // without its template
 
-	template *hash.Template
+	template *hash.Template // nil while the Deployment is at rest
 }
 
 // replicaSet is a ReplicaSet with its template as it is stored, but for the pod-template-hash
-// in the template's labels.
+// in the template's labels. It is shared: do not change it.
 type replicaSet struct {
-	*appsv1.ReplicaSet
+	*appsv1.ReplicaSet // without its template
 
 	template *hash.Template
 	revision int64
@@ -67,15 +68,23 @@ type adoption struct {
 	Closed bool `json:"closed,omitempty"`
 }
 
-// decodeDeployment reads a Deployment as it is stored. It fails if obj is something else.
+// decodeDeployment reads a Deployment as it is stored. What is decoded already it returns as
+// it is. It fails if obj is something else.
 func decodeDeployment(obj any) (*Deployment, error) {
+	if d, decoded := obj.(*Deployment); decoded {
+		return d, nil
+	}
 	d := &Deployment{Deployment: &appsv1.Deployment{}}
 	var err error
 	d.template, err = decode(obj, d.Deployment)
 	return d, err
 }
 
+// decodeReplicaSet does the same for a ReplicaSet.
 func decodeReplicaSet(obj any) (*replicaSet, error) {
+	if rs, decoded := obj.(*replicaSet); decoded {
+		return rs, nil
+	}
 	rs := &replicaSet{ReplicaSet: &appsv1.ReplicaSet{}}
 	var err error
 	if rs.template, err = decode(obj, rs.ReplicaSet); err != nil {
@@ -107,27 +116,42 @@ func (rs *replicaSet) readMark() {
 	}
 }
 
-// decode reads obj into the typed object into, and returns obj's template without its
-// pod-template-hash. The template is read from what is stored: fields that our types lack
-// count too. It fails if obj is not an object as stored.
+// decode reads obj into the typed object into, but for its template and managedFields. It
+// returns the template without its pod-template-hash. The template is read from what is stored:
+// fields that our types lack count too. It fails if obj is not an object as stored.
 func decode(obj, into any) (*hash.Template, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("a %T where an object as stored belongs", obj)
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
+	rest := without(without(u.Object, "metadata", "managedFields"), "spec", "template")
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rest, into); err != nil {
 		return nil, fmt.Errorf("decoding %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
-	stored, _, err := unstructured.NestedMap(u.Object, "spec", "template") // a copy
-	if err != nil {
-		return nil, fmt.Errorf("reading the template of %s %s: %w", u.GetKind(), u.GetName(), err)
+	stored, _, err := unstructured.NestedFieldNoCopy(u.Object, "spec", "template")
+	template, _ := stored.(map[string]any)
+	if err != nil || template == nil {
+		return nil, fmt.Errorf("reading the template of %s %s: %w", u.GetKind(), u.GetName(), cmp.Or(err, errNoTemplate))
 	}
-	unstructured.RemoveNestedField(stored, "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey)
-	raw, err := json.Marshal(stored)
+	raw, err := json.Marshal(without(template, "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey))
 	if err != nil {
 		return nil, fmt.Errorf("encoding the template of %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return hash.NewTemplate(raw)
+}
+
+var errNoTemplate = errors.New("there is none")
+
+// without returns a copy of object without the field at the path. It shares the other fields
+// with object.
+func without(object map[string]any, path ...string) map[string]any {
+	object = maps.Clone(object)
+	if len(path) == 1 {
+		delete(object, path[0])
+	} else if inner, is := object[path[0]].(map[string]any); is {
+		object[path[0]] = without(inner, path[1:]...)
+	}
+	return object
 }
 
 func (rs *replicaSet) replicas() int32 { return ptr.Deref(rs.Spec.Replicas, 1) }

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -146,7 +145,7 @@ func (s *simulation) sees(d, sets, pods bool) {
 	if d && s.seen.d != s.d {
 		s.seen.d = s.d
 		s.Notice()
-		s.NoError(s.kind.Workloads.GetStore().Update(s.stored(s.d)))
+		s.NoError(s.kind.Workloads.Show(s.stored(s.d)))
 	}
 	if sets && !maps.Equal(s.seen.sets, s.sets) {
 		s.seen.sets = maps.Clone(s.sets)
@@ -155,7 +154,7 @@ func (s *simulation) sees(d, sets, pods bool) {
 		for _, rs := range s.sets {
 			list = append(list, s.stored(rs))
 		}
-		s.NoError(s.views.sets.GetStore().Replace(list, ""))
+		s.NoError(s.views.sets.Show(list))
 	}
 	if pods && !maps.Equal(s.seen.pods, s.Pods) {
 		s.seen.pods = maps.Clone(s.Pods)
@@ -167,7 +166,7 @@ func (s *simulation) sees(d, sets, pods bool) {
 				detached = append(detached, pod)
 			}
 		}
-		s.NoError(s.views.pods.GetStore().Replace(list, ""))
+		s.NoError(s.views.pods.Show(list))
 		s.NoError(s.views.detached.Replace(detached, ""))
 	}
 }
@@ -181,15 +180,28 @@ type watching struct {
 // Open has a new watch begin with what there is.
 func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error) {
 	w.s.sees(false, true, true)
-	sets, err := simulated.Watch[*unstructured.Unstructured](w.s.views.sets)
+	sets, err := simulated.Watch(w.s.views.sets, decodeReplicaSet)
 	return &own{sets: sets, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, err
+}
+
+// Gather notes what the plan is made for.
+func (w watching) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (controller.Observation, error) {
+	w.s.kind.Planned = whole(d)
+	return w.Kind.Gather(ctx, s, d, list, live)
+}
+
+// whole returns the Deployment with its template also where the API server has it.
+func whole(d *Deployment) *Deployment {
+	fields := *d.Deployment
+	fields.Spec.Template = *d.template.PodTemplateSpec
+	return &Deployment{&fields, d.template}
 }
 
 // Sync has the controller take one step.
 func (s *simulation) Sync() (time.Duration, error) {
-	var err error
-	s.kind.Planned, err = decodeDeployment(s.stored(s.seen.d))
+	d, err := decodeDeployment(s.stored(s.seen.d))
 	s.NoError(err)
+	s.kind.Planned = whole(d)
 	s.batch, s.evicted, s.listed = 0, 0, maps.Clone(s.Pods)
 	return s.controller.Sync(s.t.Context(), simulated.Web)
 }

@@ -5,22 +5,19 @@ package live
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // Watch is a cache of objects of one workload, from the start of a rollout to its end. So
 // the cost grows with the rollouts in flight, and not with the cluster. What we have written
 // is visible at once, before the watch brings it.
 type Watch[T Object] struct {
+	strip    Strip[T]
 	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
@@ -33,10 +30,24 @@ type Object interface {
 	runtime.Object
 }
 
-// NewWatch runs the informer until ctx is done. The watch shows the informer's objects, stripped
-// ([Strip]). It calls changed after every change, and once when the first list is complete.
-func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer, changed func()) (*Watch[T], error) {
-	if err := informer.SetTransform(Strip); err != nil {
+// Strip returns what is kept in memory of an object: without what nothing reads of it. It takes
+// objects as they come from the API server, and also what it has returned. It fails if obj is
+// something else.
+type Strip[T any] func(obj any) (T, error)
+
+// Transform strips what an informer watches, before it is kept. What cannot be read is kept as
+// it is, so that whoever needs it can say why.
+func (strip Strip[T]) Transform(obj any) (any, error) {
+	if stripped, err := strip(obj); err == nil {
+		return stripped, nil
+	}
+	return obj, nil
+}
+
+// NewWatch runs the informer until ctx is done. The watch shows the informer's objects, stripped.
+// It calls changed after every change, and once when the first list is complete.
+func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer, strip Strip[T], changed func()) (*Watch[T], error) {
+	if err := informer.SetTransform(strip.Transform); err != nil {
 		return nil, fmt.Errorf("stripping what is watched: %w", err)
 	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -52,7 +63,7 @@ func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer,
 			changed()
 		}
 	}()
-	return &Watch[T]{informer: informer, written: map[cache.ObjectName]T{}}, nil
+	return &Watch[T]{strip: strip, informer: informer, written: map[cache.ObjectName]T{}}, nil
 }
 
 // HasSynced reports whether the first list is complete.
@@ -65,9 +76,12 @@ func (w *Watch[T]) List() ([]T, error) {
 	objects, unseen := w.informer.GetStore().List(), len(w.written)
 	list := make([]T, 0, len(objects))
 	for _, object := range objects {
-		t, ok := object.(T)
-		if !ok {
-			return nil, fmt.Errorf("listing what is watched: a %T", object)
+		t, stripped := object.(T)
+		if !stripped {
+			var err error
+			if t, err = w.strip(object); err != nil {
+				return nil, err
+			}
 		}
 		if unseen > 0 {
 			t = w.newest(t)
@@ -91,20 +105,12 @@ func (w *Watch[T]) newest(watched T) T {
 	return watched
 }
 
-// Wrote makes an object that we have just written visible to List, stripped. One that is not
-// there, or no more, stays so.
+// Wrote makes an object that we have just written visible to List. One that is not there, or no
+// more, stays so.
 func (w *Watch[T]) Wrote(object T) {
-	_, _ = Strip(object) // never fails
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.written[cache.MetaObjectToName(object)] = object
-}
-
-// Strip removes from a watched object what nothing reads of it: all of managedFields but the
-// entries of the resize subresource. What is no object stays as it is. It never fails.
-func Strip(obj any) (any, error) {
-	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !resize.Recorded(e) }))
+	if stripped, err := w.strip(object); err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.written[cache.MetaObjectToName(stripped)] = stripped
 	}
-	return obj, nil
 }

@@ -60,7 +60,7 @@ func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod,
 
 // Relabelled returns when a write of ours, such as [Relabel], last changed the pod itself, by
 // the clock of the API server. It is zero if managedFields have no such write. Watched pods
-// never have: their managedFields are stripped (see live.Strip).
+// never have: their managedFields are stripped ([Strip]).
 func Relabelled(pod *corev1.Pod) time.Time {
 	var last time.Time
 	for _, entry := range pod.ManagedFields {

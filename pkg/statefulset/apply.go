@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -24,7 +23,7 @@ import (
 func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, write rollout.Write) error {
 	switch w := write.(type) {
 	case markUpdated:
-		return k.markUpdated(ctx, s, set, w)
+		return k.markUpdated(ctx, s, w)
 	case remove:
 		return k.remove(ctx, s, set, w)
 	case lowerPartition:
@@ -36,7 +35,7 @@ func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, wr
 	}
 }
 
-func (k Kind) markUpdated(ctx context.Context, s *session, set *appsv1.StatefulSet, w markUpdated) error {
+func (k Kind) markUpdated(ctx context.Context, s *session, w markUpdated) error {
 	m := w.member
 	marked, err := pods.Relabel(ctx, k.client.CoreV1(), m.Pod, w.revision)
 	if err != nil {
@@ -44,11 +43,7 @@ func (k Kind) markUpdated(ctx context.Context, s *session, set *appsv1.StatefulS
 	}
 	s.Pods.Wrote(marked)
 	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", w.revision)
-	if changes, asked := s.TakeAsked(m.Pod.UID); asked {
-		s.RecordResized(set, m, fmt.Sprintf("resized in place to revision %s: %s", w.revision, changes))
-	} else {
-		s.RecordPod(set, m.Pod, corev1.EventTypeNormal, rollout.EventResized, "has the size of revision "+w.revision+" already")
-	}
+	s.RecordResized(m.Pod, "resized in place to revision "+w.revision, "has the size of revision "+w.revision+" already")
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (c *cluster) Stored(object runtime.Object) (string, runtime.Object) {
 	return "pods", object.DeepCopyObject()
 }
 
-func (c *cluster) Show() error { return c.Kind.Workloads.GetStore().Update(c.set) }
+func (c *cluster) Show() error { return c.Kind.Workloads.Show(c.set) }
 
 func (c *cluster) Shown() bool { return true }
 
@@ -565,8 +565,13 @@ func TestEventsFollowTheWrite(t *testing.T) {
 			t.Errorf("%s was recorded %d times, want once: %q", reason, n, c.Events)
 		}
 	}
-	if n := simulated.Count(c.Events, rollout.EventResized+" web-"); n != 2 {
-		t.Errorf("%s was recorded %d times on the set, want once for each pod: %q", rollout.EventResized, n, c.Events)
+	if n := simulated.Count(c.Events, rollout.EventResized+" resized in place to revision web-"); n != 2 {
+		t.Errorf("%s was recorded %d times on pods, want once for each: %q", rollout.EventResized, n, c.Events)
+	}
+	for _, progress := range []string{" 1 of 2 pods resized; web-1: resized in place to revision web-", " 2 of 2 pods resized; web-0: resized in place to revision web-"} {
+		if n := simulated.Count(c.Events, rollout.EventResized+progress); n != 1 {
+			t.Errorf("%q was recorded %d times on the set, want once: %q", progress, n, c.Events)
+		}
 	}
 }
 

@@ -61,6 +61,17 @@ func (Kind) Decode(obj any) (*appsv1.StatefulSet, error) {
 	return set, nil
 }
 
+// Strip is that of controller.Kind. Templates of revisions are read from the history; that of
+// the set only while it is held, to see whether a write of ours has changed it.
+func (Kind) Strip(set *appsv1.StatefulSet, atRest bool) *appsv1.StatefulSet {
+	stripped := *set
+	stripped.Spec.VolumeClaimTemplates = nil
+	if atRest {
+		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	}
+	return &stripped
+}
+
 // Patch is that of controller.Kind.
 func (k Kind) Patch(ctx context.Context, set *appsv1.StatefulSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
 	return k.client.AppsV1().StatefulSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)

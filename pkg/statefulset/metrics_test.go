@@ -3,6 +3,7 @@ package statefulset
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -94,11 +95,13 @@ func TestMetrics(t *testing.T) {
 		if got := measured(t, registry); got["pods_total[resized]"] != 2 || got["pod_duration_seconds[]"] != 2 {
 			t.Errorf("2 of 3 pods were resized, and the metrics say %v", got)
 		}
-		if n := simulated.Count(c.Events, rollout.EventResized+" web-1: resized in place"); n != 0 {
-			t.Errorf("web-1 was not resized, and the events say so: %q", c.Events)
+		if n := simulated.Count(c.Events, rollout.EventResized+" resized in place"); n != 2 {
+			t.Errorf("2 of 3 pods were resized, and the events say so of %d: %q", n, c.Events)
 		}
-		if n := simulated.Count(c.Events, rollout.EventResized+" web-1: has the size of revision"); n != 1 {
-			t.Errorf("recorded %d times that web-1 has its size, want once: %q", n, c.Events)
+		for _, event := range []string{" has the size of revision", " 1 of 3 pods resized; web-1: has the size of revision"} {
+			if n := simulated.Count(c.Events, rollout.EventResized+event); n != 1 {
+				t.Errorf("recorded %d times that web-1 has its size, want once on the pod, and once on the set: %q", n, c.Events)
+			}
 		}
 	})
 	t.Run("opted out before the end", func(t *testing.T) {
@@ -148,15 +151,52 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 		t.Errorf("the oldest hold has lasted %v s, and the edit was %v ago", got, c.Clock.Since(edited))
 	}
 	c.Rest()
+	took := histogram(t, registry, "inplace_rollout_rollout_duration_seconds")
+	if sum := took.GetSampleSum(); took.GetSampleCount() != 1 || sum == 0 || sum > c.Clock.Since(edited).Seconds() {
+		t.Errorf("%d rollouts took %v s, and the edit was %v ago", took.GetSampleCount(), sum, c.Clock.Since(edited))
+	}
+}
+
+// TestPodDuration: a pod takes from our request to the sync that sees it done, by our own clock. The
+// API server notes whole seconds. A controller that was restarted has not asked, and does not know.
+func TestPodDuration(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		registry := prometheus.NewRegistry()
+		c := newCluster(t, 1, controller.Options{Metrics: controller.NewMetrics(registry)})
+		c.edit(newer)
+		asked := c.Clock.Now().Add(700 * time.Millisecond)
+		c.Clock.SetTime(asked)
+		if _, err := c.Sync(); err != nil || simulated.Count(c.Writes, "patch pods/resize web-0") != 1 {
+			t.Fatalf("%v, and the writes are %q", err, c.Writes)
+		}
+		for range 5 {
+			c.Lives()
+		}
+		c.Sees()
+		if restarted {
+			registry = prometheus.NewRegistry()
+			c.Start(New(c.Client), controller.Options{Metrics: controller.NewMetrics(registry)})
+		}
+		c.Clock.SetTime(asked.Add(300 * time.Millisecond))
+		if _, err := c.Sync(); err != nil || label(c.Pods["web-0"]) != revisionOf(newer) {
+			t.Fatalf("%v, and web-0 is of %s", err, label(c.Pods["web-0"]))
+		}
+		took := histogram(t, registry, "inplace_rollout_pod_duration_seconds")
+		if count, sum := took.GetSampleCount(), took.GetSampleSum(); restarted && count != 0 || !restarted && (count != 1 || math.Abs(sum-0.3) > 1e-6) {
+			t.Errorf("restarted: %t: %d pods took %v s", restarted, count, sum)
+		}
+	}
+}
+
+// histogram returns the one of this name.
+func histogram(t *testing.T, registry *prometheus.Registry, name string) *dto.Histogram {
+	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "inplace_rollout_rollout_duration_seconds" })
-	took := families[i].Metric[0].GetHistogram()
-	if sum := took.GetSampleSum(); took.GetSampleCount() != 1 || sum == 0 || sum > c.Clock.Since(edited).Seconds() {
-		t.Errorf("%d rollouts took %v s, and the edit was %v ago", took.GetSampleCount(), sum, c.Clock.Since(edited))
-	}
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+	return families[i].Metric[0].GetHistogram()
 }
 
 // TestMetricsLabelsAreClosed: every series is there from the start, rollouts make

@@ -105,12 +105,16 @@ func (s *simulation) sees(set, pods bool) {
 	if set && s.seen.set != s.set {
 		s.seen.set = s.set
 		s.Notice()
-		s.NoError(s.kind.Workloads.GetStore().Update(s.set))
+		s.NoError(s.kind.Workloads.Show(s.set))
 	}
 	if pods && !maps.Equal(s.seen.pods, s.Pods) {
 		s.seen.pods = maps.Clone(s.Pods)
 		s.Notice()
-		s.NoError(s.view.GetStore().Replace(simulated.Stripped(s.Pods), ""))
+		var list []any
+		for _, pod := range s.Pods {
+			list = append(list, pod)
+		}
+		s.NoError(s.view.Show(list))
 	}
 }
 
@@ -133,7 +137,7 @@ func (w watching) Gather(ctx context.Context, s *session, set *appsv1.StatefulSe
 		if !live {
 			w.s.shown = map[string]*corev1.Pod{}
 			for _, pod := range pods {
-				w.s.shown[pod.Name] = pod
+				w.s.shown[pod.Name] = w.s.Whole(pod)
 			}
 		}
 		return pods, err

@@ -219,6 +219,9 @@ func (p *Process) Ready(ctx context.Context) error {
 // Address is where the controller serves /metrics, /healthz and /readyz.
 func (p *Process) Address() string { return p.address }
 
+// PID is its process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Metrics returns what the controller serves for Prometheus.
 func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }
 

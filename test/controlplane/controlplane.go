@@ -331,6 +331,16 @@ func (c *ControlPlane) KubeletKubeconfig(node string) string { return c.path(kub
 // Bin is the path of a binary.
 func (c *ControlPlane) Bin(name string) string { return filepath.Join(c.options.Bin, name) }
 
+// PID is the process id of a binary, or 0 if it does not run.
+func (c *ControlPlane) PID(name string) int {
+	for _, p := range c.processes {
+		if p.Name() == name {
+			return p.PID()
+		}
+	}
+	return 0
+}
+
 // Kubeconfig is the path of the administrator's kubeconfig.
 func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
 

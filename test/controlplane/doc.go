@@ -18,9 +18,10 @@
 //
 // No annotation and no label means accepted; an unknown mode is never. In every
 // mode but never, a spec that is set back to what is running clears the
-// conditions. A running container whose resizePolicy says RestartContainer for
-// a resource that changed gets a new containerID and startedAt and a higher
-// restartCount, and stays Ready meanwhile.
+// conditions. The annotation sim.inplace-rollout.io/resize-time, such as "300ms",
+// is how long an accepted resize takes. A running container whose resizePolicy
+// says RestartContainer for a resource that changed gets a new containerID and
+// startedAt and a higher restartCount, and stays Ready meanwhile.
 //
 // The annotation sim.inplace-rollout.io/ready: "false" makes a Running pod not
 // Ready, also from its birth, until the annotation is removed; "until-resized"

@@ -26,6 +26,11 @@ func scrape(t *testing.T, p *controller.Process) map[string]*dto.MetricFamily {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parseMetrics(t, text)
+}
+
+func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
+	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {

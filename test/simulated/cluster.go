@@ -68,6 +68,8 @@ type Cluster struct {
 	place func(*corev1.Pod) int // the number of the node that the pod comes to
 	uid   int                   // the last one, of whatever object
 	looks map[string]int        // of the kubelet at a resize
+
+	versions map[string]*corev1.Pod // that there have been, by the resource version
 }
 
 // New makes a cluster without pods. Pods of the same place share the outcomes of their resizes.
@@ -75,6 +77,7 @@ func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 	return &Cluster{
 		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{},
+		versions: map[string]*corev1.Pod{},
 	}
 }
 
@@ -123,8 +126,14 @@ func (c *Cluster) WritePod(pod *corev1.Pod) {
 // Written gives an object that has been stored the version of this write.
 func (c *Cluster) Written(object Object) {
 	object.SetResourceVersion(c.NextRV())
+	if pod, is := object.(*corev1.Pod); is {
+		c.versions[pod.ResourceVersion] = pod
+	}
 	c.Changed(object, false)
 }
+
+// Whole returns that version of the pod as it was stored: watched ones are stripped.
+func (c *Cluster) Whole(pod *corev1.Pod) *corev1.Pod { return c.versions[pod.ResourceVersion] }
 
 // Object of the API server.
 type Object interface {

@@ -19,8 +19,9 @@ import (
 type Kind[W controller.Workload, X controller.Own] struct {
 	controller.Kind[W, X]
 
-	// Workloads and Pods are what the controller watches; a test may set them before.
-	Workloads, Pods cache.SharedIndexInformer
+	// Workloads and Pods are what the controller watches; a test may set the pods before.
+	Workloads *Workloads
+	Pods      cache.SharedIndexInformer
 	// Session, Planned and Watched are those of the last plan: Watched are its pods as the
 	// watch has them, the controller's own writes included.
 	Session *controller.Session[W, X]
@@ -33,11 +34,32 @@ type Kind[W controller.Workload, X controller.Own] struct {
 	open context.Context
 }
 
+// Workloads is an informer that shows also what a test puts into it, stripped as the controller
+// wants it.
+type Workloads struct {
+	cache.SharedIndexInformer
+
+	strip cache.TransformFunc
+}
+
+// SetTransform strips what is shown.
+func (w *Workloads) SetTransform(strip cache.TransformFunc) error {
+	w.strip = strip
+	return w.SharedIndexInformer.SetTransform(strip)
+}
+
+// Show has the workload be shown as it is now.
+func (w *Workloads) Show(workload any) error {
+	stripped, err := w.strip(workload)
+	if err != nil {
+		return err
+	}
+	return w.GetStore().Update(stripped)
+}
+
 // NewInformer is that of controller.Kind.
 func (k *Kind[W, X]) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	if k.Workloads == nil {
-		k.Workloads = k.Kind.NewInformer(namespace, tweak)
-	}
+	k.Workloads = &Workloads{SharedIndexInformer: k.Kind.NewInformer(namespace, tweak)}
 	return k.Workloads
 }
 

@@ -4,23 +4,43 @@ import (
 	"context"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 )
 
-// View is an informer that shows what the simulation puts into it, in a fixed order.
+// View is an informer that shows what the simulation puts into it, in a fixed order, and
+// stripped as the controller wants it.
 type View struct {
 	cache.SharedIndexInformer
 	sorted
+
+	strip *cache.TransformFunc
+	all   *[]any // that the simulation has put into it
 }
 
 type sorted struct{ cache.Indexer }
 
 // NewView returns one that shows nothing yet.
 func NewView() View {
-	return View{sorted: sorted{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}}
+	keep := cache.TransformFunc(func(obj any) (any, error) { return obj, nil })
+	return View{
+		sorted: sorted{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})},
+		strip:  &keep, all: &[]any{},
+	}
+}
+
+// Show has the view show these, and nothing else.
+func (v View) Show(all []any) error {
+	*v.all = all
+	stripped := make([]any, len(all))
+	for i, obj := range all {
+		var err error
+		if stripped[i], err = (*v.strip)(obj); err != nil {
+			return err
+		}
+	}
+	return v.Replace(stripped, "")
 }
 
 func (s sorted) List() []any {
@@ -47,8 +67,11 @@ func (View) HasSynced() bool { return true }
 // RunWithContext does nothing: the simulation itself decides what is seen when.
 func (View) RunWithContext(context.Context) {}
 
-// SetTransform does nothing: what is shown is stripped already.
-func (View) SetTransform(cache.TransformFunc) error { return nil }
+// SetTransform strips what is shown, and what will be.
+func (v View) SetTransform(strip cache.TransformFunc) error {
+	*v.strip = strip
+	return v.Show(*v.all)
+}
 
 // AddEventHandler does nothing, likewise.
 func (View) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
@@ -56,20 +79,8 @@ func (View) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHand
 }
 
 // Watch returns what a controller watches a namespace with, and sees what the view shows.
-func Watch[T live.Object](v View) (*live.Watch[T], error) {
+func Watch[T live.Object](v View, strip live.Strip[T]) (*live.Watch[T], error) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	return live.NewWatch[T](ctx, v, func() {})
-}
-
-// Stripped are the pods as they are watched.
-func Stripped(all map[string]*corev1.Pod) []any {
-	list := make([]any, 0, len(all))
-	for _, pod := range all {
-		watched := *pod
-		watched.ManagedFields = slices.Clone(pod.ManagedFields)
-		_, _ = live.Strip(&watched)
-		list = append(list, &watched)
-	}
-	return list
+	return live.NewWatch(ctx, v, strip, func() {})
 }

@@ -65,7 +65,8 @@ func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 				Operations: []registrationv1.OperationType{registrationv1.Create, registrationv1.Update},
 				Rule:       registrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments"}},
 			}},
-			SideEffects: ptr.To(registrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: &again,
+			TimeoutSeconds: ptr.To[int32](30), // the most: some are slow on purpose
+			SideEffects:    ptr.To(registrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: &again,
 		}},
 	}, metav1.CreateOptions{})
 	if err != nil {

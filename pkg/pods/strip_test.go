@@ -1,4 +1,4 @@
-package live_test
+package pods_test
 
 import (
 	"slices"
@@ -8,12 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-// TestStrip: of managedFields, only the entries of the resize subresource are kept.
-func TestStrip(t *testing.T) {
+// Of managedFields, only the entries of the resize subresource are kept.
+func TestStripManagedFields(t *testing.T) {
 	const fields = `{"f:spec":{}}`
 	pod := build.Pod("web-0", build.Size(t, ""), build.Ours(fields), build.ResizedBy("somebody-else", build.Start, fields), func(pod *corev1.Pod) {
 		pod.ManagedFields = append(pod.ManagedFields,
@@ -22,18 +22,20 @@ func TestStrip(t *testing.T) {
 			metav1.ManagedFieldsEntry{Manager: api.FieldManager},
 		)
 	})
-	want := slices.Clone(pod.ManagedFields[:2])
-	stripped, err := live.Strip(pod)
+	stripped, err := pods.Strip(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := stripped.(*corev1.Pod).ManagedFields
-	if !slices.EqualFunc(got, want, func(a, b metav1.ManagedFieldsEntry) bool {
+	want := pod.ManagedFields[:2]
+	if got := stripped.ManagedFields; !slices.EqualFunc(got, want, func(a, b metav1.ManagedFieldsEntry) bool {
 		return a.Manager == b.Manager && a.Subresource == "resize" && string(a.FieldsV1.GetRawBytes()) == fields
 	}) {
 		t.Errorf("kept %+v, want only what was set through the resize subresource", got)
 	}
-	if same, err := live.Strip("no object"); err != nil || same != "no object" {
-		t.Errorf("got %v, %v for what is no object", same, err)
+	if len(pod.ManagedFields) != 5 {
+		t.Errorf("the pod itself has changed, to %+v", pod.ManagedFields)
+	}
+	if _, err := pods.Strip("no pod"); err == nil {
+		t.Error("what is no pod is stripped")
 	}
 }
