@@ -20,17 +20,14 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests, queues and leader election
@@ -40,6 +37,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
+	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
@@ -158,16 +156,12 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 
-	// Many pods may change at once, and each has its event: the default of 25 per workload is too few.
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1000, QPS: 1}))
-	defer broadcaster.Shutdown()
-	if !o.dryRun {
-		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	}
-	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: api.FieldManager})
-
 	gate, registry := &prerequisite.Gate{}, prometheus.NewRegistry()
 	registry.MustRegister(readyMetric(gate))
+	recorder := events.NewRecorder(api.FieldManager, registry)
+	if !o.dryRun {
+		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	}
 	controllers, err := newControllers(ctx, client, objects, recorder, controller.Options{
 		Namespace: o.namespace, Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
 		Metrics: controller.NewMetrics(registry),
@@ -198,7 +192,7 @@ type controllers struct {
 	}
 }
 
-func newControllers(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, recorder record.EventRecorder, options controller.Options) (*controllers, error) {
+func newControllers(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, recorder controller.Recorder, options controller.Options) (*controllers, error) {
 	nodes, err := capacity.NewNodes(client)
 	if err != nil {
 		return nil, err

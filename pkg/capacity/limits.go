@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // Limits are the LimitRanges of a namespace. The zero value limits nothing.
@@ -28,7 +30,7 @@ type Limits struct {
 // default limit 500m: "app: the cpu request 600m is above the limit 500m, which
 // LimitRange limits fills in".
 func (l Limits) admit(spec *corev1.PodSpec) (admitted *corev1.PodSpec, refusal string) {
-	admitted = withOwnLists(spec)
+	admitted = resize.WithOwnLists(spec)
 	filled := map[string]string{}
 	for i := range l.Ranges {
 		fill(admitted, &l.Ranges[i], filled)
@@ -40,16 +42,6 @@ func (l Limits) admit(spec *corev1.PodSpec) (admitted *corev1.PodSpec, refusal s
 		}
 	}
 	return admitted, strings.Join(said, ", ")
-}
-
-// withOwnLists returns a copy of the spec whose sizes can be changed.
-func withOwnLists(spec *corev1.PodSpec) *corev1.PodSpec {
-	own := *spec
-	own.Containers, own.InitContainers = slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
-	for c := range containers(&own) {
-		c.Resources.Requests, c.Resources.Limits = maps.Clone(c.Resources.Requests), maps.Clone(c.Resources.Limits)
-	}
-	return &own
 }
 
 func containers(spec *corev1.PodSpec) func(yield func(*corev1.Container) bool) {

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -117,7 +116,7 @@ type Nodes interface {
 type Controller[W Workload, X Own] struct {
 	kind     Kind[W, X]
 	client   kubernetes.Interface
-	recorder record.EventRecorder
+	recorder Recorder
 	clock    clock.PassiveClock
 	nodes    Nodes
 	options  Options
@@ -134,7 +133,7 @@ type Controller[W Workload, X Own] struct {
 }
 
 // New returns a controller of kind that writes through client and records through recorder.
-func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kubernetes.Interface, recorder record.EventRecorder, nodes Nodes, options Options) (*Controller[W, X], error) {
+func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kubernetes.Interface, recorder Recorder, nodes Nodes, options Options) (*Controller[W, X], error) {
 	c := &Controller[W, X]{
 		client: client, recorder: recorder, options: options, clock: options.Clock, nodes: nodes,
 		kind:     kind,

@@ -6,11 +6,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
+
+// Recorder records events of objects. It must not wait for the API server.
+type Recorder interface {
+	Event(object runtime.Object, eventType, reason, message string)
+}
 
 // recordCondition records events, and the end of the rollout, when the written condition
 // says something new.
@@ -174,7 +180,7 @@ const unrecordedFailures = 7
 
 // recordFailure records why a rollout does not go on.
 func (c *Controller[W, X]) recordFailure(name cache.ObjectName, err error) {
-	if w, exists, _ := c.get(name); exists {
+	if w, exists, _ := c.get(name); exists && !c.options.DryRun {
 		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step fails, and is tried again: "+err.Error())
 	}
 }

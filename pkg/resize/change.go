@@ -1,7 +1,6 @@
 package resize
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -18,15 +17,15 @@ const (
 	Limit   Side = "limit"
 )
 
-// sides pairs each side with the list it names, in the order of messages.
-func sides(r *corev1.ResourceRequirements) []struct {
-	side Side
-	list *corev1.ResourceList
-} {
-	return []struct {
-		side Side
-		list *corev1.ResourceList
-	}{{Request, &r.Requests}, {Limit, &r.Limits}}
+// sides are both, in the order of messages.
+var sides = [...]Side{Request, Limit}
+
+// of returns the list of r that the side names.
+func (s Side) of(r *corev1.ResourceRequirements) *corev1.ResourceList {
+	if s == Limit {
+		return &r.Limits
+	}
+	return &r.Requests
 }
 
 // Change is one value that differs between two sizes. From or To is nil where
@@ -45,7 +44,7 @@ func (c Change) String() string {
 	if name == "" {
 		name = "pod"
 	}
-	return fmt.Sprintf("%s: %s %s %s→%s", name, c.Resource, c.Side, quantity(c.From), quantity(c.To))
+	return name + ": " + string(c.Resource) + " " + string(c.Side) + " " + quantity(c.From) + "→" + quantity(c.To)
 }
 
 func quantity(q *resource.Quantity) string {
@@ -68,7 +67,7 @@ func Describe(changes []Change) string {
 // Between returns the changes of cpu and memory from one template to another, in the
 // order of the containers of the latter; none if cpu and memory are the same.
 func Between(from, to *corev1.PodTemplateSpec) []Change {
-	return between(parts(from.Spec.DeepCopy()), parts(to.Spec.DeepCopy()))
+	return between(parts(&from.Spec), parts(&to.Spec))
 }
 
 // Join returns changes, and those of more that change other values than these do.
@@ -106,15 +105,19 @@ func between(from, to []part) []Change {
 func differing(before, after part) []Change {
 	var changes []Change
 	for _, name := range resizable {
-		old := sides(before.requirements)
-		for i, now := range sides(after.requirements) {
-			from, to := lookup(*old[i].list, name), lookup(*now.list, name)
-			if !same(from, to) {
-				changes = append(changes, Change{after.name, name, now.side, from, to})
-			}
+		for _, side := range sides {
+			changes = appendChange(changes, Change{after.name, name, side, before.value(side, name), after.value(side, name)})
 		}
 	}
 	return changes
+}
+
+// appendChange appends a change, unless both values are the same.
+func appendChange(changes []Change, c Change) []Change {
+	if same(c.From, c.To) {
+		return changes
+	}
+	return append(changes, c)
 }
 
 // lookup returns a copy of the value, or nil where the list does not have it.
@@ -123,7 +126,6 @@ func lookup(list corev1.ResourceList, name corev1.ResourceName) *resource.Quanti
 	if !ok {
 		return nil
 	}
-	q = q.DeepCopy()
 	return &q
 }
 

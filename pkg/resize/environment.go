@@ -13,7 +13,7 @@ import (
 // volume are not listed: the kubelet writes them again.
 func (t Target) OldEnvironment() []string {
 	var found []string
-	for _, p := range t.want {
+	for _, p := range t.named {
 		if p.container == nil || p.kind == initContainer && !p.sidecar() || t.restarts(p) {
 			continue
 		}

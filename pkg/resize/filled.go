@@ -10,16 +10,16 @@ import (
 // filled in when the pod was made (plugin/pkg/admission/limitranger of Kubernetes).
 const LimitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// filled returns the values that LimitRanges have filled into a pod, but for those that the
-// template says by now. It reads them from the annotation, as in `LimitRanger plugin set:
-// cpu, memory request for container app; cpu limit for container app; cpu limit for init
+// filled returns the changes that take out of a pod what LimitRanges have filled in, but for
+// what the template says by now. It reads that from the annotation, as in `LimitRanger plugin
+// set: cpu, memory request for container app; cpu limit for container app; cpu limit for init
 // container log`. There are none if the pod has no such annotation.
-func filled(pod *corev1.Pod, mine, template []part) []value {
+func filled(pod *corev1.Pod, mine, template []part) []Change {
 	note, annotated := strings.CutPrefix(pod.Annotations[LimitRangerAnnotation], "LimitRanger plugin set: ")
 	if !annotated {
 		return nil
 	}
-	var values []value
+	var changes []Change
 	for entry := range strings.SplitSeq(note, "; ") {
 		what, of, _ := strings.Cut(entry, " for ")
 		kind := regularContainer
@@ -38,25 +38,12 @@ func filled(pod *corev1.Pod, mine, template []part) []value {
 		if have == nil {
 			continue
 		}
+		says := counterpart(template, *have)
 		for resource := range strings.SplitSeq(names, ", ") {
-			if v := (value{*have, side, corev1.ResourceName(resource), nil}); !v.in(template) {
-				values = append(values, v)
+			if filled := corev1.ResourceName(resource); says == nil || says.wanted(side, filled) == nil {
+				changes = append(changes, Change{name, filled, side, have.value(side, filled), nil})
 			}
 		}
 	}
-	return values
-}
-
-// in reports whether one of the parts says a value of this name, whatever it is.
-func (v value) in(parts []part) bool {
-	p := counterpart(parts, v.part)
-	if p == nil {
-		return false
-	}
-	for _, list := range sides(p.requirements) {
-		if list.side == v.side {
-			return lookup(*list.list, v.name) != nil
-		}
-	}
-	return false
+	return changes
 }

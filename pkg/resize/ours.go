@@ -3,6 +3,7 @@ package resize
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,18 +32,15 @@ type owner struct {
 	at    time.Time // when that manager last set any value; zero if that is not recorded
 }
 
-// owners are the values of a pod that were set through the resize subresource, by us and by
-// others.
-type owners struct {
-	entries []owned
-	last    time.Time // when we last set one; zero if never
-}
-
+// owned are values of a pod, or of a part of it, that were set through the resize subresource.
 type owned struct {
 	owner
 
 	fields *fieldpath.Set
 }
+
+// owners are what each manager has set of the values of a pod.
+type owners []owned
 
 // ownersOf reads the owners from managedFields. It fails if an entry cannot be read.
 func ownersOf(pod *corev1.Pod) (owners, error) {
@@ -53,7 +51,7 @@ func ownersOf(pod *corev1.Pod) (owners, error) {
 		}
 		e := owned{owner{ours: Ours(entry)}, &fieldpath.Set{}}
 		if err := e.fields.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
-			return owners{}, fmt.Errorf("reading managedFields of pod %s: %w", pod.Name, err)
+			return nil, fmt.Errorf("reading managedFields of pod %s: %w", pod.Name, err)
 		}
 		if !e.ours {
 			e.other = entry.Manager
@@ -61,12 +59,20 @@ func ownersOf(pod *corev1.Pod) (owners, error) {
 		if entry.Time != nil {
 			e.at = entry.Time.Time
 		}
-		if e.ours && e.at.After(o.last) {
-			o.last = e.at
-		}
-		o.entries = append(o.entries, e)
+		o = append(o, e)
 	}
 	return o, nil
+}
+
+// last returns when we last set a value; zero if we never have.
+func (o owners) last() time.Time {
+	var last time.Time
+	for _, e := range o {
+		if e.ours && e.at.After(last) {
+			last = e.at
+		}
+	}
+	return last
 }
 
 // sideFields and kindFields are the names of fields in a pod's spec.
@@ -75,17 +81,35 @@ var (
 	kindFields = map[kind]string{initContainer: "initContainers", regularContainer: "containers"}
 )
 
-// of returns the owner of a value; the zero owner if nobody has set it. A value that we have
-// set is ours, even if others have set the same.
-func (o owners) of(p part, side Side, name corev1.ResourceName) owner {
-	path := []any{"spec"}
-	if p.kind != podLevel {
-		path = append(path, kindFields[p.kind], fieldpath.KeyByFields("name", p.name))
+// in returns the owners of the values of p.
+func (o owners) in(p part) owners {
+	if len(o) == 0 {
+		return nil
 	}
-	field := fieldpath.MakePathOrDie(append(path, "resources", sideFields[side], string(name))...)
+	path := fieldpath.Path{fieldpath.FieldNameElement("spec")}
+	if p.kind != podLevel {
+		path = append(path, fieldpath.FieldNameElement(kindFields[p.kind]), fieldpath.PathElement{Key: fieldpath.KeyByFields("name", p.name)})
+	}
+	path = append(path, fieldpath.FieldNameElement("resources"))
+	of := slices.Clone(o)
+	for i := range of {
+		for _, field := range path {
+			of[i].fields = of[i].fields.WithPrefix(field)
+		}
+	}
+	return of
+}
+
+// of returns the owner of a value of the part that o is about; the zero owner if nobody has set
+// it. A value that we have set is ours, even if others have set the same.
+func (o owners) of(side Side, name corev1.ResourceName) owner {
+	if len(o) == 0 {
+		return owner{}
+	}
 	var of owner
-	for _, e := range o.entries {
-		if e.fields.Has(field) && !of.ours {
+	path := fieldpath.Path{fieldpath.FieldNameElement(sideFields[side]), fieldpath.FieldNameElement(string(name))}
+	for _, e := range o {
+		if !of.ours && e.fields.Has(path) {
 			of = e.owner
 		}
 	}

@@ -1,6 +1,7 @@
 package resize
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -54,7 +55,7 @@ func (p part) restartsFor(name corev1.ResourceName) bool {
 // parts lists where spec has resources, in the order of the spec. The parts
 // point into spec, so that what is changed through them changes spec.
 func parts(spec *corev1.PodSpec) []part {
-	var all []part
+	all := make([]part, 0, 1+len(spec.InitContainers)+len(spec.Containers))
 	if spec.Resources != nil {
 		all = append(all, part{kind: podLevel, requirements: spec.Resources})
 	}
@@ -67,6 +68,21 @@ func parts(spec *corev1.PodSpec) []part {
 		all = append(all, part{regularContainer, c.Name, &c.Resources, c})
 	}
 	return all
+}
+
+// value returns what the part says; nil if it says nothing.
+func (p part) value(side Side, name corev1.ResourceName) *resource.Quantity {
+	return lookup(*side.of(p.requirements), name)
+}
+
+// wanted returns what a pod of the template that p is of gets; nil if that is nothing. A
+// container's limit stands in for its missing request.
+func (p part) wanted(side Side, name corev1.ResourceName) *resource.Quantity {
+	q := p.value(side, name)
+	if q == nil && side == Request && p.kind != podLevel {
+		return p.value(Limit, name)
+	}
+	return q
 }
 
 // counterpart returns the part of the same kind and name, or nil.
@@ -83,13 +99,50 @@ func counterpart(all []part, of part) *part {
 // that says cpu 100.5m makes pods of 101m.
 func RoundUp(spec *corev1.PodSpec) {
 	for _, p := range parts(spec) {
-		for _, s := range sides(p.requirements) {
-			for name, quantity := range *s.list {
+		for _, side := range sides {
+			list := *side.of(p.requirements)
+			for name, quantity := range list {
 				quantity.RoundUp(resource.Milli)
-				(*s.list)[name] = quantity
+				list[name] = quantity
 			}
 		}
 	}
+}
+
+// WithOwnLists returns a copy of the spec whose sizes can be changed. It shares everything else.
+func WithOwnLists(spec *corev1.PodSpec) *corev1.PodSpec {
+	own := *spec
+	own.Containers, own.InitContainers = slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
+	if spec.Resources != nil {
+		own.Resources = ptr.To(*spec.Resources)
+	}
+	for _, p := range parts(&own) {
+		p.requirements.Requests, p.requirements.Limits = maps.Clone(p.requirements.Requests), maps.Clone(p.requirements.Limits)
+	}
+	return &own
+}
+
+// withChanges returns the spec as it is after the changes. It is shared: do not change it.
+func withChanges(spec *corev1.PodSpec, changes ...Change) *corev1.PodSpec {
+	if len(changes) == 0 {
+		return spec
+	}
+	own := WithOwnLists(spec)
+	if own.Resources == nil && slices.ContainsFunc(changes, func(c Change) bool { return c.Container == "" }) {
+		own.Resources = &corev1.ResourceRequirements{}
+	}
+	for _, p := range parts(own) {
+		for _, c := range changes {
+			switch list := c.Side.of(p.requirements); {
+			case c.Container != p.name:
+			case c.To == nil:
+				delete(*list, c.Resource)
+			default:
+				setValue(list, c.Resource, *c.To)
+			}
+		}
+	}
+	return own
 }
 
 // Defaulted returns the spec of the pods that template makes, with the values that the
@@ -98,9 +151,14 @@ func RoundUp(spec *corev1.PodSpec) {
 // pod's own resources do not say follows from the containers.
 func Defaulted(template *corev1.PodTemplateSpec) *corev1.PodSpec {
 	spec := template.Spec.DeepCopy()
+	setDefaults(spec)
+	return spec
+}
+
+// setDefaults is Defaulted in place.
+func setDefaults(spec *corev1.PodSpec) {
 	defaultContainers(spec)
 	defaultPod(spec)
-	return spec
 }
 
 func defaultContainers(spec *corev1.PodSpec) {

@@ -77,7 +77,7 @@ func (t Target) Observe() (State, string) {
 	if observed := t.pod.Status.ObservedGeneration; observed < t.pod.Generation {
 		return InProgress, fmt.Sprintf("waiting for the kubelet to observe generation %d", t.pod.Generation)
 	}
-	for _, p := range t.want {
+	for _, p := range t.named {
 		if missing := t.unapplied(p); missing != "" {
 			return InProgress, fmt.Sprintf("waiting for the kubelet to apply %s: %s", p.label(), missing)
 		}
@@ -95,11 +95,11 @@ func Busy(pod *corev1.Pod) bool {
 	t := Target{pod: pod}
 	for _, p := range parts(&pod.Spec) {
 		if status := t.status(p); status != nil && status.Resources != nil {
-			t.want = append(t.want, p)
+			t.named = append(t.named, p)
 		}
 	}
 	state, _ := t.Observe()
-	return state == InProgress && len(t.want) > 0
+	return state == InProgress && len(t.named) > 0
 }
 
 // Clean reports whether nothing is left to do for the target: the pod's spec has the size and,
@@ -169,7 +169,7 @@ func (t Target) unapplied(p part) string {
 	}
 	allocated, applied := t.reported(p)
 	for _, name := range resizable {
-		request, limit := lookup(p.requirements.Requests, name), lookup(p.requirements.Limits, name)
+		request, limit := p.value(Request, name), p.value(Limit, name)
 		if request != nil && !same(request, lookup(allocated, name)) {
 			return fmt.Sprintf("%s request %s is not allocated", name, request)
 		}
@@ -231,27 +231,30 @@ func (t Target) status(p part) *corev1.ContainerStatus {
 	if p.kind == initContainer {
 		statuses = t.pod.Status.InitContainerStatuses
 	}
-	i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == p.name })
-	if i < 0 {
-		return nil
+	for i := range statuses { // they are too large to be copied
+		if statuses[i].Name == p.name {
+			return &statuses[i]
+		}
 	}
-	return &statuses[i]
+	return nil
 }
 
 // Wanted spells out the target's size, requests before limits:
 // `app: cpu 100m/200m, memory 1Gi/2Gi`. It returns "-" if that is nothing.
 func (t Target) Wanted() string {
-	sizes := make([]string, 0, len(t.want))
-	for _, p := range t.want {
-		sizes = append(sizes, spell(p, *p.requirements))
+	sizes, sized := make([]string, 0, len(t.named)), parts(t.Spec())
+	for _, p := range t.named {
+		if now := counterpart(sized, p); now != nil {
+			sizes = append(sizes, spell(p, *now.requirements))
+		}
 	}
 	return join(sizes)
 }
 
 // Applied spells out what is in force, as the kubelet reports it, in the same way.
 func (t Target) Applied() string {
-	sizes := make([]string, 0, len(t.want))
-	for _, p := range t.want {
+	sizes := make([]string, 0, len(t.named))
+	for _, p := range t.named {
 		_, applied := t.reported(p)
 		sizes = append(sizes, spell(p, applied))
 	}

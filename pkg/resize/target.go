@@ -1,6 +1,7 @@
 package resize
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -33,19 +34,10 @@ type Target struct {
 	// Overrules: a change takes back what one of the others has set.
 	Overrules bool
 
-	pod  *corev1.Pod     // as observed
-	want []part          // the wanted size of the parts that the template names
-	spec *corev1.PodSpec // the pod's spec with the wanted size; want points into it
-	born []value         // the values of a new pod that differ from those of spec
-	fill []value         // the values that LimitRanges have filled in, and the template does not say
-}
-
-// value is a value of one part of a pod; to is nil where the part has none.
-type value struct {
-	part part
-	side Side
-	name corev1.ResourceName
-	to   *resource.Quantity
+	pod    *corev1.Pod // as observed
+	named  []part      // of the pod, that the template names
+	born   []Change    // lead, with Changes, from the pod's spec to that of a new pod
+	filled []Change    // take out what LimitRanges have filled in, and the template does not say
 }
 
 // For returns the size that pod, made from the older template, must have to be
@@ -88,11 +80,9 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(own
 	if err != nil {
 		return Target{}, err
 	}
-	t := Target{Resized: set.last, pod: pod, spec: pod.Spec.DeepCopy()}
-	wanted, was := newer.Spec.DeepCopy(), parts(Defaulted(older))
-	defaultContainers(wanted)
-	mine := parts(t.spec)
-	for _, want := range parts(wanted) {
+	t := Target{Resized: set.last(), pod: pod}
+	mine, was, template := parts(&pod.Spec), parts(&older.Spec), parts(&newer.Spec)
+	for _, want := range template {
 		if want.kind == podLevel {
 			continue
 		}
@@ -101,47 +91,48 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(own
 			t.obstruct("container %s is not in the pod", want.name)
 			continue
 		}
-		t.apply(*have, want, counterpart(was, want), set, sets)
-		t.want = append(t.want, *have)
+		t.apply(*have, want, counterpart(was, want), set.in(want), sets)
+		t.named = append(t.named, *have)
 	}
-	t.applyPod(newer.Spec.Resources, was, set, sets)
-	t.Changes = between(parts(pod.Spec.DeepCopy()), t.want)
-	// Parts that the template does not name are not ours: between lists them as gone.
-	t.Changes = slices.DeleteFunc(t.Changes, func(c Change) bool { return c.To == nil })
-	t.fill = filled(pod, mine, parts(wanted))
+	t.applyPod(&older.Spec, newer.Spec.Resources, set, sets)
+	t.filled = filled(pod, mine, template)
 	t.checkPod()
 	return t, nil
 }
 
-// apply writes the wanted values into have, and notes as obstacles those of have that cannot
-// be removed. Where sets says no of a value's owner, the value stays.
+// apply notes the changes from have to the wanted values, and as obstacles those values of have
+// that cannot be removed. Where sets says no of a value's owner, the value stays.
 func (t *Target) apply(have, want part, was *part, set owners, sets func(owner) bool) {
 	for _, name := range resizable {
-		wanted := sides(want.requirements)
-		for i, now := range sides(have.requirements) {
-			to, from := lookup(*wanted[i].list, name), lookup(*now.list, name)
-			by := set.of(have, now.side, name)
-			if to != nil {
+		for _, side := range sides {
+			c, by := Change{have.name, name, side, have.value(side, name), want.wanted(side, name)}, set.of(side, name)
+			if c.To != nil {
 				t.name(by)
 			}
 			switch {
-			case to != nil && sets(by):
-				t.Overrules = t.Overrules || by.other != "" && !same(to, from)
-				t.affect(have, now.side, name, t.inForce(have, now.side, name, from), to)
-				setValue(now.list, name, *to)
-				if name == corev1.ResourceMemory && to.MilliValue()%1000 != 0 {
-					t.obstruct("%s: memory %s %s is not a whole number of bytes", have.label(), now.side, to)
-				}
-			case to != nil:
-				t.born = append(t.born, value{have, now.side, name, to})
-			case from == nil:
-			case by.ours, was != nil && lookup(*sides(was.requirements)[i].list, name) != nil:
-				t.affect(have, now.side, name, from, nil)
-				t.obstruct("%s: the %s %s is removed", have.label(), name, now.side)
-				t.born = append(t.born, value{have, now.side, name, nil})
+			case c.To != nil && sets(by):
+				t.change(have, c, by)
+			case c.To != nil:
+				t.born = appendChange(t.born, c)
+			case c.From == nil:
+			case by.ours, was != nil && was.wanted(side, name) != nil:
+				t.Effects = append(t.Effects, c)
+				t.obstruct("%s: the %s %s is removed", have.label(), name, side)
+				t.born = append(t.born, c)
 			}
 		}
 	}
+}
+
+// change notes that a value of have, which was set by that owner, is to be another one.
+func (t *Target) change(have part, c Change, by owner) {
+	t.Changes = appendChange(t.Changes, c)
+	t.Overrules = t.Overrules || by.other != "" && !same(c.From, c.To)
+	if c.Resource == corev1.ResourceMemory && c.To.MilliValue()%1000 != 0 {
+		t.obstruct("%s: memory %s %s is not a whole number of bytes", have.label(), c.Side, c.To)
+	}
+	c.From = t.inForce(have, c.Side, c.Resource, c.From)
+	t.Effects = appendChange(t.Effects, c)
 }
 
 // name notes the owner of a wanted value, if it is somebody else.
@@ -157,36 +148,30 @@ func (t *Target) name(by owner) {
 //
 // A value that only follows, and that the pod lacks, is not asked for: an API server that
 // fills it in does so when it takes the resize, and an older one never does.
-func (t *Target) applyPod(says *corev1.ResourceRequirements, was []part, set owners, sets func(owner) bool) {
-	if says == nil && t.spec.Resources == nil {
+func (t *Target) applyPod(older *corev1.PodSpec, says *corev1.ResourceRequirements, set owners, sets func(owner) bool) {
+	if says == nil && t.pod.Spec.Resources == nil {
 		return
 	}
-	if t.spec.Resources == nil {
-		t.spec.Resources = &corev1.ResourceRequirements{}
-	}
-	have, want := part{kind: podLevel, requirements: t.spec.Resources}, part{kind: podLevel, requirements: &corev1.ResourceRequirements{}}
+	have := part{kind: podLevel, requirements: cmp.Or(t.pod.Spec.Resources, &corev1.ResourceRequirements{})}
+	want := part{kind: podLevel, requirements: &corev1.ResourceRequirements{}}
 	if says != nil {
-		full := &corev1.PodSpec{Resources: says.DeepCopy(), Containers: t.spec.Containers, InitContainers: t.spec.InitContainers}
-		defaultPod(full)
+		full := *t.Spec()
+		full.Resources = says.DeepCopy()
+		defaultPod(&full)
 		want.requirements = full.Resources
-		given, has := sides(says), sides(have.requirements)
-		for i, now := range sides(want.requirements) {
-			maps.DeleteFunc(*now.list, func(name corev1.ResourceName, _ resource.Quantity) bool {
-				return lookup(*given[i].list, name) == nil && lookup(*has[i].list, name) == nil
+		for _, side := range sides {
+			maps.DeleteFunc(*side.of(want.requirements), func(name corev1.ResourceName, _ resource.Quantity) bool {
+				return lookup(*side.of(says), name) == nil && have.value(side, name) == nil
 			})
 		}
-		t.want = slices.Insert(t.want, 0, have)
+		t.named = slices.Insert(t.named, 0, have)
 	}
-	ofContainers := t.Effects
-	t.Effects = nil
-	t.apply(have, want, counterpart(was, want), set, sets)
-	t.Effects = append(t.Effects, ofContainers...)
-}
-
-func (t *Target) affect(p part, side Side, name corev1.ResourceName, from, to *resource.Quantity) {
-	if !same(from, to) {
-		t.Effects = append(t.Effects, Change{p.name, name, side, from, to})
-	}
+	was := WithOwnLists(older)
+	setDefaults(was)
+	changes, effects := t.Changes, t.Effects // of the containers: those of the pod come first
+	t.Changes, t.Effects = nil, nil
+	t.apply(have, want, counterpart(parts(was), want), set.in(want), sets)
+	t.Changes, t.Effects = append(t.Changes, changes...), append(t.Effects, effects...)
 }
 
 // checkPod notes as obstacles what the API server has against a resize of this pod
@@ -201,12 +186,12 @@ func (t *Target) checkPod() {
 	if windows(t.pod) {
 		t.obstruct("windows pods cannot be resized")
 	}
-	for _, p := range t.want {
+	for _, p := range t.named {
 		if p.kind == initContainer && !p.sidecar() && t.changes(p) && (p.restartsFor(corev1.ResourceCPU) || p.restartsFor(corev1.ResourceMemory)) {
 			t.obstruct("init container %s with the resize policy RestartContainer cannot be resized", p.name)
 		}
 	}
-	before, after := qos.GetPodQOS(t.pod), qos.ComputePodQOS(&corev1.Pod{Spec: *t.spec})
+	before, after := qos.GetPodQOS(t.pod), qos.ComputePodQOS(&corev1.Pod{Spec: *t.Spec()})
 	if before != after {
 		t.obstruct("the QoS class would change from %s to %s", before, after)
 	}
@@ -230,7 +215,7 @@ func (t *Target) changes(p part) bool {
 }
 
 // Spec returns the pod's spec with the wanted size. It is shared: do not change it.
-func (t Target) Spec() *corev1.PodSpec { return t.spec }
+func (t Target) Spec() *corev1.PodSpec { return withChanges(&t.pod.Spec, t.Changes...) }
 
 // Newborn returns the spec of the pod that would come in this one's place, as far as that is
 // known before. It has what the template says, and what else admission gave to this pod. It
@@ -238,33 +223,17 @@ func (t Target) Spec() *corev1.PodSpec { return t.spec }
 // If unfilled is set, it lacks what LimitRanges have filled in, as a new pod does before
 // their admission plugin sees it. The spec is shared: do not change it.
 func (t Target) Newborn(unfilled bool) *corev1.PodSpec {
-	others := t.born
+	changes := slices.Concat(t.Changes, t.born)
 	if unfilled {
-		others = append(slices.Clip(others), t.fill...)
+		changes = append(changes, t.filled...)
 	}
-	if len(others) == 0 {
-		return t.spec
-	}
-	spec := t.spec.DeepCopy()
-	all := parts(spec)
-	for _, v := range others {
-		for _, now := range sides(counterpart(all, v.part).requirements) {
-			switch {
-			case now.side != v.side:
-			case v.to == nil:
-				delete(*now.list, v.name)
-			default:
-				setValue(now.list, v.name, *v.to)
-			}
-		}
-	}
-	return spec
+	return withChanges(&t.pod.Spec, changes...)
 }
 
 // Restarts reports whether a container that runs would be restarted, in place, for what
 // changes. A container that waits to be started, as in a crash loop, does not count.
 func (t Target) Restarts() bool {
-	return slices.ContainsFunc(t.want, func(p part) bool {
+	return slices.ContainsFunc(t.named, func(p part) bool {
 		status := t.status(p)
 		return status != nil && status.State.Running != nil &&
 			slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && p.restartsFor(c.Resource) })
@@ -312,7 +281,7 @@ func (t Target) Patch() ([]byte, error) {
 		return nil, nil
 	}
 	spec := map[string]any{}
-	for _, p := range t.want {
+	for _, p := range t.named {
 		changed := t.changed(p)
 		if changed == nil {
 			continue
@@ -345,13 +314,8 @@ func appendContainer(list any, name string, changed *corev1.ResourceRequirements
 func (t Target) changed(p part) *corev1.ResourceRequirements {
 	var only corev1.ResourceRequirements
 	for _, c := range t.Changes {
-		if c.Container != p.name {
-			continue
-		}
-		if c.Side == Request {
-			setValue(&only.Requests, c.Resource, *c.To)
-		} else {
-			setValue(&only.Limits, c.Resource, *c.To)
+		if c.Container == p.name {
+			setValue(c.Side.of(&only), c.Resource, *c.To)
 		}
 	}
 	if only.Requests == nil && only.Limits == nil {

@@ -1,0 +1,299 @@
+package resize_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// TestNothingIsChanged: pods and templates are shared with whoever else watches them.
+func TestNothingIsChanged(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCase(t)
+		pod, older, newer := c.pod.DeepCopy(), c.older.DeepCopy(), c.newer.DeepCopy()
+		for name, look := range c.looks() {
+			target, err := look()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			askAll(t, target)
+		}
+		resize.Busy(c.pod)
+		resize.Between(c.older, c.newer)
+		resize.Defaulted(c.newer)
+		if !equality.Semantic.DeepEqual(pod, c.pod) {
+			t.Errorf("the pod was changed:\n got %+v\nwant %+v", c.pod, pod)
+		}
+		if !equality.Semantic.DeepEqual(older, c.older) || !equality.Semantic.DeepEqual(newer, c.newer) {
+			t.Error("a template was changed")
+		}
+	})
+}
+
+// askAll asks a target for everything that it can say.
+func askAll(t *rapid.T, target resize.Target) {
+	if _, err := target.Patch(); err != nil {
+		t.Fatal(err)
+	}
+	if back := target.Back(); len(back.Changes) > 0 {
+		if _, err := back.Patch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resize.WithOwnLists(target.Spec())
+	target.Newborn(false)
+	target.Newborn(true)
+	target.Observe()
+	target.Wanted()
+	target.Applied()
+	target.OldEnvironment()
+	target.Clean()
+	target.Restarts()
+	target.GivesRoom()
+	target.Nowhere()
+	target.Unreported()
+}
+
+// TestPatchLeadsToSpec: the request brings the pod to the size that the target says, and then
+// nothing is left to do.
+func TestPatchLeadsToSpec(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCase(t)
+		target, err := resize.For(c.pod, c.older, c.newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		patch, err := target.Patch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		resized := c.pod.DeepCopy()
+		if patch != nil {
+			resized = patched(t, c.pod, patch)
+		}
+		if !equality.Semantic.DeepEqual(&resized.Spec, target.Spec()) {
+			t.Errorf("the patch %s leads to\n%+v, want\n%+v", patch, resized.Spec, target.Spec())
+		}
+		again, err := resize.For(resized, c.older, c.newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(again.Changes) > 0 {
+			t.Errorf("after the patch %s there is left: %s", patch, resize.Describe(again.Changes))
+		}
+	})
+}
+
+// patched returns the pod as the API server makes it of a strategic merge patch.
+func patched(t *rapid.T, pod *corev1.Pod, patch []byte) *corev1.Pod {
+	before, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Pod{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resized := &corev1.Pod{}
+	if err := json.Unmarshal(after, resized); err != nil {
+		t.Fatal(err)
+	}
+	return resized
+}
+
+// drawnCase is a pod of one template that is to become one of another.
+type drawnCase struct {
+	pod          *corev1.Pod
+	older, newer *corev1.PodTemplateSpec
+}
+
+// looks are all that can be asked of a case.
+func (c drawnCase) looks() map[string]func() (resize.Target, error) {
+	return map[string]func() (resize.Target, error){
+		"For":           func() (resize.Target, error) { return resize.For(c.pod, c.older, c.newer) },
+		"ForBut":        func() (resize.Target, error) { return resize.ForBut(c.pod, c.older, c.newer) },
+		"Leftover":      func() (resize.Target, error) { return resize.Leftover(c.pod, c.newer) },
+		"LeftoverSince": func() (resize.Target, error) { return resize.LeftoverSince(c.pod, c.newer, build.Start) },
+	}
+}
+
+func drawCase(t *rapid.T) drawnCase {
+	older := drawTemplate(t)
+	newer := older.DeepCopy()
+	if drawResources(t, newer); often(t) {
+		newer = drawTemplate(t) // of other containers, too
+	}
+	made := rapid.SampledFrom([]*corev1.PodTemplateSpec{older, newer, drawTemplate(t)}).Draw(t, "made from")
+	pod := build.Pod("web-0", made)
+	if rarely(t) {
+		pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	}
+	drawAdmission(t, pod)
+	drawStatus(t, pod)
+	for range rapid.IntRange(0, 3).Draw(t, "resized by so many") {
+		if fields := drawFields(t); often(t) {
+			build.Ours(fields)(pod)
+		} else {
+			at := build.Start.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "hours")) * time.Hour)
+			build.ResizedBy(rapid.SampledFrom([]string{"updater", "hand"}).Draw(t, "manager"), at, fields)(pod)
+		}
+	}
+	return drawnCase{pod, older, newer}
+}
+
+func often(t *rapid.T) bool  { return rapid.IntRange(0, 2).Draw(t, "often") == 0 }
+func rarely(t *rapid.T) bool { return rapid.IntRange(0, 19).Draw(t, "rarely") == 0 }
+
+func drawTemplate(t *rapid.T) *corev1.PodTemplateSpec {
+	template := &corev1.PodTemplateSpec{}
+	for _, name := range []string{"setup", "proxy"} {
+		if often(t) {
+			c := drawContainer(t, name)
+			if name == "proxy" {
+				c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+			}
+			template.Spec.InitContainers = append(template.Spec.InitContainers, c)
+		}
+	}
+	template.Spec.Containers = append(template.Spec.Containers, drawContainer(t, "app"))
+	if often(t) {
+		template.Spec.Containers = append(template.Spec.Containers, drawContainer(t, "log"))
+	}
+	if rarely(t) {
+		template.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
+	}
+	drawResources(t, template)
+	return template
+}
+
+func drawContainer(t *rapid.T, name string) corev1.Container {
+	c := corev1.Container{Name: name}
+	for _, of := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if often(t) {
+			policy := rapid.SampledFrom([]corev1.ResourceResizeRestartPolicy{corev1.NotRequired, corev1.RestartContainer}).Draw(t, "resizePolicy")
+			c.ResizePolicy = append(c.ResizePolicy, corev1.ContainerResizePolicy{ResourceName: of, RestartPolicy: policy})
+		}
+	}
+	if often(t) {
+		c.Env = append(c.Env, corev1.EnvVar{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}})
+	}
+	return c
+}
+
+// drawResources draws new resources for the template and its containers.
+func drawResources(t *rapid.T, template *corev1.PodTemplateSpec) {
+	for _, list := range [][]corev1.Container{template.Spec.InitContainers, template.Spec.Containers} {
+		for i := range list {
+			list[i].Resources = drawRequirements(t)
+		}
+	}
+	template.Spec.Resources = drawPodRequirements(t)
+}
+
+func drawPodRequirements(t *rapid.T) *corev1.ResourceRequirements {
+	if !often(t) {
+		return nil
+	}
+	r := drawRequirements(t)
+	delete(r.Requests, "example.com/device")
+	delete(r.Limits, "example.com/device")
+	return &r
+}
+
+var quantities = map[corev1.ResourceName][]string{
+	corev1.ResourceCPU:    {"", "0", "100m", "105m", "1000m", "1", "2"},
+	corev1.ResourceMemory: {"", "0", "100Mi", "1Gi", "1024Mi", "2Gi", "644245094401m"},
+	"example.com/device":  {"", "", "", "1"},
+}
+
+func drawRequirements(t *rapid.T) corev1.ResourceRequirements {
+	r := corev1.ResourceRequirements{}
+	for _, list := range []*corev1.ResourceList{&r.Requests, &r.Limits} {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "example.com/device"} {
+			quantity := rapid.SampledFrom(quantities[name]).Draw(t, string(name))
+			if quantity == "" {
+				continue
+			}
+			if *list == nil {
+				*list = corev1.ResourceList{}
+			}
+			(*list)[name] = resource.MustParse(quantity)
+		}
+	}
+	return r
+}
+
+// drawAdmission draws what admission has done to the pod when it was made or resized.
+func drawAdmission(t *rapid.T, pod *corev1.Pod) {
+	for i := range pod.Spec.Containers {
+		if often(t) {
+			pod.Spec.Containers[i].Resources = drawRequirements(t)
+		}
+	}
+	if often(t) {
+		pod.Spec.Resources = drawPodRequirements(t)
+	}
+	if often(t) {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "injected", Resources: drawRequirements(t)})
+	}
+	if often(t) {
+		entries := rapid.SliceOfN(rapid.SampledFrom([]string{
+			"cpu, memory request for container app", "cpu limit for container app", "memory limit for container injected", "cpu limit for init container setup", "cpu limit for container gone",
+		}), 1, 3).Draw(t, "filled in")
+		pod.Annotations = map[string]string{"kubernetes.io/limit-ranger": "LimitRanger plugin set: " + strings.Join(entries, "; ")}
+	}
+}
+
+// drawStatus draws how far the kubelet has come.
+func drawStatus(t *rapid.T, pod *corev1.Pod) {
+	if often(t) {
+		build.Actuate(pod)
+	}
+	if often(t) {
+		pod.Generation++
+	}
+	if rarely(t) {
+		build.Unschedulable(pod)
+	}
+	if rarely(t) {
+		build.NotReady(pod)
+	}
+	if rarely(t) {
+		build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")(pod)
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; often(t) {
+			applied := drawRequirements(t)
+			s.Resources, s.AllocatedResources = &applied, applied.Requests
+		} else if rarely(t) {
+			s.Resources, s.AllocatedResources = nil, nil
+		}
+	}
+}
+
+// drawFields draws the values that a managedFields entry lists.
+func drawFields(t *rapid.T) string {
+	values := func() string {
+		var drawn []string
+		for _, value := range []string{`"f:limits":{"f:cpu":{}}`, `"f:requests":{"f:cpu":{},"f:memory":{}}`} {
+			if often(t) {
+				drawn = append(drawn, value)
+			}
+		}
+		return fmt.Sprintf(`{"f:resources":{%s}}`, strings.Join(drawn, ","))
+	}
+	return fmt.Sprintf(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":%s,"k:{\"name\":\"log\"}":%s},"f:initContainers":{"k:{\"name\":\"proxy\"}":%s},"f:resources":{"f:limits":{"f:cpu":{}}}}}`,
+		values(), values(), values())
+}
