@@ -68,6 +68,14 @@ e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet
 e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)
 	go test -tags e2e -exec $(CURDIR)/hack/cgroup-v2.sh -count=1 -timeout 30m -p 1 -v -run 'TestNode|TestEdits|TestQOSClass' ./test/realnode ./test/e2e
 
+SHAPES :=
+ROUNDS := 3
+BENCH := bin/benchmark.json
+
+.PHONY: bench
+bench: tools build ## Measure what rollouts cost, in place and built in (SHAPES=statefulset:1x100,deployment:20x10 ROUNDS=3)
+	@go run ./test/benchmark rollouts --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH) --rounds $(ROUNDS) $(if $(SHAPES),--shapes $(SHAPES))
+
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run --build-tags integration,e2e ./...

@@ -279,6 +279,7 @@ func (o controllerOptions) restConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
 	}
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	config.DisableCompression = true // as kube-controller-manager does: each watch would keep 50 KiB for it
 	config = unlimited(config)
 	if o.qps > 0 { // of all clients together
 		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.qps, cmp.Or(o.burst, int(math.Ceil(2*float64(o.qps)))))

@@ -19,6 +19,7 @@ import (
 // Sync takes the next step of one workload. It returns after which time to sync the workload
 // again at the latest; 0 if only an event can change anything.
 func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
+	defer c.openNext(name)
 	// 1. Get the workload. Is it opted in, and is anything in it ours to do?
 	w, s, requeueAfter, err := c.open(ctx, name)
 	if err != nil || s == nil {
@@ -82,6 +83,9 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 		c.endSession(name)
 		_, requeueAfter, err = c.writeCondition(ctx, w, p)
 		return w, nil, requeueAfter, err
+	}
+	if !policy.Held(w) && !c.mayOpen(name) {
+		return w, nil, 0, nil
 	}
 	if s, err = c.session(ctx, w); err != nil || !s.hasSynced() {
 		return w, nil, 0, err // the watches requeue the workload when they have

@@ -737,6 +737,8 @@ func TestSame(t *testing.T) {
 	d := webDeployment(newer, 1)
 	spelled := webSet(d, "a", newer, 1)
 	spelled.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0.002")
+	defaulted := webSet(d, "a", newer, 1)
+	defaulted.Spec.Template.Spec.DNSPolicy = corev1.DNSClusterFirst
 	read := func(stored *unstructured.Unstructured) *hash.Template {
 		rs, err := decodeReplicaSet(stored)
 		if err != nil {
@@ -751,6 +753,7 @@ func TestSame(t *testing.T) {
 	}{
 		{"the pod-template-hash is no difference", build.Stored(t, webSet(d, "a", newer, 1)), true},
 		{"nor is how a quantity is written", build.Stored(t, spelled), true},
+		{"a default that only one of them has is", build.Stored(t, defaulted), false},
 		{"the size is", build.Stored(t, webSet(d, "a", older, 1)), false},
 		{"the image is", build.Stored(t, webSet(d, "a", version{Image: 2, CPU: 2}, 1)), false},
 		{"a field that our types do not have is", withField(t, webSet(d, "a", newer, 1), "x"), false},

@@ -1,6 +1,7 @@
 package hash
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -37,9 +38,18 @@ func NewTemplate(raw []byte) (*Template, error) {
 }
 
 // Same reports whether the built-in controllers take the two templates for the same one. Fields that our types lack
-// count too, by the hash.
+// count too, by the hash. Comparing every field takes long, and is seldom necessary.
 func (t *Template) Same(other *Template) bool {
-	return t.Hash == other.Hash && equality.Semantic.DeepEqual(t.PodTemplateSpec, other.PodTemplateSpec)
+	switch {
+	case t.Hash != other.Hash:
+		return false
+	case bytes.Equal(t.Raw, other.Raw):
+		return true
+	case len(resize.Between(t.PodTemplateSpec, other.PodTemplateSpec)) > 0:
+		return false
+	default:
+		return equality.Semantic.DeepEqual(t.PodTemplateSpec, other.PodTemplateSpec)
+	}
 }
 
 // Differs says where newer differs from t in more than cpu and memory; empty if it does not.

@@ -1,0 +1,138 @@
+// Command benchmark measures what a rollout costs, and how long it takes: edits of the cpu of
+// all pods of many shapes of workloads, in place and by the built-in controllers in turn, on
+// a real control plane with simulated kubelets.
+//
+//	benchmark rollouts --bin bin/k8s --controller bin/inplace-rollout --rounds 3 --shapes statefulset:1x100
+//
+// What it tells is read from the API server's audit log and from /proc. It is printed, and
+// added to a JSON file.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	bin, controller string
+	shapes          string
+	rounds          int
+	builtIn         bool
+	resize          time.Duration
+	json            string
+	profiles        string
+}
+
+// standard are the shapes that are measured unless others are named.
+const standard = "statefulset:1x100,statefulset:1x100:10,statefulset:20x10,statefulset:100x10,statefulset:1x300,statefulset:1x1000:10," +
+	"deployment:1x100,deployment:20x10,deployment:100x10,deployment:1x1000"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "benchmark:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts}
+	if len(args) == 0 || commands[args[0]] == nil {
+		return errors.New("which one: rollouts")
+	}
+	return commands[args[0]](ctx, args[1:])
+}
+
+// flags are those that all commands with a cluster have.
+func (o *options) flags(name string) *flag.FlagSet {
+	flags := flag.NewFlagSet("benchmark "+name, flag.ContinueOnError)
+	flags.StringVar(&o.bin, "bin", "bin/k8s", "folder of the Kubernetes binaries")
+	flags.StringVar(&o.controller, "controller", "bin/inplace-rollout", "the controller's binary")
+	flags.StringVar(&o.json, "json", "", "add what was measured to this file, in place of earlier results of the same shapes")
+	flags.StringVar(&o.profiles, "profiles", "", "folder for profiles of the controller in one more round of each shape, which does not count")
+	flags.DurationVar(&o.resize, "resize", 300*time.Millisecond, "how long the simulated kubelets take for a resize")
+	return flags
+}
+
+// rollouts measures each shape in a cluster of its own.
+func rollouts(ctx context.Context, args []string) error {
+	var o options
+	flags := o.flags("rollouts")
+	flags.StringVar(&o.shapes, "shapes", standard, "what is edited, as statefulset:WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS, with commas")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often each shape is edited, each way")
+	flags.BoolVar(&o.builtIn, "built-in", true, "measure the built-in controllers, too, in turn")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	begin := time.Now()
+	all := results{Machine: thisMachine()}
+	for text := range strings.SplitSeq(o.shapes, ",") {
+		s, err := parseShape(text)
+		if err != nil {
+			return err
+		}
+		err = o.measure(ctx, s, &all)
+		if err = errors.Join(err, all.save(o.json)); err != nil {
+			return fmt.Errorf("measuring %s: %w", s.title(), err)
+		}
+	}
+	fmt.Println()
+	if err := all.print(os.Stdout); err != nil {
+		return err
+	}
+	fmt.Printf("\nMeasured in %s.\n", time.Since(begin).Round(time.Second))
+	return nil
+}
+
+// measure measures all rounds of one shape, and adds them to the results.
+func (o options) measure(ctx context.Context, s shape, all *results) (err error) {
+	begin := time.Now()
+	c, err := startCluster(ctx, o, s.all())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			c.KeepLogs()
+		}
+		err = errors.Join(err, c.stop())
+	}()
+	all.Machine.Kubernetes = c.Version()
+	f := &fixture{cluster: c, shape: s, resize: o.resize}
+	if err := f.fill(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("%s: %d pods are there after %s\n", s.title(), s.all(), time.Since(begin).Round(time.Second))
+	ways := []way{inPlace}
+	if o.builtIn {
+		ways = append(ways, builtIn)
+	}
+	var took time.Duration
+	for range o.rounds {
+		for _, w := range ways {
+			r, err := f.rollOut(ctx, w)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w, err)
+			}
+			fmt.Printf("  %s: %s\n", w, r.line())
+			all.Rollouts = append(all.Rollouts, r)
+			if w == inPlace {
+				took = r.Wall.duration()
+			}
+		}
+	}
+	if o.profiles == "" {
+		return nil
+	}
+	return f.profile(ctx, o.profiles, took)
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// results are what is kept in the JSON file.
+type results struct {
+	Machine  machine  `json:"machine"`
+	Rollouts []result `json:"rollouts"`
+}
+
+// machine is where and when it was measured.
+type machine struct {
+	Date       string `json:"date"`
+	CPU        string `json:"cpu"`
+	Cores      int    `json:"cores"`
+	Kubernetes string `json:"kubernetes"`
+}
+
+func thisMachine() machine {
+	m := machine{Date: time.Now().UTC().Format(time.DateOnly), Cores: runtime.NumCPU()}
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+			m.CPU = cpus[0].ModelName
+		}
+	}
+	return m
+}
+
+// load reads the file; one that is not there has no results.
+func load(file string) (results, error) {
+	var r results
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("reading results: %w", err)
+	}
+	return r, nil
+}
+
+// save adds the results to the file, if there is to be one, in place of those of the same shapes.
+func (r results) save(file string) error {
+	if file == "" {
+		return nil
+	}
+	old, err := load(file)
+	if err != nil {
+		return err
+	}
+	measured := func(o result) bool {
+		return slices.ContainsFunc(r.Rollouts, func(n result) bool { return n.Shape == o.Shape })
+	}
+	r.Rollouts = append(slices.DeleteFunc(old.Rollouts, measured), r.Rollouts...)
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.WriteFile(file, append(data, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("writing results: %w", err)
+	}
+	return nil
+}
+
+// metric is one figure of a result.
+type metric struct {
+	head   string
+	format string
+	value  func(shape, result) float64
+}
+
+// topic is a table.
+type topic struct {
+	name    string
+	metrics []metric
+}
+
+var topics = []topic{
+	{"requests", []metric{
+		{"writes per pod by the rollout's controller", "%.2f", func(s shape, r result) float64 {
+			return r.written(func(w write) bool { return r.carries(w) && !isEvent(w) }) / float64(s.all())
+		}},
+		{"its events per pod", "%.2f", func(s shape, r result) float64 {
+			return r.written(func(w write) bool { return r.carries(w) && isEvent(w) }) / float64(s.all())
+		}},
+		{"its status writes per workload", "%.1f", func(s shape, r result) float64 {
+			return r.written(func(w write) bool { return r.carries(w) && isStatus(w) }) / float64(s.workloads)
+		}},
+		{"conflicts", "%.0f", func(_ shape, r result) float64 { return float64(r.Conflicts) }},
+		{"refusals", "%.0f", func(_ shape, r result) float64 { return float64(r.Refusals) }},
+		{"writes per pod by everybody", "%.1f", func(s shape, r result) float64 {
+			return r.written(func(w write) bool { return !isEvent(w) }) / float64(s.all())
+		}},
+		{"with events", "%.1f", func(s shape, r result) float64 {
+			return r.written(func(write) bool { return true }) / float64(s.all())
+		}},
+		{"pods replaced", "%.0f", func(_ shape, r result) float64 { return float64(r.Replaced) }},
+		{"lowest number Ready", "%.0f", func(_ shape, r result) float64 { return float64(r.LeastReady) }},
+	}},
+	{"cost", []metric{
+		{"controller's cpu, s", "%.2f", func(_ shape, r result) float64 { return r.CPU[r.carrier()] }},
+		{"ms per pod", "%.1f", cpuPerPod},
+		{"its peak RSS, MiB", "%.0f", peakRSS},
+		{"kube-apiserver's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[apiServer] }},
+		{"kube-controller-manager's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[controllerManager] }},
+	}},
+	{"time", []metric{
+		{"floor, s", "%.1f", func(_ shape, r result) float64 { return r.known(float64(r.Floor)) }},
+		{"edit to done, s", "%.1f", func(_ shape, r result) float64 { return float64(r.Wall) }},
+		{"× floor", "%.2f", timesFloor},
+		{"edit to first request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P50)) }},
+		{"p99", "%.0f", firstP99},
+		{"resized to next request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P50)) }},
+		{"p99", "%.0f", pauseP99},
+		{"last resized to Complete, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Complete.P50)) }},
+		{"p99", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Complete.P99)) }},
+	}},
+}
+
+func cpuPerPod(s shape, r result) float64 { return 1000 * r.CPU[r.carrier()] / float64(s.all()) }
+
+func peakRSS(_ shape, r result) float64 { return r.known(float64(r.PeakRSS) / (1 << 20)) }
+
+func timesFloor(_ shape, r result) float64 { return r.known(float64(r.Wall / r.Floor)) }
+
+func firstP99(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P99)) }
+
+func pauseP99(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P99)) }
+
+// known is a figure that there is only of rollouts in place.
+func (r result) known(figure float64) float64 {
+	if r.Way == builtIn {
+		return math.NaN()
+	}
+	return figure
+}
+
+// carrier is the process that carried the edit to the pods.
+func (r result) carrier() string {
+	if r.Way == builtIn {
+		return controllerManager
+	}
+	return ours
+}
+
+// group is the results of all rounds of a shape, one way.
+type group struct {
+	shape  shape
+	way    way
+	rounds []result
+}
+
+// groups are in the order of the results.
+func (r results) groups() ([]group, error) {
+	var groups []group
+	for _, one := range r.Rollouts {
+		i := slices.IndexFunc(groups, func(g group) bool { return g.shape.String() == one.Shape && g.way == one.Way })
+		if i < 0 {
+			s, err := parseShape(one.Shape)
+			if err != nil {
+				return nil, err
+			}
+			groups, i = append(groups, group{shape: s, way: one.Way}), len(groups)
+		}
+		groups[i].rounds = append(groups[i].rounds, one)
+	}
+	return groups, nil
+}
+
+// figures are the least, the median and the most of what there is of all rounds.
+func (g group) figures(value func(shape, result) float64) (least, median, most float64) {
+	values := make([]float64, 0, len(g.rounds))
+	for _, r := range g.rounds {
+		values = append(values, value(g.shape, r))
+	}
+	slices.Sort(values)
+	n := len(values)
+	return values[0], (values[(n-1)/2] + values[n/2]) / 2, values[n-1]
+}
+
+// cell is the median, and the spread if there is one that can be seen.
+func (g group) cell(m metric) string {
+	least, median, most := g.figures(m.value)
+	if math.IsNaN(median) {
+		return "–"
+	}
+	text, from, to := fmt.Sprintf(m.format, median), fmt.Sprintf(m.format, least), fmt.Sprintf(m.format, most)
+	if from == to {
+		return text
+	}
+	return fmt.Sprintf("%s (%s–%s)", text, from, to)
+}
+
+// table is in Markdown.
+func table(groups []group, metrics []metric) string {
+	var text strings.Builder
+	text.WriteString("| |")
+	for _, m := range metrics {
+		fmt.Fprintf(&text, " %s |", m.head)
+	}
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(metrics)) + "\n")
+	for _, g := range groups {
+		fmt.Fprintf(&text, "| %s, %s |", g.shape.title(), g.way)
+		for _, m := range metrics {
+			fmt.Fprintf(&text, " %s |", g.cell(m))
+		}
+		text.WriteString("\n")
+	}
+	return text.String()
+}
+
+// tables are all that there is of the results, by name.
+func (r results) tables() (map[string]string, error) {
+	groups, err := r.groups()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{"targets": targetTable(groups)}
+	for _, t := range topics {
+		all[t.name] = table(groups, t.metrics)
+	}
+	return all, nil
+}
+
+// print prints the tables.
+func (r results) print(out io.Writer) error {
+	all, err := r.tables()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"requests", "cost", "time", "targets"} {
+		if _, err := fmt.Fprintf(out, "\n%s", all[name]); err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+	}
+	return nil
+}
+
+// line is a result in a line.
+func (r result) line() string {
+	text := fmt.Sprintf("%.1f s, %.2f s of cpu, %d pods replaced", r.Wall, r.CPU[r.carrier()], r.Replaced)
+	if r.Way == inPlace {
+		text += fmt.Sprintf("; floor %.1f s, %.0f MiB, first request after %.0f ms, next after %.0f ms (p99 %.0f ms)",
+			r.Floor, float64(r.PeakRSS)/(1<<20), r.First.P50*1000, r.Pause.P50*1000, r.Pause.P99*1000)
+	}
+	return text
+}

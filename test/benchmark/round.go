@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// way is who carries an edit to the pods.
+type way string
+
+const (
+	inPlace way = "in place"
+	builtIn way = "built in"
+)
+
+// result is what was measured of one edit of all workloads of a shape.
+type result struct {
+	Shape string  `json:"shape"`
+	Way   way     `json:"way"`
+	Floor seconds `json:"floor"`
+
+	Wall     seconds `json:"wall"`     // from the answer to the first edit until the last rollout was complete
+	First    spread  `json:"first"`    // from the edit to the first request for a size
+	Pause    spread  `json:"pause"`    // from when a pod may be asked until it is asked
+	Complete spread  `json:"complete"` // from when the last pod has its size until the rollout is complete
+
+	Writes     []write            `json:"writes"`
+	Conflicts  int                `json:"conflicts"`
+	Refusals   int                `json:"refusals"`
+	CPU        map[string]float64 `json:"cpuSeconds"`
+	PeakRSS    uint64             `json:"peakRSS"` // of our controller, in bytes
+	Replaced   int                `json:"replaced"`
+	LeastReady int                `json:"leastReadyPods"`
+	Short      seconds            `json:"fewerReadyPods"` // for how long there were fewer Ready pods than before
+}
+
+// seconds is a duration as JSON and people want it.
+type seconds float64
+
+func (s seconds) duration() time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
+
+func inSeconds(d time.Duration) seconds { return seconds(d.Seconds()) }
+
+// spread is what there is of many durations.
+type spread struct {
+	P50 seconds `json:"p50"`
+	P99 seconds `json:"p99"`
+}
+
+func newSpread(values []time.Duration) spread {
+	return spread{inSeconds(percentile(values, 50)), inSeconds(percentile(values, 99))}
+}
+
+// rollOut edits all workloads at once, waits until that has been rolled out, and measures it.
+func (f *fixture) rollOut(ctx context.Context, w way) (result, error) {
+	r := result{Shape: f.shape.String(), Way: w, Floor: inSeconds(f.shape.floor(f.resize)), CPU: map[string]float64{}}
+	if err := f.prepare(ctx, w); err != nil {
+		return r, err
+	}
+	before, err := f.pods(ctx)
+	if err != nil {
+		return r, err
+	}
+	mark, err := f.AuditMark()
+	if err != nil {
+		return r, err
+	}
+	var done map[string]time.Time
+	if err := f.weigh(&r, func() error {
+		if done, err = f.edit(ctx, w); err != nil {
+			return err
+		}
+		return f.quiet(ctx)
+	}); err != nil {
+		return r, err
+	}
+	after, err := f.pods(ctx)
+	if err != nil {
+		return r, err
+	}
+	for name, uid := range before {
+		if after[name] != uid {
+			r.Replaced++
+		}
+	}
+	return r, f.account(&r, mark, slices.Collect(maps.Keys(before)), done)
+}
+
+// weigh adds what the processes take while something is done. The controller of a real node
+// runs in a pod, and is not weighed.
+func (f *fixture) weigh(r *result, do func() error) error {
+	if f.controller == nil {
+		return do()
+	}
+	if err := f.forgetPeak(); err != nil {
+		return err
+	}
+	before, err := f.cpu()
+	if err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	after, err := f.cpu()
+	if err != nil {
+		return err
+	}
+	for name := range after {
+		r.CPU[name] = after[name] - before[name]
+	}
+	_, r.PeakRSS, err = f.memory()
+	return err
+}
+
+// prepare opts the workloads in or out, and waits until all that comes of it is done.
+func (f *fixture) prepare(ctx context.Context, w way) error {
+	if f.optedIn != (w == inPlace) {
+		f.optedIn = w == inPlace
+		if err := f.patch(ctx, types.MergePatchType, optIn(f.optedIn)); err != nil {
+			return err
+		}
+		if f.optedIn {
+			if _, err := f.await(ctx, complete); err != nil {
+				return err
+			}
+		}
+	}
+	return f.quiet(ctx)
+}
+
+// edit changes the size that all workloads want, and returns when each rollout was complete.
+func (f *fixture) edit(ctx context.Context, w way) (map[string]time.Time, error) {
+	f.edits++
+	if err := f.patch(ctx, types.JSONPatchType, edit(f.edits)); err != nil {
+		return nil, err
+	}
+	if w == builtIn {
+		return f.await(ctx, rolledOut)
+	}
+	return f.await(ctx, complete)
+}
+
+// account adds what the audit log tells of a rollout.
+func (f *fixture) account(r *result, mark int64, pods []string, done map[string]time.Time) error {
+	events, err := f.AuditAbout(inNamespace, mark, controlplane.Writes)
+	if err != nil {
+		return err
+	}
+	t, err := follow(events, r.Way, pods)
+	if err != nil {
+		return err
+	}
+	r.Writes, r.Conflicts, r.Refusals = t.writes, t.conflicts, t.refusals
+	r.LeastReady, r.Short = t.leastReady, inSeconds(t.short)
+	var firsts, pauses, lasts []time.Duration
+	var begin, end time.Time
+	for name, s := range t.steps {
+		if begin.IsZero() || s.edited.Before(begin) {
+			begin = s.edited
+		}
+		if done[name].After(end) {
+			end = done[name]
+		}
+		if first, ok := s.first(); ok {
+			firsts = append(firsts, first)
+		}
+		if last, ok := s.last(done[name]); ok {
+			lasts = append(lasts, last)
+		}
+		pauses = append(pauses, s.pauses(f.shape.limit)...)
+	}
+	if len(t.steps) != f.shape.workloads {
+		return fmt.Errorf("the audit log tells of %d workloads, want %d", len(t.steps), f.shape.workloads)
+	}
+	r.Wall, r.First, r.Pause, r.Complete = inSeconds(end.Sub(begin)), newSpread(firsts), newSpread(pauses), newSpread(lasts)
+	return nil
+}
+
+// written is how many writes there were that count.
+func (r result) written(counts func(write) bool) float64 {
+	n := 0
+	for _, w := range r.Writes {
+		if counts(w) {
+			n += w.Count
+		}
+	}
+	return float64(n)
+}
+
+func isEvent(w write) bool { return w.Resource == "events" }
+
+func isStatus(w write) bool { return strings.HasSuffix(w.Resource, "s/status") }
+
+// carries reports whether a write is of those who carry the edit to the pods.
+func (r result) carries(w write) bool { return slices.Contains(carriers[r.Way], w.User) }

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// shape is how many workloads of which kind, with how many pods each, are edited at once.
+type shape struct {
+	kind            string
+	workloads, pods int
+	// limit is how many pods of a StatefulSet may be under way at once: its maxUnavailable.
+	limit int
+}
+
+var shapePattern = regexp.MustCompile(`^(statefulset|deployment):([1-9]\d*)x([1-9]\d*)(?::([1-9]\d*))?$`)
+
+// parseShape reads "statefulset:1x100" (one StatefulSet of 100 pods, one at a time),
+// "statefulset:1x100:10" (ten at a time) or "deployment:20x10".
+func parseShape(text string) (shape, error) {
+	found := shapePattern.FindStringSubmatch(text)
+	if found == nil || found[1] == "deployment" && found[4] != "" {
+		return shape{}, fmt.Errorf("shape %q: want statefulset:WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS", text)
+	}
+	s := shape{kind: "StatefulSet", limit: 1}
+	s.workloads, _ = strconv.Atoi(found[2]) // the pattern has digits only
+	s.pods, _ = strconv.Atoi(found[3])
+	if found[4] != "" {
+		s.limit, _ = strconv.Atoi(found[4])
+	}
+	if found[1] == "deployment" {
+		s.kind = "Deployment"
+		quarter := intstr.FromString("25%") // Kubernetes' defaults
+		surge, unavailable, err := deploymentutil.ResolveFenceposts(&quarter, &quarter, int32(s.pods))
+		if err != nil {
+			return shape{}, fmt.Errorf("shape %q: %w", text, err)
+		}
+		s.limit = int(surge + unavailable)
+	}
+	return s, nil
+}
+
+// all is how many pods there are.
+func (s shape) all() int { return s.workloads * s.pods }
+
+// String is what parseShape reads.
+func (s shape) String() string {
+	text := fmt.Sprintf("%s:%dx%d", strings.ToLower(s.kind), s.workloads, s.pods)
+	if s.kind == "StatefulSet" && s.limit > 1 {
+		text += fmt.Sprintf(":%d", s.limit)
+	}
+	return text
+}
+
+// title names the shape for people.
+func (s shape) title() string {
+	text := fmt.Sprintf("%s %d×%d", s.kind, s.workloads, s.pods)
+	if s.kind == "StatefulSet" && s.limit > 1 {
+		text += fmt.Sprintf(", %d at a time", s.limit)
+	}
+	return text
+}
+
+func (s shape) resource() schema.GroupVersionResource {
+	return appsv1.SchemeGroupVersion.WithResource(strings.ToLower(s.kind) + "s")
+}
+
+// needs is how many pods must have been resized before the i-th one, counted from 0, may be
+// asked: one is tried first, then two, then four (slow start), and as soon as limit pods have
+// the size, so many are under way at a time.
+//
+// With limit 3 it is 0; 1, 1; 3, 3, 3; 4, 5, 6, …
+func needs(i, limit int) int {
+	for resized := 0; resized < limit; {
+		batch := min(limit, resized+1)
+		if i < resized+batch {
+			return resized
+		}
+		resized += batch
+	}
+	return max(limit, i-limit+1)
+}
+
+// floor is how long a rollout takes if nothing but the kubelets takes time.
+func (s shape) floor(resize time.Duration) time.Duration {
+	done := make([]int, s.pods) // in resizes, one after the other
+	for i := range done {
+		if n := needs(i, s.limit); n > 0 {
+			done[i] = done[n-1]
+		}
+		done[i]++
+	}
+	return time.Duration(done[s.pods-1]) * resize
+}
+
+// manifest of a workload. Grace 0: simulated kubelets cannot terminate gracefully.
+const manifest = `
+apiVersion: apps/v1
+metadata:
+  labels: {app: %[1]s}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata:
+      labels: {app: %[1]s}
+      annotations: {sim.inplace-rollout.io/resize-time: %[3]s}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: app
+        image: registry.example.com/team/app:1.2.3
+        args: [--listen=:8080, --data=/var/lib/app]
+        env:
+        - {name: LOG_LEVEL, value: info}
+        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        ports: [{name: http, containerPort: 8080}]
+        readinessProbe: {httpGet: {path: /ready, port: http}, periodSeconds: 1}
+        livenessProbe: {httpGet: {path: /live, port: http}}
+        resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 900m, memory: 128Mi}}
+        volumeMounts: [{name: data, mountPath: /var/lib/app}]
+      volumes: [{name: data, emptyDir: {}}]
+`
+
+// name is that of the i-th workload.
+func (s shape) name(i int) string { return fmt.Sprintf("web-%d", i) }
+
+// workload is the i-th one.
+func (s shape) workload(i int, resize time.Duration) (*unstructured.Unstructured, error) {
+	w := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(fmt.Appendf(nil, manifest, s.name(i), s.pods, resize), &w.Object); err != nil {
+		return nil, fmt.Errorf("reading the manifest: %w", err)
+	}
+	w.SetKind(s.kind)
+	w.SetName(s.name(i))
+	spec := w.Object["spec"].(map[string]any)
+	if s.kind == "StatefulSet" {
+		spec["serviceName"] = s.name(i)
+		if s.limit > 1 {
+			spec["podManagementPolicy"] = string(appsv1.ParallelPodManagement)
+			spec["updateStrategy"] = map[string]any{"rollingUpdate": map[string]any{"maxUnavailable": int64(s.limit)}}
+		}
+	}
+	return w, nil
+}
+
+// edit is the patch of the n-th edit: each brings a size that the workload has never had.
+func edit(n int) string {
+	return fmt.Sprintf(`[{"op": "replace", "path": "/spec/template/spec/containers/0/resources/requests/cpu", "value": "%dm"}]`, 100+n)
+}
+
+// optIn is the patch that opts a workload in, or out.
+func optIn(in bool) string {
+	return fmt.Sprintf(`{"metadata": {"labels": {%q: "%t"}}}`, api.EnabledLabel, in)
+}
+
+// complete reports whether the rollout is complete, as `kubectl wait` judges.
+func complete(w *unstructured.Unstructured) bool {
+	observed, _, _ := unstructured.NestedInt64(w.Object, "status", "observedGeneration")
+	conditions, _, _ := unstructured.NestedSlice(w.Object, "status", "conditions")
+	if observed != w.GetGeneration() {
+		return false
+	}
+	for _, c := range conditions {
+		if c, is := c.(map[string]any); is && c["type"] == api.ConditionComplete {
+			return c["status"] == string(metav1.ConditionTrue)
+		}
+	}
+	return false
+}
