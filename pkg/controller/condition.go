@@ -16,11 +16,15 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// A change of nothing but the condition's message is written after ProgressInterval at the
-// earliest, and after lastInterval if the message is the last word for now.
+// A change of nothing but the condition's message is written ProgressInterval after the last
+// write, and lastInterval after it if the message is the last word for now. Of a rollout that
+// only makes progress, nearly every sync has another message: one that has not lasted for
+// ProgressInterval waits for longProgressInterval. So a rollout of many quick steps has two
+// writes, one at its beginning and one at its end.
 const (
-	ProgressInterval = 10 * time.Second
-	lastInterval     = time.Second
+	ProgressInterval     = 10 * time.Second
+	longProgressInterval = time.Minute
+	lastInterval         = time.Second
 )
 
 // Condition is the condition inplace-rollout.io/Complete: what those of StatefulSets and
@@ -98,7 +102,8 @@ func newCondition(planned rollout.Condition, now metav1.Time) Condition {
 type message struct {
 	wrote time.Time // when the last one was written
 	held  bool      // whether the workload was held then
-	since time.Time // since when a new one is to be written; zero if none is
+	next  string    // that is to be written; empty if none is
+	since time.Time // since when
 }
 
 // messageDue returns for how long a new message is still put off where nothing else of the
@@ -110,18 +115,21 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
 	m, now := c.messages[name], c.clock.Now()
-	if m.since.IsZero() {
-		m.since = now
+	if m.next != p.Condition.Message {
+		m.next, m.since = p.Condition.Message, now
 		c.messages[name] = m
 	}
+	lasted := m.since.Add(ProgressInterval).Sub(now)
 	switch {
 	case m.held && !policy.Held(w):
 		return 0
 	case p.LastWord():
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:
-		return m.since.Add(ProgressInterval).Sub(now)
-	default:
+		return lasted
+	case p.Condition.Reason == rollout.ReasonProgressing:
+		return min(lasted, m.wrote.Add(longProgressInterval).Sub(now))
+	default: // pods wait for something
 		return m.wrote.Add(ProgressInterval).Sub(now)
 	}
 }
@@ -132,7 +140,7 @@ func (c *Controller[W, X]) upToDate(w W) {
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
 	if m, is := c.messages[name]; is {
-		m.since = time.Time{}
+		m.next = ""
 		c.messages[name] = m
 	}
 }
