@@ -42,7 +42,7 @@ func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) bool {
 	if _, limited := left[corev1.ResourcePods]; limited {
 		wanted[corev1.ResourcePods] = one
 	}
-	return holds(left, devicesOf(pod).leave(wanted, node))
+	return holds(left, devicesOf(pod, wanted).leave(wanted, node))
 }
 
 // preempts reports whether the scheduler may remove other to make room for the pod.

@@ -24,7 +24,7 @@ import (
 // looked at, so a candidate is no promise.
 func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	devices := devicesOf(pod)
+	devices := devicesOf(pod, requests)
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	allowed, largest := 0, corev1.ResourceList{}
 	for _, node := range nodes {
@@ -55,20 +55,20 @@ func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*co
 // alike reports whether the same nodes are candidates for both pods, but for their volumes.
 func alike(a, b *corev1.Pod) bool {
 	same := equality.Semantic.DeepEqual
+	requestsA, requestsB := resourcehelper.PodRequests(a, resourcehelper.PodResourcesOptions{}), resourcehelper.PodRequests(b, resourcehelper.PodResourcesOptions{})
 	return same(a.Spec.NodeSelector, b.Spec.NodeSelector) && same(a.Spec.Affinity, b.Spec.Affinity) && same(a.Spec.Tolerations, b.Spec.Tolerations) &&
-		same(resourcehelper.PodRequests(a, resourcehelper.PodResourcesOptions{}), resourcehelper.PodRequests(b, resourcehelper.PodResourcesOptions{})) &&
-		same(devicesOf(a), devicesOf(b))
+		same(requestsA, requestsB) && same(devicesOf(a, requestsA), devicesOf(b, requestsB))
 }
 
 // devices are extended resources that dynamic resource allocation gives to a pod.
 type devices map[corev1.ResourceName]struct{}
 
-// devicesOf are those of a pod that are known: those that name a DeviceClass, and those
-// that its status says were allocated so. A DeviceClass may have any name for them
-// besides, and who has not read it cannot tell.
-func devicesOf(pod *corev1.Pod) devices {
+// devicesOf are those of a pod with these requests that are known: those that name a
+// DeviceClass, and those that its status says were allocated so. A DeviceClass may have any
+// name for them besides, and who has not read it cannot tell.
+func devicesOf(pod *corev1.Pod, requests corev1.ResourceList) devices {
 	found := devices{}
-	for name := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+	for name := range requests {
 		if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
 			found[name] = struct{}{}
 		}

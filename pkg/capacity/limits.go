@@ -29,8 +29,12 @@ type Limits struct {
 // Of a container that requests 600m of cpu and has no limit, where a LimitRange has the
 // default limit 500m: "app: the cpu request 600m is above the limit 500m, which
 // LimitRange limits fills in".
+//
+// What is returned may share everything with the spec: do not change it.
 func (l Limits) admit(spec *corev1.PodSpec) (admitted *corev1.PodSpec, refusal string) {
-	admitted = resize.WithOwnLists(spec)
+	if admitted = spec; len(l.Ranges) > 0 {
+		admitted = resize.WithOwnLists(spec)
+	}
 	filled := map[string]string{}
 	for i := range l.Ranges {
 		fill(admitted, &l.Ranges[i], filled)

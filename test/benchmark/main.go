@@ -81,13 +81,9 @@ func rollouts(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		measured, err := o.measure(ctx, s, &all)
-		if err != nil {
+		err = o.measure(ctx, s, &all)
+		if err = errors.Join(err, all.save(o.json)); err != nil {
 			return fmt.Errorf("measuring %s: %w", s.title(), err)
-		}
-		all.Rollouts = append(all.Rollouts, measured...)
-		if err := all.save(o.json); err != nil {
-			return err
 		}
 	}
 	fmt.Println()
@@ -98,15 +94,15 @@ func rollouts(ctx context.Context, args []string) error {
 	return nil
 }
 
-// measure measures all rounds of one shape.
-func (o options) measure(ctx context.Context, s shape, all *results) (measured []result, err error) {
+// measure measures all rounds of one shape, and adds them to the results.
+func (o options) measure(ctx context.Context, s shape, all *results) (err error) {
 	begin := time.Now()
 	c, err := startCluster(ctx, o, s.all())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			c.KeepLogs()
 		}
 		err = errors.Join(err, c.stop())
@@ -114,25 +110,29 @@ func (o options) measure(ctx context.Context, s shape, all *results) (measured [
 	all.Machine.Kubernetes = c.Version()
 	f := &fixture{cluster: c, shape: s, resize: o.resize}
 	if err := f.fill(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	fmt.Printf("%s: %d pods are there after %s\n", s.title(), s.all(), time.Since(begin).Round(time.Second))
 	ways := []way{inPlace}
 	if o.builtIn {
 		ways = append(ways, builtIn)
 	}
+	var took time.Duration
 	for range o.rounds {
 		for _, w := range ways {
 			r, err := f.rollOut(ctx, w)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", w, err)
+				return fmt.Errorf("%s: %w", w, err)
 			}
 			fmt.Printf("  %s: %s\n", w, r.line())
-			measured = append(measured, r)
+			all.Rollouts = append(all.Rollouts, r)
+			if w == inPlace {
+				took = r.Wall.duration()
+			}
 		}
 	}
-	if o.profiles != "" {
-		return measured, f.profile(ctx, o.profiles, measured)
+	if o.profiles == "" {
+		return nil
 	}
-	return measured, nil
+	return f.profile(ctx, o.profiles, took)
 }

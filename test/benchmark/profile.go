@@ -13,20 +13,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// profile measures one more rollout in place with a cpu profile of the controller from the
-// edit on, as long as the one before took, and a heap profile in its middle.
-func (f *fixture) profile(ctx context.Context, dir string, measured []result) error {
+// profile takes a cpu profile of the controller during one more rollout in place, from the edit
+// on and as long as the one before took, and a heap profile in its middle.
+func (f *fixture) profile(ctx context.Context, dir string, took time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making a folder for profiles: %w", err)
 	}
 	if err := f.prepare(ctx, inPlace); err != nil {
 		return err
-	}
-	var took time.Duration
-	for _, r := range measured {
-		if r.Way == inPlace {
-			took = time.Duration(float64(r.Wall) * float64(time.Second))
-		}
 	}
 	file := filepath.Join(dir, strings.ReplaceAll(f.shape.String(), ":", "-"))
 	all, ctx := errgroup.WithContext(ctx)

@@ -94,43 +94,63 @@ type metric struct {
 	value  func(shape, result) float64
 }
 
-// cost is what the rollouts cost, and pace is how long they took.
-var (
-	cost = []metric{
-		{"controller's writes per pod", "%.2f", func(s shape, r result) float64 {
+// topic is a table.
+type topic struct {
+	name    string
+	metrics []metric
+}
+
+var topics = []topic{
+	{"requests", []metric{
+		{"writes per pod by the rollout's controller", "%.2f", func(s shape, r result) float64 {
 			return r.written(func(w write) bool { return r.carries(w) && !isEvent(w) }) / float64(s.all())
 		}},
 		{"its events per pod", "%.2f", func(s shape, r result) float64 {
 			return r.written(func(w write) bool { return r.carries(w) && isEvent(w) }) / float64(s.all())
 		}},
-		{"everybody's writes per pod", "%.1f", func(s shape, r result) float64 {
-			return r.written(func(w write) bool { return !isEvent(w) }) / float64(s.all())
-		}},
-		{"status writes per rollout", "%.1f", func(s shape, r result) float64 {
+		{"its status writes per workload", "%.1f", func(s shape, r result) float64 {
 			return r.written(func(w write) bool { return r.carries(w) && isStatus(w) }) / float64(s.workloads)
 		}},
-		{"controller's cpu, s", "%.2f", func(_ shape, r result) float64 { return r.CPU[r.carrier()] }},
-		{"ms per pod", "%.1f", func(s shape, r result) float64 { return 1000 * r.CPU[r.carrier()] / float64(s.all()) }},
-		{"peak RSS, MiB", "%.0f", func(_ shape, r result) float64 { return r.known(float64(r.PeakRSS) / (1 << 20)) }},
-		{"kube-apiserver's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[apiServer] }},
-		{"kube-controller-manager's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[controllerManager] }},
 		{"conflicts", "%.0f", func(_ shape, r result) float64 { return float64(r.Conflicts) }},
 		{"refusals", "%.0f", func(_ shape, r result) float64 { return float64(r.Refusals) }},
-	}
-	pace = []metric{
+		{"writes per pod by everybody", "%.1f", func(s shape, r result) float64 {
+			return r.written(func(w write) bool { return !isEvent(w) }) / float64(s.all())
+		}},
+		{"with events", "%.1f", func(s shape, r result) float64 {
+			return r.written(func(write) bool { return true }) / float64(s.all())
+		}},
+		{"pods replaced", "%.0f", func(_ shape, r result) float64 { return float64(r.Replaced) }},
+		{"lowest number Ready", "%.0f", func(_ shape, r result) float64 { return float64(r.LeastReady) }},
+	}},
+	{"cost", []metric{
+		{"controller's cpu, s", "%.2f", func(_ shape, r result) float64 { return r.CPU[r.carrier()] }},
+		{"ms per pod", "%.1f", cpuPerPod},
+		{"its peak RSS, MiB", "%.0f", peakRSS},
+		{"kube-apiserver's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[apiServer] }},
+		{"kube-controller-manager's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[controllerManager] }},
+	}},
+	{"time", []metric{
 		{"floor, s", "%.1f", func(_ shape, r result) float64 { return r.known(float64(r.Floor)) }},
 		{"edit to done, s", "%.1f", func(_ shape, r result) float64 { return float64(r.Wall) }},
-		{"× floor", "%.2f", func(_ shape, r result) float64 { return r.known(float64(r.Wall / r.Floor)) }},
-		{"edit to first request p50, ms", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P50)) }},
-		{"p99", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P99)) }},
-		{"resized to next request p50, ms", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P50)) }},
-		{"p99", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P99)) }},
-		{"last resized to Complete p50, ms", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Complete.P50)) }},
+		{"× floor", "%.2f", timesFloor},
+		{"edit to first request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P50)) }},
+		{"p99", "%.0f", firstP99},
+		{"resized to next request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P50)) }},
+		{"p99", "%.0f", pauseP99},
+		{"last resized to Complete, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Complete.P50)) }},
 		{"p99", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Complete.P99)) }},
-		{"pods replaced", "%.0f", func(_ shape, r result) float64 { return float64(r.Replaced) }},
-		{"lowest number Ready", "%.0f", func(_ shape, r result) float64 { return float64(r.LeastPods) }},
-	}
-)
+	}},
+}
+
+func cpuPerPod(s shape, r result) float64 { return 1000 * r.CPU[r.carrier()] / float64(s.all()) }
+
+func peakRSS(_ shape, r result) float64 { return r.known(float64(r.PeakRSS) / (1 << 20)) }
+
+func timesFloor(_ shape, r result) float64 { return r.known(float64(r.Wall / r.Floor)) }
+
+func firstP99(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P99)) }
+
+func pauseP99(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P99)) }
 
 // known is a figure that there is only of rollouts in place.
 func (r result) known(figure float64) float64 {
@@ -172,11 +192,11 @@ func (r results) groups() ([]group, error) {
 	return groups, nil
 }
 
-// figures are the least, the median and the most of a metric.
-func (g group) figures(m metric) (least, median, most float64) {
+// figures are the least, the median and the most of what there is of all rounds.
+func (g group) figures(value func(shape, result) float64) (least, median, most float64) {
 	values := make([]float64, 0, len(g.rounds))
 	for _, r := range g.rounds {
-		values = append(values, m.value(g.shape, r))
+		values = append(values, value(g.shape, r))
 	}
 	slices.Sort(values)
 	n := len(values)
@@ -185,7 +205,7 @@ func (g group) figures(m metric) (least, median, most float64) {
 
 // cell is the median, and the spread if there is one that can be seen.
 func (g group) cell(m metric) string {
-	least, median, most := g.figures(m)
+	least, median, most := g.figures(m.value)
 	if math.IsNaN(median) {
 		return "–"
 	}
@@ -214,18 +234,39 @@ func table(groups []group, metrics []metric) string {
 	return text.String()
 }
 
+// tables are all that there is of the results, by name.
+func (r results) tables() (map[string]string, error) {
+	groups, err := r.groups()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{"targets": targetTable(groups)}
+	for _, t := range topics {
+		all[t.name] = table(groups, t.metrics)
+	}
+	return all, nil
+}
+
 // print prints the tables.
 func (r results) print(out io.Writer) error {
-	groups, err := r.groups()
+	all, err := r.tables()
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s\n%s", table(groups, cost), table(groups, pace))
-	return err
+	for _, name := range []string{"requests", "cost", "time", "targets"} {
+		if _, err := fmt.Fprintf(out, "\n%s", all[name]); err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+	}
+	return nil
 }
 
 // line is a result in a line.
 func (r result) line() string {
-	return fmt.Sprintf("%.1f s (floor %.1f s), %.2f s of cpu, %.0f MiB, first request after %.0f ms, next after %.0f ms (p99 %.0f ms), %d pods replaced",
-		r.Wall, r.Floor, r.CPU[r.carrier()], float64(r.PeakRSS)/(1<<20), r.First.P50*1000, r.Pause.P50*1000, r.Pause.P99*1000, r.Replaced)
+	text := fmt.Sprintf("%.1f s, %.2f s of cpu, %d pods replaced", r.Wall, r.CPU[r.carrier()], r.Replaced)
+	if r.Way == inPlace {
+		text += fmt.Sprintf("; floor %.1f s, %.0f MiB, first request after %.0f ms, next after %.0f ms (p99 %.0f ms)",
+			r.Floor, float64(r.PeakRSS)/(1<<20), r.First.P50*1000, r.Pause.P50*1000, r.Pause.P99*1000)
+	}
+	return text
 }

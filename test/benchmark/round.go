@@ -32,17 +32,20 @@ type result struct {
 	Pause    spread  `json:"pause"`    // from when a pod may be asked until it is asked
 	Complete spread  `json:"complete"` // from when the last pod has its size until the rollout is complete
 
-	Writes    []write            `json:"writes"`
-	Conflicts int                `json:"conflicts"`
-	Refusals  int                `json:"refusals"`
-	CPU       map[string]float64 `json:"cpuSeconds"`
-	PeakRSS   uint64             `json:"peakRSS"` // of our controller, in bytes
-	Replaced  int                `json:"replaced"`
-	LeastPods int                `json:"leastReadyPods"`
+	Writes     []write            `json:"writes"`
+	Conflicts  int                `json:"conflicts"`
+	Refusals   int                `json:"refusals"`
+	CPU        map[string]float64 `json:"cpuSeconds"`
+	PeakRSS    uint64             `json:"peakRSS"` // of our controller, in bytes
+	Replaced   int                `json:"replaced"`
+	LeastReady int                `json:"leastReadyPods"`
+	Short      seconds            `json:"fewerReadyPods"` // for how long there were fewer Ready pods than before
 }
 
 // seconds is a duration as JSON and people want it.
 type seconds float64
+
+func (s seconds) duration() time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
 
 func inSeconds(d time.Duration) seconds { return seconds(d.Seconds()) }
 
@@ -58,52 +61,64 @@ func newSpread(values []time.Duration) spread {
 
 // rollOut edits all workloads at once, waits until that has been rolled out, and measures it.
 func (f *fixture) rollOut(ctx context.Context, w way) (result, error) {
+	r := result{Shape: f.shape.String(), Way: w, Floor: inSeconds(f.shape.floor(f.resize)), CPU: map[string]float64{}}
 	if err := f.prepare(ctx, w); err != nil {
-		return result{}, err
+		return r, err
 	}
 	before, err := f.pods(ctx)
 	if err != nil {
-		return result{}, err
+		return r, err
 	}
 	mark, err := f.AuditMark()
 	if err != nil {
-		return result{}, err
+		return r, err
 	}
-	if err := f.forgetPeak(); err != nil {
-		return result{}, err
+	var done map[string]time.Time
+	if err := f.weigh(&r, func() error {
+		if done, err = f.edit(ctx, w); err != nil {
+			return err
+		}
+		return f.quiet(ctx)
+	}); err != nil {
+		return r, err
 	}
-	cpu, err := f.cpu()
+	after, err := f.pods(ctx)
 	if err != nil {
-		return result{}, err
-	}
-	done, err := f.edit(ctx, w)
-	if err != nil {
-		return result{}, err
-	}
-	if err := f.quiet(ctx); err != nil {
-		return result{}, err
-	}
-	r := result{Shape: f.shape.String(), Way: w, Floor: inSeconds(f.shape.floor(f.resize)), CPU: map[string]float64{}}
-	after, err := f.cpu()
-	if err != nil {
-		return result{}, err
-	}
-	for name := range after {
-		r.CPU[name] = after[name] - cpu[name]
-	}
-	if _, r.PeakRSS, err = f.memory(); err != nil {
-		return result{}, err
-	}
-	uids, err := f.pods(ctx)
-	if err != nil {
-		return result{}, err
+		return r, err
 	}
 	for name, uid := range before {
-		if uids[name] != uid {
+		if after[name] != uid {
 			r.Replaced++
 		}
 	}
 	return r, f.account(&r, mark, slices.Collect(maps.Keys(before)), done)
+}
+
+// weigh adds what the processes take while something is done. The controller of a real node
+// runs in a pod, and is not weighed.
+func (f *fixture) weigh(r *result, do func() error) error {
+	if f.controller == nil {
+		return do()
+	}
+	if err := f.forgetPeak(); err != nil {
+		return err
+	}
+	before, err := f.cpu()
+	if err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	after, err := f.cpu()
+	if err != nil {
+		return err
+	}
+	for name := range after {
+		r.CPU[name] = after[name] - before[name]
+	}
+	_, r.PeakRSS, err = f.memory()
+	return err
 }
 
 // prepare opts the workloads in or out, and waits until all that comes of it is done.
@@ -144,7 +159,8 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 	if err != nil {
 		return err
 	}
-	r.Writes, r.Conflicts, r.Refusals, r.LeastPods = t.writes, t.conflicts, t.refusals, t.leastPods
+	r.Writes, r.Conflicts, r.Refusals = t.writes, t.conflicts, t.refusals
+	r.LeastReady, r.Short = t.leastReady, inSeconds(t.short)
 	var firsts, pauses, lasts []time.Duration
 	var begin, end time.Time
 	for name, s := range t.steps {

@@ -26,7 +26,9 @@ type trail struct {
 	conflicts int // requests of the carriers that met another version
 	refusals  int // requests of the carriers that failed otherwise
 	steps     map[string]*steps
-	leastPods int // the lowest number of Ready pods
+
+	leastReady int           // the lowest number of Ready pods
+	short      time.Duration // for how long there were fewer than at first
 }
 
 // write is how many requests of a kind a user has made.
@@ -57,15 +59,20 @@ var carriers = map[way][]string{
 // follow reads what the audit log has of one rollout, at the beginning of which the named pods
 // are Ready.
 func follow(events []auditv1.Event, w way, names []string) (trail, error) {
-	t := trail{carriers: carriers[w], steps: map[string]*steps{}, leastPods: len(names)}
+	t := trail{carriers: carriers[w], steps: map[string]*steps{}, leastReady: len(names)}
 	counts := map[write]int{}
 	pods := &podStates{ready: map[string]bool{}, asked: map[string]bool{}}
 	for _, name := range names {
 		pods.ready[name] = true
 	}
 	slices.SortStableFunc(events, func(a, b auditv1.Event) int { return a.StageTimestamp.Compare(b.StageTimestamp.Time) })
+	var last time.Time
 	for i := range events {
 		event := &events[i]
+		if len(pods.ready) < len(names) {
+			t.short += event.StageTimestamp.Sub(last)
+		}
+		last = event.StageTimestamp.Time
 		counts[write{User: event.User.Username, Verb: event.Verb, Resource: resourceOf(event)}]++
 		if code := event.ResponseStatus.Code; code >= 300 {
 			t.countFailure(event.User.Username, code)
@@ -74,7 +81,7 @@ func follow(events []auditv1.Event, w way, names []string) (trail, error) {
 		if err := t.take(event, pods); err != nil {
 			return trail{}, err
 		}
-		t.leastPods = min(t.leastPods, len(pods.ready))
+		t.leastReady = min(t.leastReady, len(pods.ready))
 	}
 	for kind, n := range counts {
 		kind.Count = n

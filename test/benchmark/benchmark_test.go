@@ -1,0 +1,48 @@
+//go:build integration
+
+package main
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// TestRollouts measures two small shapes, once each way.
+func TestRollouts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "benchmark.json")
+	err := run(t.Context(), []string{
+		"rollouts", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--rounds", "1",
+		"--shapes", "statefulset:2x3,deployment:1x4", "--json", file,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := load(file)
+	if err != nil || len(all.Rollouts) != 4 {
+		t.Fatalf("%d results, want one of each shape and way: %v", len(all.Rollouts), err)
+	}
+	for _, r := range all.Rollouts {
+		s, err := parseShape(r.Shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resizes := r.written(func(w write) bool { return r.carries(w) && w.Resource == "pods/resize" })
+		restarts := r.written(func(w write) bool { return r.carries(w) && w.Resource == "pods" && w.Verb == "delete" })
+		want := [3]int{0, s.all(), s.all()} // replaced, Ready, resized
+		if r.Way == builtIn {
+			want = [3]int{s.all(), r.LeastReady, 0}
+		}
+		if got := [3]int{r.Replaced, r.LeastReady, int(resizes)}; got != want {
+			t.Errorf("%s, %s: %d pods replaced, at least %d Ready, %d resized; want %d", r.Shape, r.Way, got[0], got[1], got[2], want)
+		}
+		if int(restarts) < r.Replaced {
+			t.Errorf("%s, %s: %d pods replaced, but only %v deleted", r.Shape, r.Way, r.Replaced, restarts)
+		}
+		if r.CPU[r.carrier()] <= 0 || r.CPU[apiServer] <= 0 || r.Wall <= 0 {
+			t.Errorf("%s, %s: took nothing: %+v", r.Shape, r.Way, r)
+		}
+		if r.Way == inPlace && (r.Wall < r.Floor || r.PeakRSS < 10<<20 || r.First.P99 <= 0 || r.Complete.P99 <= 0) {
+			t.Errorf("%s: faster than possible, or from nothing: %+v", r.Shape, r)
+		}
+	}
+}
