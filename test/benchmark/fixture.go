@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -76,7 +77,10 @@ func rolledOut(w *unstructured.Unstructured) bool {
 
 // await waits until done is true of all workloads, and returns when it became so, by name.
 func (f *fixture) await(ctx context.Context, done func(*unstructured.Unstructured) bool) (map[string]time.Time, error) {
-	at := map[string]time.Time{}
+	at, names := map[string]time.Time{}, sets.New[string]()
+	for i := range f.shape.workloads {
+		names.Insert(f.shape.name(i))
+	}
 	all := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return f.workloads().List(ctx, o)
@@ -87,7 +91,7 @@ func (f *fixture) await(ctx context.Context, done func(*unstructured.Unstructure
 	}
 	_, err := watchtools.UntilWithSync(ctx, all, &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
 		w, is := event.Object.(*unstructured.Unstructured)
-		if is && at[w.GetName()].IsZero() && done(w) {
+		if is && names.Has(w.GetName()) && at[w.GetName()].IsZero() && done(w) {
 			at[w.GetName()] = time.Now()
 		}
 		return len(at) == f.shape.workloads, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -24,6 +25,8 @@ type shape struct {
 	workloads, pods int
 	// limit is how many pods of a StatefulSet may be under way at once: its maxUnavailable.
 	limit int
+	// app begins the names of the workloads; web if empty.
+	app string
 }
 
 var shapePattern = regexp.MustCompile(`^(statefulset|deployment):([1-9]\d*)x([1-9]\d*)(?::([1-9]\d*))?$`)
@@ -136,7 +139,7 @@ spec:
 `
 
 // name is that of the i-th workload.
-func (s shape) name(i int) string { return fmt.Sprintf("web-%d", i) }
+func (s shape) name(i int) string { return fmt.Sprintf("%s-%d", cmp.Or(s.app, "web"), i) }
 
 // workload is the i-th one.
 func (s shape) workload(i int, resize time.Duration) (*unstructured.Unstructured, error) {
