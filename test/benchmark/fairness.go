@@ -27,7 +27,7 @@ func fairness(ctx context.Context, args []string) (err error) {
 	if f.small.shape, err = parseShape(*small); err != nil {
 		return err
 	}
-	f.large.shape.app, f.large.resize, f.small.resize = "large", o.resize, o.resize
+	f.large.shape.prefix, f.large.resize, f.small.resize = "large", o.resize, o.resize
 	c, err := startCluster(ctx, o, f.large.shape.all()+f.small.shape.all())
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -11,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // fixture is the workloads of one shape, which are edited again and again.
@@ -36,6 +38,9 @@ func (f *fixture) fill(ctx context.Context) error {
 	if err := f.each(ctx, func(ctx context.Context, i int) error {
 		w, err := f.shape.workload(i, f.resize)
 		if err == nil {
+			if f.optedIn {
+				w.SetLabels(map[string]string{api.EnabledLabel: "true"})
+			}
 			_, err = f.workloads().Create(ctx, w, metav1.CreateOptions{})
 		}
 		return err
@@ -77,10 +82,7 @@ func rolledOut(w *unstructured.Unstructured) bool {
 
 // await waits until done is true of all workloads, and returns when it became so, by name.
 func (f *fixture) await(ctx context.Context, done func(*unstructured.Unstructured) bool) (map[string]time.Time, error) {
-	at, names := map[string]time.Time{}, sets.New[string]()
-	for i := range f.shape.workloads {
-		names.Insert(f.shape.name(i))
-	}
+	at := map[string]time.Time{}
 	all := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return f.workloads().List(ctx, o)
@@ -91,7 +93,7 @@ func (f *fixture) await(ctx context.Context, done func(*unstructured.Unstructure
 	}
 	_, err := watchtools.UntilWithSync(ctx, all, &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
 		w, is := event.Object.(*unstructured.Unstructured)
-		if is && names.Has(w.GetName()) && at[w.GetName()].IsZero() && done(w) {
+		if is && strings.HasPrefix(w.GetName(), f.shape.begin()) && at[w.GetName()].IsZero() && done(w) {
 			at[w.GetName()] = time.Now()
 		}
 		return len(at) == f.shape.workloads, nil

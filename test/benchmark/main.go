@@ -47,9 +47,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts, "fairness": fairness}
+	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts, "scale": scale, "watches": watches, "fairness": fairness}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return errors.New("which one: rollouts or fairness")
+		return errors.New("which one: rollouts, scale, watches, fairness")
 	}
 	return commands[args[0]](ctx, args[1:])
 }

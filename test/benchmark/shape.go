@@ -25,8 +25,8 @@ type shape struct {
 	workloads, pods int
 	// limit is how many pods of a StatefulSet may be under way at once: its maxUnavailable.
 	limit int
-	// app begins the names of the workloads; web if empty.
-	app string
+	// prefix of the names, if there are several shapes in a cluster.
+	prefix string
 }
 
 var shapePattern = regexp.MustCompile(`^(statefulset|deployment):([1-9]\d*)x([1-9]\d*)(?::([1-9]\d*))?$`)
@@ -139,7 +139,10 @@ spec:
 `
 
 // name is that of the i-th workload.
-func (s shape) name(i int) string { return fmt.Sprintf("%s-%d", cmp.Or(s.app, "web"), i) }
+func (s shape) name(i int) string { return s.begin() + strconv.Itoa(i) }
+
+// begin is how all names begin.
+func (s shape) begin() string { return cmp.Or(s.prefix, "web") + "-" }
 
 // workload is the i-th one.
 func (s shape) workload(i int, resize time.Duration) (*unstructured.Unstructured, error) {
