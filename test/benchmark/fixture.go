@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // fixture is the workloads of one shape, which are edited again and again.
@@ -35,6 +38,9 @@ func (f *fixture) fill(ctx context.Context) error {
 	if err := f.each(ctx, func(ctx context.Context, i int) error {
 		w, err := f.shape.workload(i, f.resize)
 		if err == nil {
+			if f.optedIn {
+				w.SetLabels(map[string]string{api.EnabledLabel: "true"})
+			}
 			_, err = f.workloads().Create(ctx, w, metav1.CreateOptions{})
 		}
 		return err
@@ -87,7 +93,7 @@ func (f *fixture) await(ctx context.Context, done func(*unstructured.Unstructure
 	}
 	_, err := watchtools.UntilWithSync(ctx, all, &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
 		w, is := event.Object.(*unstructured.Unstructured)
-		if is && at[w.GetName()].IsZero() && done(w) {
+		if is && strings.HasPrefix(w.GetName(), f.shape.begin()) && at[w.GetName()].IsZero() && done(w) {
 			at[w.GetName()] = time.Now()
 		}
 		return len(at) == f.shape.workloads, nil

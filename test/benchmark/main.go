@@ -46,9 +46,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts}
+	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts, "scale": scale, "watches": watches}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return errors.New("which one: rollouts")
+		return errors.New("which one: rollouts, scale, watches")
 	}
 	return commands[args[0]](ctx, args[1:])
 }

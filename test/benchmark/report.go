@@ -18,8 +18,10 @@ import (
 
 // results are what is kept in the JSON file.
 type results struct {
-	Machine  machine  `json:"machine"`
-	Rollouts []result `json:"rollouts"`
+	Machine  machine   `json:"machine"`
+	Rollouts []result  `json:"rollouts"`
+	Scale    *scaled   `json:"scale,omitempty"`
+	Watches  []watched `json:"watches,omitempty"`
 }
 
 // machine is where and when it was measured.
@@ -67,6 +69,12 @@ func (r results) save(file string) error {
 	}
 	measured := func(o result) bool {
 		return slices.ContainsFunc(r.Rollouts, func(n result) bool { return n.Shape == o.Shape })
+	}
+	if r.Scale == nil {
+		r.Scale = old.Scale
+	}
+	if r.Watches == nil {
+		r.Watches = old.Watches
 	}
 	r.Rollouts = append(slices.DeleteFunc(old.Rollouts, measured), r.Rollouts...)
 	data, err := json.MarshalIndent(r, "", "  ")
