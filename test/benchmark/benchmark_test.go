@@ -46,3 +46,14 @@ func TestRollouts(t *testing.T) {
 		}
 	}
 }
+
+// TestFairness: small rollouts that begin after a large one are complete before it.
+func TestFairness(t *testing.T) {
+	err := run(t.Context(), []string{
+		"fairness", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms",
+		"--large", "statefulset:1x60:5", "--small", "statefulset:5x2",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -3,6 +3,7 @@
 // a real control plane with simulated kubelets.
 //
 //	benchmark rollouts --bin bin/k8s --controller bin/inplace-rollout --rounds 3 --shapes statefulset:1x100
+//	benchmark fairness --bin bin/k8s --controller bin/inplace-rollout
 //
 // What it tells is read from the API server's audit log and from /proc. It is printed, and
 // added to a JSON file.
@@ -46,9 +47,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts, "scale": scale, "watches": watches}
+	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts, "scale": scale, "watches": watches, "fairness": fairness}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return errors.New("which one: rollouts, scale, watches")
+		return errors.New("which one: rollouts, scale, watches, fairness")
 	}
 	return commands[args[0]](ctx, args[1:])
 }
