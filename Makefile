@@ -70,11 +70,21 @@ e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell
 
 SHAPES :=
 ROUNDS := 3
-BENCH := bin/benchmark.json
+BENCH := go run ./test/benchmark
+RESULTS := --bin $(K8S) --json docs/performance.json --rounds $(ROUNDS)
 
 .PHONY: bench
 bench: tools build ## Measure what rollouts cost, in place and built in (SHAPES=statefulset:1x100,deployment:20x10 ROUNDS=3)
-	@go run ./test/benchmark rollouts --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH) --rounds $(ROUNDS) $(if $(SHAPES),--shapes $(SHAPES))
+	@$(BENCH) rollouts $(RESULTS) $(if $(SHAPES),--shapes $(SHAPES))
+	@$(if $(SHAPES),,$(BENCH) fairness $(RESULTS))
+
+.PHONY: bench-real
+bench-real: root tools node-tools image test-images ## The same on a real node, where containers take five seconds to become ready (needs root)
+	@$(BENCH) real $(RESULTS)
+
+.PHONY: bench-report
+bench-report: ## Bring what was measured into docs/performance.md
+	@$(BENCH) report
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
@@ -90,7 +100,7 @@ build: ## Build the controller, and the plugin of kubectl, into bin/
 NATIVE = linux/$(shell go env GOARCH)
 PLATFORMS := linux/amd64,linux/arm64
 # The real node needs its own only.
-e2e e2e-cgroup-v2 demo-real: PLATFORMS = $(NATIVE)
+e2e e2e-cgroup-v2 demo-real bench-real: PLATFORMS = $(NATIVE)
 
 .PHONY: image
 image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)

@@ -13,8 +13,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,9 +48,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts}
+	commands := map[string]func(context.Context, []string) error{
+		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts,
+	}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return errors.New("which one: rollouts")
+		return fmt.Errorf("which one of %s?", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
 	}
 	return commands[args[0]](ctx, args[1:])
 }
@@ -87,7 +91,7 @@ func rollouts(ctx context.Context, args []string) error {
 		}
 	}
 	fmt.Println()
-	if err := all.print(os.Stdout); err != nil {
+	if err := all.print(os.Stdout, "requests", "cost", "time", "targets"); err != nil {
 		return err
 	}
 	fmt.Printf("\nMeasured in %s.\n", time.Since(begin).Round(time.Second))
@@ -108,7 +112,7 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 		err = errors.Join(err, c.stop())
 	}()
 	all.Machine.Kubernetes = c.Version()
-	f := &fixture{cluster: c, shape: s, resize: o.resize}
+	f := &fixture{cluster: c, shape: s, prefix: "web", resize: o.resize}
 	if err := f.fill(ctx); err != nil {
 		return err
 	}

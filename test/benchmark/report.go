@@ -18,8 +18,10 @@ import (
 
 // results are what is kept in the JSON file.
 type results struct {
-	Machine  machine  `json:"machine"`
-	Rollouts []result `json:"rollouts"`
+	Machine  machine    `json:"machine"`
+	Rollouts []result   `json:"rollouts"`
+	Fairness []fairness `json:"fairness,omitempty"`
+	Real     []result   `json:"real,omitempty"`
 }
 
 // machine is where and when it was measured.
@@ -56,7 +58,7 @@ func load(file string) (results, error) {
 	return r, nil
 }
 
-// save adds the results to the file, if there is to be one, in place of those of the same shapes.
+// save adds the results to the file, if there is to be one, in place of those that are like them.
 func (r results) save(file string) error {
 	if file == "" {
 		return nil
@@ -65,10 +67,16 @@ func (r results) save(file string) error {
 	if err != nil {
 		return err
 	}
-	measured := func(o result) bool {
+	again := func(o result) bool {
 		return slices.ContainsFunc(r.Rollouts, func(n result) bool { return n.Shape == o.Shape })
 	}
-	r.Rollouts = append(slices.DeleteFunc(old.Rollouts, measured), r.Rollouts...)
+	r.Rollouts = append(slices.DeleteFunc(old.Rollouts, again), r.Rollouts...)
+	if len(r.Fairness) == 0 {
+		r.Fairness = old.Fairness
+	}
+	if len(r.Real) == 0 {
+		r.Real = old.Real
+	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		err = os.WriteFile(file, append(data, '\n'), 0o644)
@@ -127,6 +135,7 @@ var topics = []topic{
 		{"× floor", "%.2f", timesFloor},
 		{"edit to first request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P50)) }},
 		{"p99", "%.0f", firstP99},
+		{"kubelets, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Kubelet.P50)) }},
 		{"resized to next request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P50)) }},
 		{"p99", "%.0f", pauseP99},
 		{"last resized to Complete, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Complete.P50)) }},
@@ -168,9 +177,9 @@ type group struct {
 }
 
 // groups are in the order of the results.
-func (r results) groups() ([]group, error) {
+func groupsOf(all []result) ([]group, error) {
 	var groups []group
-	for _, one := range r.Rollouts {
+	for _, one := range all {
 		i := slices.IndexFunc(groups, func(g group) bool { return g.shape.String() == one.Shape && g.way == one.Way })
 		if i < 0 {
 			s, err := parseShape(one.Shape)
@@ -228,24 +237,28 @@ func table(groups []group, metrics []metric) string {
 
 // tables are all that there is of the results, by name.
 func (r results) tables() (map[string]string, error) {
-	groups, err := r.groups()
+	groups, err := groupsOf(r.Rollouts)
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]string{"targets": targetTable(groups)}
+	real, err := groupsOf(r.Real)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{"real": table(real, realMetrics), "fairness": fairnessTable(r.Fairness), "targets": targetTable(groups)}
 	for _, t := range topics {
 		all[t.name] = table(groups, t.metrics)
 	}
 	return all, nil
 }
 
-// print prints the tables.
-func (r results) print(out io.Writer) error {
+// print prints the tables of these names.
+func (r results) print(out io.Writer, names ...string) error {
 	all, err := r.tables()
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"requests", "cost", "time", "targets"} {
+	for _, name := range names {
 		if _, err := fmt.Fprintf(out, "\n%s", all[name]); err != nil {
 			return fmt.Errorf("printing: %w", err)
 		}

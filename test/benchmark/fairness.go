@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// fairness is how long many small rollouts take, alone and beside a large one.
+type fairness struct {
+	Large      string  `json:"large"`
+	Small      string  `json:"small"`
+	Alone      spread  `json:"alone"`  // each small one, from its edit until it is complete
+	Beside     spread  `json:"beside"` // the same, begun a second after the large one
+	LargeAlone seconds `json:"largeAlone"`
+	LargeTook  seconds `json:"largeBeside"`
+}
+
+// fairnesses measures that.
+func fairnesses(ctx context.Context, args []string) (err error) {
+	var o options
+	flags := o.flags("fairness")
+	large := flags.String("large", "deployment:1x1000", "the large rollout")
+	small := flags.String("small", "statefulset:50x2", "the small ones beside it")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often all are edited")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	one, err := parseShape(*large)
+	if err != nil {
+		return err
+	}
+	many, err := parseShape(*small)
+	if err != nil {
+		return err
+	}
+	c, err := startCluster(ctx, o, one.all()+many.all())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	f := neighbours{
+		large: &fixture{cluster: c, shape: one, prefix: "large", resize: o.resize},
+		small: &fixture{cluster: c, shape: many, prefix: "small", resize: o.resize},
+	}
+	if err := f.prepare(ctx); err != nil {
+		return err
+	}
+	all := results{Machine: thisMachine()}
+	all.Machine.Kubernetes = c.Version()
+	for range o.rounds {
+		r, err := f.measure(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%+v\n", r)
+		all.Fairness = append(all.Fairness, r)
+	}
+	return errors.Join(all.print(os.Stdout, "fairness"), all.save(o.json))
+}
+
+// neighbours are a large rollout and many small ones.
+type neighbours struct{ large, small *fixture }
+
+func (n neighbours) prepare(ctx context.Context) error {
+	for _, f := range []*fixture{n.large, n.small} {
+		if err := f.fill(ctx); err != nil {
+			return err
+		}
+		if err := f.prepare(ctx, inPlace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure edits the small ones alone, the large one alone, and then all.
+func (n neighbours) measure(ctx context.Context) (fairness, error) {
+	r := fairness{Large: n.large.shape.String(), Small: n.small.shape.String()}
+	alone, err := n.small.durations(ctx)
+	if err != nil {
+		return r, err
+	}
+	large, err := n.large.durations(ctx)
+	if err != nil {
+		return r, err
+	}
+	var together, beside []time.Duration
+	both, inBoth := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		together, err = n.large.durations(inBoth)
+		return err
+	})
+	both.Go(func() (err error) {
+		select {
+		case <-inBoth.Done():
+			return inBoth.Err()
+		case <-time.After(time.Second):
+		}
+		beside, err = n.small.durations(inBoth)
+		return err
+	})
+	if err := both.Wait(); err != nil {
+		return r, err
+	}
+	r.Alone, r.Beside = newSpread(alone), newSpread(beside)
+	r.LargeAlone, r.LargeTook = inSeconds(slices.Max(large)), inSeconds(slices.Max(together))
+	return r, n.large.quiet(ctx)
+}
+
+// durations edits all workloads, and returns how long each rollout took.
+func (f *fixture) durations(ctx context.Context) ([]time.Duration, error) {
+	mark, err := f.AuditMark()
+	if err != nil {
+		return nil, err
+	}
+	done, err := f.edit(ctx, inPlace)
+	if err != nil {
+		return nil, err
+	}
+	events, err := f.AuditAbout(inNamespace, mark, controlplane.Writes)
+	if err != nil {
+		return nil, err
+	}
+	t, err := follow(events, inPlace, nil)
+	if err != nil {
+		return nil, err
+	}
+	var took []time.Duration
+	for name, at := range done {
+		took = append(took, at.Sub(t.of(name).edited))
+	}
+	return took, nil
+}
+
+// fairnessTable has a row for each round.
+func fairnessTable(all []fairness) string {
+	var text strings.Builder
+	text.WriteString("| | small alone, s: p50 | p99 | beside the large one, s: p50 | p99 | the large one alone, s | beside the small ones, s |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range all {
+		fmt.Fprintf(&text, "| %s beside %s | %.2f | %.2f | %.2f | %.2f | %.1f | %.1f |\n",
+			r.Small, r.Large, r.Alone.P50, r.Alone.P99, r.Beside.P50, r.Beside.P99, r.LargeAlone, r.LargeTook)
+	}
+	return text.String()
+}
