@@ -71,7 +71,7 @@ e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell
 SHAPES :=
 ROUNDS := 3
 BENCH := go run ./test/benchmark
-RESULTS := --bin $(K8S) --json docs/performance.json --rounds $(ROUNDS)
+RESULTS := --bin $(K8S) --json bin/benchmark.json --rounds $(ROUNDS)
 
 .PHONY: bench
 bench: tools build ## Measure what rollouts cost, in place and built in (SHAPES=statefulset:1x100,deployment:20x10 ROUNDS=3)

@@ -5,7 +5,12 @@
 //	benchmark rollouts --bin bin/k8s --controller bin/inplace-rollout --rounds 3 --shapes statefulset:1x100
 //
 // What it tells is read from the API server's audit log and from /proc. It is printed, and
-// added to a JSON file.
+// added to a JSON file, with that of two more commands: how long small rollouts take beside a
+// large one, and rollouts on a real node. The last one brings all of that into the documentation:
+//
+//	benchmark fairness --json bin/benchmark.json
+//	benchmark real --json bin/benchmark.json
+//	benchmark report --from bin/benchmark.json
 package main
 
 import (
@@ -49,7 +54,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	commands := map[string]func(context.Context, []string) error{
-		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts,
+		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "report": report,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		return fmt.Errorf("which one of %s?", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))

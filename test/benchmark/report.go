@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,10 @@ type machine struct {
 	CPU        string `json:"cpu"`
 	Cores      int    `json:"cores"`
 	Kubernetes string `json:"kubernetes"`
+}
+
+func (m machine) String() string {
+	return fmt.Sprintf("Measured on %s, Kubernetes %s, %d cores of %s, which everything shares.", m.Date, m.Kubernetes, m.Cores, m.CPU)
 }
 
 func thisMachine() machine {
@@ -77,9 +82,10 @@ func (r results) save(file string) error {
 	if len(r.Real) == 0 {
 		r.Real = old.Real
 	}
-	data, err := json.MarshalIndent(r, "", "  ")
+	data, err := json.Marshal(r)
 	if err == nil {
-		err = os.WriteFile(file, append(data, '\n'), 0o644)
+		lines := bytes.ReplaceAll(data, []byte(`{"shape"`), []byte("\n"+`{"shape"`)) // each result is one
+		err = os.WriteFile(file, append(lines, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("writing results: %w", err)
@@ -245,7 +251,10 @@ func (r results) tables() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]string{"real": table(real, realMetrics), "fairness": fairnessTable(r.Fairness), "targets": targetTable(groups)}
+	all := map[string]string{
+		"real": table(real, realMetrics), "fairness": fairnessTable(r.Fairness), "targets": targetTable(groups),
+		"growth": growthTable(groups), "fleet": fleetTable(groups), "machine": r.Machine.String() + "\n",
+	}
 	for _, t := range topics {
 		all[t.name] = table(groups, t.metrics)
 	}
