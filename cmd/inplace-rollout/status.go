@@ -258,6 +258,7 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 		}
 	}
 	r.compare()
+	r.catchUp()
 	return r, nil
 }
 
@@ -273,6 +274,22 @@ func (r *statusReport) compare() {
 			why = ": " + p.Why
 		}
 		r.Message = fmt.Sprintf("%s is %s%s; the condition says Complete: %s", p.Name, p.State, why, r.Message)
+	}
+}
+
+// catchUp corrects a condition that only tells of progress, which may be a minute behind: how
+// many pods are done by now. What those wait for that are not, the report says of each of them.
+func (r *statusReport) catchUp() {
+	var said, of int
+	if n, _ := fmt.Sscanf(r.Message, "%d of %d pods resized", &said, &of); n < 2 || r.Reason != rollout.ReasonProgressing {
+		return
+	}
+	count := map[podState]int{}
+	for _, p := range r.Pods {
+		count[p.State]++
+	}
+	if done := count[stateDone]; done > said && len(r.Pods)-count[stateKeptBack] == of {
+		r.Message = fmt.Sprintf("%d of %d pods resized", done, of)
 	}
 }
 

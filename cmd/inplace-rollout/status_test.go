@@ -88,6 +88,15 @@ func TestStatus(t *testing.T) {
 	for name, s := range map[string]func(*testing.T) *stage{
 		"complete": func(t *testing.T) *stage { return newSetStage(t, 2) },
 		"states":   statesStage,
+		"progress-behind": func(t *testing.T) *stage {
+			s := newSetStage(t, 3)
+			s.heldAt(t, larger)
+			s.set.Status.Conditions[0].Message = "0 of 3 pods resized; web-2: resizing: app: cpu request 100m→200m"
+			build.Resized(&s.set.Spec.Template)(s.pods[2])
+			s.pods[2].Labels["controller-revision-hash"] = "web-b"
+			s.asked(1)
+			return s
+		},
 		"newer-edit": func(t *testing.T) *stage {
 			s := newSetStage(t, 1)
 			s.set.Generation = 2

@@ -16,11 +16,15 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// A change of nothing but the condition's message is written after ProgressInterval at the
-// earliest, and after lastInterval if the message is the last word for now.
+// A change of nothing but the condition's message is written ProgressInterval after the last
+// write, and lastInterval after it if the message is the last word for now. Of a rollout that
+// only makes progress, nearly every sync has another message: one that has not lasted for
+// ProgressInterval waits for longProgressInterval. So a rollout of many quick steps has two
+// writes, one at its beginning and one at its end.
 const (
-	ProgressInterval = 10 * time.Second
-	lastInterval     = time.Second
+	ProgressInterval     = 10 * time.Second
+	longProgressInterval = time.Minute
+	lastInterval         = time.Second
 )
 
 // Condition is the condition inplace-rollout.io/Complete: what those of StatefulSets and
@@ -40,8 +44,13 @@ func (c *Condition) Complete() bool { return c != nil && c.Status == corev1.Cond
 func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.ReasonPending }
 
 // writeCondition writes the plan's condition if it differs, and then records the events that
-// go with it. It returns after which time a message that was put off is due; 0 if none was.
-func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan) (due time.Duration, err error) {
+// go with it. It returns w as it is stored then, and after which time a message that was put off
+// is due; 0 if none was.
+//
+// What says Complete, or lets the built-in controller loose, is true of this version of the
+// workload, and not after an edit in between. So w with the new condition is that version still,
+// and the plan's writes may name it.
+func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan) (stored W, due time.Duration, err error) {
 	if p.Started != "" && !p.Condition.Complete && !c.options.DryRun {
 		c.begun(w)
 	}
@@ -54,20 +63,19 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 		if have.Reason == want.Reason {
 			if have.Message == want.Message {
 				c.upToDate(w)
-				return 0, nil
+				return w, 0, nil
 			}
 			if due := c.messageDue(w, p); due > 0 {
-				return due, nil
+				return w, due, nil
 			}
 		}
 	}
 	if c.options.DryRun {
 		klog.FromContext(ctx).Info("Would write the condition", "status", want.Status, "reason", want.Reason, "message", want.Message)
-		return 0, nil
+		return w, 0, nil
 	}
 	metadata := map[string]any{"uid": w.GetUID()}
-	if p.Condition.Complete {
-		// It is true of this version of the workload, and not after an edit in between.
+	if p.Loose() {
 		metadata["resourceVersion"] = w.GetResourceVersion()
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -75,14 +83,14 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 		"status":   map[string]any{"conditions": []any{c.kind.NewCondition(want, now)}},
 	})
 	if err != nil {
-		return 0, fmt.Errorf("encoding the condition: %w", err)
+		return w, 0, fmt.Errorf("encoding the condition: %w", err)
 	}
-	if _, err := c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
-		return 0, fmt.Errorf("writing the condition: %w", err)
+	if stored, err = c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
+		return w, 0, fmt.Errorf("writing the condition: %w", err)
 	}
 	c.wroteMessage(w)
 	c.recordCondition(w, have, p)
-	return 0, nil
+	return stored, 0, nil
 }
 
 // newCondition returns the planned condition as it is written, with now as its transition.
@@ -98,7 +106,8 @@ func newCondition(planned rollout.Condition, now metav1.Time) Condition {
 type message struct {
 	wrote time.Time // when the last one was written
 	held  bool      // whether the workload was held then
-	since time.Time // since when a new one is to be written; zero if none is
+	next  string    // that is to be written; empty if none is
+	since time.Time // since when
 }
 
 // messageDue returns for how long a new message is still put off where nothing else of the
@@ -110,18 +119,21 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
 	m, now := c.messages[name], c.clock.Now()
-	if m.since.IsZero() {
-		m.since = now
+	if m.next != p.Condition.Message {
+		m.next, m.since = p.Condition.Message, now
 		c.messages[name] = m
 	}
+	lasted := m.since.Add(ProgressInterval).Sub(now)
 	switch {
 	case m.held && !policy.Held(w):
 		return 0
 	case p.LastWord():
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:
-		return m.since.Add(ProgressInterval).Sub(now)
-	default:
+		return lasted
+	case p.Condition.Reason == rollout.ReasonProgressing:
+		return min(lasted, m.wrote.Add(longProgressInterval).Sub(now))
+	default: // pods wait for something
 		return m.wrote.Add(ProgressInterval).Sub(now)
 	}
 }
@@ -132,7 +144,7 @@ func (c *Controller[W, X]) upToDate(w W) {
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
 	if m, is := c.messages[name]; is {
-		m.since = time.Time{}
+		m.next = ""
 		c.messages[name] = m
 	}
 }

@@ -298,7 +298,7 @@ func TestRecord(t *testing.T) {
 	last := progressing("third")
 	last.Passing = false
 	e.kind.fails = errors.New("the connection broke")
-	if _, err := e.record(t.Context(), e.session, e.w, progressing("first")); !errors.Is(err, e.kind.fails) || len(e.events) > 0 {
+	if _, _, err := e.record(t.Context(), e.session, e.w, progressing("first")); !errors.Is(err, e.kind.fails) || len(e.events) > 0 {
 		t.Errorf("the write failed, and returned is %v with %d events", err, len(e.events))
 	}
 	e.kind.fails, e.kind.patches = nil, 0
@@ -312,17 +312,35 @@ func TestRecord(t *testing.T) {
 	}{
 		{"the first one", 0, progressing("first"), 0, 1, 1},
 		{"the same", time.Second, progressing("first"), 0, 1, 1},
-		{"another message", time.Second, progressing("second"), ProgressInterval - 2*time.Second, 1, 1},
-		{"when it is due", ProgressInterval - 2*time.Second, progressing("second"), 0, 2, 1},
+		{"another message", time.Second, progressing("second"), ProgressInterval, 1, 1},
+		{"when it has lasted", ProgressInterval, progressing("second"), 0, 2, 1},
 		{"the last word for now", 0, last, lastInterval, 2, 1},
 		{"when that is due", lastInterval, last, 0, 3, 1},
 		{"Complete", 0, rollout.Plan{Condition: rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: "all"}}, 0, 4, 2},
 	} {
 		e.pass(tt.after)
-		due, err := e.record(t.Context(), e.session, e.w, tt.plan)
+		_, due, err := e.record(t.Context(), e.session, e.w, tt.plan)
 		if err != nil || due != tt.due || e.kind.patches != tt.writes || len(e.events) != tt.events {
 			t.Errorf("%s: due in %s, want %s; %d writes, want %d; %d events, want %d; %v", tt.name, due, tt.due, e.kind.patches, tt.writes, len(e.events), tt.events, err)
 		}
+	}
+}
+
+// While messages follow each other quickly, they are written once a minute, or every ten seconds if
+// they say what pods wait for. Another reason is written at once.
+func TestQuickMessages(t *testing.T) {
+	e := newEngine(t, Options{})
+	for second := range 121 {
+		p := rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: fmt.Sprint(second)}, Passing: true}
+		want := 1 + second/60
+		if second > 90 {
+			p.Condition.Reason = rollout.ReasonDeferred
+			want = 3 + (second-91)/10
+		}
+		if _, _, err := e.record(t.Context(), e.session, e.w, p); err != nil || e.kind.patches != want {
+			t.Fatalf("after %d s: %d writes, want %d; %v", second, e.kind.patches, want, err)
+		}
+		e.pass(time.Second)
 	}
 }
 
@@ -357,7 +375,7 @@ func TestProgress(t *testing.T) {
 			}
 			for range 2 { // the second time nothing is new
 				p.Updated = done
-				if _, err := e.record(t.Context(), e.session, e.w, p); err != nil {
+				if _, _, err := e.record(t.Context(), e.session, e.w, p); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -385,7 +403,7 @@ func TestDryRun(t *testing.T) {
 	p := rollout.Plan{
 		Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: "first"}, Started: "cpu", Writes: []rollout.Write{tight{}, loose{}},
 	}
-	_, err := e.record(t.Context(), e.session, e.w, p)
+	_, _, err := e.record(t.Context(), e.session, e.w, p)
 	_, failed := e.apply(t.Context(), e.session, e.w, p)
 	if err = errors.Join(err, failed, e.cleanUp(t.Context(), e.session.name)); err != nil || e.kind.patches > 0 || len(e.kind.applied) > 0 || len(e.events) > 0 {
 		t.Errorf("wrote the condition %d times, and %q, with %d events: %v", e.kind.patches, e.kind.applied, len(e.events), err)

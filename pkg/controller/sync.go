@@ -45,7 +45,7 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 		return 0, err
 	}
 	// 5. Record what was observed.
-	due, err := c.record(ctx, s, w, p)
+	w, due, err := c.record(ctx, s, w, p)
 	if err != nil {
 		return 0, err
 	}
@@ -81,7 +81,7 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 	}
 	if p, atRest := c.atRest(w); atRest {
 		c.endSession(name)
-		requeueAfter, err = c.writeCondition(ctx, w, p)
+		_, requeueAfter, err = c.writeCondition(ctx, w, p)
 		return w, nil, requeueAfter, err
 	}
 	if !policy.Held(w) && !c.mayOpen(name) {
@@ -174,9 +174,10 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observa
 	return s.full.Known(), nil
 }
 
-// record writes the condition, and records events and metrics of what was observed. It
-// returns after which time a message that was put off is due; 0 if none was.
-func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
+// record writes the condition, and records events and metrics of what was observed. It returns
+// w as it is stored then, and after which time a message that was put off is due; 0 if none was.
+func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (stored W, due time.Duration, err error) {
+	stored = w
 	s.seen.See(p.Members)
 	for _, m := range p.Resized {
 		s.RecordResized(m.Pod, "resized in place", "")
@@ -184,17 +185,17 @@ func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p 
 	s.recordProgress(w, p)
 	if p.Condition.Reason != "" {
 		c.nameOthers(s, w, p.Members, &p.Condition)
-		if due, err = c.writeCondition(ctx, w, p); err != nil {
-			return 0, err
+		if stored, due, err = c.writeCondition(ctx, w, p); err != nil {
+			return w, 0, err
 		}
 	}
 	if c.options.DryRun {
-		return due, nil
+		return stored, due, nil
 	}
 	if p.Condition.Reason != "" {
 		c.recordWaits(s, w, p.Waits)
 	}
-	return due, nil
+	return stored, due, nil
 }
 
 // ErrUnknown is the error where the admission policies have taken a write of ours for a user's.

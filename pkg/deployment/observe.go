@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -323,47 +322,6 @@ func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 	former := rs.outgoing.template.PodTemplateSpec
 	size, err := resize.For(pod, former, former)
 	return err == nil && len(size.Changes) == 0
-}
-
-// sortAsDeleted orders pods of one ReplicaSet as its controller would delete them,
-// but for the last rules, which tell apart what is alike (ActivePodsWithRanks in
-// pkg/controller of Kubernetes).
-func sortAsDeleted(pods []*corev1.Pod) {
-	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
-		if podutils.ActivePods([]*corev1.Pod{a, b}).Less(0, 1) {
-			return -1
-		}
-		if podutils.ActivePods([]*corev1.Pod{b, a}).Less(0, 1) {
-			return 1
-		}
-		return 0
-	})
-	ready := map[string]int{} // by node
-	for _, pod := range pods {
-		if podutils.IsPodReady(pod) {
-			ready[pod.Spec.NodeName]++
-		}
-	}
-	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
-		if !podutils.IsPodReady(a) || !podutils.IsPodReady(b) {
-			return cmp.Compare(asInt(podutils.IsPodReady(a)), asInt(podutils.IsPodReady(b)))
-		}
-		return cmp.Or(cmp.Compare(deletionCost(a), deletionCost(b)), cmp.Compare(ready[b.Spec.NodeName], ready[a.Spec.NodeName]))
-	})
-}
-
-func asInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// deletionCost returns the cost by which the user says which pods are to be deleted first
-// (KEP-2255); 0 if the annotation is absent or no number.
-func deletionCost(pod *corev1.Pod) int64 {
-	cost, _ := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32)
-	return cost
 }
 
 // condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.

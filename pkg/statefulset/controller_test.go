@@ -547,6 +547,22 @@ func TestLastWordIsWrittenAtOnce(t *testing.T) {
 	}
 }
 
+// TestConditionAndPartitionInOneStep: the reason changes in the very step that has a pod restarted.
+// The write of the condition makes a new version of the set, and the next one must not be too late.
+func TestConditionAndPartitionInOneStep(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Failing: true})
+	c.edit(newer)
+	c.Rounds(3)
+	if have := condition(c.set); have.Reason != rollout.ReasonResizeError {
+		t.Fatalf("the condition says %+v", have)
+	}
+	c.Clock.SetTime(c.Clock.Now().Add(defaults.ErrorTimeout))
+	c.Rounds(1) // an error fails the test
+	if have := condition(c.set); have.Reason != rollout.ReasonProgressing || simulated.Count(c.Events, rollout.EventRestart+" web-2: ") != 1 {
+		t.Errorf("the condition says %+v, and recorded is %q", have, c.Events)
+	}
+}
+
 func TestEventsFollowTheWrite(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	c.Refuse("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)

@@ -72,6 +72,7 @@ var allowed = map[string][]string{
 		rollout.ReasonDeferred, rollout.ReasonInfeasible, rollout.ReasonResizeError, rollout.ReasonQuotaExceeded,
 		rollout.ReasonUnsupportedByNode, rollout.ReasonInvalid, rollout.ReasonAdmissionDenied,
 		rollout.ReasonNotReadyAfterResize, rollout.ReasonNodeLost, rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
+		"queue_full", "rate_limited", "not_written", // of events that were dropped
 	},
 }
 

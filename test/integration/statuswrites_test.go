@@ -1,0 +1,139 @@
+//go:build integration
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// written is what the controller has written for one workload.
+type written struct {
+	conditions []string // as the status said after each write of it
+	events     int
+	pods       int // that were resized
+}
+
+// TestTwoStatusWrites: a rollout begins with one write of the condition, and ends with another, many
+// at once, and also one that takes longer than ten seconds. It has an event of each pod, and few
+// others. None of the controller's writes is refused, but those of ReplicaSets, which the Deployment
+// controller writes at the same time.
+func TestTwoStatusWrites(t *testing.T) {
+	parallel(t)
+	namespace := newNamespace(t, nil)
+	kinds := map[string]string{}
+	var manifests []string
+	for name, o := range map[string]options{
+		"set":     {Kind: "StatefulSet", Replicas: 10},
+		"wide":    {Kind: "StatefulSet", Replicas: 10, Spec: "{podManagementPolicy: Parallel, updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 3}}}"},
+		"ready":   {Kind: "StatefulSet", Replicas: 4, Spec: "{minReadySeconds: 1}"},
+		"slow":    {Kind: "StatefulSet", Replicas: 6, PodMeta: simDelayed},
+		"deploy":  {Kind: "Deployment", Replicas: 10},
+		"readier": {Kind: "Deployment", Replicas: 4, Spec: "{minReadySeconds: 1}"},
+		"slower":  {Kind: "Deployment", Replicas: 6, PodMeta: simDelayed, Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"},
+	} {
+		o.Resources, kinds[name] = "{requests: {cpu: 1m}}", o.Kind
+		manifests = append(manifests, strings.ReplaceAll(manifest(t, namespace, o), "web", name))
+	}
+	apply(t, namespace, strings.Join(manifests, "---\n"))
+	waitAllComplete(t, namespace, kinds)
+	mark, err := cp.AuditMark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var edits sync.WaitGroup
+	for name, kind := range kinds {
+		edits.Go(func() {
+			patch := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"2m"}}}]}}}}`)
+			var err error
+			if kind == "StatefulSet" {
+				_, err = client.AppsV1().StatefulSets(namespace).Patch(t.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			} else {
+				_, err = client.AppsV1().Deployments(namespace).Patch(t.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	edits.Wait()
+	waitAllComplete(t, namespace, kinds)
+	for name, w := range writtenFor(t, namespace, mark, kinds) {
+		if n := len(w.conditions); n != 2 || !strings.HasPrefix(w.conditions[0], "Progressing ") || !strings.HasPrefix(w.conditions[n-1], "Complete ") {
+			t.Errorf("%s: its condition was written as %q, want it written as Progressing and as Complete", name, w.conditions)
+		}
+		// The workload's: RolloutStarted, the first pod, the last one, RolloutComplete.
+		if w.pods < 4 || w.events > w.pods+4 {
+			t.Errorf("%s: %d events of %d pods, want one of each pod and four more at the most", name, w.events, w.pods)
+		}
+	}
+}
+
+// waitAllComplete waits until the workloads are Complete.
+func waitAllComplete(t *testing.T, namespace string, kinds map[string]string) {
+	t.Helper()
+	var refs []string
+	for name, kind := range kinds {
+		refs = append(refs, strings.ToLower(kind)+"/"+name)
+	}
+	args := append([]string{"wait", "--namespace", namespace, "--for=condition=inplace-rollout.io/Complete", "--timeout=" + patience.String()}, refs...)
+	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writtenFor is what the controller has written in the namespace since the mark, by the
+// workload. The pods and ReplicaSets of a workload have names that begin with its own.
+func writtenFor(t *testing.T, namespace string, mark int64, kinds map[string]string) map[string]written {
+	t.Helper()
+	audited, err := cp.AuditAbout(namespace, mark, controlplane.Writes, controlplane.ByUser(controller.User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]written{}
+	for _, e := range audited {
+		what := fmt.Sprintf("%s %s/%s %s", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Name)
+		if !succeeded(&e) && (e.ObjectRef.Resource != "replicasets" || e.ResponseStatus.Code != http.StatusConflict) {
+			t.Errorf("the API server refused to %s: %s", what, e.ResponseStatus.Message)
+		}
+		workload, _, _ := strings.Cut(e.ObjectRef.Name, "-")
+		workload, _, _ = strings.Cut(workload, ".") // events
+		w := all[workload]
+		switch {
+		case kinds[workload] == "":
+			t.Errorf("%s, which belongs to no workload", what)
+		case e.ObjectRef.Resource == "events":
+			w.events++
+		case e.ObjectRef.Subresource == "resize":
+			w.pods++
+		case e.ObjectRef.Subresource == "status":
+			w.conditions = append(w.conditions, conditionIn(t, e, kinds[workload]))
+		}
+		all[workload] = w
+	}
+	return all
+}
+
+// conditionIn is the reason and the message of our condition, as the answer to a write shows it.
+func conditionIn(t *testing.T, e auditv1.Event, kind string) string {
+	t.Helper()
+	objects := map[string]runtime.Object{"StatefulSet": &appsv1.StatefulSet{}, "Deployment": &appsv1.Deployment{}}
+	if err := json.Unmarshal(e.ResponseObject.Raw, objects[kind]); err != nil {
+		t.Fatalf("parsing %s: %v", e.ResponseObject.Raw, err)
+	}
+	_, reason, message := complete(objects[kind])
+	return reason + " " + message
+}
