@@ -86,6 +86,14 @@ bench-real: root tools node-tools image test-images ## The same on a real node, 
 bench-report: ## Bring what was measured into docs/performance.md
 	@$(BENCH) report
 
+.PHONY: bench-scale
+bench-scale: tools build ## Measure what 5,000 opted-in workloads cost, and 200 rollouts at once (SCALE="--workloads 1000 --others 0")
+	@go run ./test/benchmark scale --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH) $(SCALE)
+
+.PHONY: bench-watches
+bench-watches: tools build ## Measure what the watches of a rollout cost, beside one watch of all pods
+	@go run ./test/benchmark watches --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH)
+
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run --build-tags integration,e2e ./...

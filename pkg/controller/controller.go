@@ -127,7 +127,7 @@ type Controller[W Workload, X Own] struct {
 
 	mu       sync.Mutex
 	sessions map[cache.ObjectName]*Session[W, X]
-	opening  opening
+	opening  map[bool]opening // of those that are held, and of others
 	messages map[cache.ObjectName]message
 	rolling  sets.Set[cache.ObjectName] // with a rollout whose end is not counted yet
 }
@@ -142,7 +142,7 @@ func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kuberne
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](50*time.Millisecond, maxRetryInterval),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: strings.ToLower(kind.Name())}),
 		sessions: map[cache.ObjectName]*Session[W, X]{},
-		opening:  newOpening(),
+		opening:  map[bool]opening{true: newOpening(), false: newOpening()},
 		messages: map[cache.ObjectName]message{},
 		rolling:  sets.Set[cache.ObjectName]{},
 	}

@@ -5,31 +5,31 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// maxOpening bounds how many sessions of workloads that nobody holds are opened at once. When
-// thousands are opted in together, each is looked at once, and each look needs watches. A
-// rollout does not wait for that.
+// maxOpening bounds how many sessions are opened at once. When thousands of workloads are opted
+// in together, each is looked at once, and each look needs watches. The same goes for a
+// controller that is started where thousands are held.
 const maxOpening = 50
 
-// opening are the workloads that nobody holds whose sessions are being opened, and those that
-// wait for their turn.
+// opening are workloads whose sessions are being opened, and those that wait for their turn.
 type opening struct{ now, waiting sets.Set[cache.ObjectName] }
 
 func newOpening() opening {
 	return opening{sets.Set[cache.ObjectName]{}, sets.Set[cache.ObjectName]{}}
 }
 
-// mayOpen reports whether the session of a workload that nobody holds may be opened now. If
-// not, the workload is queued again when it has its turn.
-func (c *Controller[W, X]) mayOpen(name cache.ObjectName) bool {
+// mayOpen reports whether the session of a workload may be opened now. If not, the workload is
+// queued again when it has its turn. Those that are held do not wait for those that are not.
+func (c *Controller[W, X]) mayOpen(name cache.ObjectName, held bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	o := c.opening[held]
 	switch {
 	case c.sessions[name] != nil:
-	case c.opening.now.Len() >= maxOpening:
-		c.opening.waiting.Insert(name)
+	case o.now.Len() >= maxOpening:
+		o.waiting.Insert(name)
 		return false
 	default:
-		c.opening.now.Insert(name)
+		o.now.Insert(name)
 	}
 	return true
 }
@@ -38,12 +38,15 @@ func (c *Controller[W, X]) mayOpen(name cache.ObjectName) bool {
 func (c *Controller[W, X]) openNext(name cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.sessions[name]; s == nil || s.hasSynced() {
-		c.opening.now.Delete(name)
-	}
-	for range maxOpening - c.opening.now.Len() {
-		if next, waits := c.opening.waiting.PopAny(); waits {
-			c.queue.Add(next)
+	s := c.sessions[name]
+	for _, o := range c.opening {
+		if s == nil || s.hasSynced() {
+			o.now.Delete(name)
+		}
+		for range maxOpening - o.now.Len() {
+			if next, waits := o.waiting.PopAny(); waits {
+				c.queue.Add(next)
+			}
 		}
 	}
 }

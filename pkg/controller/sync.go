@@ -84,7 +84,7 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 		_, requeueAfter, err = c.writeCondition(ctx, w, p)
 		return w, nil, requeueAfter, err
 	}
-	if !policy.Held(w) && !c.mayOpen(name) {
+	if !c.mayOpen(name, policy.Held(w)) {
 		return w, nil, 0, nil
 	}
 	if s, err = c.session(ctx, w); err != nil || !s.hasSynced() {

@@ -42,14 +42,15 @@ func fairnesses(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	one.prefix, many.prefix = "large", "small"
 	c, err := startCluster(ctx, o, one.all()+many.all())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
 	f := neighbours{
-		large: &fixture{cluster: c, shape: one, prefix: "large", resize: o.resize},
-		small: &fixture{cluster: c, shape: many, prefix: "small", resize: o.resize},
+		large: &fixture{cluster: c, shape: one, resize: o.resize},
+		small: &fixture{cluster: c, shape: many, resize: o.resize},
 	}
 	if err := f.prepare(ctx); err != nil {
 		return err

@@ -16,13 +16,14 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // fixture is the workloads of one shape, which are edited again and again.
 type fixture struct {
 	*cluster
 	shape   shape
-	prefix  string        // of their names
 	resize  time.Duration // how long the kubelets take, if they are simulated
 	edits   int
 	optedIn bool
@@ -32,22 +33,22 @@ func (f *fixture) workloads() dynamic.ResourceInterface {
 	return f.raw.Resource(f.shape.resource()).Namespace(namespace)
 }
 
-// name is that of the i-th workload.
-func (f *fixture) name(i int) string { return fmt.Sprintf("%s-%d", f.prefix, i) }
-
 // manifest of the i-th workload.
 func (f *fixture) manifest(i int) string {
 	if f.resize == 0 {
-		return fmt.Sprintf(real, f.name(i), f.shape.pods)
+		return fmt.Sprintf(real, f.shape.name(i), f.shape.pods)
 	}
-	return fmt.Sprintf(simulated, f.name(i), f.shape.pods, f.resize)
+	return fmt.Sprintf(simulated, f.shape.name(i), f.shape.pods, f.resize)
 }
 
 // fill makes the workloads, and waits until all pods are available.
 func (f *fixture) fill(ctx context.Context) error {
 	if err := f.each(ctx, func(ctx context.Context, i int) error {
-		w, err := f.shape.workload(f.name(i), f.manifest(i))
+		w, err := f.shape.workload(f.shape.name(i), f.manifest(i))
 		if err == nil {
+			if f.optedIn {
+				w.SetLabels(map[string]string{api.EnabledLabel: "true"})
+			}
 			_, err = f.workloads().Create(ctx, w, metav1.CreateOptions{})
 		}
 		return err
@@ -63,7 +64,7 @@ func (f *fixture) fill(ctx context.Context) error {
 // patch patches all workloads at once.
 func (f *fixture) patch(ctx context.Context, how types.PatchType, patch string) error {
 	if err := f.each(ctx, func(ctx context.Context, i int) error {
-		_, err := f.workloads().Patch(ctx, f.name(i), how, []byte(patch), metav1.PatchOptions{FieldManager: "benchmark"})
+		_, err := f.workloads().Patch(ctx, f.shape.name(i), how, []byte(patch), metav1.PatchOptions{FieldManager: "benchmark"})
 		return err
 	}); err != nil {
 		return fmt.Errorf("patching workloads: %w", err)
@@ -100,7 +101,7 @@ func (f *fixture) await(ctx context.Context, done func(*unstructured.Unstructure
 	}
 	_, err := watchtools.UntilWithSync(ctx, all, &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
 		w, is := event.Object.(*unstructured.Unstructured)
-		if is && strings.HasPrefix(w.GetName(), f.prefix+"-") && at[w.GetName()].IsZero() && done(w) {
+		if is && strings.HasPrefix(w.GetName(), f.shape.begin()) && at[w.GetName()].IsZero() && done(w) {
 			at[w.GetName()] = time.Now()
 		}
 		return len(at) == f.shape.workloads, nil

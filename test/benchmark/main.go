@@ -54,7 +54,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	commands := map[string]func(context.Context, []string) error{
-		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "report": report,
+		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "scale": scale, "watches": watches, "report": report,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		return fmt.Errorf("which one of %s?", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
@@ -117,7 +117,7 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 		err = errors.Join(err, c.stop())
 	}()
 	all.Machine.Kubernetes = c.Version()
-	f := &fixture{cluster: c, shape: s, prefix: "web", resize: o.resize}
+	f := &fixture{cluster: c, shape: s, resize: o.resize}
 	if err := f.fill(ctx); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func realRollouts(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Stop()) }()
-	f := &fixture{cluster: &cluster{ControlPlane: node.ControlPlane}, shape: s, prefix: "web"}
+	f := &fixture{cluster: &cluster{ControlPlane: node.ControlPlane}, shape: s}
 	if err := f.equipReal(ctx, node); err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ type results struct {
 	Rollouts []result   `json:"rollouts"`
 	Fairness []fairness `json:"fairness,omitempty"`
 	Real     []result   `json:"real,omitempty"`
+	Scale    *scaled    `json:"scale,omitempty"`
+	Watches  []watched  `json:"watches,omitempty"`
 }
 
 // machine is where and when it was measured.
@@ -81,6 +83,12 @@ func (r results) save(file string) error {
 	}
 	if len(r.Real) == 0 {
 		r.Real = old.Real
+	}
+	if r.Scale == nil {
+		r.Scale = old.Scale
+	}
+	if r.Watches == nil {
+		r.Watches = old.Watches
 	}
 	data, err := json.Marshal(r)
 	if err == nil {

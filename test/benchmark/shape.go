@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -24,6 +25,8 @@ type shape struct {
 	workloads, pods int
 	// limit is how many pods of a StatefulSet may be under way at once: its maxUnavailable.
 	limit int
+	// prefix of the names, if there are several shapes in a cluster.
+	prefix string
 }
 
 var shapePattern = regexp.MustCompile(`^(statefulset|deployment):([1-9]\d*)x([1-9]\d*)(?::([1-9]\d*))?$`)
@@ -135,6 +138,12 @@ spec:
         volumeMounts: [{name: data, mountPath: /var/lib/app}]
       volumes: [{name: data, emptyDir: {}}]
 `
+
+// name is that of the i-th workload.
+func (s shape) name(i int) string { return s.begin() + strconv.Itoa(i) }
+
+// begin is how all names begin.
+func (s shape) begin() string { return cmp.Or(s.prefix, "web") + "-" }
 
 // workload reads the manifest of one.
 func (s shape) workload(name, manifest string) (*unstructured.Unstructured, error) {
