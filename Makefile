@@ -71,16 +71,16 @@ e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell
 SHAPES :=
 ROUNDS := 3
 BENCH := go run ./test/benchmark
-RESULTS := --bin $(K8S) --json bin/benchmark.json --rounds $(ROUNDS)
+RESULTS := --bin $(K8S) --json bin/benchmark.json
 
 .PHONY: bench
 bench: tools build ## Measure what rollouts cost, in place and built in (SHAPES=statefulset:1x100,deployment:20x10 ROUNDS=3)
-	@$(BENCH) rollouts $(RESULTS) $(if $(SHAPES),--shapes $(SHAPES))
-	@$(if $(SHAPES),,$(BENCH) fairness $(RESULTS))
+	@$(BENCH) rollouts $(RESULTS) --rounds $(ROUNDS) $(if $(SHAPES),--shapes $(SHAPES))
+	@$(if $(SHAPES),,$(BENCH) fairness $(RESULTS) --rounds $(ROUNDS))
 
 .PHONY: bench-real
 bench-real: root tools node-tools image test-images ## The same on a real node, where containers take five seconds to become ready (needs root)
-	@$(BENCH) real $(RESULTS)
+	@$(BENCH) real $(RESULTS) --rounds $(ROUNDS)
 
 .PHONY: bench-report
 bench-report: ## Bring what was measured into docs/performance.md
@@ -88,11 +88,11 @@ bench-report: ## Bring what was measured into docs/performance.md
 
 .PHONY: bench-scale
 bench-scale: tools build ## Measure what 5,000 opted-in workloads cost, and 200 rollouts at once (SCALE="--workloads 1000 --others 0")
-	@go run ./test/benchmark scale --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH) $(SCALE)
+	@$(BENCH) scale $(RESULTS) $(SCALE)
 
 .PHONY: bench-watches
 bench-watches: tools build ## Measure what the watches of a rollout cost, beside one watch of all pods
-	@go run ./test/benchmark watches --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH)
+	@$(BENCH) watches $(RESULTS)
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters

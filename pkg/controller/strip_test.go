@@ -191,7 +191,7 @@ func says(t *rapid.T, pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(
 		Available: podutils.IsPodAvailable(pod, 5, metav1.NewTime(facts.Now)),
 	}
 	m := facts.Members([]rollout.Place{place}, rollout.Revision{Name: "b", Template: newer})[0]
-	step := rollout.Next([]rollout.Member{m}, facts.Options())
+	step := rollout.Next(rollout.Judge([]rollout.Member{m}, facts.Options()), facts.Options())
 	var does []string
 	for _, r := range step.Restart {
 		does = append(does, fmt.Sprint(r.Reason, r.Now, r.Cause))

@@ -19,7 +19,7 @@ type fairness struct {
 	Large      string  `json:"large"`
 	Small      string  `json:"small"`
 	Alone      spread  `json:"alone"`  // each small one, from its edit until it is complete
-	Beside     spread  `json:"beside"` // the same, begun a second after the large one
+	Beside     spread  `json:"beside"` // the same, begun when the large one is in full swing
 	LargeAlone seconds `json:"largeAlone"`
 	LargeTook  seconds `json:"largeBeside"`
 }
@@ -28,18 +28,15 @@ type fairness struct {
 func fairnesses(ctx context.Context, args []string) (err error) {
 	var o options
 	flags := o.flags("fairness")
-	large := flags.String("large", "deployment:1x1000", "the large rollout")
-	small := flags.String("small", "statefulset:50x2", "the small ones beside it")
+	large := flags.String("large", "statefulset:1x1000:10", "the large rollout")
+	small := flags.String("small", "statefulset:50x5", "the small ones beside it")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often all are edited")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	one, err := parseShape(*large)
-	if err != nil {
-		return err
-	}
-	many, err := parseShape(*small)
-	if err != nil {
+	one, errLarge := parseShape(*large)
+	many, errSmall := parseShape(*small)
+	if err := errors.Join(errLarge, errSmall); err != nil {
 		return err
 	}
 	one.prefix, many.prefix = "large", "small"
@@ -47,7 +44,12 @@ func fairnesses(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			c.KeepLogs()
+		}
+		err = errors.Join(err, c.stop())
+	}()
 	f := neighbours{
 		large: &fixture{cluster: c, shape: one, resize: o.resize},
 		small: &fixture{cluster: c, shape: many, resize: o.resize},
@@ -62,7 +64,7 @@ func fairnesses(ctx context.Context, args []string) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%+v\n", r)
+		fmt.Printf("%s: %.1f s alone, %.1f s beside %s\n", many.title(), r.Alone.P99, r.Beside.P99, one.title())
 		all.Fairness = append(all.Fairness, r)
 	}
 	return errors.Join(all.print(os.Stdout, "fairness"), all.save(o.json))
@@ -104,13 +106,16 @@ func (n neighbours) measure(ctx context.Context) (fairness, error) {
 		select {
 		case <-inBoth.Done():
 			return inBoth.Err()
-		case <-time.After(time.Second):
+		case <-time.After(3 * n.large.resize): // until it is in full swing
 		}
 		beside, err = n.small.durations(inBoth)
 		return err
 	})
 	if err := both.Wait(); err != nil {
 		return r, err
+	}
+	if slices.Max(together) < slices.Max(beside) {
+		return r, fmt.Errorf("%s was complete before the small ones: nothing was measured beside it", n.large.shape.title())
 	}
 	r.Alone, r.Beside = newSpread(alone), newSpread(beside)
 	r.LargeAlone, r.LargeTook = inSeconds(slices.Max(large)), inSeconds(slices.Max(together))
