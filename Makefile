@@ -62,7 +62,7 @@ integration: tools monitoring-tools gitops-tools build ## Run the tests that nee
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e
 e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
-	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/...
+	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/... ./test/benchmark/...
 
 .PHONY: e2e-cgroup-v2
 e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)

@@ -40,7 +40,7 @@ func report(_ context.Context, args []string) error {
 			return fmt.Errorf("writing the documentation: %w", err)
 		}
 	}
-	return all.save(*results)
+	return all.write(*results)
 }
 
 // place is where a table goes: it replaces what stands there.

@@ -90,6 +90,11 @@ func (r results) save(file string) error {
 	if r.Watches == nil {
 		r.Watches = old.Watches
 	}
+	return r.write(file)
+}
+
+// write writes the results into the file.
+func (r results) write(file string) error {
 	data, err := json.Marshal(r)
 	if err == nil {
 		lines := bytes.ReplaceAll(data, []byte(`{"shape"`), []byte("\n"+`{"shape"`)) // each result is one
