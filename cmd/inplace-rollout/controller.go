@@ -46,6 +46,10 @@ import (
 // leaseName names the Lease of the leader election.
 const leaseName = "inplace-rollout"
 
+// parallelWrites is how many pods of one workload are written at the same time. A few requests
+// keep the API server busy; more would only wait there, before those of other workloads.
+const parallelWrites = 16
+
 // controllerOptions are the flags of the controller command.
 type controllerOptions struct {
 	kubeconfig     string
@@ -163,7 +167,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	}
 	controllers, err := newControllers(ctx, client, objects, recorder, controller.Options{
-		Namespace: o.namespace, Workers: o.workers, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
+		Namespace: o.namespace, Workers: o.workers, Parallel: parallelWrites, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
 		Metrics: controller.NewMetrics(registry),
 	})
 	if err != nil {

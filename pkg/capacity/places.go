@@ -23,7 +23,6 @@ type Places struct {
 	byName       map[string]*corev1.Node
 	nodesUnknown bool
 	limits       Limits
-	now          time.Time
 
 	answers []answer // few: there may be many pods, and many nodes
 }
@@ -36,8 +35,8 @@ type answer struct {
 
 // NewPlaces answers by the nodes of the cluster and the LimitRanges of the namespace. Where
 // the nodes are unknown, nothing depends on them.
-func NewPlaces(nodes []*corev1.Node, nodesUnknown bool, limits Limits, now time.Time) *Places {
-	return &Places{nodes: nodes, byName: byName(nodes), nodesUnknown: nodesUnknown, limits: limits, now: now}
+func NewPlaces(nodes []*corev1.Node, nodesUnknown bool, limits Limits) *Places {
+	return &Places{nodes: nodes, byName: byName(nodes), nodesUnknown: nodesUnknown, limits: limits}
 }
 
 // Lost returns why nothing is to be expected of the node of a pod, which may be nil: it is
@@ -64,11 +63,11 @@ func (p *Places) Lost(pod *corev1.Pod) string {
 //
 // What admission gave the running pod, such as its RuntimeClass's tolerations, it gives
 // the next one, too: so the pod is asked about, and not the template.
-func (p *Places) Unplaceable(place rollout.Place) rollout.Refusal {
+func (p *Places) Unplaceable(place rollout.Place, now time.Time) rollout.Refusal {
 	pod, refusal := replacement(place, p.limits)
 	if refusal != "" {
 		return rollout.Refusal{
-			Reason: "a new pod of this size would be refused, too: " + refusal, Kind: rollout.ReasonInvalid, Until: p.now.Add(LookAgain),
+			Reason: "a new pod of this size would be refused, too: " + refusal, Kind: rollout.ReasonInvalid, Until: now.Add(LookAgain),
 		}
 	}
 	if p.nodesUnknown {
@@ -111,7 +110,7 @@ var firstToResize = version.MustParseGeneric("1.33.0")
 
 // Unsupported returns why the kubelet of the pod's node cannot resize it, as far as its
 // version says. Without a reason, nothing speaks against it.
-func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
+func (p *Places) Unsupported(place rollout.Place, now time.Time) rollout.Refusal {
 	node := p.byName[place.Pod.Spec.NodeName]
 	if node == nil || !place.Target.Unreported() {
 		return rollout.Refusal{}
@@ -121,13 +120,13 @@ func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
 		return rollout.Refusal{}
 	}
 	return rollout.Refusal{
-		Reason: "its kubelet is of version " + kubelet, Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: p.now.Add(LookAgain),
+		Reason: "its kubelet is of version " + kubelet, Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: now.Add(LookAgain),
 	}
 }
 
 // Infeasible returns what the API server will say, without being asked, to a resize that is
 // larger than the pod's node; without a reason, it will not.
-func (p *Places) Infeasible(place rollout.Place) rollout.Refusal {
+func (p *Places) Infeasible(place rollout.Place, now time.Time) rollout.Refusal {
 	if place.Pod == nil || place.Differs != "" || len(place.Target.Changes) == 0 {
 		return rollout.Refusal{}
 	}
@@ -136,7 +135,7 @@ func (p *Places) Infeasible(place rollout.Place) rollout.Refusal {
 		return rollout.Refusal{}
 	}
 	if why := onNode(place.Target.Spec(), node); why != "" {
-		return rollout.Refusal{Reason: why, Kind: rollout.ReasonInfeasible, Final: true, Until: p.now.Add(time.Hour)}
+		return rollout.Refusal{Reason: why, Kind: rollout.ReasonInfeasible, Final: true, Until: now.Add(time.Hour)}
 	}
 	return rollout.Refusal{}
 }

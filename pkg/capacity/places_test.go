@@ -2,7 +2,6 @@ package capacity
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -59,13 +58,13 @@ func TestUnplaceable(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			node := node("node", "2")
 			node.Spec.Taints = tt.taints
-			places := NewPlaces([]*corev1.Node{node}, false, tt.limits, build.Start)
+			places := NewPlaces([]*corev1.Node{node}, false, tt.limits)
 			for range 2 { // alike
 				pod := podOf(t, "web", "node", "1")
 				if tt.pod != nil {
 					tt.pod(pod)
 				}
-				if got := places.Unplaceable(placeOf(t, pod)); got != tt.want {
+				if got := places.Unplaceable(placeOf(t, pod), build.Start); got != tt.want {
 					t.Errorf("got %+v, want %+v", got, tt.want)
 				}
 			}
@@ -88,8 +87,8 @@ func TestUnsupported(t *testing.T) {
 				status.Resources = &pod.Spec.Containers[0].Resources
 			}
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
-			places := NewPlaces([]*corev1.Node{node("other", "2"), old}, false, Limits{}, build.Start)
-			if got := places.Unsupported(placeOf(t, pod)); told && got.Reason != "" || !told && got != want {
+			places := NewPlaces([]*corev1.Node{node("other", "2"), old}, false, Limits{})
+			if got := places.Unsupported(placeOf(t, pod), build.Start); told && got.Reason != "" || !told && got != want {
 				t.Errorf("%q, told %t: got %+v, want %+v", version, told, got, want)
 			}
 		}
@@ -109,10 +108,10 @@ func TestLost(t *testing.T) {
 		"": "", "good": "", "new": "", "down": "its node down is not Ready", "silent": "its node silent is not Ready", "none": "its node none is gone",
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: name}}
-		if got := NewPlaces(all, false, Limits{}, time.Time{}).Lost(pod); got != want {
+		if got := NewPlaces(all, false, Limits{}).Lost(pod); got != want {
 			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
-		if got := NewPlaces(nil, false, Limits{}, time.Time{}).Lost(pod); got != "" {
+		if got := NewPlaces(nil, false, Limits{}).Lost(pod); got != "" {
 			t.Errorf("%q, where no node is known: %q", name, got)
 		}
 	}

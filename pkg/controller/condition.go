@@ -44,13 +44,8 @@ func (c *Condition) Complete() bool { return c != nil && c.Status == corev1.Cond
 func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.ReasonPending }
 
 // writeCondition writes the plan's condition if it differs, and then records the events that
-// go with it. It returns w as it is stored then, and after which time a message that was put off
-// is due; 0 if none was.
-//
-// What says Complete, or lets the built-in controller loose, is true of this version of the
-// workload, and not after an edit in between. So w with the new condition is that version still,
-// and the plan's writes may name it.
-func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan) (stored W, due time.Duration, err error) {
+// go with it. It returns after which time a message that was put off is due; 0 if none was.
+func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan) (due time.Duration, err error) {
 	if p.Started != "" && !p.Condition.Complete && !c.options.DryRun {
 		c.begun(w)
 	}
@@ -63,19 +58,20 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 		if have.Reason == want.Reason {
 			if have.Message == want.Message {
 				c.upToDate(w)
-				return w, 0, nil
+				return 0, nil
 			}
 			if due := c.messageDue(w, p); due > 0 {
-				return w, due, nil
+				return due, nil
 			}
 		}
 	}
 	if c.options.DryRun {
 		klog.FromContext(ctx).Info("Would write the condition", "status", want.Status, "reason", want.Reason, "message", want.Message)
-		return w, 0, nil
+		return 0, nil
 	}
 	metadata := map[string]any{"uid": w.GetUID()}
-	if p.Loose() {
+	if p.Condition.Complete {
+		// It is true of this version of the workload, and not after an edit in between.
 		metadata["resourceVersion"] = w.GetResourceVersion()
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -83,14 +79,14 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 		"status":   map[string]any{"conditions": []any{c.kind.NewCondition(want, now)}},
 	})
 	if err != nil {
-		return w, 0, fmt.Errorf("encoding the condition: %w", err)
+		return 0, fmt.Errorf("encoding the condition: %w", err)
 	}
-	if stored, err = c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
-		return w, 0, fmt.Errorf("writing the condition: %w", err)
+	if _, err := c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
+		return 0, fmt.Errorf("writing the condition: %w", err)
 	}
 	c.wroteMessage(w)
 	c.recordCondition(w, have, p)
-	return stored, 0, nil
+	return 0, nil
 }
 
 // newCondition returns the planned condition as it is written, with now as its transition.
@@ -112,8 +108,8 @@ type message struct {
 
 // messageDue returns for how long a new message is still put off where nothing else of the
 // condition changes; 0 or less if it is due. The first message after a hold is due at once.
-// One of progress is due when it has lasted: then something may stand still. If the workload is
-// Complete, a new message has to last, too: a pod that goes and comes back is not worth two
+// One of progress is due when it has lasted: then something may stand still, unless a held
+// rollout only waits for other controllers for a moment. If the workload is Complete, a new message has to last, too: a pod that goes and comes back is not worth two
 // writes.
 func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	c.mu.Lock()
@@ -124,7 +120,7 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 		m.next, m.since = p.Condition.Message, now
 		c.messages[name] = m
 	}
-	lasted := m.since.Add(ProgressInterval).Sub(now)
+	lasted, long := m.since.Add(ProgressInterval).Sub(now), m.wrote.Add(longProgressInterval).Sub(now)
 	switch {
 	case m.held && !policy.Held(w):
 		return 0
@@ -132,8 +128,10 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:
 		return lasted
+	case p.Condition.Reason == rollout.ReasonProgressing && p.Passing && policy.Held(w):
+		return long
 	case p.Condition.Reason == rollout.ReasonProgressing:
-		return min(lasted, m.wrote.Add(longProgressInterval).Sub(now))
+		return min(lasted, long)
 	default: // pods wait for something
 		return m.wrote.Add(ProgressInterval).Sub(now)
 	}

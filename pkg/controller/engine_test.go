@@ -125,7 +125,7 @@ func newEngine(t *testing.T, options Options) *engine {
 		t.Fatal(err)
 	}
 	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
-		controller: e.Controller, name: cache.MetaObjectToName(e.w), refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{},
+		controller: e.Controller, name: cache.MetaObjectToName(e.w), refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{}, kept: &Kept{},
 		asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
 	return e
@@ -293,12 +293,14 @@ func TestWritesFailAlone(t *testing.T) {
 func TestRecord(t *testing.T) {
 	e := newEngine(t, Options{})
 	progressing := func(message string) rollout.Plan {
-		return rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: message}, Started: "cpu", Passing: true}
+		return rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: message}, Started: "cpu"}
 	}
 	last := progressing("third")
-	last.Passing = false
+	last.Updated = 1
+	passing := progressing("fourth")
+	passing.Passing = true
 	e.kind.fails = errors.New("the connection broke")
-	if _, _, err := e.record(t.Context(), e.session, e.w, progressing("first")); !errors.Is(err, e.kind.fails) || len(e.events) > 0 {
+	if _, err := e.record(t.Context(), e.session, e.w, progressing("first")); !errors.Is(err, e.kind.fails) || len(e.events) > 0 {
 		t.Errorf("the write failed, and returned is %v with %d events", err, len(e.events))
 	}
 	e.kind.fails, e.kind.patches = nil, 0
@@ -316,10 +318,12 @@ func TestRecord(t *testing.T) {
 		{"when it has lasted", ProgressInterval, progressing("second"), 0, 2, 1},
 		{"the last word for now", 0, last, lastInterval, 2, 1},
 		{"when that is due", lastInterval, last, 0, 3, 1},
+		{"one that passes", time.Second, passing, longProgressInterval - time.Second, 3, 1},
+		{"when it has lasted, and passes still", ProgressInterval, passing, longProgressInterval - ProgressInterval - time.Second, 3, 1},
 		{"Complete", 0, rollout.Plan{Condition: rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: "all"}}, 0, 4, 2},
 	} {
 		e.pass(tt.after)
-		_, due, err := e.record(t.Context(), e.session, e.w, tt.plan)
+		due, err := e.record(t.Context(), e.session, e.w, tt.plan)
 		if err != nil || due != tt.due || e.kind.patches != tt.writes || len(e.events) != tt.events {
 			t.Errorf("%s: due in %s, want %s; %d writes, want %d; %d events, want %d; %v", tt.name, due, tt.due, e.kind.patches, tt.writes, len(e.events), tt.events, err)
 		}
@@ -331,13 +335,13 @@ func TestRecord(t *testing.T) {
 func TestQuickMessages(t *testing.T) {
 	e := newEngine(t, Options{})
 	for second := range 121 {
-		p := rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: fmt.Sprint(second)}, Passing: true}
+		p := rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: fmt.Sprint(second)}}
 		want := 1 + second/60
 		if second > 90 {
 			p.Condition.Reason = rollout.ReasonDeferred
 			want = 3 + (second-91)/10
 		}
-		if _, _, err := e.record(t.Context(), e.session, e.w, p); err != nil || e.kind.patches != want {
+		if _, err := e.record(t.Context(), e.session, e.w, p); err != nil || e.kind.patches != want {
 			t.Fatalf("after %d s: %d writes, want %d; %v", second, e.kind.patches, want, err)
 		}
 		e.pass(time.Second)
@@ -370,14 +374,12 @@ func TestProgress(t *testing.T) {
 			for range min(tt.batch, tt.pods-done) {
 				pod := build.Pod(fmt.Sprintf("web-%d", done), build.Size(t, ""))
 				e.session.asked[pod.UID] = request{"cpu", e.clock.Now()}
-				p.Resized = append(p.Resized, rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}})
+				p.Resized = append(p.Resized, &rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}})
 				done++
 			}
 			for range 2 { // the second time nothing is new
 				p.Updated = done
-				if _, _, err := e.record(t.Context(), e.session, e.w, p); err != nil {
-					t.Fatal(err)
-				}
+				e.note(e.session, e.w, Facts{}, p)
 			}
 			for len(e.events) > 0 {
 				if event := <-e.events; event == "Normal PodResized resized in place: cpu" {
@@ -403,7 +405,7 @@ func TestDryRun(t *testing.T) {
 	p := rollout.Plan{
 		Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: "first"}, Started: "cpu", Writes: []rollout.Write{tight{}, loose{}},
 	}
-	_, _, err := e.record(t.Context(), e.session, e.w, p)
+	_, err := e.record(t.Context(), e.session, e.w, p)
 	_, failed := e.apply(t.Context(), e.session, e.w, p)
 	if err = errors.Join(err, failed, e.cleanUp(t.Context(), e.session.name)); err != nil || e.kind.patches > 0 || len(e.kind.applied) > 0 || len(e.events) > 0 {
 		t.Errorf("wrote the condition %d times, and %q, with %d events: %v", e.kind.patches, e.kind.applied, len(e.events), err)

@@ -65,8 +65,9 @@ const alsoResizedBy = "; also resized by "
 
 // nameOthers adds to the condition's message who else resizes the pods, such as a vertical
 // autoscaler. It records an event of each of them once.
-func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, members []rollout.Member, condition *rollout.Condition) {
-	for _, m := range members {
+func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, verdicts []*rollout.Verdict, condition *rollout.Condition) {
+	for _, v := range verdicts {
+		m := &v.Member
 		for _, other := range m.Target.Others {
 			if !s.others.Has(other) && !c.options.DryRun {
 				s.others.Insert(other)
@@ -117,6 +118,8 @@ type progress struct {
 // message is already; if that is empty, nothing is recorded. The workload's event is recorded
 // with the next plan.
 func (s *Session[W, X]) RecordResized(pod *corev1.Pod, how, already string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	message := already
 	if request, asked := s.asked[pod.UID]; asked {
 		delete(s.asked, pod.UID)

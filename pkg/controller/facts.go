@@ -33,6 +33,10 @@ type Facts struct {
 	Defaults policy.Defaults
 	// Now is the time.
 	Now time.Time
+	// Kept is what was found of the pods for the plans before; nil keeps nothing.
+	Kept *Kept
+
+	room *capacity.Places // of the nodes and the limits; nil if that is still to be made
 }
 
 // Plan reads the settings from the workload's annotations, and returns the next step that the
@@ -55,51 +59,44 @@ func (f Facts) Options() rollout.Options {
 	}
 }
 
+// places answers what the nodes, and the limits, have room for.
 func (f Facts) places() *capacity.Places {
-	return capacity.NewPlaces(f.Nodes, f.NodesUnknown, f.Limits, f.Now)
+	if f.room != nil {
+		return f.room
+	}
+	return capacity.NewPlaces(f.Nodes, f.NodesUnknown, f.Limits)
 }
 
 // Members returns the places with what the facts say of each, for a rollout to the revision.
 func (f Facts) Members(places []rollout.Place, revision rollout.Revision) []rollout.Member {
 	members, room := make([]rollout.Member, len(places)), f.places()
 	for i, place := range places {
-		m := rollout.Member{Place: place, Lost: room.Lost(place.Pod), Policy: policy.LiveResizeable}
-		if !rollout.Gone(place.Pod) && place.Differs == "" {
-			size := revision.Size(place.Target.Changes)
-			m.Sighting = f.Seen.Of(place, f.Now)
-			m.Policy, m.Why = f.Settings.Resolve(place.Target.Effects, revision.Template, f.Defaults.ResizePolicy)
-			m.Refusal = f.Refused.Of(place.Pod.UID, size)
-			if !place.Updated {
-				f.place(&m, room, size)
-			}
-		}
-		members[i] = m
+		members[i] = f.member(place, revision, room)
 	}
 	return members
 }
 
-// place adds to a member that lacks its size what the nodes, and the room on them, say of it.
-func (f Facts) place(m *rollout.Member, room *capacity.Places, size string) {
-	if unsupported := room.Unsupported(m.Place); unsupported.Reason != "" {
+func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capacity.Places) rollout.Member {
+	m := rollout.Member{Place: place, Lost: room.Lost(place.Pod), Policy: policy.LiveResizeable}
+	if rollout.Gone(place.Pod) || place.Differs != "" {
+		return m
+	}
+	m.Sighting = f.Seen.Of(place, f.Now)
+	m.Policy, m.Why = f.Settings.Resolve(place.Target.Effects, revision.Template, f.Defaults.ResizePolicy)
+	size := revision.Size(place.Target.Changes)
+	m.Refusal = f.Refused.Of(place.Pod.UID, size)
+	if place.Updated {
+		return m
+	}
+	if unsupported := room.Unsupported(place, f.Now); unsupported.Reason != "" {
 		m.Refusal = unsupported
 	}
-	m.Barred = room.Barred(m.Place)
-	m.Unplaceable = room.Unplaceable(m.Place)
-	if full := f.Full.Of(m.Pod.UID, size); m.Unplaceable.Reason == "" && f.Now.Before(full.Until) {
+	m.Barred = room.Barred(place)
+	m.Unplaceable = room.Unplaceable(place, f.Now)
+	if full := f.Full.Of(place.Pod.UID, size); m.Unplaceable.Reason == "" && f.Now.Before(full.Until) {
 		m.Unplaceable = full
 	}
-}
-
-// Aside returns those of the places that take a share of the limits though they are no members.
-func (f Facts) Aside(places []rollout.Place) []rollout.Member {
-	room := f.places()
-	var aside []rollout.Member
-	for _, place := range places {
-		if m := (rollout.Member{Place: place, Lost: room.Lost(place.Pod)}); m.TakesShare() {
-			aside = append(aside, m)
-		}
-	}
-	return aside
+	return m
 }
 
 // Forecast returns the members as a rollout will find them, without asking for any resize.
@@ -110,7 +107,7 @@ func (f Facts) Forecast(ctx context.Context, cluster capacity.Cluster, places []
 	f.Refused = rollout.Refusals{}
 	room := f.places()
 	for _, place := range places {
-		if why := room.Infeasible(place); why.Reason != "" {
+		if why := room.Infeasible(place, f.Now); why.Reason != "" {
 			why.Of = revision.Size(place.Target.Changes)
 			f.Refused[place.Pod.UID] = why
 		}

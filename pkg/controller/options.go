@@ -13,6 +13,8 @@ type Options struct {
 	Namespace string
 	// Workers that sync workloads at the same time; at least 1.
 	Workers int
+	// Parallel bounds how many pods of one workload are written at the same time; 0 is 1.
+	Parallel int
 	// DryRun logs what would be written, and writes nothing.
 	DryRun bool
 	// Defaults where a workload says nothing.

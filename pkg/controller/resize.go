@@ -23,6 +23,8 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	}
 	asked := s.Now()
 	resized, err := pods.Resize(ctx, s.controller.client.CoreV1(), m.Pod, target)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
 		return s.rememberRefusal(m, p.Revision, err)
 	}

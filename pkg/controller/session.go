@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -44,14 +45,18 @@ type Session[W Workload, X Own] struct {
 	full       *Refusals // of restarts, for lack of room
 	seen       *Sightings
 	contests   Contests
+	kept       *Kept           // of the pods, from plan to plan
 	limits     capacity.Limits // of the namespace
 	limitsRead time.Time
+	room       *capacity.Places      // of the nodes and the limits
+	nodes      []*corev1.Node        // of room
 	retried    string                // the value of the retry annotation that was obeyed last
 	asked      map[types.UID]request // pods that have taken a size of ours, and lack it still
 	progress   progress              // that events of the workload have told
 	recorded   map[types.UID]string  // the reason of the last wait of a pod that an event was recorded for
 	waiting    map[string]int        // pods by the reason that they wait for
 	others     sets.Set[string]      // the field managers that resize the pods, too
+	mu         sync.Mutex            // guards what writes on pods note: they are made in parallel
 	looseAfter time.Time             // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
 }
@@ -82,10 +87,10 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 	changed := func() { c.queue.Add(name) }
 	s := &Session[W, X]{
 		controller: c, name: name, workload: w.GetUID(), stop: stop,
-		refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{},
+		refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{}, kept: &Kept{},
 		asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
-	if s.Pods, err = live.NewWatch(ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), w.GetNamespace(), pods.Strip, changed); err == nil {
+	if s.Pods, err = live.NewWatch(ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.Own, err = c.kind.Open(ctx, w, changed)
 	}
 	if err != nil {

@@ -29,6 +29,18 @@ func (s *Sightings) askAgain() {
 	}
 }
 
+// noted returns what is noted of a pod. The sighting is zero if s is nil.
+func (s *Sightings) noted(pod types.UID) rollout.Sighting {
+	if s == nil {
+		return rollout.Sighting{}
+	}
+	seen, known := s.pods[pod]
+	if !known {
+		seen.Again = s.again
+	}
+	return seen
+}
+
 // Of returns what is seen of the pod of a place now, and since when. The place must have one.
 // The sighting is zero if s is nil.
 func (s *Sightings) Of(place rollout.Place, now time.Time) rollout.Sighting {
@@ -36,23 +48,21 @@ func (s *Sightings) Of(place rollout.Place, now time.Time) rollout.Sighting {
 		return rollout.Sighting{}
 	}
 	state, _ := place.Target.Observe()
-	seen, known := s.pods[place.Pod.UID]
-	if !known {
-		seen.Again = s.again
-	}
+	seen := s.noted(place.Pod.UID)
 	// InProgress does not begin anew: the kubelet may come to say again what it said before.
-	if !known || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress {
+	if seen.Since.IsZero() || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress {
 		seen.Generation, seen.State, seen.Since = place.Pod.Generation, state, now
 	}
 	return seen
 }
 
-// See remembers the sightings of the members' pods.
-func (s *Sightings) See(members []rollout.Member) {
+// See remembers the sightings that the verdicts rest on.
+func (s *Sightings) See(verdicts []*rollout.Verdict) {
 	if s.pods == nil {
 		s.pods = map[types.UID]rollout.Sighting{}
 	}
-	for _, m := range members {
+	for _, v := range verdicts {
+		m := &v.Member
 		if !rollout.Gone(m.Pod) && m.Differs == "" {
 			s.pods[m.Pod.UID] = m.Sighting
 		}

@@ -43,7 +43,7 @@ func TestSightings(t *testing.T) {
 		}
 		m := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}
 		m.Sighting = seen.Of(m.Place, start.Add(tt.at))
-		seen.See([]rollout.Member{m})
+		seen.See([]*rollout.Verdict{{Member: m}})
 		if got := m.Since.Sub(start); got != tt.want {
 			t.Errorf("step %d: since %s, want %s", i, got, tt.want)
 		}

@@ -3,11 +3,14 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -44,17 +47,15 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 	if err != nil {
 		return 0, err
 	}
-	// 5. Record what was observed.
-	w, due, err := c.record(ctx, s, w, p)
-	if err != nil {
-		return 0, err
-	}
+	// 5. Note what was observed, and apply the plan's writes.
+	c.note(s, w, f, p)
+	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
-	// 6. Apply the plan's writes.
-	due, err = c.apply(ctx, s, w, p)
+	// 6. Write the condition. No pod waits for it, so it comes after the other writes.
+	due, failed := c.record(ctx, s, w, p)
 	p.RequeueWithin(due)
 	// 7. Requeue.
-	return p.RequeueAfter, err
+	return p.RequeueAfter, errors.Join(err, failed)
 }
 
 // open returns the workload and its session. The session is nil if there is nothing to plan
@@ -71,8 +72,8 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 		c.abandon(name)
 		return w, nil, 0, c.cleanUp(ctx, name)
 	}
-	if !c.kind.Observed(w) {
-		return w, nil, 0, nil // its status says nothing about its template yet
+	if !c.kind.Observed(w) { // its status says nothing about its template yet
+		return w, nil, 0, c.prepare(ctx, w)
 	}
 	if !policy.Held(w) {
 		if err := c.cleanUp(ctx, name); err != nil {
@@ -81,7 +82,7 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 	}
 	if p, atRest := c.atRest(w); atRest {
 		c.endSession(name)
-		_, requeueAfter, err = c.writeCondition(ctx, w, p)
+		requeueAfter, err = c.writeCondition(ctx, w, p)
 		return w, nil, requeueAfter, err
 	}
 	if !c.mayOpen(name, policy.Held(w)) {
@@ -92,6 +93,19 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 	}
 	s.retry(w)
 	return w, s, 0, nil
+}
+
+// prepare begins the session of a workload that was edited and is held, while the built-in
+// controller looks at the edit: what is watched and read by then need not be waited for.
+func (c *Controller[W, X]) prepare(ctx context.Context, w W) error {
+	if !policy.Held(w) {
+		return nil
+	}
+	s, err := c.session(ctx, w)
+	if err != nil {
+		return err
+	}
+	return c.readLimits(ctx, s, w, false)
 }
 
 // plan gathers what there is of the workload, from the watches or live from the API server,
@@ -113,25 +127,44 @@ func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live
 	return o, f, p, err
 }
 
-// facts gathers what a plan is made from besides the workload and its pods. It reads the
-// limits of the namespace again if live is set, or the last look at them was a while ago.
+// facts gathers what a plan is made from besides the workload and its pods.
 func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, live bool) (Facts, error) {
-	now := c.clock.Now()
-	if live || now.Sub(s.limitsRead) >= capacity.LookAgain {
-		options := metav1.ListOptions{ResourceVersion: "0"}
-		if live {
-			options.ResourceVersion = ""
-		}
-		limits, err := capacity.ReadLimits(ctx, c.client, w.GetNamespace(), options)
-		if err != nil {
-			return Facts{}, err
-		}
-		s.limits, s.limitsRead = limits, now
+	if err := c.readLimits(ctx, s, w, live); err != nil {
+		return Facts{}, err
+	}
+	kept := s.kept
+	if live { // these pods are whole, and are looked at as if for the first time
+		kept = nil
+	}
+	if nodes := c.nodes.List(); s.room == nil || !slices.Equal(nodes, s.nodes) {
+		s.nodes, s.room = nodes, capacity.NewPlaces(nodes, false, s.limits)
 	}
 	return Facts{
-		Nodes: c.nodes.List(), Limits: s.limits, Refused: s.refused.Known(), Full: s.full.Known(),
-		Contests: s.contests, Seen: s.seen, Defaults: c.options.Defaults, Now: now,
+		Nodes: s.nodes, Limits: s.limits, Refused: s.refused.Known(), Full: s.full.Known(),
+		Contests: s.contests, Seen: s.seen, Defaults: c.options.Defaults, Now: c.clock.Now(), Kept: kept, room: s.room,
 	}, nil
+}
+
+// readLimits reads the limits of the namespace again if live is set, or the last look at them
+// was a while ago.
+func (c *Controller[W, X]) readLimits(ctx context.Context, s *Session[W, X], w W, live bool) error {
+	now := c.clock.Now()
+	if !live && now.Sub(s.limitsRead) < capacity.LookAgain {
+		return nil
+	}
+	options := metav1.ListOptions{ResourceVersion: "0"}
+	if live {
+		options.ResourceVersion = ""
+	}
+	limits, err := capacity.ReadLimits(ctx, c.client, w.GetNamespace(), options)
+	if err != nil {
+		return err
+	}
+	if !equality.Semantic.DeepEqual(limits, s.limits) {
+		s.room = nil
+	}
+	s.limits, s.limitsRead = limits, now
+	return nil
 }
 
 // full looks for room for the new pods that the plan's restarts bring, and returns the
@@ -174,28 +207,34 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observa
 	return s.full.Known(), nil
 }
 
-// record writes the condition, and records events and metrics of what was observed. It returns
-// w as it is stored then, and after which time a message that was put off is due; 0 if none was.
-func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (stored W, due time.Duration, err error) {
-	stored = w
-	s.seen.See(p.Members)
+// note remembers what a plan has seen of the pods, and records those that have got their size.
+func (c *Controller[W, X]) note(s *Session[W, X], w W, f Facts, p rollout.Plan) {
+	s.seen.See(s.kept.takeFresh())
+	if f.Kept == nil {
+		s.seen.See(p.Verdicts)
+	}
 	for _, m := range p.Resized {
 		s.RecordResized(m.Pod, "resized in place", "")
 	}
 	s.recordProgress(w, p)
+}
+
+// record writes the condition, and records events and metrics of what pods wait for. It
+// returns after which time a message that was put off is due; 0 if none was.
+func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
 	if p.Condition.Reason != "" {
-		c.nameOthers(s, w, p.Members, &p.Condition)
-		if stored, due, err = c.writeCondition(ctx, w, p); err != nil {
-			return w, 0, err
+		c.nameOthers(s, w, p.Verdicts, &p.Condition)
+		if due, err = c.writeCondition(ctx, w, p); err != nil {
+			return 0, err
 		}
 	}
 	if c.options.DryRun {
-		return stored, due, nil
+		return due, nil
 	}
 	if p.Condition.Reason != "" {
 		c.recordWaits(s, w, p.Waits)
 	}
-	return stored, due, nil
+	return due, nil
 }
 
 // ErrUnknown is the error where the admission policies have taken a write of ours for a user's.
@@ -207,7 +246,8 @@ var ErrUnknown = errors.New("the admission policies do not know this controller:
 var ErrEdited = errors.New("a mutating webhook changed the pod template in this very write of inplace-rollout, which is held as an edit")
 
 // apply makes the plan's writes; if one fails, it makes the others all the same. With
-// --dry-run it only logs them.
+// --dry-run it only logs them. Those on pods that take nothing down come first, and are made in
+// parallel: each is about another pod. From the first loose one on, it is one after the other.
 //
 // A webhook may change the template in each write that lets the built-in controller loose.
 // Each change makes a new revision, so such writes are put off longer and longer. It returns
@@ -217,23 +257,30 @@ func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p r
 		logWrites(ctx, p.Writes...)
 		return 0, nil
 	}
-	var failed []error
-	for _, write := range p.Writes {
+	failed := make([]error, len(p.Writes))
+	together := slices.IndexFunc(p.Writes, rollout.Write.Loose)
+	if together < 0 {
+		together = len(p.Writes)
+	}
+	workqueue.ParallelizeUntil(ctx, max(c.options.Parallel, 1), together, func(i int) { failed[i] = c.applyOne(ctx, s, w, p, p.Writes[i]) })
+	for i, write := range p.Writes[together:] {
 		if wait := s.looseAfter.Sub(c.clock.Now()); write.Loose() && wait > 0 {
 			due = wait
 			continue
 		}
-		if resize, is := write.(rollout.ResizePod); is {
-			err = s.resize(ctx, w, p, resize.Member)
-		} else {
-			err = c.kind.Apply(ctx, s, w, write)
-		}
-		if errors.Is(err, ErrEdited) {
+		if err = c.applyOne(ctx, s, w, p, write); errors.Is(err, ErrEdited) {
 			c.edited(s, w, err)
 		}
-		failed = append(failed, err)
+		failed[together+i] = err
 	}
 	return due, errors.Join(failed...)
+}
+
+func (c *Controller[W, X]) applyOne(ctx context.Context, s *Session[W, X], w W, p rollout.Plan, write rollout.Write) error {
+	if resize, is := write.(rollout.ResizePod); is {
+		return s.resize(ctx, w, p, resize.Member)
+	}
+	return c.kind.Apply(ctx, s, w, write)
 }
 
 // cleanUp puts in order what a rollout has left behind in a workload that is not held any

@@ -103,14 +103,22 @@ func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster,
 	if err != nil {
 		return nil, "", err
 	}
-	options := o.options(base, surge, unavailable)
-	places, err := o.places(base)
-	if err != nil {
-		return nil, "", err
+	options := o.options(surge, unavailable)
+	options.Aside = o.aside(o.look(base, options), base)
+	var places []rollout.Place
+	pods := o.podsOf(base)
+	sortAsDeleted(pods)
+	for _, pod := range pods {
+		place, err := o.place(base, pod)
+		if err != nil {
+			return nil, "", err
+		}
+		places = append(places, place)
 	}
+	slices.SortStableFunc(places, byRequest)
 	members := o.Forecast(ctx, cluster, places, o.revision(), unavailable == 0)
 	handOver := o.unheld()
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, options), Members: members}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Judge(members, options), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}

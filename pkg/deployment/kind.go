@@ -142,7 +142,7 @@ func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, er
 	informer := dynamicinformer.NewFilteredDynamicInformer(k.objects, replicaSets, d.Namespace, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) { o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector) }).Informer()
-	watch, err := live.NewWatch(ctx, informer, d.Namespace, decodeReplicaSet, changed)
+	watch, err := live.NewWatch(ctx, informer, decodeReplicaSet, changed)
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}

@@ -214,33 +214,38 @@ func (o observation) available(pod *corev1.Pod) bool {
 	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
-// options returns those of a rollout of the pods of base. As many pods may be under way at once
-// as maxSurge and maxUnavailable are together, and at least one. What takes a pod down keeps to
-// maxUnavailable.
-func (o observation) options(base *replicaSet, surge, unavailable int) rollout.Options {
+// options returns those of a rollout, but for what is aside. As many pods may be under way at
+// once as maxSurge and maxUnavailable are together, and at least one. What takes a pod down
+// keeps to maxUnavailable.
+func (o observation) options(surge, unavailable int) rollout.Options {
 	options := o.Options()
 	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
-	options.Aside = o.aside(base)
+	options.MinReadySeconds = o.deployment.Spec.MinReadySeconds
 	return options
 }
 
 // aside returns what takes a share of the limits besides the pods of base: pods of other
 // ReplicaSets, and those that any ReplicaSet has still to make.
-func (o observation) aside(base *replicaSet) []rollout.Member {
-	var missing []rollout.Member
-	var places []rollout.Place
+func (o observation) aside(look *controller.Look, base *replicaSet) []rollout.Member {
+	var missing, others []rollout.Member
 	for _, rs := range o.sets {
 		pods := o.podsOf(rs)
 		for range int(rs.replicas()) - len(pods) {
 			missing = append(missing, rollout.Member{Place: rollout.Place{Name: rs.Name}, Refusal: rs.failure()})
 		}
+		if rs == base {
+			continue
+		}
 		for _, pod := range pods {
-			if rs != base {
-				places = append(places, rollout.Place{Name: pod.Name, Pod: pod, Available: o.available(pod)})
+			m := look.Aside(pod, func() rollout.Place {
+				return rollout.Place{Name: pod.Name, Pod: pod, Available: o.available(pod)}
+			})
+			if m != nil {
+				others = append(others, *m)
 			}
 		}
 	}
-	return append(missing, o.Aside(places)...)
+	return append(missing, others...)
 }
 
 // revision returns the newest revision. Its name is the resource-free hash: other revisions
@@ -249,32 +254,49 @@ func (o observation) revision() rollout.Revision {
 	return rollout.Revision{Name: o.deployment.template.Hash, Template: o.deployment.template.PodTemplateSpec}
 }
 
-// members returns the pods of base as members: first those that need not be asked for a size
-// any more, then the others. Each part is in the order in which the ReplicaSet controller would
-// delete the pods.
-func (o observation) members(base *replicaSet) ([]rollout.Member, error) {
-	places, err := o.places(base)
-	return o.Members(places, o.revision()), err
+// look returns what judges the pods of base.
+func (o observation) look(base *replicaSet, options rollout.Options) *controller.Look {
+	return o.Look(controller.Basis{
+		Generation: o.deployment.Generation, Annotations: o.deployment.Annotations,
+		Of: basis{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation]},
+	}, options, o.revision(), func(_ int, pod *corev1.Pod) (rollout.Place, error) { return o.place(base, pod) })
 }
 
-func (o observation) places(base *replicaSet) ([]rollout.Place, error) {
+// basis is what places of pods depend on besides the Deployment's spec and annotations.
+type basis struct {
+	base       types.UID
+	generation int64
+	mark       string
+}
+
+// verdicts returns those on the pods of base: first on those that need not be asked for a size
+// any more, then on the others. Each part is in the order in which the ReplicaSet controller
+// would delete the pods.
+func (o observation) verdicts(look *controller.Look, base *replicaSet) ([]*rollout.Verdict, error) {
 	pods := o.podsOf(base)
 	sortAsDeleted(pods)
-	places := make([]rollout.Place, len(pods))
+	verdicts := make([]*rollout.Verdict, len(pods))
 	for i, pod := range pods {
-		target, err := o.target(base, pod)
-		if err != nil {
+		var err error
+		if verdicts[i], err = look.At(i, pod); err != nil {
 			return nil, err
 		}
-		places[i] = rollout.Place{
-			Name: pod.Name, Index: i, Pod: pod, Target: target,
-			Updated: target.Clean(), Available: o.available(pod), Brings: resize.Describe(target.Changes),
-		}
 	}
-	slices.SortStableFunc(places, func(a, b rollout.Place) int {
-		return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))
-	})
-	return places, nil
+	slices.SortStableFunc(verdicts, func(a, b *rollout.Verdict) int { return byRequest(a.Member.Place, b.Member.Place) })
+	return verdicts, nil
+}
+
+// byRequest orders places that are still to be asked for a size after the others.
+func byRequest(a, b rollout.Place) int {
+	return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))
+}
+
+func (o observation) place(base *replicaSet, pod *corev1.Pod) (rollout.Place, error) {
+	target, err := o.target(base, pod)
+	return rollout.Place{
+		Name: pod.Name, Pod: pod, Target: target,
+		Updated: target.Clean(), Available: o.available(pod), Brings: resize.Describe(target.Changes),
+	}, err
 }
 
 // target returns the size that a pod of base must have.

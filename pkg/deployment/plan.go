@@ -45,9 +45,9 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 // complete returns the plan with all that is to be written.
 func (p plan) complete(o observation) rollout.Plan {
 	p.Revision = o.revision()
-	for _, m := range p.Members {
-		if m.Updated {
-			p.Resized = append(p.Resized, m)
+	for _, v := range p.Verdicts {
+		if v.Member.Updated {
+			p.Resized = append(p.Resized, &v.Member)
 		}
 	}
 	p.givesUp(o)
@@ -126,13 +126,15 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	members, err := o.members(base)
+	options := o.options(surge, unavailable)
+	look := o.look(base, options)
+	options.Aside = o.aside(look, base)
+	verdicts, err := o.verdicts(look, base)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(base, surge, unavailable)), Members: members}, base: base}
-	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, members), rollout.OldEnvironment(members))
-	p.RequeueWithin(rollout.UntilAvailable(members, o.deployment.Spec.MinReadySeconds, o.Now))
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options)}, base: base}
+	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
 	historyDue := p.awaitsHistory(o)
 	switch {
 	case !policy.Held(o.deployment):
@@ -147,7 +149,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 		p.wait("waiting for ReplicaSet %s to take over its template", base.Name)
 	case historyDue:
 	default:
-		p.write = adopt{base, o.deployment.template, rollout.Names(outdated(members)), o.forgets(base)}
+		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base)}
 	}
 	return p, nil
 }
@@ -162,12 +164,12 @@ func (o observation) withoutBase() plan {
 }
 
 // changes describes what the rollout brings, to the first pod that lacks it.
-func (o observation) changes(base *replicaSet, members []rollout.Member) string {
+func (o observation) changes(base *replicaSet, verdicts []*rollout.Verdict) string {
 	brings := resize.Between(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
-	if i := slices.IndexFunc(members, func(m rollout.Member) bool { return !m.Updated }); i >= 0 {
-		brings = resize.Join(brings, members[i].Target.Effects)
+	if i := slices.IndexFunc(verdicts, func(v *rollout.Verdict) bool { return !v.Member.Updated }); i >= 0 {
+		brings = resize.Join(brings, verdicts[i].Member.Target.Effects)
 	}
-	said := rollout.Changes(members)
+	said := rollout.Changes(verdicts)
 	if len(brings) > 0 {
 		said = resize.Describe(brings)
 	}
@@ -186,12 +188,18 @@ func restartsAll(p plan) bool {
 			inevitable++
 		}
 	}
-	return inevitable > 0 && inevitable == len(p.Members)
+	return inevitable > 0 && inevitable == p.Total
 }
 
-// outdated returns the members that lack the new size.
-func outdated(members []rollout.Member) []rollout.Member {
-	return slices.DeleteFunc(slices.Clone(members), func(m rollout.Member) bool { return m.Updated })
+// outdated names the members that lack the new size.
+func (p plan) outdated() []string {
+	var names []string
+	for _, v := range p.Verdicts {
+		if !v.Member.Updated {
+			names = append(names, v.Member.Name)
+		}
+	}
+	return names
 }
 
 // unfinished plans what an earlier step has begun, and what is to be finished before anything
@@ -281,7 +289,7 @@ func (p *plan) unmark(o observation) {
 
 // mark returns the write that closes the mark of the base, with the pods that lack its size.
 func (p *plan) mark() rollout.Write {
-	return mark{p.base, rollout.Names(outdated(p.Members))}
+	return mark{p.base, p.outdated()}
 }
 
 // replace evicts the pods that only a new one can replace, or detaches them first. Never are
@@ -332,7 +340,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 // awaits reports whether pods that come for restarted ones are not there yet, or not Ready,
 // and notes the wait for them.
 func (p *plan) awaits() bool {
-	missing := int(p.base.replicas()) - len(p.Members)
+	missing := int(p.base.replicas()) - p.Total
 	if missing > 0 {
 		p.wait("waiting for %d more pods", missing)
 		if why := p.base.failure(); why.Reason != "" {
@@ -341,8 +349,8 @@ func (p *plan) awaits() bool {
 			last.Reason = why.Kind
 		}
 	}
-	return missing > 0 || slices.ContainsFunc(p.Members, func(m rollout.Member) bool {
-		return !podutils.IsPodReady(m.Pod) && m.Target.Resized.IsZero()
+	return missing > 0 || slices.ContainsFunc(p.Verdicts, func(v *rollout.Verdict) bool {
+		return !podutils.IsPodReady(v.Member.Pod) && v.Member.Target.Resized.IsZero()
 	})
 }
 

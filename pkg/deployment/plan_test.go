@@ -503,7 +503,7 @@ func TestNextStepDeadlines(t *testing.T) {
 	seen := &controller.Sightings{}
 	o.Seen = seen
 	p, err := planned(o)
-	seen.See(p.Members)
+	seen.See(p.Verdicts)
 	if err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
 		t.Errorf("deferred: got %q, %+v, %v", does(p), p.Condition, err)
 	}

@@ -180,7 +180,7 @@ type watching struct {
 // Open has a new watch begin with what there is.
 func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error) {
 	w.s.sees(false, true, true)
-	sets, err := simulated.Watch(w.s.views.sets, d.Namespace, decodeReplicaSet)
+	sets, err := simulated.Watch(w.s.views.sets, decodeReplicaSet)
 	return &own{sets: sets, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, err
 }
 

@@ -5,25 +5,29 @@ package live
 import (
 	"context"
 	"fmt"
-	"time"
+	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
-
-// wroteTTL is how long our own write is shown while the watch has only brought an older
-// version. It may be long: the watch wins as soon as it has the same version, or a later one.
-const wroteTTL = time.Hour
 
 // Watch is a cache of objects of one workload, from the start of a rollout to its end. So
 // the cost grows with the rollouts in flight, and not with the cluster. What we have written
 // is visible at once, before the watch brings it.
-type Watch[T runtime.Object] struct {
-	namespace string
-	strip     Strip[T]
-	informer  cache.SharedIndexInformer
-	newest    cache.MutationCache
+type Watch[T Object] struct {
+	strip    Strip[T]
+	informer cache.SharedIndexInformer
+
+	mu      sync.Mutex
+	written map[cache.ObjectName]T // by us, as long as the watch has not brought it
+}
+
+// Object is what can be watched.
+type Object interface {
+	metav1.Object
+	runtime.Object
 }
 
 // Strip returns what is kept in memory of an object: without what nothing reads of it. It takes
@@ -40,15 +44,12 @@ func (strip Strip[T]) Transform(obj any) (any, error) {
 	return obj, nil
 }
 
-// NewWatch runs the informer, which must be indexed by namespace, until ctx is done. The
-// watch shows the informer's objects in the namespace, stripped. It calls changed after every
-// change, and once when the first list is complete.
-func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexInformer, namespace string, strip Strip[T], changed func()) (*Watch[T], error) {
+// NewWatch runs the informer until ctx is done. The watch shows the informer's objects, stripped.
+// It calls changed after every change, and once when the first list is complete.
+func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer, strip Strip[T], changed func()) (*Watch[T], error) {
 	if err := informer.SetTransform(strip.Transform); err != nil {
 		return nil, fmt.Errorf("stripping what is watched: %w", err)
 	}
-	newest := cache.NewIntegerResourceVersionMutationCacheWithOptions(klog.FromContext(ctx), informer.GetStore(),
-		cache.MutationCacheOptions{Indexer: informer.GetIndexer(), TTL: wroteTTL, MaxCacheSize: 1000})
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
@@ -62,7 +63,7 @@ func NewWatch[T runtime.Object](ctx context.Context, informer cache.SharedIndexI
 			changed()
 		}
 	}()
-	return &Watch[T]{namespace: namespace, strip: strip, informer: informer, newest: newest}, nil
+	return &Watch[T]{strip: strip, informer: informer, written: map[cache.ObjectName]T{}}, nil
 }
 
 // HasSynced reports whether the first list is complete.
@@ -70,26 +71,46 @@ func (w *Watch[T]) HasSynced() bool { return w.informer.HasSynced() }
 
 // List returns the objects. They are shared: do not change them.
 func (w *Watch[T]) List() ([]T, error) {
-	objects, err := w.newest.ByIndex(cache.NamespaceIndex, w.namespace)
-	if err != nil {
-		return nil, fmt.Errorf("listing what is watched: %w", err)
-	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	objects, unseen := w.informer.GetStore().List(), len(w.written)
 	list := make([]T, 0, len(objects))
 	for _, object := range objects {
 		t, stripped := object.(T)
 		if !stripped {
+			var err error
 			if t, err = w.strip(object); err != nil {
 				return nil, err
 			}
+		}
+		if unseen > 0 {
+			t = w.newest(t)
 		}
 		list = append(list, t)
 	}
 	return list, nil
 }
 
-// Wrote makes an object that we have just written visible to List.
+// newest returns what we have written of the object if that is newer, and else forgets it.
+func (w *Watch[T]) newest(watched T) T {
+	name := cache.MetaObjectToName(watched)
+	written, is := w.written[name]
+	if !is {
+		return watched
+	}
+	if order, err := resourceversion.CompareResourceVersion(written.GetResourceVersion(), watched.GetResourceVersion()); err == nil && order > 0 {
+		return written
+	}
+	delete(w.written, name)
+	return watched
+}
+
+// Wrote makes an object that we have just written visible to List. One that is not there, or no
+// more, stays so.
 func (w *Watch[T]) Wrote(object T) {
 	if stripped, err := w.strip(object); err == nil {
-		w.newest.Mutation(stripped)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.written[cache.MetaObjectToName(stripped)] = stripped
 	}
 }

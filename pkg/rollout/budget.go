@@ -72,19 +72,20 @@ func (b batch) mayGrow(most int) bool {
 	return b.proved >= most || b.pending == 0 && b.asked < min(most, b.proved+1)
 }
 
-func newBudget(verdicts []Verdict, o Options) *budget {
+func newBudget(verdicts []*Verdict, o Options) *budget {
 	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.Aside)}
 	for _, m := range o.Aside {
 		b.missing += asInt(m.Pod == nil)
 	}
 	for _, v := range verdicts {
-		b.shares += asInt(v.takesShare())
-		b.idle += asInt(v.idle())
-		b.missing += asInt(v.Member.Pod == nil)
-		b.busy += asInt(v.Member.busy())
+		c := &v.claim
+		b.shares += asInt(c.share)
+		b.idle += asInt(c.idle)
+		b.missing += asInt(c.missing)
+		b.busy += asInt(c.busy)
 		b.unready += asInt(v.Unready)
-		b.batch.proved += asInt(v.proved())
-		b.batch.pending += asInt(v.pending())
+		b.batch.proved += asInt(c.proved)
+		b.batch.pending += asInt(c.pending)
 	}
 	return b
 }
@@ -94,29 +95,29 @@ func (b *budget) atWork() int { return b.busy + b.batch.pending + b.batch.asked 
 
 // mayResize reports whether the pod may be asked for its size now. A pod that has had the size
 // before, and comes back to it, waits for nobody if no container restarts.
-func (b *budget) mayResize(v Verdict) bool {
-	ready, goesDown, most := podutils.IsPodReady(v.Member.Pod), v.Member.Target.Restarts(), b.limit
-	if goesDown {
+func (b *budget) mayResize(c claim) bool {
+	most := b.limit
+	if c.goesDown {
 		most = b.goingDown
 	}
 	switch {
-	case !goesDown && (!ready || v.Member.comesBack()):
+	case !c.goesDown && (!c.ready || c.comesBack):
 		return true
-	case ready && b.unready >= b.goingDown:
+	case c.ready && b.unready >= b.goingDown:
 		return false
 	}
-	return b.before(v, goesDown, ready) < most && b.batch.mayGrow(most)
+	return b.before(c) < most && b.batch.mayGrow(most)
 }
 
 // before is how many other pods count for the resize of a pod.
-func (b *budget) before(v Verdict, goesDown, ready bool) int {
-	others := b.shares - asInt(v.takesShare())
+func (b *budget) before(c claim) int {
+	others := b.shares - asInt(c.share)
 	switch {
-	case goesDown && ready:
+	case c.goesDown && c.ready:
 		return others
-	case goesDown:
-		return b.atWork() - asInt(v.Member.busy())
-	case v.Member.Target.GivesRoom():
+	case c.goesDown:
+		return b.atWork() - asInt(c.busy)
+	case c.givesRoom:
 		return others - b.idle - b.missing
 	default:
 		return others - b.idle
@@ -124,37 +125,64 @@ func (b *budget) before(v Verdict, goesDown, ready bool) int {
 }
 
 // resizes counts a pod that may be resized now: sent is whether it is asked in this step.
-func (b *budget) resizes(v Verdict, sent bool) {
-	b.shares += asInt(!v.takesShare())
-	b.batch.asked += asInt(sent && !v.Member.Cures())
+func (b *budget) resizes(c claim, sent bool) {
+	b.shares += asInt(!c.share)
+	b.batch.asked += asInt(sent && (c.ready || c.goesDown))
 }
 
 // mayRestart reports whether the pod may be given up for a new one now. One in which no
 // container runs has nothing to lose.
-func (b *budget) mayRestart(v Verdict) bool {
-	if v.Member.down() {
-		return b.atWork()-asInt(v.Member.busy()) < b.goingDown || !v.Member.runs()
+func (b *budget) mayRestart(c claim) bool {
+	if c.down {
+		return b.atWork()-asInt(c.busy) < b.goingDown || !c.runs
 	}
-	return b.shares-asInt(v.takesShare()) < b.goingDown
+	return b.shares-asInt(c.share) < b.goingDown
 }
 
 // restarts counts a pod that is restarted before those after it have their turn.
-func (b *budget) restarts(v Verdict) {
-	if v.takesShare() {
+func (b *budget) restarts(c claim) {
+	if c.share {
 		b.busy++
 	} else {
 		b.shares++
 	}
-	b.idle -= asInt(v.idle())
+	b.idle -= asInt(c.idle)
+}
+
+// claim is what the budget counts one member as. It is worked out once for each verdict: a
+// step counts the claims of all members.
+type claim struct {
+	// missing: there is no pod. down: there is none that is available.
+	missing, down bool
+	// share: it takes a share of the limits before anything is done to it in this step.
+	share bool
+	// busy, idle, proved and pending are those of the budget.
+	busy, idle, proved, pending bool
+	// ready: the pod is Ready. runs: a container of it does.
+	ready, runs bool
+	// goesDown: its resize restarts a container. givesRoom: it asks for less than before.
+	goesDown, givesRoom bool
+	// comesBack: it has had the size before.
+	comesBack bool
+}
+
+func (v *Verdict) claims() claim {
+	m := v.Member
+	return claim{
+		missing: m.Pod == nil, down: m.down(), share: v.takesShare(),
+		busy: m.busy(), idle: v.idle(), proved: v.proved(), pending: v.pending(),
+		ready: m.Pod != nil && podutils.IsPodReady(m.Pod), runs: m.runs(),
+		goesDown: m.Target.Restarts(), givesRoom: m.Target.GivesRoom(), comesBack: m.comesBack(),
+	}
 }
 
 // takesShare reports whether the pod takes a share before anything is done to it in this step.
-func (v Verdict) takesShare() bool {
+func (v *Verdict) takesShare() bool {
 	return v.Member.down() || v.Member.busy() || v.Decision == policy.Wait
 }
 
 // idle reports whether the pod is down until others have been resized.
-func (v Verdict) idle() bool {
+func (v *Verdict) idle() bool {
 	m := v.Member
 	restarts := !Gone(m.Pod) && !podutils.IsPodReady(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
 		(v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete)
@@ -162,13 +190,13 @@ func (v Verdict) idle() bool {
 }
 
 // proved reports whether the pod has the size, and is well with it.
-func (v Verdict) proved() bool {
+func (v *Verdict) proved() bool {
 	return (v.Member.Updated || v.Decision == policy.MarkUpdated) && !v.Member.down() && !v.Member.busy()
 }
 
 // pending reports whether the pod has been asked for the size, and has yet to prove it. One
 // that was not Ready when it was asked has lost nothing by it, and proves nothing.
-func (v Verdict) pending() bool {
+func (v *Verdict) pending() bool {
 	m := v.Member
 	switch {
 	case Gone(m.Pod) || m.Lost != "" || m.Differs != "" || len(m.Target.Changes) > 0 || m.Cure && m.down() || m.waitsForRoom():

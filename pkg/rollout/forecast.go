@@ -69,7 +69,7 @@ func (f PodForecast) Restarts() bool {
 // happens that cannot be seen now. What a kubelet will say to a resize cannot be
 // seen; what the API server will say to one larger than the pod's node can
 // (PodResizeValidator), and the caller puts it into the member's Refusal.
-func Forecasts(verdicts []Verdict) []PodForecast {
+func Forecasts(verdicts []*Verdict) []PodForecast {
 	forecasts := make([]PodForecast, len(verdicts))
 	for i, v := range verdicts {
 		forecasts[i] = v.forecast()
@@ -77,7 +77,7 @@ func Forecasts(verdicts []Verdict) []PodForecast {
 	return forecasts
 }
 
-func (v Verdict) forecast() PodForecast {
+func (v *Verdict) forecast() PodForecast {
 	m := v.Member
 	f := PodForecast{Member: m, Observed: v.Observed, Says: v.Says, Forecast: forecastOf[v.Decision]}
 	switch born := m.Updated || m.Differs == ""; {
@@ -97,7 +97,7 @@ func (v Verdict) forecast() PodForecast {
 }
 
 // resize completes the forecast for a pod that is to be resized, or is being resized.
-func (f *PodForecast) resize(v Verdict) {
+func (f *PodForecast) resize(v *Verdict) {
 	switch {
 	case v.Member.Target.Restarts():
 		f.Forecast, f.Reason = ContainerRestart, "its resizePolicy is "+string(corev1.RestartContainer)

@@ -137,32 +137,16 @@ func (m Member) runs() bool {
 	return m.Pod != nil && slices.ContainsFunc(m.Pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 }
 
-// Names of the members' pods.
-func Names(members []Member) []string {
-	list := make([]string, len(members))
-	for i, m := range members {
-		list[i] = m.Name
+// AvailableAt returns when the pod becomes available if nothing else happens: there is no event
+// when it does. It is zero if the pod is not Ready, or is available.
+func (p Place) AvailableAt(minReadySeconds int32) time.Time {
+	if p.Available || p.Pod == nil || p.Pod.DeletionTimestamp != nil {
+		return time.Time{}
 	}
-	return list
-}
-
-// UntilAvailable returns in how long the first of the pods that are Ready becomes available, if
-// nothing else happens: there is no event when it does. It is 0 if there is no such pod.
-func UntilAvailable(members []Member, minReadySeconds int32, now time.Time) time.Duration {
-	least := time.Duration(0)
-	for _, m := range members {
-		if m.Pod == nil || m.Available || m.Pod.DeletionTimestamp != nil {
-			continue
-		}
-		for _, c := range m.Pod.Status.Conditions {
-			if c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue {
-				continue
-			}
-			wait := c.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second).Sub(now)
-			if wait = max(wait, 0) + 100*time.Millisecond; least == 0 || wait < least {
-				least = wait
-			}
+	for _, c := range p.Pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Add(time.Duration(minReadySeconds)*time.Second + 100*time.Millisecond)
 		}
 	}
-	return least
+	return time.Time{}
 }

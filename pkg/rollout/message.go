@@ -47,8 +47,9 @@ func (s Step) Condition() Condition {
 const EditBack = "an edit back"
 
 // Changes describes what the newest revision brings to the first pod that lacks it.
-func Changes(members []Member) string {
-	for _, m := range members {
+func Changes(verdicts []*Verdict) string {
+	for _, v := range verdicts {
+		m := &v.Member
 		if !m.Updated && m.Pod != nil && m.Differs+m.Brings != "" {
 			if m.Labelled {
 				return EditBack + ": " + m.Brings
@@ -61,10 +62,10 @@ func Changes(members []Member) string {
 
 // OldEnvironment lists the environment variables that will not show the new size, for
 // the end of a message; empty if there are none.
-func OldEnvironment(members []Member) string {
+func OldEnvironment(verdicts []*Verdict) string {
 	var found []string
-	for _, m := range members {
-		for _, variable := range m.Target.OldEnvironment() {
+	for _, v := range verdicts {
+		for _, variable := range v.OldEnvironment {
 			if !slices.Contains(found, variable) {
 				found = append(found, variable)
 			}

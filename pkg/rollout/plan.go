@@ -21,10 +21,8 @@ type Plan struct {
 	Passing bool
 	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
 	Started string
-	// Members that the step was made from.
-	Members []Member
-	// Resized are those of them whose resize is over, if nothing is written for that.
-	Resized []Member
+	// Resized are the members whose resize is over, if nothing is written for that.
+	Resized []*Member
 	// Revision that is rolled out.
 	Revision Revision
 	// Replaced are the pods that the plan gives up for new ones. The new ones come first if NewFirst is set.

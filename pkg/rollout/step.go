@@ -28,6 +28,8 @@ type Options struct {
 	Strategy policy.Strategy
 	// Action that came with the edit.
 	Action policy.Action
+	// MinReadySeconds is for how long a pod has to be Ready until it is available.
+	MinReadySeconds int32
 	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
 	// before that counts as final.
 	DeferredTimeout, ErrorTimeout time.Duration
@@ -38,7 +40,7 @@ type Options struct {
 // Step is what may be done now, and what has to be waited for.
 type Step struct {
 	// Verdicts on the members, in their order.
-	Verdicts []Verdict
+	Verdicts []*Verdict
 	// Resize these pods.
 	Resize []Member
 	// MarkUpdated these: they have the new size and are only not counted as updated yet.
@@ -86,17 +88,17 @@ type Wait struct {
 	Reason, Message string // Reason is one of the condition's
 }
 
-// Next goes through members in the order in which they are to be rolled, and
-// decides for each by the table of package policy.
+// Next goes through the verdicts on the members, in the order in which they are to be rolled,
+// and says what may be done to each now.
 //
 // With limit 1 and places 2, 1, 0, where 2 is resized but not Ready yet, nothing
 // is done and 2 is waited for; once it is marked as updated and available, 1 is resized.
 // What is under way or down further down counts too, such as what was begun before
 // something above it turned stale, by a new edit or a scale-up.
-func Next(members []Member, o Options) Step {
-	s := Step{Total: len(members), Verdicts: Judge(members, o)}
-	b := newBudget(s.Verdicts, o)
-	for _, v := range s.Verdicts {
+func Next(verdicts []*Verdict, o Options) Step {
+	s := Step{Total: len(verdicts), Verdicts: verdicts}
+	b := newBudget(verdicts, o)
+	for _, v := range verdicts {
 		s.add(v, o, b)
 	}
 	if s.waiting {
@@ -106,7 +108,7 @@ func Next(members []Member, o Options) Step {
 		for _, m := range o.Aside {
 			v := Verdict{Member: m}
 			v.comeUp(o)
-			s.wait(v)
+			s.wait(&v)
 		}
 	}
 	s.Unready = b.unready > 0
@@ -114,7 +116,7 @@ func Next(members []Member, o Options) Step {
 }
 
 // add has the step do what the verdict says, as far as the budget lets it.
-func (s *Step) add(v Verdict, o Options, b *budget) {
+func (s *Step) add(v *Verdict, o Options, b *budget) {
 	s.Updated += asInt(v.Member.Updated && !Gone(v.Member.Pod))
 	s.RequeueWithin(v.Until.Sub(o.Now))
 	switch v.Decision {
@@ -137,8 +139,8 @@ func (s *Step) add(v Verdict, o Options, b *budget) {
 }
 
 // resize asks for the member's size, as soon as the budget and the API server let it.
-func (s *Step) resize(v Verdict, o Options, b *budget) {
-	if !b.mayResize(v) {
+func (s *Step) resize(v *Verdict, o Options, b *budget) {
+	if !b.mayResize(v.claim) {
 		s.waiting = true
 		return
 	}
@@ -146,7 +148,7 @@ func (s *Step) resize(v Verdict, o Options, b *budget) {
 	if sent {
 		s.Resize = append(s.Resize, v.Member)
 	}
-	b.resizes(v, sent)
+	b.resizes(v.claim, sent)
 	s.wait(v)
 }
 
@@ -154,33 +156,33 @@ func (s *Step) resize(v Verdict, o Options, b *budget) {
 //
 // Of 3 no node fits, 2 stale, 1 infeasible, 0 stale, the partition cannot be lowered
 // to 1 as long as 3 is held, which may be for ever: so 1 does not hold up 0.
-func (s *Step) restart(v Verdict, o Options, b *budget) {
+func (s *Step) restart(v *Verdict, o Options, b *budget) {
 	switch {
 	case s.passedOver != "":
 		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "waits for " + s.passedOver + ", which is kept: " + v.Why})
 		return
 	case !o.InTurn || !s.Hold:
-		s.Restart = append(s.Restart, Restart{v.Member, v.Why, b.mayRestart(v), v.Cause})
+		s.Restart = append(s.Restart, Restart{v.Member, v.Why, b.mayRestart(v.claim), v.Cause})
 		s.wait(v)
 	}
 	if o.InTurn {
-		b.restarts(v)
+		b.restarts(v.claim)
 	}
 }
 
 // passOver leaves the member for as long as nothing else changes: nobody waits for it
 // who can do without a restart, as long as it is available.
-func (s *Step) passOver(v Verdict) {
+func (s *Step) passOver(v *Verdict) {
 	s.Hold = true
 	s.passedOver = cmp.Or(s.passedOver, v.Member.Name)
-	if v.Member.down() {
+	if v.claim.down {
 		s.down = append(s.down, len(s.Waits))
 	}
 	s.wait(v)
 }
 
 // wait lists what the member waits for, if it does.
-func (s *Step) wait(v Verdict) {
+func (s *Step) wait(v *Verdict) {
 	if v.Reason != "" {
 		s.Waits = append(s.Waits, Wait{v.Member, v.Reason, v.Message})
 	}

@@ -384,7 +384,7 @@ func TestNext(t *testing.T) {
 			if tt.passRestart {
 				options.Strategy = policy.OnDelete
 			}
-			step := rollout.Next(members, options)
+			step := rollout.Next(rollout.Judge(members, options), options)
 			if got := describe(step); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -35,22 +35,29 @@ type Verdict struct {
 	// Until is when the verdict may become another one though nothing happens; zero if it does not.
 	Until time.Time
 
+	// OldEnvironment are the environment variables that will not show the new size.
+	OldEnvironment []string
+
 	// late is the decision if the node has no room for the size until the deadline; empty
 	// where State is.
 	late policy.Decision
+	// claim is what the budget counts the member as.
+	claim claim
 }
 
 // Judge returns the verdict on each of the members.
-func Judge(members []Member, o Options) []Verdict {
-	verdicts := make([]Verdict, len(members))
+func Judge(members []Member, o Options) []*Verdict {
+	verdicts := make([]*Verdict, len(members))
 	for i, m := range members {
-		verdicts[i] = m.judge(o)
+		verdicts[i] = m.Judge(o)
 	}
 	return verdicts
 }
 
-func (m Member) judge(o Options) Verdict {
-	v := Verdict{Member: m}
+// Judge returns the verdict on the member alone. It does not depend on the limits, nor on what
+// is aside, and it holds until the member or another option changes, or Until has come.
+func (m Member) Judge(o Options) *Verdict {
+	v := &Verdict{Member: m, OldEnvironment: m.Target.OldEnvironment()}
 	if !Gone(m.Pod) && m.Differs == "" {
 		v.Observed, v.Says = m.Target.Observe()
 	}
@@ -67,6 +74,8 @@ func (m Member) judge(o Options) Verdict {
 	default:
 		v.resize(o)
 	}
+	v.changesAt(m.AvailableAt(o.MinReadySeconds), o)
+	v.claim = v.claims()
 	return v
 }
 
@@ -90,7 +99,7 @@ func (v *Verdict) resize(o Options) {
 
 // cause returns the kind of reason for which a resize is not even tried, or goes no further,
 // and the reason.
-func (v Verdict) cause(o Options) (Cause, string) {
+func (v *Verdict) cause(o Options) (Cause, string) {
 	switch {
 	case v.Member.Policy == policy.RestartOnly:
 		return CausePolicy, v.Member.Why
@@ -210,7 +219,7 @@ type progress struct {
 }
 
 // progress is what the state that the pod shows counts as.
-func (v Verdict) progress(o Options) progress {
+func (v *Verdict) progress(o Options) progress {
 	m := v.Member
 	if known := m.known(o); known.state != "" {
 		return known
@@ -330,7 +339,7 @@ const unreadyGrace = 10 * time.Second
 
 // notReady is the progress of a pod that is not Ready since it was resized. Nothing but what
 // the condition says depends on for how long it is so.
-func (v Verdict) notReady(o Options) progress {
+func (v *Verdict) notReady(o Options) progress {
 	if until := v.Member.since(o).Add(unreadyGrace); o.Now.Before(until) {
 		return progress{resize.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
 	}

@@ -330,13 +330,13 @@ func TestRoomForOneOfTwo(t *testing.T) {
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
 	assert := func(when string, want ...string) {
 		t.Helper()
-		gathered, err := c.Kind.Gather(t.Context(), c.Kind.Session, set, func() ([]*corev1.Pod, error) { return slices.Collect(maps.Values(c.Pods)), nil }, true)
+		gathered, err := c.Kind.Kind.Gather(t.Context(), c.Kind.Session, set, func() ([]*corev1.Pod, error) { return slices.Collect(maps.Values(c.Pods)), nil }, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		o := gathered.(observation)
 		o.Facts = controller.Facts{Nodes: c.Nodes.List(), Defaults: defaults, Now: c.Clock.Now()}
-		members, err := o.members(0)
+		verdicts, err := o.verdicts(o.look(o.options()), o.seats(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +347,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 		}
 		for _, what := range want { // as web-1 kept
 			name, kept := strings.CutSuffix(what, " kept")
-			m := members[slices.IndexFunc(members, func(m rollout.Member) bool { return m.Name == name })]
+			m := verdicts[slices.IndexFunc(verdicts, func(v *rollout.Verdict) bool { return v.Member.Name == name })].Member
 			if why, err := room.Replace(t.Context(), m, capacity.Limits{}, false); err != nil || (why.Reason != "") != kept {
 				t.Errorf("%s: %s: %+v, %v; want that it is kept: %t", when, name, why, err, kept)
 			}

@@ -78,12 +78,16 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 	if !rolling(o.set) {
 		from = 0
 	}
-	places, err := o.places(0)
-	if err != nil {
-		return rollout.WorkloadForecast{}, err
+	var places []rollout.Place
+	for i, pod := range slices.Backward(o.seats()) {
+		place, err := o.place(i, pod)
+		if err != nil {
+			return rollout.WorkloadForecast{}, err
+		}
+		places = append(places, place)
 	}
 	members := o.Forecast(ctx, cluster, places, o.revision(), false)
-	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options(from)))}
+	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options()))}
 	if !policy.Enabled(o.set) {
 		f.HandOver = controller.NotOptedIn("StatefulSet")
 	}
@@ -106,7 +110,12 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 
 // scaledIn lists the pods for which there is no place any more, the highest ordinal first.
 func (o observation) scaledIn() []rollout.PodForecast {
-	at := o.byIndex()
+	at := map[int]*corev1.Pod{}
+	for _, pod := range o.pods {
+		if i, ok := o.index(pod); ok {
+			at[i] = pod
+		}
+	}
 	var going []rollout.PodForecast
 	for _, i := range slices.Backward(slices.Sorted(maps.Keys(at))) {
 		if i < 0 || i >= replicas(o.set) {

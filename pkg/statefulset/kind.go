@@ -6,6 +6,7 @@ package statefulset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -152,19 +153,26 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 		return nil, err
 	}
 	o := observation{set: set, pods: owned(set, all), orphans: orphans(all), revisions: s.Own}
-	names := []string{set.Status.UpdateRevision, set.Status.CurrentRevision}
-	for _, pod := range o.pods {
-		names = append(names, pod.Labels[appsv1.ControllerRevisionHashLabelKey])
-	}
-	for _, name := range names {
-		if _, known := s.Own[name]; !known {
-			if err := k.readRevisions(ctx, s, set); err != nil {
-				return nil, err
-			}
-			if _, still := s.Own[name]; !still {
-				s.Own[name] = nil // gone: do not ask for it again
-			}
+	known := func(revision string) error {
+		if _, known := s.Own[revision]; known {
+			return nil
 		}
+		if err := k.readRevisions(ctx, s, set); err != nil {
+			return err
+		}
+		if _, still := s.Own[revision]; !still {
+			s.Own[revision] = nil // gone: do not ask for it again
+		}
+		return nil
+	}
+	err = errors.Join(known(set.Status.UpdateRevision), known(set.Status.CurrentRevision))
+	for _, pod := range o.pods {
+		if err == nil {
+			err = known(pod.Labels[appsv1.ControllerRevisionHashLabelKey])
+		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	if s.Own[set.Status.UpdateRevision] == nil {
 		delete(s.Own, set.Status.UpdateRevision)

@@ -91,13 +91,13 @@ type observation struct {
 	revisions map[string]*hash.Template
 }
 
-// options returns those of a rollout of the places at index from and above.
-func (o observation) options(from int) rollout.Options {
+// options returns those of a rollout, but for what is aside.
+func (o observation) options() rollout.Options {
 	options := o.Options()
 	options.InTurn = true
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
-	options.Aside = o.Aside(o.below(from))
+	options.MinReadySeconds = o.set.Spec.MinReadySeconds
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
@@ -131,14 +131,15 @@ func (o observation) start() int {
 	return 0
 }
 
-func (o observation) byIndex() map[int]*corev1.Pod {
-	at := make(map[int]*corev1.Pod, len(o.pods))
+// seats returns the pods by their index; nil where there is none.
+func (o observation) seats() []*corev1.Pod {
+	seats := make([]*corev1.Pod, replicas(o.set))
 	for _, pod := range o.pods {
-		if i, ok := o.index(pod); ok {
-			at[i] = pod
+		if i, ok := o.index(pod); ok && i >= 0 && i < len(seats) {
+			seats[i] = pod
 		}
 	}
-	return at
+	return seats
 }
 
 // bornOld reports whether the next pod at the index will be made from the old revision: the
@@ -161,9 +162,8 @@ func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return 
 
 func (o observation) toCome() []*corev1.PodTemplateSpec {
 	var templates []*corev1.PodTemplateSpec
-	at := o.byIndex()
-	for i := range replicas(o.set) {
-		if !rollout.Gone(at[i]) {
+	for i, pod := range o.seats() {
+		if !rollout.Gone(pod) {
 			continue
 		}
 		born := o.newest()
@@ -177,35 +177,49 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 	return templates
 }
 
-// members returns the places at index from and above as members, the highest first.
-func (o observation) members(from int) ([]rollout.Member, error) {
-	places, err := o.places(from)
-	return o.Members(places, o.revision()), err
+// look returns what judges the pods of the set.
+func (o observation) look(options rollout.Options) *controller.Look {
+	b := basis{update: o.set.Status.UpdateRevision, current: o.set.Status.CurrentRevision}
+	if c := condition(o.set); c != nil {
+		b.status, b.pending, b.since = c.Status, c.Reason == rollout.ReasonPending, c.LastTransitionTime.UnixNano()
+	}
+	return o.Look(controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Of: b}, options, o.revision(), o.place)
 }
 
-func (o observation) places(from int) ([]rollout.Place, error) {
-	at := o.byIndex()
-	var places []rollout.Place
-	for i := replicas(o.set) - 1; i >= from; i-- {
-		place, err := o.place(i, at[i])
+// basis is what places of pods depend on besides the set's spec and annotations.
+type basis struct {
+	update, current string // revisions of the status
+	status          corev1.ConditionStatus
+	pending         bool // the condition's reason
+	since           int64
+}
+
+// verdicts returns those on the places at index from and above, the highest first.
+func (o observation) verdicts(look *controller.Look, seats []*corev1.Pod, from int) ([]*rollout.Verdict, error) {
+	verdicts := make([]*rollout.Verdict, 0, max(len(seats)-from, 0))
+	for i := len(seats) - 1; i >= from; i-- {
+		v, err := look.At(i, seats[i])
 		if err != nil {
 			return nil, err
 		}
-		places = append(places, place)
+		verdicts = append(verdicts, v)
 	}
-	return places, nil
+	return verdicts, nil
 }
 
-// below returns the places below index from. A pod may be unavailable there, or be resized
-// still because the partition was lower before. It takes a share of the limits for the pods
-// above.
-func (o observation) below(from int) []rollout.Place {
-	at := o.byIndex()
-	var places []rollout.Place
-	for i := min(from, replicas(o.set)) - 1; i >= 0; i-- {
-		places = append(places, rollout.Place{Name: o.name(i), Index: i, Pod: at[i], Available: o.available(at[i])})
+// below returns what takes a share of the limits below index from. A pod may be unavailable
+// there, or be resized still because the partition was lower before.
+func (o observation) below(look *controller.Look, seats []*corev1.Pod, from int) []rollout.Member {
+	var aside []rollout.Member
+	for i, pod := range slices.Backward(seats[:min(from, len(seats))]) {
+		m := look.Aside(pod, func() rollout.Place {
+			return rollout.Place{Name: o.name(i), Index: i, Pod: pod, Available: o.available(pod)}
+		})
+		if m != nil {
+			aside = append(aside, *m)
+		}
 	}
-	return places
+	return aside
 }
 
 func (o observation) name(index int) string { return fmt.Sprintf("%s-%d", o.set.Name, o.start()+index) }
@@ -321,9 +335,8 @@ func (o observation) doubt() time.Duration {
 			last = at
 		}
 	}
-	at, conceals := o.byIndex(), int(o.set.Status.Replicas) != len(o.pods)
-	for i := range replicas(o.set) {
-		pod := at[i]
+	conceals := int(o.set.Status.Replicas) != len(o.pods)
+	for _, pod := range o.seats() {
 		switch {
 		case pod == nil:
 			conceals = true

@@ -68,16 +68,18 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	if !rolling(o.set) {
 		from = 0
 	}
-	members, err := o.members(from)
+	options, seats := o.options(), o.seats()
+	look := o.look(options)
+	options.Aside = o.below(look, seats, from)
+	verdicts, err := o.verdicts(look, seats, from)
 	if err != nil {
 		return rollout.Plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(members, o.options(from)), Members: members, Revision: o.revision()}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision()}}
 	p.Condition = p.Step.Condition()
 	if p.Updated < p.Total {
-		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(members), rollout.OldEnvironment(members))
+		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldEnvironment(verdicts))
 	}
-	p.RequeueWithin(rollout.UntilAvailable(members, o.set.Spec.MinReadySeconds, o.Now))
 	if policy.Held(o.set) {
 		p.letGo(o)
 	} else {
@@ -152,9 +154,12 @@ func (o observation) needsUs(r rollout.Restart) bool {
 // condemned one is scaled back in. A terminating pod is lost already, and its successor is of
 // the newest revision.
 func exposed(p rollout.Plan, partition int) int {
-	for _, m := range p.Members {
-		restarts := slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
-		if m.Index >= partition && m.Pod != nil && m.Pod.DeletionTimestamp == nil && !m.Labelled && !restarts {
+	for _, v := range p.Verdicts {
+		m := &v.Member
+		if m.Index < partition || m.Pod == nil || m.Pod.DeletionTimestamp != nil || m.Labelled {
+			continue
+		}
+		if !slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index }) {
 			return m.Index
 		}
 	}

@@ -218,7 +218,7 @@ func (s *simulation) isComplete() {
 // And a size is tried on one pod first, then on as many more as have proved it.
 func (s *simulation) mayResize(o observation, pod *corev1.Pod) {
 	want, most := simulated.VersionOf(&o.set.Spec.Template.Spec), maxUnavailable(o.set)
-	restarts, at := simulated.Restarts(pod, want), o.byIndex()
+	restarts, at := simulated.Restarts(pod, want), o.seats()
 	index, _ := o.index(pod)
 	if !podutils.IsPodReady(pod) { // it has its share already
 		if restarts {

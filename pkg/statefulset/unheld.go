@@ -15,7 +15,8 @@ import (
 // the rollout, and nothing is planned.
 func (p *plan) unheld(set *appsv1.StatefulSet) {
 	done := true
-	for _, m := range p.Members {
+	for _, v := range p.Verdicts {
+		m := &v.Member
 		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
 			*p = plan{Plan: rollout.Plan{Condition: builtIn(m.Name + " is of an older revision")}}
 			return

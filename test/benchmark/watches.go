@@ -69,7 +69,7 @@ func (f *fixture) measureWatches(ctx context.Context) (measured []watched, err e
 	}
 	var open []*live.Watch[*corev1.Pod]
 	watch := func(ctx context.Context, selector string) error {
-		w, err := live.NewWatch(ctx, pods.NewInformer(client, namespace, selector), namespace, pods.Strip, func() {})
+		w, err := live.NewWatch(ctx, pods.NewInformer(client, namespace, selector), pods.Strip, func() {})
 		if err != nil {
 			return err
 		}

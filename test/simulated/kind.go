@@ -2,13 +2,17 @@ package simulated
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Kind is a kind of workload that lets a test see, and choose, what its controller sees.
@@ -89,13 +93,54 @@ func (k *Kind[W, X]) InFlight() bool {
 // Gather is that of controller.Kind.
 func (k *Kind[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, list controller.ListPods, live bool) (controller.Observation, error) {
 	k.Session, k.Planned = s, w
-	return k.Kind.Gather(ctx, s, w, func() ([]*corev1.Pod, error) {
+	o, err := k.Kind.Gather(ctx, s, w, func() ([]*corev1.Pod, error) {
 		pods, err := list()
 		if !live {
 			k.Watched = pods
 		}
 		return pods, err
 	}, live)
+	return twice{o}, err
+}
+
+// twice is an observation that plans with what is kept of the pods, and without.
+type twice struct{ controller.Observation }
+
+// Plan is that of controller.Observation. It panics if the two plans are not the same.
+func (o twice) Plan(f controller.Facts) (rollout.Plan, error) {
+	p, err := o.Observation.Plan(f)
+	f.Kept = nil
+	afresh, errAfresh := o.Observation.Plan(f)
+	if got, want := described(p, err), described(afresh, errAfresh); got != want {
+		panic(fmt.Sprintf("with what is kept of the pods, the plan is\n%s\nand without\n%s", got, want))
+	}
+	return p, err
+}
+
+// described is all that follows from a plan. Of the time of the next look, only whether there
+// is one: a look that is kept does not put it off.
+func described(p rollout.Plan, err error) string {
+	said := fmt.Sprintln(p.Condition, p.Passing, p.Started, p.Revision.Name, p.NewFirst, p.Hold, p.Updated, p.Total, p.RequeueAfter > 0, p.Unready, p.AtRest(), err)
+	for _, v := range p.Verdicts {
+		v := *v
+		v.Until, v.Member.Unplaceable.Until = time.Time{}, time.Time{}
+		said += fmt.Sprintln(v.Member.Name, v.Member.Index, v.Member.Updated, v.Member.Labelled, v.Member.Available, v.Member.Differs, v.Member.Brings,
+			v.Member.Sighting, v.Member.Policy, v.Member.Why, v.Member.Refusal, v.Member.Unplaceable, v.Member.Barred, v.Member.Lost,
+			v.Observed, v.Says, v.State, v.Decision, v.Why, v.Cause, v.Reason, v.Message, v.Unready)
+	}
+	for _, m := range p.Resized {
+		said += fmt.Sprintln("resized", m.Name)
+	}
+	for _, wait := range p.Waits {
+		said += fmt.Sprintln(wait.Member.Name, "waits:", wait.Reason, wait.Message)
+	}
+	for _, r := range slices.Concat(p.Restart, p.Replaced) {
+		said += fmt.Sprintln("restart", r.Member.Name, r.Reason, r.Now, r.Cause)
+	}
+	for _, w := range p.Writes {
+		said += fmt.Sprintln(w.String(), w.Loose())
+	}
+	return said
 }
 
 // Nodes are those of a test.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
@@ -44,10 +43,16 @@ func (v View) Show(all []any) error {
 	return v.Replace(stripped, "")
 }
 
-func (s sorted) IndexKeys(name, value string) ([]string, error) {
-	keys, err := s.Indexer.IndexKeys(name, value)
+func (s sorted) List() []any {
+	keys := s.ListKeys()
 	slices.Sort(keys)
-	return keys, err
+	list := make([]any, 0, len(keys))
+	for _, key := range keys {
+		if obj, exists, _ := s.GetByKey(key); exists {
+			list = append(list, obj)
+		}
+	}
+	return list
 }
 
 // GetStore returns what the view shows.
@@ -74,8 +79,8 @@ func (View) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHand
 }
 
 // Watch returns what a controller watches a namespace with, and sees what the view shows.
-func Watch[T runtime.Object](v View, namespace string, strip live.Strip[T]) (*live.Watch[T], error) {
+func Watch[T live.Object](v View, strip live.Strip[T]) (*live.Watch[T], error) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	return live.NewWatch(ctx, v, namespace, strip, func() {})
+	return live.NewWatch(ctx, v, strip, func() {})
 }

@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Look judges the pods of a workload, one by one, for one plan. If the facts have a [Kept], a
+// version of a pod is looked at once, and not again for each plan.
+type Look struct {
+	facts    Facts
+	room     *capacity.Places
+	options  rollout.Options
+	revision rollout.Revision
+	place    func(index int, pod *corev1.Pod) (rollout.Place, error)
+}
+
+// Basis is what a look at any pod of a workload depends on, besides the facts.
+type Basis struct {
+	// Generation and Annotations of the workload.
+	Generation  int64
+	Annotations map[string]string
+	// Of is what else of the workload counts for its kind. It must be comparable.
+	Of any
+}
+
+// Look returns what judges the pods of a workload, for a rollout to the revision. It reads the
+// place of a pod, which may be nil, by place. Of the options, it needs what [rollout.Member.Judge]
+// does.
+func (f Facts) Look(basis Basis, options rollout.Options, revision rollout.Revision, place func(index int, pod *corev1.Pod) (rollout.Place, error)) *Look {
+	l := &Look{facts: f, room: f.places(), options: options, revision: revision, place: place}
+	if f.Kept != nil {
+		f.Kept.begin(basis, l.room)
+	}
+	return l
+}
+
+// At returns the verdict on the pod at an index. The verdict is shared: do not change it.
+func (l *Look) At(index int, pod *corev1.Pod) (*rollout.Verdict, error) {
+	kept := l.facts.Kept
+	if kept == nil || rollout.Gone(pod) {
+		return l.judge(index, pod)
+	}
+	notes := l.facts.notesOf(pod.UID)
+	if found := kept.found(pod, notes, l.facts.Now); found != nil && found.verdict != nil {
+		return found.verdict, nil
+	}
+	verdict, err := l.judge(index, pod)
+	if err != nil {
+		return nil, err
+	}
+	until := verdict.Until
+	if full := notes.full.Until; full.After(l.facts.Now) && (until.IsZero() || full.Before(until)) {
+		until = full
+	}
+	kept.keep(pod, look{notes: notes, verdict: verdict, until: until})
+	return verdict, nil
+}
+
+func (l *Look) judge(index int, pod *corev1.Pod) (*rollout.Verdict, error) {
+	place, err := l.place(index, pod)
+	if err != nil {
+		return nil, err
+	}
+	verdict := l.facts.member(place, l.revision, l.room).Judge(l.options)
+	if l.facts.Kept != nil {
+		l.facts.Kept.fresh = append(l.facts.Kept.fresh, verdict)
+	}
+	return verdict, nil
+}
+
+// Aside returns the pod, which is no member and may be nil, as one that takes a share of the
+// limits all the same; nil if it takes none.
+func (l *Look) Aside(pod *corev1.Pod, place func() rollout.Place) *rollout.Member {
+	kept := l.facts.Kept
+	if kept == nil || rollout.Gone(pod) {
+		return l.takesShare(place())
+	}
+	if found := kept.found(pod, notes{}, l.facts.Now); found != nil && found.verdict == nil {
+		return found.aside
+	}
+	p := place()
+	aside := l.takesShare(p)
+	kept.keep(pod, look{aside: aside, until: p.AvailableAt(l.options.MinReadySeconds)})
+	return aside
+}
+
+func (l *Look) takesShare(place rollout.Place) *rollout.Member {
+	if m := (rollout.Member{Place: place, Lost: l.room.Lost(place.Pod)}); m.TakesShare() {
+		return &m
+	}
+	return nil
+}
+
+// Kept is what was found of the pods of a workload, by the version of the pod. A look depends on
+// nothing but the pod, what is noted of it, the basis, what the nodes and the limits have room
+// for, and the time. So a plan is the same with it and without. Several goroutines must not use
+// it at the same time.
+type Kept struct {
+	basis Basis
+	room  *capacity.Places
+	looks map[types.UID]*look
+	fresh []*rollout.Verdict // that nobody has taken yet
+
+	plan   int // counts the plans
+	needed int // looks that the plan has needed so far
+}
+
+// look is what was found of one version of a pod.
+type look struct {
+	version string
+	notes   notes
+	verdict *rollout.Verdict // nil if the pod is no member
+	aside   *rollout.Member  // the pod, if it is no member and takes a share of the limits
+	until   time.Time        // until when it holds; zero if nothing but a change ends it
+	plan    int              // the last one that has needed it
+}
+
+// notes are what is noted of one pod besides what the API server stores.
+type notes struct {
+	refused, full rollout.Refusal
+	contests      int
+	seen          rollout.Sighting
+}
+
+func (f Facts) notesOf(pod types.UID) notes {
+	return notes{f.Refused[pod], f.Full[pod], f.Contests[pod], f.Seen.noted(pod)}
+}
+
+// begin begins another plan. Nothing is kept if the basis or the room is another one. Looks that
+// the last plan has not needed go when they are more than those that it has.
+func (k *Kept) begin(basis Basis, room *capacity.Places) {
+	same := k.room == room && k.basis.Of == basis.Of && k.basis.Generation == basis.Generation && maps.Equal(k.basis.Annotations, basis.Annotations)
+	switch {
+	case !same:
+		k.basis, k.room, k.looks = basis, room, map[types.UID]*look{}
+	case len(k.looks) > 2*k.needed:
+		maps.DeleteFunc(k.looks, func(_ types.UID, l *look) bool { return l.plan != k.plan })
+	}
+	k.plan++
+	k.needed = 0
+}
+
+// found returns what was found of this version of the pod; nil if nothing, or it is not true any
+// more. What was seen of its resize may have been noted since: that look has seen it.
+func (k *Kept) found(pod *corev1.Pod, now notes, at time.Time) *look {
+	l := k.looks[pod.UID]
+	if l == nil || l.version != pod.ResourceVersion || !l.until.IsZero() && !at.Before(l.until) {
+		return nil
+	}
+	if l.verdict != nil && now.seen == l.verdict.Member.Sighting {
+		now.seen = l.notes.seen
+	}
+	if now != l.notes {
+		return nil
+	}
+	l.plan = k.plan
+	k.needed++
+	return l
+}
+
+func (k *Kept) keep(pod *corev1.Pod, l look) {
+	l.version, l.plan = pod.ResourceVersion, k.plan
+	k.looks[pod.UID] = &l
+	k.needed++
+}
+
+// takeFresh returns the verdicts that are new since the last call.
+func (k *Kept) takeFresh() []*rollout.Verdict {
+	fresh := k.fresh
+	k.fresh = nil
+	return fresh
+}
