@@ -108,8 +108,8 @@ type message struct {
 
 // messageDue returns for how long a new message is still put off where nothing else of the
 // condition changes; 0 or less if it is due. The first message after a hold is due at once.
-// One of progress is due when it has lasted: then something may stand still. If the workload is
-// Complete, a new message has to last, too: a pod that goes and comes back is not worth two
+// One of progress is due when it has lasted: then something may stand still, unless a held
+// rollout only waits for other controllers for a moment. If the workload is Complete, a new message has to last, too: a pod that goes and comes back is not worth two
 // writes.
 func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	c.mu.Lock()
@@ -120,7 +120,7 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 		m.next, m.since = p.Condition.Message, now
 		c.messages[name] = m
 	}
-	lasted := m.since.Add(ProgressInterval).Sub(now)
+	lasted, long := m.since.Add(ProgressInterval).Sub(now), m.wrote.Add(longProgressInterval).Sub(now)
 	switch {
 	case m.held && !policy.Held(w):
 		return 0
@@ -128,8 +128,10 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:
 		return lasted
+	case p.Condition.Reason == rollout.ReasonProgressing && p.Passing && policy.Held(w):
+		return long
 	case p.Condition.Reason == rollout.ReasonProgressing:
-		return min(lasted, m.wrote.Add(longProgressInterval).Sub(now))
+		return min(lasted, long)
 	default: // pods wait for something
 		return m.wrote.Add(ProgressInterval).Sub(now)
 	}

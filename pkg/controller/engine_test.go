@@ -293,10 +293,12 @@ func TestWritesFailAlone(t *testing.T) {
 func TestRecord(t *testing.T) {
 	e := newEngine(t, Options{})
 	progressing := func(message string) rollout.Plan {
-		return rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: message}, Started: "cpu", Passing: true}
+		return rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: message}, Started: "cpu"}
 	}
 	last := progressing("third")
-	last.Passing = false
+	last.Updated = 1
+	passing := progressing("fourth")
+	passing.Passing = true
 	e.kind.fails = errors.New("the connection broke")
 	if _, err := e.record(t.Context(), e.session, e.w, progressing("first")); !errors.Is(err, e.kind.fails) || len(e.events) > 0 {
 		t.Errorf("the write failed, and returned is %v with %d events", err, len(e.events))
@@ -316,6 +318,8 @@ func TestRecord(t *testing.T) {
 		{"when it has lasted", ProgressInterval, progressing("second"), 0, 2, 1},
 		{"the last word for now", 0, last, lastInterval, 2, 1},
 		{"when that is due", lastInterval, last, 0, 3, 1},
+		{"one that passes", time.Second, passing, longProgressInterval - time.Second, 3, 1},
+		{"when it has lasted, and passes still", ProgressInterval, passing, longProgressInterval - ProgressInterval - time.Second, 3, 1},
 		{"Complete", 0, rollout.Plan{Condition: rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: "all"}}, 0, 4, 2},
 	} {
 		e.pass(tt.after)
@@ -331,7 +335,7 @@ func TestRecord(t *testing.T) {
 func TestQuickMessages(t *testing.T) {
 	e := newEngine(t, Options{})
 	for second := range 121 {
-		p := rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: fmt.Sprint(second)}, Passing: true}
+		p := rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: fmt.Sprint(second)}}
 		want := 1 + second/60
 		if second > 90 {
 			p.Condition.Reason = rollout.ReasonDeferred

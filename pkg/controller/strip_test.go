@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
@@ -29,32 +30,43 @@ func TestStripChangesNoMember(t *testing.T) {
 		build.Template(t, "containers: [{name: app, image: app:1, resources: {limits: {cpu: 200m, memory: 64Mi}}}]"),
 		build.Template(t, "containers: [{name: app, image: app:1, resources: {limits: {cpu: 300m, memory: 64Mi}}}]"),
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		draw := rapid.SampledFrom(templates)
-		older, newer := draw.Draw(t, "older"), draw.Draw(t, "newer")
-		pod := build.Pod("web-0", older, decorate)
-		for _, f := range rapid.SliceOfN(rapid.SampledFrom(changes(draw.Draw(t, "now"))), 0, 4).Draw(t, "changes") {
-			f.change(pod)
-		}
-		before := pod.DeepCopy()
-		stripped, err := pods.Strip(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, target := range map[string]func(*corev1.Pod) (resize.Target, error){
-			"For":      func(pod *corev1.Pod) (resize.Target, error) { return resize.For(pod, older, newer) },
-			"ForBut":   func(pod *corev1.Pod) (resize.Target, error) { return resize.ForBut(pod, older, newer) },
-			"Leftover": func(pod *corev1.Pod) (resize.Target, error) { return resize.Leftover(pod, newer) },
-			"Since":    func(pod *corev1.Pod) (resize.Target, error) { return resize.LeftoverSince(pod, newer, build.Start) },
-		} {
-			if got, want := says(t, stripped, newer, target), says(t, pod, newer, target); got != want {
-				t.Fatalf("%s: a stripped pod says\n%s\nand the whole one\n%s", name, got, want)
+	for _, older := range []*corev1.PodTemplateSpec{templates[0], templates[3]} {
+		for _, newer := range templates {
+			for _, f := range changes(newer) {
+				changesNoMember(t, older, newer, f)
 			}
 		}
-		if got, want := fmt.Sprint(pod), fmt.Sprint(before); got != want {
-			t.Fatalf("the pod itself has changed from %s to %s", want, got)
-		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		draw := rapid.SampledFrom(templates)
+		changesNoMember(t, draw.Draw(t, "older"), draw.Draw(t, "newer"), rapid.SliceOfN(rapid.SampledFrom(changes(draw.Draw(t, "now"))), 0, 4).Draw(t, "changes")...)
 	})
+}
+
+func changesNoMember(t rapid.TB, older, newer *corev1.PodTemplateSpec, changes ...change) {
+	t.Helper()
+	pod := build.Pod("web-0", older, decorate)
+	for _, f := range changes {
+		f.change(pod)
+	}
+	before := pod.DeepCopy()
+	stripped, err := pods.Strip(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]func(*corev1.Pod) (resize.Target, error){
+		"For":      func(pod *corev1.Pod) (resize.Target, error) { return resize.For(pod, older, newer) },
+		"ForBut":   func(pod *corev1.Pod) (resize.Target, error) { return resize.ForBut(pod, older, newer) },
+		"Leftover": func(pod *corev1.Pod) (resize.Target, error) { return resize.Leftover(pod, newer) },
+		"Since":    func(pod *corev1.Pod) (resize.Target, error) { return resize.LeftoverSince(pod, newer, build.Start) },
+	} {
+		if got, want := says(stripped, newer, target), says(pod, newer, target); got != want {
+			t.Fatalf("%v, %s: a stripped pod says\n%s\nand the whole one\n%s", changes, name, got, want)
+		}
+	}
+	if !equality.Semantic.DeepEqual(pod, before) {
+		t.Fatalf("the pod itself has changed from %v to %v", before, pod)
+	}
 }
 
 const twoContainers = `
@@ -171,19 +183,19 @@ func changes(now *corev1.PodTemplateSpec) []change {
 }
 
 // says returns all that a member that is made from the pod is judged by.
-func says(t *rapid.T, pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod) (resize.Target, error)) string {
+func says(pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod) (resize.Target, error)) string {
 	target, err := make(pod)
 	if err != nil {
 		return err.Error()
 	}
-	node := func(name string, taints ...corev1.Taint) *corev1.Node {
+	node := func(name, cpu string, taints ...corev1.Taint) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints}}
-		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("1Gi")}
 		n.Status.NodeInfo.KubeletVersion = "v1.32.0"
 		return n
 	}
 	facts := Facts{
-		Nodes:    []*corev1.Node{node("node", corev1.Taint{Key: "gone", Effect: corev1.TaintEffectNoExecute}), node("other", corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule})},
+		Nodes:    []*corev1.Node{node("node", "1"), node("large", "100", corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule})},
 		Settings: policy.Settings{Action: policy.LiveResizePreferred}, Defaults: policy.Standard, Now: build.Start.Add(time.Minute),
 	}
 	place := rollout.Place{
