@@ -18,6 +18,7 @@ type Nodes struct {
 	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
+	listed  []*corev1.Node // nil after a change that matters
 	changed []func()
 }
 
@@ -82,6 +83,7 @@ func (n *Nodes) OnChange(f func()) {
 func (n *Nodes) notify() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.listed = nil
 	for _, f := range n.changed {
 		f()
 	}
@@ -93,16 +95,21 @@ func (n *Nodes) Run(ctx context.Context) { n.informer.RunWithContext(ctx) }
 // HasSynced reports whether the first list is complete.
 func (n *Nodes) HasSynced() bool { return n.informer.HasSynced() }
 
-// List returns the nodes. They are shared: do not change them.
+// List returns the nodes. They are shared: do not change them. It is the same list until a node
+// changes in what matters here: a heartbeat makes no other one.
 func (n *Nodes) List() []*corev1.Node {
-	objects := n.informer.GetStore().List()
-	nodes := make([]*corev1.Node, 0, len(objects))
-	for _, obj := range objects {
-		if node, ok := obj.(*corev1.Node); ok {
-			nodes = append(nodes, node)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listed == nil {
+		objects := n.informer.GetStore().List()
+		n.listed = make([]*corev1.Node, 0, len(objects))
+		for _, obj := range objects {
+			if node, ok := obj.(*corev1.Node); ok {
+				n.listed = append(n.listed, node)
+			}
 		}
 	}
-	return nodes
+	return n.listed
 }
 
 // byName returns the nodes by their names.
