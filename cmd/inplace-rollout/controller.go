@@ -95,7 +95,7 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.namespace, "namespace", "", "look after the workloads of this namespace only; empty means all namespaces")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+leaseName)
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
-	f.IntVar(&o.workers, "workers", 4, "how many workloads are synced at the same time")
+	f.IntVar(&o.workers, "workers", 16, "how many workloads are synced at the same time")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks")
 	f.Float32Var(&o.qps, "kube-api-qps", 0, "requests per second to the API server; 0 or less leaves the limit to its priority and fairness")
