@@ -62,7 +62,7 @@ integration: tools monitoring-tools gitops-tools build ## Run the tests that nee
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e
 e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
-	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/...
+	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/... ./test/benchmark/...
 
 .PHONY: e2e-cgroup-v2
 e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)
@@ -70,19 +70,29 @@ e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell
 
 SHAPES :=
 ROUNDS := 3
-BENCH := bin/benchmark.json
+BENCH := go run ./test/benchmark
+RESULTS := --bin $(K8S) --json bin/benchmark.json
 
 .PHONY: bench
 bench: tools build ## Measure what rollouts cost, in place and built in (SHAPES=statefulset:1x100,deployment:20x10 ROUNDS=3)
-	@go run ./test/benchmark rollouts --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH) --rounds $(ROUNDS) $(if $(SHAPES),--shapes $(SHAPES))
+	@$(BENCH) rollouts $(RESULTS) --rounds $(ROUNDS) $(if $(SHAPES),--shapes $(SHAPES))
+	@$(if $(SHAPES),,$(BENCH) fairness $(RESULTS) --rounds $(ROUNDS))
+
+.PHONY: bench-real
+bench-real: root tools node-tools image test-images ## The same on a real node, where containers take five seconds to become ready (needs root)
+	@$(BENCH) real $(RESULTS) --rounds $(ROUNDS)
+
+.PHONY: bench-report
+bench-report: ## Bring what was measured into docs/performance.md
+	@$(BENCH) report
 
 .PHONY: bench-scale
 bench-scale: tools build ## Measure what 5,000 opted-in workloads cost, and 200 rollouts at once (SCALE="--workloads 1000 --others 0")
-	@go run ./test/benchmark scale --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH) $(SCALE)
+	@$(BENCH) scale $(RESULTS) $(SCALE)
 
 .PHONY: bench-watches
 bench-watches: tools build ## Measure what the watches of a rollout cost, beside one watch of all pods
-	@go run ./test/benchmark watches --bin $(K8S) --controller bin/inplace-rollout --json $(BENCH)
+	@$(BENCH) watches $(RESULTS)
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
@@ -98,7 +108,7 @@ build: ## Build the controller, and the plugin of kubectl, into bin/
 NATIVE = linux/$(shell go env GOARCH)
 PLATFORMS := linux/amd64,linux/arm64
 # The real node needs its own only.
-e2e e2e-cgroup-v2 demo-real: PLATFORMS = $(NATIVE)
+e2e e2e-cgroup-v2 demo-real bench-real: PLATFORMS = $(NATIVE)
 
 .PHONY: image
 image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)

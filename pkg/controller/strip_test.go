@@ -29,8 +29,10 @@ func TestStripChangesNoMember(t *testing.T) {
 		build.Template(t, fmt.Sprintf(twoContainers, "100m", "32Mi", "1")),
 		build.Template(t, "containers: [{name: app, image: app:1, resources: {limits: {cpu: 200m, memory: 64Mi}}}]"),
 		build.Template(t, "containers: [{name: app, image: app:1, resources: {limits: {cpu: 300m, memory: 64Mi}}}]"),
+		build.Template(t, "{resources: {requests: {cpu: 500m}}, containers: [{name: app, image: app:1}]}"),
+		build.Template(t, "{resources: {requests: {cpu: 600m}}, containers: [{name: app, image: app:1}]}"),
 	}
-	for _, older := range []*corev1.PodTemplateSpec{templates[0], templates[3]} {
+	for _, older := range []*corev1.PodTemplateSpec{templates[0], templates[3], templates[5]} {
 		for _, newer := range templates {
 			for _, f := range changes(newer) {
 				changesNoMember(t, older, newer, f)
@@ -152,6 +154,12 @@ func changes(now *corev1.PodTemplateSpec) []change {
 		{"with a size as a whole", func(pod *corev1.Pod) {
 			pod.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
 			pod.Status.Resources, pod.Status.AllocatedResources = pod.Spec.Resources, pod.Spec.Resources.Requests
+		}},
+		{"allocated as a whole", func(pod *corev1.Pod) {
+			pod.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("550m")}
+		}},
+		{"applied as a whole", func(pod *corev1.Pod) {
+			pod.Status.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("550m")}}
 		}},
 		{"with a device", func(pod *corev1.Pod) {
 			container(pod).Resources.Requests = corev1.ResourceList{gpu: resource.MustParse("1")}

@@ -240,16 +240,14 @@ func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 	}
 	p.Available = o.available(pod)
 	carries := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
-	p.Labelled = o.labelled(pod)
+	p.Labelled, p.Differs = o.labelled(pod), o.differs(carries)
 	var err error
 	switch {
 	case p.Labelled:
 		p.Target, err = o.leftover(pod)
 		p.Updated = p.Target.Clean()
 		p.Brings = resize.Describe(p.Target.Changes)
-	case o.differs(carries) != "":
-		p.Differs = o.differs(carries)
-	default:
+	case p.Differs == "":
 		from, to := o.revisions[carries].PodTemplateSpec, o.newest().PodTemplateSpec
 		if p.Target, err = resize.For(pod, from, to); o.Contests.Lost(pod.UID) {
 			p.Target, err = resize.ForBut(pod, from, to)

@@ -47,13 +47,22 @@ func TestRollouts(t *testing.T) {
 	}
 }
 
-// TestFairness: small rollouts that begin after a large one are complete before it.
+// TestFairness measures small rollouts beside one that is larger.
 func TestFairness(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "benchmark.json")
 	err := run(t.Context(), []string{
-		"fairness", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms",
-		"--large", "statefulset:1x60:5", "--small", "statefulset:5x2",
+		"fairness", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--rounds", "1",
+		"--large", "statefulset:1x60:5", "--small", "statefulset:5x2", "--json", file,
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	all, err := load(file)
+	if err != nil || len(all.Fairness) != 1 {
+		t.Fatalf("%d results, want one: %v", len(all.Fairness), err)
+	}
+	// Two pods, one after the other, take the kubelets 300 ms.
+	if r := all.Fairness[0]; r.Alone.P50 < 0.3 || r.Beside.P50 < 0.3 || r.LargeTook < r.Beside.P99 || r.LargeAlone < 12*0.15 {
+		t.Errorf("faster than possible: %+v", r)
 	}
 }

@@ -53,7 +53,8 @@ func startCluster(ctx context.Context, o options, pods int) (*cluster, error) {
 	return c, nil
 }
 
-func (c *cluster) equip(ctx context.Context, o options, pods int) error {
+// connect makes the clients.
+func (c *cluster) connect() error {
 	var err error
 	config := c.RESTConfig()
 	config.WarningHandler = rest.NoWarnings{}
@@ -63,8 +64,24 @@ func (c *cluster) equip(ctx context.Context, o options, pods int) error {
 	if c.raw, err = dynamic.NewForConfig(config); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	if _, err := c.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	return nil
+}
+
+// makeNamespace makes the namespace of all that is measured.
+func (c *cluster) makeNamespace(ctx context.Context) error {
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := c.client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating namespace %s: %w", namespace, err)
+	}
+	return nil
+}
+
+func (c *cluster) equip(ctx context.Context, o options, pods int) error {
+	if err := c.connect(); err != nil {
+		return err
+	}
+	if err := c.makeNamespace(ctx); err != nil {
+		return err
 	}
 	if err := c.addNodes(ctx, pods); err != nil {
 		return err

@@ -4,98 +4,156 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"os"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-// fairness measures how long small rollouts take alone, and beside a large one of the same
-// namespace that has begun before them.
-func fairness(ctx context.Context, args []string) (err error) {
+// fairness is how long many small rollouts take, alone and beside a large one.
+type fairness struct {
+	Large      string  `json:"large"`
+	Small      string  `json:"small"`
+	Alone      spread  `json:"alone"`  // each small one, from its edit until it is complete
+	Beside     spread  `json:"beside"` // the same, begun when the large one is in full swing
+	LargeAlone seconds `json:"largeAlone"`
+	LargeTook  seconds `json:"largeBeside"`
+}
+
+// fairnesses measures that.
+func fairnesses(ctx context.Context, args []string) (err error) {
 	var o options
 	flags := o.flags("fairness")
-	large := flags.String("large", "statefulset:1x1000:10", "the shape beside which")
-	small := flags.String("small", "statefulset:50x5", "the shape that is measured")
-	flags.IntVar(&o.rounds, "rounds", 1, "how often each is edited")
+	large := flags.String("large", "statefulset:1x1000:10", "the large rollout")
+	small := flags.String("small", "statefulset:50x5", "the small ones beside it")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often all are edited")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var f fairnessFixture
-	if f.large.shape, err = parseShape(*large); err != nil {
+	one, errLarge := parseShape(*large)
+	many, errSmall := parseShape(*small)
+	if err := errors.Join(errLarge, errSmall); err != nil {
 		return err
 	}
-	if f.small.shape, err = parseShape(*small); err != nil {
-		return err
-	}
-	f.large.shape.prefix, f.large.resize, f.small.resize = "large", o.resize, o.resize
-	c, err := startCluster(ctx, o, f.large.shape.all()+f.small.shape.all())
+	one.prefix, many.prefix = "large", "small"
+	c, err := startCluster(ctx, o, one.all()+many.all())
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			c.KeepLogs()
 		}
 		err = errors.Join(err, c.stop())
 	}()
-	f.large.cluster, f.small.cluster = c, c
-	for _, one := range []*fixture{&f.large, &f.small} {
-		if err := one.fill(ctx); err != nil {
-			return err
-		}
-		if err := one.prepare(ctx, inPlace); err != nil {
-			return err
-		}
+	f := neighbours{
+		large: &fixture{cluster: c, shape: one, resize: o.resize},
+		small: &fixture{cluster: c, shape: many, resize: o.resize},
 	}
+	if err := f.prepare(ctx); err != nil {
+		return err
+	}
+	all := results{Machine: thisMachine()}
+	all.Machine.Kubernetes = c.Version()
 	for range o.rounds {
-		if err := f.round(ctx); err != nil {
+		r, err := f.measure(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s: %.1f s alone, %.1f s beside %s\n", many.title(), r.Alone.P99, r.Beside.P99, one.title())
+		all.Fairness = append(all.Fairness, r)
+	}
+	return errors.Join(all.print(os.Stdout, "fairness"), all.save(o.json))
+}
+
+// neighbours are a large rollout and many small ones.
+type neighbours struct{ large, small *fixture }
+
+func (n neighbours) prepare(ctx context.Context) error {
+	for _, f := range []*fixture{n.large, n.small} {
+		if err := f.fill(ctx); err != nil {
+			return err
+		}
+		if err := f.prepare(ctx, inPlace); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fairnessFixture is a large rollout and small ones.
-type fairnessFixture struct{ large, small fixture }
-
-// round prints what the small rollouts take alone, and beside the large one.
-func (f *fairnessFixture) round(ctx context.Context) error {
-	alone, _, err := f.small.times(ctx)
+// measure edits the small ones alone, the large one alone, and then all.
+func (n neighbours) measure(ctx context.Context) (fairness, error) {
+	r := fairness{Large: n.large.shape.String(), Small: n.small.shape.String()}
+	alone, err := n.small.durations(ctx)
 	if err != nil {
+		return r, err
+	}
+	large, err := n.large.durations(ctx)
+	if err != nil {
+		return r, err
+	}
+	var together, beside []time.Duration
+	both, inBoth := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		together, err = n.large.durations(inBoth)
 		return err
-	}
-	largeEnd, failed := time.Time{}, make(chan error, 1)
-	go func() {
-		_, end, err := f.large.times(ctx)
-		largeEnd = end
-		failed <- err
-	}()
-	select {
-	case <-ctx.Done():
-	case <-time.After(3 * f.large.resize): // until it is in full swing
-	}
-	beside, end, err := f.small.times(ctx)
-	if err = errors.Join(err, <-failed); err != nil {
+	})
+	both.Go(func() (err error) {
+		select {
+		case <-inBoth.Done():
+			return inBoth.Err()
+		case <-time.After(3 * n.large.resize): // until it is in full swing
+		}
+		beside, err = n.small.durations(inBoth)
 		return err
+	})
+	if err := both.Wait(); err != nil {
+		return r, err
 	}
-	if !end.Before(largeEnd) {
-		return fmt.Errorf("%s was complete before the small ones: nothing was measured beside it", f.large.shape.title())
+	if slices.Max(together) < slices.Max(beside) {
+		return r, fmt.Errorf("%s was complete before the small ones: nothing was measured beside it", n.large.shape.title())
 	}
-	fmt.Printf("%s: half of them done in %.1f s, 99 %% in %.1f s alone; in %.1f s and %.1f s beside %s, which took %.1f s longer than they\n",
-		f.small.shape.title(), alone.P50, alone.P99, beside.P50, beside.P99, f.large.shape.title(), largeEnd.Sub(end).Seconds())
-	return nil
+	r.Alone, r.Beside = newSpread(alone), newSpread(beside)
+	r.LargeAlone, r.LargeTook = inSeconds(slices.Max(large)), inSeconds(slices.Max(together))
+	return r, n.large.quiet(ctx)
 }
 
-// times edits all workloads, and returns how long their rollouts took, and when the last ended.
-func (f *fixture) times(ctx context.Context) (took spread, end time.Time, err error) {
-	begin := time.Now()
+// durations edits all workloads, and returns how long each rollout took.
+func (f *fixture) durations(ctx context.Context) ([]time.Duration, error) {
+	mark, err := f.AuditMark()
+	if err != nil {
+		return nil, err
+	}
 	done, err := f.edit(ctx, inPlace)
 	if err != nil {
-		return spread{}, end, err
+		return nil, err
 	}
-	var all []time.Duration
-	for _, at := range done {
-		all = append(all, at.Sub(begin))
+	events, err := f.AuditAbout(inNamespace, mark, controlplane.Writes)
+	if err != nil {
+		return nil, err
 	}
-	return newSpread(all), slices.MaxFunc(slices.Collect(maps.Values(done)), time.Time.Compare), nil
+	t, err := follow(events, inPlace, nil)
+	if err != nil {
+		return nil, err
+	}
+	var took []time.Duration
+	for name, at := range done {
+		took = append(took, at.Sub(t.of(name).edited))
+	}
+	return took, nil
+}
+
+// fairnessTable has a row for each round.
+func fairnessTable(all []fairness) string {
+	var text strings.Builder
+	text.WriteString("| | small alone, s: p50 | p99 | beside the large one, s: p50 | p99 | the large one alone, s | beside the small ones, s |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range all {
+		fmt.Fprintf(&text, "| %s beside %s | %.2f | %.2f | %.2f | %.2f | %.1f | %.1f |\n",
+			r.Small, r.Large, r.Alone.P50, r.Alone.P99, r.Beside.P50, r.Beside.P99, r.LargeAlone, r.LargeTook)
+	}
+	return text.String()
 }

@@ -24,7 +24,7 @@ import (
 type fixture struct {
 	*cluster
 	shape   shape
-	resize  time.Duration // how long the simulated kubelets take
+	resize  time.Duration // how long the kubelets take, if they are simulated
 	edits   int
 	optedIn bool
 }
@@ -33,10 +33,18 @@ func (f *fixture) workloads() dynamic.ResourceInterface {
 	return f.raw.Resource(f.shape.resource()).Namespace(namespace)
 }
 
+// manifest of the i-th workload.
+func (f *fixture) manifest(i int) string {
+	if f.resize == 0 {
+		return fmt.Sprintf(real, f.shape.name(i), f.shape.pods)
+	}
+	return fmt.Sprintf(simulated, f.shape.name(i), f.shape.pods, f.resize)
+}
+
 // fill makes the workloads, and waits until all pods are available.
 func (f *fixture) fill(ctx context.Context) error {
 	if err := f.each(ctx, func(ctx context.Context, i int) error {
-		w, err := f.shape.workload(i, f.resize)
+		w, err := f.shape.workload(f.shape.name(i), f.manifest(i))
 		if err == nil {
 			if f.optedIn {
 				w.SetLabels(map[string]string{api.EnabledLabel: "true"})

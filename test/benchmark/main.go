@@ -3,10 +3,14 @@
 // a real control plane with simulated kubelets.
 //
 //	benchmark rollouts --bin bin/k8s --controller bin/inplace-rollout --rounds 3 --shapes statefulset:1x100
-//	benchmark fairness --bin bin/k8s --controller bin/inplace-rollout
 //
 // What it tells is read from the API server's audit log and from /proc. It is printed, and
-// added to a JSON file.
+// added to a JSON file, with that of two more commands: how long small rollouts take beside a
+// large one, and rollouts on a real node. The last one brings all of that into the documentation:
+//
+//	benchmark fairness --json bin/benchmark.json
+//	benchmark real --json bin/benchmark.json
+//	benchmark report --from bin/benchmark.json
 package main
 
 import (
@@ -14,8 +18,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,9 +53,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	commands := map[string]func(context.Context, []string) error{"rollouts": rollouts, "scale": scale, "watches": watches, "fairness": fairness}
+	commands := map[string]func(context.Context, []string) error{
+		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "scale": scale, "watches": watches, "report": report,
+	}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return errors.New("which one: rollouts, scale, watches, fairness")
+		return fmt.Errorf("which one of %s?", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
 	}
 	return commands[args[0]](ctx, args[1:])
 }
@@ -88,7 +96,7 @@ func rollouts(ctx context.Context, args []string) error {
 		}
 	}
 	fmt.Println()
-	if err := all.print(os.Stdout); err != nil {
+	if err := all.print(os.Stdout, "requests", "cost", "time", "targets"); err != nil {
 		return err
 	}
 	fmt.Printf("\nMeasured in %s.\n", time.Since(begin).Round(time.Second))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,10 +19,12 @@ import (
 
 // results are what is kept in the JSON file.
 type results struct {
-	Machine  machine   `json:"machine"`
-	Rollouts []result  `json:"rollouts"`
-	Scale    *scaled   `json:"scale,omitempty"`
-	Watches  []watched `json:"watches,omitempty"`
+	Machine  machine    `json:"machine"`
+	Rollouts []result   `json:"rollouts"`
+	Fairness []fairness `json:"fairness,omitempty"`
+	Real     []result   `json:"real,omitempty"`
+	Scale    *scaled    `json:"scale,omitempty"`
+	Watches  []watched  `json:"watches,omitempty"`
 }
 
 // machine is where and when it was measured.
@@ -30,6 +33,10 @@ type machine struct {
 	CPU        string `json:"cpu"`
 	Cores      int    `json:"cores"`
 	Kubernetes string `json:"kubernetes"`
+}
+
+func (m machine) String() string {
+	return fmt.Sprintf("Measured on %s, Kubernetes %s, %d cores of %s, which everything shares.", m.Date, m.Kubernetes, m.Cores, m.CPU)
 }
 
 func thisMachine() machine {
@@ -58,7 +65,7 @@ func load(file string) (results, error) {
 	return r, nil
 }
 
-// save adds the results to the file, if there is to be one, in place of those of the same shapes.
+// save adds the results to the file, if there is to be one, in place of those that are like them.
 func (r results) save(file string) error {
 	if file == "" {
 		return nil
@@ -67,8 +74,15 @@ func (r results) save(file string) error {
 	if err != nil {
 		return err
 	}
-	measured := func(o result) bool {
+	again := func(o result) bool {
 		return slices.ContainsFunc(r.Rollouts, func(n result) bool { return n.Shape == o.Shape })
+	}
+	r.Rollouts = append(slices.DeleteFunc(old.Rollouts, again), r.Rollouts...)
+	if len(r.Fairness) == 0 {
+		r.Fairness = old.Fairness
+	}
+	if len(r.Real) == 0 {
+		r.Real = old.Real
 	}
 	if r.Scale == nil {
 		r.Scale = old.Scale
@@ -76,10 +90,15 @@ func (r results) save(file string) error {
 	if r.Watches == nil {
 		r.Watches = old.Watches
 	}
-	r.Rollouts = append(slices.DeleteFunc(old.Rollouts, measured), r.Rollouts...)
-	data, err := json.MarshalIndent(r, "", "  ")
+	return r.write(file)
+}
+
+// write writes the results into the file.
+func (r results) write(file string) error {
+	data, err := json.Marshal(r)
 	if err == nil {
-		err = os.WriteFile(file, append(data, '\n'), 0o644)
+		lines := bytes.ReplaceAll(data, []byte(`{"shape"`), []byte("\n"+`{"shape"`)) // each result is one
+		err = os.WriteFile(file, append(lines, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("writing results: %w", err)
@@ -135,6 +154,7 @@ var topics = []topic{
 		{"× floor", "%.2f", timesFloor},
 		{"edit to first request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P50)) }},
 		{"p99", "%.0f", firstP99},
+		{"kubelets, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Kubelet.P50)) }},
 		{"resized to next request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P50)) }},
 		{"p99", "%.0f", pauseP99},
 		{"last resized to Complete, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Complete.P50)) }},
@@ -176,9 +196,9 @@ type group struct {
 }
 
 // groups are in the order of the results.
-func (r results) groups() ([]group, error) {
+func groupsOf(all []result) ([]group, error) {
 	var groups []group
-	for _, one := range r.Rollouts {
+	for _, one := range all {
 		i := slices.IndexFunc(groups, func(g group) bool { return g.shape.String() == one.Shape && g.way == one.Way })
 		if i < 0 {
 			s, err := parseShape(one.Shape)
@@ -236,24 +256,31 @@ func table(groups []group, metrics []metric) string {
 
 // tables are all that there is of the results, by name.
 func (r results) tables() (map[string]string, error) {
-	groups, err := r.groups()
+	groups, err := groupsOf(r.Rollouts)
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]string{"targets": targetTable(groups)}
+	real, err := groupsOf(r.Real)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{
+		"real": table(real, realMetrics), "fairness": fairnessTable(r.Fairness), "targets": targetTable(groups),
+		"growth": growthTable(groups), "fleet": fleetTable(groups), "machine": r.Machine.String() + "\n",
+	}
 	for _, t := range topics {
 		all[t.name] = table(groups, t.metrics)
 	}
 	return all, nil
 }
 
-// print prints the tables.
-func (r results) print(out io.Writer) error {
+// print prints the tables of these names.
+func (r results) print(out io.Writer, names ...string) error {
 	all, err := r.tables()
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"requests", "cost", "time", "targets"} {
+	for _, name := range names {
 		if _, err := fmt.Fprintf(out, "\n%s", all[name]); err != nil {
 			return fmt.Errorf("printing: %w", err)
 		}

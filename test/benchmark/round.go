@@ -29,6 +29,7 @@ type result struct {
 
 	Wall     seconds `json:"wall"`     // from the answer to the first edit until the last rollout was complete
 	First    spread  `json:"first"`    // from the edit to the first request for a size
+	Kubelet  spread  `json:"kubelet"`  // from the answer to a request until the kubelet has done it
 	Pause    spread  `json:"pause"`    // from when a pod may be asked until it is asked
 	Complete spread  `json:"complete"` // from when the last pod has its size until the rollout is complete
 
@@ -39,7 +40,7 @@ type result struct {
 	PeakRSS    uint64             `json:"peakRSS"` // of our controller, in bytes
 	Replaced   int                `json:"replaced"`
 	LeastReady int                `json:"leastReadyPods"`
-	Short      seconds            `json:"fewerReadyPods"` // for how long there were fewer Ready pods than before
+	Short      seconds            `json:"fewerReady"` // for how long there were fewer Ready pods than before
 }
 
 // seconds is a duration as JSON and people want it.
@@ -161,7 +162,7 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 	}
 	r.Writes, r.Conflicts, r.Refusals = t.writes, t.conflicts, t.refusals
 	r.LeastReady, r.Short = t.leastReady, inSeconds(t.short)
-	var firsts, pauses, lasts []time.Duration
+	var firsts, kubelets, pauses, lasts []time.Duration
 	var begin, end time.Time
 	for name, s := range t.steps {
 		if begin.IsZero() || s.edited.Before(begin) {
@@ -176,12 +177,14 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 		if last, ok := s.last(done[name]); ok {
 			lasts = append(lasts, last)
 		}
+		kubelets = append(kubelets, s.kubelets...)
 		pauses = append(pauses, s.pauses(f.shape.limit)...)
 	}
 	if len(t.steps) != f.shape.workloads {
 		return fmt.Errorf("the audit log tells of %d workloads, want %d", len(t.steps), f.shape.workloads)
 	}
-	r.Wall, r.First, r.Pause, r.Complete = inSeconds(end.Sub(begin)), newSpread(firsts), newSpread(pauses), newSpread(lasts)
+	r.Wall = inSeconds(end.Sub(begin))
+	r.First, r.Kubelet, r.Pause, r.Complete = newSpread(firsts), newSpread(kubelets), newSpread(pauses), newSpread(lasts)
 	return nil
 }
 

@@ -109,8 +109,9 @@ func (s shape) floor(resize time.Duration) time.Duration {
 	return time.Duration(done[s.pods-1]) * resize
 }
 
-// manifest of a workload. Grace 0: simulated kubelets cannot terminate gracefully.
-const manifest = `
+// simulated is the manifest of a workload with a name, so many pods, and a time that a resize
+// takes. Grace 0: simulated kubelets cannot terminate gracefully.
+const simulated = `
 apiVersion: apps/v1
 metadata:
   labels: {app: %[1]s}
@@ -144,17 +145,17 @@ func (s shape) name(i int) string { return s.begin() + strconv.Itoa(i) }
 // begin is how all names begin.
 func (s shape) begin() string { return cmp.Or(s.prefix, "web") + "-" }
 
-// workload is the i-th one.
-func (s shape) workload(i int, resize time.Duration) (*unstructured.Unstructured, error) {
+// workload reads the manifest of one.
+func (s shape) workload(name, manifest string) (*unstructured.Unstructured, error) {
 	w := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(fmt.Appendf(nil, manifest, s.name(i), s.pods, resize), &w.Object); err != nil {
+	if err := yaml.Unmarshal([]byte(manifest), &w.Object); err != nil {
 		return nil, fmt.Errorf("reading the manifest: %w", err)
 	}
 	w.SetKind(s.kind)
-	w.SetName(s.name(i))
+	w.SetName(name)
 	spec := w.Object["spec"].(map[string]any)
 	if s.kind == "StatefulSet" {
-		spec["serviceName"] = s.name(i)
+		spec["serviceName"] = name
 		if s.limit > 1 {
 			spec["podManagementPolicy"] = string(appsv1.ParallelPodManagement)
 			spec["updateStrategy"] = map[string]any{"rollingUpdate": map[string]any{"maxUnavailable": int64(s.limit)}}

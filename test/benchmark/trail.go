@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 
@@ -41,9 +42,10 @@ type write struct {
 
 // steps is when what was done for one workload.
 type steps struct {
-	edited   time.Time   // the edit was answered
-	asked    []time.Time // pods were asked for the size
-	actuated []time.Time // kubelets told that they have it
+	edited   time.Time       // the edit was answered
+	asked    []time.Time     // pods were asked for the size
+	actuated []time.Time     // kubelets told that they have it
+	kubelets []time.Duration // they took for that
 }
 
 // carriers are those who carry an edit to the pods.
@@ -61,7 +63,7 @@ var carriers = map[way][]string{
 func follow(events []auditv1.Event, w way, names []string) (trail, error) {
 	t := trail{carriers: carriers[w], steps: map[string]*steps{}, leastReady: len(names)}
 	counts := map[write]int{}
-	pods := &podStates{ready: map[string]bool{}, asked: map[string]bool{}}
+	pods := &podStates{ready: map[string]bool{}, asked: map[types.UID]time.Time{}}
 	for _, name := range names {
 		pods.ready[name] = true
 	}
@@ -122,8 +124,8 @@ func (t *trail) of(name string) *steps {
 
 // podStates are what is known of the pods at a moment of the trail.
 type podStates struct {
-	ready map[string]bool // by name; those that are not have no entry
-	asked map[string]bool // by UID: asked for a size that the kubelet has not reported yet
+	ready map[string]bool         // by name; those that are not have no entry
+	asked map[types.UID]time.Time // when it was answered that they get a size, which the kubelet has not reported yet
 }
 
 // take takes a request in that has succeeded.
@@ -148,7 +150,7 @@ func (t *trail) takePod(event *auditv1.Event, pod *corev1.Pod, pods *podStates) 
 	s := t.of(pod.Labels["app"])
 	if event.ObjectRef.Subresource == "resize" {
 		s.asked = append(s.asked, event.RequestReceivedTimestamp.Time)
-		pods.asked[string(pod.UID)] = true
+		pods.asked[pod.UID] = event.StageTimestamp.Time
 		return
 	}
 	if podutils.IsPodReady(pod) && pod.DeletionTimestamp == nil {
@@ -156,9 +158,10 @@ func (t *trail) takePod(event *auditv1.Event, pod *corev1.Pod, pods *podStates) 
 	} else {
 		delete(pods.ready, pod.Name)
 	}
-	if pods.asked[string(pod.UID)] && hasSize(pod) {
+	if since, asked := pods.asked[pod.UID]; asked && hasSize(pod) {
 		s.actuated = append(s.actuated, event.StageTimestamp.Time)
-		delete(pods.asked, string(pod.UID))
+		s.kubelets = append(s.kubelets, event.StageTimestamp.Sub(since))
+		delete(pods.asked, pod.UID)
 	}
 }
 

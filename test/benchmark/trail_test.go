@@ -97,6 +97,9 @@ func TestFollowInPlace(t *testing.T) {
 	if pauses := s.pauses(1); !slices.Equal(pauses, []time.Duration{ms(30)}) {
 		t.Errorf("paused %s, want 30ms", pauses)
 	}
+	if !slices.Equal(s.kubelets, []time.Duration{ms(300), ms(218)}) {
+		t.Errorf("the kubelets took %s, want 300ms and 218ms", s.kubelets)
+	}
 	if last, ok := s.last(after(650)); !ok || last != ms(48) {
 		t.Errorf("complete after %s, want 48ms after the last pod had its size", last)
 	}

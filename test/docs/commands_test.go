@@ -14,6 +14,10 @@ var elsewhere = map[string]string{
 	"make e2e-cgroup-v2":  ".ci/run",
 	"make image":          "make e2e, which runs the image",
 	"make demo NODE=real": "make e2e, which tests test/demo on the real node",
+	"make bench":          "TestRollouts and TestFairness in test/benchmark",
+	"make bench SHAPES=":  "TestRollouts in test/benchmark",
+	"make bench-report":   "TestPage in test/benchmark",
+	"make bench-real":     "TestReal in test/benchmark",
 	"make picture":        "README.md runs make demo, of which it is a drawing; test/demo tests that",
 
 	"inplace-rollout controller --leader-elect":                             "make e2e, where the Deployment runs it: it does not end",
