@@ -9,7 +9,7 @@ import (
 
 // The measures of the chart, in pixels; the template has its width.
 const (
-	plotLeft, plotRight = 50, 390
+	plotLeft, plotRight = 50, 370
 	plotTop, plotHeight = 100, 250
 	barLeft, barWidth   = 610, 190
 	barPitch            = 27

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/signal"
@@ -25,6 +26,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // options are the flags.
@@ -53,6 +56,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	klog.LogToStderr(false) // client-go logs the end of each watch; what goes wrong becomes an error
+	klog.SetOutput(io.Discard)
 	commands := map[string]func(context.Context, []string) error{
 		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "scale": scale, "watches": watches, "report": report,
 	}

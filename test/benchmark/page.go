@@ -44,7 +44,7 @@ func report(_ context.Context, args []string) error {
 }
 
 // place is where a table goes: it replaces what stands there.
-var place = regexp.MustCompile(`(?s)(<!-- benchmark: (\w+) -->\n).*?(\n?<!-- end -->)`)
+var place = regexp.MustCompile(`(?s)(<!-- benchmark: (\w+) -->\n).*?<!-- end -->`)
 
 // fillIn returns the page with all tables in their places.
 func (r results) fillIn(page string) (string, error) {
@@ -56,7 +56,7 @@ func (r results) fillIn(page string) (string, error) {
 	page = place.ReplaceAllStringFunc(page, func(old string) string {
 		parts := place.FindStringSubmatch(old)
 		found[parts[2]] = true
-		return parts[1] + tables[parts[2]] + "<!-- end -->"
+		return parts[1] + "\n" + tables[parts[2]] + "\n<!-- end -->"
 	})
 	for name := range tables {
 		if !found[name] {

@@ -4,10 +4,13 @@ import (
 	"encoding/xml"
 	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 // measured are three rounds of each way of a shape, whose controller takes 3 ms for each pod
@@ -135,7 +138,7 @@ func TestFillIn(t *testing.T) {
 		page += "<!-- benchmark: " + name + " -->\nold\n<!-- end -->\n"
 	}
 	got, err := r.fillIn(page)
-	if err != nil || strings.Contains(got, "old") || !strings.Contains(got, tables["cost"]+"<!-- end -->\n") {
+	if err != nil || strings.Contains(got, "old") || !strings.Contains(got, tables["cost"]+"\n<!-- end -->\n") {
 		t.Errorf("%v: got\n%s", err, got)
 	}
 	if again, err := r.fillIn(got); err != nil || again != got {
@@ -178,13 +181,36 @@ func TestDraw(t *testing.T) {
 	}
 	plot, bars := svg.Groups[0], svg.Groups[1]
 	// The legend has two circles. 1,000 pods are on the right, with 3.05 s of 3.05·1.05 high.
-	if len(plot.Circles) != 5 || plot.Circles[3].X != 390 || plot.Circles[3].Y != 111.9 || plot.Circles[2].X != 84 {
+	if len(plot.Circles) != 5 || plot.Circles[3].X != 370 || plot.Circles[3].Y != 111.9 || plot.Circles[2].X != 82 {
 		t.Errorf("points are at %v", plot.Circles)
 	}
-	if len(plot.Paths) != 2 || plot.Paths[0].Shape != "M50.0 346.1L390.0 111.9" {
+	if len(plot.Paths) != 2 || plot.Paths[0].Shape != "M50.0 346.1L370.0 111.9" {
 		t.Errorf("lines are %v, want that of StatefulSets from 0.05 s to the last point", plot.Paths)
 	}
 	if len(bars.Bars) != 8 || bars.Bars[2].Width != 190 || bars.Bars[3].Width <= 60 || bars.Bars[3].Width >= 66 {
 		t.Errorf("bars are %v, want 3 writes per pod in place and 1.01 built in", bars.Bars)
+	}
+}
+
+// TestPage checks that docs/performance.md says what was measured, and nothing else.
+func TestPage(t *testing.T) {
+	docs := filepath.Join(controller.Root(), "docs")
+	r, err := load(filepath.Join(docs, "performance.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	chart, err := os.ReadFile(filepath.Join(docs, "performance.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := r.fillIn(string(page)); err != nil || want != string(page) {
+		t.Errorf("docs/performance.md is not what `make bench-report` makes: %v", err)
+	}
+	if want, err := r.draw(); err != nil || want != string(chart) {
+		t.Errorf("docs/performance.svg is not what `make bench-report` makes: %v", err)
 	}
 }
