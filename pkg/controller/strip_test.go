@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -114,10 +115,7 @@ func changes(now *corev1.PodTemplateSpec) []change {
 			}
 		}
 	}
-	container := func(pod *corev1.Pod) *corev1.Container { return &pod.Spec.Containers[0] }
-	status := func(pod *corev1.Pod) *corev1.ContainerStatus { return &pod.Status.ContainerStatuses[0] }
-	gpu := corev1.ResourceName("example.com/gpu")
-	return []change{
+	found := []change{
 		{"asked", sized(build.WithSize)},
 		{"resized", sized(build.Resized)},
 		{"ours", build.Ours(ourFields)},
@@ -125,6 +123,13 @@ func changes(now *corev1.PodTemplateSpec) []change {
 		{"resized at", build.ResizedAt(build.Start)},
 		{"deferred", build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")},
 		{"in progress", build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "it fails")},
+	}
+	return slices.Concat(found, changesOfPods(), changesOfResources())
+}
+
+// changesOfPods are those that have nothing to do with the size now.
+func changesOfPods() []change {
+	return []change{
 		{"unschedulable", build.Unschedulable},
 		{"not ready", build.NotReady},
 		{"terminating", build.Terminating},
@@ -132,7 +137,7 @@ func changes(now *corev1.PodTemplateSpec) []change {
 		{"mirror", func(pod *corev1.Pod) { pod.Annotations[corev1.MirrorPodAnnotationKey] = "x" }},
 		{"filled", func(pod *corev1.Pod) {
 			pod.Annotations[resize.LimitRangerAnnotation] = "LimitRanger plugin set: memory limit for container app"
-			container(pod).Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")}
+			pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")}
 		}},
 		{"observed", func(pod *corev1.Pod) { pod.Generation++ }},
 		{"windows", func(pod *corev1.Pod) { pod.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }},
@@ -151,6 +156,15 @@ func changes(now *corev1.PodTemplateSpec) []change {
 		{"with overhead", func(pod *corev1.Pod) {
 			pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10")}
 		}},
+	}
+}
+
+// changesOfResources change what containers, and the pod as a whole, ask for and have.
+func changesOfResources() []change {
+	container := func(pod *corev1.Pod) *corev1.Container { return &pod.Spec.Containers[0] }
+	status := func(pod *corev1.Pod) *corev1.ContainerStatus { return &pod.Status.ContainerStatuses[0] }
+	gpu := corev1.ResourceName("example.com/gpu")
+	return []change{
 		{"with a size as a whole", func(pod *corev1.Pod) {
 			pod.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
 			pod.Status.Resources, pod.Status.AllocatedResources = pod.Spec.Resources, pod.Spec.Resources.Requests
