@@ -38,7 +38,7 @@ func TestRollouts(t *testing.T) {
 		if int(restarts) < r.Replaced {
 			t.Errorf("%s, %s: %d pods replaced, but only %v deleted", r.Shape, r.Way, r.Replaced, restarts)
 		}
-		if r.CPU[r.carrier()] <= 0 || r.CPU[apiServer] <= 0 || r.Wall <= 0 {
+		if r.CPU[r.carrier()] <= 0 || r.CPU[apiServer] <= 0 || r.Wall <= 0 || r.Busy <= 0 || r.Busy > 1 {
 			t.Errorf("%s, %s: took nothing: %+v", r.Shape, r.Way, r)
 		}
 		if r.Way == inPlace && (r.Wall < r.Floor || r.PeakRSS < 10<<20 || r.First.P99 <= 0 || r.Complete.P99 <= 0) {

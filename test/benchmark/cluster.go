@@ -190,6 +190,21 @@ func (c *cluster) cpu() (map[string]float64, error) {
 	return seconds, nil
 }
 
+// used is how many seconds of all cores have passed, and in how many of them they were idle.
+func used() (passed, idle float64, err error) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, 0, fmt.Errorf("looking at the cores: %w", err)
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return 0, 0, fmt.Errorf("looking at the cores: %w", err)
+	}
+	t := stat.CPUTotal
+	idle = t.Idle + t.Iowait
+	return t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal + idle, idle, nil
+}
+
 // forgetPeak has the kernel measure the controller's peak of memory anew.
 func (c *cluster) forgetPeak() error {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", c.controller.PID()), []byte("5"), 0); err != nil {

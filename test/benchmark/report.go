@@ -147,6 +147,18 @@ var topics = []topic{
 		{"its peak RSS, MiB", "%.0f", peakRSS},
 		{"kube-apiserver's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[apiServer] }},
 		{"kube-controller-manager's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[controllerManager] }},
+		{"cpu of all, s", "%.0f", func(_ shape, r result) (all float64) {
+			for _, one := range r.CPU {
+				all += one
+			}
+			return all
+		}},
+		{"cores busy, %", "%.0f", func(_ shape, r result) float64 {
+			if r.Busy == 0 {
+				return math.NaN() // not measured
+			}
+			return 100 * r.Busy
+		}},
 	}},
 	{"time", []metric{
 		{"floor, s", "%.1f", func(_ shape, r result) float64 { return r.known(float64(r.Floor)) }},

@@ -38,6 +38,7 @@ type result struct {
 	Refusals   int                `json:"refusals"`
 	CPU        map[string]float64 `json:"cpuSeconds"`
 	PeakRSS    uint64             `json:"peakRSS"` // of our controller, in bytes
+	Busy       float64            `json:"busy"`    // the part of all cores' time that anybody used
 	Replaced   int                `json:"replaced"`
 	LeastReady int                `json:"leastReadyPods"`
 	Short      seconds            `json:"fewerReady"` // for how long there were fewer Ready pods than before
@@ -108,9 +109,18 @@ func (f *fixture) weigh(r *result, do func() error) error {
 	if err != nil {
 		return err
 	}
+	passed, idle, err := used()
+	if err != nil {
+		return err
+	}
 	if err := do(); err != nil {
 		return err
 	}
+	end, rest, err := used()
+	if err != nil {
+		return err
+	}
+	r.Busy = 1 - (rest-idle)/(end-passed)
 	after, err := f.cpu()
 	if err != nil {
 		return err

@@ -185,10 +185,16 @@ func (f *field) all() []*fixture { return slices.Concat(f.edited, f.others) }
 
 func (f *field) start(ctx context.Context) error { return f.startController(ctx, f.o.options) }
 
+// listing is how long a controller that has just started is given to list all that it watches.
+const listing = 20 * time.Second
+
 // restart starts the controller anew, and lets it list what there is.
 func (f *field) restart(ctx context.Context) error {
 	f.controller.Stop()
 	if err := f.start(ctx); err != nil {
+		return err
+	}
+	if err := wait(ctx, listing); err != nil {
 		return err
 	}
 	return f.quiet(ctx)
@@ -261,16 +267,23 @@ func (f *field) rollOut(ctx context.Context) error {
 	})
 }
 
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("waiting: %w", context.Cause(ctx))
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // rest lets the idle time pass, and counts the controller's writes in it.
 func (f *field) rest(ctx context.Context, writes *int) error {
 	mark, err := f.AuditMark()
 	if err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("waiting: %w", context.Cause(ctx))
-	case <-time.After(f.o.idle):
+	if err := wait(ctx, f.o.idle); err != nil {
+		return err
 	}
 	events, err := f.AuditSince(mark, controlplane.Writes, controlplane.ByUser(controller.User))
 	*writes += len(events)
