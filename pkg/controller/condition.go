@@ -109,8 +109,8 @@ type message struct {
 // messageDue returns for how long a new message is still put off where nothing else of the
 // condition changes; 0 or less if it is due. The first message after a hold is due at once.
 // One of progress is due when it has lasted: then something may stand still, unless a held
-// rollout only waits for other controllers for a moment. If the workload is Complete, a new message has to last, too: a pod that goes and comes back is not worth two
-// writes.
+// rollout only waits for other controllers for a moment. If the workload is Complete, a new
+// message has to last, too: a pod that goes and comes back is not worth two writes.
 func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
