@@ -146,7 +146,7 @@ func (s scaled) print(out io.Writer) error {
 		if row.value > row.most {
 			kept = "missed"
 		}
-		fmt.Fprintf(w, "%s\t"+row.format+"\tat most %v\t%s\n", row.head, row.value, row.most, kept)
+		_, _ = fmt.Fprintf(w, "%s\t"+row.format+"\tat most %v\t%s\n", row.head, row.value, row.most, kept)
 	}
 	return w.Flush()
 }

@@ -145,9 +145,9 @@ func costs(rows []watched) (watch, pod float64) {
 
 func printWatches(out io.Writer, rows []watched) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "watches\tpods\theap and stacks, MiB\tRSS, MiB\tgoroutines\tkube-apiserver's RSS, MiB")
+	_, _ = fmt.Fprintln(w, "watches\tpods\theap and stacks, MiB\tRSS, MiB\tgoroutines\tkube-apiserver's RSS, MiB")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%d\t%d\t%.1f\t%.0f\t%d\t%.0f\n", r.Watches, r.Pods, mib(r.Memory), mib(r.RSS), r.Goroutines, mib(r.APIServer))
+		_, _ = fmt.Fprintf(w, "%d\t%d\t%.1f\t%.0f\t%d\t%.0f\n", r.Watches, r.Pods, mib(r.Memory), mib(r.RSS), r.Goroutines, mib(r.APIServer))
 	}
 	if err := w.Flush(); err != nil {
 		return err
