@@ -7,7 +7,8 @@ import (
 
 // maxOpening bounds how many sessions are opened at once. When thousands of workloads are opted
 // in together, each is looked at once, and each look needs watches. The same goes for a
-// controller that is started where thousands are held.
+// controller that is started where thousands are held. A workload that was edited a moment ago
+// does not count: its session opens at once (see prepare).
 const maxOpening = 50
 
 // opening are workloads whose sessions are being opened, and those that wait for their turn.
