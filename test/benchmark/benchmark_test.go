@@ -66,3 +66,39 @@ func TestFairness(t *testing.T) {
 		t.Errorf("faster than possible: %+v", r)
 	}
 }
+
+// TestScale measures a few idle workloads, and some of them at once.
+func TestScale(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "benchmark.json")
+	err := run(t.Context(), []string{
+		"scale", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--idle", "2s",
+		"--workloads", "10", "--others", "5", "--rollouts", "4", "--pods", "2", "--json", file,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := load(file)
+	if err != nil || all.Scale == nil {
+		t.Fatalf("measured nothing: %v", err)
+	}
+	if s := all.Scale; s.Workloads != 10 || s.Others != 5 || s.Rollouts != 4 || s.Pods != 2 || s.Writes != 0 || s.Idle.RSS < 10<<20 || s.Concurrent.RSS < 10<<20 {
+		t.Errorf("measured %+v", *s)
+	}
+}
+
+// TestWatches measures a few watches, and one of all pods.
+func TestWatches(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "benchmark.json")
+	err := run(t.Context(), []string{"watches", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--workloads", "3", "--pods", "2", "--json", file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := load(file)
+	if err != nil || len(all.Watches) < 3 {
+		t.Fatalf("measured %+v: %v", all.Watches, err)
+	}
+	none, one := all.Watches[0], all.Watches[len(all.Watches)-1]
+	if none.Watches != 0 || one.Watches != 1 || one.Pods != 6 || one.Goroutines <= none.Goroutines || one.Memory == 0 {
+		t.Errorf("measured %+v, the last of all pods", all.Watches)
+	}
+}

@@ -18,6 +18,8 @@ var elsewhere = map[string]string{
 	"make bench SHAPES=":  "TestRollouts in test/benchmark",
 	"make bench-report":   "TestPage in test/benchmark",
 	"make bench-real":     "TestReal in test/benchmark",
+	"make bench-scale":    "TestScale in test/benchmark",
+	"make bench-watches":  "TestWatches in test/benchmark",
 	"make picture":        "README.md runs make demo, of which it is a drawing; test/demo tests that",
 
 	"inplace-rollout controller --leader-elect":                             "make e2e, where the Deployment runs it: it does not end",
