@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -98,10 +99,11 @@ func (r *Recorder) newEvent(object runtime.Object, eventType, reason, message st
 
 // Run writes events to the sink until ctx is done. Those that wait then are lost.
 func (r *Recorder) Run(ctx context.Context, sink record.EventSink) {
-	for _, queue := range r.queues[1:] {
-		go r.write(ctx, sink, queue)
+	var all sync.WaitGroup
+	for _, queue := range r.queues {
+		all.Go(func() { r.write(ctx, sink, queue) })
 	}
-	r.write(ctx, sink, r.queues[0])
+	all.Wait()
 }
 
 // write writes the events of one queue.
