@@ -140,8 +140,7 @@ func (Kind) NewCondition(c controller.Condition, now metav1.Time) any {
 // Open is that of controller.Kind.
 func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, error) {
 	informer := dynamicinformer.NewFilteredDynamicInformer(k.objects, replicaSets, d.Namespace, 0,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-		func(o *metav1.ListOptions) { o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector) }).Informer()
+		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector) }).Informer()
 	watch, err := live.NewWatch(ctx, informer, decodeReplicaSet, changed)
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)

@@ -13,12 +13,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NewInformer returns an informer, indexed by namespace, of the pods of namespace that
-// selector matches.
+// NewInformer returns an informer of the pods of namespace that selector matches.
 func NewInformer(client kubernetes.Interface, namespace, selector string) cache.SharedIndexInformer {
 	return coreinformers.NewFilteredPodInformer(client, namespace, 0,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-		func(o *metav1.ListOptions) { o.LabelSelector = selector })
+		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // List lists pods of a namespace, or of all if it is empty, from the API server.

@@ -25,7 +25,7 @@ type sorted struct{ cache.Indexer }
 func NewView() View {
 	keep := cache.TransformFunc(func(obj any) (any, error) { return obj, nil })
 	return View{
-		sorted: sorted{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})},
+		sorted: sorted{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})},
 		strip:  &keep, all: &[]any{},
 	}
 }
