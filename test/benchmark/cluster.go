@@ -131,6 +131,15 @@ func (c *cluster) stop() error {
 	return failed
 }
 
+// end stops the cluster after a measurement, and adds what fails to err. It keeps the logs if
+// the measurement has failed, and not only been interrupted.
+func (c *cluster) end(ctx context.Context, err *error) {
+	if *err != nil && ctx.Err() == nil {
+		c.KeepLogs()
+	}
+	*err = errors.Join(*err, c.stop())
+}
+
 // quiet waits until nothing has been written in the namespace for a second: also events that
 // have waited for their turn.
 func (c *cluster) quiet(ctx context.Context) error {

@@ -44,12 +44,7 @@ func fairnesses(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil && ctx.Err() == nil {
-			c.KeepLogs()
-		}
-		err = errors.Join(err, c.stop())
-	}()
+	defer c.end(ctx, &err)
 	f := neighbours{
 		large: &fixture{cluster: c, shape: one, resize: o.resize},
 		small: &fixture{cluster: c, shape: many, resize: o.resize},

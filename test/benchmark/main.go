@@ -115,12 +115,7 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil && ctx.Err() == nil {
-			c.KeepLogs()
-		}
-		err = errors.Join(err, c.stop())
-	}()
+	defer c.end(ctx, &err)
 	all.Machine.Kubernetes = c.Version()
 	f := &fixture{cluster: c, shape: s, resize: o.resize}
 	if err := f.fill(ctx); err != nil {

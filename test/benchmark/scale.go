@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -82,12 +81,7 @@ func (o scaleOptions) measure(ctx context.Context) (s scaled, err error) {
 	if err != nil {
 		return s, err
 	}
-	defer func() {
-		if err != nil {
-			c.KeepLogs()
-		}
-		err = errors.Join(err, c.stop())
-	}()
+	defer c.end(ctx, &err)
 	c.controller.Stop()
 	f := newField(c, o)
 	if err := f.fill(ctx); err != nil {
