@@ -25,10 +25,12 @@ var (
 	MutatingPolicies = []string{
 		"inplace-rollout-hold-statefulsets", "inplace-rollout-pending-statefulsets",
 		"inplace-rollout-hold-deployments", "inplace-rollout-pending-deployments",
+		"inplace-rollout-fence-workloads",
 	}
 	ValidatingPolicies = []string{
 		"inplace-rollout-validate-annotations",
 		"inplace-rollout-guard-statefulsets", "inplace-rollout-guard-deployments",
+		"inplace-rollout-fence-workloads", "inplace-rollout-fence-replicasets", "inplace-rollout-fence-pods",
 	}
 )
 
