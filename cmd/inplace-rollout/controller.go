@@ -176,6 +176,10 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ofLease, leads := unlimited(config), newFence(renewDeadline) // the Lease must not wait behind rollouts
+	if o.elects() {
+		config.Wrap(leads.transport)
+	}
 	client, objects, err := newClients(config)
 	if err != nil {
 		return err
@@ -203,11 +207,16 @@ func (o controllerOptions) run(ctx context.Context) error {
 	defer stopServing()
 	go gate.Watch(ctx, client, o.namespace, 10*time.Second, controllers.enqueueAll)
 
-	if !o.leaderElect || o.dryRun { // a Lease is written, too
+	if !o.elects() {
 		controllers.run(ctx)
 		return nil
 	}
-	return o.lead(ctx, config, controllers.run)
+	return o.lead(ctx, ofLease, leads, controllers.run)
+}
+
+// elects reports whether this process works only while it is the leader.
+func (o controllerOptions) elects() bool {
+	return o.leaderElect && !o.dryRun // a Lease is written, too
 }
 
 // controllers are those of all kinds of workloads.
@@ -252,15 +261,20 @@ func (c *controllers) run(ctx context.Context) {
 	running.Wait()
 }
 
+// How long the Lease is good for the other replicas, and for the leader itself. Between the two
+// there is time for what the leader has sent to be done.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+)
+
 // lead runs work while this process is the leader. Losing the lead is an error:
 // the process has to start anew.
-func (o controllerOptions) lead(ctx context.Context, config *rest.Config, work func(context.Context)) error {
+func (o controllerOptions) lead(ctx context.Context, config *rest.Config, leads *fence, work func(context.Context)) error {
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("finding the host's name: %w", err)
 	}
-	const renewDeadline = 10 * time.Second
-	config = unlimited(config) // the Lease must not wait behind rollouts
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespaceOfLease(), leaseName,
 		resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())}, config, renewDeadline)
 	if err != nil {
@@ -269,8 +283,8 @@ func (o controllerOptions) lead(ctx context.Context, config *rest.Config, work f
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          lock,
-		LeaseDuration: 15 * time.Second, RenewDeadline: renewDeadline, RetryPeriod: 2 * time.Second,
+		Lock:          fencedLock{Interface: lock, fence: leads},
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: 2 * time.Second,
 		ReleaseOnCancel: true,
 		Name:            leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{

@@ -268,8 +268,33 @@ func (p *Process) WaitReady(ctx context.Context) error {
 // Kill ends the controller without a chance to clean up, and waits until it is gone.
 func (p *Process) Kill() { p.end(os.Kill) }
 
-// Stop asks the controller to end, and waits until it is gone.
-func (p *Process) Stop() { p.end(syscall.SIGTERM) }
+// Stop asks the controller to end, and waits until it is gone. A paused one goes on to do so.
+func (p *Process) Stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended already
+	p.end(syscall.SIGCONT)
+}
+
+// Pause stops the controller where it is, by SIGSTOP, until Resume. Kill ends it all the same.
+func (p *Process) Pause() error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("pausing the controller: %w", err)
+	}
+	return nil
+}
+
+// Resume lets the controller go on after Pause.
+func (p *Process) Resume() error {
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		return fmt.Errorf("resuming the controller: %w", err)
+	}
+	return nil
+}
+
+// Done is closed when the controller has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// ExitCode is how the controller ended, or -1 if a signal ended it or it still runs.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
 func (p *Process) end(signal os.Signal) {
 	_ = p.cmd.Process.Signal(signal) // fails only if it has ended already

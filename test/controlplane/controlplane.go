@@ -55,11 +55,11 @@ type ControlPlane struct {
 	client  kubernetes.Interface
 	version string
 
-	spawner   process.Spawner
-	processes []*process.Process
+	spawner process.Spawner
 
-	mu       sync.Mutex
-	keepLogs bool
+	mu        sync.Mutex
+	processes []*process.Process
+	keepLogs  bool
 }
 
 // Start starts a control plane and waits until pods can be created in it. If
@@ -216,16 +216,71 @@ func (c *ControlPlane) startProcesses(names []string) error {
 // Run starts one more process, which ends with the control plane, before it. Its
 // arguments must name the control plane's folder: StopDir knows it by that.
 func (c *ControlPlane) Run(binary string, args ...string) error {
+	p, err := c.spawn(binary, args)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.processes = append(c.processes, p)
+	return nil
+}
+
+func (c *ControlPlane) spawn(binary string, args []string) (*process.Process, error) {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if c.options.Detach {
 		attr = &syscall.SysProcAttr{Setsid: true}
 	}
-	p, err := c.spawner.Start(c.dir, binary, attr, args)
+	return c.spawner.Start(c.dir, binary, attr, args)
+}
+
+// Restart kills etcd, the API server or another binary without a chance to clean up, and starts
+// it again on the same data and ports. It returns when the API server answers again. Calls must
+// come one after the other.
+func (c *ControlPlane) Restart(ctx context.Context, name string) error {
+	all := c.running()
+	i := slices.IndexFunc(all, func(p *process.Process) bool { return p.Name() == name })
+	if i < 0 {
+		return fmt.Errorf("restarting %s: it does not run", name)
+	}
+	flags, err := c.flags()
 	if err != nil {
 		return err
 	}
-	c.processes = append(c.processes, p)
-	return nil
+	all[i].Kill()
+	for {
+		p, err := c.spawn(c.Bin(name), flags[name])
+		if err != nil {
+			return fmt.Errorf("restarting %s: %w", name, err)
+		}
+		c.mu.Lock()
+		c.processes[i] = p
+		c.mu.Unlock()
+		err = c.await(ctx, "API server", c.answers)
+		if err == nil {
+			return nil
+		}
+		// A client that looked for the port may have got it as its own for a moment.
+		if !p.Ended() || !strings.Contains(process.Tail(process.LogFile(c.dir, name), 5), "address already in use") {
+			return fmt.Errorf("restarting %s: %w", name, err)
+		}
+	}
+}
+
+// answers returns nil if the API server is ready, and etcd answers it.
+func (c *ControlPlane) answers(ctx context.Context) error {
+	if err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return err
+	}
+	_, err := c.client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+	return err
+}
+
+// running are the processes that were started, in that order.
+func (c *ControlPlane) running() []*process.Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.processes)
 }
 
 // await polls until f succeeds or a process has ended.
@@ -234,7 +289,7 @@ func (c *ControlPlane) await(ctx context.Context, what string, f func(context.Co
 	defer cancel()
 	var last error
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
-		for _, p := range c.processes {
+		for _, p := range c.running() {
 			if p.Ended() {
 				return false, fmt.Errorf("%s has ended: %s", p.Name(), process.Tail(process.LogFile(c.dir, p.Name()), 5))
 			}
@@ -255,7 +310,7 @@ func (c *ControlPlane) await(ctx context.Context, what string, f func(context.Co
 
 // portTaken reports whether a process has found one of its ports in use.
 func (c *ControlPlane) portTaken() bool {
-	return slices.ContainsFunc(c.processes, func(p *process.Process) bool {
+	return slices.ContainsFunc(c.running(), func(p *process.Process) bool {
 		log, _ := os.ReadFile(process.LogFile(c.dir, p.Name()))
 		return bytes.Contains(log, []byte("address already in use"))
 	})
@@ -302,10 +357,12 @@ func (c *ControlPlane) Stop() error {
 }
 
 func (c *ControlPlane) stopProcesses() {
-	for _, p := range slices.Backward(c.processes) {
+	for _, p := range slices.Backward(c.running()) {
 		p.Stop()
 	}
+	c.mu.Lock()
 	c.processes = nil
+	c.mu.Unlock()
 	if c.spawner != nil {
 		c.spawner.Close()
 		c.spawner = nil
@@ -333,7 +390,7 @@ func (c *ControlPlane) Bin(name string) string { return filepath.Join(c.options.
 
 // PID is the process id of a binary, or 0 if it does not run.
 func (c *ControlPlane) PID(name string) int {
-	for _, p := range c.processes {
+	for _, p := range c.running() {
 		if p.Name() == name {
 			return p.PID()
 		}

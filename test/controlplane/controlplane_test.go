@@ -54,6 +54,7 @@ func TestControlPlane(t *testing.T) {
 			c.KeepLogs()
 		}
 		begin := time.Now()
+		pids = append(pids, pidsOf(c)...) // some were restarted
 		if err := c.Stop(); err != nil {
 			t.Error(err)
 		}
@@ -80,6 +81,33 @@ func TestControlPlane(t *testing.T) {
 	t.Run("a graceful delete spares the pod of the same name", s.testGracefulDelete)
 	t.Run("audit log", s.testAudit)
 	t.Run("service account kubeconfig", s.testServiceAccount)
+	t.Run("restart", s.testProcessRestart)
+}
+
+// testProcessRestart restarts every process in turn. What was written is still there, and pods
+// can be made as before.
+func (s *suite) testProcessRestart(t *testing.T) {
+	for _, name := range binaries {
+		t.Run(name, func(t *testing.T) {
+			before := s.PID(name)
+			begin := time.Now()
+			if err := s.Restart(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("restarted in %s", time.Since(begin))
+			checkGone(t, []int{before})
+			if after := s.PID(name); after == 0 || after == before {
+				t.Errorf("its process was %d and is %d", before, after)
+			}
+			if _, err := s.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{}); err != nil {
+				t.Errorf("what was written is lost: %v", err)
+			}
+			s.create(t, newPod("after-"+name))
+		})
+	}
+	if err := s.Restart(t.Context(), "etcetera"); err == nil {
+		t.Error("something that does not run was restarted")
+	}
 }
 
 func TestDetached(t *testing.T) {

@@ -123,6 +123,7 @@ func TestOneNamespace(t *testing.T) {
 	w, d := newWorkload(t, options{}), newDeployment(t, options{Spec: "strategy: {rollingUpdate: {maxUnavailable: 1}}"})
 	w.waitPolicies(false)
 	otherSet, otherDeployment := newWorkload(t, options{}), newDeployment(t, options{})
+	otherSet.unchecked, otherDeployment.unchecked = true, true // nothing is held in their namespaces
 	mark, err := cp.AuditMark()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,482 @@
+package faults
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+)
+
+// server plays an API server with one Deployment. Each write makes a new version of it.
+type server struct {
+	*httptest.Server
+	certificate tls.Certificate
+	authority   []byte
+
+	mu       sync.Mutex
+	version  int
+	watched  []string // from which version
+	agents   map[string]bool
+	newState chan struct{} // closed at the next version
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(crt, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{certificate: certificate, authority: crt, version: 100, agents: map[string]bool{}, newState: make(chan struct{})}
+	s.Server = httptest.NewUnstartedServer(s)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s
+}
+
+func (s *server) deployment(version int) appsv1.Deployment {
+	return appsv1.Deployment{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "a", ResourceVersion: strconv.Itoa(version)},
+	}
+}
+
+// write makes a new version.
+func (s *server) write() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	close(s.newState)
+	s.newState = make(chan struct{})
+}
+
+func (s *server) state() (version int, next <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version, s.newState
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.agents[r.UserAgent()] = true
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.Method != http.MethodGet:
+		s.write()
+	case classOf(r) == watches:
+		s.watch(w, r)
+		return
+	case !strings.HasSuffix(r.URL.Path, "/web"):
+		version, _ := s.state()
+		_ = json.NewEncoder(w).Encode(appsv1.DeploymentList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DeploymentList"},
+			ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(version)}, Items: []appsv1.Deployment{s.deployment(version)},
+		})
+		return
+	}
+	version, _ := s.state()
+	_ = json.NewEncoder(w).Encode(s.deployment(version))
+}
+
+// watch brings each version after the one asked for.
+func (s *server) watch(w http.ResponseWriter, r *http.Request) {
+	from := r.URL.Query().Get("resourceVersion")
+	s.mu.Lock()
+	s.watched = append(s.watched, from)
+	s.mu.Unlock()
+	seen, _ := strconv.Atoi(from) // none is 0
+	for {
+		version, next := s.state()
+		for seen < version {
+			seen = max(seen, 100) + 1
+			object := s.deployment(seen)
+			_ = json.NewEncoder(w).Encode(metav1.WatchEvent{Type: string(watch.Modified), Object: runtime.RawExtension{Object: &object}})
+		}
+		if http.NewResponseController(w).Flush() != nil {
+			return
+		}
+		select {
+		case <-next:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// world is a proxy before a server, and a client of it.
+type world struct {
+	server *server
+	proxy  *Proxy
+	client kubernetes.Interface
+}
+
+func newWorld(t *testing.T, o Options) *world {
+	t.Helper()
+	s := newServer(t)
+	o.Target = &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.authority}}
+	o.Certificate = s.certificate
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{ // typed clients of the controller ask for protobuf
+		Host: p.URL(), QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: s.authority},
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + ",application/json"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{server: s, proxy: p, client: client}
+}
+
+// one is a world where the first request of a class meets a fault of the kind, and later ones
+// what the seed says.
+func one(t *testing.T, c class, kind Kind) *world {
+	t.Helper()
+	for seed := range uint64(1000) {
+		if _, drawn, _ := choose(seed, c, 1); drawn == kind {
+			return newWorld(t, Options{Seed: seed, Rate: 1, WatchRate: 1, Patience: 300 * time.Millisecond})
+		}
+	}
+	t.Fatalf("no seed draws %q", kind)
+	return nil
+}
+
+func (w *world) patch(ctx context.Context) error {
+	_, err := w.client.AppsV1().Deployments("a").Patch(ctx, "web", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+	return err
+}
+
+func (w *world) list(ctx context.Context, version string) (string, error) {
+	list, err := w.client.AppsV1().Deployments("a").List(ctx, metav1.ListOptions{ResourceVersion: version})
+	if err != nil {
+		return "", err
+	}
+	return list.ResourceVersion, nil
+}
+
+func (w *world) watch(t *testing.T, version string) watch.Interface {
+	t.Helper()
+	stream, err := w.client.AppsV1().Deployments("a").Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stream.Stop)
+	return stream
+}
+
+// versions are those that a watch brings, n at most.
+func versions(stream watch.Interface, n int) []string {
+	var seen []string
+	for event := range stream.ResultChan() {
+		if d, is := event.Object.(*appsv1.Deployment); is {
+			seen = append(seen, d.ResourceVersion)
+		}
+		if len(seen) == n {
+			break
+		}
+	}
+	return seen
+}
+
+// TestWrites shows what a client sees of each fault that a write can meet, and whether it was made.
+func TestWrites(t *testing.T) {
+	noStatus := func(err error) bool { return err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown }
+	type test struct {
+		kind Kind
+		made bool
+		want func(error) bool
+	}
+	tests := []test{
+		{kind: Conflict, want: apierrors.IsConflict},
+		{kind: TooMany, want: nil}, // see TestRetryAfter
+		{kind: InternalError, want: apierrors.IsInternalError},
+		{kind: Unavailable, want: apierrors.IsServiceUnavailable},
+		{kind: TimeoutBefore, want: noStatus},
+		{kind: TimeoutAfter, made: true, want: noStatus},
+		{kind: ServerTimeout, made: true, want: apierrors.IsTimeout},
+		{kind: CutBefore, want: noStatus},
+		{kind: CutAfter, made: true, want: noStatus},
+		{kind: LateWrite, made: true, want: func(err error) bool { return err == nil }},
+	}
+	for _, test := range tests {
+		if test.want == nil {
+			continue
+		}
+		t.Run(string(test.kind), func(t *testing.T) {
+			t.Parallel()
+			w := one(t, writes, test.kind)
+			err := w.patch(t.Context())
+			if !test.want(err) {
+				t.Errorf("the client sees %v (%T)", err, err)
+			}
+			if version, _ := w.server.state(); version != 100 != test.made {
+				t.Errorf("version %d: was it made? want %t", version, test.made)
+			}
+			if counts := w.proxy.Counts(); len(counts) != 1 || counts[test.kind] != 1 {
+				t.Errorf("counted %v", counts)
+			}
+		})
+	}
+	for _, kind := range possible[writes] {
+		if !slices.ContainsFunc(tests, func(test test) bool { return test.kind == kind }) {
+			t.Errorf("%q is not shown", kind)
+		}
+	}
+}
+
+// TestLateWrite shows that a write arrives though its sender has given up.
+func TestLateWrite(t *testing.T) {
+	t.Parallel()
+	w := one(t, writes, LateWrite)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, written := w.server.state()
+	go func() {
+		for w.proxy.Counts()[LateWrite] == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if err := w.patch(ctx); err == nil {
+		t.Error("the write was answered")
+	}
+	<-written
+}
+
+// TestRetryAfter shows that clients do as they are told by 429 and Retry-After: they ask again.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	w := one(t, writes, TooMany)
+	done := make(chan error, 1)
+	go func() { done <- w.patch(t.Context()) }()
+	for w.proxy.Counts()[TooMany] == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	w.proxy.Calm()
+	if err := <-done; err != nil {
+		t.Errorf("the client sees %v", err)
+	}
+	if version, _ := w.server.state(); version != 101 {
+		t.Errorf("version %d, want one write", version)
+	}
+}
+
+// TestCutEndsAllOfAConnection shows that a cut reaches the watches of the same connection.
+func TestCutEndsAllOfAConnection(t *testing.T) {
+	t.Parallel()
+	w := one(t, writes, CutBefore)
+	w.proxy.options.WatchRate = 0
+	stream := w.watch(t, "100")
+	if err := w.patch(t.Context()); err == nil {
+		t.Error("the write was answered")
+	}
+	if seen := versions(stream, 1); len(seen) != 0 {
+		t.Errorf("the watch goes on: %v", seen)
+	}
+}
+
+func TestReads(t *testing.T) {
+	t.Run("slow: what was true when it was read", func(t *testing.T) {
+		t.Parallel()
+		w := one(t, reads, SlowRead)
+		got := make(chan string)
+		go func() {
+			version, _ := w.list(t.Context(), "")
+			got <- version
+		}()
+		for w.proxy.Counts()[SlowRead] == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if version := <-got; version != "100" {
+			t.Errorf("version %q", version)
+		}
+	})
+	t.Run("an old list for resourceVersion=0 only", func(t *testing.T) {
+		t.Parallel()
+		var seed uint64 // the first list is slow, the second and third old
+		for ; ; seed++ {
+			_, first, _ := choose(seed, reads, 1)
+			_, second, _ := choose(seed, reads, 2)
+			_, third, _ := choose(seed, reads, 3)
+			if first == SlowRead && second == OldList && third == OldList {
+				break
+			}
+		}
+		w := newWorld(t, Options{Seed: seed, Rate: 1, Patience: 10 * time.Millisecond})
+		for i, want := range []struct{ ask, get string }{{"0", "100"}, {"0", "100"}, {"", "102"}} {
+			if got, err := w.list(t.Context(), want.ask); err != nil || got != want.get {
+				t.Errorf("list %d for %q: version %q, %v, want %s", i, want.ask, got, err, want.get)
+			}
+			w.server.write()
+		}
+		if counts := w.proxy.Counts(); counts[OldList] != 1 || counts[SlowRead] != 2 {
+			t.Errorf("counted %v", counts)
+		}
+	})
+	t.Run("expired in the middle of a paged list", func(t *testing.T) {
+		t.Parallel()
+		w := one(t, reads, ListExpired)
+		_, err := w.client.AppsV1().Deployments("a").List(t.Context(), metav1.ListOptions{Limit: 1, Continue: "x"})
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("the client sees %v", err)
+		}
+	})
+}
+
+func TestWatches(t *testing.T) {
+	t.Run("expired", func(t *testing.T) {
+		t.Parallel()
+		w := one(t, watches, WatchExpired)
+		_, err := w.client.AppsV1().Deployments("a").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "100"})
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("the client sees %v", err)
+		}
+	})
+	t.Run("cut", func(t *testing.T) {
+		t.Parallel()
+		w := one(t, watches, WatchCut)
+		stream := w.watch(t, "100")
+		w.server.write()
+		if seen := versions(stream, 2); !slices.Equal(seen, []string{"101"}) {
+			t.Errorf("it brings %v before it is cut", seen)
+		}
+	})
+	t.Run("late", func(t *testing.T) {
+		t.Parallel()
+		w := one(t, watches, WatchLate)
+		stream := w.watch(t, "100")
+		begin := time.Now()
+		w.server.write()
+		if seen := versions(stream, 1); !slices.Equal(seen, []string{"101"}) || time.Since(begin) < 30*time.Millisecond {
+			t.Errorf("it brings %v after %s", seen, time.Since(begin))
+		}
+		w.proxy.Calm()
+		w.server.write()
+		if seen := versions(stream, 1); !slices.Equal(seen, []string{"102"}) {
+			t.Errorf("it brings %v in the end", seen)
+		}
+	})
+	t.Run("replayed", func(t *testing.T) {
+		t.Parallel()
+		var seed uint64 // the first is cut, the second replayed
+		for ; ; seed++ {
+			_, first, _ := choose(seed, watches, 1)
+			_, second, _ := choose(seed, watches, 2)
+			if first == WatchCut && second == WatchReplayed {
+				break
+			}
+		}
+		w := newWorld(t, Options{Seed: seed, WatchRate: 1, Patience: 100 * time.Millisecond})
+		w.server.write()
+		w.server.write()
+		if seen := versions(w.watch(t, "101"), 2); !slices.Equal(seen, []string{"102"}) {
+			t.Errorf("the first brings %v", seen)
+		}
+		if seen := versions(w.watch(t, "102"), 1); !slices.Equal(seen, []string{"102"}) {
+			t.Errorf("the second brings %v, want what the first has brought", seen)
+		}
+		if counts := w.proxy.Counts(); counts[WatchReplayed] != 1 {
+			t.Errorf("counted %v", counts)
+		}
+	})
+}
+
+// TestSeed shows that the same seed gives the same faults, whatever passes at the same time.
+func TestSeed(t *testing.T) {
+	t.Parallel()
+	run := func(seed uint64, between int) string {
+		p := &Proxy{options: Options{Seed: seed, Rate: 0.3}, calm: make(chan struct{}), requests: map[class]uint64{}, counts: map[Kind]int{}}
+		patch := httptest.NewRequest(http.MethodPatch, "/apis/apps/v1/namespaces/a/deployments/web", nil)
+		event := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/events", nil)
+		var kinds []string
+		for range 200 {
+			kinds = append(kinds, string(p.draw(classOf(patch), patch).kind))
+			for range between {
+				p.draw(classOf(event), event)
+			}
+		}
+		return fmt.Sprint(kinds)
+	}
+	if run(7, 0) != run(7, 2) {
+		t.Error("the same seed gives other faults")
+	}
+	if run(7, 0) == run(8, 0) {
+		t.Error("another seed gives the same faults")
+	}
+	for _, kind := range possible[writes] {
+		if !strings.Contains(run(7, 0), string(kind)) {
+			t.Errorf("200 writes never meet %q", kind)
+		}
+	}
+}
+
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{Rate: 1, UserAgent: "replica-a"})
+	get := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return w.client.CoordinationV1().RESTClient().Get().AbsPath("/apis/coordination.k8s.io/v1/namespaces/a/leases/web").Do(ctx).Error()
+	}
+	if err := get(); err != nil {
+		t.Errorf("Leases meet faults: %v", err)
+	}
+	w.proxy.CutLeases()
+	if err := get(); err == nil {
+		t.Error("a Lease is answered")
+	}
+	w.proxy.PassLeases()
+	if err := get(); err != nil {
+		t.Errorf("Leases do not pass again: %v", err)
+	}
+	if len(w.server.agents) != 1 || !w.server.agents["replica-a"] {
+		t.Errorf("the server saw %v", w.server.agents)
+	}
+}
+
+func TestCalmAndStorm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{Rate: 1, Patience: time.Minute})
+	w.proxy.Calm()
+	if err := w.patch(t.Context()); err != nil {
+		t.Errorf("in the calm: %v", err)
+	}
+	w.proxy.Sever()
+	if err := w.patch(t.Context()); err == nil {
+		t.Error("severed, and a write is answered")
+	}
+	w.proxy.Mend()
+	if err := w.patch(t.Context()); err != nil {
+		t.Errorf("mended: %v", err)
+	}
+	w.proxy.Storm()
+	go func() { _ = w.patch(t.Context()) }()
+	for len(w.proxy.Counts()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+}

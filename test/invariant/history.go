@@ -1,0 +1,479 @@
+package invariant
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
+)
+
+// write is one event of the audit log.
+type write struct {
+	auditv1.Event
+	at      time.Time // when its answer was ready
+	order   int64     // of what is stored
+	resized bool      // it is about pods/resize
+}
+
+// failed reports whether nothing was stored.
+func (w write) failed() bool { return w.ResponseStatus == nil || w.ResponseStatus.Code >= 300 }
+
+// inOrder returns the writes in the order in which they were stored. The audit log has them in
+// the order in which they were answered.
+func inOrder(events []auditv1.Event) ([]write, error) {
+	var writes []write
+	var newest int64
+	for _, e := range events {
+		if e.ObjectRef == nil || e.Stage != auditv1.StageResponseComplete || slices.Contains([]string{"get", "list", "watch"}, e.Verb) {
+			continue
+		}
+		w := write{Event: e, at: e.StageTimestamp.Time, order: newest, resized: e.ObjectRef.Subresource == "resize"}
+		if e.ResponseObject != nil && !w.failed() {
+			var answer metav1.PartialObjectMetadata
+			if err := json.Unmarshal(e.ResponseObject.Raw, &answer); err != nil {
+				return nil, fmt.Errorf("reading the answer to %s: %w", e.RequestURI, err)
+			}
+			if version, err := strconv.ParseInt(answer.ResourceVersion, 10, 64); err == nil && answer.Kind != "Status" {
+				w.order = version
+			}
+		}
+		newest = max(newest, w.order)
+		writes = append(writes, w)
+	}
+	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.order, b.order) })
+	return writes, nil
+}
+
+// history is what was stored up to a write.
+type history struct {
+	options    Options
+	workloads  map[types.UID]*workload
+	sets       map[types.UID]*replicaSet
+	pods       map[types.UID]*pod
+	violations []Violation
+}
+
+func newHistory(o Options) *history {
+	return &history{options: o, workloads: map[types.UID]*workload{}, sets: map[types.UID]*replicaSet{}, pods: map[types.UID]*pod{}}
+}
+
+// workload is a StatefulSet or a Deployment.
+type workload struct {
+	kind, name string
+	versions   []version
+	revisions  map[string]corev1.PodTemplateSpec // of a StatefulSet, by name
+	deleted    time.Time
+}
+
+// version of a workload.
+type version struct {
+	at                  time.Time
+	by                  string
+	meta                metav1.ObjectMeta
+	template            corev1.PodTemplateSpec
+	replicas, partition int32 // the partition is the user's own
+	start               int32 // the first ordinal
+	down                int32 // how many may be unavailable
+	onDelete            bool
+	held, complete      bool
+	parallel            bool // more than one at a time
+	released            bool // the user has let go of the hold of this template
+	spec                json.RawMessage
+}
+
+// enabled reports whether the workload is opted in.
+func (v version) enabled() bool { return v.meta.Labels["inplace-rollout.io/enabled"] == "true" }
+
+func (v version) annotation(name string) string {
+	return v.meta.Annotations["inplace-rollout.io/"+name]
+}
+
+// replicaSet of a Deployment.
+type replicaSet struct {
+	name      string
+	owner     types.UID
+	replicas  int32
+	template  corev1.PodTemplateSpec
+	deletedBy string
+	scaled    []scale
+}
+
+// scale is the number of replicas from a moment on.
+type scale struct {
+	at       time.Time
+	replicas int32
+}
+
+// at returns the number of replicas at a moment.
+func (s *replicaSet) at(t time.Time) int32 {
+	var replicas int32
+	for _, step := range s.scaled {
+		if !step.at.After(t) {
+			replicas = step.replicas
+		}
+	}
+	return replicas
+}
+
+// pod in all its versions.
+type pod struct {
+	versions []podVersion
+	asked    []ask // resizes by the controller
+	deleted  time.Time
+	by       string    // who had it go first, or "" while nobody has
+	going    time.Time // when
+	restart  bool      // it went for a new one
+}
+
+type podVersion struct {
+	at time.Time
+	*corev1.Pod
+}
+
+// ask is a resize that the controller asked for.
+type ask struct {
+	at   time.Time
+	code int32
+}
+
+func (p *pod) last() *corev1.Pod { return p.versions[len(p.versions)-1].Pod }
+
+// at returns the version of a moment; nil if there was none.
+func (p *pod) at(t time.Time) *corev1.Pod {
+	for _, v := range slices.Backward(p.versions) {
+		if !v.at.After(t) {
+			return v.Pod
+		}
+	}
+	return nil
+}
+
+// there reports whether the pod is there, and nobody has had it go.
+func (p *pod) there() bool { return p.going.IsZero() && p.deleted.IsZero() }
+
+func (p *pod) ref() string { return "pods/" + p.last().Name }
+
+// ready reports whether a version of a pod is Ready.
+func ready(p *corev1.Pod) bool {
+	return p != nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// ordinal of a StatefulSet's pod.
+func ordinal(name string) int32 {
+	n, err := strconv.ParseInt(name[strings.LastIndex(name, "-")+1:], 10, 32)
+	if err != nil {
+		return -1
+	}
+	return int32(n)
+}
+
+func (w *workload) ref() string { return strings.ToLower(w.kind) + "s/" + w.name }
+
+func (w *workload) last() version { return w.versions[len(w.versions)-1] }
+
+// since returns the versions that were there at a moment or later.
+func (w *workload) since(t time.Time) []version {
+	for i, v := range slices.Backward(w.versions) {
+		if !v.at.After(t) {
+			return w.versions[i:]
+		}
+	}
+	return w.versions
+}
+
+// any reports whether some version that was there at a moment or later is such.
+func (w *workload) any(since time.Time, is func(version) bool) bool {
+	return slices.ContainsFunc(w.since(since), is)
+}
+
+// ofTemplate returns the versions from the last edit of the template on.
+func (w *workload) ofTemplate() []version {
+	newest := w.last().template
+	for i, v := range slices.Backward(w.versions) {
+		if !equality.Semantic.DeepEqual(v.template, newest) {
+			return w.versions[i+1:]
+		}
+	}
+	return w.versions
+}
+
+// stretch returns since when the workload is opted in and has its template.
+func (w *workload) stretch() time.Time {
+	of := w.ofTemplate()
+	began := of[len(of)-1].at
+	for _, v := range slices.Backward(of) {
+		if !v.enabled() {
+			break
+		}
+		began = v.at
+	}
+	return began
+}
+
+// ours reports whether the controller is who wrote.
+func (h *history) ours(user string) bool { return slices.Contains(h.options.Controllers, user) }
+
+// workload returns the one that a pod belongs to, and its ReplicaSet if it is of one.
+func (h *history) workload(p *corev1.Pod) (*workload, *replicaSet) {
+	owner := metav1.GetControllerOf(p)
+	if owner == nil {
+		return nil, nil
+	}
+	if set := h.sets[owner.UID]; set != nil {
+		return h.workloads[set.owner], set
+	}
+	return h.workloads[owner.UID], nil
+}
+
+// members are the pods that belong to the workload and have not been deleted.
+func (h *history) members(w *workload) []*pod {
+	var members []*pod
+	for _, p := range h.pods {
+		if owner, _ := h.workload(p.last()); owner == w && p.deleted.IsZero() {
+			members = append(members, p)
+		}
+	}
+	slices.SortFunc(members, func(a, b *pod) int { return cmp.Compare(a.last().Name, b.last().Name) })
+	return members
+}
+
+// template returns the one that the pod was made from, or has been brought to.
+func (h *history) template(p *corev1.Pod) (corev1.PodTemplateSpec, bool) {
+	w, set := h.workload(p)
+	if set != nil {
+		return set.template, true
+	}
+	if w == nil {
+		return corev1.PodTemplateSpec{}, false
+	}
+	t, known := w.revisions[p.Labels[appsv1.ControllerRevisionHashLabelKey]]
+	return t, known
+}
+
+func (h *history) violate(w write, invariant, object, format string, args ...any) {
+	h.violations = append(h.violations, Violation{Invariant: invariant, Object: object, Message: fmt.Sprintf(format, args...), At: w.at})
+}
+
+// apply takes a write into the history.
+func (h *history) apply(w write) {
+	if w.resized && h.ours(w.User.Username) {
+		if p := h.named(w.ObjectRef.Name); p != nil && w.ResponseStatus != nil {
+			p.asked = append(p.asked, ask{w.at, w.ResponseStatus.Code})
+		}
+	}
+	if w.failed() {
+		return
+	}
+	switch ref := w.ObjectRef; {
+	case ref.Resource == "pods" && (w.Verb == "delete" || ref.Subresource == "eviction"):
+		h.deletePod(w)
+	case w.Verb == "deletecollection":
+		for _, p := range h.pods {
+			if ref.Resource == "pods" && p.there() {
+				p.by, p.going = w.User.Username, w.at
+			}
+		}
+	case w.Verb == "delete" && ref.Subresource == "" && !h.remains(w):
+		h.forget(w)
+	case w.ResponseObject == nil:
+	case ref.Resource == "pods":
+		h.storePod(w)
+	case ref.Resource == "statefulsets" || ref.Resource == "deployments":
+		h.storeWorkload(w)
+	case ref.Resource == "replicasets":
+		h.storeReplicaSet(w)
+	}
+}
+
+// remains reports whether what is deleted is there until its finalizers have gone: the answer is
+// the object then.
+func (h *history) remains(w write) bool {
+	var answer metav1.TypeMeta
+	return w.ResponseObject != nil && json.Unmarshal(w.ResponseObject.Raw, &answer) == nil && answer.Kind != "Status"
+}
+
+// forget notes that a workload or a ReplicaSet is gone.
+func (h *history) forget(w write) {
+	for _, known := range h.workloads {
+		if known.name == w.ObjectRef.Name && resources[known.kind] == w.ObjectRef.Resource && known.deleted.IsZero() {
+			known.deleted = w.at
+		}
+	}
+	if set := h.namedSet(w.ObjectRef.Name); set != nil && w.ObjectRef.Resource == "replicasets" {
+		set.deletedBy = w.User.Username
+	}
+}
+
+// resources of the kinds of workloads.
+var resources = map[string]string{"StatefulSet": "statefulsets", "Deployment": "deployments"}
+
+// named returns the pod of that name which is there.
+func (h *history) named(name string) *pod {
+	for _, p := range h.pods {
+		if p.deleted.IsZero() && p.last().Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func (h *history) deletePod(w write) {
+	p := h.named(w.ObjectRef.Name)
+	if p == nil {
+		return
+	}
+	if p.there() {
+		p.by, p.going = w.User.Username, w.at
+	}
+	// A pod with a grace period is deleted a second time, by its kubelet.
+	var answer corev1.Pod
+	graceful := w.ResponseObject != nil && json.Unmarshal(w.ResponseObject.Raw, &answer) == nil &&
+		answer.Kind == "Pod" && ptr.Deref(answer.DeletionGracePeriodSeconds, 0) > 0
+	if !graceful && w.ObjectRef.Subresource == "" {
+		p.deleted = w.at
+	}
+}
+
+func (h *history) storePod(w write) {
+	stored := &corev1.Pod{}
+	if json.Unmarshal(w.ResponseObject.Raw, stored) != nil || stored.UID == "" {
+		return // the answer to a binding, say
+	}
+	if w.Verb == "create" { // who was deleted by a write that the log does not show, is gone now
+		if before := h.named(stored.Name); before != nil {
+			before.deleted = w.at
+			if before.there() {
+				before.going = w.at
+			}
+		}
+	}
+	p := h.pods[stored.UID]
+	if p == nil {
+		p = &pod{}
+		h.pods[stored.UID] = p
+	}
+	p.versions = append(p.versions, podVersion{w.at, stored})
+}
+
+func (h *history) storeWorkload(w write) {
+	var v version
+	var kind, updated string
+	var observed bool
+	switch w.ObjectRef.Resource {
+	case "statefulsets":
+		set := &appsv1.StatefulSet{}
+		if json.Unmarshal(w.ResponseObject.Raw, set) != nil || set.UID == "" {
+			return
+		}
+		v, kind = ofStatefulSet(set), "StatefulSet"
+		updated, observed = set.Status.UpdateRevision, set.Status.ObservedGeneration == set.Generation
+	case "deployments":
+		d := &appsv1.Deployment{}
+		if json.Unmarshal(w.ResponseObject.Raw, d) != nil || d.UID == "" {
+			return
+		}
+		v, kind = ofDeployment(d), "Deployment"
+	}
+	v.at, v.by = w.at, w.User.Username
+	known := h.workloads[v.meta.UID]
+	if known == nil {
+		known = &workload{kind: kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}}
+		h.workloads[v.meta.UID] = known
+	} else if before := known.last(); equality.Semantic.DeepEqual(before.template, v.template) {
+		v.released = before.released || before.held && !v.held && v.enabled() && !h.ours(v.by)
+	}
+	if observed && updated != "" {
+		known.revisions[updated] = v.template
+	}
+	known.versions = append(known.versions, v)
+}
+
+const everyOrdinal = 2147483647 // the partition of a hold
+
+func ofStatefulSet(set *appsv1.StatefulSet) version {
+	v := version{meta: set.ObjectMeta, template: set.Spec.Template, replicas: ptr.Deref(set.Spec.Replicas, 1), down: 1}
+	if set.Spec.Ordinals != nil {
+		v.start = set.Spec.Ordinals.Start
+	}
+	v.onDelete = set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
+	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
+		v.partition = ptr.Deref(rolling.Partition, 0)
+		if rolling.MaxUnavailable != nil {
+			down, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, int(v.replicas), true)
+			if err == nil {
+				v.down = int32(max(down, 1))
+			}
+		}
+	}
+	v.parallel = v.down > 1 || set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
+	var hold string
+	if hold, v.held = set.Annotations["inplace-rollout.io/hold"]; v.held {
+		if wish, err := strconv.ParseInt(hold, 10, 32); err == nil {
+			v.partition = int32(wish)
+		}
+	}
+	for _, c := range set.Status.Conditions {
+		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
+	}
+	spec := set.Spec.DeepCopy()
+	spec.UpdateStrategy, spec.Ordinals = appsv1.StatefulSetUpdateStrategy{Type: spec.UpdateStrategy.Type}, nil
+	v.spec, _ = json.Marshal(spec) // what has been read can be written
+	return v
+}
+
+func ofDeployment(d *appsv1.Deployment) version {
+	v := version{meta: d.ObjectMeta, template: d.Spec.Template, replicas: ptr.Deref(d.Spec.Replicas, 1), parallel: true}
+	_, v.held = d.Annotations["inplace-rollout.io/hold"]
+	if rolling := d.Spec.Strategy.RollingUpdate; rolling != nil {
+		down, errDown := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, int(v.replicas), false)
+		more, errMore := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, int(v.replicas), true)
+		if errDown == nil && errMore == nil {
+			if down == 0 && more == 0 {
+				down = 1
+			}
+			v.down = int32(down)
+		}
+	} else { // Recreate
+		v.down = v.replicas
+	}
+	for _, c := range d.Status.Conditions {
+		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
+	}
+	spec := d.Spec.DeepCopy()
+	spec.Paused = false
+	v.spec, _ = json.Marshal(spec)
+	return v
+}
+
+func (h *history) storeReplicaSet(w write) {
+	stored := &appsv1.ReplicaSet{}
+	if json.Unmarshal(w.ResponseObject.Raw, stored) != nil || stored.UID == "" {
+		return
+	}
+	set := h.sets[stored.UID]
+	if set == nil {
+		set = &replicaSet{name: stored.Name}
+		h.sets[stored.UID] = set
+	}
+	if owner := metav1.GetControllerOf(stored); owner != nil {
+		set.owner = owner.UID
+	}
+	if w.Verb == "create" || ptr.Deref(stored.Spec.Replicas, 1) != set.replicas {
+		set.scaled = append(set.scaled, scale{w.at, ptr.Deref(stored.Spec.Replicas, 1)})
+	}
+	set.replicas, set.template = ptr.Deref(stored.Spec.Replicas, 1), stored.Spec.Template
+}

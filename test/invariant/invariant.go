@@ -1,0 +1,81 @@
+// Package invariant checks what users are promised, from the API server's audit log alone: who
+// wrote what to which object, and what was stored then. It knows nothing of what the controller
+// says of itself, and shares no code with it.
+//
+// What is written may rest on what was read a moment before: a user may have edited the workload
+// meanwhile, and faults delay requests. So a write is right if it was right at any time within
+// [Options.Lag] before it. The promises are strict where nothing of the kind happens, as for a
+// workload whose annotations never change.
+package invariant
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// The promises.
+const (
+	// Restart: a pod goes only if its user has it go, or the table of policies and actions
+	// allows it for this pod at that time.
+	Restart = "restart"
+	// Availability: a restart never leaves fewer pods available than the workload allows.
+	Availability = "availability"
+	// Order: the pods of a StatefulSet are asked in reverse ordinal order.
+	Order = "order"
+	// Room: no pod that runs is given up for one that no node can hold.
+	Room = "room"
+	// OptedIn: nothing is written but opted-in workloads, their pods and their ReplicaSets.
+	OptedIn = "opted in"
+	// Fence: of those only what a rollout needs is written.
+	Fence = "fence"
+	// Complete: the condition is True only if each pod that may move has its size and revision.
+	Complete = "complete"
+)
+
+// Options of Check.
+type Options struct {
+	// Controllers are the users that the controller writes as.
+	Controllers []string
+	// DeferredTimeout and ErrorTimeout are the flags of the controller.
+	DeferredTimeout, ErrorTimeout time.Duration
+	// Lag is how long before a write the reads may be that it rests on; 10 s if 0.
+	Lag time.Duration
+}
+
+// Violation is a promise that was broken.
+type Violation struct {
+	// Invariant is one of the promises above.
+	Invariant string
+	// Object that it was broken for, such as pods/web-1.
+	Object string
+	// Message says how.
+	Message string
+	// At is when, by the API server's clock.
+	At time.Time
+}
+
+// String is the violation in one line.
+func (v Violation) String() string {
+	return fmt.Sprintf("%s %s: %s: %s", v.At.Format("15:04:05.000"), v.Invariant, v.Object, v.Message)
+}
+
+// Check returns the promises that were broken in one namespace. The events are those of the
+// audit log that are about the namespace, from its beginning on, with requests and answers.
+func Check(events []auditv1.Event, o Options) ([]Violation, error) {
+	o.Lag = cmp.Or(o.Lag, 10*time.Second)
+	h := newHistory(o)
+	writes, err := inOrder(events)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range writes {
+		h.check(w)
+		h.apply(w)
+	}
+	slices.SortStableFunc(h.violations, func(a, b Violation) int { return a.At.Compare(b.At) })
+	return h.violations, nil
+}

@@ -1,0 +1,296 @@
+package invariant
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// The built-in controllers, as they are called in the audit log.
+const (
+	builtIn          = "system:serviceaccount:kube-system:"
+	statefulSets     = builtIn + "statefulset-controller"
+	replicaSets      = builtIn + "replicaset-controller"
+	garbageCollector = builtIn + "generic-garbage-collector"
+)
+
+// slack is by how much the clocks of a kubelet and of the audit log may differ.
+const slack = time.Second
+
+// check looks at a write before it is taken into the history.
+func (h *history) check(w write) {
+	if w.failed() {
+		return
+	}
+	ours := h.ours(w.User.Username)
+	if ours {
+		h.checkOptedIn(w)
+		h.checkFence(w)
+		h.checkOrder(w)
+		h.checkComplete(w)
+	}
+	h.checkRoom(w)
+	if w.ObjectRef.Resource != "pods" || w.Verb != "delete" && w.ObjectRef.Subresource != "eviction" {
+		return
+	}
+	if p := h.named(w.ObjectRef.Name); p != nil && p.there() {
+		switch user := w.User.Username; {
+		case ours:
+			h.checkRestart(w, p)
+		case user == statefulSets && !h.scaledDown(p, w.at), user == replicaSets && !h.excess(p, w.at):
+			h.checkRestart(w, p)
+		case user == garbageCollector:
+			if _, set := h.workload(p.last()); set != nil && h.ours(set.deletedBy) {
+				h.violate(w, Restart, p.ref(), "it was deleted with its ReplicaSet, which %s had deleted", set.deletedBy)
+			}
+		}
+	}
+}
+
+// scaledDown reports whether a StatefulSet's pod is not among those that it is to have.
+func (h *history) scaledDown(p *pod, at time.Time) bool {
+	w, _ := h.workload(p.last())
+	return w == nil || w.any(at.Add(-h.options.Lag), func(v version) bool {
+		n := ordinal(p.last().Name)
+		return n < v.start || n >= v.start+v.replicas
+	})
+}
+
+// excess reports whether a ReplicaSet's pod goes for another reason than a rollout: there are
+// fewer replicas now, or there was one pod too many. A rollout that was in flight at an edit, or
+// when the workload was opted in, may have left more pods than replicas.
+func (h *history) excess(p *pod, at time.Time) bool {
+	w, set := h.workload(p.last())
+	if w == nil || set == nil {
+		return true
+	}
+	now := w.last().replicas
+	if set.replicas >= now || w.any(at.Add(-h.options.Lag), func(v version) bool { return v.replicas > now }) {
+		return true
+	}
+	began := w.stretch()
+	surplus := -now
+	for _, member := range h.pods {
+		if owner, _ := h.workload(member.last()); owner == w && member.at(began) != nil && (member.there() || member.going.After(began)) {
+			surplus++
+			if member.by == replicaSets {
+				surplus--
+			}
+		}
+	}
+	return surplus > 0
+}
+
+// checkRestart checks that a pod may go for a new one now.
+func (h *history) checkRestart(w write, p *pod) {
+	work, _ := h.workload(p.last())
+	if work == nil {
+		if h.ours(w.User.Username) {
+			h.violate(w, Restart, p.ref(), "%s had it go, and it belongs to no workload", w.User.Username)
+		}
+		return
+	}
+	why, bySize := h.mayRestart(work, p, w.at)
+	if why == "" {
+		h.violate(w, Restart, p.ref(), "%s had it go, and nothing allows that: %s", w.User.Username, h.describe(work, p))
+		return
+	}
+	p.restart = bySize
+	if bySize {
+		h.checkAvailability(w, work, p)
+	}
+}
+
+// mayRestart returns what allows the built-in controllers, or ours, to make a new pod in the
+// place of this one; "" if nothing does. It reports, too, whether that is because of its size.
+func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, bySize bool) {
+	from := at.Add(-h.options.Lag)
+	template, known := h.template(p.last())
+	for _, v := range w.since(from) {
+		switch {
+		case !v.enabled():
+			return "not opted in", false
+		case v.released:
+			return "released by its user", false
+		case v.meta.DeletionTimestamp != nil || !w.deleted.IsZero():
+			return "the workload is deleted", false
+		case !known:
+			return "the log does not show its template", false
+		case !differOnlyInSize(template, v.template):
+			return "another template", false
+		}
+	}
+	if h.inFlight(w, p) {
+		return "the built-in controller had begun to replace it", false
+	}
+	if p.last().Status.Phase == corev1.PodFailed || p.last().Status.Phase == corev1.PodSucceeded {
+		return "it has ended", false
+	}
+	settings := w.since(from)
+	if of := w.ofTemplate(); len(of) > len(settings) {
+		settings = of
+	}
+	if !slices.ContainsFunc(settings, func(v version) bool { return !v.onDelete }) {
+		return "", true
+	}
+	if slices.ContainsFunc(settings, restarts) {
+		return "its policy or action", true
+	}
+	if slices.ContainsFunc(settings, prefersLive) {
+		return h.obstacle(w, p, at), true
+	}
+	return "", true
+}
+
+// inFlight reports whether the Deployment controller was replacing the pod when the template was
+// edited, or the workload opted in: another ReplicaSet that differs only in size had pods, too.
+// A pod cannot be moved to another ReplicaSet, so that rollout goes on.
+func (h *history) inFlight(w *workload, p *pod) bool {
+	_, own := h.workload(p.last())
+	if own == nil {
+		return false
+	}
+	began := w.stretch()
+	for _, other := range h.sets {
+		if other != own && h.workloads[other.owner] == w && other.at(began) > 0 && differOnlyInSize(other.template, own.template) {
+			return true
+		}
+	}
+	return false
+}
+
+// said are the actions and policies that a version names, those in force among them.
+func (v version) said() (actions, policies []string) {
+	for _, both := range []string{v.annotation("in-force"), v.annotation("resource-resize-action") + ";" + v.annotation("resource-resize-policy")} {
+		action, policy, _ := strings.Cut(both, ";")
+		actions, policies = append(actions, action), append(policies, policy)
+	}
+	if _, action, found := strings.Cut(v.annotation("retry"), ";"); found {
+		actions = append(actions, action)
+	}
+	return actions, policies
+}
+
+// restarts reports whether a version asks for restarts.
+func restarts(v version) bool {
+	actions, policies := v.said()
+	return slices.Contains(actions, "Restart") || slices.ContainsFunc(policies, func(p string) bool { return strings.Contains(p, "RestartOnly") })
+}
+
+// prefersLive reports whether a version allows a restart where no live resize is possible.
+func prefersLive(v version) bool {
+	actions, _ := v.said()
+	return slices.ContainsFunc(actions, func(a string) bool { return a == "" || a == "LiveResizePreferred" })
+}
+
+// obstacle returns why the pod cannot be resized live; "" if nothing says so.
+func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
+	before, _ := h.template(p.last())
+	for _, v := range w.since(at.Add(-h.options.Lag)) {
+		if inTheWay(p.last(), before, v.template) {
+			return "the API server, or its container, does not allow it in place"
+		}
+	}
+	deferred, failing := h.options.DeferredTimeout, h.options.ErrorTimeout
+	for _, v := range w.ofTemplate() {
+		if said, err := time.ParseDuration(v.annotation("deferred-timeout")); err == nil {
+			deferred = min(deferred, said)
+		}
+	}
+	for _, v := range p.versions {
+		for _, c := range v.Status.Conditions {
+			switch {
+			case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
+				return "infeasible"
+			case c.Type == corev1.PodResizePending && at.Sub(v.at)+slack >= deferred:
+				return "deferred too long"
+			case c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError && at.Sub(v.at)+slack >= failing:
+				return "failing too long"
+			}
+		}
+	}
+	for _, a := range p.asked {
+		switch {
+		case a.code == 403 || a.code == 422 || a.code == 400:
+			return "refused"
+		case a.code < 300 && at.Sub(a.at)+slack >= min(deferred, failing) && !actuated(p.last()):
+			return "not done in time"
+		}
+	}
+	return ""
+}
+
+func (h *history) describe(w *workload, p *pod) string {
+	v := w.last()
+	actions, policies := v.said()
+	s := w.ref() + " has the actions " + strings.Join(actions, ",") + " and the policies " + strings.Join(policies, ",")
+	if template, known := h.template(p.last()); known && equality.Semantic.DeepEqual(sizeOf(template), sizeOf(v.template)) {
+		return s + ", and the pod is of the newest template"
+	}
+	return s
+}
+
+func sizeOf(t corev1.PodTemplateSpec) map[string]corev1.ResourceRequirements {
+	all := map[string]corev1.ResourceRequirements{}
+	for name, c := range containers(&t.Spec) {
+		all[name] = c.Resources
+	}
+	return all
+}
+
+// checkAvailability checks that enough pods are left when one goes that is available itself.
+func (h *history) checkAvailability(w write, work *workload, p *pod) {
+	if !ready(p.last()) {
+		return
+	}
+	v := work.last()
+	from := w.at.Add(-h.options.Lag)
+	most := v
+	for _, before := range work.since(from) {
+		most.down = max(most.down, before.down)
+		most.replicas = min(most.replicas, before.replicas)
+	}
+	available, excused := int32(-1), int32(0) // p goes
+	for _, member := range h.pods {
+		if owner, _ := h.workload(member.last()); owner != work {
+			continue
+		}
+		switch {
+		case member.there() && ready(member.last()):
+			available++
+		case member.there() && ready(member.at(from)):
+			excused++ // it has become unready a moment ago
+		case !member.there() && !member.restart && member.going.After(from):
+			excused++ // somebody else had it go a moment ago
+		}
+	}
+	if available+excused < most.replicas-most.down {
+		h.violate(w, Availability, work.ref(), "%s goes, %d pods are left available, and %d of %d may be down", p.last().Name, available, most.down, most.replicas)
+	}
+}
+
+// checkRoom checks that the scheduler has found a node for what came in the place of a pod that
+// was restarted for its size.
+func (h *history) checkRoom(w write) {
+	if w.ObjectRef.Resource != "pods" || w.ObjectRef.Subresource != "status" || w.User.Username != "system:kube-scheduler" || w.ResponseObject == nil {
+		return
+	}
+	p := h.named(w.ObjectRef.Name)
+	if p == nil || len(p.versions) > 1 || !strings.Contains(string(w.ResponseObject.Raw), corev1.PodReasonUnschedulable) {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil || lacks(p.last(), work.last().template) != "" {
+		return // admission has made it larger
+	}
+	for _, before := range h.pods {
+		if owner, _ := h.workload(before.last()); owner == work && before.restart && before.going.Before(w.at) && w.at.Sub(before.going) < 2*time.Second &&
+			(work.kind != "StatefulSet" || before.last().Name == p.last().Name) {
+			h.violate(w, Room, p.ref(), "it came for %s, which ran, and no node can hold it", before.last().Name)
+			return
+		}
+	}
+}

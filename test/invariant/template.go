@@ -1,0 +1,158 @@
+package invariant
+
+import (
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/kubectl/pkg/util/qos"
+	"k8s.io/utils/ptr"
+)
+
+// sizes are the resources that a resize may change.
+var sizes = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+
+// differOnlyInSize reports whether two templates are the same but for cpu and memory.
+func differOnlyInSize(a, b corev1.PodTemplateSpec) bool {
+	return equality.Semantic.DeepEqual(sizeless(a), sizeless(b))
+}
+
+func sizeless(t corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+	t = *t.DeepCopy()
+	t.CreationTimestamp.Reset()
+	delete(t.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	for _, c := range containers(&t.Spec) {
+		for _, size := range sizes {
+			delete(c.Resources.Requests, size)
+			delete(c.Resources.Limits, size)
+		}
+		c.ResizePolicy = slices.DeleteFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.NotRequired })
+	}
+	if t.Spec.Resources != nil {
+		for _, size := range sizes {
+			delete(t.Spec.Resources.Requests, size)
+			delete(t.Spec.Resources.Limits, size)
+		}
+	}
+	return t
+}
+
+// containers of a pod or template, init containers among them.
+func containers(spec *corev1.PodSpec) map[string]*corev1.Container {
+	all := map[string]*corev1.Container{}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			all[list[i].Name] = &list[i]
+		}
+	}
+	return all
+}
+
+// lacks returns the name of a container of the pod that does not have the size that a template
+// says, or "". What no template says does not count: admission may have filled it in.
+func lacks(p *corev1.Pod, t corev1.PodTemplateSpec) string {
+	have := containers(&p.Spec)
+	want := containers(&t.Spec)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if have[name] == nil || !covers(have[name].Resources.Requests, want[name].Resources.Requests) ||
+			!covers(have[name].Resources.Limits, want[name].Resources.Limits) {
+			return name
+		}
+	}
+	return ""
+}
+
+func covers(have, want corev1.ResourceList) bool {
+	for _, size := range sizes {
+		if w, said := want[size]; said {
+			if h, there := have[size]; !there || h.Cmp(w) != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// actuated reports whether the kubelet says that the pod's containers have what its spec says.
+func actuated(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
+			return false
+		}
+	}
+	spec := containers(&p.Spec)
+	for _, s := range p.Status.ContainerStatuses {
+		if c := spec[s.Name]; c != nil && s.Resources != nil && !covers(s.Resources.Requests, c.Resources.Requests) {
+			return false
+		}
+	}
+	return true
+}
+
+// inTheWay reports whether the API server, or the container itself, does not let the pod have
+// the size of the new template in place: an obstacle that the table's last row knows.
+func inTheWay(p *corev1.Pod, before, after corev1.PodTemplateSpec) bool {
+	if p.Spec.NodeName == "" || p.Status.Phase != corev1.PodRunning {
+		return true
+	}
+	was, is, target := containers(&before.Spec), containers(&after.Spec), p.DeepCopy()
+	has := containers(&target.Spec)
+	plain := map[string]bool{}
+	for _, c := range after.Spec.InitContainers {
+		plain[c.Name] = ptr.Deref(c.RestartPolicy, "") != corev1.ContainerRestartPolicyAlways
+	}
+	for name, c := range is {
+		if was[name] == nil || has[name] == nil {
+			return true
+		}
+		changed := !covers(has[name].Resources.Requests, c.Resources.Requests) || !covers(has[name].Resources.Limits, c.Resources.Limits)
+		if changed && plain[name] {
+			return true
+		}
+		for _, policy := range c.ResizePolicy {
+			if policy.RestartPolicy == corev1.RestartContainer && changed {
+				return true
+			}
+		}
+		if removed(was[name].Resources.Requests, c.Resources.Requests) || removed(was[name].Resources.Limits, c.Resources.Limits) {
+			return true
+		}
+		set(&has[name].Resources.Requests, c.Resources.Requests)
+		set(&has[name].Resources.Limits, c.Resources.Limits)
+	}
+	for _, c := range has {
+		if above(c.Resources) {
+			return true
+		}
+	}
+	return qos.GetPodQOS(p) != qos.ComputePodQOS(target)
+}
+
+// above reports whether a request is above its limit.
+func above(r corev1.ResourceRequirements) bool {
+	return slices.ContainsFunc(sizes, func(size corev1.ResourceName) bool {
+		limit, limited := r.Limits[size]
+		return limited && limit.Cmp(r.Requests[size]) < 0
+	})
+}
+
+func removed(before, after corev1.ResourceList) bool {
+	return slices.ContainsFunc(sizes, func(size corev1.ResourceName) bool {
+		_, had := before[size]
+		_, has := after[size]
+		return had && !has
+	})
+}
+
+func set(list *corev1.ResourceList, want corev1.ResourceList) {
+	for _, size := range sizes {
+		if q, said := want[size]; said {
+			if *list == nil {
+				*list = corev1.ResourceList{}
+			}
+			(*list)[size] = q
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package invariant
+
+import (
+	"encoding/json"
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// checkOptedIn checks that what the controller writes belongs to an opted-in workload. What a
+// rollout has left behind is put in order after the workload has been opted out, too.
+func (h *history) checkOptedIn(w write) {
+	var work *workload
+	switch w.ObjectRef.Resource {
+	case "statefulsets", "deployments":
+		for _, candidate := range h.workloads {
+			if candidate.name == w.ObjectRef.Name && resources[candidate.kind] == w.ObjectRef.Resource && candidate.deleted.IsZero() {
+				work = candidate
+			}
+		}
+		if work != nil && work.any(w.at.Add(-h.options.Lag), version.enabled) {
+			return
+		}
+	case "pods":
+		p := h.named(w.ObjectRef.Name)
+		if p == nil {
+			return // it has gone meanwhile
+		}
+		if work, _ = h.workload(p.last()); work != nil && work.any(work.versions[0].at, version.enabled) {
+			return
+		}
+	case "replicasets":
+		if w.Verb == "create" {
+			return // see checkFence
+		}
+		for _, set := range h.sets {
+			if work = h.workloads[set.owner]; set.name == w.ObjectRef.Name && work != nil && work.any(work.versions[0].at, version.enabled) {
+				return
+			}
+		}
+	default:
+		return
+	}
+	h.violate(w, OptedIn, w.ObjectRef.Resource+"/"+w.ObjectRef.Name, "%s wrote it (%s), and it is not opted in", w.User.Username, w.Verb)
+}
+
+// checkFence checks that the controller writes what a rollout needs, and nothing else.
+func (h *history) checkFence(w write) {
+	ref := w.ObjectRef
+	object := ref.Resource + "/" + ref.Name
+	switch {
+	case ref.Resource == "pods" && w.Verb == "create" && ref.Subresource == "",
+		(ref.Resource == "statefulsets" || ref.Resource == "deployments") && (w.Verb == "create" || w.Verb == "delete"),
+		w.Verb == "deletecollection":
+		h.violate(w, Fence, object, "%s made a %s", w.User.Username, w.Verb)
+	case ref.Resource == "pods" && w.Verb == "delete":
+		if p := h.named(ref.Name); p != nil {
+			if work, _ := h.workload(p.last()); work != nil && work.kind != "StatefulSet" {
+				h.violate(w, Fence, object, "%s deleted it past the PodDisruptionBudgets", w.User.Username)
+			}
+		}
+	case w.ResponseObject == nil:
+	case ref.Resource == "statefulsets" || ref.Resource == "deployments":
+		h.fenceWorkload(w, object)
+	case ref.Resource == "replicasets":
+		h.fenceReplicaSet(w, object)
+	case ref.Resource == "pods" && ref.Subresource == "":
+		var stored corev1.Pod
+		if json.Unmarshal(w.ResponseObject.Raw, &stored) == nil {
+			if p := h.pods[stored.UID]; p != nil && !equality.Semantic.DeepEqual(p.last().Spec, stored.Spec) && p.last().Spec.NodeName != "" {
+				h.violate(w, Fence, object, "%s changed its spec", w.User.Username)
+			}
+		}
+	}
+}
+
+func (h *history) fenceWorkload(w write, object string) {
+	var after version
+	switch w.ObjectRef.Resource {
+	case "statefulsets":
+		set := &appsv1.StatefulSet{}
+		if json.Unmarshal(w.ResponseObject.Raw, set) != nil {
+			return
+		}
+		after = ofStatefulSet(set)
+	default:
+		d := &appsv1.Deployment{}
+		if json.Unmarshal(w.ResponseObject.Raw, d) != nil {
+			return
+		}
+		after = ofDeployment(d)
+	}
+	known := h.workloads[after.meta.UID]
+	if known == nil {
+		return
+	}
+	before := known.last()
+	if mutated := !equality.Semantic.DeepEqual(before.template, after.template) && after.held; mutated {
+		return // by a webhook: it is held as an edit
+	}
+	if string(before.spec) != string(after.spec) {
+		h.violate(w, Fence, object, "%s changed its spec", w.User.Username)
+	} else if !maps.Equal(before.meta.Labels, after.meta.Labels) {
+		h.violate(w, Fence, object, "%s changed its labels", w.User.Username)
+	}
+}
+
+func (h *history) fenceReplicaSet(w write, object string) {
+	after := &appsv1.ReplicaSet{}
+	if json.Unmarshal(w.ResponseObject.Raw, after) != nil || w.Verb == "delete" {
+		if set := h.namedSet(w.ObjectRef.Name); set != nil && set.replicas > 0 {
+			h.violate(w, Fence, object, "%s deleted it with %d replicas", w.User.Username, set.replicas)
+		}
+		return
+	}
+	if w.Verb == "create" {
+		owner := metav1.GetControllerOf(after)
+		if owner == nil || h.workloads[owner.UID] == nil || !h.workloads[owner.UID].any(w.at.Add(-h.options.Lag), version.enabled) {
+			h.violate(w, Fence, object, "%s created it for no opted-in Deployment", w.User.Username)
+		} else if ptr.Deref(after.Spec.Replicas, 1) != 0 {
+			h.violate(w, Fence, object, "%s created it with replicas", w.User.Username)
+		}
+		return
+	}
+	before := h.sets[after.UID]
+	if before == nil {
+		return
+	}
+	work := h.workloads[before.owner]
+	switch replicas := ptr.Deref(after.Spec.Replicas, 1); {
+	case replicas != before.replicas:
+		h.violate(w, Fence, object, "%s scaled it from %d to %d", w.User.Username, before.replicas, replicas)
+	case replicas > 0 && !differOnlyInSize(before.template, after.Spec.Template):
+		h.violate(w, Fence, object, "%s changed more than the size in its template", w.User.Username)
+	case work != nil && replicas > 0 && !equality.Semantic.DeepEqual(sizeOf(before.template), sizeOf(after.Spec.Template)) &&
+		!work.any(w.at.Add(-h.options.Lag), func(v version) bool {
+			return equality.Semantic.DeepEqual(sizeOf(v.template), sizeOf(after.Spec.Template))
+		}):
+		h.violate(w, Fence, object, "%s gave it a size that its Deployment does not have", w.User.Username)
+	}
+}
+
+func (h *history) namedSet(name string) *replicaSet {
+	for _, set := range h.sets {
+		if set.name == name && set.deletedBy == "" {
+			return set
+		}
+	}
+	return nil
+}
+
+// checkOrder checks that no pod is asked before one of a higher ordinal that is to be asked, too.
+func (h *history) checkOrder(w write) {
+	if !w.resized {
+		return
+	}
+	p := h.named(w.ObjectRef.Name)
+	if p == nil {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil || work.kind != "StatefulSet" {
+		return
+	}
+	versions := work.since(w.at.Add(-h.options.Lag))
+	if of := work.ofTemplate(); len(of) > len(versions) {
+		versions = of
+	}
+	template := versions[0].template
+	for _, v := range versions { // only where nobody has changed anything since the edit
+		if v.parallel || restarts(v) || v.annotation("retry") != "" || v.replicas != versions[0].replicas || v.start != versions[0].start ||
+			v.partition != versions[0].partition || !v.enabled() || !equality.Semantic.DeepEqual(v.template, template) {
+			return
+		}
+	}
+	begun := versions[0].at
+	for _, other := range h.members(work) {
+		if ordinal(other.last().Name) <= ordinal(p.last().Name) || !other.there() || other.versions[0].at.After(begun) || lacks(other.last(), template) == "" {
+			continue
+		}
+		before, known := h.template(other.last())
+		asked := len(other.asked) > 0 && !other.asked[len(other.asked)-1].at.Before(begun)
+		if !known || asked || !differOnlyInSize(before, template) || inTheWay(other.last(), before, template) || other.disturbed(begun) {
+			continue
+		}
+		h.violate(w, Order, p.ref(), "it was asked before %s, which has not been asked for this edit", other.last().Name)
+		return
+	}
+}
+
+// disturbed reports whether the pod's spec has changed since, or the pod was not ready at some
+// time: then it may have to wait.
+func (p *pod) disturbed(since time.Time) bool {
+	for i, v := range p.versions {
+		if v.at.Before(since) {
+			continue
+		}
+		if !ready(v.Pod) || i > 0 && !equality.Semantic.DeepEqual(p.versions[i-1].Spec, v.Spec) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkComplete checks a condition that is set True: each pod that may move must have had its size
+// and revision at some time within the lag.
+func (h *history) checkComplete(w write) {
+	ref := w.ObjectRef
+	if ref.Subresource != "status" || w.ResponseObject == nil {
+		return
+	}
+	var after version
+	switch ref.Resource {
+	case "statefulsets":
+		set := &appsv1.StatefulSet{}
+		if json.Unmarshal(w.ResponseObject.Raw, set) != nil {
+			return
+		}
+		after = ofStatefulSet(set)
+	case "deployments":
+		d := &appsv1.Deployment{}
+		if json.Unmarshal(w.ResponseObject.Raw, d) != nil {
+			return
+		}
+		after = ofDeployment(d)
+	default:
+		return
+	}
+	work := h.workloads[after.meta.UID]
+	if work == nil || !after.complete || work.last().complete {
+		return
+	}
+	from := w.at.Add(-h.options.Lag)
+	templates := []corev1.PodTemplateSpec{after.template}
+	for _, v := range work.since(from) {
+		templates = append(templates, v.template)
+	}
+	for _, p := range h.members(work) {
+		if !p.there() || work.kind == "StatefulSet" && ordinal(p.last().Name) < after.start+after.partition {
+			continue
+		}
+		if why := h.behind(work, p, templates, from); why != "" {
+			h.violate(w, Complete, work.ref(), "%s wrote Complete=True, and %s %s", w.User.Username, p.last().Name, why)
+		}
+	}
+}
+
+// behind returns what the pod has lacked at every moment since; "" if there was one at which it
+// lacked nothing.
+func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateSpec, since time.Time) string {
+	if p.versions[0].at.After(since) {
+		return "" // it is new
+	}
+	var why string
+	for i, v := range p.versions {
+		if i+1 < len(p.versions) && !p.versions[i+1].at.After(since) {
+			continue
+		}
+		made, known := h.template(v.Pod)
+		if !known {
+			return ""
+		}
+		for _, t := range templates {
+			switch name := lacks(v.Pod, t); {
+			case name != "":
+				why = "lacks the size of container " + name
+			case !differOnlyInSize(made, t):
+				why = "is of another template"
+			case work.kind == "StatefulSet" && !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(t)):
+				why = "has the label of another revision"
+			case !actuated(v.Pod):
+				why = "has not been given what its spec says"
+			default:
+				return ""
+			}
+		}
+	}
+	return why
+}
