@@ -30,6 +30,13 @@ import (
 
 const install = "install it with `kubectl apply -k deploy/`"
 
+// Some of the policies, in the order in which they are looked at.
+const (
+	hold     = "inplace-rollout-hold-statefulsets"
+	pending  = "inplace-rollout-pending-statefulsets"
+	validate = "inplace-rollout-validate-annotations"
+)
+
 // complete is a cluster that has everything but the objects of these names.
 func complete(t *testing.T, without ...string) *fake.Clientset {
 	t.Helper()
@@ -135,7 +142,6 @@ func unreadable(t *testing.T, resource string) *fake.Clientset {
 }
 
 func TestCheck(t *testing.T) {
-	hold, pending, validate := prerequisite.MutatingPolicies[0], prerequisite.MutatingPolicies[1], prerequisite.ValidatingPolicies[0]
 	var unreadValidating []string
 	for _, name := range prerequisite.ValidatingPolicies {
 		unreadValidating = append(unreadValidating, "reading ValidatingAdmissionPolicy "+name+": no right")
@@ -199,7 +205,6 @@ var inLabelled = &admissionv1.MatchResources{
 
 // TestNamespaces: the policies may be bound in some namespaces only.
 func TestNamespaces(t *testing.T) {
-	hold, validate := prerequisite.MutatingPolicies[0], prerequisite.ValidatingPolicies[0]
 	client := complete(t)
 	edit(t, client, mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) { b.Spec.MatchResources = inLabelled })
 	edit(t, client, validatingBindings, validate, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.MatchResources = inLabelled })
@@ -233,7 +238,6 @@ func TestNamespaces(t *testing.T) {
 
 // TestDifferences: what is installed must be what the controller was built with.
 func TestDifferences(t *testing.T) {
-	const hold, validate = "inplace-rollout-hold-statefulsets", "inplace-rollout-validate-annotations"
 	mutating := func(change func(*admissionv1.MutatingAdmissionPolicySpec)) *fake.Clientset {
 		return edit(t, complete(t), "mutatingadmissionpolicies", hold, func(p *admissionv1.MutatingAdmissionPolicy) { change(&p.Spec) })
 	}
@@ -338,7 +342,6 @@ func TestRights(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	hold := prerequisite.MutatingPolicies[0]
 	client := complete(t, "policy "+hold)
 	gate := &prerequisite.Gate{}
 	if gate.Err() == nil {
