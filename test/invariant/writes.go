@@ -252,6 +252,8 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 	if p.versions[0].at.After(since) {
 		return "" // it is new
 	}
+	// Between edits nobody fights over the size that somebody else gives a pod.
+	others := p.resized.After(work.ofTemplate()[0].at) || !p.resized.IsZero() && len(work.ofTemplate()) == len(work.versions)
 	var why string
 	for i, v := range p.versions {
 		if i+1 < len(p.versions) && !p.versions[i+1].at.After(since) {
@@ -263,7 +265,7 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 		}
 		for _, t := range templates {
 			switch name := lacks(v.Pod, t); {
-			case name != "":
+			case name != "" && !others:
 				why = "lacks the size of container " + name
 			case !differOnlyInSize(made, t):
 				why = "is of another template"
