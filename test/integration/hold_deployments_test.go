@@ -141,7 +141,7 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 		{"nonsense wishes nothing", user("annotate", "--overwrite", web, hold+"=yes"), "true", true, ""},
 		{"resuming it is a wish", user("rollout", "resume", web), "false", true, ""},
 		{"replacing all annotations", user("patch", web, "--type=json", "--patch", `[{"op":"remove","path":"/metadata/annotations"}]`), "false", true, ""},
-		{"another write of the controller", asController("annotate", web, "c=d"), "false", true, ""},
+		{"another write of the controller", asController("annotate", web, api.PartitionAnnotation+"=1"), "false", true, ""},
 
 		{"applying on the client side", applied(""), "false", true, ""},
 		{"applying on the client side that it is not paused", applied("paused: false"), "false", true, ""},

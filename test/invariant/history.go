@@ -107,6 +107,24 @@ type replicaSet struct {
 	replicas  int32
 	template  corev1.PodTemplateSpec
 	deletedBy string
+	scaled    []scale
+}
+
+// scale is the number of replicas from a moment on.
+type scale struct {
+	at       time.Time
+	replicas int32
+}
+
+// at returns the number of replicas at a moment.
+func (s *replicaSet) at(t time.Time) int32 {
+	var replicas int32
+	for _, step := range s.scaled {
+		if !step.at.After(t) {
+			replicas = step.replicas
+		}
+	}
+	return replicas
 }
 
 // pod in all its versions.
@@ -192,6 +210,19 @@ func (w *workload) ofTemplate() []version {
 		}
 	}
 	return w.versions
+}
+
+// stretch returns since when the workload is opted in and has its template.
+func (w *workload) stretch() time.Time {
+	of := w.ofTemplate()
+	began := of[len(of)-1].at
+	for _, v := range slices.Backward(of) {
+		if !v.enabled() {
+			break
+		}
+		began = v.at
+	}
+	return began
 }
 
 // ours reports whether the controller is who wrote.
@@ -446,6 +477,9 @@ func (h *history) storeReplicaSet(w write) {
 	}
 	if owner := metav1.GetControllerOf(stored); owner != nil {
 		set.owner = owner.UID
+	}
+	if w.Verb == "create" || ptr.Deref(stored.Spec.Replicas, 1) != set.replicas {
+		set.scaled = append(set.scaled, scale{w.at, ptr.Deref(stored.Spec.Replicas, 1)})
 	}
 	set.replicas, set.template = ptr.Deref(stored.Spec.Replicas, 1), stored.Spec.Template
 }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -158,7 +157,6 @@ func (a *arena) judge(outcomes []outcome, players []*player, mark int64) error {
 	for i := range outcomes {
 		found, err := invariant.Check(events[i], invariant.Options{
 			Controllers: []string{controller.User}, DeferredTimeout: deferredTimeout, ErrorTimeout: errorTimeout,
-			Users: func(name string) bool { return strings.HasPrefix(name, user) },
 		})
 		if err != nil {
 			return fmt.Errorf("checking %s: %w", outcomes[i].namespace, err)

@@ -126,7 +126,7 @@ func (p *player) converge(ctx context.Context, limit time.Duration) (violations 
 // refused these, they take up to a quarter of an hour to do so by themselves.
 func (p *player) poke(ctx context.Context, states []state) {
 	for i, s := range states {
-		if strings.HasSuffix(s.unfinished, missing) {
+		if s.lacks {
 			_ = p.patch(ctx, i, annotate("example.com/poked", time.Now().Format(time.RFC3339Nano))) // or the next time
 		}
 	}
@@ -137,7 +137,8 @@ type state struct {
 	unfinished string // what of its rollout is not done; empty if nothing
 	wrong      string // what is not as the user wants it; empty if nothing
 	waits      bool   // for people, for a reason that the table allows
-	onDelete   bool   // and in phase two they delete pods
+	lacks      bool   // pods
+	onDelete   bool   // people delete pods themselves
 	reason     string // of the condition
 	says       string // the condition
 }
@@ -169,6 +170,7 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 	v.resized = p.wishes[i].resized
 	s.onDelete = v.onDelete
 	s.waits = waits(v)
+	s.lacks = len(pods) < v.replicas
 	var sets []appsv1.ReplicaSet
 	if v.replicaset {
 		list, err := p.admin.AppsV1().ReplicaSets(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.Name})

@@ -44,7 +44,7 @@ type view struct {
 	reason     string
 	message    string
 	replicaset bool               // it has ReplicaSets
-	resized    map[types.UID]bool // pods that somebody else has resized since the last edit
+	resized    map[types.UID]bool // pods that somebody else has resized
 }
 
 var kinds = map[string]kind{
@@ -121,7 +121,7 @@ var kinds = map[string]kind{
 				name := fmt.Sprintf("%s-%d", v.GetName(), v.start+i)
 				n := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.Name == name })
 				if n < 0 {
-					return name + missing
+					return name + " is missing"
 				}
 				if i < int(v.partition) {
 					continue
@@ -211,7 +211,7 @@ var kinds = map[string]kind{
 				return fmt.Sprintf("%d ReplicaSets have the template", len(active))
 			}
 			if len(pods) != v.replicas {
-				return fmt.Sprintf("%d pods of %d%s", len(pods), v.replicas, missing)
+				return fmt.Sprintf("%d pods instead of %d", len(pods), v.replicas)
 			}
 			for _, pod := range pods {
 				if !metav1.IsControlledBy(&pod, &active[0]) {
@@ -228,9 +228,6 @@ var kinds = map[string]kind{
 		},
 	},
 }
-
-// missing ends what unfinished returns if there are not as many pods as there should be.
-const missing = " is missing"
 
 // differs returns what of a pod is not as its template says: a size, an image, or that it is Ready.
 // What the template does not say may be anything, and the size that somebody else gave it, too.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,7 +48,7 @@ type player struct {
 type wish struct {
 	partitions []int32
 	paused     []bool
-	resized    map[types.UID]bool // pods that somebody else has resized since the last edit
+	resized    map[types.UID]bool // pods that somebody else has resized
 }
 
 // newPlayer prepares a namespace for a world. Its name is used once.
@@ -247,8 +246,6 @@ func (p *player) write(ctx context.Context, i int, says map[string]any, write fu
 	w := &p.wishes[i]
 	if errBefore != nil { // it is new
 		w.partitions, w.paused = []int32{0}, []bool{false}
-	} else if !equality.Semantic.DeepEqual(before.template, after.template) {
-		clear(w.resized)
 	}
 	held := errBefore == nil && isHeld(before)
 	if partition, said := partitionOf(says); said {

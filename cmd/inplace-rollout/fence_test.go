@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// fenceWorld is a fence with both of its sides played: the Lease, and the API server.
+type fenceWorld struct {
+	t     *testing.T
+	fence *fence
+	lock  resourcelock.Interface
+	took  time.Duration // how long a write of the Lease takes
+	fails error         // what it answers
+
+	connecting time.Duration // how long a request waits for its connection
+	answering  time.Duration // and then for its answer
+	arrived    int           // requests that the API server got
+}
+
+// RoundTrip answers a request as the API server, and the network before it, do.
+func (w *fenceWorld) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(w.connecting)
+	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil {
+		trace.GotConn(httptrace.GotConnInfo{})
+	}
+	if r.Context().Err() != nil {
+		return nil, r.Context().Err()
+	}
+	w.arrived++
+	select {
+	case <-time.After(w.answering):
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// playedLock is a Lease that nobody else wants.
+type playedLock struct {
+	resourcelock.Interface
+	*fenceWorld
+}
+
+func (playedLock) Identity() string { return "a" }
+
+func (l playedLock) Update(context.Context, resourcelock.LeaderElectionRecord) error {
+	time.Sleep(l.took)
+	return l.fails
+}
+
+func inFenceWorld(t *testing.T, f func(*testing.T, *fenceWorld)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &fenceWorld{t: t, fence: newFence(renewDeadline)}
+		w.lock = fencedLock{Interface: playedLock{fenceWorld: w}, fence: w.fence}
+		f(t, w)
+	})
+}
+
+func (w *fenceWorld) renew() {
+	_ = w.lock.Update(w.t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "a"})
+}
+
+func (w *fenceWorld) giveBack() error {
+	return w.lock.Update(w.t.Context(), resourcelock.LeaderElectionRecord{})
+}
+
+func (w *fenceWorld) do(ctx context.Context, method, path string) error {
+	r, err := http.NewRequestWithContext(ctx, method, "https://server"+path, strings.NewReader("{}"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := w.fence.transport(w).RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+func (w *fenceWorld) write() error {
+	return w.do(w.t.Context(), http.MethodPatch, "/api/v1/namespaces/a/pods/web-0")
+}
+
+// want checks whether a write that is made now arrives.
+func (w *fenceWorld) want(when string, arrives bool) {
+	w.t.Helper()
+	before := w.arrived
+	err := w.write()
+	if arrives != (err == nil) || !arrives && !errors.Is(err, errNotLeading) {
+		w.t.Errorf("%s a write ends with %v", when, err)
+	}
+	if arrived := w.arrived > before; arrived != arrives {
+		w.t.Errorf("%s a write arrives: %t, want %t", when, arrived, arrives)
+	}
+}
+
+func TestFenceIsOpenForATermFromWhenTheRenewalWasSent(t *testing.T) {
+	inFenceWorld(t, func(_ *testing.T, w *fenceWorld) {
+		w.want("before the first Lease", false)
+		w.took = 3 * time.Second
+		w.renew()
+		w.want("with the Lease", true)
+		time.Sleep(6900 * time.Millisecond)
+		w.want("at the end of the term", true)
+		time.Sleep(200 * time.Millisecond)
+		w.want("after the term", false)
+		w.fails = errors.New("conflict")
+		w.renew()
+		w.want("after a renewal that failed", false)
+		w.fails, w.took = nil, 11*time.Second
+		w.renew()
+		w.want("after a renewal that came too late", false)
+		w.took = 0
+		w.renew()
+		w.want("after the next one", true)
+	})
+}
+
+func TestFenceLetsReadsAndReviewsThrough(t *testing.T) {
+	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+		for method, path := range map[string]string{
+			http.MethodGet:  "/api/v1/pods",
+			http.MethodPost: "/apis/authentication.k8s.io/v1/tokenreviews",
+		} {
+			if err := w.do(t.Context(), method, path); err != nil {
+				t.Errorf("%s %s ends with %v", method, path, err)
+			}
+		}
+	})
+}
+
+func TestFenceCallsOffWhatIsUnderWay(t *testing.T) {
+	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+		w.renew()
+		w.answering = time.Minute
+		begin := time.Now()
+		if err := w.write(); !errors.Is(err, errNotLeading) || time.Since(begin) != renewDeadline {
+			t.Errorf("a write that has no answer ends after %s with %v", time.Since(begin), err)
+		}
+	})
+}
+
+// A renewal while a write is under way is one for it, too.
+func TestFenceLetsALongWriteEndIfTheLeaseIsRenewed(t *testing.T) {
+	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+		w.renew()
+		w.answering = 15 * time.Second
+		go func() { time.Sleep(8 * time.Second); w.renew() }()
+		w.want("a long one:", true)
+	})
+}
+
+// A process that stops does so most likely where it waits: here for a connection.
+func TestFenceLooksAgainBeforeAWriteIsSent(t *testing.T) {
+	inFenceWorld(t, func(_ *testing.T, w *fenceWorld) {
+		w.renew()
+		w.fence.expiry.Stop() // while a process is stopped, its timers are, too
+		w.connecting = 20 * time.Second
+		w.want("after a long connect", false)
+	})
+}
+
+func TestFenceGivesTheLeaseBackAfterTheLastAnswer(t *testing.T) {
+	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+		w.renew()
+		w.answering = 2 * time.Second
+		ctx, stop := context.WithCancel(t.Context())
+		var ended time.Time
+		go func() {
+			if err := w.do(ctx, http.MethodPatch, "/api/v1/namespaces/a/pods/web-0"); err != nil {
+				t.Errorf("the write under way ends with %v", err)
+			}
+			ended = time.Now()
+		}()
+		synctest.Wait()
+		stop() // the process is told to end
+		if err := w.giveBack(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if time.Now() != ended {
+			t.Errorf("given back at %s, the last write had its answer at %s", time.Now(), ended)
+		}
+		w.answering = 0
+		w.want("after the Lease was given back", false)
+	})
+}
+
+func TestFenceKeepsDeadlines(t *testing.T) {
+	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+		w.renew()
+		w.answering = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.do(ctx, http.MethodPost, "/api/v1/namespaces/a/pods/web-0/eviction"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it ends with %v", err)
+		}
+	})
+}
