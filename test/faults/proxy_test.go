@@ -480,3 +480,26 @@ func TestCalmAndStorm(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+func TestHold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	held := w.proxy.Hold(func(r *http.Request, body []byte) bool { return r.Method == http.MethodPatch && string(body) == "{}" })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.patch(ctx) }()
+	<-held.Reached
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("the write was answered")
+	}
+	if err := w.patch(t.Context()); err != nil {
+		t.Errorf("a second one is held, too: %v", err)
+	}
+	if code := held.Release(); code != http.StatusOK {
+		t.Errorf("answered with %d", code)
+	}
+	if version, _ := w.server.state(); version != 102 {
+		t.Errorf("version %d, want two writes", version)
+	}
+}
