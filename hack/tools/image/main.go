@@ -108,7 +108,7 @@ func (o options) compile(ctx context.Context, binary string, p v1.Platform) ([]b
 	if err != nil {
 		return nil, err
 	}
-	build.Env = append(env, "GOOS="+p.OS, "GOARCH="+p.Architecture)
+	build.Env = slices.Concat(env, []string{"GOOS=" + p.OS, "GOARCH=" + p.Architecture})
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, err
