@@ -219,6 +219,8 @@ func (c *Controller[W, X]) workOne(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(name)
+	c.options.Pulse.beat(c.kind.Name(), name)
+	defer c.options.Pulse.end(c.kind.Name(), name)
 	logger := klog.FromContext(ctx).WithValues("kind", c.kind.Name(), "workload", name)
 	requeueAfter, err := c.Sync(klog.NewContext(ctx, logger), name)
 	switch {

@@ -284,10 +284,10 @@ func getPod(t *testing.T, namespace, name string) corev1.Pod {
 	return *pod
 }
 
-// optional applies a file of deploy/optional until the test ends, and waits until it is in force.
-func optional(t *testing.T, file string, inForce func() bool) {
+// component applies a policy of deploy/components until the test ends, and waits until it is in force.
+func component(t *testing.T, name string, inForce func() bool) {
 	t.Helper()
-	file = filepath.Join(controller.Root(), "deploy", "optional", file)
+	file := filepath.Join(controller.Root(), "deploy", "components", name, name+".yaml")
 	administer(t, "apply", "-f", file)
 	t.Cleanup(func() {
 		if out, err := cp.Kubectl(context.Background(), "delete", "-f", file); err != nil {
@@ -297,7 +297,7 @@ func optional(t *testing.T, file string, inForce func() bool) {
 	eventually(t, file+" to be in force", func() (bool, string) { return inForce(), "it is not" })
 }
 
-// TestResizeRight: with deploy/optional/resize-right.yaml, who opts in must have the right to
+// TestResizeRight: with deploy/components/resize-right, who opts in must have the right to
 // resize pods. The ClusterRole edit has it not.
 func TestResizeRight(t *testing.T) {
 	w, d := newWorkload(t, options{Replicas: 1, OptedOut: true}), newDeployment(t, options{Replicas: 1})
@@ -313,7 +313,7 @@ func TestResizeRight(t *testing.T) {
 		t.Fatalf("without the policy: %v", err)
 	}
 	const want = "mallory may not patch pods/resize in the namespace "
-	optional(t, "resize-right.yaml", func() bool { return strings.Contains(said(optIn("mallory")), want) })
+	component(t, "resize-right", func() bool { return strings.Contains(said(optIn("mallory")), want) })
 	fresh := writeFile(t, strings.ReplaceAll(manifest(t, w.namespace, options{Kind: "Deployment"}), "web", "fresh"))
 	if err := w.try(t, "--as=mallory", "create", "-f", fresh); !strings.Contains(said(err), want) {
 		t.Errorf("creating: %v", err)
@@ -333,7 +333,7 @@ func TestResizeRight(t *testing.T) {
 	}
 }
 
-// TestFenceOwners: with deploy/optional/fence-owners.yaml, the controller's ServiceAccount may
+// TestFenceOwners: with deploy/components/fence-owners, the controller's ServiceAccount may
 // touch nothing of workloads that are not opted in, and the controller does all that it does.
 func TestFenceOwners(t *testing.T) {
 	w := newWorkload(t, options{})
@@ -352,7 +352,7 @@ func TestFenceOwners(t *testing.T) {
 		return s.client.CoreV1().Pods(w.namespace).Delete(t.Context(), name, metav1.DeleteOptions{DryRun: dryRun})
 	}
 	const ofSet, ofDeployment = "pods of a StatefulSet that is not opted in", "pods of a Deployment that is not opted in"
-	optional(t, "fence-owners.yaml", func() bool {
+	component(t, "fence-owners", func() bool {
 		return strings.Contains(said(remove("out-0")), ofSet) && strings.Contains(said(of.evict(&outside)), ofDeployment)
 	})
 	for _, tt := range []struct {

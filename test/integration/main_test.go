@@ -69,6 +69,9 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
+// errorTimeout is the flag of the shared controller.
+const errorTimeout = 3 * time.Second
+
 var shared struct {
 	tests   sync.Map // whose parts may share it, by name
 	once    sync.Once
@@ -85,7 +88,7 @@ func parallel(t *testing.T) {
 	}
 	t.Parallel()
 	shared.once.Do(func() {
-		shared.process, shared.err = start(controller.Options{Args: []string{"--error-timeout=3s"}})
+		shared.process, shared.err = start(controller.Options{Args: []string{"--error-timeout=" + errorTimeout.String()}})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)

@@ -23,8 +23,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/invariant"
 )
 
 // patience bounds every wait. It is never the expected duration.
@@ -38,7 +40,9 @@ type sandbox[W metav1.Object] struct {
 	ref       string // the workload as kubectl names it
 	kind      string
 	workloads getter[W]
-	mark      int64 // where the audit log stood when the sandbox was made, or since markAudit
+	began     int64 // where the audit log stood when the sandbox was made
+	mark      int64 // the same, or since markAudit
+	unchecked bool  // promises are broken there on purpose, or not made
 }
 
 // getter is a typed client of one kind and namespace.
@@ -73,7 +77,7 @@ func newSandbox[W metav1.Object](t *testing.T, o options, typed func(namespace s
 	}
 	namespace := newNamespace(t, o.NS)
 	s := &sandbox[W]{
-		t: t, namespace: namespace, workloads: typed(namespace), mark: mark,
+		t: t, namespace: namespace, workloads: typed(namespace), began: mark, mark: mark,
 		kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web",
 	}
 	if o.By == nil {
@@ -81,6 +85,7 @@ func newSandbox[W metav1.Object](t *testing.T, o options, typed func(namespace s
 	}
 	o.By(namespace, manifest(t, namespace, o))
 	t.Cleanup(func() {
+		s.assertPromises()
 		if t.Failed() {
 			s.dump()
 			return
@@ -88,6 +93,29 @@ func newSandbox[W metav1.Object](t *testing.T, o options, typed func(namespace s
 		s.clear()
 	})
 	return s
+}
+
+// assertPromises checks from the audit log that whatever the test did, the controller kept what
+// users are promised.
+func (s *sandbox[W]) assertPromises() {
+	if s.unchecked {
+		return
+	}
+	events, err := cp.AuditAbout(s.namespace, s.began)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	violations, err := invariant.Check(events, invariant.Options{
+		Controllers:     []string{controller.User, "system:serviceaccount:" + s.namespace + ":" + controller.ServiceAccount},
+		DeferredTimeout: policy.Standard.DeferredTimeout, ErrorTimeout: errorTimeout,
+	})
+	if err != nil {
+		s.t.Error(err)
+	}
+	for _, v := range violations {
+		s.t.Errorf("a promise was broken: %s", v)
+	}
 }
 
 // clear takes everything away that others could notice. The namespace stays: to delete it

@@ -107,12 +107,31 @@ type replicaSet struct {
 	replicas  int32
 	template  corev1.PodTemplateSpec
 	deletedBy string
+	scaled    []scale
+}
+
+// scale is the number of replicas from a moment on.
+type scale struct {
+	at       time.Time
+	replicas int32
+}
+
+// at returns the number of replicas at a moment.
+func (s *replicaSet) at(t time.Time) int32 {
+	var replicas int32
+	for _, step := range s.scaled {
+		if !step.at.After(t) {
+			replicas = step.replicas
+		}
+	}
+	return replicas
 }
 
 // pod in all its versions.
 type pod struct {
 	versions []podVersion
-	asked    []ask // resizes by the controller
+	asked    []ask     // resizes by the controller
+	resized  time.Time // when somebody else has resized it last
 	deleted  time.Time
 	by       string    // who had it go first, or "" while nobody has
 	going    time.Time // when
@@ -193,6 +212,19 @@ func (w *workload) ofTemplate() []version {
 	return w.versions
 }
 
+// stretch returns since when the workload is opted in and has its template.
+func (w *workload) stretch() time.Time {
+	of := w.ofTemplate()
+	began := of[len(of)-1].at
+	for _, v := range slices.Backward(of) {
+		if !v.enabled() {
+			break
+		}
+		began = v.at
+	}
+	return began
+}
+
 // ours reports whether the controller is who wrote.
 func (h *history) ours(user string) bool { return slices.Contains(h.options.Controllers, user) }
 
@@ -246,6 +278,11 @@ func (h *history) apply(w write) {
 	}
 	if w.failed() {
 		return
+	}
+	if w.resized && !h.ours(w.User.Username) {
+		if p := h.named(w.ObjectRef.Name); p != nil {
+			p.resized = w.at
+		}
 	}
 	switch ref := w.ObjectRef; {
 	case ref.Resource == "pods" && (w.Verb == "delete" || ref.Subresource == "eviction"):
@@ -440,6 +477,9 @@ func (h *history) storeReplicaSet(w write) {
 	}
 	if owner := metav1.GetControllerOf(stored); owner != nil {
 		set.owner = owner.UID
+	}
+	if w.Verb == "create" || ptr.Deref(stored.Spec.Replicas, 1) != set.replicas {
+		set.scaled = append(set.scaled, scale{w.at, ptr.Deref(stored.Spec.Replicas, 1)})
 	}
 	set.replicas, set.template = ptr.Deref(stored.Spec.Replicas, 1), stored.Spec.Template
 }

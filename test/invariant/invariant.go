@@ -40,8 +40,6 @@ const (
 type Options struct {
 	// Controllers are the users that the controller writes as.
 	Controllers []string
-	// Users reports whether somebody is a person, whose doing needs no leave.
-	Users func(name string) bool
 	// DeferredTimeout and ErrorTimeout are the flags of the controller.
 	DeferredTimeout, ErrorTimeout time.Duration
 	// Lag is how long before a write the reads may be that it rests on; 10 s if 0.

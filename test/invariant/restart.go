@@ -60,14 +60,28 @@ func (h *history) scaledDown(p *pod, at time.Time) bool {
 }
 
 // excess reports whether a ReplicaSet's pod goes for another reason than a rollout: there are
-// fewer replicas now, or there was one pod too many.
+// fewer replicas now, or there was one pod too many. A rollout that was in flight at an edit, or
+// when the workload was opted in, may have left more pods than replicas.
 func (h *history) excess(p *pod, at time.Time) bool {
 	w, set := h.workload(p.last())
 	if w == nil || set == nil {
 		return true
 	}
 	now := w.last().replicas
-	return set.replicas >= now || w.any(at.Add(-h.options.Lag), func(v version) bool { return v.replicas > now })
+	if set.replicas >= now || w.any(at.Add(-h.options.Lag), func(v version) bool { return v.replicas > now }) {
+		return true
+	}
+	began := w.stretch()
+	surplus := -now
+	for _, member := range h.pods {
+		if owner, _ := h.workload(member.last()); owner == w && member.at(began) != nil && (member.there() || member.going.After(began)) {
+			surplus++
+			if member.by == replicaSets {
+				surplus--
+			}
+		}
+	}
+	return surplus > 0
 }
 
 // checkRestart checks that a pod may go for a new one now.
@@ -109,6 +123,14 @@ func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, byS
 			return "another template", false
 		}
 	}
+	// A new Deployment is not held: paused, it would make no pods. So what it adopts goes, if it is of
+	// another template.
+	if w.kind == "Deployment" && p.versions[0].at.Before(w.versions[0].at) && len(w.ofTemplate()) == len(w.versions) {
+		return "adopted by a new Deployment", false
+	}
+	if h.inFlight(w, p) {
+		return "the built-in controller had begun to replace it", false
+	}
 	if p.last().Status.Phase == corev1.PodFailed || p.last().Status.Phase == corev1.PodSucceeded {
 		return "it has ended", false
 	}
@@ -126,6 +148,23 @@ func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, byS
 		return h.obstacle(w, p, at), true
 	}
 	return "", true
+}
+
+// inFlight reports whether the Deployment controller was replacing the pod when the template was
+// edited, or the workload opted in: another ReplicaSet that differs only in size had pods, too.
+// A pod cannot be moved to another ReplicaSet, so that rollout goes on.
+func (h *history) inFlight(w *workload, p *pod) bool {
+	_, own := h.workload(p.last())
+	if own == nil {
+		return false
+	}
+	began := w.stretch()
+	for _, other := range h.sets {
+		if other != own && h.workloads[other.owner] == w && other.at(began) > 0 && differOnlyInSize(other.template, own.template) {
+			return true
+		}
+	}
+	return false
 }
 
 // said are the actions and policies that a version names, those in force among them.
@@ -249,8 +288,8 @@ func (h *history) checkRoom(w write) {
 		return
 	}
 	work, _ := h.workload(p.last())
-	if work == nil {
-		return
+	if work == nil || lacks(p.last(), work.last().template) != "" {
+		return // admission has made it larger
 	}
 	for _, before := range h.pods {
 		if owner, _ := h.workload(before.last()); owner == work && before.restart && before.going.Before(w.at) && w.at.Sub(before.going) < 2*time.Second &&

@@ -122,7 +122,20 @@ func inTheWay(p *corev1.Pod, before, after corev1.PodTemplateSpec) bool {
 		set(&has[name].Resources.Requests, c.Resources.Requests)
 		set(&has[name].Resources.Limits, c.Resources.Limits)
 	}
+	for _, c := range has {
+		if above(c.Resources) {
+			return true
+		}
+	}
 	return qos.GetPodQOS(p) != qos.ComputePodQOS(target)
+}
+
+// above reports whether a request is above its limit.
+func above(r corev1.ResourceRequirements) bool {
+	return slices.ContainsFunc(sizes, func(size corev1.ResourceName) bool {
+		limit, limited := r.Limits[size]
+		return limited && limit.Cmp(r.Requests[size]) < 0
+	})
 }
 
 func removed(before, after corev1.ResourceList) bool {

@@ -3,6 +3,7 @@ package invariant
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -99,7 +100,11 @@ func (h *history) fenceWorkload(w write, object string) {
 	if known == nil {
 		return
 	}
-	if before := known.last(); string(before.spec) != string(after.spec) {
+	before := known.last()
+	if mutated := !equality.Semantic.DeepEqual(before.template, after.template) && after.held; mutated {
+		return // by a webhook: it is held as an edit
+	}
+	if string(before.spec) != string(after.spec) {
 		h.violate(w, Fence, object, "%s changed its spec", w.User.Username)
 	} else if !maps.Equal(before.meta.Labels, after.meta.Labels) {
 		h.violate(w, Fence, object, "%s changed its labels", w.User.Username)
@@ -252,6 +257,8 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 	if p.versions[0].at.After(since) {
 		return "" // it is new
 	}
+	// Nobody fights over the size that somebody else gave it, unless it has been asked since.
+	others := !p.resized.IsZero() && !slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(p.resized) })
 	var why string
 	for i, v := range p.versions {
 		if i+1 < len(p.versions) && !p.versions[i+1].at.After(since) {
@@ -263,7 +270,7 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 		}
 		for _, t := range templates {
 			switch name := lacks(v.Pod, t); {
-			case name != "":
+			case name != "" && !others:
 				why = "lacks the size of container " + name
 			case !differOnlyInSize(made, t):
 				why = "is of another template"

@@ -38,6 +38,19 @@ type Options struct {
 // until the API server knows it.
 func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 	t.Helper()
+	stop, err := Start(t.Context(), client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Start registers a webhook and serves it until stop is called.
+func Start(ctx context.Context, client kubernetes.Interface, o Options) (stop func(context.Context) error, err error) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		review := &admissionv1.AdmissionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
@@ -45,11 +58,8 @@ func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 			return
 		}
 		review.Response = answer(review.Request, o.Mutate)
-		if err := json.NewEncoder(w).Encode(review); err != nil {
-			t.Errorf("answering the API server: %v", err)
-		}
+		_ = json.NewEncoder(w).Encode(review) // fails only if the API server has gone
 	}))
-	t.Cleanup(server.Close)
 	if len(o.Resources) == 0 {
 		o.Resources = []string{"statefulsets", "deployments"}
 	}
@@ -58,7 +68,7 @@ func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 		again = registrationv1.IfNeededReinvocationPolicy
 	}
 	configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	created, err := configurations.Create(t.Context(), &registrationv1.MutatingWebhookConfiguration{
+	created, err := configurations.Create(ctx, &registrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 		Webhooks: []registrationv1.MutatingWebhook{{
 			Name: "mutate.example.com",
@@ -75,13 +85,16 @@ func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 		}},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatal(err)
+		server.Close()
+		return nil, fmt.Errorf("registering the webhook: %w", err)
 	}
-	t.Cleanup(func() {
-		if err := configurations.Delete(context.Background(), created.Name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deleting the webhook: %v", err)
+	return func(ctx context.Context) error {
+		defer server.Close()
+		if err := configurations.Delete(ctx, created.Name, metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("deleting the webhook: %w", err)
 		}
-	})
+		return nil
+	}, nil
 }
 
 // answer is what the webhook says to one request.
