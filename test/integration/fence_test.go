@@ -123,6 +123,7 @@ func TestFence(t *testing.T) {
 	d.waitRolledOut()
 	d.apply(bare)
 	d.apply(strings.ReplaceAll(manifest(t, d.namespace, options{Replicas: 1, Kind: "Deployment", OptedOut: true}), "web", "out"))
+	w.unchecked, d.unchecked = true, true // the ServiceAccount does what the controller never does
 	s, of := takeOver(t, w.namespace), takeOver(t, d.namespace)
 	for _, pod := range []string{"pod/out-0", "pod/bare"} {
 		w.kubectl("wait", "--for=condition=Ready", pod, "--timeout="+patience.String())
@@ -344,6 +345,7 @@ func TestFenceOwners(t *testing.T) {
 	d.apply(strings.ReplaceAll(manifest(t, d.namespace, out), "web", "out"))
 	w.kubectl("wait", "--for=condition=Ready", "pod/out-0", "--timeout="+patience.String())
 	d.kubectl("wait", "--for=condition=Available", "deployment/out", "--timeout="+patience.String())
+	w.unchecked, d.unchecked = true, true // the ServiceAccount does what the controller never does
 	s, of := takeOver(t, w.namespace), takeOver(t, d.namespace)
 	outside := podsOf(t, d.namespace, "app=out")[0]
 	outsideSet := metav1.GetControllerOf(&outside).Name
