@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -30,7 +28,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests, queues and leader election
 	"k8s.io/klog/v2"
 
@@ -51,6 +48,15 @@ const leaseName = "inplace-rollout"
 // keep the API server busy; more would only wait there, before those of other workloads.
 const parallelWrites = 16
 
+// maxSilence is how long a sync may go on without a write that ends, before this process is not
+// alive. It reads a few things one after the other, and an API server that answers late, or with
+// an error after [requestTimeout], is no reason to start anew.
+const maxSilence = 5 * time.Minute
+
+// leaseTolerance is how long this process may go on after its Lease has run out, before it is not
+// alive. It should have ended by itself.
+const leaseTolerance = 20 * time.Second
+
 // controllerOptions are the flags of the controller command.
 type controllerOptions struct {
 	kubeconfig     string
@@ -59,6 +65,9 @@ type controllerOptions struct {
 	leaseNamespace string
 	workers        int
 	metricsAddress string
+	secureMetrics  bool
+	certFile       string
+	keyFile        string
 	profiling      bool
 	qps            float32
 	burst          int
@@ -66,6 +75,7 @@ type controllerOptions struct {
 	verbosity      int
 	defaults       policy.Defaults
 	resizePolicy   string
+	lease          *leaderelection.HealthzAdaptor
 }
 
 func newControllerCommand() *cobra.Command {
@@ -98,7 +108,10 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
 	f.IntVar(&o.workers, "workers", 16, "how many workloads are synced at the same time")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
-	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks")
+	f.BoolVar(&o.secureMetrics, "secure-metrics", false, "serve at --metrics-bind-address over TLS, and all but /healthz and /readyz only to those whose token may get that path")
+	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate for --secure-metrics; empty means one that is made at the start, which nobody can verify")
+	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks, unless --secure-metrics is set")
 	f.Float32Var(&o.qps, "kube-api-qps", 0, "requests per second to the API server; 0 or less leaves the limit to its priority and fairness")
 	f.IntVar(&o.burst, "kube-api-burst", 0, "requests that may go out at once with --kube-api-qps; 0 means those of two seconds")
 	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
@@ -132,6 +145,9 @@ func (o *controllerOptions) validate() error {
 		if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil {
 			errs = append(errs, fmt.Errorf("--metrics-bind-address is %q: want host:port, :port or 0: %w", o.metricsAddress, err))
 		}
+	}
+	if (o.certFile == "") != (o.keyFile == "") || o.certFile != "" && !o.secureMetrics {
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together, and with --secure-metrics"))
 	}
 	return errors.Join(errs...)
 }
@@ -169,7 +185,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 
-	gate, registry := &prerequisite.Gate{}, prometheus.NewRegistry()
+	gate, pulse, registry := &prerequisite.Gate{}, controller.NewPulse(maxSilence), prometheus.NewRegistry()
 	registry.MustRegister(readyMetric(gate))
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {
@@ -177,12 +193,14 @@ func (o controllerOptions) run(ctx context.Context) error {
 	}
 	controllers, err := newControllers(ctx, client, objects, recorder, controller.Options{
 		Namespace: o.namespace, Workers: o.workers, Parallel: parallelWrites, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
-		Metrics: controller.NewMetrics(registry),
+		Metrics: controller.NewMetrics(registry), Pulse: pulse,
 	})
 	if err != nil {
 		return err
 	}
-	stopServing, err := o.serve(ctx, gate, registry)
+	o.lease = leaderelection.NewLeaderHealthzAdaptor(leaseTolerance)
+	alive := func() error { return errors.Join(pulse.Err(), o.lease.Check(nil)) }
+	stopServing, err := o.serve(ctx, o.handler(client, alive, gate.Err, registry))
 	if err != nil {
 		return err
 	}
@@ -277,6 +295,7 @@ func (o controllerOptions) lead(ctx context.Context, config *rest.Config, leads 
 	if err != nil {
 		return fmt.Errorf("setting up the leader election: %w", err)
 	}
+	o.lease.SetLeaderElection(elector)
 	elector.Run(ctx)
 	if ctx.Err() == nil {
 		return errors.New("the lead was lost")
@@ -303,6 +322,7 @@ func (o controllerOptions) restConfig() (*rest.Config, error) {
 	}
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	config.DisableCompression = true // as kube-controller-manager does: each watch would keep 50 KiB for it
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return deadline{next, requestTimeout} })
 	config = unlimited(config)
 	if o.qps > 0 { // of all clients together
 		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.qps, cmp.Or(o.burst, int(math.Ceil(2*float64(o.qps)))))
@@ -329,60 +349,6 @@ func unlimited(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter = -1, nil // 0 would be client-go's default
 	return config
-}
-
-// serve answers /metrics, /healthz and /readyz; the returned function ends it.
-// A replica that waits for the lead is as ready as the leader.
-func (o controllerOptions) serve(ctx context.Context, gate *prerequisite.Gate, registry prometheus.Gatherer) (func(), error) {
-	if o.metricsAddress == "0" {
-		return func() {}, nil
-	}
-	mux := http.NewServeMux()
-	// Those of Go, the process and client-go are in Kubernetes' own registry.
-	all := prometheus.Gatherers{registry, legacyregistry.DefaultGatherer}
-	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, gate.Err()) })
-	if o.profiling {
-		mux.HandleFunc("/debug/pprof/", pprof.Index) // serves those that are named, such as heap, too
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.metricsAddress)
-	if err != nil {
-		return nil, fmt.Errorf("listening on --metrics-bind-address: %w", err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "Stopped serving", "address", o.metricsAddress)
-		}
-	}()
-	return func() {
-		if err := server.Close(); err != nil {
-			klog.FromContext(ctx).Error(err, "Could not stop serving")
-		}
-	}, nil
-}
-
-// readyMetric says for alerts what /readyz says for Kubernetes.
-func readyMetric(gate *prerequisite.Gate) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "inplace_rollout_ready", Help: "1 if the cluster has what the controller needs; 0 while it has not, and nothing is touched.",
-	}, func() float64 {
-		if gate.Err() != nil {
-			return 0
-		}
-		return 1
-	})
-}
-
-func answer(w http.ResponseWriter, err error) {
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	_, _ = fmt.Fprintln(w, "ok") // whoever asked may have gone
 }
 
 func newLogger(verbosity int) (klog.Logger, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type plainKind struct {
 	applied            []string
 	fails              error // of writes
 	left               rollout.Write
+	hang               chan struct{} // writes take until it is closed
 }
 
 type plainOwn struct{}
@@ -79,6 +81,9 @@ func (k *plainKind) Patch(_ context.Context, w *appsv1.ReplicaSet, _ types.Patch
 
 func (k *plainKind) Apply(_ context.Context, _ *Session[*appsv1.ReplicaSet, plainOwn], _ *appsv1.ReplicaSet, write rollout.Write) error {
 	k.applied = append(k.applied, write.String())
+	if k.hang != nil {
+		<-k.hang
+	}
 	return k.fails
 }
 
@@ -174,6 +179,30 @@ func TestStrip(t *testing.T) {
 				t.Errorf("what was stripped has changed, to %+v", e.w)
 			}
 		})
+	}
+}
+
+// A write that is never answered is told, with the workload. The others' syncs are not.
+func TestPulse(t *testing.T) {
+	pulse := NewPulse(100 * time.Millisecond)
+	e := newEngine(t, Options{Pulse: pulse, Ready: func() error { return nil }})
+	e.kind.left, e.kind.hang = tight{}, make(chan struct{})
+	e.queue.Add(e.session.name) // it is gone, and has left something behind
+	done := make(chan bool)
+	go func() { done <- e.workOne(t.Context()) }()
+	var err error
+	for deadline := time.Now().Add(time.Minute); err == nil && time.Now().Before(deadline); err = pulse.Err() {
+		pulse.beat("Plain", cache.ObjectName{Namespace: "default", Name: "large"}) // goes on
+		time.Sleep(time.Millisecond)
+	}
+	if err == nil || !strings.HasPrefix(err.Error(), "the sync of Plain default/web hangs: nothing has come of it for ") {
+		t.Errorf("it says: %v", err)
+	}
+	pulse.end("Plain", cache.ObjectName{Namespace: "default", Name: "large"})
+	close(e.kind.hang)
+	<-done
+	if err := pulse.Err(); err != nil {
+		t.Errorf("after the answer it says: %v", err)
 	}
 }
 

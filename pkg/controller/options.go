@@ -23,6 +23,8 @@ type Options struct {
 	Ready func() error
 	// Metrics to count in; nil counts nothing.
 	Metrics *Metrics
+	// Pulse is told of each sync; nil hears nothing.
+	Pulse *Pulse
 	// Clock of the plans; nil is that of the machine.
 	Clock clock.PassiveClock
 }

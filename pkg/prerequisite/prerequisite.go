@@ -12,54 +12,47 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
-)
 
-// MutatingPolicies and ValidatingPolicies are the admission policies of deploy/,
-// each with a binding of the same name.
-var (
-	MutatingPolicies = []string{
-		"inplace-rollout-hold-statefulsets", "inplace-rollout-pending-statefulsets",
-		"inplace-rollout-hold-deployments", "inplace-rollout-pending-deployments",
-		"inplace-rollout-fence-workloads",
-	}
-	ValidatingPolicies = []string{
-		"inplace-rollout-validate-annotations",
-		"inplace-rollout-guard-statefulsets", "inplace-rollout-guard-deployments",
-		"inplace-rollout-fence-workloads", "inplace-rollout-fence-replicasets", "inplace-rollout-fence-pods",
-	}
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // howToInstall ends every message about something that deploy/ installs.
 const howToInstall = "install it with `kubectl apply -k deploy/`"
 
-// Check returns an error that names everything that is missing, and how to mend it; nil if
-// nothing is. Policies may be bound in some namespaces only: if namespace is not empty, it
+// Check returns an error that names everything that is missing, or differs from what this
+// controller was built with, and how to mend it; nil if nothing does. An empty namespace is the
+// whole cluster. Policies may be bound in some namespaces only: if namespace is not empty, it
 // must be one of them.
 func Check(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	return errors.Join(checkAll(ctx, client, namespace)...)
+	return errors.Join(checkAll(ctx, client, namespace, true)...)
 }
 
-// Missing is [Check] for somebody who may not see everything: what they may not see is taken
-// to be there.
+// Missing returns an error that names everything that is missing, for somebody who may not see
+// everything: what they may not see is taken to be there. The controller may be of another
+// version, so policies may differ.
 func Missing(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	return errors.Join(slices.DeleteFunc(checkAll(ctx, client, namespace), apierrors.IsForbidden)...)
+	return errors.Join(slices.DeleteFunc(checkAll(ctx, client, namespace, false), apierrors.IsForbidden)...)
 }
 
-func checkAll(ctx context.Context, client kubernetes.Interface, namespace string) []error {
+func checkAll(ctx context.Context, client kubernetes.Interface, namespace string, exact bool) []error {
 	missing := []error{checkResize(client)}
 	var bound []binding
-	for _, name := range MutatingPolicies {
-		b, err := getMutating(ctx, client, name)
-		missing, bound = append(missing, err), append(bound, b)
+	for _, p := range policies {
+		b, err := p.check(ctx, client, exact)
+		missing = append(missing, err)
+		if b.name != "" {
+			bound = append(bound, b)
+		}
 	}
-	for _, name := range ValidatingPolicies {
-		b, err := getValidating(ctx, client, name)
-		missing, bound = append(missing, err), append(bound, b)
+	if exact {
+		missing = append(missing, checkMode(ctx, client, namespace, bound)...)
 	}
 	return append(missing, checkNamespace(ctx, client, namespace, bound)...)
 }
@@ -79,45 +72,106 @@ func checkResize(client kubernetes.Interface) error {
 	return errors.New("the API server does not serve pods/resize: Kubernetes 1.33 or later is needed, with the feature gate InPlacePodVerticalScaling on")
 }
 
-// binding is what both kinds of bindings have in common.
+// binding is one that is there, of either kind.
 type binding struct {
-	kind, name string
-	selector   *metav1.LabelSelector // of namespaces; nil for all
+	kind, name  string
+	where, want any                   // matchResources, as from JSON: what it has, and what deploy/ has; nil for everywhere
+	selector    *metav1.LabelSelector // of namespaces; nil for all
 }
 
-func getMutating(ctx context.Context, client kubernetes.Interface, name string) (binding, error) {
-	admission := client.AdmissionregistrationV1()
-	if _, err := admission.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{}); err != nil {
-		return binding{}, absent("MutatingAdmissionPolicy", name, err)
-	}
-	b, err := admission.MutatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+// check returns the binding of the policy, and an error that says what is missing. If exact is
+// set, what is there must be what this controller was built with, but for where it is bound.
+func (p policy) check(ctx context.Context, client kubernetes.Interface, exact bool) (b binding, err error) {
+	installed, err := p.get(ctx, client)
 	if err != nil {
-		return binding{}, absent("MutatingAdmissionPolicyBinding", name, err)
+		return b, absent(p.kind, p.name, err)
 	}
-	return newBinding("MutatingAdmissionPolicyBinding", name, b.Spec.PolicyName, b.Spec.MatchResources)
-}
-
-func getValidating(ctx context.Context, client kubernetes.Interface, name string) (binding, error) {
-	admission := client.AdmissionregistrationV1()
-	if _, err := admission.ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{}); err != nil {
-		return binding{}, absent("ValidatingAdmissionPolicy", name, err)
-	}
-	b, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+	bound, resources, err := p.getBinding(ctx, client)
 	if err != nil {
-		return binding{}, absent("ValidatingAdmissionPolicyBinding", name, err)
+		return b, absent(p.kind+"Binding", p.name, err)
 	}
-	return newBinding("ValidatingAdmissionPolicyBinding", name, b.Spec.PolicyName, b.Spec.MatchResources)
-}
-
-func newBinding(kind, name, policy string, resources *admissionv1.MatchResources) (binding, error) {
-	if policy != name {
-		return binding{}, fmt.Errorf("%s %s binds the policy %q: %s", kind, name, policy, howToInstall)
+	spec := specOf(bound)
+	if name := spec["policyName"]; name != p.name {
+		return b, fmt.Errorf("%sBinding %s binds the policy %q: %s", p.kind, p.name, name, howToInstall)
 	}
-	b := binding{kind: kind, name: name}
+	b = binding{kind: p.kind + "Binding", name: p.name, where: spec["matchResources"], want: p.where}
 	if resources != nil {
 		b.selector = resources.NamespaceSelector
 	}
-	return b, nil
+	if !exact {
+		return b, nil
+	}
+	delete(spec, "matchResources")
+	return b, errors.Join(differs(p.kind, p.name, difference("spec", specOf(installed), p.spec)), differs(b.kind, p.name, difference("spec", spec, p.binding)))
+}
+
+// checkMode returns an error if the policies are not bound where this controller looks: in all
+// namespaces, or in those with a label. In the other case there is another installation, or was
+// one. A controller that is not the namespace's own may look after one namespace in either.
+func checkMode(ctx context.Context, client kubernetes.Interface, namespace string, bound []binding) []error {
+	own := namespace != "" && whoAmI(ctx, client) == "system:serviceaccount:"+namespace+":inplace-rollout"
+	var missing []error
+	other := 0
+	for _, b := range bound {
+		difference, elsewhere := differencePart("spec.matchResources", whole(b.where), whole(b.want)), differencePart("spec.matchResources", whole(b.where), whole(labelled))
+		if own {
+			difference, elsewhere = elsewhere, difference
+		}
+		switch {
+		case difference == "":
+		case elsewhere != "":
+			missing = append(missing, differs(b.kind, b.name, difference))
+		case namespace == "" || own:
+			other++
+		}
+	}
+	switch {
+	case other > 0 && own:
+		missing = append(missing, fmt.Errorf("%d of the policies' bindings are for all namespaces, as deploy/ installs them for one controller of the whole cluster: "+
+			"uninstall this controller, or that installation, and then `kubectl apply -k deploy/overlays/one-namespace/cluster`", other))
+	case other > 0:
+		missing = append(missing, fmt.Errorf("%d of the policies' bindings are for namespaces with the label %s only, as deploy/overlays/one-namespace/cluster installs them "+
+			"for controllers of single namespaces: uninstall these, and then `kubectl apply -k deploy/`", other, api.InstalledLabel))
+	}
+	return missing
+}
+
+// whoAmI returns the name of the user that the client is; "" where it may not ask.
+func whoAmI(ctx context.Context, client kubernetes.Interface) string {
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return ""
+	}
+	return review.Status.UserInfo.Username
+}
+
+func (p policy) get(ctx context.Context, client kubernetes.Interface) (runtime.Object, error) {
+	if p.kind == "MutatingAdmissionPolicy" {
+		return client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(ctx, p.name, metav1.GetOptions{})
+	}
+	return client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, p.name, metav1.GetOptions{})
+}
+
+func (p policy) getBinding(ctx context.Context, client kubernetes.Interface) (runtime.Object, *admissionv1.MatchResources, error) {
+	if p.kind == "MutatingAdmissionPolicy" {
+		b, err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Get(ctx, p.name, metav1.GetOptions{})
+		if err != nil {
+			return nil, nil, err
+		}
+		return b, b.Spec.MatchResources, nil
+	}
+	b, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, p.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return b, b.Spec.MatchResources, nil
+}
+
+func differs(kind, name, difference string) error {
+	if difference == "" {
+		return nil
+	}
+	return fmt.Errorf("%s %s is not the one of this version of the controller: they differ in %s", kind, name, difference)
 }
 
 // checkNamespace returns an error for each of the bindings that leaves out the namespace.

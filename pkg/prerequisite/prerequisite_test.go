@@ -3,17 +3,26 @@ package prerequisite_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
@@ -21,61 +30,103 @@ import (
 
 const install = "install it with `kubectl apply -k deploy/`"
 
+// Some of the policies, in the order in which they are looked at.
+const (
+	hold     = "inplace-rollout-hold-statefulsets"
+	pending  = "inplace-rollout-pending-statefulsets"
+	validate = "inplace-rollout-validate-annotations"
+)
+
 // complete is a cluster that has everything but the objects of these names.
 func complete(t *testing.T, without ...string) *fake.Clientset {
 	t.Helper()
-	left := func(name string) bool {
-		for _, w := range without {
-			if w == name {
-				return false
-			}
-		}
-		return true
-	}
 	var objects []runtime.Object
-	for _, name := range prerequisite.MutatingPolicies {
-		if left("policy " + name) {
-			objects = append(objects, &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	for _, o := range installed(t) {
+		what := "policy "
+		if strings.HasSuffix(o.GetObjectKind().GroupVersionKind().Kind, "Binding") {
+			what = "binding "
 		}
-		if left("binding " + name) {
-			objects = append(objects, mutatingBinding(name, name))
-		}
-	}
-	for _, name := range prerequisite.ValidatingPolicies {
-		if left("policy " + name) {
-			objects = append(objects, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		}
-		if left("binding " + name) {
-			objects = append(objects, validatingBinding(name, name))
+		if !slices.Contains(without, what+nameOf(t, o)) {
+			objects = append(objects, o)
 		}
 	}
 	client := fake.NewClientset(objects...)
 	core := &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}}}
-	if left("pods/resize") {
+	if !slices.Contains(without, "pods/resize") {
 		core.APIResources = append(core.APIResources, metav1.APIResource{Name: "pods/resize"})
 	}
 	client.Resources = []*metav1.APIResourceList{core}
 	return client
 }
 
-func mutatingBinding(name, policy string) *admissionv1.MutatingAdmissionPolicyBinding {
-	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	binding.Spec.PolicyName = policy
-	return binding
-}
-
-func validatingBinding(name, policy string) *admissionv1.ValidatingAdmissionPolicyBinding {
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	binding.Spec.PolicyName = policy
-	return binding
-}
-
-// rebound is complete, but for one binding.
-func rebound(t *testing.T, resource string, binding runtime.Object) *fake.Clientset {
+// installed returns what `kubectl apply -k deploy/` makes of deploy/cluster.
+func installed(t *testing.T) []runtime.Object {
 	t.Helper()
-	client := complete(t)
-	if err := client.Tracker().Update(admissionv1.SchemeGroupVersion.WithResource(resource), binding, ""); err != nil {
+	files, err := filepath.Glob("../../deploy/cluster/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("deploy/cluster has the files %v: %v", files, err)
+	}
+	var objects []runtime.Object
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			if object, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(document), nil, nil); err == nil {
+				objects = append(objects, object)
+			} else if !runtime.IsNotRegisteredError(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	return objects
+}
+
+func nameOf(t *testing.T, object runtime.Object) string {
+	t.Helper()
+	accessor, err := meta.Accessor(object)
+	if err != nil {
 		t.Fatal(err)
+	}
+	return accessor.GetName()
+}
+
+// edit changes one object of a cluster.
+func edit[T runtime.Object](t *testing.T, client *fake.Clientset, resource, name string, change func(T)) *fake.Clientset {
+	t.Helper()
+	gvr := admissionv1.SchemeGroupVersion.WithResource(resource)
+	object, err := client.Tracker().Get(gvr, "", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := object.DeepCopyObject().(T)
+	change(changed)
+	if err := client.Tracker().Update(gvr, changed, ""); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// rebound is complete, but for a binding that is another policy's.
+func rebound[T runtime.Object](t *testing.T, resource, name string, spec func(T) *string) *fake.Clientset {
+	t.Helper()
+	return edit(t, complete(t), resource, name, func(b T) { *spec(b) = "another" })
+}
+
+const (
+	mutatingBindings   = "mutatingadmissionpolicybindings"
+	validatingBindings = "validatingadmissionpolicybindings"
+)
+
+// bind says of every binding where it is in force.
+func bind(t *testing.T, client *fake.Clientset, where *admissionv1.MatchResources) *fake.Clientset {
+	t.Helper()
+	for _, name := range prerequisite.MutatingPolicies {
+		edit(t, client, mutatingBindings, name, func(b *admissionv1.MutatingAdmissionPolicyBinding) { b.Spec.MatchResources = where })
+	}
+	for _, name := range prerequisite.ValidatingPolicies {
+		edit(t, client, validatingBindings, name, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.MatchResources = where })
 	}
 	return client
 }
@@ -91,7 +142,6 @@ func unreadable(t *testing.T, resource string) *fake.Clientset {
 }
 
 func TestCheck(t *testing.T) {
-	hold, pending, validate := prerequisite.MutatingPolicies[0], prerequisite.MutatingPolicies[1], prerequisite.ValidatingPolicies[0]
 	var unreadValidating []string
 	for _, name := range prerequisite.ValidatingPolicies {
 		unreadValidating = append(unreadValidating, "reading ValidatingAdmissionPolicy "+name+": no right")
@@ -113,11 +163,11 @@ func TestCheck(t *testing.T) {
 		}},
 		{"a policy is missing", complete(t, "policy "+hold), []string{"MutatingAdmissionPolicy " + hold + " is missing: " + install}},
 		{"a binding is missing", complete(t, "binding "+pending), []string{"MutatingAdmissionPolicyBinding " + pending + " is missing: " + install}},
-		{"a binding is another policy's", rebound(t, "mutatingadmissionpolicybindings", mutatingBinding(hold, "another")), []string{"MutatingAdmissionPolicyBinding " + hold + ` binds the policy "another": ` + install}},
+		{"a binding is another policy's", rebound(t, mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) *string { return &b.Spec.PolicyName }), []string{"MutatingAdmissionPolicyBinding " + hold + ` binds the policy "another": ` + install}},
 		{"a validating policy is missing", complete(t, "policy "+validate), []string{"ValidatingAdmissionPolicy " + validate + " is missing: " + install}},
 		{"a validating binding is missing", complete(t, "binding "+validate), []string{"ValidatingAdmissionPolicyBinding " + validate + " is missing: " + install}},
 		{
-			"a validating binding is another policy's", rebound(t, "validatingadmissionpolicybindings", validatingBinding(validate, "another")),
+			"a validating binding is another policy's", rebound(t, validatingBindings, validate, func(b *admissionv1.ValidatingAdmissionPolicyBinding) *string { return &b.Spec.PolicyName }),
 			[]string{"ValidatingAdmissionPolicyBinding " + validate + ` binds the policy "another": ` + install},
 		},
 		{"everything that is missing is told", complete(t, "pods/resize", "policy "+hold, "binding "+pending, "policy "+validate), []string{
@@ -146,18 +196,18 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// inLabelled is where the policies are in force with deploy/overlays/one-namespace/cluster, as
+// the API server stores it.
+var inLabelled = &admissionv1.MatchResources{
+	NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"inplace-rollout.io/installed": "true"}},
+	ObjectSelector:    &metav1.LabelSelector{}, MatchPolicy: new(admissionv1.Equivalent),
+}
+
 // TestNamespaces: the policies may be bound in some namespaces only.
 func TestNamespaces(t *testing.T) {
-	hold, validate := prerequisite.MutatingPolicies[0], prerequisite.ValidatingPolicies[0]
-	selector := &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"inplace-rollout.io/installed": "true"}}}
-	mutating, validating := mutatingBinding(hold, hold), validatingBinding(validate, validate)
-	mutating.Spec.MatchResources, validating.Spec.MatchResources = selector, selector
 	client := complete(t)
-	for resource, binding := range map[string]runtime.Object{"mutatingadmissionpolicybindings": mutating, "validatingadmissionpolicybindings": validating} {
-		if err := client.Tracker().Update(admissionv1.SchemeGroupVersion.WithResource(resource), binding, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
+	edit(t, client, mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) { b.Spec.MatchResources = inLabelled })
+	edit(t, client, validatingBindings, validate, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.MatchResources = inLabelled })
 	for name, value := range map[string]string{"team-a": "true", "team-b": "false"} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"inplace-rollout.io/installed": value}}}
 		if err := client.Tracker().Add(ns); err != nil {
@@ -166,7 +216,6 @@ func TestNamespaces(t *testing.T) {
 	}
 	const mend = " leaves out namespace team-b: label the namespace with inplace-rollout.io/installed=true"
 	for namespace, want := range map[string]string{
-		"":       "",
 		"team-a": "",
 		"team-b": "MutatingAdmissionPolicyBinding " + hold + mend + "\nValidatingAdmissionPolicyBinding " + validate + mend,
 		"team-c": `reading the labels of namespace team-c: namespaces "team-c" not found`,
@@ -187,8 +236,112 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// TestDifferences: what is installed must be what the controller was built with.
+func TestDifferences(t *testing.T) {
+	mutating := func(change func(*admissionv1.MutatingAdmissionPolicySpec)) *fake.Clientset {
+		return edit(t, complete(t), "mutatingadmissionpolicies", hold, func(p *admissionv1.MutatingAdmissionPolicy) { change(&p.Spec) })
+	}
+	validating := func(change func(*admissionv1.ValidatingAdmissionPolicySpec)) *fake.Clientset {
+		return edit(t, complete(t), "validatingadmissionpolicies", validate, func(p *admissionv1.ValidatingAdmissionPolicy) { change(&p.Spec) })
+	}
+	bound := func(change func(*admissionv1.ValidatingAdmissionPolicyBindingSpec)) *fake.Clientset {
+		return edit(t, complete(t), validatingBindings, validate, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { change(&b.Spec) })
+	}
+	is := func(client *fake.Clientset, username string) *fake.Clientset {
+		client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: username}}}, nil
+		})
+		if err := client.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{"inplace-rollout.io/installed": "true"}}}); err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	const theOne, itsOwn = "system:serviceaccount:inplace-rollout:inplace-rollout", "system:serviceaccount:team-a:inplace-rollout"
+	const notThisVersions = " is not the one of this version of the controller: they differ in "
+	const forNamespaces = " of the policies' bindings are for namespaces with the label inplace-rollout.io/installed only, as deploy/overlays/one-namespace/cluster installs them " +
+		"for controllers of single namespaces: uninstall these, and then `kubectl apply -k deploy/`"
+	const forAll = " of the policies' bindings are for all namespaces, as deploy/ installs them for one controller of the whole cluster: " +
+		"uninstall this controller, or that installation, and then `kubectl apply -k deploy/overlays/one-namespace/cluster`"
+	all := fmt.Sprint(len(prerequisite.MutatingPolicies) + len(prerequisite.ValidatingPolicies))
+	for name, tt := range map[string]struct {
+		client    *fake.Clientset
+		namespace string
+		want      string
+	}{
+		"what the API server fills in does not count": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) {
+			s.FailurePolicy, s.MatchConstraints.MatchPolicy, s.MatchConstraints.NamespaceSelector = new(admissionv1.Fail), new(admissionv1.Equivalent), &metav1.LabelSelector{}
+			s.MatchConstraints.ResourceRules[0].Scope = new(admissionv1.AllScopes)
+		})},
+		"blanks do not count": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) {
+			s.Variables[0].Expression = "\n" + strings.ReplaceAll(s.Variables[0].Expression, "\n", "\n\n")
+		})},
+		"an expression": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.Variables[3].Expression = "true" }), want: "MutatingAdmissionPolicy " + hold + notThisVersions + "spec.variables[3].expression: it is \"true\", and should be "},
+		"an expression that goes on": {client: validating(func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.MatchConditions[0].Expression += "|| true" }), want: "ValidatingAdmissionPolicy " + validate + notThisVersions +
+			`spec.matchConditions[0].expression: it is "…hasValue() || true", and should be "…hasValue()"`},
+		"a variable more": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) {
+			s.Variables = append(s.Variables, admissionv1.Variable{Name: "more", Expression: "1"})
+		}), want: "]: it should not be there"},
+		"a validation less": {client: validating(func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.Validations = s.Validations[1:] }), want: notThisVersions + "spec.validations[0].expression: it is "},
+		"it may fail":       {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.FailurePolicy = new(admissionv1.Ignore) }), want: `spec.failurePolicy: it is "Ignore", and should be "Fail"`},
+		"no resources":      {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.MatchConstraints.ResourceRules = nil }), want: "spec.matchConstraints.resourceRules: it is missing"},
+		"a binding audits": {client: bound(func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) {
+			s.ValidationActions = []admissionv1.ValidationAction{admissionv1.Audit}
+		}), want: "ValidatingAdmissionPolicyBinding " + validate + notThisVersions + `spec.validationActions[0]: it is "Audit", and should be "Deny"`},
+		"a binding leaves out objects": {client: bound(func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) {
+			s.MatchResources = &admissionv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
+		}), want: notThisVersions + "spec.matchResources: it should not be there"},
+		"bound by the label, for the cluster's controller":                {client: bind(t, complete(t), inLabelled), want: all + forNamespaces},
+		"one is bound by the label, for the cluster's controller":         {client: bound(func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) { s.MatchResources = inLabelled }), want: "1" + forNamespaces},
+		"bound by the label, for the namespace's controller":              {client: is(bind(t, complete(t), inLabelled), itsOwn), namespace: "team-a"},
+		"bound everywhere, for the namespace's controller":                {client: is(complete(t), itsOwn), namespace: "team-a", want: all + forAll},
+		"bound everywhere, for the cluster's controller of a namespace":   {client: is(complete(t), theOne), namespace: "team-a"},
+		"bound by the label, for the cluster's controller of a namespace": {client: is(bind(t, complete(t), inLabelled), theOne), namespace: "team-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := prerequisite.Check(t.Context(), tt.client, tt.namespace)
+			switch {
+			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("got %v, want %q", err, tt.want)
+			case err != nil && strings.Contains(err.Error(), "\n"):
+				t.Errorf("one difference is told as\n%v", err)
+			}
+			if err := prerequisite.Missing(t.Context(), tt.client, tt.namespace); err != nil {
+				t.Errorf("the command line takes another version's for missing: %v", err)
+			}
+		})
+	}
+}
+
+// TestRights: the controller may read what it checks, and no other policies.
+func TestRights(t *testing.T) {
+	names := map[string][]string{}
+	for _, o := range installed(t) {
+		role, is := o.(*rbacv1.ClusterRole)
+		if !is {
+			continue
+		}
+		for _, rule := range role.Rules {
+			if slices.Contains(rule.APIGroups, admissionv1.GroupName) {
+				for _, resource := range rule.Resources {
+					names[resource] = slices.Sorted(slices.Values(rule.ResourceNames))
+				}
+			}
+		}
+	}
+	mutating, validating := slices.Sorted(slices.Values(prerequisite.MutatingPolicies)), slices.Sorted(slices.Values(prerequisite.ValidatingPolicies))
+	want := map[string][]string{
+		"mutatingadmissionpolicies": mutating, mutatingBindings: mutating,
+		"validatingadmissionpolicies": validating, validatingBindings: validating,
+	}
+	if !maps.EqualFunc(names, want, slices.Equal) {
+		t.Errorf("deploy/cluster/cluster-roles.yaml names\n%v, want\n%v", names, want)
+	}
+	if len(mutating) < 4 || len(validating) < 3 || slices.Contains(validating, "inplace-rollout-notice-only") {
+		t.Errorf("needed are %v and %v", mutating, validating)
+	}
+}
+
 func TestGate(t *testing.T) {
-	hold := prerequisite.MutatingPolicies[0]
 	client := complete(t, "policy "+hold)
 	gate := &prerequisite.Gate{}
 	if gate.Err() == nil {
@@ -217,7 +370,11 @@ func TestGate(t *testing.T) {
 	}
 
 	policies := admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies")
-	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: hold}}
+	whole := complete(t)
+	policy, err := whole.Tracker().Get(policies, "", hold)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := client.Tracker().Create(policies, policy, ""); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"math/rand/v2"
@@ -29,6 +30,7 @@ const (
 	ServerTimeout Kind = "server timeout after the write" // 504 late, as when etcd is slow; the write was made
 	CutBefore     Kind = "cut before the write"
 	CutAfter      Kind = "cut after the write"
+	LateWrite     Kind = "late write"   // it arrives late, even if its sender has gone meanwhile
 	ReadTimeout   Kind = "read timeout" // no answer, and then a cut
 	ReadCut       Kind = "read cut"
 	SlowRead      Kind = "slow read" // what comes was true when it was read
@@ -69,8 +71,8 @@ func classOf(r *http.Request) class {
 
 // possible are the kinds of faults that requests of a class may meet.
 var possible = map[class][]Kind{
-	creates: {TooMany, InternalError, Unavailable, TimeoutBefore, TimeoutAfter, ServerTimeout, CutBefore, CutAfter},
-	writes:  {Conflict, TooMany, InternalError, Unavailable, TimeoutBefore, TimeoutAfter, ServerTimeout, CutBefore, CutAfter},
+	creates: {TooMany, InternalError, Unavailable, TimeoutBefore, TimeoutAfter, ServerTimeout, CutBefore, CutAfter, LateWrite, LateWrite},
+	writes:  {Conflict, TooMany, InternalError, Unavailable, TimeoutBefore, TimeoutAfter, ServerTimeout, CutBefore, CutAfter, LateWrite, LateWrite},
 	events:  {TooMany, InternalError, Unavailable, CutBefore},
 	reads:   {TooMany, InternalError, Unavailable, ReadTimeout, ReadCut, SlowRead, OldList, ListExpired},
 	watches: {TooMany, Unavailable, WatchExpired, WatchCut, WatchCut, WatchLate, WatchLate, WatchReplayed, WatchReplayed},
@@ -177,6 +179,16 @@ var faults = map[Kind]func(*Proxy, *http.Request, fault) (*http.Response, error)
 			return nil, err
 		}
 		return nil, p.cut(r)
+	},
+	LateWrite: func(p *Proxy, r *http.Request, f fault) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r = r.WithContext(context.WithoutCancel(r.Context()))
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		sleep(r, f)
+		return p.target.RoundTrip(r)
 	},
 	SlowRead: func(p *Proxy, r *http.Request, f fault) (*http.Response, error) {
 		response, err := p.pass(r)

@@ -52,11 +52,14 @@ type Proxy struct {
 	server  *http.Server
 	url     string
 	target  http.RoundTripper
+	close   sync.Once
+	closed  chan struct{}
 
 	mu        sync.Mutex
 	calm      chan struct{} // closed while there are no faults
 	noLeases  chan struct{} // closed when Leases pass again; nil while they do
 	severed   bool
+	held      []*Held
 	conns     map[net.Conn]bool
 	requests  map[class]uint64
 	counts    map[Kind]int
@@ -87,7 +90,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{
 		options: o, target: transport, url: "https://" + listener.Addr().String(),
-		calm: make(chan struct{}), conns: map[net.Conn]bool{}, requests: map[class]uint64{}, counts: map[Kind]int{},
+		closed: make(chan struct{}), calm: make(chan struct{}), conns: map[net.Conn]bool{}, requests: map[class]uint64{}, counts: map[Kind]int{},
 		versions: map[string][]string{}, cachedOld: map[string]*answer{},
 	}
 	quiet := log.New(io.Discard, "", 0) // it would tell of each cut
@@ -127,6 +130,7 @@ func (p *Proxy) URL() string { return p.url }
 func (p *Proxy) Close() {
 	p.Calm()
 	p.PassLeases()
+	p.close.Do(func() { close(p.closed) })
 	_ = p.server.Close() // its listener closes once
 }
 
@@ -217,6 +221,13 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := classOf(r)
 	if c == watches {
 		defer p.remember(r) // after the fault is chosen: an older one is wanted
+	}
+	h, err := p.holds(c, r)
+	if err != nil {
+		return nil, err
+	}
+	if h != nil {
+		return h.pass(p, r)
 	}
 	f := p.draw(c, r)
 	if f.kind == None {

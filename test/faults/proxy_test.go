@@ -206,12 +206,13 @@ func versions(stream watch.Interface, n int) []string {
 
 // TestWrites shows what a client sees of each fault that a write can meet, and whether it was made.
 func TestWrites(t *testing.T) {
-	noStatus := func(err error) bool { return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown }
-	tests := []struct {
+	noStatus := func(err error) bool { return err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown }
+	type test struct {
 		kind Kind
 		made bool
 		want func(error) bool
-	}{
+	}
+	tests := []test{
 		{kind: Conflict, want: apierrors.IsConflict},
 		{kind: TooMany, want: nil}, // see TestRetryAfter
 		{kind: InternalError, want: apierrors.IsInternalError},
@@ -221,6 +222,7 @@ func TestWrites(t *testing.T) {
 		{kind: ServerTimeout, made: true, want: apierrors.IsTimeout},
 		{kind: CutBefore, want: noStatus},
 		{kind: CutAfter, made: true, want: noStatus},
+		{kind: LateWrite, made: true, want: func(err error) bool { return err == nil }},
 	}
 	for _, test := range tests {
 		if test.want == nil {
@@ -230,7 +232,7 @@ func TestWrites(t *testing.T) {
 			t.Parallel()
 			w := one(t, writes, test.kind)
 			err := w.patch(t.Context())
-			if err == nil || !test.want(err) {
+			if !test.want(err) {
 				t.Errorf("the client sees %v (%T)", err, err)
 			}
 			if version, _ := w.server.state(); version != 100 != test.made {
@@ -241,9 +243,29 @@ func TestWrites(t *testing.T) {
 			}
 		})
 	}
-	if len(tests) != len(possible[writes]) {
-		t.Errorf("%d faults of writes are shown, there are %d", len(tests), len(possible[writes]))
+	for _, kind := range possible[writes] {
+		if !slices.ContainsFunc(tests, func(test test) bool { return test.kind == kind }) {
+			t.Errorf("%q is not shown", kind)
+		}
 	}
+}
+
+// TestLateWrite shows that a write arrives though its sender has given up.
+func TestLateWrite(t *testing.T) {
+	t.Parallel()
+	w := one(t, writes, LateWrite)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, written := w.server.state()
+	go func() {
+		for w.proxy.Counts()[LateWrite] == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if err := w.patch(ctx); err == nil {
+		t.Error("the write was answered")
+	}
+	<-written
 }
 
 // TestRetryAfter shows that clients do as they are told by 429 and Retry-After: they ask again.
@@ -456,5 +478,28 @@ func TestCalmAndStorm(t *testing.T) {
 	go func() { _ = w.patch(t.Context()) }()
 	for len(w.proxy.Counts()) == 0 {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestHold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	held := w.proxy.Hold(func(r *http.Request, body []byte) bool { return r.Method == http.MethodPatch && string(body) == "{}" })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.patch(ctx) }()
+	<-held.Reached
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("the write was answered")
+	}
+	if err := w.patch(t.Context()); err != nil {
+		t.Errorf("a second one is held, too: %v", err)
+	}
+	if code := held.Release(); code != http.StatusOK {
+		t.Errorf("answered with %d", code)
+	}
+	if version, _ := w.server.state(); version != 102 {
+		t.Errorf("version %d, want two writes", version)
 	}
 }

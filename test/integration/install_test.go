@@ -89,6 +89,7 @@ func (o overlay) assertLeastRights(t *testing.T, mark int64) {
 	}
 	ofCluster := []string{
 		"nodes", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"selfsubjectreviews",
 	}
 	for _, e := range asked {
 		if e.ResponseStatus != nil && e.ResponseStatus.Code == 403 {
@@ -217,6 +218,43 @@ spec:
 	d.assertMoved(before, "160m")
 	b.assertLeastRights(t, mark)
 	b.uninstall(t)
+}
+
+// TestOtherPolicies: policies that are not those of this version, or are bound elsewhere, may hold
+// something that the controller does not understand, or miss something. It says what differs, and
+// touches nothing.
+func TestOtherPolicies(t *testing.T) {
+	w := newWorkload(t, options{})
+	process := ownController(t, controller.Options{})
+	w.waitComplete()
+	install := reinstall(t)
+	defer install()
+	waitSaid := func(want string) {
+		t.Helper()
+		eventually(t, "the controller to say what differs", func() (bool, string) {
+			err := process.Ready(t.Context())
+			return strings.Contains(said(err), want), said(err)
+		})
+	}
+	administer(t, "patch", "mutatingadmissionpolicy", "inplace-rollout-hold-statefulsets", "--type=json",
+		`--patch=[{"op": "add", "path": "/spec/variables/-", "value": {"name": "later", "expression": "true"}}]`)
+	waitSaid("MutatingAdmissionPolicy inplace-rollout-hold-statefulsets is not the one of this version of the controller: they differ in spec.variables[")
+	w.markAudit()
+	w.setResources("cpu=150m", "")
+	w.waitFor("the StatefulSet controller to observe the edit", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+	if writes := w.writes(); len(writes) > 0 || !held(w.get()) {
+		t.Errorf("held %t; the controller wrote %v", held(w.get()), writes)
+	}
+	administer(t, "apply", "-k", filepath.Join(controller.Root(), "deploy", "overlays", "one-namespace", "cluster"))
+	waitSaid("of the policies' bindings are for namespaces with the label " + api.InstalledLabel + " only")
+	before := w.uids()
+	install()
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	if err := process.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestUninstall takes deploy/ away in the middle of rollouts, with the controller

@@ -130,7 +130,8 @@ func (s *replicaSet) at(t time.Time) int32 {
 // pod in all its versions.
 type pod struct {
 	versions []podVersion
-	asked    []ask // resizes by the controller
+	asked    []ask     // resizes by the controller
+	resized  time.Time // when somebody else has resized it last
 	deleted  time.Time
 	by       string    // who had it go first, or "" while nobody has
 	going    time.Time // when
@@ -277,6 +278,11 @@ func (h *history) apply(w write) {
 	}
 	if w.failed() {
 		return
+	}
+	if w.resized && !h.ours(w.User.Username) {
+		if p := h.named(w.ObjectRef.Name); p != nil {
+			p.resized = w.at
+		}
 	}
 	switch ref := w.ObjectRef; {
 	case ref.Resource == "pods" && (w.Verb == "delete" || ref.Subresource == "eviction"):

@@ -123,6 +123,11 @@ func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, byS
 			return "another template", false
 		}
 	}
+	// A new Deployment is not held: paused, it would make no pods. So what it adopts goes, if it is of
+	// another template.
+	if w.kind == "Deployment" && p.versions[0].at.Before(w.versions[0].at) && len(w.ofTemplate()) == len(w.versions) {
+		return "adopted by a new Deployment", false
+	}
 	if h.inFlight(w, p) {
 		return "the built-in controller had begun to replace it", false
 	}

@@ -3,6 +3,7 @@ package invariant
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -256,6 +257,8 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 	if p.versions[0].at.After(since) {
 		return "" // it is new
 	}
+	// Nobody fights over the size that somebody else gave it, unless it has been asked since.
+	others := !p.resized.IsZero() && !slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(p.resized) })
 	var why string
 	for i, v := range p.versions {
 		if i+1 < len(p.versions) && !p.versions[i+1].at.After(since) {
@@ -267,7 +270,7 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 		}
 		for _, t := range templates {
 			switch name := lacks(v.Pod, t); {
-			case name != "":
+			case name != "" && !others:
 				why = "lacks the size of container " + name
 			case !differOnlyInSize(made, t):
 				why = "is of another template"

@@ -28,6 +28,8 @@ type Options struct {
 	Namespace string
 	// Again reports whether it is asked a second time about what others have changed after it.
 	Again bool
+	// Resources of the group apps that it is asked about; statefulsets and deployments if empty.
+	Resources []string
 	// Mutate what is created and updated.
 	Mutate Mutate
 }
@@ -36,6 +38,19 @@ type Options struct {
 // until the API server knows it.
 func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 	t.Helper()
+	stop, err := Start(t.Context(), client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Start registers a webhook and serves it until stop is called.
+func Start(ctx context.Context, client kubernetes.Interface, o Options) (stop func(context.Context) error, err error) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		review := &admissionv1.AdmissionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
@@ -43,17 +58,17 @@ func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 			return
 		}
 		review.Response = answer(review.Request, o.Mutate)
-		if err := json.NewEncoder(w).Encode(review); err != nil {
-			t.Errorf("answering the API server: %v", err)
-		}
+		_ = json.NewEncoder(w).Encode(review) // fails only if the API server has gone
 	}))
-	t.Cleanup(server.Close)
+	if len(o.Resources) == 0 {
+		o.Resources = []string{"statefulsets", "deployments"}
+	}
 	again := registrationv1.NeverReinvocationPolicy
 	if o.Again {
 		again = registrationv1.IfNeededReinvocationPolicy
 	}
 	configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	created, err := configurations.Create(t.Context(), &registrationv1.MutatingWebhookConfiguration{
+	created, err := configurations.Create(ctx, &registrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 		Webhooks: []registrationv1.MutatingWebhook{{
 			Name: "mutate.example.com",
@@ -63,20 +78,23 @@ func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": o.Namespace}},
 			Rules: []registrationv1.RuleWithOperations{{
 				Operations: []registrationv1.OperationType{registrationv1.Create, registrationv1.Update},
-				Rule:       registrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments"}},
+				Rule:       registrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: o.Resources},
 			}},
 			TimeoutSeconds: ptr.To[int32](30), // the most: some are slow on purpose
 			SideEffects:    ptr.To(registrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: &again,
 		}},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatal(err)
+		server.Close()
+		return nil, fmt.Errorf("registering the webhook: %w", err)
 	}
-	t.Cleanup(func() {
-		if err := configurations.Delete(context.Background(), created.Name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deleting the webhook: %v", err)
+	return func(ctx context.Context) error {
+		defer server.Close()
+		if err := configurations.Delete(ctx, created.Name, metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("deleting the webhook: %w", err)
 		}
-	})
+		return nil
+	}, nil
 }
 
 // answer is what the webhook says to one request.

@@ -1,0 +1,178 @@
+package prerequisite
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// policy is an admission policy of deploy/cluster with its binding, which has the same name.
+type policy struct {
+	kind, name    string         // the kind is MutatingAdmissionPolicy or ValidatingAdmissionPolicy
+	spec, binding map[string]any // as from JSON; the binding without matchResources
+	where         any            // matchResources of the binding; nil for everywhere
+}
+
+// policies are those of deploy/cluster that this binary was built with.
+var policies = mustRead(deploy.Cluster)
+
+// MutatingPolicies and ValidatingPolicies are the names of the admission policies that are needed.
+var (
+	MutatingPolicies   = namesOf("MutatingAdmissionPolicy")
+	ValidatingPolicies = namesOf("ValidatingAdmissionPolicy")
+)
+
+// labelled is what a binding says where only some namespaces have a controller, as
+// deploy/overlays/one-namespace/cluster has it.
+var labelled = specOf(&admissionv1.MutatingAdmissionPolicyBinding{Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
+	MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{api.InstalledLabel: "true"}}},
+}})["matchResources"]
+
+func namesOf(kind string) []string {
+	var names []string
+	for _, p := range policies {
+		if p.kind == kind {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// mustRead panics where [read] fails: a test reads the same files.
+func mustRead(files fs.FS) []policy {
+	read, err := read(files)
+	if err != nil {
+		panic(err)
+	}
+	return read
+}
+
+// read returns the policies in the files, the mutating ones first. Those that only warn are
+// left out: nothing depends on them.
+func read(files fs.FS) ([]policy, error) {
+	names, err := fs.Glob(files, "cluster/*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("listing deploy/cluster: %w", err)
+	}
+	var found []policy
+	of := func(kind, name string) *policy {
+		i := slices.IndexFunc(found, func(p policy) bool { return p.kind == kind && p.name == name })
+		if i < 0 {
+			i, found = len(found), append(found, policy{kind: kind, name: name})
+		}
+		return &found[i]
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, fmt.Errorf("reading deploy/%s: %w", name, err)
+		}
+		documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+		for {
+			document, err := documents.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading deploy/%s: %w", name, err)
+			}
+			object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+			if runtime.IsNotRegisteredError(err) { // the kustomization
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("decoding deploy/%s: %w", name, err)
+			}
+			switch o := object.(type) {
+			case *admissionv1.MutatingAdmissionPolicy:
+				of("MutatingAdmissionPolicy", o.Name).spec = specOf(o)
+			case *admissionv1.MutatingAdmissionPolicyBinding:
+				of("MutatingAdmissionPolicy", o.Name).bind(o)
+			case *admissionv1.ValidatingAdmissionPolicy:
+				of("ValidatingAdmissionPolicy", o.Name).spec = specOf(o)
+			case *admissionv1.ValidatingAdmissionPolicyBinding:
+				of("ValidatingAdmissionPolicy", o.Name).bind(o)
+			}
+		}
+	}
+	for _, p := range found {
+		if p.spec == nil || p.binding == nil {
+			return nil, fmt.Errorf("%s %s of deploy/cluster and its binding have not the same name", p.kind, p.name)
+		}
+	}
+	found = slices.DeleteFunc(found, func(p policy) bool {
+		actions, _ := p.binding["validationActions"].([]any)
+		return len(actions) == 1 && actions[0] == string(admissionv1.Warn)
+	})
+	slices.SortStableFunc(found, func(a, b policy) int { return strings.Compare(a.kind, b.kind) })
+	return found, nil
+}
+
+func (p *policy) bind(binding runtime.Object) {
+	p.binding = specOf(binding)
+	p.where = p.binding["matchResources"]
+	delete(p.binding, "matchResources")
+}
+
+// specOf returns the spec of a policy or a binding with the defaults of the API server.
+func specOf(object runtime.Object) map[string]any {
+	object = object.DeepCopyObject()
+	setDefaults(object)
+	converted, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil // it differs from whatever it is compared with
+	}
+	spec, _ := converted["spec"].(map[string]any)
+	return spec
+}
+
+// setDefaults does what the API server does to what it stores, so that our files need not say
+// it: failurePolicy Fail; matchPolicy Equivalent, and selectors that select everything; scope *.
+func setDefaults(object runtime.Object) {
+	switch o := object.(type) {
+	case *admissionv1.MutatingAdmissionPolicy:
+		orDefault(&o.Spec.FailurePolicy, admissionv1.Fail)
+		defaultMatch(o.Spec.MatchConstraints)
+	case *admissionv1.ValidatingAdmissionPolicy:
+		orDefault(&o.Spec.FailurePolicy, admissionv1.Fail)
+		defaultMatch(o.Spec.MatchConstraints)
+	case *admissionv1.MutatingAdmissionPolicyBinding:
+		defaultMatch(o.Spec.MatchResources)
+	case *admissionv1.ValidatingAdmissionPolicyBinding:
+		defaultMatch(o.Spec.MatchResources)
+	}
+}
+
+func defaultMatch(m *admissionv1.MatchResources) {
+	if m == nil {
+		return
+	}
+	orDefault(&m.MatchPolicy, admissionv1.Equivalent)
+	orDefault(&m.NamespaceSelector, metav1.LabelSelector{})
+	orDefault(&m.ObjectSelector, metav1.LabelSelector{})
+	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+		for i := range rules {
+			orDefault(&rules[i].Scope, admissionv1.AllScopes)
+		}
+	}
+}
+
+func orDefault[T any](value **T, otherwise T) {
+	if *value == nil {
+		*value = &otherwise
+	}
+}

@@ -1,0 +1,207 @@
+// Command mutants takes the safeties out of the product, one at a time, and shows that each of
+// them is missed: in random worlds (test/worlds), or in a test where those get there too rarely.
+// It prints a table as Markdown, and fails if a mutant survives.
+//
+//	mutants --only live-read,capacity
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	only := flag.String("only", "", "names of mutants, with commas in between; empty means all")
+	seed := flag.Uint64("seed", 0, "of the first world, instead of the mutants' own")
+	flag.Parse()
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var survivors []string
+	rows := []string{"| safety | without it | shown by | found after | what breaks |", "|---|---|---|---|---|"}
+	for _, m := range mutants {
+		if *only != "" && !slices.Contains(strings.Split(*only, ","), m.name) {
+			continue
+		}
+		if *seed != 0 && m.test == "" {
+			m.seed = *seed
+		}
+		f, err := m.find(ctx, root, os.Stderr)
+		if err != nil {
+			return fmt.Errorf("mutant %s: %w", m.name, err)
+		}
+		if !f.found {
+			survivors = append(survivors, m.name)
+		}
+		row := fmt.Sprintf("| %s | %s | %s | %s | %s |", m.safety, m.words, m.shownBy(f), f.after, f.breaks)
+		fmt.Fprintln(os.Stderr, row)
+		rows = append(rows, row)
+	}
+	fmt.Println(strings.Join(rows, "\n"))
+	if len(survivors) > 0 {
+		return fmt.Errorf("these survive: %s", strings.Join(survivors, ", "))
+	}
+	return nil
+}
+
+// finding says how a mutant was found.
+type finding struct {
+	found         bool
+	seed          string // of the world
+	after, breaks string
+}
+
+func (m mutant) shownBy(f finding) string {
+	if m.test != "" {
+		return "`" + m.test + "`"
+	}
+	return "seed " + f.seed
+}
+
+// find makes a mutant of the module, and plays its scenario.
+func (m mutant) find(ctx context.Context, root string, log io.Writer) (f finding, err error) {
+	dir, err := os.MkdirTemp("", "mutant-"+m.name+"-")
+	if err != nil {
+		return f, fmt.Errorf("making a folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := copyModule(ctx, root, dir); err != nil {
+		return f, err
+	}
+	if err := m.apply(dir); err != nil {
+		return f, err
+	}
+	if out, err := command(ctx, dir, log, "go", "build", "-o", "bin/", "./cmd/inplace-rollout"); err != nil {
+		return f, fmt.Errorf("building: %w\n%s", err, out)
+	}
+	if m.test != "" {
+		return m.findByTest(ctx, dir, log)
+	}
+	return m.findInWorlds(ctx, dir, log)
+}
+
+// copyModule copies what git knows of the module, and links what was built of Kubernetes.
+func copyModule(ctx context.Context, root, dir string) error {
+	files, err := command(ctx, root, io.Discard, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return fmt.Errorf("listing the module: %w", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(files, "\x00"), "\x00") {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if errors.Is(err, os.ErrNotExist) { // deleted, and not committed
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("copying the module: %w", err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			return fmt.Errorf("copying the module: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return fmt.Errorf("copying the module: %w", err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
+		return fmt.Errorf("copying the module: %w", err)
+	}
+	if err := os.Symlink(filepath.Join(root, "bin", "k8s"), filepath.Join(dir, "bin", "k8s")); err != nil {
+		return fmt.Errorf("linking the Kubernetes binaries: %w", err)
+	}
+	return os.Symlink("inplace-rollout", filepath.Join(dir, "bin", "kubectl-inplace_rollout"))
+}
+
+// command runs a program in a folder, and returns what it prints. log sees it, too.
+func command(ctx context.Context, dir string, log io.Writer, name string, args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it ends what it has started
+	cmd.Dir, cmd.Stdout = dir, io.MultiWriter(&out, log)
+	cmd.Stderr = cmd.Stdout
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return out.String(), err
+}
+
+// findByTest runs the scenario's test, which must fail.
+func (m mutant) findByTest(ctx context.Context, dir string, log io.Writer) (finding, error) {
+	pattern := "^" + strings.ReplaceAll(m.test, "/", "$/^") + "$"
+	out, err := command(ctx, dir, log, "go", "test", "-tags", "integration", "./test/integration", "-count=1", "-v", "-run", pattern)
+	if ctx.Err() != nil {
+		return finding{}, ctx.Err()
+	}
+	if err == nil && !strings.Contains(out, "--- PASS: "+m.test) {
+		return finding{}, fmt.Errorf("there is no test %s", m.test)
+	}
+	if err != nil && !strings.Contains(out, "--- FAIL: "+m.test) {
+		return finding{}, fmt.Errorf("running %s: %w", m.test, err)
+	}
+	return finding{found: err != nil, after: "one run", breaks: firstOf(out, regexp.MustCompile(`_test\.go:\d+: (.*)`))}, nil
+}
+
+// findInWorlds plays worlds, ten at a time, until a promise is broken.
+func (m mutant) findInWorlds(ctx context.Context, dir string, log io.Writer) (finding, error) {
+	const atOnce = 10
+	if out, err := command(ctx, dir, log, "go", "build", "-o", "bin/", "./test/worlds"); err != nil {
+		return finding{}, fmt.Errorf("building: %w\n%s", err, out)
+	}
+	worlds, edits := 0, 0
+	for seed := m.seed; worlds < m.worlds; seed += atOnce {
+		out, err := command(ctx, dir, log, "bin/worlds", "run", "--seed", fmt.Sprint(seed), "--worlds", fmt.Sprint(atOnce), "--shrink", "0")
+		if ctx.Err() != nil {
+			return finding{}, ctx.Err()
+		}
+		worlds += atOnce
+		edits += number(firstOf(out, regexp.MustCompile(`(\d+) edits`)))
+		if err == nil {
+			continue
+		}
+		if !strings.Contains(out, "promises were broken") {
+			return finding{}, fmt.Errorf("playing worlds: %w", err)
+		}
+		return finding{
+			found: true, seed: firstOf(out, regexp.MustCompile(`(?m)^world (\d+) `)),
+			after: fmt.Sprintf("%d worlds, %d edits", worlds, edits), breaks: firstOf(out, regexp.MustCompile(`(?m)^  ([^:]+):`)),
+		}, nil
+	}
+	return finding{seed: fmt.Sprint(m.seed), after: fmt.Sprintf("%d worlds, %d edits: not found", worlds, edits)}, nil
+}
+
+// firstOf returns what the pattern's group matches first.
+func firstOf(text string, pattern *regexp.Regexp) string {
+	if match := pattern.FindStringSubmatch(text); match != nil {
+		return match[1]
+	}
+	return ""
+}
+
+func number(text string) int {
+	var n int
+	_, _ = fmt.Sscan(text, &n) // nothing is 0
+	return n
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// mutant is the product without one of its safeties.
+type mutant struct {
+	name   string // on the command line
+	safety string // for the table
+	without
+	scenario
+}
+
+// without is what is taken out, in words and in the source.
+type without struct {
+	words string
+	edits []edit
+}
+
+// edit replaces a text, which must be there exactly once.
+type edit struct{ file, text, by string }
+
+// scenario shows what happens then: worlds from a seed on; or a test, where random worlds get
+// there too rarely.
+type scenario struct {
+	seed   uint64
+	worlds int
+	test   string // of test/integration
+}
+
+// mutants are all that there are. Each of them must be found.
+var mutants = []mutant{
+	{
+		name: "uid", safety: "UID of the pod in resizes",
+		without: without{"the patch of a resize has no UID", []edit{
+			{"pkg/resize/target.go", `"metadata": map[string]any{"uid": t.pod.UID},`, `"metadata": map[string]any{},`},
+		}},
+		scenario: scenario{test: "TestLateWrites/a_resize"},
+	},
+	{
+		name: "version-of-workloads", safety: "resourceVersion precondition of workload writes",
+		without: without{"letting go of a hold, or moving the partition, has no resourceVersion", []edit{
+			{"pkg/statefulset/apply.go", `"uid": set.UID, "resourceVersion": set.ResourceVersion, "annotations": annotations,`, `"uid": set.UID, "annotations": annotations,`},
+			{"pkg/deployment/apply.go", `"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]any{api.HoldAnnotation: nil},`,
+				`"uid": d.UID, "annotations": map[string]any{api.HoldAnnotation: nil},`},
+		}},
+		scenario: scenario{test: "TestLateWrites/the_end_of_a_set's_hold"},
+	},
+	{
+		name: "version-of-pods", safety: "resourceVersion precondition of labels",
+		without: without{"the label of a pod is written with its UID alone", []edit{
+			{"pkg/pods/write.go", `"resourceVersion": pod.ResourceVersion,
+		"labels":          map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},`,
+				`"labels": map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},`},
+		}},
+		scenario: scenario{test: "TestLateWrites/a_label"},
+	},
+	{
+		name: "version-of-condition", safety: "resourceVersion precondition of Complete=True",
+		without: without{"the condition is written with the workload's UID alone", []edit{
+			{"pkg/controller/condition.go", `metadata["resourceVersion"] = w.GetResourceVersion()`, ``},
+		}},
+		scenario: scenario{test: "TestLateWrites/Complete"},
+	},
+	{
+		name: "keeps-hold", safety: "a write of others keeps the hold",
+		without: without{"only an edit holds, and opting in", []edit{
+			{"deploy/cluster/hold-statefulsets.yaml", `(variables.held || variables.stirs)"`, `(variables.edited || !variables.enabledBefore)"`},
+			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
+		}},
+		scenario: scenario{seed: 1, worlds: 300},
+	},
+	{
+		name: "live-read", safety: "live read before what takes pods down",
+		without: without{"such plans are made from the watches", []edit{
+			{"pkg/controller/sync.go", `if err == nil && p.Loose() {`, `if false {`},
+		}},
+		scenario: scenario{seed: 1, worlds: 300},
+	},
+	{
+		name: "acknowledged", safety: "acknowledgement by the built-in controller",
+		without: without{"the status is believed whatever generation it is of", []edit{
+			{"pkg/deployment/kind.go", `return d.Status.ObservedGeneration >= d.Generation }`, `return true }`},
+			{"pkg/statefulset/kind.go", `return set.Status.ObservedGeneration >= set.Generation`, `return true`},
+		}},
+		scenario: scenario{seed: 1, worlds: 300},
+	},
+	{
+		name: "actuated", safety: "completion check of resizes",
+		without: without{"a pod whose spec has the size counts as resized", []edit{
+			{"pkg/resize/state.go", `	if t.Unscheduled() {
+		return Unready, "waiting for a node"
+	}
+	if state,`, `	if !t.Unscheduled() {
+		return Actuated, ""
+	}
+	if state,`},
+		}},
+		scenario: scenario{seed: 1, worlds: 300},
+	},
+	{
+		name: "capacity", safety: "room for a restarted pod",
+		without: without{"nobody looks for room", []edit{
+			{"pkg/controller/sync.go", `full, err := c.full(ctx, s, o, p)`, `full, err := rollout.Refusals(nil), error(nil)`},
+		}},
+		scenario: scenario{seed: 1, worlds: 300},
+	},
+	{
+		name: "leader", safety: "the leader writes only while it surely leads",
+		without: without{"the fence around writes is always open", []edit{
+			{"cmd/inplace-rollout/fence.go", `return time.Now().Before(f.until) }`, `return true }`},
+		}},
+		scenario: scenario{test: "TestReplicas/stopped_for_longer_than_the_Lease"},
+	},
+}
+
+// apply takes the safety out of the source in a folder.
+func (m mutant) apply(dir string) error {
+	for _, e := range m.edits {
+		file := filepath.Join(dir, e.file)
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("reading the source: %w", err)
+		}
+		if n := bytes.Count(source, []byte(e.text)); n != 1 {
+			return fmt.Errorf("%s: the text to be taken out is there %d times, want once: %s", e.file, n, e.text)
+		}
+		if err := os.WriteFile(file, bytes.Replace(source, []byte(e.text), []byte(e.by), 1), 0o600); err != nil {
+			return fmt.Errorf("writing the source: %w", err)
+		}
+	}
+	return nil
+}

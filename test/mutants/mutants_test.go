@@ -1,0 +1,59 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestMutants checks that what each mutant takes out is there, and that what is left can be read.
+func TestMutants(t *testing.T) {
+	const root = "../.."
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, e := range m.edits {
+				source, err := os.ReadFile(filepath.Join(root, e.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, e.file)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, e.file), source, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := m.apply(dir); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range m.edits {
+				source, err := os.ReadFile(filepath.Join(dir, e.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch filepath.Ext(e.file) {
+				case ".go":
+					_, err = parser.ParseFile(token.NewFileSet(), e.file, source, parser.SkipObjectResolution)
+				case ".yaml":
+					for document := range strings.SplitSeq(string(source), "\n---\n") {
+						if err = yaml.Unmarshal([]byte(document), &map[string]any{}); err != nil {
+							break
+						}
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			if (m.test == "") == (m.worlds == 0) {
+				t.Error("it needs either worlds or a test")
+			}
+		})
+	}
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/invariant"
+)
+
+// Names of the invariants that are checked here.
+const (
+	converges = "convergence"
+	restores  = "the user's own partition and paused"
+)
+
+// heal takes away whatever stands in the way but what people have said of the workloads.
+func (p *player) heal(ctx context.Context) error {
+	if err := p.retried(ctx, func() error {
+		return p.admin.CoreV1().ResourceQuotas(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	}); err != nil {
+		return fmt.Errorf("removing the quota: %w", err)
+	}
+	if p.Limits != nil {
+		if err := p.limit(ctx, ""); err != nil {
+			return fmt.Errorf("raising the limits: %w", err)
+		}
+	}
+	for _, w := range p.Workloads {
+		if err := p.budget(ctx, w, nil); err != nil {
+			return fmt.Errorf("removing the budget: %w", err)
+		}
+		pods, err := p.pods(ctx, w)
+		if err != nil {
+			return err
+		}
+		for _, pod := range pods {
+			if err := p.retried(ctx, func() error { return p.kubelet(ctx, pod.Name, "accepted") }); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("healing the kubelet of %s: %w", pod.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// converge waits until all rollouts are complete, or wait for people for a reason that the table
+// allows; then people do what is waited for, and all must be complete.
+func (p *player) converge(ctx context.Context, limit time.Duration) (violations []invariant.Violation, err error) {
+	if err := p.heal(ctx); err != nil {
+		return nil, err
+	}
+	states := make([]state, len(p.Workloads))
+	look := func() (err error) {
+		for i := range states {
+			if states[i], err = p.look(ctx, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	poked := time.Now()
+	settled := func(done func(state) bool) func() bool {
+		return func() bool {
+			err = look()
+			if time.Since(poked) > 3*time.Second {
+				poked = time.Now()
+				p.poke(ctx, states)
+			}
+			return err == nil && !slices.ContainsFunc(states, func(s state) bool { return !done(s) })
+		}
+	}
+	failed := func() []invariant.Violation {
+		for i, s := range states {
+			if s.unfinished != "" {
+				violations = append(violations, p.violation(p.Workloads[i], converges, "%s; the condition says %s", s.unfinished, s.says))
+			}
+			if s.wrong != "" {
+				violations = append(violations, p.violation(p.Workloads[i], restores, "%s", s.wrong))
+			}
+		}
+		return violations
+	}
+	if !p.await(ctx, limit, settled(func(s state) bool { return s.unfinished == "" && s.wrong == "" || s.waits })) {
+		for i, s := range states {
+			if s.waits {
+				states[i].unfinished = ""
+			}
+		}
+		return failed(), err
+	}
+	for i, s := range states {
+		if s.unfinished != "" {
+			p.tally.helped[s.reason]++
+			if err := p.retried(ctx, func() error { return p.help(ctx, i) }); err != nil {
+				return violations, fmt.Errorf("helping %s: %w", p.Workloads[i].ref(), err)
+			}
+		}
+	}
+	replace := time.Now()
+	if !p.await(ctx, limit, func() bool {
+		if time.Since(replace) > time.Second {
+			replace = time.Now()
+			for i, s := range states {
+				if s.onDelete {
+					p.replace(ctx, i)
+				}
+			}
+		}
+		return settled(func(s state) bool { return s.unfinished == "" && s.wrong == "" })()
+	}) {
+		return failed(), err
+	}
+	return violations, nil
+}
+
+// poke has the built-in controllers look again at workloads that lack pods. After a quota has
+// refused these, they take up to a quarter of an hour to do so by themselves.
+func (p *player) poke(ctx context.Context, states []state) {
+	for i, s := range states {
+		if s.lacks {
+			_ = p.patch(ctx, i, annotate("example.com/poked", time.Now().Format(time.RFC3339Nano))) // or the next time
+		}
+	}
+}
+
+// state is how far a workload is.
+type state struct {
+	unfinished string // what of its rollout is not done; empty if nothing
+	wrong      string // what is not as the user wants it; empty if nothing
+	waits      bool   // for people, for a reason that the table allows
+	lacks      bool   // pods
+	onDelete   bool   // people delete pods themselves
+	reason     string // of the condition
+	says       string // the condition
+}
+
+func (p *player) look(ctx context.Context, i int) (state, error) {
+	w := p.Workloads[i]
+	v, err := p.view(ctx, i)
+	if apierrors.IsNotFound(err) {
+		return state{}, nil
+	}
+	if err != nil {
+		return state{}, err
+	}
+	pods, err := p.pods(ctx, w)
+	if err != nil {
+		return state{}, err
+	}
+	s := state{reason: v.reason, says: fmt.Sprintf("%s, %s: %s", v.complete, v.reason, v.message)}
+	held := isHeld(v)
+	if wish := p.wishes[i]; !held && !v.onDelete && (!slices.Contains(wish.partitions, v.partition) || !slices.Contains(wish.paused, v.paused)) {
+		s.wrong = fmt.Sprintf("partition %d, paused %t, and the user wants one of %d, %t", v.partition, v.paused, wish.partitions, wish.paused)
+	}
+	if v.GetLabels()[enabledLabel] != "true" {
+		if held && !v.replicaset { // kubectl rollout undo copies it to a Deployment, where it means nothing
+			s.wrong = "it is held, and not opted in"
+		}
+		return s, nil
+	}
+	v.resized = p.wishes[i].resized
+	s.onDelete = v.onDelete
+	s.waits = waits(v)
+	s.lacks = len(pods) < v.replicas
+	var sets []appsv1.ReplicaSet
+	if v.replicaset {
+		list, err := p.admin.AppsV1().ReplicaSets(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.Name})
+		if err != nil {
+			return state{}, fmt.Errorf("listing ReplicaSets: %w", err)
+		}
+		for _, rs := range list.Items {
+			if metav1.IsControlledBy(&rs, v) {
+				sets = append(sets, rs)
+			}
+		}
+	}
+	switch {
+	case !v.observed:
+		s.unfinished = "the built-in controller has not seen the newest generation"
+	case held:
+		s.unfinished = "it is held"
+	default:
+		s.unfinished = kinds[w.Kind].unfinished(v, pods, sets)
+	}
+	switch {
+	case s.unfinished != "":
+	case v.complete != corev1.ConditionTrue:
+		s.unfinished = "the condition is not True"
+	case !v.counted:
+		s.unfinished = "the built-in controller does not count all pods"
+	}
+	return s, nil
+}
+
+// waits reports whether a workload waits for people, for a reason that the table allows.
+func waits(v view) bool {
+	if v.complete == corev1.ConditionTrue || v.complete == "" {
+		return false
+	}
+	action, _, _ := strings.Cut(v.GetAnnotations()[api.InForceAnnotation], ";")
+	switch v.reason {
+	case "WaitingForDelete":
+		return v.onDelete
+	case "Paused":
+		return v.paused
+	case "Pending":
+		return v.paused && !isHeld(v)
+	case "Infeasible", "Invalid":
+		return action == "LiveResize" || impossible(v.template.Spec) || v.onDelete
+	default:
+		return impossible(v.template.Spec)
+	}
+}
+
+// impossible reports whether no node could hold a pod.
+func impossible(template corev1.PodSpec) bool {
+	most := resource.MustParse("7")
+	return slices.ContainsFunc(slices.Concat(template.InitContainers, template.Containers), func(c corev1.Container) bool {
+		return c.Resources.Requests.Cpu().Cmp(most) > 0
+	})
+}
+
+// help is what people do about a rollout that waits for them: a size that fits, no action, no pause.
+func (p *player) help(ctx context.Context, i int) error {
+	w := p.Workloads[i]
+	v, err := p.view(ctx, i)
+	if err != nil {
+		return err
+	}
+	patch := map[string]any{"metadata": annotate(actionAnnotation, nil)["metadata"]}
+	spec := map[string]any{}
+	if v.paused {
+		spec["paused"] = false
+	}
+	if impossible(v.template.Spec) {
+		spec["template"] = map[string]any{"spec": app(map[string]any{"resources": w.Size.resources()})}
+	}
+	patch["spec"] = spec
+	if err := p.patch(ctx, i, patch); err != nil {
+		return err
+	}
+	return p.patch(ctx, i, annotate(api.RetryAnnotation, "finally;LiveResizePreferred"))
+}
+
+// replace deletes the pods of an OnDelete set that are not of its revision.
+func (p *player) replace(ctx context.Context, i int) {
+	v, err := p.view(ctx, i)
+	if err != nil || v.reason != "WaitingForDelete" {
+		return
+	}
+	pods, err := p.pods(ctx, p.Workloads[i])
+	if err != nil {
+		return
+	}
+	for _, pod := range pods {
+		if pod.Labels[appsv1.StatefulSetRevisionLabel] != v.revision {
+			_ = p.people.CoreV1().Pods(p.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}) // or the next time
+		}
+	}
+}

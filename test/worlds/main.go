@@ -1,0 +1,72 @@
+// Command worlds plays random worlds on a real control plane, and checks what users are promised.
+//
+//	worlds run --seed 1 --worlds 300
+//	worlds run --world smallest.yaml
+//	worlds show --seed 7
+//
+// A world is a namespace with workloads, and a list of what people, kubelets and others do there.
+// Its seed makes it. Meanwhile requests of the controller fail, its watches are cut and late, and
+// it is killed and paused. When all that ends, everything must converge. A world in which a
+// promise is broken is made smaller, as long as it is broken in the smaller one, too.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+const usage = "usage: worlds run|show [--seed 1] [--worlds 1] [--at-once 10] [--world FILE] [--calm] [--bin bin/k8s]"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "worlds:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errors.New(usage)
+	}
+	flags := flag.NewFlagSet("worlds "+args[0], flag.ExitOnError)
+	seed := flags.Uint64("seed", 1, "of the first world and of the faults; each further world has the next one")
+	o := options{out: os.Stdout}
+	flags.IntVar(&o.worlds, "worlds", 1, "how many worlds")
+	flags.IntVar(&o.atOnce, "at-once", 10, "how many of them at the same time")
+	flags.BoolVar(&o.calm, "calm", false, "without faults")
+	flags.DurationVar(&o.shrink, "shrink", 3*time.Minute, "how long at most a world is made smaller in which a promise is broken; 0 leaves it")
+	flags.StringVar(&o.bin, "bin", "", "folder of the Kubernetes binaries (default bin/k8s of this module)")
+	file := flags.String("world", "", "file with a world, instead of those of seeds")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 || o.worlds < 1 || o.atOnce < 1 {
+		return errors.New(usage)
+	}
+	o.seed = *seed
+	switch args[0] {
+	case "show":
+		_, err := fmt.Print(newWorld(*seed))
+		return err
+	case "run":
+	default:
+		return errors.New(usage)
+	}
+	if *file != "" {
+		w, err := readWorld(*file)
+		if err != nil {
+			return err
+		}
+		o.given = []World{w}
+	}
+	o.restarts = true
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return soak(ctx, o)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// options of a soak.
+type options struct {
+	seed           uint64
+	worlds, atOnce int
+	given          []World // instead of those of seeds
+	calm, restarts bool
+	shrink         time.Duration
+	bin            string
+	out            io.Writer
+}
+
+// soak plays worlds, round after round, and fails if a promise was broken in any.
+func soak(ctx context.Context, o options) error {
+	begun := time.Now()
+	a, err := newArena(ctx, o.bin, o.out)
+	if err != nil {
+		return err
+	}
+	failed, err := a.soak(ctx, o)
+	if err == nil && len(failed) > 0 {
+		a.report(ctx, o, failed)
+		err = fmt.Errorf("promises were broken in %d of %d worlds", len(failed), a.tally.worlds)
+	}
+	a.tally.print(o.out, time.Since(begun))
+	if err != nil {
+		a.cp.KeepLogs()
+	}
+	return errors.Join(err, a.close())
+}
+
+// soak plays all worlds, and returns those in which a promise was broken.
+func (a *arena) soak(ctx context.Context, o options) (failed []outcome, err error) {
+	worlds := o.given
+	for i := range o.worlds {
+		if o.given == nil {
+			worlds = append(worlds, newWorld(o.seed+uint64(i)))
+		}
+	}
+	bar := newBar(o.out, len(worlds))
+	for chunk := range slices.Chunk(worlds, o.atOnce) {
+		outcomes, err := a.round(ctx, chunk, o.trouble(chunk[0].Seed))
+		if err != nil {
+			return failed, err
+		}
+		for _, one := range outcomes {
+			if one.err != nil {
+				return failed, fmt.Errorf("playing world %d: %w", one.Seed, one.err)
+			}
+			if len(one.violations) > 0 {
+				failed = append(failed, one)
+				a.tally.violations += len(one.violations)
+			}
+		}
+		bar.advance(len(chunk), len(failed))
+	}
+	bar.end()
+	return failed, nil
+}
+
+// trouble of the round whose first world has that seed.
+func (o options) trouble(seed uint64) trouble {
+	t := trouble{seed: seed, replicas: 1}
+	if o.calm {
+		return t
+	}
+	t.rate, t.watchRate, t.blows, t.restarts = 0.08, 0.4, true, o.restarts
+	if seed/10%5 == 4 {
+		t.replicas = 2
+	}
+	return t
+}
+
+// report prints what was broken, and the smallest world in which it is.
+func (a *arena) report(ctx context.Context, o options, failed []outcome) {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(o.out, format, args...) }
+	for _, one := range failed {
+		say("\nworld %d (%s):\n", one.Seed, filepath.Join(a.cp.Dir(), one.namespace+".yaml"))
+		for _, v := range one.violations {
+			say("  %s\n", v)
+		}
+	}
+	if o.shrink == 0 {
+		return
+	}
+	say("\nmaking world %d smaller …\n", failed[0].Seed)
+	smallest := a.smaller(ctx, o, failed[0])
+	file := filepath.Join(a.cp.Dir(), fmt.Sprintf("smallest-%d.yaml", smallest.Seed))
+	text := smallest.String()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		say("%v\n", err)
+	}
+	say("%s", text)
+	for _, v := range smallest.violations {
+		say("# %s\n", v)
+	}
+	say("# go run ./test/worlds run --seed %d\n# go run ./test/worlds run --world %s\n", smallest.Seed, file)
+}
+
+// bar shows on a terminal how far a soak is; elsewhere it says so line by line.
+type bar struct {
+	out       io.Writer
+	live      bool
+	done, all int
+	begun     time.Time
+}
+
+func newBar(out io.Writer, all int) *bar {
+	file, is := out.(*os.File)
+	return &bar{out: out, all: all, live: is && term.IsTerminal(int(file.Fd())), begun: time.Now()}
+}
+
+func (b *bar) advance(n, failed int) {
+	b.done += n
+	const width = 40
+	text := fmt.Sprintf("%d of %d worlds, %d failed, %s", b.done, b.all, failed, time.Since(b.begun).Round(time.Second))
+	if !b.live {
+		_, _ = fmt.Fprintln(b.out, text)
+		return
+	}
+	full := width * b.done / b.all
+	_, _ = fmt.Fprintf(b.out, "\r[%s%s] %s\x1b[K", strings.Repeat("█", full), strings.Repeat(" ", width-full), text)
+}
+
+func (b *bar) end() {
+	if b.live {
+		_, _ = fmt.Fprintln(b.out)
+	}
+}

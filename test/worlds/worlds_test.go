@@ -1,0 +1,41 @@
+//go:build integration
+
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// TestWorlds plays a few random worlds; `make soak` plays many.
+func TestWorlds(t *testing.T) {
+	if err := soak(t.Context(), options{seed: 1, worlds: 20, atOnce: 10, shrink: time.Minute, out: os.Stdout}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWorldIsAValue: a seed always makes the same world, which can be written down and read again.
+func TestWorldIsAValue(t *testing.T) {
+	for seed := range uint64(100) {
+		w := newWorld(seed)
+		file := t.TempDir() + "/world.yaml"
+		if err := os.WriteFile(file, []byte(w.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again, err := readWorld(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !equality.Semantic.DeepEqual(newWorld(seed), w) || again.String() != w.String() {
+			t.Errorf("world %d is not the same again", seed)
+		}
+		for _, less := range w.smaller() {
+			if less.size() >= w.size() {
+				t.Errorf("world %d was to become smaller than %d, and has %d", seed, w.size(), less.size())
+			}
+		}
+	}
+}
