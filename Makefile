@@ -54,6 +54,16 @@ unit: ## Run the unit tests
 race: ## Run the unit tests with the race detector
 	CGO_ENABLED=1 go test -race $(UNIT)
 
+FUZZTIME := 20s
+
+.PHONY: fuzz
+fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
+	@grep -rl --include='*_test.go' '^func Fuzz' pkg | while read -r file; do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' "$$file"); do \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$$(dirname "$$file")"; \
+		done; \
+	done
+
 # Most of the time these tests wait. A control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
 integration: tools monitoring-tools gitops-tools build ## Run the tests that need a control plane

@@ -16,7 +16,7 @@ import (
 
 // source knows which pods and volumes there are in the cluster.
 type source interface {
-	// onNode lists the pods of a node, or those that wait for one if it has no name.
+	// onNode lists the pods of a node, or the first of those that wait for one if it has no name.
 	onNode(ctx context.Context, name string) ([]*corev1.Pod, error)
 	// matching lists at least those.
 	matching(ctx context.Context, peers podSet) ([]*corev1.Pod, error)
@@ -25,13 +25,24 @@ type source interface {
 	volumes(ctx context.Context, pod *corev1.Pod) (bound []*corev1.PersistentVolume, lost bool, err error)
 }
 
+// maxWaiting bounds how many of the pods that wait for a node are looked at, whoever has made them:
+// some thousands of them would take this controller's memory, and each is looked at for each node.
+// One beyond that may be faster than the pod that a restart brings.
+const maxWaiting = 1000
+
 // served is what the API server has, pods as its cache has them.
 type served struct{ client kubernetes.Interface }
 
 func (s served) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
-	all, err := pods.List(ctx, s.client.CoreV1(), metav1.NamespaceAll, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String(), ResourceVersion: "0",
-	})
+	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()}
+	var all []*corev1.Pod
+	var err error
+	if name == "" { // what is cached is not served in parts
+		all, err = pods.First(ctx, s.client.CoreV1(), maxWaiting, options)
+	} else {
+		options.ResourceVersion = "0"
+		all, err = pods.List(ctx, s.client.CoreV1(), metav1.NamespaceAll, options)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("looking at node %q: %w", name, err)
 	}

@@ -138,9 +138,6 @@ func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kuberne
 		client: client, recorder: recorder, options: options, clock: options.Clock, nodes: nodes,
 		kind:     kind,
 		informer: kind.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](50*time.Millisecond, maxRetryInterval),
-			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: strings.ToLower(kind.Name())}),
 		sessions: map[cache.ObjectName]*Session[W, X]{},
 		opening:  map[bool]opening{true: newOpening(), false: newOpening()},
 		messages: map[cache.ObjectName]message{},
@@ -149,6 +146,7 @@ func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kuberne
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
 	}
+	c.queue = newQueue(strings.ToLower(kind.Name()), c.held)
 	if err := c.informer.SetTransform(live.Strip[W](c.strip).Transform); err != nil {
 		return nil, fmt.Errorf("stripping watched %ss: %w", kind.Name(), err)
 	}
@@ -169,6 +167,22 @@ func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kuberne
 	nodes.OnChange(c.enqueueInFlight)
 	c.metrics = options.Metrics.of(kind.Name(), c.collect)
 	return c, nil
+}
+
+func newQueue(name string, held func(cache.ObjectName) bool) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
+	type workload = cache.ObjectName
+	inTurns := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[workload]{Name: name, Queue: newTurns(held)})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[workload]{Name: name, Queue: inTurns})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[workload](50*time.Millisecond, maxRetryInterval),
+		workqueue.TypedRateLimitingQueueConfig[workload]{Name: name, DelayingQueue: delaying})
+}
+
+// held reports whether the rollout of a workload is held, as far as the watch has shown.
+func (c *Controller[W, X]) held(name cache.ObjectName) bool {
+	obj, exists, err := c.informer.GetStore().GetByKey(name.String())
+	w, is := obj.(metav1.Object)
+	return err == nil && exists && is && policy.Held(w)
 }
 
 func (c *Controller[W, X]) enqueueInFlight() {

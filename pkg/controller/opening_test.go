@@ -2,8 +2,11 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -52,5 +55,68 @@ func TestOpening(t *testing.T) {
 	e.sessions[e.session.name] = e.session
 	if !e.mayOpen(e.session.name, false) {
 		t.Error("one whose session is there already waits")
+	}
+}
+
+// Namespaces take turns at being looked at.
+func TestOpeningInTurns(t *testing.T) {
+	e := newEngine(t, Options{})
+	for i := range maxOpening + 100 {
+		e.mayOpen(cache.ObjectName{Namespace: "many", Name: fmt.Sprint(i)}, true)
+	}
+	one := cache.ObjectName{Namespace: "few", Name: "one"}
+	if e.mayOpen(one, true) {
+		t.Fatal("there is no bound for those that are held")
+	}
+	for i := range 2 {
+		e.openNext(cache.ObjectName{Namespace: "many", Name: fmt.Sprint(i)})
+	}
+	var next []cache.ObjectName
+	for e.queue.Len() > 0 {
+		name, _ := e.queue.Get()
+		next = append(next, name)
+	}
+	if len(next) > 3 || !slices.Contains(next, one) {
+		t.Errorf("next are %v, want %s among them", next, one)
+	}
+}
+
+// When there are as many sessions as there may be, one of the namespace with most of them ends,
+// and none that is being synced.
+func TestMakeRoom(t *testing.T) {
+	e := newEngine(t, Options{})
+	add := func(namespace string, number int, idleFor time.Duration) cache.ObjectName {
+		name := cache.ObjectName{Namespace: namespace, Name: fmt.Sprint(number)}
+		s := &Session[*appsv1.ReplicaSet, plainOwn]{controller: e.Controller, name: name, stop: func() {}}
+		if idleFor > 0 {
+			s.idleSince = time.Now().Add(-idleFor)
+		}
+		e.sessions[name] = s
+		return name
+	}
+	for i := range maxSessions - 6 {
+		add("many", i, time.Minute)
+	}
+	for i := range 3 {
+		add("few", i, time.Hour)
+	}
+	add("many", 1001, 0) // is being synced
+	e.makeRoom()
+	if len(e.sessions) != maxSessions-2 {
+		t.Fatalf("%d sessions are left, though there is room", len(e.sessions))
+	}
+	longest := add("many", 1002, 10*time.Minute)
+	add("many", 1003, time.Second)
+	e.makeRoom()
+	if len(e.sessions) != maxSessions-1 || e.sessions[longest] != nil {
+		t.Errorf("%d sessions are left; the one that has waited longest of the largest namespace is among them: %t", len(e.sessions), e.sessions[longest] != nil)
+	}
+	for _, s := range e.sessions {
+		s.idleSince = time.Time{}
+	}
+	add("few", 4, 0)
+	e.makeRoom()
+	if len(e.sessions) != maxSessions {
+		t.Errorf("one that is being synced has lost its session")
 	}
 }

@@ -40,6 +40,7 @@ type Session[W Workload, X Own] struct {
 	name       cache.ObjectName
 	workload   types.UID
 	stop       func()
+	idleSince  time.Time // the last sync has ended then; none while one is under way
 
 	refused    *Refusals // of sizes, by the API server
 	full       *Refusals // of restarts, for lack of room
@@ -74,11 +75,13 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 	name := cache.MetaObjectToName(w)
 	if s := c.sessions[name]; s != nil {
 		if s.workload == w.GetUID() {
+			s.idleSince = time.Time{}
 			return s, nil
 		}
 		s.stop() // of a workload that had this name before
 		delete(c.sessions, name)
 	}
+	c.makeRoom()
 	selector, err := metav1.LabelSelectorAsSelector(c.kind.Selector(w))
 	if err != nil {
 		return nil, fmt.Errorf("reading the selector: %w", err)

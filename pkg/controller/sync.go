@@ -98,7 +98,7 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 // prepare begins the session of a workload that was edited and is held, while the built-in
 // controller looks at the edit: what is watched and read by then need not be waited for.
 func (c *Controller[W, X]) prepare(ctx context.Context, w W) error {
-	if !policy.Held(w) {
+	if !policy.Held(w) || !c.mayOpen(cache.MetaObjectToName(w), true) {
 		return nil
 	}
 	s, err := c.session(ctx, w)

@@ -125,12 +125,19 @@ func (k Kind) sets(d *Deployment) dynamic.ResourceInterface {
 // API server is no error: it is remembered, and the rollout waits for it no longer than
 // historyTimeout.
 func (k Kind) saveHistory(ctx context.Context, s *session, d *Deployment, w saveHistory) error {
+	var written *replicaSet
 	var err error
 	if w.reuse == nil {
-		err = k.createHistory(ctx, s, d, w)
+		written, err = k.createHistory(ctx, s, d, w)
 	} else {
 		patch, failed := historyPatch(w.reuse, w.set)
-		err = k.patchSet(ctx, s, d, w.reuse, patch, failed)
+		written, err = k.writeSet(ctx, s, d, w.reuse, patch, failed)
+	}
+	if err == nil && !written.template.Means(w.set.outgoing.template) {
+		// It would be written again and again.
+		s.Own.history.Add(w.set.UID, formerTemplate(w.set), rollout.Refusal{
+			Reason: "a mutating webhook changes the template of ReplicaSet " + written.Name, Kind: rollout.ReasonAdmissionDenied, Final: true,
+		}, s.Now())
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
@@ -152,38 +159,43 @@ func (k Kind) forget(s *session, d *Deployment, why string, err error) error {
 	return err
 }
 
-func (k Kind) createHistory(ctx context.Context, s *session, d *Deployment, w saveHistory) error {
+func (k Kind) createHistory(ctx context.Context, s *session, d *Deployment, w saveHistory) (*replicaSet, error) {
 	history, err := newHistory(d, w.set, w.taken)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	created, err := k.sets(d).Create(ctx, history, metav1.CreateOptions{FieldManager: api.FieldManager})
 	if err != nil {
-		return fmt.Errorf("keeping the former template of ReplicaSet %s: %w", w.set.Name, err)
+		return nil, fmt.Errorf("keeping the former template of ReplicaSet %s: %w", w.set.Name, err)
 	}
 	return wroteSet(s, created)
 }
 
 func (k Kind) patchSet(ctx context.Context, s *session, d *Deployment, rs *replicaSet, patch []byte, err error) error {
+	_, err = k.writeSet(ctx, s, d, rs, patch, err)
+	return err
+}
+
+func (k Kind) writeSet(ctx context.Context, s *session, d *Deployment, rs *replicaSet, patch []byte, err error) (*replicaSet, error) {
 	if err != nil {
-		return err
+		return nil, err
 	}
 	written, err := k.sets(d).Patch(ctx, rs.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.FieldManager})
 	if err != nil {
-		return fmt.Errorf("writing ReplicaSet %s: %w", rs.Name, err)
+		return nil, fmt.Errorf("writing ReplicaSet %s: %w", rs.Name, err)
 	}
 	return wroteSet(s, written)
 }
 
 // wroteSet shows the next sync the ReplicaSet that we have just written.
-func wroteSet(s *session, stored *unstructured.Unstructured) error {
+func wroteSet(s *session, stored *unstructured.Unstructured) (*replicaSet, error) {
 	rs, err := decodeReplicaSet(stored)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.Own.sets.Wrote(rs)
 	s.Requeue()
-	return nil
+	return rs, nil
 }
 
 // release lets go of the hold. The Deployment's resource version is a

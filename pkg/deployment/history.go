@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -10,7 +11,13 @@ import (
 // lacks reports whether the former template of rs is still to go into the history: no
 // ReplicaSet has it, and the history has room.
 func (o observation) lacks(rs *replicaSet) bool {
-	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && o.twin(rs, rs.outgoing.template) == nil && o.historyHasRoom(rs)
+	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && !o.keeps(rs) && o.historyHasRoom(rs)
+}
+
+// keeps reports whether another ReplicaSet has the former template of rs, in any spelling: that
+// of a mark is not the API server's if somebody else has written it.
+func (o observation) keeps(rs *replicaSet) bool {
+	return slices.ContainsFunc(o.sets, func(other *replicaSet) bool { return other.UID != rs.UID && other.template.Means(rs.outgoing.template) })
 }
 
 // historyTimeout is for how long a rollout waits while the history is refused, as by a quota

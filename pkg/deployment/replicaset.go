@@ -102,7 +102,9 @@ func (o *outgoing) revision() int64 {
 	return n
 }
 
-// readMark reads the mark of adoption. What cannot be read is not there.
+// readMark reads the mark of adoption. What cannot be read is not there. Nor is a former template
+// that differs in more than cpu and memory: we have not written that, and would create a
+// ReplicaSet with it for somebody who may not.
 func (rs *replicaSet) readMark() {
 	if json.Unmarshal([]byte(rs.Annotations[api.AdoptedAnnotation]), &rs.mark) != nil {
 		rs.mark = adoption{}
@@ -111,7 +113,7 @@ func (rs *replicaSet) readMark() {
 		return
 	}
 	var err error
-	if rs.mark.template, err = hash.NewTemplate(rs.mark.Template); err == nil {
+	if rs.mark.template, err = hash.NewTemplate(rs.mark.Template); err == nil && rs.mark.template.Hash == rs.template.Hash {
 		rs.outgoing = &rs.mark.outgoing
 	}
 }

@@ -52,6 +52,12 @@ func (t *Template) Same(other *Template) bool {
 	}
 }
 
+// Means reports whether the two templates mean the same, however they are spelled. The API server spells out defaults
+// when it stores a template.
+func (t *Template) Means(other *Template) bool {
+	return t.Hash == other.Hash && len(resize.Between(t.PodTemplateSpec, other.PodTemplateSpec)) == 0
+}
+
 // Differs says where newer differs from t in more than cpu and memory; empty if it does not.
 func (t *Template) Differs(newer *Template) string {
 	if t.Hash == newer.Hash {

@@ -19,9 +19,34 @@ func NewInformer(client kubernetes.Interface, namespace, selector string) cache.
 		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
-// List lists pods of a namespace, or of all if it is empty, from the API server.
+// pageSize is how many pods one answer of the API server has at the most. A page of large pods
+// is a few MiB.
+const pageSize = 500
+
+// List lists pods of a namespace, or of all if it is empty, from the API server. It asks for one
+// page after the other, all of one moment; without that where the options want what is cached.
 func List(ctx context.Context, client coreclient.PodsGetter, namespace string, options metav1.ListOptions) ([]*corev1.Pod, error) {
-	list, err := client.Pods(namespace).List(ctx, options)
+	var all []*corev1.Pod
+	options.Limit = pageSize
+	for {
+		list, err := client.Pods(namespace).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("listing pods: %w", err)
+		}
+		for i := range list.Items {
+			all = append(all, &list.Items[i])
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return all, nil
+		}
+		options.ResourceVersion = "" // the continuation names it
+	}
+}
+
+// First lists the first pods of all namespaces that the options select: n at the most.
+func First(ctx context.Context, client coreclient.PodsGetter, n int64, options metav1.ListOptions) ([]*corev1.Pod, error) {
+	options.Limit = n
+	list, err := client.Pods(metav1.NamespaceAll).List(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}

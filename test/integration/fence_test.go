@@ -3,8 +3,10 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -84,6 +87,26 @@ func (s taken) evict(pod *corev1.Pod) error {
 	})
 }
 
+// history creates a ReplicaSet beside another one, as for the history.
+func (s taken) history(live appsv1.ReplicaSet, change func(*appsv1.ReplicaSet)) error {
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-new", Labels: live.Labels, OwnerReferences: slices.Clone(live.OwnerReferences)},
+		Spec:       *live.Spec.DeepCopy(),
+	}
+	rs.Spec.Replicas = ptr.To[int32](0)
+	change(rs)
+	_, err := s.client.AppsV1().ReplicaSets(s.namespace).Create(s.t.Context(), rs, metav1.CreateOptions{DryRun: dryRun})
+	return err
+}
+
+// label is a patch that sets a label.
+func label(key, value string) string {
+	return fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
+}
+
+// bigger is a patch that resizes a pod.
+const bigger = `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`
+
 // bare is a pod that nothing controls.
 const bare = `{apiVersion: v1, kind: Pod, metadata: {name: bare, labels: {app: bare}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "app:1", resources: ` + base + `}]}}`
 
@@ -100,6 +123,7 @@ func TestFence(t *testing.T) {
 	d.waitRolledOut()
 	d.apply(bare)
 	d.apply(strings.ReplaceAll(manifest(t, d.namespace, options{Replicas: 1, Kind: "Deployment", OptedOut: true}), "web", "out"))
+	w.unchecked, d.unchecked = true, true // the ServiceAccount does what the controller never does
 	s, of := takeOver(t, w.namespace), takeOver(t, d.namespace)
 	for _, pod := range []string{"pod/out-0", "pod/bare"} {
 		w.kubectl("wait", "--for=condition=Ready", pod, "--timeout="+patience.String())
@@ -109,18 +133,7 @@ func TestFence(t *testing.T) {
 	set, pod := "replicaset/"+live.Name, "pod/"+d.names()[0]
 	webPod, barePod := d.pods()[d.names()[0]], getPod(t, d.namespace, "bare")
 
-	history := func(change func(*appsv1.ReplicaSet)) error {
-		rs := &appsv1.ReplicaSet{ObjectMeta: *live.ObjectMeta.DeepCopy(), Spec: *live.Spec.DeepCopy()}
-		rs.ObjectMeta = metav1.ObjectMeta{Name: "web-new", Labels: rs.Labels, OwnerReferences: rs.OwnerReferences}
-		rs.Spec.Replicas = ptr.To[int32](0)
-		change(rs)
-		_, err := of.client.AppsV1().ReplicaSets(d.namespace).Create(t.Context(), rs, metav1.CreateOptions{DryRun: dryRun})
-		return err
-	}
-	label := func(key, value string) string {
-		return fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
-	}
-	bigger := `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`
+	history := func(change func(*appsv1.ReplicaSet)) error { return of.history(live, change) }
 	for _, tt := range []struct {
 		name string
 		do   func() error
@@ -270,4 +283,143 @@ func getPod(t *testing.T, namespace, name string) corev1.Pod {
 		t.Fatal(err)
 	}
 	return *pod
+}
+
+// component applies a policy of deploy/components until the test ends, and waits until it is in force.
+func component(t *testing.T, name string, inForce func() bool) {
+	t.Helper()
+	file := filepath.Join(controller.Root(), "deploy", "components", name, name+".yaml")
+	administer(t, "apply", "-f", file)
+	t.Cleanup(func() {
+		if out, err := cp.Kubectl(context.Background(), "delete", "-f", file); err != nil {
+			t.Errorf("%s: %v", out, err)
+		}
+	})
+	eventually(t, file+" to be in force", func() (bool, string) { return inForce(), "it is not" })
+}
+
+// TestResizeRight: with deploy/components/resize-right, who opts in must have the right to
+// resize pods. The ClusterRole edit has it not.
+func TestResizeRight(t *testing.T) {
+	w, d := newWorkload(t, options{Replicas: 1, OptedOut: true}), newDeployment(t, options{Replicas: 1})
+	w.kubectl("create", "rolebinding", "mallory", "--clusterrole=edit", "--user=mallory")
+	d.kubectl("create", "rolebinding", "mallory", "--clusterrole=edit", "--user=mallory")
+	w.kubectl("create", "rolebinding", "alice", "--clusterrole=edit", "--user=alice")
+	w.kubectl("create", "role", "resize", "--resource=pods/resize", "--verb=patch")
+	w.kubectl("create", "rolebinding", "alice-resizes", "--role=resize", "--user=alice")
+	optIn := func(user string) error {
+		return w.try(t, "--as="+user, "label", "--overwrite", w.ref, enabled+"=true", "--dry-run=server")
+	}
+	if err := optIn("mallory"); err != nil {
+		t.Fatalf("without the policy: %v", err)
+	}
+	const want = "mallory may not patch pods/resize in the namespace "
+	component(t, "resize-right", func() bool { return strings.Contains(said(optIn("mallory")), want) })
+	fresh := writeFile(t, strings.ReplaceAll(manifest(t, w.namespace, options{Kind: "Deployment"}), "web", "fresh"))
+	if err := w.try(t, "--as=mallory", "create", "-f", fresh); !strings.Contains(said(err), want) {
+		t.Errorf("creating: %v", err)
+	}
+	for _, args := range [][]string{{"create", "-f", fresh, "--dry-run=server"}, {"label", "--overwrite", w.ref, enabled + "=true"}} {
+		if err := w.try(t, append([]string{"--as=alice"}, args...)...); err != nil {
+			t.Errorf("kubectl %v: %v", args, err)
+		}
+	}
+	// What is opted in may be edited, scaled and opted out by all who may edit it.
+	for _, args := range [][]string{
+		{"set", "resources", d.ref, "--requests=cpu=150m"}, {"scale", d.ref, "--replicas=2"}, {"label", "--overwrite", d.ref, enabled + "=false"},
+	} {
+		if err := d.try(t, append([]string{"--as=mallory"}, args...)...); err != nil {
+			t.Errorf("kubectl %v: %v", args, err)
+		}
+	}
+}
+
+// TestFenceOwners: with deploy/components/fence-owners, the controller's ServiceAccount may
+// touch nothing of workloads that are not opted in, and the controller does all that it does.
+func TestFenceOwners(t *testing.T) {
+	w := newWorkload(t, options{})
+	d := newDeployment(t, options{Replicas: 2, Spec: surge})
+	out := options{Replicas: 1, OptedOut: true}
+	w.apply(strings.ReplaceAll(manifest(t, w.namespace, out), "web", "out"))
+	out.Kind = "Deployment"
+	d.apply(strings.ReplaceAll(manifest(t, d.namespace, out), "web", "out"))
+	w.kubectl("wait", "--for=condition=Ready", "pod/out-0", "--timeout="+patience.String())
+	d.kubectl("wait", "--for=condition=Available", "deployment/out", "--timeout="+patience.String())
+	w.unchecked, d.unchecked = true, true // the ServiceAccount does what the controller never does
+	s, of := takeOver(t, w.namespace), takeOver(t, d.namespace)
+	outside := podsOf(t, d.namespace, "app=out")[0]
+	outsideSet := metav1.GetControllerOf(&outside).Name
+	inside, live := d.pods()[d.names()[0]], d.active()
+	remove := func(name string) error {
+		return s.client.CoreV1().Pods(w.namespace).Delete(t.Context(), name, metav1.DeleteOptions{DryRun: dryRun})
+	}
+	const ofSet, ofDeployment = "pods of a StatefulSet that is not opted in", "pods of a Deployment that is not opted in"
+	component(t, "fence-owners", func() bool {
+		return strings.Contains(said(remove("out-0")), ofSet) && strings.Contains(said(of.evict(&outside)), ofDeployment)
+	})
+	for _, tt := range []struct {
+		name string
+		do   func() error
+		want string // of the answer; empty if it is to be let through
+	}{
+		{"resizing a set's pod", func() error { return s.patch("pod/web-0", bigger, "resize") }, ""},
+		{"relabelling one", func() error { return s.patch("pod/web-0", label("controller-revision-hash", "web-1")) }, ""},
+		{"deleting one", func() error { return remove("web-0") }, ""},
+		{"resizing another set's pod", func() error { return s.patch("pod/out-0", bigger, "resize") }, ofSet},
+		{"relabelling one of it", func() error { return s.patch("pod/out-0", label("controller-revision-hash", "out-1")) }, ofSet},
+		{"resizing a Deployment's pod", func() error { return of.patch("pod/"+inside.Name, bigger, "resize") }, ""},
+		{"evicting one", func() error { return of.evict(&inside) }, ""},
+		{"resizing another Deployment's pod", func() error { return of.patch("pod/"+outside.Name, bigger, "resize") }, ofDeployment},
+		{"another Deployment's ReplicaSet", func() error { return of.patch("replicaset/"+outsideSet, `{"metadata":{"annotations":{"a":"b"}}}`) }, "ReplicaSets of a Deployment that is not"},
+		{"a ReplicaSet of another size", func() error {
+			return of.history(live, func(rs *appsv1.ReplicaSet) {
+				rs.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("90m")
+			})
+		}, ""},
+		{"a ReplicaSet of another image", func() error {
+			return of.history(live, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.Containers[0].Image = "evil" })
+		}, "in cpu and memory at most"},
+		{"a ReplicaSet that mounts a Secret", func() error {
+			return of.history(live, func(rs *appsv1.ReplicaSet) {
+				rs.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "stolen", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "stolen"}}}}
+			})
+		}, "in cpu and memory at most"},
+		{"a ReplicaSet with a container more", func() error {
+			return of.history(live, func(rs *appsv1.ReplicaSet) {
+				rs.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "evil", Image: "evil"}}
+			})
+		}, "in cpu and memory at most"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := said(tt.do()); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	w.ownController(t, controller.Options{})
+	d.ownController(t, controller.Options{})
+	before := d.uids()
+	d.annotatePod(inside.Name, simInfeasible) // it is detached, evicted, and replaced
+	w.setResources("cpu=150m", "")
+	d.edit("150m")
+	w.waitComplete()
+	w.assertMoved(0)
+	d.assertReplaced(before, inside.Name)
+	d.assertSettled("150m")
+	d.assertReplicaSets(2)
+	// A label of now counts.
+	w.kubectl("label", "statefulset/out", "--overwrite", enabled+"=true")
+	eventually(t, "the opt-in to be known to the policy", func() (bool, string) {
+		err := s.patch("pod/out-0", bigger, "resize")
+		return err == nil, said(err)
+	})
+}
+
+func podsOf(t *testing.T, namespace, selector string) []corev1.Pod {
+	t.Helper()
+	list, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
 }

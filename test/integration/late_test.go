@@ -21,16 +21,17 @@ import (
 // TestLateWrites lets writes of the controller arrive when it has been killed, and what they were
 // planned for has changed.
 func TestLateWrites(t *testing.T) {
-	t.Run("a resize", func(t *testing.T) { // meets a pod of the same name that is none of ours
+	t.Run("a resize", func(t *testing.T) { // meets a pod of the same name that another set has made
 		t.Parallel()
 		w := newWorkload(t, options{})
 		late := hold(t, w.sandbox, "/pods/web-2/resize", "")
 		w.setResources("cpu=150m", "")
 		late.strike()
 		w.kubectl("delete", w.ref, "--cascade=foreground", "--wait")
-		w.apply(`{apiVersion: v1, kind: Pod, metadata: {name: web-2, labels: {app: web}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "app:1", resources: ` + base + `}]}}`)
+		w.apply(manifest(t, w.namespace, options{Resources: "{requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 400m, memory: 200Mi}}"}))
+		w.waitPod("web-2", "to run", func(pod corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
 		late.arrivesInVain(http.StatusUnprocessableEntity) // a UID is immutable
-		if cpu := cpuOf(w.pods()["web-2"].Spec.Containers[0].Resources); cpu != "100m" {
+		if cpu := cpuOf(w.pods()["web-2"].Spec.Containers[0].Resources); cpu != "300m" {
 			t.Errorf("the cpu of another pod is %s", cpu)
 		}
 	})

@@ -192,6 +192,7 @@ func (w *twins) assertTurns() {
 		switch {
 		case e.ObjectRef.Resource == "leases":
 			holder = e.UserAgent
+		case strings.HasSuffix(e.ObjectRef.Resource, "reviews"): // they write nothing
 		case e.UserAgent != holder:
 			w.t.Errorf("%s: %s writes %s %s/%s %s, but %s has the Lease", e.StageTimestamp.Format(time.StampMilli), e.UserAgent, e.Verb,
 				e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Name, holder)

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
@@ -101,6 +102,36 @@ func TestWebhookEditsTheTemplateInOurWrite(t *testing.T) {
 	d.assertMoved(deploymentBefore, "160m")
 	w.waitEvent("StepFailed", "a mutating webhook changed the pod template")
 	d.waitEvent("StepFailed", "a mutating webhook changed the pod template")
+}
+
+// TestWebhookChangesTheHistory: one that changes the templates of ReplicaSets lets none have the
+// former template. That must not be tried for ever.
+func TestWebhookChangesTheHistory(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{})
+	before := d.uids()
+	var asked atomic.Bool
+	webhook.Serve(t, client, webhook.Options{
+		Namespace: d.namespace, Resources: []string{"replicasets"}, Mutate: func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+			asked.Store(true)
+			if r.Operation == admissionv1.Create {
+				_ = unstructured.SetNestedField(object.Object, "yes", "spec", "template", "metadata", "annotations", "example.com/injected")
+			}
+		},
+	})
+	eventually(t, "the webhook to be asked", func() (bool, string) {
+		d.kubectl("label", "replicaset/"+d.active().Name, "--overwrite", "example.com/asks=yes", "--dry-run=server")
+		return asked.Load(), ""
+	})
+	d.waitComplete()
+	d.markAudit()
+	d.edit("150m")
+	d.assertMoved(before, "150m")
+	d.waitEvent("RevisionNotKept", "a mutating webhook changes the template")
+	created := d.audited(succeeded, func(e *auditv1.Event) bool { return e.Verb == "create" && e.ObjectRef.Resource == "replicasets" })
+	if len(created) != 1 {
+		t.Errorf("%d ReplicaSets were created for the history", len(created))
+	}
 }
 
 // TestWebhookNormalises: what an operator applies again and again is set right by a

@@ -48,7 +48,7 @@ var mutants = []mutant{
 			{"pkg/deployment/apply.go", `"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]any{api.HoldAnnotation: nil},`,
 				`"uid": d.UID, "annotations": map[string]any{api.HoldAnnotation: nil},`},
 		}},
-		scenario: scenario{seed: 1, worlds: 300},
+		scenario: scenario{test: "TestLateWrites/the_end_of_a_set's_hold"},
 	},
 	{
 		name: "version-of-pods", safety: "resourceVersion precondition of labels",
@@ -57,14 +57,14 @@ var mutants = []mutant{
 		"labels":          map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},`,
 				`"labels": map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},`},
 		}},
-		scenario: scenario{seed: 1, worlds: 300},
+		scenario: scenario{test: "TestLateWrites/a_label"},
 	},
 	{
 		name: "version-of-condition", safety: "resourceVersion precondition of Complete=True",
 		without: without{"the condition is written with the workload's UID alone", []edit{
 			{"pkg/controller/condition.go", `metadata["resourceVersion"] = w.GetResourceVersion()`, ``},
 		}},
-		scenario: scenario{seed: 1, worlds: 300},
+		scenario: scenario{test: "TestLateWrites/Complete"},
 	},
 	{
 		name: "keeps-hold", safety: "a write of others keeps the hold",

@@ -28,6 +28,8 @@ type Options struct {
 	Namespace string
 	// Again reports whether it is asked a second time about what others have changed after it.
 	Again bool
+	// Resources of the group apps that it is asked about; statefulsets and deployments if empty.
+	Resources []string
 	// Mutate what is created and updated.
 	Mutate Mutate
 }
@@ -58,6 +60,9 @@ func Start(ctx context.Context, client kubernetes.Interface, o Options) (stop fu
 		review.Response = answer(review.Request, o.Mutate)
 		_ = json.NewEncoder(w).Encode(review) // fails only if the API server has gone
 	}))
+	if len(o.Resources) == 0 {
+		o.Resources = []string{"statefulsets", "deployments"}
+	}
 	again := registrationv1.NeverReinvocationPolicy
 	if o.Again {
 		again = registrationv1.IfNeededReinvocationPolicy
@@ -73,7 +78,7 @@ func Start(ctx context.Context, client kubernetes.Interface, o Options) (stop fu
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": o.Namespace}},
 			Rules: []registrationv1.RuleWithOperations{{
 				Operations: []registrationv1.OperationType{registrationv1.Create, registrationv1.Update},
-				Rule:       registrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments"}},
+				Rule:       registrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: o.Resources},
 			}},
 			TimeoutSeconds: ptr.To[int32](30), // the most: some are slow on purpose
 			SideEffects:    ptr.To(registrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: &again,

@@ -1,0 +1,90 @@
+package controller
+
+import (
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// turns is a queue in which namespaces take turns, so that the many workloads of one do not
+// delay the few of another. Those that are held come before others, such as those that are
+// opted in and were not edited; but one of patience has its turn in any case.
+type turns struct {
+	held   func(cache.ObjectName) bool
+	queued map[cache.ObjectName]bool // whether each is held
+	lines  map[bool]*line            // of those that are held, and of others
+	passed int                       // how many others have been passed by, one after the other
+}
+
+// patience is after how many workloads that are held one that is not has its turn.
+const patience = 8
+
+func newTurns(held func(cache.ObjectName) bool) *turns {
+	return &turns{held: held, queued: map[cache.ObjectName]bool{}, lines: map[bool]*line{true: newLine(), false: newLine()}}
+}
+
+var _ workqueue.Queue[cache.ObjectName] = &turns{}
+
+// Push adds a workload that is not queued.
+func (t *turns) Push(name cache.ObjectName) {
+	held := t.held(name)
+	t.queued[name] = held
+	t.lines[held].push(name)
+}
+
+// Touch is called when a workload is added again that is queued: it may have been edited.
+func (t *turns) Touch(name cache.ObjectName) {
+	if before, is := t.queued[name]; is && !before && t.held(name) {
+		t.queued[name] = true
+		t.lines[true].push(name) // the place in the other line is passed by
+	}
+}
+
+// Len returns how many are queued.
+func (t *turns) Len() int { return len(t.queued) }
+
+// Pop takes out the next one. There must be one.
+func (t *turns) Pop() cache.ObjectName {
+	for {
+		held := t.lines[true].len() > 0 && (t.passed < patience || t.lines[false].len() == 0)
+		name := t.lines[held].pop()
+		if is, queued := t.queued[name]; !queued || is != held {
+			continue // it has gone to the other line
+		}
+		if t.passed++; !held {
+			t.passed = 0
+		}
+		delete(t.queued, name)
+		return name
+	}
+}
+
+// line is a queue in which namespaces take turns.
+type line struct {
+	namespaces []string // with a turn to come, in this order
+	names      map[string][]cache.ObjectName
+}
+
+func newLine() *line { return &line{names: map[string][]cache.ObjectName{}} }
+
+func (l *line) len() int { return len(l.namespaces) }
+
+func (l *line) push(name cache.ObjectName) {
+	waiting := l.names[name.Namespace]
+	if len(waiting) == 0 {
+		l.namespaces = append(l.namespaces, name.Namespace)
+	}
+	l.names[name.Namespace] = append(waiting, name)
+}
+
+func (l *line) pop() cache.ObjectName {
+	namespace := l.namespaces[0]
+	waiting := l.names[namespace]
+	l.namespaces = l.namespaces[1:]
+	if len(waiting) == 1 {
+		delete(l.names, namespace)
+	} else {
+		l.names[namespace] = waiting[1:]
+		l.namespaces = append(l.namespaces, namespace)
+	}
+	return waiting[0]
+}
