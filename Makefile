@@ -49,6 +49,7 @@ test: unit integration ## Run every test (KILLS=all: the controller is killed at
 unit: ## Run the unit tests
 	go test $(UNIT)
 	go test -C hack/tools/image ./...
+	go test -C hack/tools/govulncheck ./...
 
 .PHONY: race
 race: ## Run the unit tests with the race detector
@@ -112,9 +113,12 @@ bench-watches: tools build ## Measure what the watches of a rollout cost, beside
 	@$(BENCH) watches $(RESULTS)
 
 .PHONY: lint
-lint: bin/golangci-lint ## Run the linters
+lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for changed modules and known vulnerabilities
 	bin/golangci-lint run --build-tags integration,e2e ./...
 	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run ./...
+	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
+	go mod verify
+	hack/vulnerabilities.sh bin/govulncheck bin/inplace-rollout
 
 .PHONY: build
 build: ## Build the controller, and the plugin of kubectl, into bin/
