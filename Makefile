@@ -70,6 +70,13 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 integration: tools monitoring-tools gitops-tools build ## Run the tests that need a control plane
 	GOGC=200 go test -tags integration -count=1 -timeout 60m -p 1 -parallel 16 ./test/...
 
+WORLDS := 300
+SEED := 1
+
+.PHONY: soak
+soak: tools build ## Play random worlds under faults, and check what users are promised (WORLDS=300 SEED=1)
+	@GOGC=200 go run ./test/worlds run --worlds $(WORLDS) --seed $(SEED)
+
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e
 e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
