@@ -24,7 +24,9 @@ func TestSecureMetrics(t *testing.T) {
 	administer(t, "create", "serviceaccount", "prometheus", "-n", namespace)
 	administer(t, "create", "clusterrolebinding", namespace, "--clusterrole=inplace-rollout-metrics-reader", "--serviceaccount="+namespace+":prometheus")
 	defer administer(t, "delete", "clusterrolebinding", namespace)
-	token := func(name string) string { return strings.TrimSpace(administer(t, "create", "token", name, "-n", namespace)) }
+	token := func(name string) string {
+		return strings.TrimSpace(administer(t, "create", "token", name, "-n", namespace))
+	}
 
 	process, err := launch(controller.Options{Args: []string{"--secure-metrics"}})
 	if err != nil {
