@@ -49,15 +49,33 @@ test: unit integration ## Run every test (KILLS=all: the controller is killed at
 unit: ## Run the unit tests
 	go test $(UNIT)
 	go test -C hack/tools/image ./...
+	go test -C hack/tools/govulncheck ./...
 
 .PHONY: race
 race: ## Run the unit tests with the race detector
 	CGO_ENABLED=1 go test -race $(UNIT)
 
+FUZZTIME := 20s
+
+.PHONY: fuzz
+fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
+	@grep -rl --include='*_test.go' '^func Fuzz' pkg | while read -r file; do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' "$$file"); do \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$$(dirname "$$file")"; \
+		done; \
+	done
+
 # Most of the time these tests wait. A control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
 integration: tools monitoring-tools gitops-tools build ## Run the tests that need a control plane
 	GOGC=200 go test -tags integration -count=1 -timeout 60m -p 1 -parallel 16 ./test/...
+
+WORLDS := 300
+SEED := 1
+
+.PHONY: soak
+soak: tools build ## Play random worlds under faults, and check what users are promised (WORLDS=300 SEED=1)
+	@GOGC=200 go run ./test/worlds run --worlds $(WORLDS) --seed $(SEED)
 
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e
@@ -95,9 +113,12 @@ bench-watches: tools build ## Measure what the watches of a rollout cost, beside
 	@$(BENCH) watches $(RESULTS)
 
 .PHONY: lint
-lint: bin/golangci-lint ## Run the linters
+lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for changed modules and known vulnerabilities
 	bin/golangci-lint run --build-tags integration,e2e ./...
 	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run ./...
+	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
+	go mod verify
+	hack/vulnerabilities.sh bin/govulncheck bin/inplace-rollout
 
 .PHONY: build
 build: ## Build the controller, and the plugin of kubectl, into bin/

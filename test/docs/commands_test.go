@@ -20,6 +20,8 @@ var elsewhere = map[string]string{
 	"make bench-real":     "TestReal in test/benchmark",
 	"make bench-scale":    "TestScale in test/benchmark",
 	"make bench-watches":  "TestWatches in test/benchmark",
+	"make soak":           "TestWorlds in test/worlds",
+	"make soak WORLDS=":   "TestWorlds in test/worlds",
 	"make picture":        "README.md runs make demo, of which it is a drawing; test/demo tests that",
 
 	"inplace-rollout controller --leader-elect":                             "make e2e, where the Deployment runs it: it does not end",

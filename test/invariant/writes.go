@@ -276,7 +276,7 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 				why = "is of another template"
 			case work.kind == "StatefulSet" && !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(t)):
 				why = "has the label of another revision"
-			case !actuated(v.Pod):
+			case !actuated(v.Pod) && !others:
 				why = "has not been given what its spec says"
 			default:
 				return ""

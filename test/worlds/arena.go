@@ -267,11 +267,7 @@ func (s *storm) begin(ctx context.Context) (stop func() error) {
 
 // blow kills and pauses controllers, and restarts the API server and etcd, again and again.
 func (s *storm) blow(ctx context.Context) error {
-	for s.blows {
-		sleep(ctx, time.Duration(500+s.random.IntN(3500))*time.Millisecond)
-		if ctx.Err() != nil {
-			break
-		}
+	for s.blows && sleep(ctx, time.Duration(500+s.random.IntN(3500))*time.Millisecond) {
 		i := s.random.IntN(len(s.controllers))
 		switch n := s.random.IntN(10); {
 		case s.restarts && n == 0:

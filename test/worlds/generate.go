@@ -274,10 +274,10 @@ func (g generator) resources(s *shape) map[string]any {
 
 // like is a size that says as much as another.
 func (g generator) like(other Size) Size {
-	switch {
-	case other.CPULimit == "":
+	switch other.CPULimit {
+	case "":
 		return g.size(1)
-	case other.CPULimit == other.CPU:
+	case other.CPU:
 		return g.size(2)
 	default:
 		return g.size(0)

@@ -108,7 +108,7 @@ func (p *player) create(ctx context.Context) error {
 	}
 	p.await(ctx, 10*time.Second, func() bool {
 		for i := range p.Workloads {
-			if v, err := p.view(ctx, i); err == nil && !(v.observed && v.counted) {
+			if v, err := p.view(ctx, i); err == nil && (!v.observed || !v.counted) {
 				return false
 			}
 		}
@@ -447,10 +447,13 @@ func (p *player) await(ctx context.Context, limit time.Duration, done func() boo
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) {
+// sleep reports whether it was not woken by the end of the context.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
+		return false
 	case <-time.After(d):
+		return true
 	}
 }
 

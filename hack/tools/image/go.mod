@@ -5,6 +5,7 @@ go 1.26.0
 
 require (
 	github.com/google/go-containerregistry v0.22.1
+	github.com/google/licensecheck v0.3.1
 	github.com/package-url/packageurl-go v0.1.7
 	github.com/spdx/tools-golang v0.5.7
 )

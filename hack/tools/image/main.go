@@ -1,5 +1,5 @@
-// Command image builds a container image that holds one static Go program and
-// nothing else, and writes it as an OCI image layout in a tar file, which
+// Command image builds a container image that holds one static Go program, the
+// licenses of what it was compiled from, and nothing else, and writes it as an OCI image layout in a tar file, which
 // `ctr images import`, `kind load image-archive` and `docker load` read:
 //
 //	image --package ./cmd/inplace-rollout --name inplace-rollout:dev --output bin/images/inplace-rollout.tar
@@ -8,7 +8,7 @@
 // referrer in the layout, because tools that load every manifest of a layout as an
 // image would fail at it.
 //
-// The same sources and the same Go version give the same bytes.
+// The same sources and the same Go version give the same bytes, whatever the environment says.
 package main
 
 import (
@@ -18,11 +18,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -75,11 +77,15 @@ func (o options) run() error {
 		if err != nil {
 			return fmt.Errorf("compiling for %s: %w", platform, err)
 		}
-		image, err := o.image(program, *p)
+		of, err := licensesOf(ctx, program)
+		if err != nil {
+			return err
+		}
+		image, err := o.image(program, of, *p)
 		if err != nil {
 			return fmt.Errorf("making the image for %s: %w", platform, err)
 		}
-		if err := bom.addPlatform(tag, *p, image, program); err != nil {
+		if err := bom.addPlatform(tag, *p, image, program, of); err != nil {
 			return fmt.Errorf("describing the image for %s: %w", platform, err)
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: p}})
@@ -96,8 +102,13 @@ func (o options) run() error {
 
 // compile returns the program for one platform.
 func (o options) compile(ctx context.Context, binary string, p v1.Platform) ([]byte, error) {
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", binary, o.pkg)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
+	// Make compiles everything else without debuggers' tables: so the build cache has it already.
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w -buildid=", "-o", binary, o.pkg)
+	env, err := environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	build.Env = slices.Concat(env, []string{"GOOS=" + p.OS, "GOARCH=" + p.Architecture})
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, err
@@ -105,10 +116,36 @@ func (o options) compile(ctx context.Context, binary string, p v1.Platform) ([]b
 	return os.ReadFile(binary)
 }
 
-// image puts a program into an image.
-func (o options) image(program []byte, p v1.Platform) (v1.Image, error) {
+// environment is the one that programs are compiled in: of this process's own it has only what
+// cannot be seen in them, such as where modules are downloaded from.
+func environment(ctx context.Context) ([]string, error) {
+	env := []string{"CGO_ENABLED=0", "GOENV=off", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0"}
+	kept := []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOPROXY", "GOSUMDB", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOINSECURE", "GOTOOLCHAIN"}
+	settings := exec.CommandContext(ctx, "go", append([]string{"env"}, kept...)...)
+	settings.Stderr = os.Stderr
+	out, err := settings.Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking for Go's settings: %w", err)
+	}
+	for i, value := range strings.Split(strings.TrimSuffix(string(out), "\n"), "\n") {
+		env = append(env, kept[i]+"="+value)
+	}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
+		if value, is := os.LookupEnv(name); is {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env, nil
+}
+
+// image puts a program and its licenses into an image.
+func (o options) image(program []byte, of map[string]licenses, p v1.Platform) (v1.Image, error) {
 	file := "/" + path.Base(o.pkg)
-	data, err := archiveOf(file, program)
+	texts := map[string][]byte{}
+	for _, l := range of {
+		maps.Copy(texts, l.files)
+	}
+	data, err := archiveOf(file, program, texts)
 	if err != nil {
 		return nil, err
 	}
@@ -135,15 +172,26 @@ func (o options) image(program []byte, p v1.Platform) (v1.Image, error) {
 	return image, nil
 }
 
-// archiveOf is a tar archive of one executable, without a time.
-func archiveOf(name string, data []byte) ([]byte, error) {
+// archiveOf is a tar archive of one executable and some texts, without times.
+func archiveOf(name string, program []byte, texts map[string][]byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Size: int64(len(data)), Mode: 0o755}); err != nil {
-		return nil, fmt.Errorf("archiving the program: %w", err)
+	add := func(name string, mode int64, data []byte) error {
+		if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Size: int64(len(data)), Mode: mode}); err != nil {
+			return fmt.Errorf("archiving %s: %w", name, err)
+		}
+		if _, err := w.Write(data); err != nil {
+			return fmt.Errorf("archiving %s: %w", name, err)
+		}
+		return nil
 	}
-	if _, err := w.Write(data); err != nil {
-		return nil, fmt.Errorf("archiving the program: %w", err)
+	if err := add(name, 0o755, program); err != nil {
+		return nil, err
+	}
+	for _, text := range slices.Sorted(maps.Keys(texts)) {
+		if err := add(text, 0o644, texts[text]); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("archiving the program: %w", err)

@@ -9,11 +9,14 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -148,15 +151,119 @@ func TestImage(t *testing.T) {
 	})
 	for platform, image := range b.images {
 		t.Run("runs one program, not as root, on "+platform, func(t *testing.T) { testProgram(t, platform, image) })
+		t.Run("has licenses, on "+platform, func(t *testing.T) { testLicenses(t, b, platform, image) })
 		t.Run("has an SBOM for "+platform, func(t *testing.T) { testModules(t, b, platform, image) })
 	}
 	t.Run("has an SBOM", func(t *testing.T) { testSBOM(t, b) })
-	t.Run("is the same when built again", func(t *testing.T) {
+	t.Run("is the same when built elsewhere, in another environment", func(t *testing.T) {
+		elsewhere(t)
 		again := build(t)
 		if !bytes.Equal(b.tar, again.tar) || !bytes.Equal(b.sbom, again.sbom) {
 			t.Error("another image, or another SBOM, came of the same sources")
 		}
 	})
+}
+
+// elsewhere goes to a copy of the sources in another folder, which is somebody else's repository
+// of other times, and changes all that a builder may have set. Only the caches stay.
+func elsewhere(t *testing.T) {
+	t.Helper()
+	env, err := environment(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range env {
+		if name, value, _ := strings.Cut(setting, "="); name == "GOCACHE" || name == "GOMODCACHE" {
+			t.Setenv(name, value)
+		}
+	}
+	folder := filepath.Join(t.TempDir(), "some where", "else")
+	if err := os.CopyFS(folder, os.DirFS(".")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "git", "init", folder).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	config := filepath.Join(folder, "goenv")
+	if err := os.WriteFile(config, []byte("GOARM64=v8.1\nGOEXPERIMENT=greenteagc\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(folder, "main.go"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(folder)
+	for name, value := range map[string]string{
+		"GOFLAGS": "-tags=other,netgo -buildvcs=true", "GOAMD64": "v3", "GOENV": config, "CGO_ENABLED": "1", "GOOS": "windows", "GOARCH": "386", "GODEBUG": "http2client=0",
+		"HOME": t.TempDir(), "TMPDIR": t.TempDir(), "TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1",
+	} {
+		t.Setenv(name, value)
+	}
+	before := syscall.Umask(0o077)
+	t.Cleanup(func() { syscall.Umask(before) })
+}
+
+// testLicenses holds the licenses in the image against the modules that the SBOM names.
+func testLicenses(t *testing.T, b built, platform string, image v1.Image) {
+	d, packages := document(t, b)
+	found := contents(t, image)
+	declared := map[string]string{}
+	for _, p := range related(d, packages, spdx.ElementID("Image-"+strings.ReplaceAll(platform, "/", "-")), "CONTAINS") {
+		if declared[p.PackageName] = p.PackageLicenseDeclared; p.PackageName == itself {
+			continue
+		}
+		folder := "licenses/" + p.PackageName + "@" + p.PackageVersion + "/"
+		if p.PackageName == standardLibrary {
+			folder = "licenses/stdlib@go" + p.PackageVersion + "/"
+		}
+		size := 0
+		for name, license := range found {
+			if size += len(license.data); !strings.HasPrefix(name, folder) {
+				size -= len(license.data)
+			} else if license.mode != 0o644 {
+				t.Errorf("%s has mode %o", name, license.mode)
+			}
+		}
+		if size < 500 || p.PackageLicenseDeclared == noAssertion {
+			t.Errorf("%s is under %s; its licenses in the image have %d bytes", p.PackageName, p.PackageLicenseDeclared, size)
+		}
+	}
+	for module, want := range map[string]string{"github.com/google/go-containerregistry": "Apache-2.0", "golang.org/x/sync": "BSD-3-Clause", standardLibrary: "BSD-3-Clause"} {
+		if declared[module] != want {
+			t.Errorf("%s is under %s, want %s", module, declared[module], want)
+		}
+	}
+}
+
+// A module without a license, or with one that nobody knows, may not be handed on.
+func TestNoLicense(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("NOTICE.txt", "This is a product.")
+	for _, text := range []string{"", "All rights reserved.", "Ask my lawyer before you read this."} {
+		if text != "" {
+			write("LICENSE", text)
+		}
+		if l, err := readLicenses(folder, "example.com/a@v1.0.0"); err == nil || !strings.Contains(err.Error(), "example.com/a@v1.0.0 has no license that is known") {
+			t.Errorf("with %q: %+v, %v", text, l, err)
+		}
+	}
+	root, err := output(t.Context(), "go", "env", "GOROOT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("COPYING.md", string(read(t, filepath.Join(strings.TrimSpace(string(root)), "LICENSE"))))
+	if err := os.Remove(filepath.Join(folder, "LICENSE")); err != nil {
+		t.Fatal(err)
+	}
+	l, err := readLicenses(folder, "example.com/a@v1.0.0")
+	if err != nil || l.declared != "BSD-3-Clause" || len(l.files) != 2 || l.files["licenses/example.com/a@v1.0.0/NOTICE.txt"] == nil {
+		t.Errorf("%+v: %v", l, err)
+	}
 }
 
 func testProgram(t *testing.T, platform string, image v1.Image) {
@@ -171,8 +278,10 @@ func testProgram(t *testing.T, platform string, image v1.Image) {
 		t.Errorf("it runs %v %v as %q", config.Config.Entrypoint, config.Config.Cmd, config.Config.User)
 	}
 	found := contents(t, image)
-	if names := slices.Collect(maps.Keys(found)); !slices.Equal(names, []string{"image"}) {
-		t.Errorf("it has the files %v, want only the program", names)
+	for name := range found {
+		if name != "image" && !strings.HasPrefix(name, "licenses/") {
+			t.Errorf("it has the file %s, want only the program and licenses", name)
+		}
 	}
 	if mode := found["image"].mode; mode != 0o755 {
 		t.Errorf("the program has mode %o", mode)

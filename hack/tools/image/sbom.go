@@ -32,7 +32,7 @@ type sbom struct {
 func newSBOM() *sbom { return &sbom{packages: map[spdx.ElementID]*spdx.Package{}} }
 
 // addPlatform adds the image of one platform, and what the compiler has noted in its program.
-func (s *sbom) addPlatform(tag name.Tag, p v1.Platform, image v1.Image, program []byte) error {
+func (s *sbom) addPlatform(tag name.Tag, p v1.Platform, image v1.Image, program []byte, of map[string]licenses) error {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
 		return fmt.Errorf("reading the program's build info: %w", err)
@@ -45,10 +45,14 @@ func (s *sbom) addPlatform(tag name.Tag, p v1.Platform, image v1.Image, program 
 	s.packages[id] = imagePackage(id, tag, digest, p.Architecture)
 	s.platforms = append(s.platforms, id)
 	// The version of the toolchain is also that of the standard library.
-	modules := []*debug.Module{&info.Main, {Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}}
+	modules := []*debug.Module{&info.Main, {Path: standardLibrary, Version: strings.TrimPrefix(info.GoVersion, "go")}}
 	for _, m := range append(modules, info.Deps...) {
+		declared := of[m.Path].declared
 		m = inForce(m)
 		module := modulePackage(m)
+		if declared != "" {
+			module.PackageLicenseDeclared = declared
+		}
 		if same := s.packages[module.PackageSPDXIdentifier]; same != nil && same.PackageName != m.Path {
 			return fmt.Errorf("modules %s and %s have the same identifier", same.PackageName, m.Path)
 		}

@@ -1,0 +1,144 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// The memory that deploy/ gives the controller.
+const memoryLimit = 256 << 20
+
+// TestStuckNeighbours: many workloads of one namespace are stuck for ever, and somebody touches
+// them again and again, so that each has to be looked at. An edit in another namespace takes no
+// more than 10 s longer than alone, and the controller has memory enough.
+func TestStuckNeighbours(t *testing.T) {
+	number := 40
+	if said := os.Getenv("STUCK"); said != "" {
+		var err error
+		if number, err = strconv.Atoi(said); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOGC", "")             // the tests' own is not the controller's
+	t.Setenv("GOMEMLIMIT", "230MiB") // as deploy/ has it
+	process := ownController(t, controller.Options{})
+	for i := range number/100 + 1 {
+		name := fmt.Sprintf("stuck-%d", i)
+		if err := cp.AddNode(t.Context(), name, controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
+			t.Fatal(err)
+		}
+		defer administer(t, "delete", "node", name)
+	}
+	w := newWorkload(t, options{})
+	w.waitComplete()
+	namespace, kinds := newNamespace(t, nil), map[string]string{}
+	var manifests []string
+	for i := range number {
+		name, kind := fmt.Sprintf("stuck-%d", i), []string{"StatefulSet", "Deployment"}[i%2]
+		kinds[name] = kind
+		manifests = append(manifests, strings.ReplaceAll(manifest(t, namespace, options{
+			Kind: kind, Replicas: 1, Resources: "{requests: {cpu: 1m}}",
+			Meta:    "annotations: {inplace-rollout.io/resource-resize-action: LiveResize}",
+			PodMeta: "annotations: {" + strings.Replace(simInfeasible, "=", ": ", 1) + "}",
+		}), "web", name))
+	}
+	defer administer(t, "delete", "statefulsets,deployments,pods", "--all", "-n", namespace, "--wait=false")
+	apply(t, namespace, strings.Join(manifests, "---\n"))
+	waitAllComplete(t, namespace, kinds)
+
+	took := func(cpu string) time.Duration {
+		t.Helper()
+		begun := time.Now()
+		w.setResources("cpu="+cpu, "")
+		w.waitComplete()
+		return time.Since(begun)
+	}
+	patchAll := func(atOnce int, patch string, ended <-chan struct{}) {
+		t.Helper()
+		var all errgroup.Group
+		all.SetLimit(atOnce)
+		for name, kind := range kinds {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			all.Go(func() (err error) {
+				if kind == "StatefulSet" {
+					_, err = client.AppsV1().StatefulSets(namespace).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+				} else {
+					_, err = client.AppsV1().Deployments(namespace).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+				}
+				return err
+			})
+		}
+		if err := all.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	stuck := func() (count int) {
+		t.Helper()
+		for reason := range strings.FieldsSeq(administer(t, "get", "statefulsets,deployments", "-n", namespace,
+			"-o", `jsonpath={.items[*].status.conditions[?(@.type=="inplace-rollout.io/Complete")].reason}`)) {
+			if reason == "Infeasible" {
+				count++
+			}
+		}
+		return count
+	}
+	alone := took("150m")
+	patchAll(8, `{"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "2m"}}}]}}}}`, nil)
+	eventually(t, "all to be stuck", func() (bool, string) {
+		count := stuck()
+		return count == number, fmt.Sprintf("%d of %d are", count, number)
+	})
+	ended := make(chan struct{})
+	var touching sync.WaitGroup
+	touching.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			default:
+				patchAll(2, fmt.Sprintf(`{"metadata": {"annotations": {"example.com/touched": "%d"}}}`, i), ended)
+			}
+		}
+	})
+	beside := took("180m")
+	close(ended)
+	touching.Wait()
+	if beside > alone+10*time.Second {
+		t.Errorf("it took %s beside %d workloads that are stuck, and %s alone", beside, number, alone)
+	}
+	w.assertMoved(0)
+	if count := stuck(); count != number {
+		t.Errorf("%d of %d are stuck still", count, number)
+	}
+	p, err := procfs.NewProc(process.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := p.NewStatus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d workloads are stuck: %s beside them, %s alone, %d MiB", number, beside.Round(time.Millisecond), alone.Round(time.Millisecond), status.VmHWM>>20)
+	if status.VmHWM > memoryLimit {
+		t.Errorf("the controller took %d MiB", status.VmHWM>>20)
+	}
+}

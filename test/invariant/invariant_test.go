@@ -1,0 +1,323 @@
+package invariant_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/test/invariant"
+)
+
+const (
+	ours        = "system:serviceaccount:inplace-rollout:inplace-rollout"
+	statefulSet = "system:serviceaccount:kube-system:statefulset-controller"
+	replicaSet  = "system:serviceaccount:kube-system:replicaset-controller"
+	user        = "admin"
+	hold        = "inplace-rollout.io/hold"
+	action      = "inplace-rollout.io/resource-resize-action"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// trail is an audit log, with an event for each minute.
+type trail struct {
+	t      *testing.T
+	events []auditv1.Event
+}
+
+// write logs that somebody wrote an object, which is stored as it is then.
+func (l *trail) write(by, verb, resource, name string, object runtime.Object) {
+	l.t.Helper()
+	l.answered(by, verb, resource, name, 200, object)
+}
+
+func (l *trail) answered(by, verb, resource, name string, code int32, object runtime.Object) {
+	l.t.Helper()
+	resource, subresource, _ := strings.Cut(resource, "/")
+	e := auditv1.Event{
+		Stage: auditv1.StageResponseComplete, Verb: verb, StageTimestamp: metav1.NewMicroTime(start.Add(time.Duration(len(l.events)) * time.Minute)),
+		ObjectRef: &auditv1.ObjectReference{Resource: resource, Subresource: subresource, Name: name}, ResponseStatus: &metav1.Status{Code: code},
+	}
+	e.User.Username = by
+	if object != nil {
+		encoded, err := json.Marshal(object)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		e.ResponseObject = &runtime.Unknown{Raw: encoded}
+	}
+	l.events = append(l.events, e)
+}
+
+func container(cpu, image string) []corev1.Container {
+	requests := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	return []corev1.Container{{Name: "app", Image: image, Resources: corev1.ResourceRequirements{Requests: requests}}}
+}
+
+// set is a StatefulSet of two pods, or one with changes.
+func set(cpu string, change ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
+	s := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "set", Labels: map[string]string{"inplace-rollout.io/enabled": "true"}, Annotations: map[string]string{}},
+		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To(int32(2))},
+	}
+	s.Spec.Template.Spec.Containers = container(cpu, "app:1")
+	s.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+	s.Status.UpdateRevision = "web-" + cpu
+	for _, f := range change {
+		f(s)
+	}
+	return s
+}
+
+func annotated(key, value string) func(*appsv1.StatefulSet) {
+	return func(s *appsv1.StatefulSet) { s.Annotations[key] = value }
+}
+
+func image2(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "app:2" }
+
+func optedOut(s *appsv1.StatefulSet) { s.Labels = nil }
+
+func complete(s *appsv1.StatefulSet) {
+	s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: "inplace-rollout.io/Complete", Status: corev1.ConditionTrue}}
+}
+
+// pod of a size, with the label of a revision.
+func pod(name, cpu, revision, owner, kind string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: types.UID(name), Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},
+		OwnerReferences: []metav1.OwnerReference{{Kind: kind, UID: types.UID(owner), Controller: ptr.To(true)}},
+	}}
+	p.Spec.NodeName, p.Spec.Containers = "node", container(cpu, "app:1")
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func infeasible(p *corev1.Pod) {
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible})
+}
+
+// statefulSets logs a set of 1 cpu with two pods, and an edit to 2.
+func (l *trail) statefulSets(change ...func(*appsv1.StatefulSet)) {
+	l.write(user, "create", "statefulsets", "web", set("1", change...))
+	for _, name := range []string{"web-0", "web-1"} {
+		l.write(statefulSet, "create", "pods", name, pod(name, "1", "web-1", "set", "StatefulSet"))
+	}
+	l.write(user, "patch", "statefulsets", "web", set("2", append(change, annotated(hold, "0"))...))
+}
+
+// deployments logs a Deployment of 1 cpu with two pods, and an edit to 2.
+func (l *trail) deployments() {
+	l.write(user, "create", "deployments", "web", deployment("1"))
+	l.write(replicaSet, "create", "replicasets", "web-a", set1("web-a", "1", 2))
+	for _, name := range []string{"web-a-0", "web-a-1"} {
+		l.write(replicaSet, "create", "pods", name, pod(name, "1", "", "web-a", "ReplicaSet"))
+	}
+	l.write(user, "patch", "deployments", "web", deployment("2"))
+}
+
+func deployment(cpu string) *appsv1.Deployment {
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "deployment", Labels: map[string]string{"inplace-rollout.io/enabled": "true"}, Annotations: map[string]string{hold: "false"}},
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(int32(2))},
+	}
+	d.Spec.Template.Spec.Containers = container(cpu, "app:1")
+	d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))}
+	return d
+}
+
+func set1(name, cpu string, replicas int32) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{{Kind: "Deployment", UID: "deployment", Controller: ptr.To(true)}},
+	}}
+	rs.Spec.Replicas = &replicas
+	rs.Spec.Template.Spec.Containers = container(cpu, "app:1")
+	return rs
+}
+
+// TestCheck: each promise is seen to be broken, and seen to be kept in the case beside.
+func TestCheck(t *testing.T) {
+	live := annotated(action, "LiveResize")
+	tests := []struct {
+		name string
+		do   func(l *trail)
+		want string // the promise and its object; "" if all are kept
+	}{
+		{"a pod is restarted by LiveResize", func(l *trail) {
+			l.statefulSets(live)
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, "restart pods/web-1"},
+		{"its user deletes it", func(l *trail) {
+			l.statefulSets(live)
+			l.write(user, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"it is scaled down", func(l *trail) {
+			l.statefulSets(live)
+			l.write(user, "patch", "statefulsets", "web", set("2", live, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(int32(1)) }))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"the image has changed, too", func(l *trail) {
+			l.statefulSets(live)
+			l.write(user, "patch", "statefulsets", "web", set("2", live, image2))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"its user has let go", func(l *trail) {
+			l.statefulSets(live)
+			l.write(user, "patch", "statefulsets", "web", set("2", live))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"we have let go", func(l *trail) {
+			l.statefulSets(live)
+			l.write(ours, "patch", "statefulsets", "web", set("2", live))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, "restart pods/web-1"},
+		{"LiveResizePreferred, and nothing is in the way", func(l *trail) {
+			l.statefulSets()
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, "restart pods/web-1"},
+		{"LiveResizePreferred, and the kubelet cannot", func(l *trail) {
+			l.statefulSets()
+			l.write("system:node:node", "patch", "pods/status", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", infeasible))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"LiveResizePreferred, and the API server refuses", func(l *trail) {
+			l.statefulSets()
+			l.answered(ours, "patch", "pods/resize", "web-1", 422, nil)
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"OnDelete with the action Restart", func(l *trail) {
+			onDelete := func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType }
+			l.statefulSets(annotated(action, "Restart"), onDelete)
+			l.write(ours, "delete", "pods", "web-1", nil)
+		}, "restart pods/web-1"},
+		{"one goes while another is down", func(l *trail) {
+			l.statefulSets(annotated(action, "Restart"))
+			unready := pod("web-0", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.Status.Conditions = nil })
+			l.write("system:node:node", "patch", "pods/status", "web-0", unready)
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, "availability statefulsets/web"},
+		{"one goes while all are there", func(l *trail) {
+			l.statefulSets(annotated(action, "Restart"))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"the lower ordinal is asked first", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
+		}, "order pods/web-0"},
+		{"the higher ordinal is asked first", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
+			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
+		}, ""},
+		{"Complete, and a pod is of the old size", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		}, "complete statefulsets/web"},
+		{"Complete, and the pods have the size and the label", func(l *trail) {
+			l.statefulSets()
+			for _, name := range []string{"web-1", "web-0"} {
+				l.write(ours, "patch", "pods/resize", name, pod(name, "2", "web-1", "set", "StatefulSet"))
+				l.write(ours, "patch", "pods", name, pod(name, "2", "web-2", "set", "StatefulSet"))
+			}
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		}, ""},
+		{"Complete, and a pod has the size and not the label", func(l *trail) {
+			l.statefulSets()
+			for _, name := range []string{"web-1", "web-0"} {
+				l.write(ours, "patch", "pods/resize", name, pod(name, "2", "web-1", "set", "StatefulSet"))
+			}
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		}, "complete statefulsets/web"},
+		{"what is not opted in is written", func(l *trail) {
+			l.statefulSets(optedOut)
+			l.write(ours, "patch", "pods", "web-1", pod("web-1", "1", "web-2", "set", "StatefulSet"))
+		}, "opted in pods/web-1"},
+		{"a bare pod is deleted", func(l *trail) {
+			l.write(user, "create", "pods", "bare", pod("bare", "1", "", "", ""))
+			l.write(ours, "delete", "pods", "bare", nil)
+		}, "opted in pods/bare"},
+		{"the image is changed by us", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "statefulsets", "web", set("2", image2))
+		}, "fence statefulsets/web"},
+		{"a Deployment's pod is deleted past the budgets", func(l *trail) {
+			l.deployments()
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write(ours, "delete", "pods", "web-a-1", nil)
+		}, "fence pods/web-a-1"},
+		{"a Deployment's pod is evicted", func(l *trail) {
+			l.deployments()
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+		}, ""},
+		{"the Deployment controller rolls what is held", func(l *trail) {
+			l.deployments()
+			l.write(replicaSet, "create", "replicasets", "web-b", set1("web-b", "2", 1))
+			l.write(replicaSet, "patch", "replicasets", "web-a", set1("web-a", "1", 1))
+			l.write(replicaSet, "delete", "pods", "web-a-1", nil)
+		}, "restart pods/web-a-1"},
+		{"a ReplicaSet is scaled by us", func(l *trail) {
+			l.deployments()
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 3))
+		}, "fence replicasets/web-a"},
+		{"a ReplicaSet gets the Deployment's size", func(l *trail) {
+			l.deployments()
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
+		}, ""},
+		{"a ReplicaSet gets a size of its own", func(l *trail) {
+			l.deployments()
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "3", 2))
+		}, "fence replicasets/web-a"},
+		{"no node has room for what comes", func(l *trail) {
+			l.deployments()
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
+			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+			late := len(l.events)
+			pending := pod("web-a-2", "2", "", "web-a", "ReplicaSet", func(p *corev1.Pod) { p.Spec.NodeName = "" })
+			l.write(replicaSet, "create", "pods", "web-a-2", pending)
+			pending.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+			l.write("system:kube-scheduler", "patch", "pods/status", "web-a-2", pending)
+			for i := range l.events[late:] { // at once
+				l.events[late+i].StageTimestamp = l.events[late-1].StageTimestamp
+				l.events[late+i].StageTimestamp.Time = l.events[late-1].StageTimestamp.Add(time.Second)
+			}
+		}, "room pods/web-a-2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := &trail{t: t}
+			tt.do(l)
+			violations, err := invariant.Check(l.events, invariant.Options{
+				Controllers: []string{ours}, DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, v := range violations {
+				got = append(got, v.Invariant+" "+v.Object)
+			}
+			if len(got) == 0 && tt.want == "" {
+				return
+			}
+			if len(got) == 0 || got[0] != tt.want || tt.want == "" {
+				t.Errorf("violations %q, want %q; the first of %v", got, tt.want, violations)
+			}
+		})
+	}
+}
