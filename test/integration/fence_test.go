@@ -269,6 +269,15 @@ func TestFence(t *testing.T) {
 			}
 		})
 	}
+	// The user of the installation for one namespace is known in that namespace only.
+	stranger := []string{"--as=system:serviceaccount:" + d.namespace + ":" + controller.ServiceAccount, "--as-group=system:masters"}
+	scaling := []string{"--patch", `{"spec":{"replicas":2}}`, "--dry-run=server"}
+	if err := d.try(t, slices.Concat(stranger, []string{"patch", d.ref}, scaling)...); !strings.Contains(said(err), "changes spec.replicas") {
+		t.Errorf("the controller of the namespace: %v", err)
+	}
+	if err := w.try(t, slices.Concat(stranger, []string{"patch", w.ref}, scaling)...); err != nil {
+		t.Errorf("the controller of another namespace: %v", err)
+	}
 	for _, fence := range prerequisite.ValidatingPolicies {
 		if out := w.kubectl("get", "validatingadmissionpolicy", fence, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
 			t.Errorf("type checking of %s: %s", fence, out)
