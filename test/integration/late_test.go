@@ -120,9 +120,9 @@ func TestLateWrites(t *testing.T) {
 func TestWatchIsBehind(t *testing.T) {
 	d := newDeployment(t, options{Replicas: 2})
 	before, lost := d.uids(), d.names()[0]
-	late := hold(t, d.sandbox, "/replicasets", "")
+	late := hold(t, d.sandbox, "/replicasets/"+d.active().Name, "")
 	d.setResources("cpu=150m", "")
-	late.reached() // all pods have their size, and the history is to be written
+	late.reached() // all pods have their size, and the ReplicaSet is to have the new template
 	late.proxy.Freeze(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/pods") })
 	d.kubectl("delete", "pod/"+lost)
 	delete(before, lost)
@@ -141,8 +141,8 @@ func TestWatchIsBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := late.held.Release(); code != http.StatusCreated {
-		t.Fatalf("the history is answered with %d", code)
+	if code := late.held.Release(); code != http.StatusConflict { // the lost pod has changed its status: it is written once more
+		t.Fatalf("the ReplicaSet's template is answered with %d", code)
 	}
 	eventually(t, "a live read of the pods, or the end of the hold", func() (bool, string) {
 		reads, err := cp.AuditAbout(d.namespace, mark, controlplane.ByUser(controller.User), controlplane.OnResource("pods", ""),
