@@ -112,6 +112,11 @@ bench-scale: tools build ## Measure what 5,000 opted-in workloads cost, and 200 
 bench-watches: tools build ## Measure what the watches of a rollout cost, beside one watch of all pods
 	@$(BENCH) watches $(RESULTS)
 
+.PHONY: bench-stuck
+bench-stuck: tools build ## Measure an edit beside 500 workloads that are stuck (STUCK=1000)
+	STUCK=$(STUCK) go test -tags integration -count=1 -timeout 30m -run '^TestStuckNeighbours$$' -v ./test/integration
+bench-stuck: STUCK := 500
+
 .PHONY: lint
 lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for changed modules and known vulnerabilities
 	bin/golangci-lint run --build-tags integration,e2e ./...

@@ -18,7 +18,8 @@ import (
 )
 
 // guard lets those through whose token is that of a user who may get the path. The API server
-// knows both. (k8s.io/apiserver has the same, but brings CEL, gRPC and OpenTelemetry along.)
+// knows both. (k8s.io/apiserver has the same, but with CEL, gRPC and OpenTelemetry the binary would have 83 MB
+// instead of 46.)
 type guard struct {
 	client kubernetes.Interface
 	next   http.Handler

@@ -64,9 +64,9 @@ func mustRead(files fs.FS) []policy {
 // read returns the policies in the files, the mutating ones first. Those that only warn are
 // left out: nothing depends on them.
 func read(files fs.FS) ([]policy, error) {
-	names, err := fs.Glob(files, "cluster/*.yaml")
+	all, err := decode(files)
 	if err != nil {
-		return nil, fmt.Errorf("listing deploy/cluster: %w", err)
+		return nil, err
 	}
 	var found []policy
 	of := func(kind, name string) *policy {
@@ -76,13 +76,44 @@ func read(files fs.FS) ([]policy, error) {
 		}
 		return &found[i]
 	}
+	for _, object := range all {
+		switch o := object.(type) {
+		case *admissionv1.MutatingAdmissionPolicy:
+			of("MutatingAdmissionPolicy", o.Name).spec = specOf(o)
+		case *admissionv1.MutatingAdmissionPolicyBinding:
+			of("MutatingAdmissionPolicy", o.Name).bind(o)
+		case *admissionv1.ValidatingAdmissionPolicy:
+			of("ValidatingAdmissionPolicy", o.Name).spec = specOf(o)
+		case *admissionv1.ValidatingAdmissionPolicyBinding:
+			of("ValidatingAdmissionPolicy", o.Name).bind(o)
+		}
+	}
+	for _, p := range found {
+		if p.spec == nil || p.binding == nil {
+			return nil, fmt.Errorf("%s %s of deploy/cluster and its binding have not the same name", p.kind, p.name)
+		}
+	}
+	found = slices.DeleteFunc(found, func(p policy) bool {
+		actions, _ := p.binding["validationActions"].([]any)
+		return len(actions) == 1 && actions[0] == string(admissionv1.Warn)
+	})
+	slices.SortStableFunc(found, func(a, b policy) int { return strings.Compare(a.kind, b.kind) })
+	return found, nil
+}
+
+// decode returns the objects of Kubernetes in the files.
+func decode(files fs.FS) ([]runtime.Object, error) {
+	names, err := fs.Glob(files, "cluster/*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("listing deploy/cluster: %w", err)
+	}
+	var objects []runtime.Object
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
 		if err != nil {
 			return nil, fmt.Errorf("reading deploy/%s: %w", name, err)
 		}
-		documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-		for {
+		for documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
 			document, err := documents.Read()
 			if errors.Is(err, io.EOF) {
 				break
@@ -97,29 +128,10 @@ func read(files fs.FS) ([]policy, error) {
 			if err != nil {
 				return nil, fmt.Errorf("decoding deploy/%s: %w", name, err)
 			}
-			switch o := object.(type) {
-			case *admissionv1.MutatingAdmissionPolicy:
-				of("MutatingAdmissionPolicy", o.Name).spec = specOf(o)
-			case *admissionv1.MutatingAdmissionPolicyBinding:
-				of("MutatingAdmissionPolicy", o.Name).bind(o)
-			case *admissionv1.ValidatingAdmissionPolicy:
-				of("ValidatingAdmissionPolicy", o.Name).spec = specOf(o)
-			case *admissionv1.ValidatingAdmissionPolicyBinding:
-				of("ValidatingAdmissionPolicy", o.Name).bind(o)
-			}
+			objects = append(objects, object)
 		}
 	}
-	for _, p := range found {
-		if p.spec == nil || p.binding == nil {
-			return nil, fmt.Errorf("%s %s of deploy/cluster and its binding have not the same name", p.kind, p.name)
-		}
-	}
-	found = slices.DeleteFunc(found, func(p policy) bool {
-		actions, _ := p.binding["validationActions"].([]any)
-		return len(actions) == 1 && actions[0] == string(admissionv1.Warn)
-	})
-	slices.SortStableFunc(found, func(a, b policy) int { return strings.Compare(a.kind, b.kind) })
-	return found, nil
+	return objects, nil
 }
 
 func (p *policy) bind(binding runtime.Object) {

@@ -19,6 +19,7 @@ var elsewhere = map[string]string{
 	"make bench-report":   "TestPage in test/benchmark",
 	"make bench-real":     "TestReal in test/benchmark",
 	"make bench-scale":    "TestScale in test/benchmark",
+	"make bench-stuck":    "TestStuckNeighbours in test/integration",
 	"make bench-watches":  "TestWatches in test/benchmark",
 	"make soak":           "TestWorlds in test/worlds",
 	"make soak WORLDS=":   "TestWorlds in test/worlds",
