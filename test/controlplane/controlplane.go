@@ -267,6 +267,18 @@ func (c *ControlPlane) Restart(ctx context.Context, name string) error {
 	}
 }
 
+// Ended names the processes that have ended by themselves. The scheduler does that when it has
+// missed too much; in a cluster its kubelet starts it again, here it takes a Restart.
+func (c *ControlPlane) Ended() []string {
+	var names []string
+	for _, p := range c.running() {
+		if p.Ended() {
+			names = append(names, p.Name())
+		}
+	}
+	return names
+}
+
 // answers returns nil if the API server is ready, and etcd answers it.
 func (c *ControlPlane) answers(ctx context.Context) error {
 	if err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {

@@ -79,8 +79,11 @@ func (o options) trouble(seed uint64) trouble {
 	if o.calm {
 		return t
 	}
-	t.rate, t.watchRate, t.blows, t.restarts = 0.08, 0.4, true, o.restarts
-	if seed/10%5 == 4 {
+	t.blows, t.restarts = true, o.restarts
+	round := seed / uint64(o.atOnce)
+	t.rate = []float64{0.05, 0.1, 0.2}[round%3]
+	t.watchRate = []float64{0.3, 0.6}[round%2]
+	if round%5 == 4 {
 		t.replicas = 2
 	}
 	return t
