@@ -39,6 +39,7 @@ type plainKind struct {
 	fails              error // of writes
 	left               rollout.Write
 	hang               chan struct{} // writes take until it is closed
+	unobserved         bool
 }
 
 type plainOwn struct{}
@@ -63,6 +64,8 @@ func (*plainKind) Strip(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
 }
 
 func (*plainKind) Unheld(*appsv1.ReplicaSet) Unheld { return Unheld{Of: " of it"} }
+
+func (k *plainKind) Observed(*appsv1.ReplicaSet) bool { return !k.unobserved }
 
 func (k *plainKind) Condition(*appsv1.ReplicaSet) *Condition { return k.condition }
 
@@ -192,8 +195,8 @@ func TestPulse(t *testing.T) {
 	go func() { done <- e.workOne(t.Context()) }()
 	var err error
 	for deadline := time.Now().Add(time.Minute); err == nil && time.Now().Before(deadline); err = pulse.Err() {
-		pulse.beat("Plain", cache.ObjectName{Namespace: "default", Name: "large"}) // goes on
 		time.Sleep(time.Millisecond)
+		pulse.beat("Plain", cache.ObjectName{Namespace: "default", Name: "large"}) // goes on
 	}
 	if err == nil || !strings.HasPrefix(err.Error(), "the sync of Plain default/web hangs: nothing has come of it for ") {
 		t.Errorf("it says: %v", err)

@@ -14,9 +14,9 @@ const (
 	// a controller that is started where thousands are held.
 	maxOpening = 50
 
-	// maxSessions bounds how many sessions there are at once. Each has two watches, which take
-	// about 100 KiB: those of both kinds together fit twice into the memory that deploy/ gives.
-	maxSessions = 500
+	// maxSessions bounds how many sessions of a kind there are at once. Each has two watches; 500
+	// sessions of one pod each took 80 MiB, and deploy/ gives 256 to all.
+	maxSessions = 300
 )
 
 // opening are workloads whose sessions are being opened, and those that wait for their turn.

@@ -81,6 +81,24 @@ func TestOpeningInTurns(t *testing.T) {
 	}
 }
 
+// A workload that was edited a moment ago waits for its turn like others: many may be edited at once.
+func TestPrepareInTurn(t *testing.T) {
+	e := newEngine(t, Options{Ready: func() error { return nil }})
+	e.kind.unobserved = true
+	if err := e.informer.GetStore().Add(e.w); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxOpening {
+		e.mayOpen(cache.ObjectName{Namespace: "many", Name: fmt.Sprint(i)}, true)
+	}
+	if _, err := e.Sync(t.Context(), e.session.name); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.sessions) > 0 || e.opening[true].waiting.Len() != 1 {
+		t.Errorf("there are %d sessions, and %d wait for one", len(e.sessions), e.opening[true].waiting.Len())
+	}
+}
+
 // When there are as many sessions as there may be, one of the namespace with most of them ends,
 // and none that is being synced.
 func TestMakeRoom(t *testing.T) {

@@ -50,6 +50,25 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// The controller's queue is one in which namespaces take turns, and those that are held come first.
+func TestQueueInTurns(t *testing.T) {
+	e := newEngine(t, Options{})
+	if err := e.informer.GetStore().Add(e.w); err != nil { // it is held
+		t.Fatal(err)
+	}
+	for _, name := range append(names("many/1 many/2 many/3 few/1"), e.session.name) {
+		e.queue.Add(name)
+	}
+	var got []cache.ObjectName
+	for range 3 {
+		name, _ := e.queue.Get()
+		got = append(got, name)
+	}
+	if want := append([]cache.ObjectName{e.session.name}, names("many/1 few/1")...); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v first", got, want)
+	}
+}
+
 // TestTurnsProperties: whatever is pushed and edited meanwhile, each workload comes once; and one
 // that is held when it is pushed waits for no more than a turn of each other namespace, and for
 // those that are not held and have their turn in between.

@@ -747,23 +747,27 @@ func TestSame(t *testing.T) {
 		return rs.template
 	}
 	for _, tt := range []struct {
-		name string
-		set  *unstructured.Unstructured
-		want bool
+		name  string
+		set   *unstructured.Unstructured
+		same  bool // for the built-in controllers
+		means bool // the same
 	}{
-		{"the pod-template-hash is no difference", build.Stored(t, webSet(d, "a", newer, 1)), true},
-		{"nor is how a quantity is written", build.Stored(t, spelled), true},
-		{"a default that only one of them has is", build.Stored(t, defaulted), false},
-		{"the size is", build.Stored(t, webSet(d, "a", older, 1)), false},
-		{"the image is", build.Stored(t, webSet(d, "a", version{Image: 2, CPU: 2}, 1)), false},
-		{"a field that our types do not have is", withField(t, webSet(d, "a", newer, 1), "x"), false},
+		{"the pod-template-hash is no difference", build.Stored(t, webSet(d, "a", newer, 1)), true, true},
+		{"nor is how a quantity is written", build.Stored(t, spelled), true, true},
+		{"a default that only one of them has is", build.Stored(t, defaulted), false, true},
+		{"the size is", build.Stored(t, webSet(d, "a", older, 1)), false, false},
+		{"the image is", build.Stored(t, webSet(d, "a", version{Image: 2, CPU: 2}, 1)), false, false},
+		{"a field that our types do not have is", withField(t, webSet(d, "a", newer, 1), "x"), false, false},
 	} {
 		deployment, err := decodeDeployment(build.Stored(t, d))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := deployment.template.Same(read(tt.set)); got != tt.want {
-			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
+		if got := deployment.template.Same(read(tt.set)); got != tt.same {
+			t.Errorf("%s: %t, want %t", tt.name, got, tt.same)
+		}
+		if got := deployment.template.Means(read(tt.set)); got != tt.means {
+			t.Errorf("%s: it means the same: %t, want %t", tt.name, got, tt.means)
 		}
 	}
 	if !read(withField(t, webSet(d, "a", newer, 1), "x")).Same(read(withField(t, webSet(d, "b", newer, 1), "x"))) {
@@ -777,6 +781,41 @@ func TestSame(t *testing.T) {
 // had is what rs has, as what it had before.
 func had(rs *replicaSet) *outgoing {
 	return &outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw, template: rs.template}
+}
+
+// TestForeignMark: of a mark that we cannot have written, nothing goes into the history.
+func TestForeignMark(t *testing.T) {
+	load(t)
+	d := webDeployment(newer, 3)
+	for _, tt := range []struct {
+		name string
+		mark string
+		want bool // there is a former template
+	}{
+		{"another size", string(mustJSON(t, adoption{outgoing: outgoing{Template: mustJSON(t, webDeployment(older, 3).Spec.Template)}})), true},
+		{"another image", string(mustJSON(t, adoption{outgoing: outgoing{Template: mustJSON(t, webDeployment(version{Image: 2, CPU: 1}, 3).Spec.Template)}})), false},
+		{"no template", `{"template": "x"}`, false},
+		{"what the first version wrote", "true", false},
+	} {
+		set := webSet(d, "a", newer, 3)
+		set.Annotations = map[string]string{api.AdoptedAnnotation: tt.mark}
+		rs, err := decodeReplicaSet(build.Stored(t, set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rs.outgoing != nil; got != tt.want || !rs.adopted() {
+			t.Errorf("%s: a former template %t, want %t; marked %t", tt.name, got, tt.want, rs.adopted())
+		}
+	}
+}
+
+func mustJSON(t *testing.T, value any) []byte {
+	t.Helper()
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
 }
 
 func TestNewHistory(t *testing.T) {

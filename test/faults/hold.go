@@ -77,3 +77,52 @@ func (h *Held) pass(p *Proxy, r *http.Request) (*http.Response, error) {
 	h.code <- response.StatusCode
 	return response, nil
 }
+
+// Freeze lets the watches that match bring nothing until Thaw, also those that are there. Then
+// they bring everything.
+func (p *Proxy) Freeze(match func(*http.Request) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen, p.thawed = match, make(chan struct{})
+}
+
+// Thaw ends Freeze.
+func (p *Proxy) Thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen != nil {
+		close(p.thawed)
+		p.frozen = nil
+	}
+}
+
+// freezable returns what makes the answer to a watch one that can be frozen.
+func (p *Proxy) freezable(c class, r *http.Request) func(*http.Response, error) (*http.Response, error) {
+	return func(response *http.Response, err error) (*http.Response, error) {
+		if err == nil && c == watches {
+			response.Body = freezableBody{ReadCloser: response.Body, proxy: p, request: r}
+		}
+		return response, err
+	}
+}
+
+type freezableBody struct {
+	io.ReadCloser
+	proxy   *Proxy
+	request *http.Request
+}
+
+func (b freezableBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	b.proxy.mu.Lock()
+	frozen, thawed := b.proxy.frozen != nil && b.proxy.frozen(b.request), b.proxy.thawed
+	b.proxy.mu.Unlock()
+	if frozen {
+		select {
+		case <-thawed:
+		case <-b.proxy.closed:
+		case <-b.request.Context().Done():
+		}
+	}
+	return n, err
+}

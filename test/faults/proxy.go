@@ -60,6 +60,8 @@ type Proxy struct {
 	noLeases  chan struct{} // closed when Leases pass again; nil while they do
 	severed   bool
 	held      []*Held
+	frozen    func(*http.Request) bool // which watches bring nothing; nil if all do
+	thawed    chan struct{}            // closed by Thaw
 	conns     map[net.Conn]bool
 	requests  map[class]uint64
 	counts    map[Kind]int
@@ -231,10 +233,10 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f := p.draw(c, r)
 	if f.kind == None {
-		return p.pass(r)
+		return p.freezable(c, r)(p.pass(r))
 	}
 	f.calm = calm
-	return faults[f.kind](p, r, f)
+	return p.freezable(c, r)(faults[f.kind](p, r, f))
 }
 
 func (p *Proxy) passLease(r *http.Request, noLeases chan struct{}) (*http.Response, error) {

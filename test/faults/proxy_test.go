@@ -503,3 +503,22 @@ func TestHold(t *testing.T) {
 		t.Errorf("version %d, want two writes", version)
 	}
 }
+
+func TestFreeze(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	stream := w.watch(t, "100")
+	w.proxy.Freeze(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/deployments") })
+	if err := w.patch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case event := <-stream.ResultChan():
+		t.Errorf("a frozen watch brings %v", event)
+	case <-time.After(100 * time.Millisecond):
+	}
+	w.proxy.Thaw()
+	if seen := versions(stream, 1); !slices.Equal(seen, []string{"101"}) {
+		t.Errorf("a thawed watch brings %v", seen)
+	}
+}

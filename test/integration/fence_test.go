@@ -269,6 +269,15 @@ func TestFence(t *testing.T) {
 			}
 		})
 	}
+	// The user of the installation for one namespace is known in that namespace only.
+	stranger := []string{"--as=system:serviceaccount:" + d.namespace + ":" + controller.ServiceAccount, "--as-group=system:masters"}
+	scaling := []string{"--patch", `{"spec":{"replicas":2}}`, "--dry-run=server"}
+	if err := d.try(t, slices.Concat(stranger, []string{"patch", d.ref}, scaling)...); !strings.Contains(said(err), "changes spec.replicas") {
+		t.Errorf("the controller of the namespace: %v", err)
+	}
+	if err := w.try(t, slices.Concat(stranger, []string{"patch", w.ref}, scaling)...); err != nil {
+		t.Errorf("the controller of another namespace: %v", err)
+	}
 	for _, fence := range prerequisite.ValidatingPolicies {
 		if out := w.kubectl("get", "validatingadmissionpolicy", fence, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
 			t.Errorf("type checking of %s: %s", fence, out)
@@ -422,4 +431,34 @@ func podsOf(t *testing.T, namespace, selector string) []corev1.Pod {
 		t.Fatal(err)
 	}
 	return list.Items
+}
+
+// TestFenceOfALargeTemplate: the API server gives up on an expression that costs too much. That
+// must not be for a template as large as some are.
+func TestFenceOfALargeTemplate(t *testing.T) {
+	parallel(t)
+	var pod strings.Builder
+	fmt.Fprintf(&pod, "containers:\n- {name: app, image: app:1, resources: %s}\n", base)
+	for i := range 50 {
+		fmt.Fprintf(&pod, "- {name: sidecar-%d, image: app:1, resources: {requests: {cpu: 1m}}, env: [", i)
+		for j := range 50 {
+			fmt.Fprintf(&pod, "{name: VARIABLE_%d, value: %s}, ", j, strings.Repeat("x", 20))
+		}
+		pod.WriteString("]}\n")
+	}
+	o := options{Replicas: 1, Pod: pod.String()}
+	w, d := newWorkload(t, o), newDeployment(t, o)
+	w.waitComplete()
+	d.waitComplete()
+	before, deploymentBefore := w.uids(), d.uids()
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	d.assertMoved(deploymentBefore, "150m")
+	if got := d.history(); !slices.Equal(got, []int{1, 2}) {
+		t.Errorf("the history is %v", got)
+	}
 }

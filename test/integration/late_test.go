@@ -4,6 +4,7 @@ package integration
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,9 +13,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/faults"
 )
 
@@ -110,6 +114,46 @@ func TestLateWrites(t *testing.T) {
 	})
 }
 
+// TestWatchIsBehind keeps from the controller that a pod is not the one any more that has its
+// size: while a Deployment is held, a lost pod comes back at its former size, and would keep it if
+// the ReplicaSet were given the new template then.
+func TestWatchIsBehind(t *testing.T) {
+	d := newDeployment(t, options{Replicas: 2})
+	before, lost := d.uids(), d.names()[0]
+	late := hold(t, d.sandbox, "/replicasets/"+d.active().Name, "")
+	d.setResources("cpu=150m", "")
+	late.reached() // all pods have their size, and the ReplicaSet is to have the new template
+	late.proxy.Freeze(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/pods") })
+	d.kubectl("delete", "pod/"+lost)
+	delete(before, lost)
+	eventually(t, "another pod", func() (bool, string) {
+		pods := d.pods()
+		ready := 0
+		for _, pod := range pods {
+			if podutils.IsPodReady(&pod) {
+				ready++
+			}
+		}
+		return len(pods) == 2 && ready == 2, fmt.Sprint(d.names())
+	})
+	after := d.uids()
+	mark, err := cp.AuditMark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := late.held.Release(); code != http.StatusConflict { // the lost pod has changed its status: it is written once more
+		t.Fatalf("the ReplicaSet's template is answered with %d", code)
+	}
+	eventually(t, "a live read of the pods, or the end of the hold", func() (bool, string) {
+		reads, err := cp.AuditAbout(d.namespace, mark, controlplane.ByUser(controller.User), controlplane.OnResource("pods", ""),
+			func(e *auditv1.Event) bool { return e.Verb == "list" })
+		return len(reads) > 0 || !held(d.get()), fmt.Sprint(err)
+	})
+	late.proxy.Thaw()
+	d.waitComplete()
+	d.assertMoved(after, "150m")
+}
+
 // lateWrite is a write that is held on its way.
 type lateWrite struct {
 	t       *testing.T
@@ -141,12 +185,18 @@ func hold[W metav1.Object](t *testing.T, s *sandbox[W], path, text string) *late
 // strike kills the controller when the write is on its way.
 func (l *lateWrite) strike() {
 	l.t.Helper()
+	l.reached()
+	l.process.Kill()
+}
+
+// reached waits until the write is on its way.
+func (l *lateWrite) reached() {
+	l.t.Helper()
 	select {
 	case <-l.held.Reached:
 	case <-time.After(patience):
 		l.t.Fatal("there was no such write")
 	}
-	l.process.Kill()
 }
 
 // arrivesInVain lets the write arrive, and checks how it is refused.

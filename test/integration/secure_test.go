@@ -15,7 +15,8 @@ import (
 )
 
 // TestSecureMetrics: with the rights of deploy/components/secure-metrics, only those who may get
-// /metrics can read them, and only over TLS. The kubelet's probes need no token.
+// /metrics can read them, and only over TLS. The kubelet's probes need no token. The replica that
+// waits for the lead, and writes nothing, answers the same.
 func TestSecureMetrics(t *testing.T) {
 	roles := filepath.Join(controller.Root(), "deploy", "components", "secure-metrics", "roles.yaml")
 	administer(t, "apply", "-f", roles)
@@ -28,11 +29,17 @@ func TestSecureMetrics(t *testing.T) {
 		return strings.TrimSpace(administer(t, "create", "token", name, "-n", namespace))
 	}
 
-	process, err := launch(controller.Options{Args: []string{"--secure-metrics"}})
-	if err != nil {
-		t.Fatal(err)
+	for _, replica := range []string{"leader", "other"} {
+		process, err := launch(controller.Options{Args: []string{"--secure-metrics", "--leader-elect"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer process.Stop()
+		t.Run(replica, func(t *testing.T) { testSecureMetrics(t, process, namespace, token) })
 	}
-	defer process.Stop()
+}
+
+func testSecureMetrics(t *testing.T, process *controller.Process, namespace string, token func(name string) string) {
 	verifiesNobody := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it has signed its certificate itself
 	get := func(path, token string) (code int, body string) {
 		t.Helper()
@@ -54,7 +61,7 @@ func TestSecureMetrics(t *testing.T) {
 		}
 		return response.StatusCode, string(read)
 	}
-	eventually(t, "the controller to be ready", func() (bool, string) {
+	eventually(t, "the replica to be ready", func() (bool, string) {
 		code, body := get("/readyz", "")
 		return code == http.StatusOK, fmt.Sprint(code, " ", body)
 	})
@@ -67,7 +74,7 @@ func TestSecureMetrics(t *testing.T) {
 		{"nobody", "/metrics", "", 401, "token"},
 		{"a stranger", "/metrics", "abc", 401, "token"},
 		{"somebody without the right", "/metrics", token("default"), 403, "system:serviceaccount:" + namespace + ":default may not get /metrics"},
-		{"Prometheus", "/metrics", token("prometheus"), 200, "inplace_rollout_ready 1"},
+		{"Prometheus", "/metrics", token("prometheus"), 200, "inplace_rollout_ready 1\n"},
 	} {
 		if code, body := get(tt.path, tt.token); code != tt.code || !strings.Contains(body, tt.says) {
 			t.Errorf("%s gets %d %.300s, want %d with %q", tt.who, code, body, tt.code, tt.says)

@@ -33,7 +33,8 @@ func main() {
 
 func run() error {
 	only := flag.String("only", "", "names of mutants, with commas in between; empty means all")
-	seed := flag.Uint64("seed", 0, "of the first world, instead of the mutants' own")
+	seed := flag.Uint64("seed", 0, "of the first world, instead of the mutants' own; no tests are run then")
+	worlds := flag.Int("worlds", 40, "how many worlds are played at most")
 	flag.Parse()
 	root, err := controlplane.ModuleRoot()
 	if err != nil {
@@ -42,22 +43,22 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var survivors []string
-	rows := []string{"| safety | without it | shown by | found after | what breaks |", "|---|---|---|---|---|"}
+	rows := []string{"| safety | without it | in random worlds | in tests |", "|---|---|---|---|"}
 	for _, m := range mutants {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), m.name) {
 			continue
 		}
-		if *seed != 0 && m.test == "" {
-			m.seed = *seed
+		if *seed != 0 {
+			m.scenario = scenario{seed: *seed}
 		}
-		f, err := m.find(ctx, root, os.Stderr)
+		f, err := m.find(ctx, root, *worlds, os.Stderr)
 		if err != nil {
 			return fmt.Errorf("mutant %s: %w", m.name, err)
 		}
 		if !f.found {
 			survivors = append(survivors, m.name)
 		}
-		row := fmt.Sprintf("| %s | %s | %s | %s | %s |", m.safety, m.words, m.shownBy(f), f.after, f.breaks)
+		row := fmt.Sprintf("| %s | %s | %s | %s |", m.safety, m.words, f.worlds, f.tests)
 		fmt.Fprintln(os.Stderr, row)
 		rows = append(rows, row)
 	}
@@ -71,19 +72,11 @@ func run() error {
 // finding says how a mutant was found.
 type finding struct {
 	found         bool
-	seed          string // of the world
-	after, breaks string
-}
-
-func (m mutant) shownBy(f finding) string {
-	if m.test != "" {
-		return "`" + m.test + "`"
-	}
-	return "seed " + f.seed
+	worlds, tests string
 }
 
 // find makes a mutant of the module, and plays its scenario.
-func (m mutant) find(ctx context.Context, root string, log io.Writer) (f finding, err error) {
+func (m mutant) find(ctx context.Context, root string, worlds int, log io.Writer) (f finding, err error) {
 	dir, err := os.MkdirTemp("", "mutant-"+m.name+"-")
 	if err != nil {
 		return f, fmt.Errorf("making a folder: %w", err)
@@ -98,10 +91,17 @@ func (m mutant) find(ctx context.Context, root string, log io.Writer) (f finding
 	if out, err := command(ctx, dir, log, "go", "build", "-o", "bin/", "./cmd/inplace-rollout"); err != nil {
 		return f, fmt.Errorf("building: %w\n%s", err, out)
 	}
-	if m.test != "" {
-		return m.findByTest(ctx, dir, log)
+	if m.tests != "" {
+		if err := m.findByTests(ctx, dir, &f, log); err != nil {
+			return f, err
+		}
 	}
-	return m.findInWorlds(ctx, dir, log)
+	if m.seed != 0 {
+		if err := m.findInWorlds(ctx, dir, worlds, &f, log); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
 }
 
 // copyModule copies what git knows of the module, and links what was built of Kubernetes.
@@ -148,48 +148,54 @@ func command(ctx context.Context, dir string, log io.Writer, name string, args .
 	return out.String(), err
 }
 
-// findByTest runs the scenario's test, which must fail.
-func (m mutant) findByTest(ctx context.Context, dir string, log io.Writer) (finding, error) {
-	pattern := "^" + strings.ReplaceAll(m.test, "/", "$/^") + "$"
+// findByTests runs the scenario's tests, one of which must fail.
+func (m mutant) findByTests(ctx context.Context, dir string, f *finding, log io.Writer) error {
+	pattern := "^" + strings.ReplaceAll(m.tests, "/", "$/^") + "$"
 	out, err := command(ctx, dir, log, "go", "test", "-tags", "integration", "./test/integration", "-count=1", "-v", "-run", pattern)
 	if ctx.Err() != nil {
-		return finding{}, ctx.Err()
+		return ctx.Err()
 	}
-	if err == nil && !strings.Contains(out, "--- PASS: "+m.test) {
-		return finding{}, fmt.Errorf("there is no test %s", m.test)
+	failed := regexp.MustCompile(`(?m)^ *--- FAIL: (.*) \(`).FindAllStringSubmatch(out, -1)
+	if err != nil && failed == nil {
+		return fmt.Errorf("running %s: %w", m.tests, err)
 	}
-	if err != nil && !strings.Contains(out, "--- FAIL: "+m.test) {
-		return finding{}, fmt.Errorf("running %s: %w", m.test, err)
+	if err == nil && !strings.Contains(out, "--- PASS: ") {
+		return fmt.Errorf("there is no test %s", m.tests)
 	}
-	return finding{found: err != nil, after: "one run", breaks: firstOf(out, regexp.MustCompile(`_test\.go:\d+: (.*)`))}, nil
+	f.tests = "`" + m.tests + "` passes"
+	if failed != nil {
+		f.found = true
+		f.tests = "`" + failed[len(failed)-1][1] + "`"
+	}
+	return nil
 }
 
 // findInWorlds plays worlds, ten at a time, until a promise is broken.
-func (m mutant) findInWorlds(ctx context.Context, dir string, log io.Writer) (finding, error) {
+func (m mutant) findInWorlds(ctx context.Context, dir string, most int, f *finding, log io.Writer) error {
 	const atOnce = 10
 	if out, err := command(ctx, dir, log, "go", "build", "-o", "bin/", "./test/worlds"); err != nil {
-		return finding{}, fmt.Errorf("building: %w\n%s", err, out)
+		return fmt.Errorf("building: %w\n%s", err, out)
 	}
-	worlds, edits := 0, 0
-	for seed := m.seed; worlds < m.worlds; seed += atOnce {
+	edits := 0
+	for worlds := atOnce; worlds <= most; worlds += atOnce {
+		seed := m.seed + uint64(worlds-atOnce)
 		out, err := command(ctx, dir, log, "bin/worlds", "run", "--seed", fmt.Sprint(seed), "--worlds", fmt.Sprint(atOnce), "--shrink", "0")
 		if ctx.Err() != nil {
-			return finding{}, ctx.Err()
+			return ctx.Err()
 		}
-		worlds += atOnce
-		edits += number(firstOf(out, regexp.MustCompile(`(\d+) edits`)))
-		if err == nil {
-			continue
+		edits += number(firstOf(out, regexp.MustCompile(`(?m)^edits +(\d+)`)))
+		if err != nil {
+			if !strings.Contains(out, "promises were broken") {
+				return fmt.Errorf("playing worlds: %w", err)
+			}
+			f.found = true
+			f.worlds = fmt.Sprintf("seed %s breaks *%s* (%d worlds, %d edits)", firstOf(out, regexp.MustCompile(`(?m)^world (\d+) `)),
+				firstOf(out, regexp.MustCompile(`(?m)^  [0-9:.]+ ([a-z ]+):`)), worlds, edits)
+			return nil
 		}
-		if !strings.Contains(out, "promises were broken") {
-			return finding{}, fmt.Errorf("playing worlds: %w", err)
-		}
-		return finding{
-			found: true, seed: firstOf(out, regexp.MustCompile(`(?m)^world (\d+) `)),
-			after: fmt.Sprintf("%d worlds, %d edits", worlds, edits), breaks: firstOf(out, regexp.MustCompile(`(?m)^  ([^:]+):`)),
-		}, nil
+		f.worlds = fmt.Sprintf("not in %d worlds from seed %d, %d edits", worlds, m.seed, edits)
 	}
-	return finding{seed: fmt.Sprint(m.seed), after: fmt.Sprintf("%d worlds, %d edits: not found", worlds, edits)}, nil
+	return nil
 }
 
 // firstOf returns what the pattern's group matches first.

@@ -42,8 +42,6 @@ type arena struct {
 	tally tally
 	names int
 	limit time.Duration // for everything to converge
-
-	restarting sync.Mutex // one process of the control plane at a time
 }
 
 // newArena starts the control plane.
@@ -96,8 +94,6 @@ func (a *arena) round(ctx context.Context, worlds []World, t trouble) ([]outcome
 	}
 	defer storm.end()
 
-	defer a.revive(ctx)()
-
 	outcomes := make([]outcome, len(worlds))
 	players := make([]*player, len(worlds))
 	for i, w := range worlds {
@@ -139,29 +135,6 @@ func (a *arena) round(ctx context.Context, worlds []World, t trouble) ([]outcome
 		}
 	}
 	return outcomes, nil
-}
-
-// restart restarts a process of the control plane.
-func (a *arena) restart(ctx context.Context, name string) error {
-	a.restarting.Lock()
-	defer a.restarting.Unlock()
-	a.tally.restarts[name]++
-	return a.cp.Restart(context.WithoutCancel(ctx), name)
-}
-
-// revive starts processes of the control plane again that end, until stop is called.
-func (a *arena) revive(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for sleep(ctx, 500*time.Millisecond) {
-			for _, name := range a.cp.Ended() {
-				_ = a.restart(ctx, name) // or the next time
-			}
-		}
-	}()
-	return func() { cancel(); <-done }
 }
 
 // judge checks in the audit log what each of the worlds was promised.
@@ -299,7 +272,8 @@ func (s *storm) blow(ctx context.Context) error {
 		switch n := s.random.IntN(10); {
 		case s.restarts && n == 0:
 			name := []string{"kube-apiserver", "etcd"}[s.random.IntN(2)]
-			if err := s.restart(ctx, name); err != nil {
+			s.tally.restarts[name]++
+			if err := s.cp.Restart(context.WithoutCancel(ctx), name); err != nil {
 				return err
 			}
 		case n < 6:

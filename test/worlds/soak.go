@@ -33,11 +33,11 @@ func soak(ctx context.Context, o options) error {
 		return err
 	}
 	failed, err := a.soak(ctx, o)
-	if err == nil && len(failed) > 0 {
-		a.report(ctx, o, failed)
-		err = fmt.Errorf("promises were broken in %d of %d worlds", len(failed), a.tally.worlds)
-	}
 	a.tally.print(o.out, time.Since(begun))
+	if err == nil && len(failed) > 0 {
+		err = fmt.Errorf("promises were broken in %d of %d worlds", len(failed), a.tally.worlds)
+		a.report(ctx, o, failed)
+	}
 	if err != nil {
 		a.cp.KeepLogs()
 	}

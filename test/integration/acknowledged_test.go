@@ -1,0 +1,47 @@
+//go:build integration
+
+package integration
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// TestBuiltInControllersAreSlow stops the built-in controllers during an edit: what their status
+// says is of the former template. They go on when the controller has had the time to believe it.
+func TestBuiltInControllersAreSlow(t *testing.T) {
+	w, d := newWorkload(t, options{}), newDeployment(t, options{Replicas: 2})
+	ownController(t, controller.Options{})
+	w.waitComplete()
+	d.waitComplete()
+	uidsOfSet, uids := w.uids(), d.uids()
+	pid := cp.PID("kube-controller-manager")
+	goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // it runs: the control plane ends it later
+	t.Cleanup(goOn)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	mark, err := cp.AuditMark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	for _, namespace := range []string{w.namespace, d.namespace} {
+		eventually(t, "the controller to look at the pods", func() (bool, string) {
+			looks, err := cp.AuditAbout(namespace, mark, controlplane.ByUser(controller.User), controlplane.OnResource("pods", ""))
+			return err == nil && len(looks) > 0, ""
+		})
+	}
+	time.Sleep(time.Second) // so long it could do wrong
+	goOn()
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(uidsOfSet)
+	d.assertMoved(uids, "150m")
+}
