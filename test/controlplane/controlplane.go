@@ -60,6 +60,7 @@ type ControlPlane struct {
 	mu        sync.Mutex
 	processes []*process.Process
 	keepLogs  bool
+	unattend  func() // ends attend; nil before the first Restart
 }
 
 // Start starts a control plane and waits until pods can be created in it. If
@@ -171,7 +172,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err := c.startProcesses(c.binaries()[:2]); err != nil {
 		return err
 	}
-	if err := c.await(ctx, "API server", func(ctx context.Context) error {
+	if err := c.await(ctx, "API server", binaries, func(ctx context.Context) error {
 		return c.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	}); err != nil {
 		return err
@@ -186,7 +187,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 		return err
 	}
 	// Without its service account, no pod can be created in a namespace.
-	return c.await(ctx, "default service account", func(ctx context.Context) error {
+	return c.await(ctx, "default service account", binaries, func(ctx context.Context) error {
 		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -235,8 +236,8 @@ func (c *ControlPlane) spawn(binary string, args []string) (*process.Process, er
 }
 
 // Restart kills etcd, the API server or another binary without a chance to clean up, and starts
-// it again on the same data and ports. It returns when the API server answers again. Calls must
-// come one after the other.
+// it again on the same data and ports. It returns when the API server answers again. From then on,
+// what ends by itself is started again, too. Calls must come one after the other.
 func (c *ControlPlane) Restart(ctx context.Context, name string) error {
 	all := c.running()
 	i := slices.IndexFunc(all, func(p *process.Process) bool { return p.Name() == name })
@@ -247,16 +248,16 @@ func (c *ControlPlane) Restart(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	c.unattended()
+	defer c.attend(flags)
 	all[i].Kill()
 	for {
 		p, err := c.spawn(c.Bin(name), flags[name])
 		if err != nil {
 			return fmt.Errorf("restarting %s: %w", name, err)
 		}
-		c.mu.Lock()
-		c.processes[i] = p
-		c.mu.Unlock()
-		err = c.await(ctx, "API server", c.answers)
+		c.replace(i, p)
+		err = c.await(ctx, "API server", binaries[:2], c.answers)
 		if err == nil {
 			return nil
 		}
@@ -265,6 +266,46 @@ func (c *ControlPlane) Restart(ctx context.Context, name string) error {
 			return fmt.Errorf("restarting %s: %w", name, err)
 		}
 	}
+}
+
+// attend starts what ends by itself again, as whatever runs it in a cluster does: the scheduler
+// gives up when it finds that it has missed something while there was no API server.
+func (c *ControlPlane) attend(flags map[string][]string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wait.UntilWithContext(ctx, func(context.Context) {
+			for i, p := range c.running() {
+				if !p.Ended() || !slices.Contains(binaries[2:], p.Name()) {
+					continue
+				}
+				if again, err := c.spawn(c.Bin(p.Name()), flags[p.Name()]); err == nil {
+					c.replace(i, again)
+				}
+			}
+		}, 10*poll)
+	}()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unattend = func() { cancel(); <-done }
+}
+
+// unattended ends attend.
+func (c *ControlPlane) unattended() {
+	c.mu.Lock()
+	end := c.unattend
+	c.unattend = nil
+	c.mu.Unlock()
+	if end != nil {
+		end()
+	}
+}
+
+func (c *ControlPlane) replace(i int, p *process.Process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.processes[i] = p
 }
 
 // answers returns nil if the API server is ready, and etcd answers it.
@@ -283,14 +324,14 @@ func (c *ControlPlane) running() []*process.Process {
 	return slices.Clone(c.processes)
 }
 
-// await polls until f succeeds or a process has ended.
-func (c *ControlPlane) await(ctx context.Context, what string, f func(context.Context) error) error {
+// await polls until f succeeds or one of the needed processes has ended.
+func (c *ControlPlane) await(ctx context.Context, what string, needed []string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var last error
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 		for _, p := range c.running() {
-			if p.Ended() {
+			if p.Ended() && slices.Contains(needed, p.Name()) {
 				return false, fmt.Errorf("%s has ended: %s", p.Name(), process.Tail(process.LogFile(c.dir, p.Name()), 5))
 			}
 		}
@@ -357,6 +398,7 @@ func (c *ControlPlane) Stop() error {
 }
 
 func (c *ControlPlane) stopProcesses() {
+	c.unattended()
 	for _, p := range slices.Backward(c.running()) {
 		p.Stop()
 	}

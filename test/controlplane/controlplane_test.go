@@ -84,10 +84,10 @@ func TestControlPlane(t *testing.T) {
 	t.Run("restart", s.testProcessRestart)
 }
 
-// testProcessRestart restarts every process in turn. What was written is still there, and pods
-// can be made as before.
+// testProcessRestart restarts every process but kwok in turn. What was written is still there, and
+// pods can be made as before. A new kwok waits until the node's Lease of the old one has expired.
 func (s *suite) testProcessRestart(t *testing.T) {
-	for _, name := range binaries {
+	for _, name := range binaries[:4] {
 		t.Run(name, func(t *testing.T) {
 			before := s.PID(name)
 			begin := time.Now()
@@ -105,6 +105,17 @@ func (s *suite) testProcessRestart(t *testing.T) {
 			s.create(t, newPod("after-"+name))
 		})
 	}
+	t.Run("of what ends by itself", func(t *testing.T) {
+		before := s.PID("kube-scheduler")
+		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		again := func(context.Context) (bool, error) { return s.PID("kube-scheduler") != before, nil }
+		if err := wait.PollUntilContextTimeout(t.Context(), poll, patience, true, again); err != nil {
+			t.Fatal("the scheduler does not come back")
+		}
+		s.create(t, newPod("after-its-end"))
+	})
 	if err := s.Restart(t.Context(), "etcetera"); err == nil {
 		t.Error("something that does not run was restarted")
 	}

@@ -38,7 +38,7 @@ func (c *ControlPlane) AddNode(ctx context.Context, name string, n Node) error {
 	if _, err := nodes.Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating node %s: %w", name, err)
 	}
-	return c.await(ctx, "node "+name, func(ctx context.Context) error {
+	return c.await(ctx, "node "+name, binaries, func(ctx context.Context) error {
 		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("getting node: %w", err)
