@@ -54,81 +54,76 @@ func (p *player) heal(ctx context.Context) error {
 
 // converge waits until all rollouts are complete, or wait for people for a reason that the table
 // allows; then people do what is waited for, and all must be complete.
-func (p *player) converge(ctx context.Context, limit time.Duration) (violations []invariant.Violation, err error) {
+func (p *player) converge(ctx context.Context, limit time.Duration) ([]invariant.Violation, error) {
 	if err := p.heal(ctx); err != nil {
 		return nil, err
 	}
-	states := make([]state, len(p.Workloads))
-	look := func() (err error) {
-		for i := range states {
-			if states[i], err = p.look(ctx, i); err != nil {
-				return err
-			}
-		}
-		return nil
+	states, err := p.settle(ctx, limit, func(s state) bool { return s.done() || s.waits }, p.poke)
+	if err != nil {
+		return nil, err
 	}
-	poked := time.Now()
-	settled := func(done func(state) bool) func() bool {
-		return func() bool {
-			err = look()
-			if time.Since(poked) > 3*time.Second {
-				poked = time.Now()
-				p.poke(ctx, states)
-			}
-			return err == nil && !slices.ContainsFunc(states, func(s state) bool { return !done(s) })
-		}
-	}
-	failed := func() []invariant.Violation {
-		for i, s := range states {
-			if s.unfinished != "" {
-				violations = append(violations, p.violation(p.Workloads[i], converges, "%s; the condition says %s", s.unfinished, s.says))
-			}
-			if s.wrong != "" {
-				violations = append(violations, p.violation(p.Workloads[i], restores, "%s", s.wrong))
-			}
-		}
-		return violations
-	}
-	if !p.await(ctx, limit, settled(func(s state) bool { return s.unfinished == "" && s.wrong == "" || s.waits })) {
-		for i, s := range states {
-			if s.waits {
-				states[i].unfinished = ""
-			}
-		}
-		return failed(), err
+	if broken := p.broken(states, func(s state) bool { return s.done() || s.waits }); broken != nil {
+		return broken, nil
 	}
 	for i, s := range states {
-		if s.unfinished != "" {
-			p.tally.helped[s.reason]++
-			if err := p.retried(ctx, func() error { return p.help(ctx, i) }); err != nil {
-				return violations, fmt.Errorf("helping %s: %w", p.Workloads[i].ref(), err)
-			}
+		if s.done() {
+			continue
+		}
+		p.tally.helped[s.reason]++
+		if err := p.help(ctx, i); err != nil {
+			return nil, fmt.Errorf("helping %s: %w", p.Workloads[i].ref(), err)
 		}
 	}
-	replace := time.Now()
-	if !p.await(ctx, limit, func() bool {
-		if time.Since(replace) > time.Second {
-			replace = time.Now()
-			for i, s := range states {
-				if s.onDelete {
-					p.replace(ctx, i)
-				}
-			}
-		}
-		return settled(func(s state) bool { return s.unfinished == "" && s.wrong == "" })()
-	}) {
-		return failed(), err
-	}
-	return violations, nil
+	states, err = p.settle(ctx, limit, state.done, func(ctx context.Context, i int, s state) {
+		p.poke(ctx, i, s)
+		p.replace(ctx, i, s)
+	})
+	return p.broken(states, state.done), err
 }
 
-// poke has the built-in controllers look again at workloads that lack pods. After a quota has
-// refused these, they take up to a quarter of an hour to do so by themselves.
-func (p *player) poke(ctx context.Context, states []state) {
-	for i, s := range states {
-		if s.lacks {
-			_ = p.patch(ctx, i, annotate("example.com/poked", time.Now().Format(time.RFC3339Nano))) // or the next time
+// settle looks at the workloads until all are good, and returns how they are then, or at last. Now
+// and then it nudges each.
+func (p *player) settle(ctx context.Context, limit time.Duration, good func(state) bool, nudge func(context.Context, int, state)) (states []state, err error) {
+	nudged := time.Now()
+	states = make([]state, len(p.Workloads))
+	p.await(ctx, limit, func() bool {
+		for i := range states {
+			if states[i], err = p.look(ctx, i); err != nil {
+				return false
+			}
 		}
+		if time.Since(nudged) > 2*time.Second {
+			nudged = time.Now()
+			for i, s := range states {
+				nudge(ctx, i, s)
+			}
+		}
+		return !slices.ContainsFunc(states, func(s state) bool { return !good(s) })
+	})
+	return states, err
+}
+
+// broken are the promises that are broken where a state is not good.
+func (p *player) broken(states []state, good func(state) bool) (violations []invariant.Violation) {
+	for i, s := range states {
+		if good(s) {
+			continue
+		}
+		if s.unfinished != "" {
+			violations = append(violations, p.violation(p.Workloads[i], converges, "%s; the condition says %s", s.unfinished, s.says))
+		}
+		if s.wrong != "" {
+			violations = append(violations, p.violation(p.Workloads[i], restores, "%s", s.wrong))
+		}
+	}
+	return violations
+}
+
+// poke has the built-in controllers look again at a workload that lacks pods. After a quota has
+// refused these, they take up to a quarter of an hour to do so by themselves.
+func (p *player) poke(ctx context.Context, i int, s state) {
+	if s.lacks {
+		_ = p.patch(ctx, i, annotate("example.com/poked", time.Now().Format(time.RFC3339Nano))) // or the next time
 	}
 }
 
@@ -143,6 +138,9 @@ type state struct {
 	says       string // the condition
 }
 
+func (s state) done() bool { return s.unfinished == "" && s.wrong == "" }
+
+// look says how far a workload is. One that is gone is done.
 func (p *player) look(ctx context.Context, i int) (state, error) {
 	w := p.Workloads[i]
 	v, err := p.view(ctx, i)
@@ -251,10 +249,10 @@ func (p *player) help(ctx context.Context, i int) error {
 	return p.patch(ctx, i, annotate(api.RetryAnnotation, "finally;LiveResizePreferred"))
 }
 
-// replace deletes the pods of an OnDelete set that are not of its revision.
-func (p *player) replace(ctx context.Context, i int) {
+// replace deletes the pods of an OnDelete set that wait for that.
+func (p *player) replace(ctx context.Context, i int, s state) {
 	v, err := p.view(ctx, i)
-	if err != nil || v.reason != "WaitingForDelete" {
+	if err != nil || !s.onDelete || v.reason != "WaitingForDelete" {
 		return
 	}
 	pods, err := p.pods(ctx, p.Workloads[i])

@@ -193,22 +193,21 @@ var kinds = map[string]kind{
 		unfinished: func(v view, pods []corev1.Pod, sets []appsv1.ReplicaSet) string {
 			var active []appsv1.ReplicaSet
 			for _, rs := range sets {
-				template := rs.Spec.Template.DeepCopy()
-				delete(template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
-				if equality.Semantic.DeepEqual(*template, v.template) {
-					active = append(active, rs)
-				} else if ptr.Deref(rs.Spec.Replicas, 0) > 0 || rs.Status.Replicas > 0 {
-					return "ReplicaSet " + rs.Name + ", which has another template, has pods"
-				}
 				if _, marked := rs.Annotations[api.AdoptedAnnotation]; marked {
 					return "ReplicaSet " + rs.Name + " has the mark of an adoption"
 				}
+				template := rs.Spec.Template.DeepCopy()
+				delete(template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+				same, empty := equality.Semantic.DeepEqual(*template, v.template), ptr.Deref(rs.Spec.Replicas, 0) == 0 && rs.Status.Replicas == 0
+				switch {
+				case same && !empty:
+					active = append(active, rs)
+				case !same && !empty:
+					return "ReplicaSet " + rs.Name + ", which has another template, has pods"
+				}
 			}
-			if v.paused && v.replicas == 0 && len(active) == 0 {
-				return "" // nothing has the template yet, and nothing lags behind
-			}
-			if len(active) != 1 {
-				return fmt.Sprintf("%d ReplicaSets have the template", len(active))
+			if v.replicas > 0 && len(active) != 1 {
+				return fmt.Sprintf("%d ReplicaSets that have the template have pods", len(active))
 			}
 			if len(pods) != v.replicas {
 				return fmt.Sprintf("%d pods instead of %d", len(pods), v.replicas)

@@ -33,11 +33,11 @@ func soak(ctx context.Context, o options) error {
 		return err
 	}
 	failed, err := a.soak(ctx, o)
-	if err == nil && len(failed) > 0 {
-		a.report(ctx, o, failed)
-		err = fmt.Errorf("promises were broken in %d of %d worlds", len(failed), a.tally.worlds)
-	}
 	a.tally.print(o.out, time.Since(begun))
+	if err == nil && len(failed) > 0 {
+		err = fmt.Errorf("promises were broken in %d of %d worlds", len(failed), a.tally.worlds)
+		a.report(ctx, o, failed)
+	}
 	if err != nil {
 		a.cp.KeepLogs()
 	}
@@ -79,8 +79,11 @@ func (o options) trouble(seed uint64) trouble {
 	if o.calm {
 		return t
 	}
-	t.rate, t.watchRate, t.blows, t.restarts = 0.08, 0.4, true, o.restarts
-	if seed/10%5 == 4 {
+	t.blows, t.restarts = true, o.restarts
+	round := seed / uint64(o.atOnce)
+	t.rate = []float64{0.05, 0.1, 0.2}[round%3]
+	t.watchRate = []float64{0.3, 0.6}[round%2]
+	if round%5 == 4 {
 		t.replicas = 2
 	}
 	return t
