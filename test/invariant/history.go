@@ -408,8 +408,6 @@ func (h *history) storeWorkload(w write) {
 	known.versions = append(known.versions, v)
 }
 
-const everyOrdinal = 2147483647 // the partition of a hold
-
 func ofStatefulSet(set *appsv1.StatefulSet) version {
 	v := version{meta: set.ObjectMeta, template: set.Spec.Template, replicas: ptr.Deref(set.Spec.Replicas, 1), down: 1}
 	if set.Spec.Ordinals != nil {
