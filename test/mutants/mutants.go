@@ -101,7 +101,7 @@ var mutants = []mutant{
 	}
 	if state,`},
 		}},
-		scenario: scenario{seed: 91, tests: "TestFlow"},
+		scenario: scenario{tests: "TestFlow"},
 	},
 	{
 		name: "capacity", safety: "room for a restarted pod",
