@@ -77,6 +77,10 @@ SEED := 1
 soak: tools build ## Play random worlds under faults, and check what users are promised (WORLDS=300 SEED=1)
 	@GOGC=200 go run ./test/worlds run --worlds $(WORLDS) --seed $(SEED)
 
+.PHONY: mutants
+mutants: tools ## Take the safeties out one at a time, and show that each is missed (ONLY=live-read,leader)
+	@GOGC=200 go run ./test/mutants $(if $(ONLY),--only $(ONLY))
+
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e
 e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)

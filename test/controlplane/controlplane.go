@@ -268,6 +268,18 @@ func (c *ControlPlane) Restart(ctx context.Context, name string) error {
 	}
 }
 
+// Pause stops a binary where it is, such as the built-in controllers, until resume is called.
+func (c *ControlPlane) Pause(name string) (resume func(), err error) {
+	pid := c.PID(name)
+	if pid == 0 {
+		return nil, fmt.Errorf("pausing %s: it does not run", name)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return nil, fmt.Errorf("pausing %s: %w", name, err)
+	}
+	return func() { _ = syscall.Kill(pid, syscall.SIGCONT) }, nil // fails only if it has ended
+}
+
 // attend starts what ends by itself again, as whatever runs it in a cluster does: the scheduler
 // gives up when it finds that it has missed something while there was no API server.
 func (c *ControlPlane) attend(flags map[string][]string) {

@@ -21,6 +21,8 @@ var elsewhere = map[string]string{
 	"make bench-scale":    "TestScale in test/benchmark",
 	"make bench-stuck":    "TestStuckNeighbours in test/integration",
 	"make bench-watches":  "TestWatches in test/benchmark",
+	"make mutants":        "TestMutants in test/mutants",
+	"make mutants ONLY=":  "TestMutants in test/mutants",
 	"make soak":           "TestWorlds in test/worlds",
 	"make soak WORLDS=":   "TestWorlds in test/worlds",
 	"make picture":        "README.md runs make demo, of which it is a drawing; test/demo tests that",

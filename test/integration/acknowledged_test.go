@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,12 +18,11 @@ func TestBuiltInControllersAreSlow(t *testing.T) {
 	w.waitComplete()
 	d.waitComplete()
 	uidsOfSet, uids := w.uids(), d.uids()
-	pid := cp.PID("kube-controller-manager")
-	goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // it runs: the control plane ends it later
-	t.Cleanup(goOn)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	goOn, err := cp.Pause("kube-controller-manager")
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(goOn)
 	mark, err := cp.AuditMark()
 	if err != nil {
 		t.Fatal(err)

@@ -242,6 +242,19 @@ func TestCheck(t *testing.T) {
 			}
 			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
 		}, "complete statefulsets/web"},
+		{"Complete, and a pod has the size that somebody else has given it", func(l *trail) {
+			l.write(user, "create", "statefulsets", "web", set("1"))
+			l.write(statefulSet, "create", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet"))
+			l.write(user, "patch", "pods/resize", "web-0", pod("web-0", "3", "web-1", "set", "StatefulSet"))
+			l.write(ours, "patch", "statefulsets/status", "web", set("1", complete))
+		}, ""},
+		{"Complete, and a pod has another size, and was asked since somebody else has given it one", func(l *trail) {
+			l.write(user, "create", "statefulsets", "web", set("1"))
+			l.write(statefulSet, "create", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet"))
+			l.write(user, "patch", "pods/resize", "web-0", pod("web-0", "3", "web-1", "set", "StatefulSet"))
+			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
+			l.write(ours, "patch", "statefulsets/status", "web", set("1", complete))
+		}, "complete statefulsets/web"},
 		{"what is not opted in is written", func(l *trail) {
 			l.statefulSets(optedOut)
 			l.write(ours, "patch", "pods", "web-1", pod("web-1", "1", "web-2", "set", "StatefulSet"))
@@ -270,6 +283,12 @@ func TestCheck(t *testing.T) {
 			l.write(replicaSet, "patch", "replicasets", "web-a", set1("web-a", "1", 1))
 			l.write(replicaSet, "delete", "pods", "web-a-1", nil)
 		}, "restart pods/web-a-1"},
+		{"a new Deployment adopts pods of another size", func(l *trail) {
+			l.write(replicaSet, "create", "pods", "web-a-0", pod("web-a-0", "1", "", "web-a", "ReplicaSet"))
+			l.write(user, "create", "deployments", "web", deployment("2"))
+			l.write("system:serviceaccount:kube-system:deployment-controller", "patch", "replicasets", "web-a", set1("web-a", "1", 1))
+			l.write(replicaSet, "delete", "pods", "web-a-0", nil)
+		}, ""},
 		{"a ReplicaSet is scaled by us", func(l *trail) {
 			l.deployments()
 			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 3))

@@ -265,7 +265,8 @@ func (s *storm) begin(ctx context.Context) (stop func() error) {
 	}
 }
 
-// blow kills and pauses controllers, and restarts the API server and etcd, again and again.
+// blow kills and pauses controllers, pauses the built-in ones, and restarts the API server and
+// etcd, again and again.
 func (s *storm) blow(ctx context.Context) error {
 	for s.blows && sleep(ctx, time.Duration(500+s.random.IntN(3500))*time.Millisecond) {
 		i := s.random.IntN(len(s.controllers))
@@ -276,6 +277,14 @@ func (s *storm) blow(ctx context.Context) error {
 			if err := s.cp.Restart(context.WithoutCancel(ctx), name); err != nil {
 				return err
 			}
+		case n == 1:
+			s.tally.slowed++
+			resume, err := s.cp.Pause("kube-controller-manager")
+			if err != nil {
+				return err
+			}
+			sleep(ctx, time.Duration(500+s.random.IntN(2500))*time.Millisecond)
+			resume()
 		case n < 6:
 			s.tally.kills++
 			s.controllers[i].Kill()
