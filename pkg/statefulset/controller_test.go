@@ -757,3 +757,20 @@ func TestRun(t *testing.T) {
 		t.Errorf("%v failed steps are counted, want 1", failed)
 	}
 }
+
+// TestHistory: a revision that nothing controls is the set's, as it is for the StatefulSet
+// controller, which may adopt it late. One of another set is not.
+func TestHistory(t *testing.T) {
+	load(t)
+	set := webSet(older, 1)
+	mine, orphan, foreign := stored[revisionOf(older)].DeepCopy(), stored[revisionOf(newer)].DeepCopy(), stored[revisionOf(older)].DeepCopy()
+	orphan.OwnerReferences = nil
+	foreign.Name, foreign.OwnerReferences[0].UID = "foreign", "another"
+	s := &session{Own: history{}}
+	if err := New(fake.NewClientset(mine, orphan, foreign)).readRevisions(t.Context(), s, set); err != nil {
+		t.Fatal(err)
+	}
+	if s.Own[mine.Name] == nil || s.Own[orphan.Name] == nil || s.Own[foreign.Name] != nil {
+		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.Own)))
+	}
+}

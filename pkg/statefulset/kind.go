@@ -181,7 +181,9 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	return o, nil
 }
 
-// readRevisions reads the history of the set.
+// readRevisions reads the history of the set. Like the StatefulSet controller, it takes revisions for
+// the set's that nothing controls: that controller may have made one the update revision, and adopt
+// it only when something happens to the set again, which the hold prevents.
 func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.StatefulSet) error {
 	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
@@ -189,7 +191,7 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 	}
 	for i := range list.Items {
 		stored := &list.Items[i]
-		if !metav1.IsControlledBy(stored, set) {
+		if !metav1.IsControlledBy(stored, set) && metav1.GetControllerOfNoCopy(stored) != nil {
 			continue
 		}
 		if s.Own[stored.Name], err = templateOf(stored); err != nil {
