@@ -216,6 +216,7 @@ func TestDeploymentCreatedAgain(t *testing.T) {
 // TestReplicaSetOfTheUser: a Deployment takes over a ReplicaSet that somebody has made before, whose
 // pods have no pod-template-hash.
 func TestReplicaSetOfTheUser(t *testing.T) {
+	parallel(t)
 	o := options{Kind: "Deployment", Replicas: 2}
 	d := newDeployment(t, o)
 	d.kubectl("delete", d.ref, "--cascade=foreground")
