@@ -60,10 +60,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (g *guard) check(r *http.Request) error {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" || strings.Contains(token, " ") {
 		return errUnauthenticated
 	}
-	key := sha256.Sum256([]byte(token + " " + r.URL.Path))
+	key := sha256.Sum256([]byte(token + " " + r.URL.Path)) // no token has a space
 	if _, known := g.allowed.Get(key); known {
 		return nil
 	}

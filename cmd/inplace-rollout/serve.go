@@ -60,7 +60,8 @@ func (o controllerOptions) serve(ctx context.Context, handler http.Handler) (fun
 		}
 		listener = tls.NewListener(listener, config)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	// Anybody may connect, and is to hold little of our memory, and not for long.
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			klog.FromContext(ctx).Error(err, "Stopped serving", "address", o.metricsAddress)

@@ -82,6 +82,28 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: it says %s", tt.name, w.Body)
 		}
 	}
+	// Of two pairs of a token and a path that read the same, only one is allowed.
+	asked = 0
+	client := reviewer(&asked)
+	client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
+		review.Status.Allowed = true
+		return true, review, nil
+	})
+	one := newGuard(client, http.NotFoundHandler())
+	for _, tt := range []struct {
+		token, path string
+		want        int
+	}{{"reader", "/debug/pprof/ /debug/pprof/heap", 404}, {"reader /debug/pprof/", "/debug/pprof/heap", 401}} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.URL.Path = tt.path
+		r.Header.Set("Authorization", "Bearer "+tt.token)
+		w := httptest.NewRecorder()
+		one.ServeHTTP(w, r)
+		if w.Code != tt.want {
+			t.Errorf("%q with %q: %d, want %d", tt.path, tt.token, w.Code, tt.want)
+		}
+	}
 	before := asked
 	for range 3 {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)

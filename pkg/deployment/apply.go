@@ -103,7 +103,7 @@ func GiveBack(ctx context.Context, client kubernetes.Interface, objects dynamic.
 		}
 		rs := &list.Items[i]
 		owner := *metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-		_, err := pods.GiveBack(ctx, client.CoreV1(), pod, owner, rs.GetLabels()[appsv1.DefaultDeploymentUniqueLabelKey])
+		_, err := pods.GiveBack(ctx, client.CoreV1(), pod, owner, podTemplateHash(rs))
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)

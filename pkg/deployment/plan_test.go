@@ -901,6 +901,7 @@ func TestPatches(t *testing.T) {
 	load(t)
 	d := webDeployment(newer, 1)
 	stored := map[string]*unstructured.Unstructured{"live": withField(t, webSet(d, "live", older, 1), "x"), "idle": build.Stored(t, webSet(d, "idle", newer, 0))}
+	stored["live"].SetLabels(map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "forged"}) // which says nothing of the pods
 	stored["live"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"})
 	stored["idle"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "2", "kubernetes.io/change-cause": "of the past"})
 	deployment, err := decodeDeployment(withField(t, d, "y"))
@@ -914,7 +915,9 @@ func TestPatches(t *testing.T) {
 		}
 		return rs
 	}
-	live, idle := read(stored["live"]), read(stored["idle"])
+	stored["own"] = stored["live"].DeepCopy() // a ReplicaSet of the user's own, which the Deployment has adopted
+	unstructured.RemoveNestedField(stored["own"].Object, "spec", "template", "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey)
+	live, idle, own := read(stored["live"]), read(stored["idle"]), read(stored["own"])
 	live.mark.outgoing = *had(live)
 	live.outgoing = &live.mark.outgoing
 	marked := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"}
@@ -929,6 +932,7 @@ func TestPatches(t *testing.T) {
 		annotations map[string]string
 	}{
 		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
+		{"adopt one without a hash", "own", func() ([]byte, error) { return adoptPatch(own, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
 		{"mark", "live", func() ([]byte, error) { return markPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return unmarkPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
@@ -948,8 +952,8 @@ func TestPatches(t *testing.T) {
 			if !maps.Equal(after.Annotations, tt.annotations) {
 				t.Errorf("has the annotations %v, want %v", after.Annotations, tt.annotations)
 			}
-			if labels := podLabels(t, written); !maps.Equal(labels, after.Labels) {
-				t.Errorf("makes pods with the labels %v, want %v", labels, after.Labels)
+			if labels, want := podLabels(t, written), podLabels(t, before); !maps.Equal(labels, want) {
+				t.Errorf("makes pods with the labels %v, want %v", labels, want)
 			}
 			for _, field := range [][]string{{"metadata", "annotations"}, {"spec", "template"}} { // nothing else has changed
 				unstructured.RemoveNestedField(written.Object, field...)

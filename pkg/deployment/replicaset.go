@@ -40,6 +40,7 @@ type replicaSet struct {
 	*appsv1.ReplicaSet // without its template
 
 	template *hash.Template
+	hash     *string // the pod-template-hash of the pods; nil if a ReplicaSet of the user's own, which was adopted, has none
 	revision int64
 	mark     adoption
 	outgoing *outgoing // nil if there is no mark, or it does not have it
@@ -90,10 +91,23 @@ func decodeReplicaSet(obj any) (*replicaSet, error) {
 	if rs.template, err = decode(obj, rs.ReplicaSet); err != nil {
 		return nil, err
 	}
+	if u, stored := obj.(*unstructured.Unstructured); stored {
+		rs.hash = podTemplateHash(u)
+	}
 	// One that nobody has numbered yet counts as the oldest, as it does for kubectl.
 	rs.revision, _ = deploymentutil.Revision(rs.ReplicaSet)
 	rs.readMark()
 	return rs, nil
+}
+
+// podTemplateHash returns the label that pods of the ReplicaSet get; nil if they get none. The label
+// of that name of the ReplicaSet itself is nobody's concern, and anybody's to change.
+func podTemplateHash(rs *unstructured.Unstructured) *string {
+	hash, found, err := unstructured.NestedString(rs.Object, "spec", "template", "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey)
+	if err != nil || !found {
+		return nil
+	}
+	return &hash
 }
 
 // revision is the number that the template had; 0 if it had none.
@@ -234,7 +248,7 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 		hash = rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
 		name = replicaSetName(d.Name, hash)
 	}
-	template, err := labelled(rs.outgoing.template, hash)
+	template, err := labelled(rs.outgoing.template, &hash)
 	if err != nil {
 		return nil, err
 	}
@@ -272,13 +286,16 @@ func replicaSetName(deployment, hash string) string {
 	return deployment[:min(len(deployment), most)] + "-" + hash
 }
 
-// labelled returns the template as a ReplicaSet of that pod-template-hash has it.
-func labelled(template *hash.Template, hash string) (map[string]any, error) {
+// labelled returns the template as a ReplicaSet of that pod-template-hash has it; with nil, as one without.
+func labelled(template *hash.Template, hash *string) (map[string]any, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(template.Raw, &fields); err != nil {
 		return nil, fmt.Errorf("decoding a pod template: %w", err)
 	}
-	if err := unstructured.SetNestedField(fields, hash, "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey); err != nil {
+	if hash == nil {
+		return fields, nil
+	}
+	if err := unstructured.SetNestedField(fields, *hash, "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey); err != nil {
 		return nil, fmt.Errorf("labelling a pod template: %w", err)
 	}
 	return fields, nil
@@ -302,7 +319,7 @@ func precondition(uid types.UID, resourceVersion string) []operation {
 
 // historyPatch gives an idle ReplicaSet the former template of rs.
 func historyPatch(idle, rs *replicaSet) ([]byte, error) {
-	template, err := labelled(rs.outgoing.template, idle.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
+	template, err := labelled(rs.outgoing.template, idle.hash)
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +335,7 @@ const maxMark = 200 << 10
 // adoptPatch makes rs the Deployment's new ReplicaSet. It marks rs with its former template, and
 // with the pods that are still to be restarted.
 func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string) ([]byte, error) {
-	fields, err := labelled(template, rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
+	fields, err := labelled(template, rs.hash)
 	if err != nil {
 		return nil, err
 	}

@@ -116,8 +116,8 @@ func Detach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, 
 }
 
 // GiveBack undoes [Detach]: owner, the ReplicaSet of this pod-template-hash, controls the pod
-// again.
-func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, hash string) (*corev1.Pod, error) {
+// again. The hash is nil if its pods have none.
+func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, hash *string) (*corev1.Pod, error) {
 	return reown(ctx, client, pod, owner, map[string]any{
 		appsv1.DefaultDeploymentUniqueLabelKey: hash,
 		api.DetachedLabel:                      nil,

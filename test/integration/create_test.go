@@ -214,3 +214,23 @@ func TestDeploymentCreatedAgain(t *testing.T) {
 		t.Errorf("plan ended with %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 }
+
+// TestReplicaSetOfTheUser: a Deployment takes over a ReplicaSet that somebody has made before, whose
+// pods have no pod-template-hash.
+func TestReplicaSetOfTheUser(t *testing.T) {
+	o := options{Kind: "Deployment", Replicas: 2}
+	d := newDeployment(t, o)
+	d.kubectl("delete", d.ref, "--cascade=foreground")
+	d.apply(manifest(t, d.namespace, options{Kind: "ReplicaSet", Replicas: 2, OptedOut: true, Meta: "labels: {app: web}"}))
+	d.kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "replicaset/web", "--timeout="+patience.String())
+	before := d.uids()
+	d.apply(manifest(t, d.namespace, o))
+	d.waitRolledOut()
+
+	d.edit("150m")
+
+	d.assertMoved(before, "150m")
+	if active := d.active(); active.Name != "web" {
+		t.Errorf("the pods belong to %s", summary(d.replicaSets()))
+	}
+}
