@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -84,6 +85,7 @@ func TestCreateWithoutController(t *testing.T) {
 	before := w.uids()
 	w.kubectl("scale", w.ref, "--replicas=4")
 	w.kubectl("delete", "pod", "web-2")
+	w.waitPod("web-2", "to be another one", func(pod corev1.Pod) bool { return pod.UID != before["web-2"] })
 	w.waitAvailable()
 	w.assertReplaced(before, "web-2")
 }

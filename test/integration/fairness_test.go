@@ -130,10 +130,10 @@ func (u *user) whoAmI(ctx context.Context) error {
 	return err
 }
 
-// touch asks for a write that changes nothing.
+// touch asks for a write that changes nothing. It is one that the fence lets through.
 func (u *user) touch(ctx context.Context, w *workload) error {
 	_, err := u.AppsV1().StatefulSets(w.namespace).Patch(ctx, "web", types.MergePatchType,
-		[]byte(`{"metadata": {"annotations": {"example.com/touched": "yes"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		[]byte(`{"metadata": {"annotations": {"inplace-rollout.io/hold": null}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
 }
 
@@ -163,8 +163,7 @@ func TestFlowSchemas(t *testing.T) {
 // namespace does not wait for those that came before.
 func TestFlood(t *testing.T) {
 	const flood = 200
-	flooded, beside := newWorkload(t, options{OptedOut: true}), newWorkload(t, options{OptedOut: true})
-	flooded.unchecked, beside.unchecked = true, true // somebody writes with the controller's ServiceAccount
+	flooded, beside := newWorkload(t, options{}), newWorkload(t, options{})
 	tickets := make(chan struct{})
 	end := sync.OnceFunc(func() { close(tickets) })
 	defer end()

@@ -30,13 +30,18 @@ type write struct {
 // failed reports whether nothing was stored.
 func (w write) failed() bool { return w.ResponseStatus == nil || w.ResponseStatus.Code >= 300 }
 
+// dryRun reports whether an event changed nothing. A deletion says so in its body.
+func dryRun(e auditv1.Event) bool {
+	return strings.Contains(e.RequestURI, "dryRun=All") || e.RequestObject != nil && strings.Contains(string(e.RequestObject.Raw), `"dryRun":["All"]`)
+}
+
 // inOrder returns the writes in the order in which they were stored. The audit log has them in
 // the order in which they were answered.
 func inOrder(events []auditv1.Event) ([]write, error) {
 	var writes []write
 	var newest int64
 	for _, e := range events {
-		if e.ObjectRef == nil || e.Stage != auditv1.StageResponseComplete || slices.Contains([]string{"get", "list", "watch"}, e.Verb) {
+		if e.ObjectRef == nil || e.Stage != auditv1.StageResponseComplete || slices.Contains([]string{"get", "list", "watch"}, e.Verb) || dryRun(e) {
 			continue
 		}
 		w := write{Event: e, at: e.StageTimestamp.Time, order: newest, resized: e.ObjectRef.Subresource == "resize"}

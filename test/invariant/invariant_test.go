@@ -161,6 +161,13 @@ func TestCheck(t *testing.T) {
 			l.statefulSets(live)
 			l.write(statefulSet, "delete", "pods", "web-1", nil)
 		}, "restart pods/web-1"},
+		{"it would be, in a dry run", func(l *trail) {
+			l.statefulSets(live)
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+			l.events[len(l.events)-1].RequestObject = &runtime.Unknown{Raw: []byte(`{"kind":"DeleteOptions","dryRun":["All"]}`)}
+			l.write(statefulSet, "delete", "pods", "web-0", nil)
+			l.events[len(l.events)-1].RequestURI = "/api/v1/namespaces/default/pods/web-0?dryRun=All"
+		}, ""},
 		{"its user deletes it", func(l *trail) {
 			l.statefulSets(live)
 			l.write(user, "delete", "pods", "web-1", nil)
