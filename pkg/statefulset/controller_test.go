@@ -766,11 +766,13 @@ func TestHistory(t *testing.T) {
 	mine, orphan, foreign := stored[revisionOf(older)].DeepCopy(), stored[revisionOf(newer)].DeepCopy(), stored[revisionOf(older)].DeepCopy()
 	orphan.OwnerReferences = nil
 	foreign.Name, foreign.OwnerReferences[0].UID = "foreign", "another"
+	former := foreign.DeepCopy()
+	former.Name, set.Status.UpdateRevision = "former", "former"
 	s := &session{Own: history{}}
-	if err := New(fake.NewClientset(mine, orphan, foreign)).readRevisions(t.Context(), s, set); err != nil {
+	if err := New(fake.NewClientset(mine, orphan, foreign, former)).readRevisions(t.Context(), s, set); err != nil {
 		t.Fatal(err)
 	}
-	if s.Own[mine.Name] == nil || s.Own[orphan.Name] == nil || s.Own[foreign.Name] != nil {
+	if s.Own[mine.Name] == nil || s.Own[orphan.Name] == nil || s.Own[foreign.Name] != nil || s.Own[former.Name] == nil {
 		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.Own)))
 	}
 }

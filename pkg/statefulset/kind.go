@@ -183,7 +183,8 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 
 // readRevisions reads the history of the set. Like the StatefulSet controller, it takes revisions for
 // the set's that nothing controls: that controller may have made one the update revision, and adopt
-// it only when something happens to the set again, which the hold prevents.
+// it only when something happens to the set again, which the hold prevents. In the same way the
+// update revision may still belong to a set of this name that was deleted.
 func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.StatefulSet) error {
 	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
@@ -191,7 +192,7 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 	}
 	for i := range list.Items {
 		stored := &list.Items[i]
-		if !metav1.IsControlledBy(stored, set) && metav1.GetControllerOfNoCopy(stored) != nil {
+		if !metav1.IsControlledBy(stored, set) && metav1.GetControllerOfNoCopy(stored) != nil && stored.Name != set.Status.UpdateRevision {
 			continue
 		}
 		if s.Own[stored.Name], err = templateOf(stored); err != nil {

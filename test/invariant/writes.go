@@ -19,13 +19,11 @@ func (h *history) checkOptedIn(w write) {
 	var work *workload
 	switch w.ObjectRef.Resource {
 	case "statefulsets", "deployments":
-		for _, candidate := range h.workloads {
-			if candidate.name == w.ObjectRef.Name && resources[candidate.kind] == w.ObjectRef.Resource && candidate.deleted.IsZero() {
-				work = candidate
+		for _, work := range h.workloads { // there may have been one of this name before
+			if work.name == w.ObjectRef.Name && resources[work.kind] == w.ObjectRef.Resource && work.deleted.IsZero() &&
+				work.any(w.at.Add(-h.options.Lag), version.enabled) {
+				return
 			}
-		}
-		if work != nil && work.any(w.at.Add(-h.options.Lag), version.enabled) {
-			return
 		}
 	case "pods":
 		p := h.named(w.ObjectRef.Name)

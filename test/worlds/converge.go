@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
@@ -35,6 +37,9 @@ func (p *player) heal(ctx context.Context) error {
 			return fmt.Errorf("raising the limits: %w", err)
 		}
 	}
+	if err := p.collect(ctx); err != nil {
+		return err
+	}
 	for _, w := range p.Workloads {
 		if err := p.budget(ctx, w, nil); err != nil {
 			return fmt.Errorf("removing the budget: %w", err)
@@ -47,6 +52,44 @@ func (p *player) heal(ctx context.Context) error {
 			if err := p.retried(ctx, func() error { return p.kubelet(ctx, pod.Name, "accepted") }); err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("healing the kubelet of %s: %w", pod.Name, err)
 			}
+		}
+	}
+	return nil
+}
+
+// collect deletes what belongs to workloads that are gone. The garbage collector misses that if one
+// of the same name came while its watch was cut: it sees that as a change of the one before.
+func (p *player) collect(ctx context.Context) error {
+	there := map[types.UID]bool{}
+	sets, errSets := p.admin.AppsV1().StatefulSets(p.namespace).List(ctx, metav1.ListOptions{})
+	replicaSets, errReplicaSets := p.admin.AppsV1().ReplicaSets(p.namespace).List(ctx, metav1.ListOptions{})
+	deployments, errDeployments := p.admin.AppsV1().Deployments(p.namespace).List(ctx, metav1.ListOptions{})
+	pods, errPods := p.admin.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
+	revisions, errRevisions := p.admin.AppsV1().ControllerRevisions(p.namespace).List(ctx, metav1.ListOptions{})
+	if err := errors.Join(errSets, errReplicaSets, errDeployments, errPods, errRevisions); err != nil {
+		return fmt.Errorf("looking for what was left behind: %w", err)
+	}
+	for _, o := range sets.Items {
+		there[o.UID] = true
+	}
+	for _, o := range replicaSets.Items {
+		there[o.UID] = true
+	}
+	for _, o := range deployments.Items {
+		there[o.UID] = true
+	}
+	left := func(o metav1.Object) bool {
+		owner := metav1.GetControllerOf(o)
+		return owner != nil && !there[owner.UID]
+	}
+	for _, o := range pods.Items {
+		if left(&o) {
+			_ = p.admin.CoreV1().Pods(p.namespace).Delete(ctx, o.Name, metav1.DeleteOptions{}) // or it has gone
+		}
+	}
+	for _, o := range revisions.Items {
+		if left(&o) {
+			_ = p.admin.AppsV1().ControllerRevisions(p.namespace).Delete(ctx, o.Name, metav1.DeleteOptions{}) // or it has gone
 		}
 	}
 	return nil
