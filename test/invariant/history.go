@@ -141,6 +141,7 @@ type pod struct {
 	by       string    // who had it go first, or "" while nobody has
 	going    time.Time // when
 	restart  bool      // it went for a new one
+	doubt    time.Time // a write was answered with a fault then, and may have been made
 }
 
 type podVersion struct {
@@ -282,6 +283,10 @@ func (h *history) apply(w write) {
 		}
 	}
 	if w.failed() {
+		p := h.named(w.ObjectRef.Name)
+		if p != nil && w.ObjectRef.Resource == "pods" && (w.ResponseStatus == nil || w.ResponseStatus.Code >= 500) {
+			p.doubt = w.at
+		}
 		return
 	}
 	if w.resized && !h.ours(w.User.Username) {

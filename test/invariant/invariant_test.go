@@ -262,6 +262,15 @@ func TestCheck(t *testing.T) {
 			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
 			l.write(ours, "patch", "statefulsets/status", "web", set("1", complete))
 		}, "complete statefulsets/web"},
+		{"Complete, and the write of the last label was answered with a fault", func(l *trail) {
+			l.statefulSets()
+			for _, name := range []string{"web-1", "web-0"} {
+				l.write(ours, "patch", "pods/resize", name, pod(name, "2", "web-1", "set", "StatefulSet"))
+			}
+			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
+			l.answered(ours, "patch", "pods", "web-0", 504, nil)
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		}, ""},
 		{"what is not opted in is written", func(l *trail) {
 			l.statefulSets(optedOut)
 			l.write(ours, "patch", "pods", "web-1", pod("web-1", "1", "web-2", "set", "StatefulSet"))

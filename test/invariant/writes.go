@@ -252,8 +252,8 @@ func (h *history) checkComplete(w write) {
 // behind returns what the pod has lacked at every moment since; "" if there was one at which it
 // lacked nothing.
 func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateSpec, since time.Time) string {
-	if p.versions[0].at.After(since) {
-		return "" // it is new
+	if p.versions[0].at.After(since) || p.doubt.After(p.versions[len(p.versions)-1].at) {
+		return "" // it is new, or the log does not show how it is
 	}
 	// Nobody fights over the size that somebody else gave it, unless it has been asked since.
 	others := !p.resized.IsZero() && !slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(p.resized) })
