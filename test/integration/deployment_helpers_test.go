@@ -491,3 +491,16 @@ func (d *deployment) budget(rule string, allowed int32) {
 		return s.ObservedGeneration == pdb.Generation && s.DisruptionsAllowed == allowed && s.CurrentHealthy == *d.get().Spec.Replicas, fmt.Sprintf("%+v", s)
 	})
 }
+
+// editBoth edits a StatefulSet and a Deployment, and checks that both are rolled out in place, with
+// the pods that they had before.
+func editBoth(w *workload, d *deployment, ofSet, ofDeployment map[string]types.UID) {
+	w.t.Helper()
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(ofSet)
+	d.assertMoved(ofDeployment, "150m")
+}

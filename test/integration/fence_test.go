@@ -477,14 +477,7 @@ func TestFenceOfALargeTemplate(t *testing.T) {
 	w, d := newWorkload(t, o), newDeployment(t, o)
 	w.waitComplete()
 	d.waitComplete()
-	before, deploymentBefore := w.uids(), d.uids()
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	w.waitComplete()
-	d.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before)
-	d.assertMoved(deploymentBefore, "150m")
+	editBoth(w, d, w.uids(), d.uids())
 	if got := d.history(); !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("the history is %v", got)
 	}

@@ -47,13 +47,7 @@ func TestForgedHold(t *testing.T) {
 			if got := d.get(); held(got) || got.Spec.Paused {
 				t.Errorf("after the opt-in: %s", describe(got))
 			}
-			w.setResources("cpu=150m", "")
-			d.setResources("cpu=150m", "")
-			w.waitComplete()
-			d.waitComplete()
-			w.assertMoved(0)
-			w.assertReplaced(before)
-			d.assertMoved(deploymentBefore, "150m")
+			editBoth(w, d, before, deploymentBefore)
 		})
 	}
 }
@@ -68,14 +62,7 @@ func TestForgedInForce(t *testing.T) {
 			w, d := newWorkload(t, options{Meta: meta}), newDeployment(t, options{Meta: meta})
 			w.waitComplete()
 			d.waitComplete()
-			before, deploymentBefore := w.uids(), d.uids()
-			w.setResources("cpu=150m", "")
-			d.setResources("cpu=150m", "")
-			w.waitComplete()
-			d.waitComplete()
-			w.assertMoved(0)
-			w.assertReplaced(before)
-			d.assertMoved(deploymentBefore, "150m")
+			editBoth(w, d, w.uids(), d.uids())
 		})
 	}
 }

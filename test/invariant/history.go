@@ -86,6 +86,8 @@ type workload struct {
 type version struct {
 	at                  time.Time
 	by                  string
+	kind                string
+	updated             string // the revision of the template, if the StatefulSet controller has made it
 	meta                metav1.ObjectMeta
 	template            corev1.PodTemplateSpec
 	replicas, partition int32 // the partition is the user's own
@@ -386,42 +388,49 @@ func (h *history) storePod(w write) {
 }
 
 func (h *history) storeWorkload(w write) {
-	var v version
-	var kind, updated string
-	var observed bool
-	switch w.ObjectRef.Resource {
-	case "statefulsets":
-		set := &appsv1.StatefulSet{}
-		if json.Unmarshal(w.ResponseObject.Raw, set) != nil || set.UID == "" {
-			return
-		}
-		v, kind = ofStatefulSet(set), "StatefulSet"
-		updated, observed = set.Status.UpdateRevision, set.Status.ObservedGeneration == set.Generation
-	case "deployments":
-		d := &appsv1.Deployment{}
-		if json.Unmarshal(w.ResponseObject.Raw, d) != nil || d.UID == "" {
-			return
-		}
-		v, kind = ofDeployment(d), "Deployment"
+	v, ok := workloadOf(w)
+	if !ok {
+		return
 	}
 	v.at, v.by = w.at, w.User.Username
 	known := h.workloads[v.meta.UID]
 	if known == nil {
-		known = &workload{kind: kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}}
+		known = &workload{kind: v.kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}}
 		h.workloads[v.meta.UID] = known
 	} else if before := known.last(); equality.Semantic.DeepEqual(before.template, v.template) {
 		v.released = before.released || before.held && !v.held && v.enabled() && !h.ours(v.by)
 	}
-	if observed && updated != "" {
-		known.revisions[updated] = v.template
+	if v.updated != "" {
+		known.revisions[v.updated] = v.template
 	}
 	known.versions = append(known.versions, v)
 }
 
+// workloadOf returns the StatefulSet or Deployment that a write was answered with, and whether it
+// was one.
+func workloadOf(w write) (v version, ok bool) {
+	switch w.ObjectRef.Resource {
+	case "statefulsets":
+		set := &appsv1.StatefulSet{}
+		if json.Unmarshal(w.ResponseObject.Raw, set) == nil && set.UID != "" {
+			return ofStatefulSet(set), true
+		}
+	case "deployments":
+		d := &appsv1.Deployment{}
+		if json.Unmarshal(w.ResponseObject.Raw, d) == nil && d.UID != "" {
+			return ofDeployment(d), true
+		}
+	}
+	return version{}, false
+}
+
 func ofStatefulSet(set *appsv1.StatefulSet) version {
-	v := version{meta: set.ObjectMeta, template: set.Spec.Template, replicas: ptr.Deref(set.Spec.Replicas, 1), down: 1}
+	v := version{kind: "StatefulSet", meta: set.ObjectMeta, template: set.Spec.Template, replicas: ptr.Deref(set.Spec.Replicas, 1), down: 1}
 	if set.Spec.Ordinals != nil {
 		v.start = set.Spec.Ordinals.Start
+	}
+	if set.Status.ObservedGeneration == set.Generation {
+		v.updated = set.Status.UpdateRevision
 	}
 	v.onDelete = set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
 	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
@@ -450,7 +459,7 @@ func ofStatefulSet(set *appsv1.StatefulSet) version {
 }
 
 func ofDeployment(d *appsv1.Deployment) version {
-	v := version{meta: d.ObjectMeta, template: d.Spec.Template, replicas: ptr.Deref(d.Spec.Replicas, 1), parallel: true}
+	v := version{kind: "Deployment", meta: d.ObjectMeta, template: d.Spec.Template, replicas: ptr.Deref(d.Spec.Replicas, 1), parallel: true}
 	_, v.held = d.Annotations["inplace-rollout.io/hold"]
 	if rolling := d.Spec.Strategy.RollingUpdate; rolling != nil {
 		down, errDown := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, int(v.replicas), false)

@@ -79,20 +79,9 @@ func (h *history) checkFence(w write) {
 }
 
 func (h *history) fenceWorkload(w write, object string) {
-	var after version
-	switch w.ObjectRef.Resource {
-	case "statefulsets":
-		set := &appsv1.StatefulSet{}
-		if json.Unmarshal(w.ResponseObject.Raw, set) != nil {
-			return
-		}
-		after = ofStatefulSet(set)
-	default:
-		d := &appsv1.Deployment{}
-		if json.Unmarshal(w.ResponseObject.Raw, d) != nil {
-			return
-		}
-		after = ofDeployment(d)
+	after, ok := workloadOf(w)
+	if !ok {
+		return
 	}
 	known := h.workloads[after.meta.UID]
 	if known == nil {
@@ -213,21 +202,8 @@ func (h *history) checkComplete(w write) {
 	if ref.Subresource != "status" || w.ResponseObject == nil {
 		return
 	}
-	var after version
-	switch ref.Resource {
-	case "statefulsets":
-		set := &appsv1.StatefulSet{}
-		if json.Unmarshal(w.ResponseObject.Raw, set) != nil {
-			return
-		}
-		after = ofStatefulSet(set)
-	case "deployments":
-		d := &appsv1.Deployment{}
-		if json.Unmarshal(w.ResponseObject.Raw, d) != nil {
-			return
-		}
-		after = ofDeployment(d)
-	default:
+	after, ok := workloadOf(w)
+	if !ok {
 		return
 	}
 	work := h.workloads[after.meta.UID]
