@@ -18,9 +18,9 @@ func TestArguments(t *testing.T) {
 	}{
 		{newPlanCommand, "", "want either a workload, such as sts/web, or -f FILE"},
 		{newPlanCommand, "sts/web -f web.yaml", "want either a workload, such as sts/web, or -f FILE"},
-		{newPlanCommand, "sts/web -o wide", `--output is "wide": want json or yaml, or none for a table`},
+		{newPlanCommand, "sts/web -o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newPlanCommand, "sts/web --default-resource-resize-policy=Live", `--default-resource-resize-policy is "Live": want LiveResizeable or RestartOnly`},
-		{newStatusCommand, "-o wide", `--output is "wide": want json or yaml, or none for a table`},
+		{newStatusCommand, "-o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newStatusCommand, "-w -o json", "--watch prints no json: leave one of them away"},
 		{newStatusCommand, "sts/web -A", "want either a workload, such as sts/web, or --all-namespaces"},
 		{newReleaseCommand, "", "want either a workload, such as sts/web, or --all"},

@@ -54,6 +54,21 @@ func TestPlan(t *testing.T) {
 		code  int // with --fail-on-restart
 	}{
 		"live": {edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
+		"many": {code: 3,
+			stage: func(t *testing.T) *stage {
+				s := newSetStage(t, 24)
+				s.nodes = nil
+				for i, pod := range s.pods {
+					pod.Spec.NodeName = fmt.Sprintf("node-%d", i)
+					cpu := "4"
+					if i%8 == 0 {
+						cpu = fmt.Sprintf("15%dm", i)
+					}
+					s.nodes = append(s.nodes, node(pod.Spec.NodeName, cpu))
+				}
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
 		"partition": {edit: func(t *testing.T) *unstructured.Unstructured {
 			return manifest(t, "StatefulSet", "updateStrategy: {rollingUpdate: {partition: 2}}", larger)
 		}},
