@@ -12,9 +12,9 @@ const (
 	InstalledLabel = "inplace-rollout.io/installed"
 
 	// HoldAnnotation is on a workload exactly while its rollout is held. Its value is what
-	// the user wants of the field that holds it: a StatefulSet's partition, or whether a
-	// Deployment is paused. The Deployment controller copies it to the Deployment's new
-	// ReplicaSet, where it means nothing.
+	// the user wants of the field that holds it: a StatefulSet's partition, whether a
+	// Deployment is paused, or the type of a DaemonSet's update strategy. The Deployment
+	// controller copies it to the Deployment's new ReplicaSet, where it means nothing.
 	HoldAnnotation = "inplace-rollout.io/hold"
 
 	// PartitionAnnotation asks the admission policy to set the partition of a held
@@ -59,6 +59,11 @@ const (
 	// word, such as the time, or `word;action`: then the admission policy puts the action in
 	// force for the rest of the rollout.
 	RetryAnnotation = "inplace-rollout.io/retry"
+
+	// NodeResourcesAnnotation has the sizes of a DaemonSet's pods by class of node: a JSON list
+	// of {"nodeSelector": {label: value}, "containers": {name: {"requests": {…}, "limits": {…}}}}.
+	// The first whose labels the node has counts. Where there is none, the template's size does.
+	NodeResourcesAnnotation = "inplace-rollout.io/node-resources"
 
 	// ConditionComplete is the type of the status condition that says whether
 	// everything that the user lets move has moved.
