@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -52,7 +53,7 @@ func load(t testing.TB) {
 			stored[name] = build.Revision(t, set, name, 1, template)
 			stored[name].Labels = set.Spec.Selector.MatchLabels
 			var err error
-			if revisions[name], err = templateOf(stored[name]); err != nil {
+			if revisions[name], err = hash.OfRevision(stored[name]); err != nil {
 				t.Fatal(err)
 			}
 			versions[name] = v
