@@ -54,10 +54,10 @@ func TestManifests(t *testing.T) {
 	for _, u := range found {
 		names = append(names, u.GetNamespace()+"/"+nameOf(u))
 	}
-	if got, want := strings.Join(names, " "), "default/statefulset.apps/web other/deployment.apps/web"; got != want {
+	if got, want := strings.Join(names, " "), "default/statefulset.apps/web other/deployment.apps/web default/daemonset.apps/web"; got != want {
 		t.Errorf("found %s, want %s", got, want)
 	}
-	if _, err := c.fromFile("testdata/nothing.yaml"); err == nil || !strings.Contains(err.Error(), "has no StatefulSet or Deployment of apps/v1") {
+	if _, err := c.fromFile("testdata/nothing.yaml"); err == nil || !strings.Contains(err.Error(), "has no StatefulSet, Deployment or DaemonSet of apps/v1") {
 		t.Errorf("a file with nothing: %v", err)
 	}
 }

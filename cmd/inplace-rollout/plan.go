@@ -83,7 +83,7 @@ may list them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.file, "filename", "f", "", "manifest with StatefulSets and Deployments; - reads the standard input")
+	f.StringVarP(&o.file, "filename", "f", "", "manifest with StatefulSets, Deployments and DaemonSets; - reads the standard input")
 	o.output.addFlag(cmd)
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "exit with code 3 if a pod or a container would restart")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "what the controller was started with")

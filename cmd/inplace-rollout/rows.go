@@ -65,7 +65,7 @@ func shareRow(alike []row) []string {
 			first.own = "…"
 		}
 	}
-	return append(append([]string{listed(pods), listed(nodes)}, first.cells...), first.own, first.why)
+	return append(append([]string{listed(pods, named), listed(nodes, named)}, first.cells...), first.own, first.why)
 }
 
 // key is the same of pods that may share a row.
@@ -85,10 +85,10 @@ func (r row) key() string {
 	return strings.Join(append(slices.Clip(r.cells), why), "\n")
 }
 
-// listed names the first of them, and says how many more there are.
-func listed(names []string) string {
-	if len(names) <= named {
+// listed names the first of them, at most so many, and says how many more there are.
+func listed(names []string, most int) string {
+	if len(names) <= most {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

@@ -150,7 +150,16 @@ func TestStatus(t *testing.T) {
 			return s
 		},
 		"deployment": func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
-		"many":       manyStage,
+		"daemonset": func(t *testing.T) *stage {
+			s := newDaemonSetStage(t, 4)
+			s.heldDaemonsAt(t, larger)
+			build.Resized(&s.daemons.Spec.Template)(s.pods[0])
+			s.pods[0].Labels["controller-revision-hash"] = "b"
+			build.WithSize(&s.daemons.Spec.Template)(s.pods[1])
+			condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu")(s.pods[1])
+			return s
+		},
+		"many": manyStage,
 		"none": func(t *testing.T) *stage {
 			s := newSetStage(t, 1)
 			s.set.Labels = nil
