@@ -264,9 +264,9 @@ func TestNext(t *testing.T) {
 		{name: "LiveResize: a node that said no is asked again after a while", action: policy.LiveResize, places: "refused, to be asked again|stale", limit: 1, want: "resize 1, hold"},
 		{name: "LiveResize: deferred is waited for until its deadline", action: policy.LiveResize, places: "deferred|stale", limit: 1, want: "hold, look in 4m0s"},
 		{name: "Restart: everything is restarted", action: policy.Restart, places: "stale|stale", limit: 1, want: "restart 1 0",
-			message: "0 of 2 pods resized; web-1: restarting: the action is Restart; web-0: restarting: the action is Restart"},
+			message: "0 of 2 pods resized; web-1: restarting: the action is Restart; likewise web-0"},
 		{name: "RestartOnly: restarted, whatever the action", action: policy.LiveResize, places: "restart only|restart only", limit: 1, want: "restart 1 0",
-			message: "0 of 2 pods resized; web-1: restarting: cpu of app: RestartOnly; web-0: restarting: cpu of app: RestartOnly"},
+			message: "0 of 2 pods resized; web-1: restarting: cpu of app: RestartOnly; likewise web-0"},
 		{name: "no running pod is given up for one that no node can hold", places: "no node fits|stale", limit: 1, want: "resize 0, hold",
 			reason: "NoNodeFits", message: "0 of 2 pods resized; web-1: not restarted, because no node can hold cpu 100: infeasible on node node: too big; web-0: resizing: app: cpu request 100m→150m"},
 		{name: "a restart below a pod that is kept waits for it, and holds up nobody", places: "no node fits|infeasible|stale|stale", limit: 1, want: "resize 1, hold",
@@ -284,7 +284,7 @@ func TestNext(t *testing.T) {
 		{name: "that is told after a while only, as a container may restart", places: "not Ready since a moment ago|stale", limit: 1, want: "hold, unready, look in 10s",
 			reason: "Progressing", message: "0 of 2 pods resized; web-1: waiting for the pod to be Ready"},
 		{name: "a pod that is not Ready after its resize is told of first", places: "deferred|deferred|deferred|not Ready since it was resized|stale", limit: 5, want: "hold, unready, look in 4m0s",
-			reason: "NotReadyAfterResize", message: "0 of 5 pods resized; web-1: not Ready since its resize; web-4: deferred on node node: no room; web-3: deferred on node node: no room; and 1 more"},
+			reason: "NotReadyAfterResize", message: "0 of 5 pods resized; web-1: not Ready since its resize; web-4: deferred on node node: no room; likewise web-3, web-2"},
 		{name: "the rollout is not over while an updated pod is not Ready since its resize", places: "updated|updated, not Ready since it was resized", limit: 1, want: "unready",
 			reason: "NotReadyAfterResize", message: "2 of 2 pods resized; web-0: not Ready since its resize"},
 
@@ -360,9 +360,8 @@ func TestNext(t *testing.T) {
 		{name: "a terminating pod is not resized", places: "terminating|stale", limit: 1, want: "hold"},
 		{name: "OnDelete: restarts hold up nobody", places: "other image|stale", limit: 1, passRestart: true, want: "resize 0, hold",
 			reason: "WaitingForDelete", message: "0 of 2 pods resized; web-1: restarts when it is deleted: the image changed; web-0: resizing: app: cpu request 100m→150m"},
-		{name: "many waits are counted, not told", places: "other image|other image|other image|other image|other image", limit: 1, passRestart: true, want: "",
-			reason: "WaitingForDelete", message: "0 of 5 pods resized; web-4: restarts when it is deleted: the image changed; " +
-				"web-3: restarts when it is deleted: the image changed; web-2: restarts when it is deleted: the image changed; and 2 more"},
+		{name: "those that wait for the same are named together", places: "other image|other image|other image|other image|other image", limit: 1, passRestart: true, want: "",
+			reason: "WaitingForDelete", message: "0 of 5 pods resized; web-4: restarts when it is deleted: the image changed; likewise web-3, web-2, web-1, web-0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

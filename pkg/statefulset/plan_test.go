@@ -577,7 +577,7 @@ func TestNextStepUnheld(t *testing.T) {
 		{name: "not while the StatefulSet controller restarts pods", places: "live|left with another cpu", says: left + "web-1 is of an older revision"},
 		{name: "where that is impossible, the pod is restarted", places: "updated|left with a limit", want: "delete web-0", says: "1 of 2 pods resized; web-0: restarting: app: the memory limit is removed"},
 		{name: "one after the other, too", places: "left with a limit|left with a limit", want: "delete web-1",
-			says: "0 of 2 pods resized; web-1: restarting: app: the memory limit is removed; web-0: restarting: app: the memory limit is removed"},
+			says: "0 of 2 pods resized; web-1: restarting: app: the memory limit is removed; likewise web-0"},
 		{name: "not with LiveResize", places: "updated|left with a limit", changes: changes{inForce("LiveResize;")},
 			says: "1 of 2 pods resized; web-0: app: the memory limit is removed; left as it is"},
 		{name: "not under OnDelete", places: "updated|left with a limit", changes: changes{onDelete},
