@@ -7,6 +7,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -318,4 +319,17 @@ func (c *Controller[W, X]) patch(ctx context.Context, w W, kind types.PatchType,
 // Patch writes w. It returns what is stored then, which the next sync sees too.
 func (s *Session[W, X]) Patch(ctx context.Context, w W, kind types.PatchType, patch []byte) (written W, err error) {
 	return s.controller.patch(ctx, w, kind, patch)
+}
+
+// Instruct asks the admission policies to do what the annotations say, where nil removes one, and
+// returns w as it is stored then. The resource version of w is a precondition: the plan was made
+// for this version of it.
+func (s *Session[W, X]) Instruct(ctx context.Context, w W, annotations map[string]any) (written W, err error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(), "annotations": annotations,
+	}})
+	if err != nil {
+		return written, fmt.Errorf("encoding annotations: %w", err)
+	}
+	return s.Patch(ctx, w, types.MergePatchType, patch)
 }

@@ -278,10 +278,16 @@ func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p r
 
 func (c *Controller[W, X]) applyOne(ctx context.Context, s *Session[W, X], w W, p rollout.Plan, write rollout.Write) error {
 	defer c.options.Pulse.beat(c.kind.Name(), s.name) // a large rollout takes long, and is alive
-	if resize, is := write.(rollout.ResizePod); is {
-		return s.resize(ctx, w, p, resize.Member)
+	switch write := write.(type) {
+	case rollout.ResizePod:
+		return s.resize(ctx, w, p, write.Member)
+	case rollout.MarkPod:
+		return s.mark(ctx, write)
+	case rollout.DeletePod:
+		return s.remove(ctx, w, write.Restart)
+	default:
+		return c.kind.Apply(ctx, s, w, write)
 	}
-	return c.kind.Apply(ctx, s, w, write)
 }
 
 // cleanUp puts in order what a rollout has left behind in a workload that is not held any

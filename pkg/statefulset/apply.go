@@ -14,7 +14,6 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -22,10 +21,6 @@ import (
 // Apply is that of controller.Kind.
 func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, write rollout.Write) error {
 	switch w := write.(type) {
-	case markUpdated:
-		return k.markUpdated(ctx, s, w)
-	case remove:
-		return k.remove(ctx, s, set, w)
 	case lowerPartition:
 		return k.lowerPartition(ctx, s, set, w)
 	case release:
@@ -33,26 +28,6 @@ func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, wr
 	default:
 		return fmt.Errorf("applying a %T, which is no write of a StatefulSet", write)
 	}
-}
-
-func (k Kind) markUpdated(ctx context.Context, s *session, w markUpdated) error {
-	m := w.member
-	marked, err := pods.Relabel(ctx, k.client.CoreV1(), m.Pod, w.revision)
-	if err != nil {
-		return err
-	}
-	s.Pods.Wrote(marked)
-	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", w.revision)
-	s.RecordResized(m.Pod, "resized in place to revision "+w.revision, "has the size of revision "+w.revision+" already")
-	return nil
-}
-
-func (k Kind) remove(ctx context.Context, s *session, set *appsv1.StatefulSet, w remove) error {
-	if err := pods.Delete(ctx, k.client.CoreV1(), w.restart.Member.Pod); err != nil {
-		return err
-	}
-	s.RecordRestart(set, w.restart, "deleted, because only a new pod can help")
-	return nil
 }
 
 func (k Kind) lowerPartition(ctx context.Context, s *session, set *appsv1.StatefulSet, w lowerPartition) error {
@@ -104,16 +79,9 @@ func (k Kind) release(ctx context.Context, s *session, set *appsv1.StatefulSet, 
 }
 
 // movePartition asks the admission policy to lower the partition, or to let go of the hold,
-// and returns the set as it is stored then. The set's resource version is a precondition: the
-// plan was made for this version of it.
+// and returns the set as it is stored then.
 func movePartition(ctx context.Context, s *session, set *appsv1.StatefulSet, annotations map[string]any) (*appsv1.StatefulSet, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": set.UID, "resourceVersion": set.ResourceVersion, "annotations": annotations,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the partition: %w", err)
-	}
-	written, err := s.Patch(ctx, set, types.MergePatchType, patch)
+	written, err := s.Instruct(ctx, set, annotations)
 	if err != nil {
 		return nil, fmt.Errorf("moving the partition: %w", err)
 	}

@@ -195,7 +195,7 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 		if !metav1.IsControlledBy(stored, set) && metav1.GetControllerOfNoCopy(stored) != nil && stored.Name != set.Status.UpdateRevision {
 			continue
 		}
-		if s.Own[stored.Name], err = templateOf(stored); err != nil {
+		if s.Own[stored.Name], err = hash.OfRevision(stored); err != nil {
 			return err
 		}
 	}

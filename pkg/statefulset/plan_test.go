@@ -205,10 +205,10 @@ func does(p rollout.Plan) string {
 		switch w := write.(type) {
 		case rollout.ResizePod:
 			say("resize", w.Member.Name)
-		case markUpdated:
-			say("mark", w.member.Name)
-		case remove:
-			say("delete", w.restart.Member.Name)
+		case rollout.MarkPod:
+			say("mark", w.Member.Name)
+		case rollout.DeletePod:
+			say("delete", w.Restart.Member.Name)
 		case lowerPartition:
 			say("partition", strconv.Itoa(w.to))
 			for i, r := range w.restarts {
