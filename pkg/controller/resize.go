@@ -67,3 +67,25 @@ func (s *Session[W, X]) rememberRefusal(m rollout.Member, revision rollout.Revis
 	s.Requeue()
 	return nil
 }
+
+// mark marks a pod that has its size as one of the revision.
+func (s *Session[W, X]) mark(ctx context.Context, w rollout.MarkPod) error {
+	m := w.Member
+	marked, err := pods.Relabel(ctx, s.controller.client.CoreV1(), m.Pod, w.Label)
+	if err != nil {
+		return err
+	}
+	s.Pods.Wrote(marked)
+	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", w.Revision)
+	s.RecordResized(m.Pod, "resized in place to revision "+w.Revision, "has the size of revision "+w.Revision+" already")
+	return nil
+}
+
+// remove deletes a pod that only a new one can replace.
+func (s *Session[W, X]) remove(ctx context.Context, w W, restart rollout.Restart) error {
+	if err := pods.Delete(ctx, s.controller.client.CoreV1(), restart.Member.Pod); err != nil {
+		return err
+	}
+	s.RecordRestart(w, restart, "deleted, because only a new pod can help")
+	return nil
+}

@@ -132,6 +132,14 @@ func (m Member) waitsForRoom() bool {
 // else has given it another one since: that it is well with it has been seen.
 func (m Member) comesBack() bool { return m.Labelled && m.Target.Overrules }
 
+// node is the name of the pod's node; empty if it has none, or there is no pod.
+func (m Member) node() string {
+	if m.Pod == nil {
+		return ""
+	}
+	return m.Pod.Spec.NodeName
+}
+
 // runs reports whether a container of the pod runs.
 func (m Member) runs() bool {
 	return m.Pod != nil && slices.ContainsFunc(m.Pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })

@@ -18,30 +18,109 @@ func Invalid(err error) Condition {
 	return Condition{Reason: ReasonInvalidPolicy, Message: err.Error()}
 }
 
-// spelledOut bounds how many waits a message spells out.
-const spelledOut = 3
+// How much a message spells out: so many waits that are not alike, and so many names of pods
+// that wait like another one.
+const (
+	spelledOut = 3
+	namedToo   = 4
+)
 
 // Condition of a workload whose rollout is not complete. The first wait that is
-// more than progress names the reason. Pods that their size may have harmed come first.
+// more than progress names the reason. Pods that their size may have harmed come first, and
+// those that wait for the same are named together.
 func (s Step) Condition() Condition {
-	c := Condition{Reason: ReasonProgressing, Message: fmt.Sprintf("%d of %d pods resized", s.Updated, s.Total)}
-	waits := slices.Clone(s.Waits)
-	slices.SortStableFunc(waits, func(a, b Wait) int {
-		return asInt(b.Reason == ReasonNotReadyAfterResize) - asInt(a.Reason == ReasonNotReadyAfterResize)
-	})
-	for i, w := range waits {
+	c := Condition{Reason: ReasonProgressing}
+	var groups []*alike
+	found, more := map[saying]*alike{}, 0
+	for _, w := range s.harmedFirst() {
 		if c.Reason == ReasonProgressing {
 			c.Reason = w.Reason
 		}
-		if i < spelledOut {
-			c.Message += fmt.Sprintf("; %s: %s", w.Member.Name, w.Message)
+		what := saying{w.Reason, w.Member.Nameless(w.Message)}
+		switch group := found[what]; {
+		case group != nil:
+			group.others = append(group.others, w)
+		case len(groups) == spelledOut:
+			more++
+		default:
+			found[what] = &alike{first: w}
+			groups = append(groups, found[what])
 		}
 	}
-	if more := len(s.Waits) - spelledOut; more > 0 {
-		c.Message += fmt.Sprintf("; and %d more", more)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d of %d pods resized", s.Updated, s.Total)
+	for _, group := range groups {
+		text.WriteString("; " + group.String())
 	}
+	if more > 0 {
+		fmt.Fprintf(&text, "; and %d more", more)
+	}
+	c.Message = text.String()
 	return c
 }
+
+// harmedFirst returns the waits in their order, but those of pods first that their size may
+// have harmed.
+func (s Step) harmedFirst() []*Wait {
+	waits := make([]*Wait, len(s.Waits))
+	for i := range s.Waits {
+		waits[i] = &s.Waits[i]
+	}
+	slices.SortStableFunc(waits, func(a, b *Wait) int {
+		return asInt(b.Reason == ReasonNotReadyAfterResize) - asInt(a.Reason == ReasonNotReadyAfterResize)
+	})
+	return waits
+}
+
+// saying is what the waits that are alike have in common.
+type saying struct {
+	reason string
+	text   Nameless
+}
+
+// alike is a wait, and the others for the same.
+type alike struct {
+	first  *Wait
+	others []*Wait
+}
+
+// String says of the first what it waits for, and names the others: with their nodes, if that
+// is about a node, and theirs is another one.
+func (a alike) String() string {
+	first := a.first.Member.node()
+	text := a.first.Member.Name + ": " + a.first.Message
+	if len(a.others) == 0 {
+		return text
+	}
+	var names []string
+	for _, w := range a.others[:min(len(a.others), namedToo)] {
+		name := w.Member.Name
+		if node := w.Member.node(); node != first && strings.Contains(a.first.Message, onNode(first)) {
+			name += " on " + onNode(node)
+		}
+		names = append(names, name)
+	}
+	text += "; likewise " + strings.Join(names, ", ")
+	if more := len(a.others) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Nameless is a text about a member without its name and that of its node, of which it may
+// have one each: two members are in the same case if it is the same of both.
+type Nameless [4]string
+
+// Nameless takes the names out of a text about the member.
+func (m Member) Nameless(text string) Nameless {
+	before, after, _ := strings.Cut(text, onNode(m.node()))
+	var n Nameless
+	n[0], n[1], _ = strings.Cut(before, m.Name)
+	n[2], n[3], _ = strings.Cut(after, m.Name)
+	return n
+}
+
+func onNode(name string) string { return "node " + name }
 
 // EditBack is what is rolled out where the pods were made from this very template.
 const EditBack = "an edit back"

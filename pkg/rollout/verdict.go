@@ -75,7 +75,7 @@ func (m Member) Judge(o Options) *Verdict {
 		v.resize(o)
 	}
 	v.changesAt(m.AvailableAt(o.MinReadySeconds), o)
-	v.claim = v.claims()
+	v.claim = v.claims(o)
 	return v
 }
 
@@ -305,7 +305,7 @@ func (m Member) refused(o Options) progress {
 		if final.Before(until) {
 			until = final
 		}
-		return progress{resize.Refused, ReasonProgressing, "waiting for the kubelet of node " + m.Pod.Spec.NodeName + " to tell what the containers have", until}
+		return progress{resize.Refused, ReasonProgressing, "waiting for the kubelet of " + onNode(m.node()) + " to tell what the containers have", until}
 	}
 	return progress{state: resize.Infeasible, reason: ReasonUnsupportedByNode,
 		why: fmt.Sprintf("%s, for more than %s", m.refusal(), o.ErrorTimeout)}
@@ -317,7 +317,7 @@ func (m Member) refusal() string {
 	case ReasonInfeasible:
 		return m.onNode("infeasible") + ": " + m.Refusal.Reason
 	case ReasonUnsupportedByNode:
-		return "node " + m.Pod.Spec.NodeName + " does not support it: " + m.Refusal.Reason
+		return onNode(m.node()) + " does not support it: " + m.Refusal.Reason
 	default:
 		return m.Refusal.Reason
 	}
@@ -354,4 +354,4 @@ func (m Member) since(o Options) time.Time {
 	return m.Since
 }
 
-func (m Member) onNode(what string) string { return what + " on node " + m.Pod.Spec.NodeName }
+func (m Member) onNode(what string) string { return what + " on " + onNode(m.node()) }

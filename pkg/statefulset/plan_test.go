@@ -205,10 +205,10 @@ func does(p rollout.Plan) string {
 		switch w := write.(type) {
 		case rollout.ResizePod:
 			say("resize", w.Member.Name)
-		case markUpdated:
-			say("mark", w.member.Name)
-		case remove:
-			say("delete", w.restart.Member.Name)
+		case rollout.MarkPod:
+			say("mark", w.Member.Name)
+		case rollout.DeletePod:
+			say("delete", w.Restart.Member.Name)
 		case lowerPartition:
 			say("partition", strconv.Itoa(w.to))
 			for i, r := range w.restarts {
@@ -577,7 +577,7 @@ func TestNextStepUnheld(t *testing.T) {
 		{name: "not while the StatefulSet controller restarts pods", places: "live|left with another cpu", says: left + "web-1 is of an older revision"},
 		{name: "where that is impossible, the pod is restarted", places: "updated|left with a limit", want: "delete web-0", says: "1 of 2 pods resized; web-0: restarting: app: the memory limit is removed"},
 		{name: "one after the other, too", places: "left with a limit|left with a limit", want: "delete web-1",
-			says: "0 of 2 pods resized; web-1: restarting: app: the memory limit is removed; web-0: restarting: app: the memory limit is removed"},
+			says: "0 of 2 pods resized; web-1: restarting: app: the memory limit is removed; likewise web-0"},
 		{name: "not with LiveResize", places: "updated|left with a limit", changes: changes{inForce("LiveResize;")},
 			says: "1 of 2 pods resized; web-0: app: the memory limit is removed; left as it is"},
 		{name: "not under OnDelete", places: "updated|left with a limit", changes: changes{onDelete},
@@ -662,7 +662,7 @@ func TestAtRest(t *testing.T) {
 		last         bool
 	}{
 		{"Complete", "updated|updated", changes{says(yes, all)}, all, true},
-		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this partition", false},
+		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this hold", false},
 		{"held", "updated|updated", changes{says(no, all), held("0", everything)}, "", false},
 		{"a lost pod", "updated|missing", changes{says(yes, all)}, "1 of 2 pods are of revision web-i1c2m0", false},
 		{"scaled out, and there", "updated|updated|updated", changes{says(yes, all)}, "3 of 3 pods are of revision web-i1c2m0", true},

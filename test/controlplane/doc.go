@@ -28,6 +28,9 @@
 // makes it so when its size is changed for the first time. Readiness gates
 // count as on a real node: somebody else has to set their conditions.
 //
+// The same annotation makes a node not Ready. Its kubelet goes on all the same: whoever wants it
+// silent annotates the pods, too.
+//
 // What the simulation leaves out: probes, completing pods, images, logs,
 // kubelet events, sums over a node (the mode decides alone), and graceful
 // termination: a pod with a grace period is gone at once, and the stage that

@@ -65,7 +65,7 @@ func TestDeferredTooLong(t *testing.T) {
 		before := a.pods()
 		a.fillNode("30m")
 		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-		a.condition(rollout.ReasonDeferred, "for more than 5s; left as it is; web-0: deferred on node")
+		a.condition(rollout.ReasonDeferred, "for more than 5s; left as it is; likewise web-0")
 		for _, pod := range before {
 			a.podCondition(pod.Name, corev1.PodResizePending, corev1.PodReasonDeferred)
 			a.assertCgroup(&pod, parse(t, small))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 
@@ -88,12 +89,12 @@ func TestDeploymentHandover(t *testing.T) {
 func (d *deployment) untilRelease() time.Duration {
 	d.t.Helper()
 	versions := d.versions()
-	edit := slices.IndexFunc(versions, func(v version) bool { return held(&v.deployment) })
+	edit := slices.IndexFunc(versions, func(v version[*appsv1.Deployment]) bool { return held(v.workload) })
 	if edit < 0 {
 		d.t.Fatal("it was never held")
 	}
 	after := versions[edit:]
-	release := slices.IndexFunc(after, func(v version) bool { return v.user == controller.User && !held(&v.deployment) })
+	release := slices.IndexFunc(after, func(v version[*appsv1.Deployment]) bool { return v.user == controller.User && !held(v.workload) })
 	if release < 0 {
 		d.t.Fatal("it was never let go by the controller")
 	}

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
@@ -53,7 +55,7 @@ type getter[W any] interface {
 // options of a workload, in the words of its manifest.
 type options struct {
 	Kind      string // StatefulSet if empty
-	Replicas  int    // 3 if 0
+	Replicas  int    // 3 if 0; so many nodes has a DaemonSet
 	OptedOut  bool
 	Meta      string // more of the workload's metadata, as YAML
 	Spec      string // more of the workload's spec, as YAML
@@ -61,9 +63,12 @@ type options struct {
 	Pod       string // more of the pod's spec, as YAML
 	PodMeta   string // annotations and labels of the pods, as YAML
 	NS        map[string]string
+	Node      func(i int) controlplane.Node // the i-th of a DaemonSet, from 1; 8 cpus and 16 Gi if nil
 	// By makes the workload of a manifest; without it, it is applied.
 	By func(namespace, manifest string)
 }
+
+func (o options) replicas() int { return cmp.Or(o.Replicas, 3) }
 
 // base is the size that most workloads start with: Burstable, requests and limits.
 const base = "{requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
@@ -126,6 +131,7 @@ func (s *sandbox[W]) clear() {
 	if err := errors.Join(
 		client.AppsV1().StatefulSets(s.namespace).DeleteCollection(ctx, options, all),
 		client.AppsV1().Deployments(s.namespace).DeleteCollection(ctx, options, all),
+		client.AppsV1().DaemonSets(s.namespace).DeleteCollection(ctx, options, all),
 		client.CoreV1().Pods(s.namespace).DeleteCollection(ctx, options, all),
 	); err != nil {
 		s.t.Errorf("deleting workloads and pods: %v", err)
@@ -158,16 +164,12 @@ func manifest(t *testing.T, namespace string, o options) string {
 	if o.Resources == "" {
 		o.Resources = base
 	}
-	if o.Replicas == 0 {
-		o.Replicas = 3
-	}
 	workload := map[string]any{}
 	text := fmt.Sprintf(`
 apiVersion: apps/v1
 kind: %s
 metadata: {name: web, namespace: %s, labels: {inplace-rollout.io/enabled: %q}}
 spec:
-  replicas: %d
   selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
@@ -175,12 +177,18 @@ spec:
       terminationGracePeriodSeconds: 0 # the simulated kubelet has no graceful termination
       containers:
       - {name: app, image: "app:1", resources: %s}
-`, o.Kind, namespace, fmt.Sprint(!o.OptedOut), o.Replicas, o.Resources)
+`, o.Kind, namespace, fmt.Sprint(!o.OptedOut), o.Resources)
 	if err := yaml.Unmarshal([]byte(text), &workload); err != nil {
 		t.Fatalf("parsing %s: %v", text, err)
 	}
-	if o.Kind == "StatefulSet" {
+	switch o.Kind {
+	case "DaemonSet":
+		merge(t, workload, fmt.Sprintf("{nodeSelector: {pool: %s}, tolerations: [{key: pool, operator: Exists}]}", namespace), "spec", "template", "spec")
+	case "StatefulSet":
 		merge(t, workload, "serviceName: web", "spec")
+		fallthrough
+	default:
+		merge(t, workload, fmt.Sprintf("replicas: %d", o.replicas()), "spec")
 	}
 	merge(t, workload, o.Meta, "metadata")
 	merge(t, workload, o.Spec, "spec")
@@ -350,6 +358,92 @@ func (s *sandbox[W]) begin(cpu, name string) {
 	s.waitPod(name, "to be resized to "+cpu, func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == cpu })
 }
 
+// beginAny starts a rollout to cpu and returns when one of the pods has that size
+// in its spec: the rollout is under way.
+func (s *sandbox[W]) beginAny(cpu string) {
+	s.t.Helper()
+	s.setResources("cpu="+cpu, "")
+	eventually(s.t, "a pod to be resized to "+cpu, func() (bool, string) {
+		for _, pod := range s.pods() {
+			if cpuOf(pod.Spec.Containers[0].Resources) == cpu {
+				return true, ""
+			}
+		}
+		return false, describe(s.get())
+	})
+}
+
+// waitSize waits until a pod runs with the cpu request.
+func (s *sandbox[W]) waitSize(name, cpu string) {
+	s.t.Helper()
+	s.waitPod(name, "to run with "+cpu, func(pod corev1.Pod) bool { return hasSize(pod, cpu) })
+}
+
+// hasSize reports whether a pod has the cpu request in its spec, and runs with it.
+func hasSize(pod corev1.Pod, cpu string) bool {
+	if cpuOf(pod.Spec.Containers[0].Resources) != cpu || len(pod.Status.ContainerStatuses) == 0 {
+		return false
+	}
+	status := pod.Status.ContainerStatuses[0]
+	return status.AllocatedResources.Cpu().String() == cpu && status.Resources != nil && cpuOf(*status.Resources) == cpu
+}
+
+// assertSize checks that a pod has the size of a template, and runs with it.
+func (s *sandbox[W]) assertSize(pod corev1.Pod, template *corev1.PodTemplateSpec) {
+	s.t.Helper()
+	target, err := resize.For(&pod, template, template)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if state, message := target.Observe(); state != resize.Actuated {
+		s.t.Errorf("%s: %s %s %s, want the template's size", pod.Name, state, message, resize.Describe(target.Changes))
+	}
+}
+
+// assertNotRestarted checks that no container of a pod was.
+func (s *sandbox[W]) assertNotRestarted(pod corev1.Pod) {
+	s.t.Helper()
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.RestartCount != 0 {
+			s.t.Errorf("%s: container %s restarted %d times", pod.Name, c.Name, c.RestartCount)
+		}
+	}
+}
+
+// assertReplaced checks that exactly these of the pods from before are gone.
+func (s *sandbox[W]) assertReplaced(before map[string]types.UID, want ...string) {
+	s.t.Helper()
+	after := s.uids()
+	var gone []string
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if after[name] != before[name] {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(want)
+	if !slices.Equal(gone, want) {
+		s.t.Errorf("pods that are gone: %v, want %v", gone, want)
+	}
+}
+
+// assertAllReplaced checks that none of the pods from before is there any more.
+func (s *sandbox[W]) assertAllReplaced(before map[string]types.UID) {
+	s.t.Helper()
+	s.assertReplaced(before, slices.Collect(maps.Keys(before))...)
+}
+
+// letGo lets go of the workload, whether the policies are in force or not.
+func (s *sandbox[W]) letGo() {
+	s.t.Helper()
+	eventually(s.t, "the workload to be let go", func() (bool, string) {
+		if !held(s.get()) {
+			return true, ""
+		}
+		got := s.run("release", s.ref, "--yes") // the controller may be faster
+		return false, got.stderr
+	})
+}
+
 func cpuOf(r corev1.ResourceRequirements) string { return r.Requests.Cpu().String() }
 
 // waitFor waits until the workload is as described.
@@ -368,6 +462,8 @@ func describe(workload any) string {
 		return fmt.Sprintf("annotations %v, strategy %+v, status %+v", w.Annotations, w.Spec.UpdateStrategy, w.Status)
 	case *appsv1.Deployment:
 		return fmt.Sprintf("annotations %v, paused %t, status %+v", w.Annotations, w.Spec.Paused, w.Status)
+	case *appsv1.DaemonSet:
+		return fmt.Sprintf("annotations %v, strategy %s, status %+v", w.Annotations, w.Spec.UpdateStrategy.Type, w.Status)
 	}
 	return fmt.Sprint(workload)
 }
@@ -380,18 +476,19 @@ func (s *sandbox[W]) waitComplete() {
 
 // complete is the status, reason and message of our condition; empty without it.
 func complete(workload any) (status corev1.ConditionStatus, reason, message string) {
-	switch w := workload.(type) {
-	case *appsv1.StatefulSet:
-		for _, c := range w.Status.Conditions {
-			if c.Type == api.ConditionComplete {
-				return c.Status, c.Reason, c.Message
-			}
-		}
-	case *appsv1.Deployment:
-		for _, c := range w.Status.Conditions {
-			if c.Type == api.ConditionComplete {
-				return c.Status, c.Reason, c.Message
-			}
+	var has struct {
+		Status struct{ Conditions []appsv1.DeploymentCondition } // those of the other kinds have the same fields
+	}
+	text, err := json.Marshal(workload)
+	if err == nil {
+		err = json.Unmarshal(text, &has)
+	}
+	if err != nil {
+		panic(err) // what has been read can be written
+	}
+	for _, c := range has.Status.Conditions {
+		if c.Type == api.ConditionComplete {
+			return c.Status, c.Reason, c.Message
 		}
 	}
 	return "", "", ""

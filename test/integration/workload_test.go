@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // workload is a StatefulSet in a sandbox.
@@ -26,21 +25,9 @@ func newWorkload(t *testing.T, o options) *workload {
 	w := createWorkload(t, o)
 	w.waitAvailable()
 	w.letGo()
+	w.waitAvailable()
 	w.markAudit()
 	return w
-}
-
-// letGo lets go of the set, whether the policies are in force or not.
-func (w *workload) letGo() {
-	w.t.Helper()
-	eventually(w.t, "the set to be let go", func() (bool, string) {
-		if !held(w.get()) {
-			return true, ""
-		}
-		got := w.run("release", w.ref, "--yes") // the controller may be faster
-		return false, got.stderr
-	})
-	w.waitAvailable()
 }
 
 func (w *workload) waitAvailable() {
@@ -112,18 +99,8 @@ func (w *workload) assertPod(set *appsv1.StatefulSet, pod corev1.Pod) {
 	if got := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; got != set.Status.UpdateRevision {
 		w.t.Errorf("%s is of revision %s, want %s", pod.Name, got, set.Status.UpdateRevision)
 	}
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.RestartCount != 0 {
-			w.t.Errorf("%s: container %s restarted %d times", pod.Name, c.Name, c.RestartCount)
-		}
-	}
-	target, err := resize.For(&pod, &set.Spec.Template, &set.Spec.Template)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if state, message := target.Observe(); state != resize.Actuated {
-		w.t.Errorf("%s: %s %s %s, want the template's size", pod.Name, state, message, resize.Describe(target.Changes))
-	}
+	w.assertNotRestarted(pod)
+	w.assertSize(pod, &set.Spec.Template)
 }
 
 // assertReplaced checks that exactly these pods are not the ones that they were.

@@ -1,0 +1,83 @@
+package rollout_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// waiting is what the pod agent-INDEX, on the node n-INDEX, waits for; POD and NODE in the
+// message are those names.
+func waiting(index int, reason, message string) rollout.Wait {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("agent-%d", index)}, Spec: corev1.PodSpec{NodeName: fmt.Sprintf("n-%d", index)}}
+	return rollout.Wait{
+		Member: rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}, Reason: reason,
+		Message: strings.NewReplacer("POD", pod.Name, "NODE", pod.Spec.NodeName).Replace(message),
+	}
+}
+
+const tooSmall = `infeasible on node NODE: pods "POD" is forbidden: cpu, requested: 4000, allocatable: 2000; left as it is`
+
+func TestWaitsThatAreAlike(t *testing.T) {
+	infeasible := func(from, to int) (waits []rollout.Wait) {
+		for i := from; i <= to; i++ {
+			waits = append(waits, waiting(i, rollout.ReasonInfeasible, tooSmall))
+		}
+		return waits
+	}
+	const first = `0 of 20 pods resized; agent-1: infeasible on node n-1: pods "agent-1" is forbidden: cpu, requested: 4000, allocatable: 2000; left as it is`
+	for name, tt := range map[string]struct {
+		waits []rollout.Wait
+		want  string
+	}{
+		"one":  {infeasible(1, 1), first},
+		"two":  {infeasible(1, 2), first + "; likewise agent-2 on node n-2"},
+		"many": {infeasible(1, 20), first + "; likewise agent-2 on node n-2, agent-3 on node n-3, agent-4 on node n-4, agent-5 on node n-5 and 15 more"},
+		"a pod or node whose name begins like another": {append(infeasible(1, 1), infeasible(10, 10)...), first + "; likewise agent-10 on node n-10"},
+		"of another number": {
+			append(infeasible(1, 1), waiting(2, rollout.ReasonInfeasible, strings.Replace(tooSmall, "2000", "3000", 1))),
+			first + `; agent-2: infeasible on node n-2: pods "agent-2" is forbidden: cpu, requested: 4000, allocatable: 3000; left as it is`,
+		},
+		"about no node": {
+			[]rollout.Wait{waiting(1, rollout.ReasonProgressing, "restarting: the image changed"), waiting(2, rollout.ReasonProgressing, "restarting: the image changed")},
+			"0 of 20 pods resized; agent-1: restarting: the image changed; likewise agent-2",
+		},
+		"with the same words for another reason": {
+			[]rollout.Wait{waiting(1, rollout.ReasonNodeLost, "its node NODE is gone"), waiting(2, rollout.ReasonProgressing, "its node NODE is gone")},
+			"0 of 20 pods resized; agent-1: its node n-1 is gone; agent-2: its node n-2 is gone",
+		},
+		"more than are spelled out": {
+			append([]rollout.Wait{waiting(1, "A", "a"), waiting(2, "B", "b"), waiting(3, "C", "c"), waiting(4, "D", "d"), waiting(5, "A", "a")}, infeasible(6, 8)...),
+			"0 of 20 pods resized; agent-1: a; likewise agent-5; agent-2: b; agent-3: c; and 4 more",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (rollout.Step{Total: 20, Waits: tt.waits}).Condition().Message; got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// BenchmarkCondition is of pods that wait for the same, and of pods of which none waits for
+// what another one does.
+func BenchmarkCondition(b *testing.B) {
+	for _, pods := range []int{100, 1000, 10000} {
+		for name, message := range map[string]string{"alike": tooSmall, "different": "infeasible: %d"} {
+			step := rollout.Step{Total: pods}
+			for i := range pods {
+				step.Waits = append(step.Waits, waiting(i, rollout.ReasonInfeasible, strings.ReplaceAll(message, "%d", fmt.Sprint(i))))
+			}
+			b.Run(fmt.Sprintf("%s/%d", name, pods), func(b *testing.B) {
+				for b.Loop() {
+					step.Condition()
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,229 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
+)
+
+// history is what `kubectl rollout history` lists.
+func (s *sandbox[W]) history() []int {
+	s.t.Helper()
+	var revisions []int
+	for line := range strings.Lines(s.kubectl("rollout", "history", s.ref)) {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			if n, err := strconv.Atoi(fields[0]); err == nil {
+				revisions = append(revisions, n)
+			}
+		}
+	}
+	return revisions
+}
+
+// rolloutStatus is `kubectl rollout status` in the background.
+type rolloutStatus struct {
+	done chan struct{}
+	out  string
+	err  error
+}
+
+func (s *sandbox[W]) rolloutStatus() *rolloutStatus {
+	s.t.Helper()
+	r := &rolloutStatus{done: make(chan struct{})}
+	ctx := s.t.Context()
+	go func() {
+		defer close(r.done)
+		r.out, r.err = cp.Kubectl(ctx, "-n", s.namespace, "rollout", "status", s.ref, "--timeout="+patience.String())
+	}()
+	return r
+}
+
+// wait for it to return, successfully.
+func (r *rolloutStatus) wait(t *testing.T) {
+	t.Helper()
+	<-r.done
+	if r.err != nil || !strings.Contains(r.out, "successfully rolled out") {
+		t.Errorf("kubectl rollout status: %v, it said\n%s", r.err, r.out)
+	}
+}
+
+// podsWritten names the pods that somebody has created, or deleted or evicted, since markAudit.
+func (s *sandbox[W]) podsWritten(verb string) []string {
+	s.t.Helper()
+	var names []string
+	for _, e := range s.audited(succeeded, func(e *auditv1.Event) bool { return e.ObjectRef.Resource == "pods" }) {
+		switch {
+		case e.ObjectRef.Subresource == "eviction" && verb == "delete":
+			names = append(names, e.ObjectRef.Name)
+		case e.ObjectRef.Subresource == "" && e.Verb == verb:
+			var pod corev1.Pod
+			if err := json.Unmarshal(e.ResponseObject.Raw, &pod); err != nil {
+				s.t.Fatalf("parsing %s: %v", e.ResponseObject.Raw, err)
+			}
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
+func succeeded(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code < 300 }
+
+// version of the workload, as a write of it or of its status was answered, with
+// the times when the write arrived and was done.
+type version[W metav1.Object] struct {
+	user              string
+	received, written time.Time
+	workload          W
+}
+
+func (s *sandbox[W]) versions() []version[W] {
+	s.t.Helper()
+	var versions []version[W]
+	for _, e := range s.audited(succeeded, func(e *auditv1.Event) bool {
+		return e.ObjectRef.Resource == strings.ToLower(s.kind)+"s" && e.ObjectRef.Subresource != "scale" && e.Verb != "delete"
+	}) {
+		v := version[W]{user: e.User.Username, received: e.RequestReceivedTimestamp.Time, written: e.StageTimestamp.Time}
+		if err := json.Unmarshal(e.ResponseObject.Raw, &v.workload); err != nil {
+			s.t.Fatalf("parsing %s: %v", e.ResponseObject.Raw, err)
+		}
+		versions = append(versions, v)
+	}
+	return versions
+}
+
+// podLog is every change of the pods since it was begun.
+type podLog struct {
+	t       *testing.T
+	pods    func() map[string]corev1.Pod
+	initial map[types.UID]corev1.Pod
+	mu      sync.Mutex
+	changes []watch.Event
+}
+
+func (s *sandbox[W]) logPods() *podLog {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	s.t.Cleanup(cancel)
+	pods := client.CoreV1().Pods(s.namespace)
+	list, err := pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	l := &podLog{t: s.t, pods: s.pods, initial: map[types.UID]corev1.Pod{}}
+	for _, pod := range list.Items {
+		l.initial[pod.UID] = pod
+	}
+	changes, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		for e := range changes.ResultChan() {
+			l.mu.Lock()
+			l.changes = append(l.changes, e)
+			l.mu.Unlock()
+		}
+	}()
+	return l
+}
+
+// replay calls f with all pods as they were after each change; the last of them are those of now.
+func (l *podLog) replay(f func(map[types.UID]corev1.Pod)) {
+	l.t.Helper()
+	var changes []watch.Event
+	eventually(l.t, "the watch to have told everything", func() (bool, string) {
+		l.mu.Lock()
+		changes = slices.Clone(l.changes)
+		l.mu.Unlock()
+		seen := maps.Clone(l.initial)
+		for _, e := range changes {
+			l.step(seen, e)
+		}
+		now := l.pods()
+		for _, pod := range seen {
+			if now[pod.Name].ResourceVersion != pod.ResourceVersion {
+				return false, fmt.Sprintf("%s has changed since", pod.Name)
+			}
+		}
+		return len(now) == len(seen), fmt.Sprintf("%d pods seen, %d exist", len(seen), len(now))
+	})
+	pods := maps.Clone(l.initial)
+	f(pods)
+	for _, e := range changes {
+		l.step(pods, e)
+		f(pods)
+	}
+}
+
+func (l *podLog) step(pods map[types.UID]corev1.Pod, e watch.Event) {
+	l.t.Helper()
+	pod, ok := e.Object.(*corev1.Pod)
+	switch {
+	case !ok:
+		l.t.Fatalf("the watch of the pods ended with %+v", e.Object)
+	case e.Type == watch.Deleted:
+		delete(pods, pod.UID)
+	default:
+		pods[pod.UID] = *pod
+	}
+}
+
+// assertReady checks that there were never fewer Ready pods.
+func (l *podLog) assertReady(least int) {
+	l.t.Helper()
+	fewest := least
+	l.replay(func(pods map[types.UID]corev1.Pod) {
+		ready := 0
+		for _, pod := range pods {
+			if podutils.IsPodReady(&pod) && pod.DeletionTimestamp == nil {
+				ready++
+			}
+		}
+		fewest = min(fewest, ready)
+	})
+	if fewest < least {
+		l.t.Errorf("at some time only %d pods were Ready, want never fewer than %d", fewest, least)
+	}
+}
+
+// assertMost checks that there were never more pods.
+func (l *podLog) assertMost(most int) {
+	l.t.Helper()
+	seen := 0
+	l.replay(func(pods map[types.UID]corev1.Pod) { seen = max(seen, len(pods)) })
+	if seen > most {
+		l.t.Errorf("at some time there were %d pods, want never more than %d", seen, most)
+	}
+}
+
+// assertOwned checks that every pod had a controller at any time.
+func (l *podLog) assertOwned() {
+	l.t.Helper()
+	orphans := map[string]bool{}
+	l.replay(func(pods map[types.UID]corev1.Pod) {
+		for _, pod := range pods {
+			if metav1.GetControllerOf(&pod) == nil {
+				orphans[pod.Name] = true
+			}
+		}
+	})
+	if len(orphans) > 0 {
+		l.t.Errorf("pods without an owner at some time: %v", slices.Sorted(maps.Keys(orphans)))
+	}
+}
