@@ -10,19 +10,12 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
 // completionTimeout is how long somebody who has pressed TAB waits for a cluster.
 const completionTimeout = 5 * time.Second
-
-// namesOf are the names of a kind that people type before the slash.
-var namesOf = map[schema.GroupVersionKind][]string{
-	statefulSetKind: {"sts", "statefulset", "statefulsets", "statefulset.apps", "statefulsets.apps"},
-	deploymentKind:  {"deploy", "deployment", "deployments", "deployment.apps", "deployments.apps"},
-}
 
 // completion offers what list finds, as far as it goes on from what was typed.
 func completion(list func(ctx context.Context, args []string, toComplete string) ([]string, error)) cobra.CompletionFunc {
@@ -100,7 +93,7 @@ func (c *cluster) completeWorkload(wanted func(metav1.Object) bool) cobra.Comple
 
 // argumentFor names a workload in the way in which somebody has begun to name one.
 func argumentFor(u *unstructured.Unstructured, args []string, toComplete string) (name string, fits bool) {
-	for _, kind := range namesOf[u.GroupVersionKind()] {
+	for _, kind := range kindOf(u).names() {
 		name = kind + "/" + u.GetName()
 		switch {
 		case len(args) == 1 && args[0] == kind:

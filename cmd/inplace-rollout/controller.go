@@ -34,6 +34,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -241,8 +242,12 @@ func newControllers(ctx context.Context, client kubernetes.Interface, objects dy
 	if err != nil {
 		return nil, err
 	}
+	daemonSets, err := controller.New(ctx, daemonset.New(client), client, recorder, nodes, options)
+	if err != nil {
+		return nil, err
+	}
 	c := &controllers{nodes: nodes}
-	c.kinds = append(c.kinds, statefulSets, deployments)
+	c.kinds = append(c.kinds, statefulSets, deployments, daemonSets)
 	return c, nil
 }
 

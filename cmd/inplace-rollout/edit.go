@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json" // numbers without a fraction are int64
@@ -39,18 +38,8 @@ func recordWish(live, after *unstructured.Unstructured) {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	if live.GroupVersionKind() == deploymentKind {
-		paused, _, _ := unstructured.NestedBool(after.Object, "spec", "paused")
-		annotations[api.HoldAnnotation] = policy.EditedPaused(live, after, paused)
-	} else {
-		annotations[api.HoldAnnotation] = policy.EditedPartition(live, after, partitionOf(live), partitionOf(after))
-	}
+	annotations[api.HoldAnnotation] = kindOf(live).wish(live, after)
 	after.SetAnnotations(annotations)
-}
-
-func partitionOf(u *unstructured.Unstructured) int {
-	n, _, _ := unstructured.NestedInt64(u.Object, "spec", "updateStrategy", "rollingUpdate", "partition")
-	return int(n)
 }
 
 // settings are those that come into force with the edit: what action and policy say
@@ -103,11 +92,7 @@ func edited(live, manifest *unstructured.Unstructured) (*unstructured.Unstructur
 	if len(original) == 0 {
 		original = []byte("{}")
 	}
-	var kind any = appsv1.StatefulSet{}
-	if live.GroupVersionKind() == deploymentKind {
-		kind = appsv1.Deployment{}
-	}
-	schema, err := strategicpatch.NewPatchMetaFromStruct(kind)
+	schema, err := strategicpatch.NewPatchMetaFromStruct(kindOf(live).object)
 	if err != nil {
 		return nil, fmt.Errorf("reading the schema of %s: %w", live.GetKind(), err)
 	}

@@ -209,9 +209,8 @@ func created(manifest *unstructured.Unstructured) *unstructured.Unstructured {
 	u := manifest.DeepCopy()
 	u.SetUID("")
 	delete(u.Object, "status")
-	strategy := []string{"spec", "updateStrategy", "type"}
-	if _, found, _ := unstructured.NestedString(u.Object, strategy...); !found && u.GetKind() != deploymentKind.Kind {
-		_ = unstructured.SetNestedField(u.Object, string(appsv1.RollingUpdateStatefulSetStrategyType), strategy...)
+	if kindOf(u) != deployments && strategyOf(u) == "" {
+		_ = unstructured.SetNestedField(u.Object, string(appsv1.RollingUpdateStatefulSetStrategyType), "spec", "updateStrategy", "type")
 	}
 	return u
 }

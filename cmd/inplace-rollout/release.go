@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -178,7 +177,7 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 	for i := range list.Items {
 		pod := &list.Items[i]
 		from, is := deployment.DetachedFrom(pod)
-		asked := o.all || found[0].GetKind() == deploymentKind.Kind && found[0].GetName() == from.Name
+		asked := o.all || kindOf(found[0]) == deployments && found[0].GetName() == from.Name
 		if is && asked && pod.DeletionTimestamp == nil {
 			detached = append(detached, pod)
 		}
@@ -199,7 +198,7 @@ func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *
 	if n := len(forecast.Stale); n > 0 {
 		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), strings.Join(forecast.Stale, ", "))
 	}
-	if u.GetKind() == deploymentKind.Kind && policy.WishedPaused(u, false) {
+	if policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
 	}
 	return fmt.Sprintf("%s (namespace %s): the %s controller %s", nameOf(u), u.GetNamespace(), u.GetKind(), what), nil
@@ -256,19 +255,7 @@ func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructu
 	}
 	_, err = o.patch(ctx, after, map[string]any{
 		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.HoldAnnotation: nil}},
-		"spec":     wished(after),
+		"spec":     kindOf(after).released(after),
 	}, api.ReleaseManager)
 	return err
-}
-
-// wished is the spec that lets go of the workload, with what the user wants; empty if no
-// field of the spec holds it.
-func wished(u *unstructured.Unstructured) map[string]any {
-	if u.GroupVersionKind() == deploymentKind {
-		return map[string]any{"paused": policy.WishedPaused(u, false)}
-	}
-	if strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type"); strategy != string(appsv1.RollingUpdateStatefulSetStrategyType) {
-		return map[string]any{}
-	}
-	return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": int64(policy.WishedPartition(u, partitionOf(u)))}}}
 }

@@ -103,7 +103,7 @@ func TestRelease(t *testing.T) {
 func detach(s *stage, i int) {
 	pod := s.pods[i]
 	pod.Labels = map[string]string{"app": "web", api.DetachedLabel: string(pod.OwnerReferences[0].UID)}
-	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.deploy, deploymentKind)}
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.deploy, deployments.gvk())}
 }
 
 // holding is what holds the workload, in words.

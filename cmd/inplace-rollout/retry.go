@@ -113,13 +113,12 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 func (o retryOptions) over(ctx context.Context, u *unstructured.Unstructured) (why string, err error) {
 	r := statusReport{OptedIn: policy.Enabled(u), Held: policy.Held(u)}
 	r.readCondition(u)
-	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type")
 	switch {
 	case !r.OptedIn:
 		return "", fmt.Errorf("%s is not opted in: label it with %s=true to have it rolled out in place", nameOf(u), api.EnabledLabel)
 	case r.Complete:
 		return r.Message, nil
-	case r.Held || strategy == string(appsv1.OnDeleteStatefulSetStrategyType):
+	case r.Held || strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
 		return "", nil
 	case o.ended(ctx, u):
 		return justEnded, nil

@@ -86,7 +86,7 @@ func TestRetryAtTheEnd(t *testing.T) {
 				tt.overtake(s)
 				c = s.cluster(t)
 				c.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, nil, apierrors.NewConflict(resourceOf[statefulSetKind].GroupResource(), "web", nil)
+					return true, nil, apierrors.NewConflict(statefulSets.gvr().GroupResource(), "web", nil)
 				})
 			}
 			got, err := retryOptions{cluster: c}.retry(t.Context(), u)

@@ -143,7 +143,7 @@ func (s *stage) replicaSet(t *testing.T, name, revision, resources string, repli
 		Namespace: "default", Name: name, UID: types.UID("uid-of-" + name),
 		Labels:          map[string]string{"app": "web", appsv1.DefaultDeploymentUniqueLabelKey: name},
 		Annotations:     map[string]string{"deployment.kubernetes.io/revision": revision},
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.deploy, deploymentKind)},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.deploy, deployments.gvk())},
 	}}
 	rs.Spec.Replicas = ptr.To(int32(replicas))
 	rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: rs.Labels}
@@ -163,11 +163,11 @@ func (s *stage) live(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	if s.set != nil {
 		u := build.Stored(t, s.set)
-		u.SetGroupVersionKind(statefulSetKind)
+		u.SetGroupVersionKind(statefulSets.gvk())
 		return u
 	}
 	u := build.Stored(t, s.deploy)
-	u.SetGroupVersionKind(deploymentKind)
+	u.SetGroupVersionKind(deployments.gvk())
 	return u
 }
 

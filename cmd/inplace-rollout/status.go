@@ -238,10 +238,9 @@ func (o statusOptions) workloads(ctx context.Context, args []string) ([]*unstruc
 }
 
 func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (statusReport, error) {
-	r := statusReport{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: policy.Enabled(u), Held: policy.Held(u), Pods: []podStatus{}}
-	r.Revision, _, _ = unstructured.NestedString(u.Object, "status", "updateRevision")
-	if u.GroupVersionKind() == deploymentKind {
-		r.Revision = u.GetAnnotations()["deployment.kubernetes.io/revision"]
+	r := statusReport{
+		Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: policy.Enabled(u),
+		Revision: kindOf(u).revision(u), Held: policy.Held(u), Pods: []podStatus{},
 	}
 	r.readCondition(u)
 	settings, err := policy.InForce(u.GetAnnotations())

@@ -8,14 +8,11 @@ import (
 	"io"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -26,21 +23,9 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
-)
-
-// The kinds of workloads that can be opted in.
-var (
-	statefulSetKind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
-	deploymentKind  = appsv1.SchemeGroupVersion.WithKind("Deployment")
-	resourceOf      = map[schema.GroupVersionKind]schema.GroupVersionResource{
-		statefulSetKind: appsv1.SchemeGroupVersion.WithResource("statefulsets"),
-		deploymentKind:  appsv1.SchemeGroupVersion.WithResource("deployments"),
-	}
 )
 
 // cluster is what the commands for people read and write, with kubectl's own flags.
@@ -91,11 +76,11 @@ func (c *cluster) named(args []string) (*unstructured.Unstructured, error) {
 		return nil, explain(err)
 	}
 	if len(infos) != 1 {
-		return nil, fmt.Errorf("%s names %d objects: want one StatefulSet or Deployment, such as sts/web", strings.Join(args, " "), len(infos))
+		return nil, fmt.Errorf("%s names %d objects: want one %s, such as sts/web", strings.Join(args, " "), len(infos), anyKind)
 	}
 	u, ok := infos[0].Object.(*unstructured.Unstructured)
-	if !ok || resourceOf[u.GroupVersionKind()].Empty() {
-		return nil, fmt.Errorf("%s is none of the kinds that can be rolled out in place: want a StatefulSet or Deployment, such as sts/web", strings.Join(args, " "))
+	if !ok || kindOf(u) == nil {
+		return nil, fmt.Errorf("%s is none of the kinds that can be rolled out in place: want a %s, such as sts/web", strings.Join(args, " "), anyKind)
 	}
 	return u, nil
 }
@@ -109,7 +94,7 @@ func (c *cluster) fromFile(file string) ([]*unstructured.Unstructured, error) {
 	}
 	var found []*unstructured.Unstructured
 	for _, info := range infos {
-		if u, ok := info.Object.(*unstructured.Unstructured); ok && !resourceOf[u.GroupVersionKind()].Empty() {
+		if u, ok := info.Object.(*unstructured.Unstructured); ok && kindOf(u) != nil {
 			if u.GetNamespace() == "" {
 				u.SetNamespace(c.namespace)
 			}
@@ -117,21 +102,21 @@ func (c *cluster) fromFile(file string) ([]*unstructured.Unstructured, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s has no StatefulSet or Deployment of apps/v1", file)
+		return nil, fmt.Errorf("%s has no %s of apps/v1", file, anyKind)
 	}
 	return found, nil
 }
 
 // get reads the workload that has the kind and name of u.
 func (c *cluster) get(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return c.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
+	return c.resource(u).Get(ctx, u.GetName(), metav1.GetOptions{})
 }
 
 // optedIn lists the opted-in workloads of a namespace, or of all.
 func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
 	var found []*unstructured.Unstructured
-	for _, kind := range []schema.GroupVersionKind{statefulSetKind, deploymentKind} {
-		list, err := c.objects.Resource(resourceOf[kind]).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{api.EnabledLabel: "true"}.String()})
+	for _, k := range kinds {
+		list, err := c.objects.Resource(k.gvr()).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{api.EnabledLabel: "true"}.String()})
 		if err != nil {
 			return nil, explain(err)
 		}
@@ -144,18 +129,12 @@ func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructure
 
 // forecast returns what a rollout to after does to its pods.
 func (c *cluster) forecast(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.WorkloadForecast, error) {
-	if after.GroupVersionKind() == deploymentKind {
-		return deployment.Forecast(ctx, c.objects, world, after, settings, defaults)
-	}
-	set := &appsv1.StatefulSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, set); err != nil {
-		return rollout.WorkloadForecast{}, fmt.Errorf("decoding %s: %w", nameOf(after), err)
-	}
-	template, err := templateOf(after)
-	if err != nil {
-		return rollout.WorkloadForecast{}, err
-	}
-	return statefulset.Forecast(ctx, c.client, world, set, template, settings, defaults)
+	return kindOf(after).forecast(ctx, question{c, world, after, settings, defaults})
+}
+
+// resource is where workloads of the kind of u are read and written.
+func (c *cluster) resource(u *unstructured.Unstructured) dynamic.ResourceInterface {
+	return c.objects.Resource(kindOf(u).gvr()).Namespace(u.GetNamespace())
 }
 
 // namespacesOf returns the namespaces of workloads.
@@ -175,7 +154,7 @@ func explain(err error) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nYou need get and list for statefulsets and deployments (apps), and list for replicasets and controllerrevisions (apps) and for pods", err)
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%w: want a StatefulSet or Deployment, such as sts/web", err)
+		return fmt.Errorf("%w: want a %s, such as sts/web", err, anyKind)
 	default:
 		return err
 	}
@@ -226,6 +205,5 @@ func (c *cluster) patch(ctx context.Context, u *unstructured.Unstructured, field
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	return c.objects.Resource(resourceOf[u.GroupVersionKind()]).Namespace(u.GetNamespace()).
-		Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	return c.resource(u).Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
 }

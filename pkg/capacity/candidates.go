@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -50,6 +52,30 @@ func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*co
 	default:
 		return nil, fmt.Sprintf("no node of the %d open to the pod can hold %s", allowed, describe(requests, largest))
 	}
+}
+
+// TargetNode returns the name of the node that the pod is on or, if it has none yet, of the only
+// one that it may come to; empty if there is no such node (GetTargetNodeName in
+// pkg/controller/daemon/util of Kubernetes).
+func TargetNode(pod *corev1.Pod) string { return cmp.Or(pod.Spec.NodeName, pinnedTo(pod)) }
+
+// pinnedTo returns the name of the only node that the pod may come to, as the DaemonSet
+// controller writes it into the required node affinity of its pods; empty if there may be others.
+func pinnedTo(pod *corev1.Pod) string {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	only := ""
+	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		at := slices.IndexFunc(term.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
+			return r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1
+		})
+		if at < 0 || only != "" && only != term.MatchFields[at].Values[0] { // one of the terms is enough
+			return ""
+		}
+		only = term.MatchFields[at].Values[0]
+	}
+	return only
 }
 
 // alike reports whether the same nodes are candidates for both pods, but for their volumes.

@@ -73,6 +73,9 @@ func (p *Places) Unplaceable(place rollout.Place, now time.Time) rollout.Refusal
 	if p.nodesUnknown {
 		return rollout.Refusal{}
 	}
+	if only := pinnedTo(pod); only != "" { // each of its siblings has a node of its own
+		return p.unplaceableOn(only, pod)
+	}
 	at := slices.IndexFunc(p.answers, func(a answer) bool { return alike(a.pod, pod) })
 	if at < 0 {
 		_, tooLarge := candidates(pod, nil, p.nodes)
@@ -80,6 +83,18 @@ func (p *Places) Unplaceable(place rollout.Place, now time.Time) rollout.Refusal
 	}
 	if tooLarge := p.answers[at].tooLarge; tooLarge != "" {
 		return rollout.Refusal{Reason: tooLarge, Kind: rollout.ReasonNoNodeFits}
+	}
+	return rollout.Refusal{}
+}
+
+// unplaceableOn is Unplaceable for a pod that may come to no other node.
+func (p *Places) unplaceableOn(only string, pod *corev1.Pod) rollout.Refusal {
+	var nodes []*corev1.Node
+	if node := p.byName[only]; node != nil {
+		nodes = append(nodes, node)
+	}
+	if _, tooLarge := candidates(pod, nil, nodes); tooLarge != "" {
+		return rollout.Refusal{Reason: "it can run on node " + only + " only, and " + tooLarge, Kind: rollout.ReasonNoNodeFits}
 	}
 	return rollout.Refusal{}
 }

@@ -70,6 +70,8 @@ type Kind[W Workload, X Own] interface {
 	Condition(w W) *Condition
 	// NewCondition is a condition, written now, as this kind has it.
 	NewCondition(c Condition, now metav1.Time) any
+	// SameTemplate reports whether two versions of a workload have the same template.
+	SameTemplate(a, b W) bool
 	// Observed reports whether the status of w speaks of its template.
 	Observed(w W) bool
 	// Unheld returns what the status of w says of a rollout that nobody holds.
@@ -313,9 +315,4 @@ func (c *Controller[W, X]) patch(ctx context.Context, w W, kind types.PatchType,
 	}
 	c.newest.Mutation(stripped)
 	return c.kind.Decode(answer)
-}
-
-// Patch writes w. It returns what is stored then, which the next sync sees too.
-func (s *Session[W, X]) Patch(ctx context.Context, w W, kind types.PatchType, patch []byte) (written W, err error) {
-	return s.controller.patch(ctx, w, kind, patch)
 }

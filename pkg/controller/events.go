@@ -33,6 +33,11 @@ func (c *Controller[W, X]) recordCondition(w W, before *Condition, p rollout.Pla
 		}
 		return
 	}
+	if p.HandedOver != "" {
+		c.begun(w)
+		c.ended(cache.MetaObjectToName(w), resultHandedOver, 0)
+		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, p.HandedOver)
+	}
 	if fresh && p.Started != "" {
 		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventStarted, p.Started)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -57,6 +58,41 @@ func (f Facts) Options() rollout.Options {
 		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
 		ErrorTimeout:    f.Defaults.ErrorTimeout, Now: f.Now,
 	}
+}
+
+// Target returns the size that a pod, made from the older template, must have to be one of the
+// newer. What somebody else sets again and again stays as it is.
+func (f Facts) Target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (resize.Target, error) {
+	if f.Contests.Lost(pod.UID) {
+		return resize.ForBut(pod, older, newer)
+	}
+	return resize.For(pod, older, newer)
+}
+
+// clockSkew is by how much the clock of the API server may differ from ours.
+const clockSkew = 10 * time.Second
+
+// Leftover returns the target that takes back what a pod that counts as updated has otherwise
+// than the revision: what an edit that was given up has left and, while a rollout is under way,
+// what others have set since it began. The condition, which may be nil, says when it did. Between
+// edits others may resize pods.
+//
+// No pod is restarted for what others have set: they could make us do so again and again.
+func (f Facts) Leftover(pod *corev1.Pod, revision rollout.Revision, c *Condition, underWay bool) (resize.Target, error) {
+	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending
+	if !begun || f.Contests.Lost(pod.UID) {
+		return resize.Leftover(pod, revision.Template)
+	}
+	target, err := resize.LeftoverSince(pod, revision.Template, c.LastTransitionTime.Add(-clockSkew))
+	if err != nil || !target.Overrules {
+		return target, err
+	}
+	may, _ := f.Settings.Resolve(target.Effects, revision.Template, f.Defaults.ResizePolicy)
+	if policy.Decide(may, f.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
+		f.Refused.Of(pod.UID, revision.Size(target.Changes)).Final {
+		return resize.Leftover(pod, revision.Template)
+	}
+	return target, nil
 }
 
 // places answers what the nodes, and the limits, have room for.

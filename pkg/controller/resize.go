@@ -42,9 +42,9 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
 		}
 	}
-	if left, err := resize.Leftover(resized, p.Revision.Template); err == nil && len(left.Changes) > 0 { // admission would do so with a new pod, too
-		s.refused.Add(m.Pod.UID, p.Revision.Size(left.Changes), rollout.Refusal{
-			Reason: "another admission plugin changed the size on its way: " + resize.Describe(left.Changes), Kind: rollout.ReasonAdmissionDenied,
+	if missed := m.Target.Missed(resized); len(missed) > 0 { // admission would do so with a new pod, too
+		s.refused.Add(m.Pod.UID, p.Revision.Size(missed), rollout.Refusal{
+			Reason: "another admission plugin changed the size on its way: " + resize.Describe(missed), Kind: rollout.ReasonAdmissionDenied,
 		}, s.Now())
 	} else if !s.refused.Known()[m.Pod.UID].Final {
 		s.refused.Remove(m.Pod.UID)
@@ -65,5 +65,27 @@ func (s *Session[W, X]) rememberRefusal(m rollout.Member, revision rollout.Revis
 	}
 	s.refused.Add(m.Pod.UID, size, refusal, s.Now())
 	s.Requeue()
+	return nil
+}
+
+// mark marks a pod that has its size as one of the revision.
+func (s *Session[W, X]) mark(ctx context.Context, w rollout.MarkPod) error {
+	m := w.Member
+	marked, err := pods.Relabel(ctx, s.controller.client.CoreV1(), m.Pod, w.Label)
+	if err != nil {
+		return err
+	}
+	s.Pods.Wrote(marked)
+	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", w.Revision)
+	s.RecordResized(m.Pod, "resized in place to revision "+w.Revision, "has the size of revision "+w.Revision+" already")
+	return nil
+}
+
+// remove deletes a pod that only a new one can replace.
+func (s *Session[W, X]) remove(ctx context.Context, w W, restart rollout.Restart) error {
+	if err := pods.Delete(ctx, s.controller.client.CoreV1(), restart.Member.Pod); err != nil {
+		return err
+	}
+	s.RecordRestart(w, restart, "deleted, because only a new pod can help")
 	return nil
 }

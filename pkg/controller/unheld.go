@@ -20,6 +20,11 @@ type Unheld struct {
 	Counted bool
 	// AllThere: there are as many pods as are wanted.
 	AllThere bool
+	// LeftTo begins the messages of conditions of a rollout that the built-in controller makes, and
+	// Rollout goes on with which rollout it is.
+	LeftTo, Rollout string
+	// NotHeld is why an edit is not held; empty if there is nothing to say about that.
+	NotHeld string
 	// BuiltIn: the built-in controller makes a rollout that nobody holds.
 	BuiltIn bool
 }
@@ -39,18 +44,27 @@ func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool)
 		// Complete was said before this hold. Admission takes it back when the status is next
 		// written. That may not be soon: a lower partition makes no new generation where
 		// ordinals do not start at 0.
-		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
+		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this hold"}
 		return p, have.Complete()
 	}
 	p.Condition = u.Condition
-	if !have.Complete() || u.Stale {
-		return p, u.BuiltIn && !u.Counted
+	said, others := "", ""
+	if have.Complete() {
+		said, others = cutOthers(have.Message)
 	}
-	said, others := cutOthers(have.Message)
-	if !strings.HasSuffix(said, u.Of) {
+	if !have.Complete() || u.Stale || !strings.HasSuffix(said, u.Of) {
+		if u.NotHeld != "" && u.begins(have) {
+			p.HandedOver = u.LeftTo + u.Rollout + ": " + u.NotHeld
+		}
 		return p, u.BuiltIn && !u.Counted
 	}
 	p.Condition.Message += others
 	p.Passing = !u.Counted || !u.AllThere
 	return p, true
+}
+
+// begins reports whether the built-in controller's rollout is another one than the condition speaks of.
+func (u Unheld) begins(have *Condition) bool {
+	return have == nil || have.pending() || have.Complete() ||
+		strings.HasPrefix(have.Message, u.LeftTo) && !strings.HasPrefix(have.Message, u.LeftTo+u.Rollout)
 }

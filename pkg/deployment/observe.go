@@ -220,6 +220,7 @@ func (o observation) available(pod *corev1.Pod) bool {
 func (o observation) options(surge, unavailable int) rollout.Options {
 	options := o.Options()
 	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
+	options.Restarts = rollout.Last
 	options.MinReadySeconds = o.deployment.Spec.MinReadySeconds
 	return options
 }

@@ -507,16 +507,9 @@ func (s *simulation) Do(happens step, pod *corev1.Pod) {
 
 // uses is what users do to the Deployment.
 func (s *simulation) uses(d *appsv1.Deployment, happens step) {
-	v := simulated.VersionOf(&d.Spec.Template.Spec)
+	v := happens.Edited(simulated.VersionOf(&d.Spec.Template.Spec), s.first)
+	happens.Annotate(d.Annotations)
 	switch happens.Do {
-	case "edit cpu":
-		v.CPU = 1 + happens.Arg%3
-	case "edit memory":
-		v.Memory = happens.Arg % 3
-	case "edit image":
-		v.Image = 1 + happens.Arg%2
-	case "first template":
-		v = s.first
 	case "undo": // kubectl rollout undo
 		names := slices.Sorted(maps.Keys(s.sets))
 		if len(names) == 0 || d.Spec.Paused {
@@ -533,10 +526,6 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 			d.Annotations[api.ResizeActionAnnotation], d.Annotations[api.ResizePolicyAnnotation] = said[api.ResizeActionAnnotation], said[api.ResizePolicyAnnotation]
 		}
 		v = simulated.VersionOf(&rs.Spec.Template.Spec)
-	case "action":
-		d.Annotations[api.ResizeActionAnnotation] = []string{"", string(policy.Restart), string(policy.LiveResizePreferred)}[happens.Arg%3]
-	case "policy":
-		d.Annotations[api.ResizePolicyAnnotation] = simulated.Policies[happens.Arg%len(simulated.Policies)]
 	case "scale":
 		n := int32(happens.Arg % 7)
 		if n == 0 && s.gentle {

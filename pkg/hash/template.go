@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -35,6 +36,24 @@ func NewTemplate(raw []byte) (*Template, error) {
 		return nil, fmt.Errorf("hashing a pod template: %w", err)
 	}
 	return t, nil
+}
+
+// OfRevision reads the template out of the patch that a ControllerRevision of a StatefulSet or DaemonSet stores (getPatch
+// in pkg/controller/statefulset and pkg/controller/daemon of Kubernetes). It fails if there is none that can be read.
+func OfRevision(stored *appsv1.ControllerRevision) (*Template, error) {
+	var patch struct {
+		Spec struct {
+			Template json.RawMessage `json:"template"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(stored.Data.Raw, &patch); err != nil {
+		return nil, fmt.Errorf("decoding ControllerRevision %s: %w", stored.Name, err)
+	}
+	template, err := NewTemplate(patch.Spec.Template)
+	if err != nil {
+		return nil, fmt.Errorf("reading ControllerRevision %s: %w", stored.Name, err)
+	}
+	return template, nil
 }
 
 // Same reports whether the built-in controllers take the two templates for the same one. Fields that our types lack

@@ -30,7 +30,8 @@ type budget struct {
 	// shares are the pods that take one: members, and what is aside.
 	shares int
 	// idle are those of them that are down until others have been resized: they wait for their
-	// own restart, or for room on a node, which smaller sizes of others may give.
+	// own restart, or for room on a node, which smaller sizes of others may give. So are those on
+	// lost nodes, where nobody is to wait for them.
 	//
 	// With limit 1 and places 1 stale, 0 just born with another image: 0 is restarted after 1
 	// is resized, so 1 does not wait for 0.
@@ -166,11 +167,11 @@ type claim struct {
 	comesBack bool
 }
 
-func (v *Verdict) claims() claim {
+func (v *Verdict) claims(o Options) claim {
 	m := v.Member
 	return claim{
 		missing: m.Pod == nil, down: m.down(), share: v.takesShare(),
-		busy: m.busy(), idle: v.idle(), proved: v.proved(), pending: v.pending(),
+		busy: m.busy(), idle: v.idle(o), proved: v.proved(), pending: v.pending(),
 		ready: m.Pod != nil && podutils.IsPodReady(m.Pod), runs: m.runs(),
 		goesDown: m.Target.Restarts(), givesRoom: m.Target.GivesRoom(), comesBack: m.comesBack(),
 	}
@@ -181,9 +182,13 @@ func (v *Verdict) takesShare() bool {
 	return v.Member.down() || v.Member.busy() || v.Decision == policy.Wait
 }
 
-// idle reports whether the pod is down until others have been resized.
-func (v *Verdict) idle() bool {
+// idle reports whether the pod is down until others have been resized, or until its node comes
+// back, for which nobody is to wait.
+func (v *Verdict) idle(o Options) bool {
 	m := v.Member
+	if m.Lost != "" && o.PassLost {
+		return true
+	}
 	restarts := !Gone(m.Pod) && !podutils.IsPodReady(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
 		(v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete)
 	return m.down() && (restarts || m.waitsForRoom())

@@ -21,6 +21,9 @@ type Plan struct {
 	Passing bool
 	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
 	Started string
+	// HandedOver says which rollout the built-in controller makes without us, and why, for an event;
+	// empty if that is not so, or known.
+	HandedOver string
 	// Resized are the members whose resize is over, if nothing is written for that.
 	Resized []*Member
 	// Revision that is rolled out.
@@ -89,4 +92,28 @@ func Resizes(members []Member) []Write {
 		writes[i] = ResizePod{m}
 	}
 	return writes
+}
+
+// MarkPod marks a member that has the new size as one of the revision: its label says so to the
+// built-in controller.
+type MarkPod struct {
+	Member Member
+	// Label is the value of controller-revision-hash, and Revision how people know it.
+	Label, Revision string
+}
+
+// Loose is that of Write.
+func (MarkPod) Loose() bool { return false }
+
+func (w MarkPod) String() string { return "mark pod " + w.Member.Name + " as updated" }
+
+// DeletePod deletes a pod that only a new one can replace, and that the built-in controller would
+// not restart by itself.
+type DeletePod struct{ Restart Restart }
+
+// Loose is that of Write.
+func (DeletePod) Loose() bool { return true }
+
+func (w DeletePod) String() string {
+	return "delete pod " + w.Restart.Member.Name + ": " + w.Restart.Reason
 }

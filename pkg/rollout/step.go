@@ -8,6 +8,19 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
+// Restarts is when those pods of a workload are restarted that only a new one can replace.
+type Restarts int
+
+const (
+	// InTurn: a pod that is to be restarted has its turn among the others. It waits for those before
+	// it, takes its share of the limits, and those after it wait for it.
+	InTurn Restarts = iota
+	// Last: when nothing is left that can be resized live. They hold up nobody before that.
+	Last
+	// Alone: each pod as soon as the limits let it, whatever becomes of the others.
+	Alone
+)
+
 // Options are what a workload says about its rollout.
 type Options struct {
 	// Limit is how many pods may be under way at once: being resized, not available,
@@ -20,10 +33,10 @@ type Options struct {
 	// Aside are the places that are no members, but not available, or being resized, and so
 	// take shares of the limits, too.
 	Aside []Member
-	// InTurn: a pod that is to be restarted has its turn among the others. It waits for those
-	// before it, takes its share of the limits, and those after it wait for it. Without, pods
-	// are restarted when nothing is left that can be resized live, and hold up nobody before that.
-	InTurn bool
+	// Restarts is when pods are restarted.
+	Restarts Restarts
+	// PassLost: a pod whose node is lost holds up no resize that takes no pod down.
+	PassLost bool
 	// Strategy decides who restarts pods.
 	Strategy policy.Strategy
 	// Action that came with the edit.
@@ -157,15 +170,16 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 // Of 3 no node fits, 2 stale, 1 infeasible, 0 stale, the partition cannot be lowered
 // to 1 as long as 3 is held, which may be for ever: so 1 does not hold up 0.
 func (s *Step) restart(v *Verdict, o Options, b *budget) {
+	now := b.mayRestart(v.claim)
 	switch {
-	case s.passedOver != "":
+	case s.passedOver != "" && o.Restarts != Alone:
 		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "waits for " + s.passedOver + ", which is kept: " + v.Why})
 		return
-	case !o.InTurn || !s.Hold:
-		s.Restart = append(s.Restart, Restart{v.Member, v.Why, b.mayRestart(v.claim), v.Cause})
+	case o.Restarts != InTurn || !s.Hold:
+		s.Restart = append(s.Restart, Restart{v.Member, v.Why, now, v.Cause})
 		s.wait(v)
 	}
-	if o.InTurn {
+	if o.Restarts == InTurn || o.Restarts == Alone && now {
 		b.restarts(v.claim)
 	}
 }

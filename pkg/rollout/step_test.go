@@ -199,7 +199,7 @@ func TestNext(t *testing.T) {
 		limit       int
 		unavailable int // the limit, if 0
 		passRestart bool
-		restartLast bool
+		restarts    rollout.Restarts
 		action      policy.Action
 		want        string
 		reason      string
@@ -295,9 +295,9 @@ func TestNext(t *testing.T) {
 		{name: "and exempts nobody else", places: "stale|stale, in a crash loop", limit: 1, want: "resize 0, hold"},
 		{name: "a cure does not wait for a batch, and is none", places: "stale|stale|stale, not available", limit: 3, want: "resize 2 0, hold"},
 		{name: "what takes a pod down keeps to maxUnavailable", places: "updated|updated|memory stale|memory stale|memory stale", limit: 3, unavailable: 2, want: "resize 2 1, hold"},
-		{name: "with maxUnavailable 0 it is replaced first", places: "memory stale|memory stale, in a crash loop", limit: 1, unavailable: -1, restartLast: true, want: "resize 0, restart 1, hold",
+		{name: "with maxUnavailable 0 it is replaced first", places: "memory stale|memory stale, in a crash loop", limit: 1, unavailable: -1, restarts: rollout.Last, want: "resize 0, restart 1, hold",
 			message: "0 of 2 pods resized; web-1: restarting: its resize would restart a container, and maxUnavailable is 0; web-0: resizing: app: memory request 1Gi→2Gi"},
-		{name: "LiveResize: with maxUnavailable 0 one at a time goes down", action: policy.LiveResize, places: "updated|updated|updated|memory stale|memory stale", limit: 3, unavailable: -1, restartLast: true, want: "resize 1, hold"},
+		{name: "LiveResize: with maxUnavailable 0 one at a time goes down", action: policy.LiveResize, places: "updated|updated|updated|memory stale|memory stale", limit: 3, unavailable: -1, restarts: rollout.Last, want: "resize 1, hold"},
 		{name: "a pod that is down below the partition counts", places: "stale|stale", aside: "stale, not available", limit: 1, want: "hold",
 			reason: "Progressing", message: "0 of 2 pods resized; web-9: waiting for the pod to become available"},
 		{name: "and leaves the rest of the limit", places: "updated|updated|stale|stale", aside: "missing", limit: 2, want: "resize 1, hold"},
@@ -350,9 +350,9 @@ func TestNext(t *testing.T) {
 		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, hold"},
 		{name: "a restart below a live one waits for it", places: "stale|other image", limit: 1, want: "resize 1, hold"},
 		{name: "with nothing to hold, all restarts are free", places: "updated|other image|refused", limit: 1, want: "restart 1 0"},
-		{name: "restarts last: they hold up nobody", restartLast: true, places: "infeasible|deferred too long|stale|impossible", limit: 1, want: "resize 1, restart 3 2 0, hold"},
-		{name: "restarts last: nothing keeps them back when nothing is live", restartLast: true, places: "updated|infeasible|restart only", limit: 1, want: "restart 1 0"},
-		{name: "restarts last: no running pod is given up for one that no node can hold", restartLast: true, places: "no node fits|infeasible", limit: 1, want: "hold",
+		{name: "restarts last: they hold up nobody", restarts: rollout.Last, places: "infeasible|deferred too long|stale|impossible", limit: 1, want: "resize 1, restart 3 2 0, hold"},
+		{name: "restarts last: nothing keeps them back when nothing is live", restarts: rollout.Last, places: "updated|infeasible|restart only", limit: 1, want: "restart 1 0"},
+		{name: "restarts last: no running pod is given up for one that no node can hold", restarts: rollout.Last, places: "no node fits|infeasible", limit: 1, want: "hold",
 			message: "0 of 2 pods resized; web-1: not restarted, because no node can hold cpu 100: infeasible on node node: too big; web-0: waits for web-1, which is kept: infeasible on node node: too big"},
 		{name: "everything updated", places: "updated|updated", limit: 1, want: "", message: "2 of 2 pods resized"},
 		{name: "a missing pod will be born old and can be resized then", places: "updated|missing", limit: 1, want: "hold"},
@@ -371,7 +371,7 @@ func TestNext(t *testing.T) {
 				members = append(members, member(t, len(places)-1-i, situation))
 			}
 			options := rollout.Options{
-				Limit: tt.limit, Unavailable: cmp.Or(tt.unavailable, tt.limit), InTurn: !tt.restartLast, Strategy: policy.RollingUpdate, Action: tt.action,
+				Limit: tt.limit, Unavailable: cmp.Or(tt.unavailable, tt.limit), Restarts: tt.restarts, Strategy: policy.RollingUpdate, Action: tt.action,
 				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
 			}
 			if tt.unavailable < 0 {

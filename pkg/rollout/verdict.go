@@ -75,7 +75,7 @@ func (m Member) Judge(o Options) *Verdict {
 		v.resize(o)
 	}
 	v.changesAt(m.AvailableAt(o.MinReadySeconds), o)
-	v.claim = v.claims()
+	v.claim = v.claims(o)
 	return v
 }
 

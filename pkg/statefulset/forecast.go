@@ -44,7 +44,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 		if !metav1.IsControlledBy(stored, set) && !controller.Adopts(set, stored) {
 			continue
 		}
-		t, err := templateOf(stored)
+		t, err := hash.OfRevision(stored)
 		if err != nil {
 			return rollout.WorkloadForecast{}, err
 		}

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"pgregory.net/rapid"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -37,8 +38,8 @@ func FuzzPlan(f *testing.F) {
 			partition := everything
 			for _, write := range p.Writes {
 				switch w := write.(type) {
-				case remove:
-					t.Errorf("%s: the plan deletes %s", places, w.restart.Member.Name)
+				case rollout.DeletePod:
+					t.Errorf("%s: the plan deletes %s", places, w.Restart.Member.Name)
 				case lowerPartition:
 					partition = w.to
 				case release:

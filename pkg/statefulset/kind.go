@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,6 +108,11 @@ func (Kind) Watch(context.Context, func(cache.ObjectName)) error { return nil }
 // policy brings the user's partition back in the same write.
 func (Kind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
 
+// SameTemplate is that of controller.Kind.
+func (Kind) SameTemplate(a, b *appsv1.StatefulSet) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
+}
+
 // Observed reports whether the status of the set speaks of its template.
 func (Kind) Observed(set *appsv1.StatefulSet) bool {
 	return set.Status.ObservedGeneration >= set.Generation
@@ -195,7 +201,7 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 		if !metav1.IsControlledBy(stored, set) && metav1.GetControllerOfNoCopy(stored) != nil && stored.Name != set.Status.UpdateRevision {
 			continue
 		}
-		if s.Own[stored.Name], err = templateOf(stored); err != nil {
+		if s.Own[stored.Name], err = hash.OfRevision(stored); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package statefulset
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -63,24 +62,6 @@ func maxUnavailable(set *appsv1.StatefulSet) int {
 	return 1
 }
 
-// templateOf reads the template out of the patch that a ControllerRevision of a
-// StatefulSet stores (getPatch in pkg/controller/statefulset of Kubernetes).
-func templateOf(stored *appsv1.ControllerRevision) (*hash.Template, error) {
-	var patch struct {
-		Spec struct {
-			Template json.RawMessage `json:"template"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(stored.Data.Raw, &patch); err != nil {
-		return nil, fmt.Errorf("decoding ControllerRevision %s: %w", stored.Name, err)
-	}
-	template, err := hash.NewTemplate(patch.Spec.Template)
-	if err != nil {
-		return nil, fmt.Errorf("reading ControllerRevision %s: %w", stored.Name, err)
-	}
-	return template, nil
-}
-
 // observation is a set, as a plan is made from it.
 type observation struct {
 	controller.Facts
@@ -94,7 +75,7 @@ type observation struct {
 // options returns those of a rollout, but for what is aside.
 func (o observation) options() rollout.Options {
 	options := o.Options()
-	options.InTurn = true
+	options.Restarts = rollout.InTurn
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
 	options.MinReadySeconds = o.set.Spec.MinReadySeconds
@@ -249,38 +230,16 @@ func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 		p.Brings = resize.Describe(p.Target.Changes)
 	case p.Differs == "":
 		from, to := o.revisions[carries].PodTemplateSpec, o.newest().PodTemplateSpec
-		if p.Target, err = resize.For(pod, from, to); o.Contests.Lost(pod.UID) {
-			p.Target, err = resize.ForBut(pod, from, to)
-		}
+		p.Target, err = o.Target(pod, from, to)
 		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
 	return p, err
 }
 
-// clockSkew is by how much the clock of the API server may differ from ours.
-const clockSkew = 10 * time.Second
-
 // leftover returns the target that takes back what a pod that counts as updated has otherwise
-// than the template: what an edit that was given up has left and, while the set's rollout is
-// under way, what others have set since it began. Between edits others may resize pods.
-//
-// No pod is restarted for what others have set: they could make us do so again and again.
+// than the template.
 func (o observation) leftover(pod *corev1.Pod) (resize.Target, error) {
-	c, template := condition(o.set), o.newest().PodTemplateSpec
-	begun := c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending && (policy.Held(o.set) || !rolling(o.set))
-	if !begun || o.Contests.Lost(pod.UID) {
-		return resize.Leftover(pod, template)
-	}
-	target, err := resize.LeftoverSince(pod, template, c.LastTransitionTime.Add(-clockSkew))
-	if err != nil || !target.Overrules {
-		return target, err
-	}
-	may, _ := o.Settings.Resolve(target.Effects, template, o.Defaults.ResizePolicy)
-	if policy.Decide(may, o.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
-		o.Refused.Of(pod.UID, o.revision().Size(target.Changes)).Final {
-		return resize.Leftover(pod, template)
-	}
-	return target, nil
+	return o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
 }
 
 // differs says where the named revision differs from the newest one in more than cpu and

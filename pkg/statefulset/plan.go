@@ -35,11 +35,11 @@ type plan struct {
 // complete returns the plan with all that is to be written.
 func (p plan) complete() rollout.Plan {
 	for _, m := range p.MarkUpdated {
-		p.Writes = append(p.Writes, markUpdated{m, p.Revision.Name})
+		p.Writes = append(p.Writes, rollout.MarkPod{Member: m, Label: p.Revision.Name, Revision: p.Revision.Name})
 	}
 	p.Writes = append(p.Writes, rollout.Resizes(p.Resize)...)
 	for _, r := range p.remove {
-		p.Writes = append(p.Writes, remove{r})
+		p.Writes = append(p.Writes, rollout.DeletePod{Restart: r})
 	}
 	switch p.Replaced = p.Restart; {
 	case p.release:

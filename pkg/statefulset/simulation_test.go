@@ -1,12 +1,10 @@
 package statefulset
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -27,7 +24,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -44,28 +40,20 @@ type simulation struct {
 	*world
 	*simulated.Driver
 
-	t          simulated.T
-	kind       *simulated.Kind[*appsv1.StatefulSet, history]
-	controller *controller.Controller[*appsv1.StatefulSet, history]
-	view       simulated.View
-	seen       struct { // what the controller has seen
-		set  *appsv1.StatefulSet
-		pods map[string]*corev1.Pod
-	}
-	lag struct{ KCM, Controller bool } // whose view of the pods is a round behind
+	t    simulated.T
+	eyes simulated.Eyes[*appsv1.StatefulSet, history]
+	lag  struct{ KCM, Controller bool } // whose view of the pods is a round behind
 
 	listed map[string]*corev1.Pod // as they were before
-	batch  []*corev1.Pod          // that this sync has asked for a resize
+	turns  simulated.Turns
 
 	first  version
 	anyhow bool // users opt out, let go, and choose OnDelete: then the StatefulSet controller restarts what it likes
 	under  map[int]under
 	doomed map[types.UID]string // needed a restart when the partition was moved for this edit
 	sick   map[types.UID]bool   // crashed for good while the set was held
-	asked  map[types.UID]string // the edit for which a pod was last asked while it was Ready
 
-	restarting map[int]types.UID  // pods whose container has been asked to restart, by their place
-	excused    map[types.UID]bool // born unknown to a plan, or from a revision that was out of date
+	excused map[types.UID]bool // born unknown to a plan, or from a revision that was out of date
 
 	admits bool // admission sets the requests of new pods, as a vertical autoscaler does
 	births map[types.UID]birth
@@ -90,88 +78,60 @@ func edit(set *appsv1.StatefulSet) string { return set.Annotations[editAnnotatio
 func (s *simulation) Restart() {
 	client := &fake.Clientset{}
 	s.serve(client)
-	s.view = simulated.NewView()
-	s.kind = &simulated.Kind[*appsv1.StatefulSet, history]{Kind: watching{New(client), s}, Pods: s.view}
-	var err error
-	s.controller, err = controller.New(s.Renew(), s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
-		controller.Options{Defaults: defaults, Ready: func() error { return nil }, Clock: s.Clock})
-	s.NoError(err)
-	s.seen.set, s.seen.pods = nil, nil
+	s.eyes.Open(s.Driver, s.Cluster, New(client), client, simulated.NewNodes(largeNode()), defaults)
 	s.sees(true, true)
 }
 
 // sees lets the watches of the controller catch up.
 func (s *simulation) sees(set, pods bool) {
-	if set && s.seen.set != s.set {
-		s.seen.set = s.set
-		s.Notice()
-		s.NoError(s.kind.Workloads.Show(s.set))
+	if set {
+		s.eyes.See(s.set)
 	}
-	if pods && !maps.Equal(s.seen.pods, s.Pods) {
-		s.seen.pods = maps.Clone(s.Pods)
-		s.Notice()
-		var list []any
-		for _, pod := range s.Pods {
-			list = append(list, pod)
-		}
-		s.NoError(s.view.Show(list))
+	if pods {
+		s.eyes.SeePods()
 	}
-}
-
-// watching is the kind, whose sessions watch our view.
-type watching struct {
-	Kind
-	s *simulation
-}
-
-// Open has a new watch begin with what there is.
-func (w watching) Open(context.Context, *appsv1.StatefulSet, func()) (history, error) {
-	w.s.sees(false, true)
-	return history{}, nil
-}
-
-// Gather shows the simulation which pods the plan is made from.
-func (w watching) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, list controller.ListPods, live bool) (controller.Observation, error) {
-	return w.Kind.Gather(ctx, s, set, func() ([]*corev1.Pod, error) {
-		pods, err := list()
-		if !live {
-			w.s.shown = map[string]*corev1.Pod{}
-			for _, pod := range pods {
-				w.s.shown[pod.Name] = w.s.Whole(pod)
-			}
-		}
-		return pods, err
-	}, live)
 }
 
 // Sync has the controller take one step.
 func (s *simulation) Sync() (time.Duration, error) {
-	s.kind.Planned, s.shown, s.batch, s.listed = s.seen.set, nil, nil, maps.Clone(s.Pods)
-	return s.controller.Sync(s.t.Context(), simulated.Web)
+	s.turns.Batch, s.listed = nil, maps.Clone(s.Pods)
+	return s.eyes.Sync()
 }
 
 // mayRequest checks each of the controller's writes before it is carried out.
 func (s *simulation) mayRequest(action clienttesting.Action) {
 	if action.Matches("patch", "pods/resize") {
 		request := action.(clienttesting.PatchAction)
-		pod := s.shown[request.GetName()]
+		pod := s.Shown[request.GetName()]
 		asked, err := simulated.Patched(pod, &corev1.Pod{}, request.GetPatch())
 		s.NoError(err)
-		if do, list, _ := strings.Cut(s.kind.Planned.Annotations[api.InForceAnnotation], ";"); do == string(policy.Restart) || simulated.Forbids(list, pod, simulated.SizeOf(asked)) {
-			s.must("resizes %s, which has %+v, to %+v, and %s;%s is in force", pod.Name, simulated.AppliedSize(pod), simulated.SizeOf(asked), do, list)
+		set := s.eyes.Kind.Planned
+		if why := s.rules(set).MayAsk(pod, simulated.SizeOf(asked)); why != "" {
+			s.must("%s", why)
 		}
-		s.mayResize(observation{set: s.kind.Planned, pods: slices.Collect(maps.Values(s.shown)), Facts: controller.Facts{Now: s.Clock.Now()}}, pod)
-		s.batch = append(s.batch, pod)
+		s.mayResize(observation{set: set, pods: slices.Collect(maps.Values(s.Shown))}, pod)
+		s.turns.Batch = append(s.turns.Batch, pod)
+	}
+}
+
+// rules are those of the set's rollout.
+func (s *simulation) rules(set *appsv1.StatefulSet) simulated.Rules {
+	want := simulated.VersionOf(&set.Spec.Template.Spec)
+	return simulated.Rules{
+		Cluster: s.Cluster, Want: want, InForce: set.Annotations[api.InForceAnnotation], Edit: edit(set), Most: maxUnavailable(set),
+		Labelled:  func(pod *corev1.Pod) bool { return label(pod) == revisionOf(want) },
+		Available: observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}.available,
+		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
 	}
 }
 
 // hasWritten checks each of the controller's writes that has been carried out; before is what was there before.
 func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Object) {
-	set := s.kind.Planned
+	set := s.eyes.Kind.Planned
 	switch pod, _ := before.(*corev1.Pod); {
 	case action.Matches("patch", "pods/resize"):
 		index, _ := observation{set: set}.index(pod)
-		if podutils.IsPodReady(s.shown[pod.Name]) { // otherwise it was not available anyway
+		if podutils.IsPodReady(s.Shown[pod.Name]) { // otherwise it was not available anyway
 			s.takes(set, index, under{edit: edit(set), uid: pod.UID})
 		} else {
 			s.keptBack(set, index)
@@ -183,11 +143,11 @@ func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Ob
 		}
 	case action.Matches("delete", "pods"):
 		s.stays(set, pod)
-		if !s.needsRestart(s.shown[pod.Name], set) {
+		if !s.needsRestart(s.Shown[pod.Name], set) {
 			s.must("deleted %s, which needs no restart", pod.Name)
 		}
 		o := observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}
-		if index, _ := o.index(pod); o.available(s.shown[pod.Name]) {
+		if index, _ := o.index(pod); o.available(s.Shown[pod.Name]) {
 			s.takes(set, index, under{edit: edit(set), uid: pod.UID, gone: true})
 		}
 	case action.Matches("patch", "statefulsets/status"):
@@ -212,75 +172,18 @@ func (s *simulation) isComplete() {
 	}
 }
 
-// mayResize checks what a pod may be asked beside those that the step has asked
-// before, by what the plan was made from. With its container about to restart, it and
-// all that are not available may not be more than maxUnavailable, whatever made them so.
-// And a size is tried on one pod first, then on as many more as have proved it.
+// mayResize checks what a pod may be asked beside those that the step has asked before.
 func (s *simulation) mayResize(o observation, pod *corev1.Pod) {
-	want, most := simulated.VersionOf(&o.set.Spec.Template.Spec), maxUnavailable(o.set)
-	restarts, at := simulated.Restarts(pod, want), o.seats()
 	index, _ := o.index(pod)
-	if !podutils.IsPodReady(pod) { // it has its share already
-		if restarts {
-			s.restarting[index] = pod.UID
-			if n := len(s.restarting); n > most {
-				s.must("restarts the containers of %d pods at once, more than maxUnavailable %d", n, most)
-			}
-		}
-		return
-	}
-	down, underWay, proved, unproved := 0, 0, 0, 0
-	for i := range replicas(o.set) {
-		other := at[i]
-		has := other != nil && simulated.SizeOf(other) == version{CPU: want.CPU, Memory: want.Memory} && simulated.VersionOf(&other.Spec).Image == want.Image
-		is := has && simulated.AppliedSize(other) == simulated.SizeOf(other) && other.Status.ObservedGeneration == other.Generation
-		switch {
-		case i == index:
-		case !o.available(other) && !restarts && other != nil && other.DeletionTimestamp == nil && s.needsRestart(other, o.set):
-			// It may wait for this one in turn.
-		case other == nil && !restarts && simulated.GivesRoom(pod, want):
-			// It may wait for the room that this one gives.
-		case !o.available(other):
-			down++
-			if has && !rollout.Gone(other) && !s.needsRestart(other, o.set) && i >= wishedPartition(o.set) && s.asked[other.UID] == edit(o.set) {
-				unproved++
-			}
-		case is || s.admitted(other, want):
-			proved++
-		case podutils.IsPodReady(other) && slices.Contains(s.batch, other):
-			underWay++
-		case !has && pending(other):
-			// It waits for room for the size of an edit that was given up, and is asked for another soon.
-		case simulated.SizeOf(other) != simulated.AppliedSize(other) && !s.needsRestart(other, o.set):
-			underWay++
-			unproved += asInt(has)
+	var others []simulated.Other
+	for i, other := range o.seats() {
+		if i != index {
+			others = append(others, simulated.Other{Pod: other, KeptBack: i < wishedPartition(o.set)})
 		}
 	}
-	if down+underWay >= most {
-		s.must("resizes %s, and %d others are not available, and %d under way: maxUnavailable is %d", pod.Name, down, underWay, most)
+	if why := s.turns.MayResize(s.rules(o.set), pod.Name, pod, others); why != "" {
+		s.must("%s", why)
 	}
-	fresh := 0
-	for _, asked := range s.batch {
-		fresh += asInt(podutils.IsPodReady(asked) || simulated.Restarts(asked, want))
-	}
-	if proved < most && (unproved > 0 || fresh > proved) {
-		s.must("resizes %s with %d others, while %d pods have proved the size, and %d have yet to", pod.Name, fresh, proved, unproved)
-	}
-	if restarts {
-		s.restarting[index] = pod.UID
-	}
-	s.asked[pod.UID] = edit(o.set)
-}
-
-func pending(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
-}
-
-func asInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // keptBack checks the user's partition for a place that is touched.
@@ -330,25 +233,7 @@ func (s *simulation) exposes() {
 
 // needsRestart reports, by the rules of the world, whether only a new pod can be one of set's template.
 func (s *simulation) needsRestart(pod *corev1.Pod, set *appsv1.StatefulSet) bool {
-	want, have := simulated.VersionOf(&set.Spec.Template.Spec), simulated.VersionOf(&pod.Spec)
-	o := s.Outcome(pod, version{CPU: want.CPU, Memory: want.Memory})
-	unfit := o.Refused || o.Infeasible
-	differs := simulated.AppliedSize(pod).CPU != want.CPU || simulated.AppliedSize(pod).Memory != want.Memory
-	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 || unfit && differs || s.forced(pod, set, differs)
-}
-
-// forced reports whether what is in force says that a pod that has not come to the size of set's template restarts.
-func (s *simulation) forced(pod *corev1.Pod, set *appsv1.StatefulSet, differs bool) bool {
-	want := simulated.VersionOf(&set.Spec.Template.Spec)
-	action, list, _ := strings.Cut(set.Annotations[api.InForceAnnotation], ";")
-	if action != string(policy.Restart) {
-		return simulated.Forbids(list, pod, want)
-	}
-	if label(pod) == revisionOf(want) {
-		return differs || simulated.SizeOf(pod).CPU != want.CPU || simulated.SizeOf(pod).Memory != want.Memory
-	}
-	arrived := simulated.VersionOf(&pod.Spec) == want && !differs && pod.Status.ObservedGeneration == pod.Generation && len(pod.Status.Conditions) == 1 && podutils.IsPodReady(pod)
-	return !arrived
+	return s.rules(set).NeedsRestart(pod)
 }
 
 // restarted checks each pod that the StatefulSet controller is about to delete for its revision.
@@ -399,15 +284,15 @@ func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 
 // Check gives back the places whose pod has come through, or has been refused its size.
 func (s *simulation) Check() {
-	for index, uid := range s.restarting {
-		pod := s.Pods[s.name(index)]
+	for name, uid := range s.turns.Restarting {
+		pod := s.Pods[name]
 		if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil || simulated.SizeOf(pod) == simulated.AppliedSize(pod) && podutils.IsPodReady(pod) {
-			delete(s.restarting, index)
+			delete(s.turns.Restarting, name)
 		}
 	}
 	for index, u := range s.under {
 		pod := s.Pods[s.name(index)]
-		if index >= replicas(s.set) || pod != nil && (pod.UID != u.uid || !u.gone && (simulated.SizeOf(pod) == simulated.AppliedSize(pod) || s.needsRestart(pod, s.set) && pending(pod))) &&
+		if index >= replicas(s.set) || pod != nil && (pod.UID != u.uid || !u.gone && (simulated.SizeOf(pod) == simulated.AppliedSize(pod) || s.needsRestart(pod, s.set) && simulated.Pending(pod))) &&
 			pod.DeletionTimestamp == nil && podutils.IsPodAvailable(pod, s.set.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now())) {
 			delete(s.under, index)
 		}
@@ -432,18 +317,6 @@ func (s *simulation) Pod(n int) *corev1.Pod { return s.Pods[s.name(n%replicas(s.
 
 // Do is one thing that happens.
 func (s *simulation) Do(happens step, pod *corev1.Pod) {
-	change := func(with func(*version)) {
-		s.user(func(set *appsv1.StatefulSet) {
-			v := simulated.VersionOf(&set.Spec.Template.Spec)
-			before := v
-			if with(&v); v == before {
-				return
-			}
-			set.Spec.Template = *templates[v]
-			n, _ := strconv.Atoi(edit(set))
-			set.Annotations[editAnnotation] = strconv.Itoa(n + 1)
-		})
-	}
 	switch happens.Do {
 	case "kubelet":
 		if pod != nil {
@@ -464,22 +337,17 @@ func (s *simulation) Do(happens step, pod *corev1.Pod) {
 	case "syncs":
 		s.sees(true, true)
 		s.One(step{Do: "sync"})
-	case "edit cpu":
-		change(func(v *version) { v.CPU = 1 + happens.Arg%3 })
-	case "edit memory":
-		change(func(v *version) { v.Memory = happens.Arg % 3 })
-	case "edit image":
-		change(func(v *version) { v.Image = 1 + happens.Arg%2 })
-	case "first template":
-		change(func(v *version) { *v = s.first })
-	case "action":
-		s.user(func(set *appsv1.StatefulSet) {
-			set.Annotations[api.ResizeActionAnnotation] = []string{"", string(policy.Restart), string(policy.LiveResizePreferred)}[happens.Arg%3]
-		})
-	case "policy":
-		s.user(func(set *appsv1.StatefulSet) {
-			set.Annotations[api.ResizePolicyAnnotation] = simulated.Policies[happens.Arg%len(simulated.Policies)]
-		})
+	case "edit cpu", "edit memory", "edit image", "first template":
+		v := simulated.VersionOf(&s.set.Spec.Template.Spec)
+		if edited := happens.Edited(v, s.first); edited != v {
+			s.user(func(set *appsv1.StatefulSet) {
+				set.Spec.Template = *templates[edited]
+				n, _ := strconv.Atoi(edit(set))
+				set.Annotations[editAnnotation] = strconv.Itoa(n + 1)
+			})
+		}
+	case "action", "policy":
+		s.user(func(set *appsv1.StatefulSet) { happens.Annotate(set.Annotations) })
 	case "scale":
 		s.user(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(1 + happens.Arg%6)) })
 	case "partition":
@@ -620,9 +488,9 @@ func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.
 	s := &simulation{
 		world: newWorld(set, outcomes), t: t, first: simulated.VersionOf(&set.Spec.Template.Spec),
 		under: map[int]under{}, doomed: map[types.UID]string{}, excused: map[types.UID]bool{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{},
-		asked: map[types.UID]string{}, restarting: map[int]types.UID{},
+		turns: simulated.NewTurns(),
 	}
-	s.restarts, s.birth, s.requested, s.wrote = s.restarted, s.born, s.mayRequest, s.hasWritten
+	s.restarts, s.birth, s.Requested, s.Wrote = s.restarted, s.born, s.mayRequest, s.hasWritten
 	s.Driver = simulated.NewDriver(t, s.Cluster, s)
 	s.Changed = s.trace
 	s.Begin(30)
@@ -733,8 +601,8 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 			s.Others(4)
 			s.sees(true, false)
 			now := s.Pods[infeasible.Name]
-			if s.seen.pods[now.Name].UID != infeasible.UID || now.UID == infeasible.UID || !podutils.IsPodReady(now) {
-				t.Fatalf("saw %s, and now it is %s", s.seen.pods[now.Name].UID, now.UID)
+			if s.eyes.Seen.Pods[now.Name].UID != infeasible.UID || now.UID == infeasible.UID || !podutils.IsPodReady(now) {
+				t.Fatalf("saw %s, and now it is %s", s.eyes.Seen.Pods[now.Name].UID, now.UID)
 			}
 			s.Look()
 			if !policy.Held(s.set) || partition(s.set) != everything {

@@ -14,10 +14,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -25,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -54,7 +53,7 @@ func load(t testing.TB) {
 			stored[name] = build.Revision(t, set, name, 1, template)
 			stored[name].Labels = set.Spec.Selector.MatchLabels
 			var err error
-			if revisions[name], err = templateOf(stored[name]); err != nil {
+			if revisions[name], err = hash.OfRevision(stored[name]); err != nil {
 				t.Fatal(err)
 			}
 			versions[name] = v
@@ -85,17 +84,11 @@ type world struct {
 	restarts            func(*corev1.Pod) // called before it deletes a pod for its revision
 	birth               func(*corev1.Pod)
 	history             map[string]bool // names of the revisions that it has made
-
-	shown     map[string]*corev1.Pod                       // the pods, when they were last listed for the controller
-	requested func(clienttesting.Action)                   // called for each write of the controller that arrives
-	wrote     func(clienttesting.Action, simulated.Object) // and of each that is carried out, with what was there before
 }
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
 	w := &world{
-		set: set, history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {},
-		requested: func(clienttesting.Action) {}, wrote: func(clienttesting.Action, simulated.Object) {},
-	}
+		set: set, history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}}
 	w.Cluster = simulated.New(w.place, outcomes)
 	return w
 }
@@ -418,16 +411,7 @@ func (w *world) Pass(d time.Duration) {
 
 // serve makes client the API server of this world for the controller.
 func (w *world) serve(client *fake.Clientset) {
-	client.AddReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() {
-			w.shown = maps.Clone(w.Pods)
-		}
-		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}}
-		for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
-			list.Items = append(list.Items, *w.Pods[name].DeepCopy())
-		}
-		return true, list, nil
-	})
+	w.ServePods(client)
 	client.AddReactor("list", "controllerrevisions", func(clienttesting.Action) (bool, runtime.Object, error) {
 		list := &appsv1.ControllerRevisionList{}
 		for _, name := range slices.Sorted(maps.Keys(w.history)) {
@@ -438,75 +422,8 @@ func (w *world) serve(client *fake.Clientset) {
 	client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}, Items: []appsv1.StatefulSet{*w.set}}, nil
 	})
-	writes := func(verb, resource string, carryOut func(clienttesting.Action) (runtime.Object, error)) {
-		client.AddReactor(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
-			written, err := simulated.Request(&w.Requests, func() { w.requested(action) }, func() (runtime.Object, error) { return carryOut(action) })
-			return true, written, err
-		})
-	}
-	writes("patch", "pods", func(action clienttesting.Action) (runtime.Object, error) {
-		return w.patchPod(action.(clienttesting.PatchAction))
-	})
-	writes("delete", "pods", func(action clienttesting.Action) (runtime.Object, error) {
-		return nil, w.removePod(action.(clienttesting.DeleteActionImpl))
-	})
-	writes("patch", "statefulsets", func(action clienttesting.Action) (runtime.Object, error) {
-		return w.patchSet(action.(clienttesting.PatchAction))
-	})
-}
-
-func (w *world) patchPod(request clienttesting.PatchAction) (runtime.Object, error) {
-	old := w.Pods[request.GetName()]
-	if old == nil {
-		return nil, noPod(request.GetName())
-	}
-	pod, err := simulated.Patched(old, &corev1.Pod{}, request.GetPatch())
-	if err != nil {
-		return nil, err
-	}
-	if request.GetSubresource() == "resize" {
-		if err := w.Resize(old, pod); err != nil {
-			return nil, err
-		}
-	} else {
-		w.Relabel(pod)
-	}
-	w.WritePod(pod)
-	w.wrote(request, old)
-	return pod, nil
-}
-
-func (w *world) removePod(request clienttesting.DeleteActionImpl) error {
-	pod := w.Pods[request.Name]
-	if pod == nil {
-		return noPod(request.Name)
-	}
-	p := request.DeleteOptions.Preconditions
-	if err := simulated.Meets(pod, ptr.Deref(p.UID, ""), ptr.Deref(p.ResourceVersion, "")); err != nil {
-		return err
-	}
-	w.DeletePod(request.Name)
-	w.wrote(request, pod)
-	return nil
-}
-
-func noPod(name string) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
-}
-
-func (w *world) patchSet(request clienttesting.PatchAction) (runtime.Object, error) {
-	old := w.set
-	set, err := simulated.Patched(old, &appsv1.StatefulSet{}, request.GetPatch())
-	if err != nil {
-		return nil, err
-	}
-	if request.GetSubresource() == "status" {
-		w.storeSet(set)
-	} else {
-		w.writeSet(set, !w.unknown)
-	}
-	w.wrote(request, old)
-	return set, nil
+	simulated.ServeWorkload(w.Cluster, client, "statefulsets", func() (now, empty *appsv1.StatefulSet) { return w.set, &appsv1.StatefulSet{} },
+		w.storeSet, func(set *appsv1.StatefulSet) { w.writeSet(set, !w.unknown) })
 }
 
 func label(pod *corev1.Pod) string { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] }

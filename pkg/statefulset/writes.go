@@ -6,28 +6,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// markUpdated marks a pod that has the new size as updated to the revision.
-type markUpdated struct {
-	member   rollout.Member
-	revision string
-}
-
-// Loose is that of rollout.Write.
-func (markUpdated) Loose() bool { return false }
-
-func (w markUpdated) String() string { return "mark pod " + w.member.Name + " as updated" }
-
-// remove deletes a pod that only a new one can replace, and that the StatefulSet controller
-// would not restart by itself.
-type remove struct{ restart rollout.Restart }
-
-// Loose is that of rollout.Write.
-func (remove) Loose() bool { return true }
-
-func (w remove) String() string {
-	return "delete pod " + w.restart.Member.Name + ": " + w.restart.Reason
-}
-
 // lowerPartition lowers the partition, so that the StatefulSet controller restarts pods. It
 // also raises one that would let a pod be restarted that must not be.
 type lowerPartition struct {

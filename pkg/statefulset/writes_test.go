@@ -19,8 +19,8 @@ func TestWritesInWords(t *testing.T) {
 	m := rollout.Member{Place: rollout.Place{Name: "web-1", Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}}}}
 	restart := rollout.Restart{Member: m, Reason: "the action is Restart"}
 	for want, write := range map[string]rollout.Write{
-		"mark pod web-1 as updated":                markUpdated{m, "web-b"},
-		"delete pod web-1: the action is Restart":  remove{restart},
+		"mark pod web-1 as updated":                rollout.MarkPod{Member: m, Label: "web-b", Revision: "web-b"},
+		"delete pod web-1: the action is Restart":  rollout.DeletePod{Restart: restart},
 		"lower the partition to 1":                 lowerPartition{1, []rollout.Restart{restart}},
 		"let go of the hold":                       release{"", "web-b"},
 		"let go of the hold: image of app differs": release{"image of app differs", "web-b"},

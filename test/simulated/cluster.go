@@ -1,5 +1,5 @@
-// Package simulated is what the simulations of the StatefulSet and the Deployment
-// controller share: a few versions of an application, the store of its pods, and
+// Package simulated is what the simulations of the controllers of all kinds
+// share: a few versions of an application, the store of its pods, and
 // the kubelets that look after them. Each does one thing when its method is called.
 package simulated
 
@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubectl/pkg/util/podutils"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -64,6 +65,12 @@ type Cluster struct {
 	Mended bool
 	// Changed is called after each write of an object; gone says that it was removed.
 	Changed func(object runtime.Object, gone bool)
+	// Requested is called for each write of the controller that arrives, and Wrote for each that is
+	// carried out, with what was there before.
+	Requested func(clienttesting.Action)
+	Wrote     func(clienttesting.Action, Object)
+	// Shown are the pods when they were last listed for the controller.
+	Shown map[string]*corev1.Pod
 
 	place func(*corev1.Pod) int // the number of the node that the pod comes to
 	uid   int                   // the last one, of whatever object
@@ -77,7 +84,7 @@ func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 	return &Cluster{
 		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{},
-		versions: map[string]*corev1.Pod{},
+		versions: map[string]*corev1.Pod{}, Requested: func(clienttesting.Action) {}, Wrote: func(clienttesting.Action, Object) {},
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"slices"
 
 	"pgregory.net/rapid"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
 // Step is one thing that happens.
@@ -26,3 +29,29 @@ func Steps(often map[string]int) *rapid.Generator[[][]Step] {
 
 // Meanwhile is the step that has the controller sync while others do what follows it.
 const Meanwhile = "sync meanwhile"
+
+// Edited is the version of a template after the step, if it is one that edits it; the users
+// began with the first.
+func (s Step) Edited(v, first Version) Version {
+	switch s.Do {
+	case "edit cpu":
+		v.CPU = 1 + s.Arg%3
+	case "edit memory":
+		v.Memory = s.Arg % 3
+	case "edit image":
+		v.Image = 1 + s.Arg%2
+	case "first template":
+		v = first
+	}
+	return v
+}
+
+// Annotate has the annotations of a workload say what the step has its users say.
+func (s Step) Annotate(annotations map[string]string) {
+	switch s.Do {
+	case "action":
+		annotations[api.ResizeActionAnnotation] = []string{"", string(policy.Restart), string(policy.LiveResizePreferred)}[s.Arg%3]
+	case "policy":
+		annotations[api.ResizePolicyAnnotation] = Policies[s.Arg%len(Policies)]
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
+)
+
+// kind is what the commands must know of a kind of workload.
+type kind struct {
+	name     string // as in manifests
+	resource string
+	short    string // as kubectl abbreviates it
+	// object is of the kind's Go type, which says how lists in it are merged.
+	object any
+	// revision names the newest revision of a workload.
+	revision func(u *unstructured.Unstructured) string
+	// wish is what the hold must say after an edit of a held workload.
+	wish func(live, after *unstructured.Unstructured) string
+	// released is the spec with which a held workload is let go, as its user wants it; empty if
+	// no field of the spec holds it.
+	released func(u *unstructured.Unstructured) map[string]any
+	// forecast returns what a rollout does to the pods of a workload, which is as the edit leaves it.
+	forecast func(ctx context.Context, question question) (rollout.WorkloadForecast, error)
+}
+
+// question is what a forecast depends on.
+type question struct {
+	*cluster
+	world    capacity.Cluster
+	after    *unstructured.Unstructured
+	settings policy.Settings
+	defaults policy.Defaults
+}
+
+// The kinds of workloads that can be opted in.
+var (
+	statefulSets = &kind{
+		name: "StatefulSet", resource: "statefulsets", short: "sts", object: appsv1.StatefulSet{},
+		revision: func(u *unstructured.Unstructured) string { return nestedString(u, "status", "updateRevision") },
+		wish: func(live, after *unstructured.Unstructured) string {
+			return policy.EditedPartition(live, after, partitionOf(live), partitionOf(after))
+		},
+		released: func(u *unstructured.Unstructured) map[string]any {
+			if strategyOf(u) != string(appsv1.RollingUpdateStatefulSetStrategyType) {
+				return map[string]any{}
+			}
+			return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": int64(policy.WishedPartition(u, partitionOf(u)))}}}
+		},
+		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
+			set, template, err := decoded[appsv1.StatefulSet](q.after)
+			if err != nil {
+				return rollout.WorkloadForecast{}, err
+			}
+			return statefulset.Forecast(ctx, q.client, q.world, set, template, q.settings, q.defaults)
+		},
+	}
+	deployments = &kind{
+		name: "Deployment", resource: "deployments", short: "deploy", object: appsv1.Deployment{},
+		revision: func(u *unstructured.Unstructured) string {
+			return u.GetAnnotations()["deployment.kubernetes.io/revision"]
+		},
+		wish: func(live, after *unstructured.Unstructured) string {
+			paused, _, _ := unstructured.NestedBool(after.Object, "spec", "paused")
+			return policy.EditedPaused(live, after, paused)
+		},
+		released: func(u *unstructured.Unstructured) map[string]any {
+			return map[string]any{"paused": policy.WishedPaused(u, false)}
+		},
+		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
+			return deployment.Forecast(ctx, q.objects, q.world, q.after, q.settings, q.defaults)
+		},
+	}
+	kinds = []*kind{statefulSets, deployments}
+)
+
+// anyKind is how people are told what can be opted in.
+const anyKind = "StatefulSet or Deployment"
+
+// kindOf returns the kind of a workload; nil if it is none that can be opted in.
+func kindOf(u *unstructured.Unstructured) *kind {
+	for _, k := range kinds {
+		if u.GroupVersionKind() == k.gvk() {
+			return k
+		}
+	}
+	return nil
+}
+
+func (k *kind) gvk() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind(k.name) }
+
+func (k *kind) gvr() schema.GroupVersionResource {
+	return appsv1.SchemeGroupVersion.WithResource(k.resource)
+}
+
+// names are what people type before the slash.
+func (k *kind) names() []string {
+	singular := k.resource[:len(k.resource)-1]
+	return []string{k.short, singular, k.resource, singular + ".apps", k.resource + ".apps"}
+}
+
+// decoded returns a workload as its Go type, and its template.
+func decoded[W any](u *unstructured.Unstructured) (*W, *hash.Template, error) {
+	var w W
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &w); err != nil {
+		return nil, nil, fmt.Errorf("decoding %s: %w", nameOf(u), err)
+	}
+	template, err := templateOf(u)
+	return &w, template, err
+}
+
+func partitionOf(u *unstructured.Unstructured) int {
+	n, _, _ := unstructured.NestedInt64(u.Object, "spec", "updateStrategy", "rollingUpdate", "partition")
+	return int(n)
+}
+
+// strategyOf is the type of a workload's update strategy; empty if its kind has none of that name.
+func strategyOf(u *unstructured.Unstructured) string {
+	return nestedString(u, "spec", "updateStrategy", "type")
+}
+
+// nestedString returns a field of a workload; empty if it has none.
+func nestedString(u *unstructured.Unstructured, fields ...string) string {
+	s, _, _ := unstructured.NestedString(u.Object, fields...)
+	return s
+}

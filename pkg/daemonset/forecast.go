@@ -1,0 +1,89 @@
+package daemonset
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Forecast returns what a rollout to template will do to each pod of the set, in the order of the
+// rollout. The set is as the edit leaves it, with the status from before. A set without a UID is
+// new, and will adopt pods that have no owner. Forecast only reads.
+func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.DaemonSet,
+	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
+) (rollout.WorkloadForecast, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return rollout.WorkloadForecast{}, fmt.Errorf("reading the selector: %w", err)
+	}
+	stored, err := client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return rollout.WorkloadForecast{}, fmt.Errorf("listing ControllerRevisions: %w", err)
+	}
+	o := observation{set: set.DeepCopy(), history: &history{}, Facts: controller.ForecastFacts(cluster, set.Namespace, settings, defaults)}
+	if err := o.read(set, template.PodTemplateSpec, stored.Items); err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
+	if o.newest == nil {
+		o.newest = &revision{name: "(edited)", template: template}
+		delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
+	}
+	for _, pod := range cluster.Pods {
+		adopts := controller.Adopts(set, pod) && pod.Namespace == set.Namespace && selector.Matches(labels.Set(pod.Labels)) && pod.DeletionTimestamp == nil
+		if metav1.IsControlledBy(pod, set) || adopts {
+			o.pods = append(o.pods, pod)
+		}
+	}
+	return o.forecast(ctx, cluster)
+}
+
+func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.WorkloadForecast, error) {
+	var places []rollout.Place
+	for i, pod := range o.seats() {
+		place, err := o.place(i, pod)
+		if err != nil {
+			return rollout.WorkloadForecast{}, err
+		}
+		places = append(places, place)
+	}
+	options := o.options()
+	members := o.Forecast(ctx, cluster, places, o.revision(), options.Unavailable == 0)
+	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, options))}
+	if !policy.Enabled(o.set) {
+		f.HandOver = controller.NotOptedIn("DaemonSet")
+	}
+	for i := range f.Pods {
+		m := f.Pods[i].Member
+		if !rollout.Gone(m.Pod) && !m.Labelled && rolling(o.set) {
+			f.Stale = append(f.Stale, m.Name)
+		}
+		if f.HandOver != "" {
+			f.Pods[i].Forecast, f.Pods[i].Reason = o.builtIn(m, f.HandOver)
+		}
+	}
+	return f, nil
+}
+
+// builtIn returns what the DaemonSet controller by itself does to a pod, and why.
+func (o observation) builtIn(m rollout.Member, why string) (comes rollout.Forecast, reason string) {
+	switch {
+	case rollout.Gone(m.Pod):
+		return rollout.New, "the pod is about to go"
+	case m.Labelled:
+		return rollout.Unchanged, ""
+	case !rolling(o.set):
+		return rollout.AfterDelete, why
+	default:
+		return rollout.PodRestart, why
+	}
+}

@@ -1,0 +1,102 @@
+package daemonset
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// history is what a session keeps of a set: its revisions.
+type history struct {
+	generation int64 // of the set, when they were read
+	// revisions by the hash in their label, which is the one that their pods carry. What one says
+	// never changes. One that is gone is nil.
+	revisions map[string]*revision
+	newest    *revision
+}
+
+// revision is what a ControllerRevision says.
+type revision struct {
+	name, hash string
+	template   *hash.Template
+}
+
+// HasSynced is that of controller.Own: revisions are read when they are needed.
+func (*history) HasSynced() bool { return true }
+
+// Retry is that of controller.Own: there is no refusal in it to forget.
+func (*history) Retry() {}
+
+// update reads the history of the set where it may not be known: of another generation, or of pods
+// of another revision. It fails if the set's template is not in it.
+func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pods []*corev1.Pod) error {
+	known := h.generation == set.Generation
+	for _, pod := range pods {
+		_, is := h.revisions[hashOf(pod)]
+		known = known && is
+	}
+	if known {
+		return nil
+	}
+	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
+	if err != nil {
+		return fmt.Errorf("listing ControllerRevisions: %w", err)
+	}
+	if err := h.read(set, &set.Spec.Template, list.Items); err != nil {
+		return err
+	}
+	if h.newest == nil {
+		return fmt.Errorf("the DaemonSet's template of generation %s is not in the history", templateGeneration(set))
+	}
+	for _, pod := range pods {
+		if _, is := h.revisions[hashOf(pod)]; !is {
+			h.revisions[hashOf(pod)] = nil // do not ask for it again
+		}
+	}
+	h.generation = set.Generation
+	return nil
+}
+
+// read takes over what is stored of the set, and finds the revision of a template. Like the DaemonSet controller, it takes
+// revisions for the set's that nothing controls, and one of this very name that still belongs to a
+// set that was deleted (snapshot in pkg/controller/daemon of Kubernetes).
+//
+// Several may say the same, spelled otherwise. The one that the set has now has the highest number.
+func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, stored []appsv1.ControllerRevision) error {
+	h.revisions, h.newest = map[string]*revision{}, nil
+	template = template.DeepCopy()
+	resize.RoundUp(&template.Spec)
+	var highest int64
+	for i := range stored {
+		s := &stored[i]
+		r := &revision{name: s.Name, hash: s.Labels[appsv1.ControllerRevisionHashLabelKey]}
+		if !metav1.IsControlledBy(s, set) && metav1.GetControllerOfNoCopy(s) != nil && s.Name != set.Name+"-"+r.hash {
+			continue
+		}
+		var err error
+		if r.template, err = hash.OfRevision(s); err != nil {
+			return err
+		}
+		h.revisions[r.hash] = r
+		if (h.newest == nil || s.Revision > highest) && equality.Semantic.DeepEqual(r.template.PodTemplateSpec, template) {
+			h.newest, highest = r, s.Revision
+		}
+	}
+	return nil
+}
+
+// hashOf returns the hash of the revision that the pod carries.
+func hashOf(pod *corev1.Pod) string { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] }
+
+// templateGeneration counts the templates of the set. The API server keeps it, and the DaemonSet
+// controller labels pods with it.
+func templateGeneration(set *appsv1.DaemonSet) string {
+	return set.Annotations[appsv1.DeprecatedTemplateGeneration]
+}

@@ -1,0 +1,136 @@
+// Package daemonset says what Kubernetes does differently for DaemonSets. A sync gathers what
+// there is (kind.go, history.go), reads it as places of pods (observe.go), plans the next step
+// (plan.go) and makes its writes (writes.go, apply.go). Sessions keep nothing that a controller
+// that is restarted could not read again.
+package daemonset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Kind is [controller.Kind] for DaemonSets.
+type Kind struct{ client kubernetes.Interface }
+
+// New returns the kind, which reads and writes through client.
+func New(client kubernetes.Interface) Kind { return Kind{client} }
+
+type session = controller.Session[*appsv1.DaemonSet, *history]
+
+// Name of the kind.
+func (Kind) Name() string { return "DaemonSet" }
+
+// NewInformer is that of controller.Kind.
+func (k Kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return appsinformers.NewFilteredDaemonSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
+}
+
+// Decode is that of controller.Kind.
+func (Kind) Decode(obj any) (*appsv1.DaemonSet, error) {
+	set, ok := obj.(*appsv1.DaemonSet)
+	if !ok {
+		return nil, fmt.Errorf("a %T where a DaemonSet belongs", obj)
+	}
+	return set, nil
+}
+
+// Strip is that of controller.Kind.
+func (Kind) Strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
+	stripped := *set
+	if atRest {
+		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	}
+	return &stripped
+}
+
+// Patch is that of controller.Kind.
+func (k Kind) Patch(ctx context.Context, set *appsv1.DaemonSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
+	return k.client.AppsV1().DaemonSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+}
+
+// Selector of the set's pods.
+func (Kind) Selector(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
+
+// Condition inplace-rollout.io/Complete of the set, or nil.
+func (Kind) Condition(set *appsv1.DaemonSet) *controller.Condition { return condition(set) }
+
+// NewCondition is that of controller.Kind.
+func (Kind) NewCondition(c controller.Condition, _ metav1.Time) any {
+	return appsv1.DaemonSetCondition{
+		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+	}
+}
+
+// Open is that of controller.Kind.
+func (Kind) Open(context.Context, *appsv1.DaemonSet, func()) (*history, error) {
+	return &history{}, nil
+}
+
+// NewPodInformer is that of controller.Kind.
+func (k Kind) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
+	return pods.NewInformer(k.client, namespace, selector)
+}
+
+// Watch is that of controller.Kind: there is nothing else to watch.
+func (Kind) Watch(context.Context, func(cache.ObjectName)) error { return nil }
+
+// LeftBehind is that of controller.Kind. There is nothing: when the hold goes, the admission
+// policy brings the user's strategy back in the same write.
+func (Kind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
+
+// SameTemplate is that of controller.Kind.
+func (Kind) SameTemplate(a, b *appsv1.DaemonSet) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
+}
+
+// Observed reports whether the status of the set speaks of its template.
+func (Kind) Observed(set *appsv1.DaemonSet) bool {
+	return set.Status.ObservedGeneration >= set.Generation
+}
+
+// condition returns the set's condition inplace-rollout.io/Complete, or nil.
+func condition(set *appsv1.DaemonSet) *controller.Condition {
+	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == api.ConditionComplete })
+	if i < 0 {
+		return nil
+	}
+	c := set.Status.Conditions[i]
+	return &controller.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+}
+
+// Gather is that of controller.Kind.
+func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, list controller.ListPods, live bool) (controller.Observation, error) {
+	if live {
+		s.Own.generation = 0
+	}
+	o := observation{set: set, history: s.Own}
+	all, err := list()
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range all {
+		if metav1.IsControlledBy(pod, set) {
+			o.pods = append(o.pods, pod)
+		}
+	}
+	if err := k.update(ctx, s.Own, set, o.pods); err != nil {
+		return nil, err
+	}
+	return o, nil
+}

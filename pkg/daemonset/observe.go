@@ -1,0 +1,288 @@
+package daemonset
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// rolling reports whether the user wants the DaemonSet controller to restart stale pods by itself.
+// Only then is a set held, by another type.
+func rolling(set *appsv1.DaemonSet) bool {
+	return policy.Held(set) || set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType
+}
+
+// bounds returns how many pods may be there beyond one on each node, and how many nodes may lack an
+// available one, while pods are replaced; 1 of the latter if both would be 0 (updatedDesiredNodeCounts
+// in pkg/controller/daemon of Kubernetes). A value that cannot be read counts as 0.
+//
+// Of 15 nodes and maxUnavailable 10%, 2 may lack one.
+func bounds(set *appsv1.DaemonSet) (surge, unavailable int) {
+	scaled := func(of *intstr.IntOrString) int {
+		n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(of, intstr.FromInt32(0)), int(set.Status.DesiredNumberScheduled), true)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil {
+		surge, unavailable = scaled(r.MaxSurge), scaled(r.MaxUnavailable)
+	}
+	if surge == 0 {
+		unavailable = max(unavailable, 1)
+	}
+	return surge, unavailable
+}
+
+// observation is a set, as a plan is made from it.
+type observation struct {
+	controller.Facts
+	*history
+
+	set  *appsv1.DaemonSet
+	pods []*corev1.Pod
+}
+
+// options returns those of a rollout. The nodes that lack a pod take their shares.
+func (o observation) options() rollout.Options {
+	options := o.Options()
+	surge, unavailable := bounds(o.set)
+	options.Limit, options.Unavailable = max(surge, unavailable), unavailable
+	options.Restarts, options.PassLost = rollout.Alone, true
+	if surge > 0 { // the new pod comes first, which is the DaemonSet controller's to do
+		options.Restarts = rollout.Last
+	}
+	options.MinReadySeconds = o.set.Spec.MinReadySeconds
+	if !rolling(o.set) {
+		options.Strategy = policy.OnDelete
+	}
+	for range o.set.Status.DesiredNumberScheduled - o.set.Status.CurrentNumberScheduled {
+		options.Aside = append(options.Aside, rollout.Member{Place: rollout.Place{Name: "a node without its pod"}})
+	}
+	return options
+}
+
+// revision returns the newest revision.
+func (o observation) revision() rollout.Revision {
+	return rollout.Revision{Name: o.newest.name, Template: o.newest.template.PodTemplateSpec}
+}
+
+// Pods returns the pods of the set, and the templates of those that are still to be made.
+func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, nil }
+
+// seats returns the pods in the order in which they are rolled: those that are not available
+// first, then one of each zone in turn. Of a node that has a pod, those that are gone or about to
+// go do not count.
+//
+// With a1, a2 and a3 in zone a, b1 and b2 in zone b, where b2 is not available: b2, a1, b1, a2, a3.
+func (o observation) seats() []*corev1.Pod {
+	kept := map[string]bool{}
+	for _, pod := range o.pods {
+		kept[capacity.TargetNode(pod)] = kept[capacity.TargetNode(pod)] || !rollout.Gone(pod)
+	}
+	var seats []seat
+	zones := o.zones()
+	for _, pod := range o.pods {
+		if node := capacity.TargetNode(pod); !rollout.Gone(pod) || !kept[node] {
+			seats = append(seats, seat{pod: pod, available: o.available(pod), zone: zones[node], node: node})
+		}
+	}
+	slices.SortFunc(seats, func(a, b seat) int {
+		return cmp.Or(cmp.Compare(a.zone, b.zone), cmp.Compare(a.node, b.node), cmp.Compare(a.pod.Name, b.pod.Name))
+	})
+	turns := map[string]int{}
+	for i := range seats {
+		seats[i].turn = turns[seats[i].zone]
+		turns[seats[i].zone]++
+	}
+	slices.SortStableFunc(seats, func(a, b seat) int {
+		return cmp.Or(asInt(a.available)-asInt(b.available), cmp.Compare(a.turn, b.turn), cmp.Compare(a.zone, b.zone))
+	})
+	ordered := make([]*corev1.Pod, len(seats))
+	for i, s := range seats {
+		ordered[i] = s.pod
+	}
+	return ordered
+}
+
+// seat is a pod with what decides about its turn.
+type seat struct {
+	pod        *corev1.Pod
+	available  bool
+	zone, node string
+	turn       int // in its zone
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// zones returns the zone of each node that names one.
+func (o observation) zones() map[string]string {
+	zones := make(map[string]string, len(o.Nodes))
+	for _, node := range o.Nodes {
+		zones[node.Name] = node.Labels[corev1.LabelTopologyZone]
+	}
+	return zones
+}
+
+// look returns what judges the pods of the set.
+func (o observation) look(options rollout.Options) *controller.Look {
+	b := basis{newest: o.newest.hash, generation: templateGeneration(o.set)}
+	if c := condition(o.set); c != nil {
+		b.status, b.pending, b.since = c.Status, c.Reason == rollout.ReasonPending, c.LastTransitionTime.UnixNano()
+	}
+	return o.Look(controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Of: b}, options, o.revision(), o.place)
+}
+
+// basis is what places of pods depend on besides the set's spec and annotations.
+type basis struct {
+	newest, generation string
+	status             corev1.ConditionStatus
+	pending            bool // the condition's reason
+	since              int64
+}
+
+// verdicts returns those on the seats, in their order.
+func (o observation) verdicts(look *controller.Look) ([]*rollout.Verdict, error) {
+	seats := o.seats()
+	verdicts := make([]*rollout.Verdict, len(seats))
+	for i, pod := range seats {
+		var err error
+		if verdicts[i], err = look.At(i, pod); err != nil {
+			return nil, err
+		}
+	}
+	return verdicts, nil
+}
+
+func (o observation) available(pod *corev1.Pod) bool {
+	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.Now))
+}
+
+// place compares the pod by what the revision says whose hash it carries. The DaemonSet controller
+// goes by labels, which may name a template that the pod was not made from: a set that is deleted
+// and created again counts its templates from 1.
+func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
+	p := rollout.Place{Name: pod.Name, Index: index, Pod: pod}
+	if rollout.Gone(pod) {
+		p.Updated = true // the next one is of the newest revision
+		return p, nil
+	}
+	p.Available, p.Labelled = o.available(pod), o.labelled(pod)
+	carries := o.revisions[hashOf(pod)]
+	var err error
+	switch {
+	case carries == o.newest:
+		p.Target, err = o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
+		p.Updated = p.Target.Clean()
+		p.Brings = resize.Describe(p.Target.Changes)
+	case carries == nil:
+		p.Differs = fmt.Sprintf("its revision %q is not in the history", hashOf(pod))
+	default:
+		if p.Differs = carries.template.Differs(o.newest.template); p.Differs != "" {
+			break
+		}
+		from, to := carries.template.PodTemplateSpec, o.newest.template.PodTemplateSpec
+		p.Target, err = o.Facts.Target(pod, from, to)
+		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
+	}
+	return p, err
+}
+
+// labelled reports whether the DaemonSet controller takes the pod for updated (IsPodUpdated in
+// pkg/controller/daemon/util of Kubernetes).
+func (o observation) labelled(pod *corev1.Pod) bool {
+	generation := templateGeneration(o.set)
+	return hashOf(pod) == o.newest.hash || generation != "" && pod.Labels[templateGenerationLabel] == generation
+}
+
+// templateGenerationLabel is on the pods of DaemonSets (DaemonSetTemplateGenerationKey in the API
+// group extensions/v1beta1).
+const templateGenerationLabel = "pod-template-generation"
+
+// watchLag is how long the DaemonSet controller's watch of the pods may be behind where nothing
+// shows that it is not.
+const watchLag = 10 * time.Second
+
+// doubt returns for how long the DaemonSet controller may not have seen the label of some pod: let
+// loose before it has, it would delete that pod. It watches pods and sets apart from each other. It
+// is known to have seen all of them if its status counts as many pods as updated as there are.
+//
+// That number is no proof where pods come and go, or are on nodes that are none of the set's any
+// more: these are not counted. Then it is a matter of time.
+//
+// Of the pods a, b and c, only a is updated: the number is 1. We relabel c, and somebody deletes a:
+// the number is 1, whether the DaemonSet controller has seen both or nothing.
+func (o observation) doubt() (counts bool, wait time.Duration) {
+	var last time.Time
+	for _, pod := range o.pods {
+		if at := pods.Relabelled(pod); at.After(last) {
+			last = at
+		}
+	}
+	oldest := o.oldest()
+	updated, conceals := 0, o.set.Status.NumberMisscheduled > 0 || int(o.set.Status.CurrentNumberScheduled) != len(oldest)
+	for _, pod := range oldest {
+		updated += asInt(o.labelled(pod))
+		if o.labelled(pod) {
+			conceals = conceals || pod.DeletionTimestamp != nil
+		} else { // it may be in the place of one that was updated
+			conceals = conceals || !pod.CreationTimestamp.Time.Before(last)
+		}
+	}
+	counts = int(o.set.Status.UpdatedNumberScheduled) == updated || o.set.Status.NumberMisscheduled > 0
+	if conceals {
+		wait = max(last.Add(watchLag).Sub(o.Now), 0)
+	}
+	return counts, wait
+}
+
+// oldest returns the oldest pod of each node that there is: the DaemonSet controller counts no
+// other (updateDaemonSetStatus in pkg/controller/daemon of Kubernetes).
+func (o observation) oldest() map[string]*corev1.Pod {
+	oldest := map[string]*corev1.Pod{}
+	for _, node := range o.Nodes {
+		oldest[node.Name] = nil
+	}
+	for _, pod := range o.pods {
+		node := capacity.TargetNode(pod)
+		first, there := oldest[node]
+		if there && (first == nil || older(pod, first)) && (pod.DeletionTimestamp == nil || !terminal(pod)) {
+			oldest[node] = pod
+		}
+	}
+	for node, pod := range oldest {
+		if pod == nil {
+			delete(oldest, node)
+		}
+	}
+	return oldest
+}
+
+// older is the order of pods of a node (podByCreationTimestampAndPhase in pkg/controller/daemon of
+// Kubernetes).
+func older(a, b *corev1.Pod) bool {
+	return cmp.Or(asInt(b.Spec.NodeName != "")-asInt(a.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+func terminal(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}

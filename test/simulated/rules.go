@@ -1,0 +1,162 @@
+package simulated
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Rules are those of a rollout, by which a simulation judges what is done to a pod.
+type Rules struct {
+	*Cluster
+
+	// Want is the template's version, and InForce the annotation that says which action and policy are.
+	Want    Version
+	InForce string
+	// Edit of the template.
+	Edit string
+	// Labelled: the built-in controller takes the pod for updated. Available is as it means it.
+	Labelled, Available func(*corev1.Pod) bool
+	// Admitted: the pod is of the wanted version, and what it has instead is admission's.
+	Admitted func(*corev1.Pod) bool
+	// Most is how many may be under way at once.
+	Most int
+}
+
+func (r Rules) size() Version { return Version{CPU: r.Want.CPU, Memory: r.Want.Memory} }
+
+// NeedsRestart reports whether only a new pod can be one of the template.
+func (r Rules) NeedsRestart(pod *corev1.Pod) bool {
+	have, has := VersionOf(&pod.Spec), AppliedSize(pod)
+	o := r.Outcome(pod, r.size())
+	differs := has != r.size()
+	return r.Want.Image != have.Image || have.Memory > 0 && r.Want.Memory == 0 || (o.Refused || o.Infeasible) && differs || r.forced(pod, differs)
+}
+
+// forced reports whether what is in force says that a pod that has not come to the template's size restarts.
+func (r Rules) forced(pod *corev1.Pod, differs bool) bool {
+	action, list, _ := strings.Cut(r.InForce, ";")
+	if action != string(policy.Restart) {
+		return Forbids(list, pod, r.Want)
+	}
+	if r.Labelled(pod) {
+		return differs || SizeOf(pod) != r.size()
+	}
+	arrived := VersionOf(&pod.Spec) == r.Want && !differs && pod.Status.ObservedGeneration == pod.Generation && len(pod.Status.Conditions) == 1 && podutils.IsPodReady(pod)
+	return !arrived
+}
+
+// MayAsk returns why the pod may not be asked for that size by what is in force; empty if it may.
+func (r Rules) MayAsk(pod *corev1.Pod, size Version) string {
+	if do, list, _ := strings.Cut(r.InForce, ";"); do == string(policy.Restart) || Forbids(list, pod, size) {
+		return fmt.Sprintf("resizes %s, which has %+v, to %+v, and %s is in force", pod.Name, AppliedSize(pod), size, r.InForce)
+	}
+	return ""
+}
+
+// Turns is what a simulation remembers of resizes.
+type Turns struct {
+	// Batch are the pods that this sync has asked.
+	Batch []*corev1.Pod
+	// Restarting are the pods whose container has been asked to restart, by their place.
+	Restarting map[string]types.UID
+
+	asked map[types.UID]string // the edit for which a pod was last asked while it was Ready
+}
+
+// NewTurns remembers nothing yet.
+func NewTurns() Turns {
+	return Turns{Restarting: map[string]types.UID{}, asked: map[types.UID]string{}}
+}
+
+// Other is a place beside the one of the pod that is resized.
+type Other struct {
+	Pod *corev1.Pod // nil if there is none
+	// KeptBack: it is not to be resized. Lost: nobody waits for it who loses nothing by a resize.
+	KeptBack, Lost bool
+}
+
+// MayResize returns why the pod of a place may not be asked beside those that the step has asked
+// before, by what the plan was made from; empty if it may. With its container about to restart, it
+// and all that are not available may not be more than may be under way, whatever made them so. And
+// a size is tried on one pod first, then on as many more as have proved it.
+func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other) string {
+	restarts := Restarts(pod, r.Want)
+	if !podutils.IsPodReady(pod) { // it has its share already
+		if restarts {
+			t.Restarting[place] = pod.UID
+			if n := len(t.Restarting); n > r.Most {
+				return fmt.Sprintf("restarts the containers of %d pods at once, more than %d", n, r.Most)
+			}
+		}
+		return ""
+	}
+	var c count
+	for _, other := range others {
+		t.count(&c, r, pod, other, restarts)
+	}
+	if c.down+c.underWay >= r.Most {
+		return fmt.Sprintf("resizes %s, and %d others are not available, and %d under way: the limit is %d", pod.Name, c.down, c.underWay, r.Most)
+	}
+	fresh := 0
+	for _, asked := range t.Batch {
+		fresh += asInt(podutils.IsPodReady(asked) || Restarts(asked, r.Want))
+	}
+	if c.proved < r.Most && (c.unproved > 0 || fresh > c.proved) {
+		return fmt.Sprintf("resizes %s with %d others, while %d pods have proved the size, and %d have yet to", pod.Name, fresh, c.proved, c.unproved)
+	}
+	if restarts {
+		t.Restarting[place] = pod.UID
+	}
+	t.asked[pod.UID] = r.Edit
+	return ""
+}
+
+// count is of the pods beside the one that is resized.
+type count struct{ down, underWay, proved, unproved int }
+
+func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts bool) {
+	other := beside.Pod
+	has := other != nil && SizeOf(other) == r.size() && VersionOf(&other.Spec).Image == r.Want.Image
+	is := has && AppliedSize(other) == SizeOf(other) && other.Status.ObservedGeneration == other.Generation
+	switch {
+	case beside.Lost && !restarts:
+	case !r.Available(other) && !restarts && other != nil && other.DeletionTimestamp == nil && r.NeedsRestart(other):
+		// It may wait for this one in turn.
+	case other == nil && !restarts && GivesRoom(pod, r.Want):
+		// It may wait for the room that this one gives.
+	case !r.Available(other) || beside.Lost:
+		c.down++
+		if has && !rollout.Gone(other) && !r.NeedsRestart(other) && !beside.KeptBack && !beside.Lost && t.asked[other.UID] == r.Edit {
+			c.unproved++
+		}
+	case is || r.Admitted(other):
+		c.proved++
+	case podutils.IsPodReady(other) && slices.Contains(t.Batch, other):
+		c.underWay++
+	case !has && Pending(other):
+		// It waits for room for the size of an edit that was given up, and is asked for another soon.
+	case SizeOf(other) != AppliedSize(other) && !r.NeedsRestart(other):
+		c.underWay++
+		c.unproved += asInt(has)
+	}
+}
+
+// Pending reports whether the pod's kubelet has put its resize off, or refused it.
+func Pending(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,108 @@
+package simulated
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+)
+
+// ServePods makes client the API server for the pods: it lists them, and writes them as the
+// controller of a StatefulSet or DaemonSet asks for.
+func (c *Cluster) ServePods(client *fake.Clientset) {
+	client.AddReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		these := action.(clienttesting.ListAction).GetListRestrictions().Fields
+		if these.Empty() {
+			c.Shown = maps.Clone(c.Pods)
+		}
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(c.RV)}}
+		for _, name := range slices.Sorted(maps.Keys(c.Pods)) {
+			if pod := c.Pods[name]; these.Matches(fields.Set{"spec.nodeName": pod.Spec.NodeName}) {
+				list.Items = append(list.Items, *pod.DeepCopy())
+			}
+		}
+		return true, list, nil
+	})
+	c.Serve(client, "patch", "pods", func(action clienttesting.Action) (runtime.Object, error) {
+		return c.patchPod(action.(clienttesting.PatchAction))
+	})
+	c.Serve(client, "delete", "pods", func(action clienttesting.Action) (runtime.Object, error) {
+		return nil, c.deleteVersion(action.(clienttesting.DeleteActionImpl))
+	})
+}
+
+// Serve has the writes of a controller carried out.
+func (c *Cluster) Serve(client *fake.Clientset, verb, resource string, carryOut func(clienttesting.Action) (runtime.Object, error)) {
+	client.AddReactor(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		written, err := Request(&c.Requests, func() { c.Requested(action) }, func() (runtime.Object, error) { return carryOut(action) })
+		return true, written, err
+	})
+}
+
+func (c *Cluster) patchPod(request clienttesting.PatchAction) (runtime.Object, error) {
+	old := c.Pods[request.GetName()]
+	if old == nil {
+		return nil, noPod(request.GetName())
+	}
+	pod, err := Patched(old, &corev1.Pod{}, request.GetPatch())
+	if err != nil {
+		return nil, err
+	}
+	if request.GetSubresource() == "resize" {
+		if err := c.Resize(old, pod); err != nil {
+			return nil, err
+		}
+	} else {
+		c.Relabel(pod)
+	}
+	c.WritePod(pod)
+	c.Wrote(request, old)
+	return pod, nil
+}
+
+func (c *Cluster) deleteVersion(request clienttesting.DeleteActionImpl) error {
+	pod := c.Pods[request.Name]
+	if pod == nil {
+		return noPod(request.Name)
+	}
+	p := request.DeleteOptions.Preconditions
+	if err := Meets(pod, ptr.Deref(p.UID, ""), ptr.Deref(p.ResourceVersion, "")); err != nil {
+		return err
+	}
+	c.DeletePod(request.Name)
+	c.Wrote(request, pod)
+	return nil
+}
+
+func noPod(name string) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
+}
+
+// ServeWorkload makes client the API server for the patches of the workload that there is: of
+// its status, which is stored, and of the rest, which is written.
+func ServeWorkload[W Object](c *Cluster, client *fake.Clientset, resource string, now func() (W, W), store, write func(W)) {
+	c.Serve(client, "patch", resource, func(action clienttesting.Action) (runtime.Object, error) {
+		request := action.(clienttesting.PatchAction)
+		old, empty := now()
+		written, err := Patched(old, empty, request.GetPatch())
+		if err != nil {
+			return nil, err
+		}
+		if request.GetSubresource() == "status" {
+			store(written)
+		} else {
+			write(written)
+		}
+		c.Wrote(request, old)
+		return written, nil
+	})
+}
