@@ -505,8 +505,8 @@ func TestCommandReleaseAll(t *testing.T) {
 	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
 		t.Errorf("the set: %v, %+v", set.Annotations, set.Spec.UpdateStrategy)
 	}
-	if o := d.get(); held(o) || o.Spec.Paused || ownersOfPaused(o) != "" || o.Labels[enabled] != "true" {
-		t.Errorf("the Deployment: %v, paused %t by %q", o.Annotations, o.Spec.Paused, ownersOfPaused(o))
+	if o := d.get(); held(o) || o.Spec.Paused || ownersOf(o, "paused") != "" || o.Labels[enabled] != "true" {
+		t.Errorf("the Deployment: %v, paused %t by %q", o.Annotations, o.Spec.Paused, ownersOf(o, "paused"))
 	}
 	d.waitRolledOut()
 	d.assertAllReplaced(before)
