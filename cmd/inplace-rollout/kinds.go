@@ -90,13 +90,14 @@ var (
 		},
 		wish: func(live, after *unstructured.Unstructured) string {
 			strips := hasRollingUpdate(live) && !hasRollingUpdate(after)
-			if policy.EditedStrategy(after, policy.Strategy(strategyOf(after)), strips) == policy.OnDelete {
+			wish := policy.EditedStrategy(after, appsv1.DaemonSetUpdateStrategyType(strategyOf(after)), strips)
+			if wish == appsv1.OnDeleteDaemonSetStrategyType {
 				return ""
 			}
-			return string(policy.RollingUpdate)
+			return string(wish)
 		},
 		released: func(*unstructured.Unstructured) map[string]any {
-			return map[string]any{"updateStrategy": map[string]any{"type": string(policy.RollingUpdate)}}
+			return map[string]any{"updateStrategy": map[string]any{"type": string(appsv1.RollingUpdateDaemonSetStrategyType)}}
 		},
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			set, template, err := decoded[appsv1.DaemonSet](q.after)

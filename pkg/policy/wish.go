@@ -75,17 +75,6 @@ func EditedPartition(live, edited metav1.Object, inForce, asked int) string {
 	return live.GetAnnotations()[api.HoldAnnotation]
 }
 
-// EditedStrategy is what the user of a held DaemonSet wants its update strategy to be after an
-// edit that asks for this type, which strips the set of its rollingUpdate or not. OnDelete is
-// what a hold sets, so whoever leaves it says nothing; with rollingUpdate taken away, or where the
-// hold says so, it is meant.
-func EditedStrategy(edited metav1.Object, asked Strategy, strips bool) Strategy {
-	if asked == OnDelete && (strips || edited.GetAnnotations()[api.HoldAnnotation] == string(OnDelete)) {
-		return OnDelete
-	}
-	return RollingUpdate
-}
-
 // EditedPaused is what the hold of a Deployment must say after an edit of it that asks for
 // paused or not. That is what it said before, unless the edit resumes it, or comes from a
 // manifest that was saved during a hold.

@@ -60,27 +60,6 @@ func TestWishedPaused(t *testing.T) {
 	}
 }
 
-// TestEditedStrategy: what a user wants of a held DaemonSet after an edit in mid-hold.
-func TestEditedStrategy(t *testing.T) {
-	for _, tt := range []struct {
-		name, edited string
-		asked        policy.Strategy
-		strips       bool
-		want         policy.Strategy
-	}{
-		{"nothing is said of the type", "RollingUpdate", policy.OnDelete, false, policy.RollingUpdate},
-		{"a manifest without the hold", notHeld, policy.OnDelete, false, policy.RollingUpdate},
-		{"the type is sent again", "RollingUpdate", policy.RollingUpdate, false, policy.RollingUpdate},
-		{"without rollingUpdate", "RollingUpdate", policy.OnDelete, true, policy.OnDelete},
-		{"a hold that says OnDelete", "OnDelete", policy.OnDelete, false, policy.OnDelete},
-		{"RollingUpdate, with the defaults for it", notHeld, policy.RollingUpdate, true, policy.RollingUpdate},
-	} {
-		if got := policy.EditedStrategy(withHold(tt.edited), tt.asked, tt.strips); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
 // TestEdited: what a hold says after an edit in mid-hold.
 func TestEdited(t *testing.T) {
 	const held = math.MaxInt32
