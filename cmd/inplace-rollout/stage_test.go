@@ -106,7 +106,7 @@ func newSetStage(t *testing.T, replicas int) *stage {
 
 func (s *stage) revision(t *testing.T, name string, template *corev1.PodTemplateSpec) {
 	t.Helper()
-	r := build.Revision(t, s.set, name, 1, template)
+	r := build.Revision(t, s.set, "StatefulSet", name, 1, template)
 	r.Labels = map[string]string{"app": "web"}
 	s.others = append(s.others, r)
 }

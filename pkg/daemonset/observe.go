@@ -70,10 +70,19 @@ func (o observation) options() rollout.Options {
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
-	for range o.set.Status.DesiredNumberScheduled - o.set.Status.CurrentNumberScheduled {
+	for range o.lacking() {
 		options.Aside = append(options.Aside, rollout.Member{Place: rollout.Place{Name: "a node without its pod"}})
 	}
 	return options
+}
+
+// lacking returns how many nodes lack their pod: by the status, or by the pods if that is behind.
+func (o observation) lacking() int {
+	has, status := map[string]bool{}, o.set.Status
+	for _, pod := range o.pods {
+		has[capacity.TargetNode(pod)] = true
+	}
+	return max(int(status.DesiredNumberScheduled-status.CurrentNumberScheduled), int(status.DesiredNumberScheduled+status.NumberMisscheduled)-len(has))
 }
 
 // revision returns the newest revision.
@@ -180,8 +189,8 @@ func (o observation) available(pod *corev1.Pod) bool {
 // place compares the pod by what the revision says whose hash it carries. The DaemonSet controller
 // goes by labels, which may name a template that the pod was not made from: a set that is deleted
 // and created again counts its templates from 1.
-func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
-	p := rollout.Place{Name: pod.Name, Index: index, Pod: pod}
+func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
+	p := rollout.Place{Name: pod.Name, Pod: pod}
 	if rollout.Gone(pod) {
 		p.Updated = true // the next one is of the newest revision
 		return p, nil

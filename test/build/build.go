@@ -164,8 +164,8 @@ func Terminating(pod *corev1.Pod) {
 	pod.DeletionTimestamp = ptr.To(metav1.NewTime(Start))
 }
 
-// Revision is the ControllerRevision that the StatefulSet controller stores for template.
-func Revision(t testing.TB, set *appsv1.StatefulSet, name string, number int64, template *corev1.PodTemplateSpec) *appsv1.ControllerRevision {
+// Revision is the ControllerRevision that the controller of a StatefulSet or DaemonSet stores for template.
+func Revision(t testing.TB, owner metav1.Object, kind, name string, number int64, template *corev1.PodTemplateSpec) *appsv1.ControllerRevision {
 	t.Helper()
 	raw, err := yaml.Marshal(map[string]any{"spec": map[string]any{"template": template}})
 	if err != nil {
@@ -176,8 +176,8 @@ func Revision(t testing.TB, set *appsv1.StatefulSet, name string, number int64, 
 	}
 	r := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: set.Namespace, Name: name,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))},
+			Namespace: owner.GetNamespace(), Name: name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))},
 		},
 		Revision: number,
 	}
