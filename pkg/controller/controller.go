@@ -7,7 +7,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -71,6 +70,8 @@ type Kind[W Workload, X Own] interface {
 	Condition(w W) *Condition
 	// NewCondition is a condition, written now, as this kind has it.
 	NewCondition(c Condition, now metav1.Time) any
+	// SameTemplate reports whether two versions of a workload have the same template.
+	SameTemplate(a, b W) bool
 	// Observed reports whether the status of w speaks of its template.
 	Observed(w W) bool
 	// Unheld returns what the status of w says of a rollout that nobody holds.
@@ -314,22 +315,4 @@ func (c *Controller[W, X]) patch(ctx context.Context, w W, kind types.PatchType,
 	}
 	c.newest.Mutation(stripped)
 	return c.kind.Decode(answer)
-}
-
-// Patch writes w. It returns what is stored then, which the next sync sees too.
-func (s *Session[W, X]) Patch(ctx context.Context, w W, kind types.PatchType, patch []byte) (written W, err error) {
-	return s.controller.patch(ctx, w, kind, patch)
-}
-
-// Instruct asks the admission policies to do what the annotations say, where nil removes one, and
-// returns w as it is stored then. The resource version of w is a precondition: the plan was made
-// for this version of it.
-func (s *Session[W, X]) Instruct(ctx context.Context, w W, annotations map[string]any) (written W, err error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(), "annotations": annotations,
-	}})
-	if err != nil {
-		return written, fmt.Errorf("encoding annotations: %w", err)
-	}
-	return s.Patch(ctx, w, types.MergePatchType, patch)
 }

@@ -487,7 +487,7 @@ func TestUnheldAtRest(t *testing.T) {
 		{"Complete of another revision", u, false, is(corev1.ConditionTrue, "2 of 2 pods are of revision a"), false, true, ""},
 		{"Complete, and stale pods are counted", with(stale), false, complete, false, true, ""},
 		{"held", u, true, is(corev1.ConditionFalse, ""), false, true, ""},
-		{"held, and Complete is of before", u, true, complete, true, true, "waiting for inplace-rollout to look at this partition"},
+		{"held, and Complete is of before", u, true, complete, true, true, "waiting for inplace-rollout to look at this hold"},
 		{"nothing is said yet", u, false, nil, false, true, ""},
 		{"the built-in controller is at it", with(builtIn), false, nil, true, true, "1 of 2 pods " + of},
 		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, "a"), true, true, "1 of 2 pods " + of},

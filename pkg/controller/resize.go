@@ -42,9 +42,9 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
 		}
 	}
-	if left, err := resize.Leftover(resized, p.Revision.Template); err == nil && len(left.Changes) > 0 { // admission would do so with a new pod, too
-		s.refused.Add(m.Pod.UID, p.Revision.Size(left.Changes), rollout.Refusal{
-			Reason: "another admission plugin changed the size on its way: " + resize.Describe(left.Changes), Kind: rollout.ReasonAdmissionDenied,
+	if missed := m.Target.Missed(resized); len(missed) > 0 { // admission would do so with a new pod, too
+		s.refused.Add(m.Pod.UID, p.Revision.Size(missed), rollout.Refusal{
+			Reason: "another admission plugin changed the size on its way: " + resize.Describe(missed), Kind: rollout.ReasonAdmissionDenied,
 		}, s.Now())
 	} else if !s.refused.Known()[m.Pod.UID].Final {
 		s.refused.Remove(m.Pod.UID)

@@ -237,14 +237,6 @@ func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p 
 	return due, nil
 }
 
-// ErrUnknown is the error where the admission policies have taken a write of ours for a user's.
-var ErrUnknown = errors.New("the admission policies do not know this controller: it must run as the ServiceAccount inplace-rollout " +
-	"of the namespace inplace-rollout, or of the workload's own")
-
-// ErrEdited is the error where the template has changed in a write of ours that was to let the
-// built-in controller go on. The admission policies have held that edit.
-var ErrEdited = errors.New("a mutating webhook changed the pod template in this very write of inplace-rollout, which is held as an edit")
-
 // apply makes the plan's writes; if one fails, it makes the others all the same. With
 // --dry-run it only logs them. Those on pods that take nothing down come first, and are made in
 // parallel: each is about another pod. From the first loose one on, it is one after the other.

@@ -44,7 +44,7 @@ func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool)
 		// Complete was said before this hold. Admission takes it back when the status is next
 		// written. That may not be soon: a lower partition makes no new generation where
 		// ordinals do not start at 0.
-		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this partition"}
+		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this hold"}
 		return p, have.Complete()
 	}
 	p.Condition = u.Condition

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -92,6 +93,11 @@ func (Kind) Watch(context.Context, func(cache.ObjectName)) error { return nil }
 // LeftBehind is that of controller.Kind. There is nothing: when the hold goes, the admission
 // policy brings the user's strategy back in the same write.
 func (Kind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
+
+// SameTemplate is that of controller.Kind.
+func (Kind) SameTemplate(a, b *appsv1.DaemonSet) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
+}
 
 // Observed reports whether the status of the set speaks of its template.
 func (Kind) Observed(set *appsv1.DaemonSet) bool {

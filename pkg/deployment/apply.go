@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,12 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -198,38 +194,17 @@ func wroteSet(s *session, stored *unstructured.Unstructured) (*replicaSet, error
 	return rs, nil
 }
 
-// release lets go of the hold. The Deployment's resource version is a
-// precondition: the plan was made for this version of it.
+// release lets go of the hold.
 func (k Kind) release(ctx context.Context, s *session, d *Deployment, handOver string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]any{api.HoldAnnotation: nil},
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding the release: %w", err)
-	}
-	written, err := s.Patch(ctx, d, types.MergePatchType, patch)
-	if err != nil {
-		return fmt.Errorf("letting go of the hold: %w", err)
-	}
-	if policy.Held(written) && !written.template.Same(d.template) {
-		return fmt.Errorf("letting go of the hold: %w", controller.ErrEdited)
-	}
-	if policy.Held(written) {
-		return fmt.Errorf("letting go of the hold: %w", controller.ErrUnknown)
-	}
-	// The admission policy may have been deleted a moment ago. The Deployment must not stay
-	// paused then.
-	if wish := d.wishedPaused(); written.Spec.Paused != wish {
-		if patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": d.UID}, "spec": map[string]any{"paused": wish}}); err != nil {
-			return fmt.Errorf("encoding the release: %w", err)
+	wish := d.wishedPaused()
+	err := s.Release(ctx, d, func(written *Deployment) map[string]any {
+		if written.Spec.Paused == wish {
+			return nil
 		}
-		if _, err := s.Patch(ctx, written, types.MergePatchType, patch); err != nil {
-			return fmt.Errorf("letting go of the hold without the admission policy: %w", err)
-		}
-	}
-	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", handOver)
-	if handOver != "" {
+		return map[string]any{"spec": map[string]any{"paused": wish}}
+	})
+	if err == nil && handOver != "" {
 		s.RecordHandOver(d, "left to the Deployment controller: "+handOver)
 	}
-	return nil
+	return err
 }

@@ -168,6 +168,9 @@ func (k Kind) LeftBehind(name cache.ObjectName) (rollout.Write, error) {
 	return giveBack{left}, nil
 }
 
+// SameTemplate is that of controller.Kind.
+func (Kind) SameTemplate(a, b *Deployment) bool { return a.template.Same(b.template) }
+
 // Observed reports whether the status of the Deployment speaks of its template. Before that,
 // the Deployment controller may not have seen that it is held.
 func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }

@@ -52,12 +52,23 @@ type Target struct {
 // how far an edit that was given up has come: for A→C→D, where a pod of A has C's cpu
 // already, D's cpu is set even if A and D have the same.
 func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, older, newer, func(owner) bool { return true })
+	return target(pod, older, newer, func(value) bool { return true })
 }
 
 // ForBut is like [For], but leaves what others have set through the resize subresource.
 func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, older, newer, func(o owner) bool { return o.other == "" })
+	return target(pod, older, newer, func(v value) bool { return v.by.other == "" })
+}
+
+// ForKeeping is like [For], for a pod that is to have the size of sized next: a copy of the newer
+// template in which some values are others. Of these values, what we have set before stays as it
+// is, unless pods of the older template have it too. So an edit of values that sized has otherwise
+// changes nothing in a pod that has them so already.
+func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec) (Target, error) {
+	others := parts(&sized.Spec)
+	return target(pod, older, newer, func(v value) bool {
+		return !v.otherwiseIn(others) || !v.by.ours || v.From == nil || same(v.From, v.was)
+	})
 }
 
 // Leftover returns the target that takes back what an edit that was given up has left in a
@@ -65,17 +76,55 @@ func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, erro
 // time. Only values that we have set are taken back. All others are somebody else's, such as
 // a vertical autoscaler's or an admission webhook's. It fails as [For] does.
 func Leftover(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, &corev1.PodTemplateSpec{}, template, func(o owner) bool { return o.ours })
+	return target(pod, &corev1.PodTemplateSpec{}, template, func(v value) bool { return v.by.ours })
 }
 
 // LeftoverSince is like [Leftover], for a rollout that has begun at that time. It takes back
 // what others have set through the resize subresource since then, too: on an edit the
 // template wins.
 func LeftoverSince(pod *corev1.Pod, template *corev1.PodTemplateSpec, began time.Time) (Target, error) {
-	return target(pod, &corev1.PodTemplateSpec{}, template, func(o owner) bool { return o.ours || o.other != "" && !o.at.Before(began) })
+	return target(pod, &corev1.PodTemplateSpec{}, template, func(v value) bool {
+		return v.by.ours || v.by.other != "" && !v.by.at.Before(began)
+	})
 }
 
-func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(owner) bool) (Target, error) {
+// Sized is like [Leftover], for a pod that is to have the size of sized: a copy of its template in
+// which some values are others. These are set, unless somebody else has set them.
+func Sized(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec) (Target, error) {
+	says := parts(&template.Spec)
+	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool {
+		return v.by.ours || v.by.other == "" && (v.kind == podLevel || v.otherwiseIn(says))
+	})
+}
+
+// SizedSince is Sized as [LeftoverSince] is Leftover.
+func SizedSince(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec, began time.Time) (Target, error) {
+	says := parts(&template.Spec)
+	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool {
+		if v.by.other != "" {
+			return !v.by.at.Before(began)
+		}
+		return v.by.ours || v.kind == podLevel || v.otherwiseIn(says)
+	})
+}
+
+// value is one that the pod has, or the newer template wants.
+type value struct {
+	Change // from what the pod has
+
+	kind kind
+	was  *resource.Quantity // in pods of the older template
+	by   owner              // of what the pod has
+}
+
+// otherwiseIn reports whether the containers of another template have another value. What the
+// pod as a whole has follows from them.
+func (v value) otherwiseIn(other []part) bool {
+	p := counterpart(other, part{kind: v.kind, name: v.Container})
+	return v.kind != podLevel && (p == nil || !same(p.wanted(v.Side, v.Resource), v.To))
+}
+
+func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(value) bool) (Target, error) {
 	set, err := ownersOf(pod)
 	if err != nil {
 		return Target{}, err
@@ -101,21 +150,27 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(own
 }
 
 // apply notes the changes from have to the wanted values, and as obstacles those values of have
-// that cannot be removed. Where sets says no of a value's owner, the value stays.
-func (t *Target) apply(have, want part, was *part, set owners, sets func(owner) bool) {
+// that cannot be removed. Where sets says no of a value, it stays.
+func (t *Target) apply(have, want part, was *part, set owners, sets func(value) bool) {
 	for _, name := range resizable {
 		for _, side := range sides {
 			c, by := Change{have.name, name, side, have.value(side, name), want.wanted(side, name)}, set.of(side, name)
+			v := value{Change: c, kind: have.kind, by: by}
+			if was != nil {
+				v.was = was.wanted(side, name)
+			}
 			if c.To != nil {
 				t.name(by)
 			}
 			switch {
-			case c.To != nil && sets(by):
+			case c.To != nil && sets(v):
 				t.change(have, c, by)
 			case c.To != nil:
 				t.born = appendChange(t.born, c)
 			case c.From == nil:
-			case by.ours, was != nil && was.wanted(side, name) != nil:
+			case by.ours && !sets(v):
+				t.born = append(t.born, c)
+			case by.ours, v.was != nil:
 				t.Effects = append(t.Effects, c)
 				t.obstruct("%s: the %s %s is removed", have.label(), name, side)
 				t.born = append(t.born, c)
@@ -148,7 +203,7 @@ func (t *Target) name(by owner) {
 //
 // A value that only follows, and that the pod lacks, is not asked for: an API server that
 // fills it in does so when it takes the resize, and an older one never does.
-func (t *Target) applyPod(older *corev1.PodSpec, says *corev1.ResourceRequirements, set owners, sets func(owner) bool) {
+func (t *Target) applyPod(older *corev1.PodSpec, says *corev1.ResourceRequirements, set owners, sets func(value) bool) {
 	if says == nil && t.pod.Spec.Resources == nil {
 		return
 	}
@@ -216,6 +271,23 @@ func (t *Target) changes(p part) bool {
 
 // Spec returns the pod's spec with the wanted size. It is shared: do not change it.
 func (t Target) Spec() *corev1.PodSpec { return withChanges(&t.pod.Spec, t.Changes...) }
+
+// Missed returns the changes that are still to be made in the pod as it has come back from a
+// resize to the target.
+func (t Target) Missed(resized *corev1.Pod) []Change {
+	var missed []Change
+	now := parts(&resized.Spec)
+	for _, p := range t.named {
+		have := counterpart(now, p)
+		for _, c := range t.Changes {
+			if have != nil && c.Container == p.name {
+				c.From = have.value(c.Side, c.Resource)
+				missed = appendChange(missed, c)
+			}
+		}
+	}
+	return missed
+}
 
 // Newborn returns the spec of the pod that would come in this one's place, as far as that is
 // known before. It has what the template says, and what else admission gave to this pod. It

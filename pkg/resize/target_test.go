@@ -1,6 +1,7 @@
 package resize_test
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -386,6 +387,94 @@ func TestOthers(t *testing.T) {
 		if got := resize.Describe(tt.target.Changes); got != tt.changes || !slices.Equal(tt.target.Others, tt.others) || tt.target.Overrules != tt.overrules {
 			t.Errorf("%s: got %q, others %q, overrules %t; want %q, %q, %t", tt.name, got, tt.target.Others, tt.target.Overrules, tt.changes, tt.others, tt.overrules)
 		}
+	}
+}
+
+// TestSized: a pod is of template a, and its node's class has another cpu and a limit.
+func TestSized(t *testing.T) {
+	const request = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
+	const memory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:memory":{}}}}}}}`
+	a := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}")
+	class := build.Size(t, "requests: {cpu: 500m, memory: 100Mi}, limits: {cpu: 1}")
+	other := build.Size(t, "requests: {cpu: 200m, memory: 200Mi}")
+	vpa := func(fields string) func(*corev1.Pod) { return build.ResizedBy("updater", build.Start, fields) }
+	for _, tt := range []struct {
+		name         string
+		change       []func(*corev1.Pod)
+		sized, since string
+	}{
+		{"a pod as it was born", nil, "app: cpu request 100m→500m, app: cpu limit none→1", ""},
+		{"it has the size", []func(*corev1.Pod){build.Resized(class), build.Ours(request)}, "", ""},
+		{"it has the size of another class", []func(*corev1.Pod){build.Resized(other), build.Ours(request)}, "app: cpu request 200m→500m, app: cpu limit none→1", ""},
+		{"an autoscaler has set what the class says", []func(*corev1.Pod){build.Resized(other), vpa(request)}, "app: cpu limit none→1", "app: cpu request 200m→500m, app: cpu limit none→1"},
+		{"an autoscaler has set something else", []func(*corev1.Pod){build.Resized(other), vpa(memory)}, "app: cpu request 200m→500m, app: cpu limit none→1",
+			"app: cpu request 200m→500m, app: cpu limit none→1, app: memory request 200Mi→100Mi"},
+		{"a webhook has set what only the template says", []func(*corev1.Pod){build.WithSize(build.Size(t, "requests: {cpu: 500m, memory: 200Mi}, limits: {cpu: 1}"))}, "", ""},
+	} {
+		pod := build.Pod("web-0", a, tt.change...)
+		target, err := resize.Sized(pod, a, class)
+		if got := resize.Describe(target.Changes); got != tt.sized || err != nil {
+			t.Errorf("%s: got %s, error %v, want %s", tt.name, got, err, tt.sized)
+		}
+		target, err = resize.SizedSince(pod, a, class, build.Start)
+		if got, want := resize.Describe(target.Changes), cmp.Or(tt.since, tt.sized); got != want || err != nil {
+			t.Errorf("%s, since the edit: got %s, error %v, want %s", tt.name, got, err, want)
+		}
+	}
+	pods := build.Template(t, "{resources: {requests: {cpu: 100m}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 1Gi}}}, {name: log}]}")
+	sized := pods.DeepCopy()
+	sized.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("2Gi")
+	target, err := resize.Sized(build.Pod("web-0", pods), pods, sized)
+	if got, want := resize.Describe(target.Changes), "pod: memory request 1Gi→2Gi, app: memory request 1Gi→2Gi"; got != want || err != nil {
+		t.Errorf("what the pod as a whole has follows: got %s, error %v, want %s", got, err, want)
+	}
+}
+
+// TestForKeeping: an edit from a to b, of a pod whose node's class has another cpu and a limit.
+func TestForKeeping(t *testing.T) {
+	const size = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}},"f:limits":{"f:cpu":{}}}}}}}`
+	a, b := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}"), build.Size(t, "requests: {cpu: 150m, memory: 100Mi}")
+	more := build.Size(t, "requests: {cpu: 150m, memory: 200Mi}")
+	class := func(template *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
+		template = template.DeepCopy()
+		template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("500m")
+		template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		return template
+	}
+	has := func(template *corev1.PodTemplateSpec) []func(*corev1.Pod) {
+		return []func(*corev1.Pod){build.Resized(template), build.Ours(size)}
+	}
+	for _, tt := range []struct {
+		name    string
+		change  []func(*corev1.Pod)
+		to      *corev1.PodTemplateSpec
+		changes string
+	}{
+		{"a pod with the size of the class is only to be relabelled", has(class(a)), b, ""},
+		{"but for what the class does not name", has(class(a)), more, "app: memory request 100Mi→200Mi"},
+		{"a pod that lacks the size of the class gets the template's", nil, b, "app: cpu request 100m→150m"},
+		{"one that was resized to the older template does, too", has(a), b, "app: cpu request 100m→150m"},
+		{"what somebody else has set is the template's again", []func(*corev1.Pod){build.Resized(class(a)), build.ResizedBy("updater", build.Start, size)}, b, "app: cpu request 500m→150m"},
+	} {
+		target, err := resize.ForKeeping(build.Pod("web-0", a, tt.change...), a, tt.to, class(tt.to))
+		if got := resize.Describe(target.Changes); got != tt.changes || len(target.Obstacles) > 0 || err != nil {
+			t.Errorf("%s: got %s, %q, error %v, want %s", tt.name, got, target.Obstacles, err, tt.changes)
+		}
+	}
+}
+
+// TestMissed: admission has changed, on its way, what was asked for.
+func TestMissed(t *testing.T) {
+	a, b := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m, memory: 1Gi}")
+	target, err := resize.For(build.Pod("web-0", a), a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := resize.Describe(target.Missed(build.Pod("web-0", b))); got != "" {
+		t.Errorf("missed %s in a pod that has the size", got)
+	}
+	if got, want := resize.Describe(target.Missed(build.Pod("web-0", build.Size(t, "requests: {cpu: 200m, memory: 1Gi}")))), "app: cpu request 200m→150m"; got != want {
+		t.Errorf("missed %s, want %s", got, want)
 	}
 }
 

@@ -662,7 +662,7 @@ func TestAtRest(t *testing.T) {
 		last         bool
 	}{
 		{"Complete", "updated|updated", changes{says(yes, all)}, all, true},
-		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this partition", false},
+		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this hold", false},
 		{"held", "updated|updated", changes{says(no, all), held("0", everything)}, "", false},
 		{"a lost pod", "updated|missing", changes{says(yes, all)}, "1 of 2 pods are of revision web-i1c2m0", false},
 		{"scaled out, and there", "updated|updated|updated", changes{says(yes, all)}, "3 of 3 pods are of revision web-i1c2m0", true},

@@ -148,6 +148,18 @@ func ResizedAt(t time.Time) func(*corev1.Pod) {
 	}
 }
 
+// PinnedTo puts the pod on a node, and has it come to no other, as those of DaemonSets.
+func PinnedTo(node string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.NodeName = node
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+			}}},
+		}}}
+	}
+}
+
 // Unschedulable marks the pod as one that the scheduler has found no node for.
 func Unschedulable(pod *corev1.Pod) {
 	pod.Spec.NodeName = ""

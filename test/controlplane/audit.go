@@ -36,8 +36,8 @@ func OnResource(resource, subresource string) AuditFilter {
 }
 
 // Audit returns the audit events that pass all filters, in the order in which
-// their requests ended. Writes on pods, statefulsets, deployments and replicasets
-// come with the request and the answer. An event is there as soon as its
+// their requests ended. Writes on pods, workloads, replicasets and
+// controllerrevisions come with the request and the answer. An event is there as soon as its
 // request has been answered.
 func (c *ControlPlane) Audit(filters ...AuditFilter) ([]auditv1.Event, error) {
 	return c.AuditSince(0, filters...)

@@ -45,11 +45,9 @@ func createDaemonSet(t *testing.T, o options) *daemonSet {
 		addNodes(t, namespace, o)
 		create(namespace, manifest)
 	}
-	d := &daemonSet{newSandbox(t, o, func(namespace string) getter[*appsv1.DaemonSet] {
+	return &daemonSet{newSandbox(t, o, func(namespace string) getter[*appsv1.DaemonSet] {
 		return client.AppsV1().DaemonSets(namespace)
 	})}
-	d.unchecked = true
-	return d
 }
 
 // addNodes makes the nodes of a DaemonSet, which go after the test.
@@ -87,6 +85,7 @@ func addNode(ctx context.Context, namespace string, i int, node controlplane.Nod
 	return cp.AddNode(ctx, nodeName(namespace, i), node)
 }
 
+// nodeName has the namespace in it, so that promises are checked with what happens to nodes.
 func nodeName(namespace string, i int) string { return fmt.Sprintf("%s-%d", namespace, i) }
 
 // node is the name of the i-th node, from 1.

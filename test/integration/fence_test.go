@@ -244,12 +244,12 @@ func TestFence(t *testing.T) {
 		}, "only ReplicaSets of 0 replicas"},
 
 		{"resizing", func() error { return s.patch("pod/web-0", bigger, "resize") }, ""},
-		{"resizing a bare pod", func() error { return s.patch("pod/bare", bigger, "resize") }, "only pods of StatefulSets and Deployments"},
+		{"resizing a bare pod", func() error { return s.patch("pod/bare", bigger, "resize") }, "only pods of StatefulSets, Deployments and DaemonSets"},
 		{"relabelling", func() error { return s.patch("pod/web-0", label("controller-revision-hash", "web-1")) }, ""},
 		{"relabelling to what is no revision of it", func() error { return s.patch("pod/web-0", label("controller-revision-hash", "out-1")) }, "no label of a pod but"},
 		{"another label", func() error { return s.patch("pod/web-0", label("app", "out")) }, "no label of a pod but"},
 		{"relabelling a Deployment's pod", func() error { return of.patch(pod, label("pod-template-hash", "other")) }, "no label of a pod but"},
-		{"relabelling a bare pod", func() error { return s.patch("pod/bare", label("controller-revision-hash", "web-1")) }, "only pods of StatefulSets and Deployments"},
+		{"relabelling a bare pod", func() error { return s.patch("pod/bare", label("controller-revision-hash", "web-1")) }, "only pods of StatefulSets, Deployments and DaemonSets"},
 		{"an annotation of a pod", func() error { return s.patch("pod/web-0", `{"metadata":{"annotations":{"a":"b"}}}`) }, "nothing of a pod but"},
 		{"an image of a pod", func() error {
 			return s.patch("pod/web-0", `[{"op":"replace","path":"/spec/containers/0/image","value":"evil"}]`)

@@ -27,11 +27,11 @@ func holdOf(w metav1.Object) string {
 	return unheld
 }
 
-// ownersOfPaused are the managers that own spec.paused.
-func ownersOfPaused(d *appsv1.Deployment) string {
+// ownersOf are the managers that own the field.
+func ownersOf(w metav1.Object, field string) string {
 	var owners []string
-	for _, entry := range d.ManagedFields {
-		if strings.Contains(entry.FieldsV1.GetRawString(), `"f:paused":`) {
+	for _, entry := range w.GetManagedFields() {
+		if strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+field+`":`) {
 			owners = append(owners, entry.Manager)
 		}
 	}
@@ -50,27 +50,33 @@ func (d *deployment) running() string {
 }
 
 // holdStep is a write and what comes of it.
-type holdStep struct {
-	write  string
-	do     func()
-	hold   string
-	paused bool
-	owner  string // of spec.paused
+type holdStep[F comparable] struct {
+	write string
+	do    func()
+	hold  string
+	field F      // that holds
+	owner string // of the field
+}
+
+// check checks what came of the write, where the field has this value and name.
+func (step holdStep[F]) check(t *testing.T, got metav1.Object, field F, name string) {
+	t.Helper()
+	if holdOf(got) != step.hold || field != step.field {
+		t.Errorf("%s: hold %s and %s %v, want %s and %v", step.write, holdOf(got), name, field, step.hold, step.field)
+	}
+	if owners := ownersOf(got, name); owners != step.owner {
+		t.Errorf("%s: %s is owned by %q, want %q", step.write, name, owners, step.owner)
+	}
 }
 
 // take makes the write, and checks what came of it; and that nothing rolls unless
 // the Deployment is let go.
-func (d *deployment) take(step holdStep) {
+func (d *deployment) take(step holdStep[bool]) {
 	d.t.Helper()
 	before := d.running()
 	step.do()
 	got := d.get()
-	if holdOf(got) != step.hold || got.Spec.Paused != step.paused {
-		d.t.Errorf("%s: hold %s and paused %t, want %s and %t", step.write, holdOf(got), got.Spec.Paused, step.hold, step.paused)
-	}
-	if owners := ownersOfPaused(got); owners != step.owner {
-		d.t.Errorf("%s: paused is owned by %q, want %q", step.write, owners, step.owner)
-	}
+	step.check(d.t, got, got.Spec.Paused, "paused")
 	if !got.Spec.Paused {
 		d.waitRolledOut()
 		return
@@ -110,7 +116,7 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 	}
 	serverSide := []string{"--server-side", "--field-manager=gitops"}
 
-	for _, step := range []holdStep{
+	for _, step := range []holdStep[bool]{
 		{"a write that changes no template", user("annotate", web, "a=b"), unheld, false, ""},
 		{"forging a hold", user("annotate", web, hold+"=true"), unheld, false, ""},
 		{"the user pauses", user("rollout", "pause", web), unheld, true, rollout},
@@ -172,10 +178,15 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 	}
 }
 
-// TestInForceForDeployments: action and policy apply from the next edit.
-func TestInForceForDeployments(t *testing.T) {
-	d := newDeployment(t, options{Replicas: 1})
-	const web, inForce = "deployment/web", api.InForceAnnotation
+// TestInForce: action and policy apply from the next edit.
+func TestInForce(t *testing.T) {
+	t.Run("Deployment", func(t *testing.T) { newDeployment(t, options{Replicas: 1}).testInForce() })
+	t.Run("DaemonSet", func(t *testing.T) { newDaemonSet(t, options{Replicas: 1}).testInForce() })
+}
+
+func (s *sandbox[W]) testInForce() {
+	s.t.Helper()
+	web, inForce := s.ref, api.InForceAnnotation
 	for _, step := range []struct {
 		args []string
 		want string
@@ -188,15 +199,16 @@ func TestInForceForDeployments(t *testing.T) {
 		{[]string{"annotate", web, inForce + "-"}, "Restart;"},
 		{[]string{"set", "image", web, "app=app:3"}, "LiveResize;cpu=RestartOnly"},
 		{[]string{"annotate", web, setAction + "-", setPolicy + "-"}, "LiveResize;cpu=RestartOnly"},
+		{[]string{"annotate", web, api.RetryAnnotation + "=now;Restart"}, "Restart;cpu=RestartOnly"},
 		{[]string{"label", web, enabled + "-"}, ""},
 		{[]string{"annotate", web, setAction + "=Restart"}, ""},
 		{[]string{"label", web, enabled + "=true"}, "Restart;"},
 		{[]string{"annotate", web, setAction + "-"}, "Restart;"},
 		{[]string{"set", "image", web, "app=app:4"}, ""},
 	} {
-		d.kubectl(step.args...)
-		if got := d.get().Annotations[inForce]; got != step.want {
-			t.Errorf("%v: %q is in force, want %q", step.args, got, step.want)
+		s.kubectl(step.args...)
+		if got := s.get().GetAnnotations()[inForce]; got != step.want {
+			s.t.Errorf("%v: %q is in force, want %q", step.args, got, step.want)
 		}
 	}
 }

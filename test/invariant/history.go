@@ -67,18 +67,23 @@ type history struct {
 	workloads  map[types.UID]*workload
 	sets       map[types.UID]*replicaSet
 	pods       map[types.UID]*pod
+	nodes      map[string]*node
+	suspects   map[string][]suspect // by node
 	violations []Violation
 }
 
 func newHistory(o Options) *history {
-	return &history{options: o, workloads: map[types.UID]*workload{}, sets: map[types.UID]*replicaSet{}, pods: map[types.UID]*pod{}}
+	return &history{
+		options: o, workloads: map[types.UID]*workload{}, sets: map[types.UID]*replicaSet{}, pods: map[types.UID]*pod{},
+		nodes: map[string]*node{}, suspects: map[string][]suspect{},
+	}
 }
 
-// workload is a StatefulSet or a Deployment.
+// workload is a StatefulSet, a Deployment or a DaemonSet.
 type workload struct {
 	kind, name string
 	versions   []version
-	revisions  map[string]corev1.PodTemplateSpec // of a StatefulSet, by name
+	revisions  map[string]corev1.PodTemplateSpec // of all kinds but Deployments, by the label that pods have
 	deleted    time.Time
 }
 
@@ -97,6 +102,8 @@ type version struct {
 	held, complete      bool
 	parallel            bool // more than one at a time
 	released            bool // the user has let go of the hold of this template
+	surging             bool // the DaemonSet controller has two pods on some nodes for now
+	handedOver          bool // the template was edited while it had
 	spec                json.RawMessage
 }
 
@@ -305,13 +312,17 @@ func (h *history) apply(w write) {
 				p.by, p.going = w.User.Username, w.at
 			}
 		}
-	case w.Verb == "delete" && ref.Subresource == "" && !h.remains(w):
+	case w.Verb == "delete" && ref.Subresource == "" && ref.Resource != "nodes" && !h.remains(w):
 		h.forget(w)
+	case ref.Resource == "nodes":
+		h.storeNode(w)
 	case w.ResponseObject == nil:
 	case ref.Resource == "pods":
 		h.storePod(w)
-	case ref.Resource == "statefulsets" || ref.Resource == "deployments":
+	case isWorkload(ref.Resource):
 		h.storeWorkload(w)
+	case ref.Resource == "controllerrevisions":
+		h.storeRevision(w)
 	case ref.Resource == "replicasets":
 		h.storeReplicaSet(w)
 	}
@@ -337,7 +348,16 @@ func (h *history) forget(w write) {
 }
 
 // resources of the kinds of workloads.
-var resources = map[string]string{"StatefulSet": "statefulsets", "Deployment": "deployments"}
+var resources = map[string]string{"StatefulSet": "statefulsets", "Deployment": "deployments", "DaemonSet": "daemonsets"}
+
+func isWorkload(resource string) bool {
+	for _, known := range resources {
+		if known == resource {
+			return true
+		}
+	}
+	return false
+}
 
 // named returns the pod of that name which is there.
 func (h *history) named(name string) *pod {
@@ -397,8 +417,11 @@ func (h *history) storeWorkload(w write) {
 	if known == nil {
 		known = &workload{kind: v.kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}}
 		h.workloads[v.meta.UID] = known
-	} else if before := known.last(); equality.Semantic.DeepEqual(before.template, v.template) {
-		v.released = before.released || before.held && !v.held && v.enabled() && !h.ours(v.by)
+	} else {
+		before := known.last()
+		same := equality.Semantic.DeepEqual(before.template, v.template)
+		v.released = same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
+		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
 	}
 	if v.updated != "" {
 		known.revisions[v.updated] = v.template
@@ -406,8 +429,7 @@ func (h *history) storeWorkload(w write) {
 	known.versions = append(known.versions, v)
 }
 
-// workloadOf returns the StatefulSet or Deployment that a write was answered with, and whether it
-// was one.
+// workloadOf returns the workload that a write was answered with, and whether it was one.
 func workloadOf(w write) (v version, ok bool) {
 	switch w.ObjectRef.Resource {
 	case "statefulsets":
@@ -419,6 +441,11 @@ func workloadOf(w write) (v version, ok bool) {
 		d := &appsv1.Deployment{}
 		if json.Unmarshal(w.ResponseObject.Raw, d) == nil && d.UID != "" {
 			return ofDeployment(d), true
+		}
+	case "daemonsets":
+		d := &appsv1.DaemonSet{}
+		if json.Unmarshal(w.ResponseObject.Raw, d) == nil && d.UID != "" {
+			return ofDaemonSet(d), true
 		}
 	}
 	return version{}, false

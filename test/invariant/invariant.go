@@ -64,7 +64,8 @@ func (v Violation) String() string {
 }
 
 // Check returns the promises that were broken in one namespace. The events are those of the
-// audit log that are about the namespace, from its beginning on, with requests and answers.
+// audit log that are about the namespace, from its beginning on, with requests and answers; and
+// those about the nodes of its DaemonSets.
 func Check(events []auditv1.Event, o Options) ([]Violation, error) {
 	o.Lag = cmp.Or(o.Lag, 10*time.Second)
 	h := newHistory(o)

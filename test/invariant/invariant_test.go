@@ -149,14 +149,17 @@ func set1(name, cpu string, replicas int32) *appsv1.ReplicaSet {
 	return rs
 }
 
+// promised is what is done, and which promise is broken by that.
+type promised struct {
+	name string
+	do   func(l *trail)
+	want string // the promise and its object; "" if all are kept
+}
+
 // TestCheck: each promise is seen to be broken, and seen to be kept in the case beside.
 func TestCheck(t *testing.T) {
 	live := annotated(action, "LiveResize")
-	tests := []struct {
-		name string
-		do   func(l *trail)
-		want string // the promise and its object; "" if all are kept
-	}{
+	checkAll(t, []promised{
 		{"a pod is restarted by LiveResize", func(l *trail) {
 			l.statefulSets(live)
 			l.write(statefulSet, "delete", "pods", "web-1", nil)
@@ -322,17 +325,17 @@ func TestCheck(t *testing.T) {
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
 			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
 			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
-			late := len(l.events)
 			pending := pod("web-a-2", "2", "", "web-a", "ReplicaSet", func(p *corev1.Pod) { p.Spec.NodeName = "" })
 			l.write(replicaSet, "create", "pods", "web-a-2", pending)
 			pending.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 			l.write("system:kube-scheduler", "patch", "pods/status", "web-a-2", pending)
-			for i := range l.events[late:] { // at once
-				l.events[late+i].StageTimestamp = l.events[late-1].StageTimestamp
-				l.events[late+i].StageTimestamp.Time = l.events[late-1].StageTimestamp.Add(time.Second)
-			}
+			l.atOnce(2)
 		}, "room pods/web-a-2"},
-	}
+	})
+}
+
+func checkAll(t *testing.T, tests []promised) {
+	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := &trail{t: t}

@@ -14,6 +14,7 @@ const (
 	builtIn          = "system:serviceaccount:kube-system:"
 	statefulSets     = builtIn + "statefulset-controller"
 	replicaSets      = builtIn + "replicaset-controller"
+	daemonSets       = builtIn + "daemon-set-controller"
 	garbageCollector = builtIn + "generic-garbage-collector"
 )
 
@@ -33,6 +34,9 @@ func (h *history) check(w write) {
 		h.checkComplete(w)
 	}
 	h.checkRoom(w)
+	if w.ObjectRef.Resource == "pods" && w.Verb == "create" && w.User.Username == daemonSets {
+		h.checkDaemonComes(w)
+	}
 	if w.ObjectRef.Resource != "pods" || w.Verb != "delete" && w.ObjectRef.Subresource != "eviction" {
 		return
 	}
@@ -40,6 +44,9 @@ func (h *history) check(w write) {
 		switch user := w.User.Username; {
 		case ours:
 			h.checkRestart(w, p)
+			h.checkDaemonRestart(w, p)
+		case user == daemonSets:
+			h.checkDaemonGoes(w, p)
 		case user == statefulSets && !h.scaledDown(p, w.at), user == replicaSets && !h.excess(p, w.at):
 			h.checkRestart(w, p)
 		case user == garbageCollector:
@@ -115,6 +122,8 @@ func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, byS
 			return "not opted in", false
 		case v.released:
 			return "released by its user", false
+		case v.handedOver:
+			return "edited while the built-in controller had two pods on some nodes", false
 		case v.meta.DeletionTimestamp != nil || !w.deleted.IsZero():
 			return "the workload is deleted", false
 		case !known:
@@ -293,7 +302,7 @@ func (h *history) checkRoom(w write) {
 	}
 	for _, before := range h.pods {
 		if owner, _ := h.workload(before.last()); owner == work && before.restart && before.going.Before(w.at) && w.at.Sub(before.going) < 2*time.Second &&
-			(work.kind != "StatefulSet" || before.last().Name == p.last().Name) {
+			(work.kind != "StatefulSet" || before.last().Name == p.last().Name) && (work.kind != "DaemonSet" || nodeOf(before.last()) == nodeOf(p.last())) {
 			h.violate(w, Room, p.ref(), "it came for %s, which ran, and no node can hold it", before.last().Name)
 			return
 		}

@@ -17,15 +17,15 @@ import (
 // rollout has left behind is put in order after the workload has been opted out, too.
 func (h *history) checkOptedIn(w write) {
 	var work *workload
-	switch w.ObjectRef.Resource {
-	case "statefulsets", "deployments":
+	switch resource := w.ObjectRef.Resource; {
+	case isWorkload(resource):
 		for _, work := range h.workloads { // there may have been one of this name before
 			if work.name == w.ObjectRef.Name && resources[work.kind] == w.ObjectRef.Resource && work.deleted.IsZero() &&
 				work.any(w.at.Add(-h.options.Lag), version.enabled) {
 				return
 			}
 		}
-	case "pods":
+	case resource == "pods":
 		p := h.named(w.ObjectRef.Name)
 		if p == nil {
 			return // it has gone meanwhile
@@ -33,7 +33,7 @@ func (h *history) checkOptedIn(w write) {
 		if work, _ = h.workload(p.last()); work != nil && work.any(work.versions[0].at, version.enabled) {
 			return
 		}
-	case "replicasets":
+	case resource == "replicasets":
 		if w.Verb == "create" {
 			return // see checkFence
 		}
@@ -54,17 +54,17 @@ func (h *history) checkFence(w write) {
 	object := ref.Resource + "/" + ref.Name
 	switch {
 	case ref.Resource == "pods" && w.Verb == "create" && ref.Subresource == "",
-		(ref.Resource == "statefulsets" || ref.Resource == "deployments") && (w.Verb == "create" || w.Verb == "delete"),
+		isWorkload(ref.Resource) && (w.Verb == "create" || w.Verb == "delete"),
 		w.Verb == "deletecollection":
 		h.violate(w, Fence, object, "%s made a %s", w.User.Username, w.Verb)
 	case ref.Resource == "pods" && w.Verb == "delete":
 		if p := h.named(ref.Name); p != nil {
-			if work, _ := h.workload(p.last()); work != nil && work.kind != "StatefulSet" {
+			if work, _ := h.workload(p.last()); work != nil && work.kind == "Deployment" {
 				h.violate(w, Fence, object, "%s deleted it past the PodDisruptionBudgets", w.User.Username)
 			}
 		}
 	case w.ResponseObject == nil:
-	case ref.Resource == "statefulsets" || ref.Resource == "deployments":
+	case isWorkload(ref.Resource):
 		h.fenceWorkload(w, object)
 	case ref.Resource == "replicasets":
 		h.fenceReplicaSet(w, object)
@@ -216,7 +216,7 @@ func (h *history) checkComplete(w write) {
 		templates = append(templates, v.template)
 	}
 	for _, p := range h.members(work) {
-		if !p.there() || work.kind == "StatefulSet" && ordinal(p.last().Name) < after.start+after.partition {
+		if !p.there() || h.node(nodeOf(p.last())).gone || work.kind == "StatefulSet" && ordinal(p.last().Name) < after.start+after.partition {
 			continue
 		}
 		if why := h.behind(work, p, templates, from); why != "" {
@@ -248,7 +248,7 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 				why = "lacks the size of container " + name
 			case !differOnlyInSize(made, t):
 				why = "is of another template"
-			case work.kind == "StatefulSet" && !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(t)):
+			case work.kind != "Deployment" && !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(t)):
 				why = "has the label of another revision"
 			case !actuated(v.Pod) && !others:
 				why = "has not been given what its spec says"

@@ -1,0 +1,79 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+)
+
+// ErrUnknown is the error where the admission policies have taken a write of ours for a user's.
+var ErrUnknown = errors.New("the admission policies do not know this controller: it must run as the ServiceAccount inplace-rollout " +
+	"of the namespace inplace-rollout, or of the workload's own")
+
+// ErrEdited is the error where the template has changed in a write of ours that was to let the
+// built-in controller go on. The admission policies have held that edit.
+var ErrEdited = errors.New("a mutating webhook changed the pod template in this very write of inplace-rollout, which is held as an edit")
+
+// Instruct asks the admission policies to do what the annotations say, where nil removes one, and
+// returns w as it is stored then. The resource version of w is a precondition: the plan was made
+// for this version of it. The error is [ErrEdited] if a webhook has edited the template.
+func (s *Session[W, X]) Instruct(ctx context.Context, w W, annotations map[string]any) (written W, err error) {
+	written, err = s.merge(ctx, w, map[string]any{"metadata": map[string]any{
+		"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(), "annotations": annotations,
+	}})
+	if err == nil && policy.Held(written) && !s.controller.kind.SameTemplate(written, w) {
+		err = ErrEdited
+	}
+	return written, err
+}
+
+// Release asks the admission policies to let go of the hold of w, and to bring back what the user
+// wants. If they were deleted a moment ago, nobody has done that, and nothing would say it any
+// more: so restore returns the fields of what is stored then that are to be written for it; nil if
+// there are none.
+func (s *Session[W, X]) Release(ctx context.Context, w W, restore func(written W) map[string]any) error {
+	written, err := s.Instruct(ctx, w, map[string]any{api.HoldAnnotation: nil})
+	if err == nil && policy.Held(written) {
+		err = ErrUnknown
+	}
+	if err == nil {
+		err = s.Restore(ctx, written, restore(written))
+	}
+	if err != nil {
+		return fmt.Errorf("letting go of the hold: %w", err)
+	}
+	klog.FromContext(ctx).V(2).Info("Let go of the hold")
+	return nil
+}
+
+// Restore merges fields into w that the admission policies should have written, and have not,
+// because they are not in force any more. It does nothing if there are none.
+func (s *Session[W, X]) Restore(ctx context.Context, w W, fields map[string]any) error {
+	if fields == nil {
+		return nil
+	}
+	if err := unstructured.SetNestedField(fields, string(w.GetUID()), "metadata", "uid"); err != nil {
+		return fmt.Errorf("naming the UID: %w", err)
+	}
+	if _, err := s.merge(ctx, w, fields); err != nil {
+		return fmt.Errorf("without the admission policies: %w", err)
+	}
+	return nil
+}
+
+// merge merges fields into w, and returns what is stored then.
+func (s *Session[W, X]) merge(ctx context.Context, w W, fields map[string]any) (written W, err error) {
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		return written, fmt.Errorf("encoding a patch: %w", err)
+	}
+	return s.controller.patch(ctx, w, types.MergePatchType, patch)
+}

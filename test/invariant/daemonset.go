@@ -1,0 +1,170 @@
+package invariant
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func ofDaemonSet(d *appsv1.DaemonSet) version {
+	s := d.Status
+	v := version{kind: "DaemonSet", meta: d.ObjectMeta, template: d.Spec.Template, replicas: s.DesiredNumberScheduled, parallel: true}
+	_, v.held = d.Annotations["inplace-rollout.io/hold"]
+	v.onDelete = d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType && !v.held
+	if rolling := d.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
+		down, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, int(v.replicas), true)
+		more, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, int(v.replicas), true)
+		v.down = int32(down)
+		v.surging = more > 0 && !v.held && !v.onDelete && s.UpdatedNumberScheduled < s.CurrentNumberScheduled
+	}
+	for _, c := range s.Conditions {
+		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
+	}
+	spec := d.Spec.DeepCopy()
+	if v.held { // what the user wants
+		spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+	}
+	v.spec, _ = json.Marshal(spec) // what has been read can be written
+	return v
+}
+
+// storeRevision takes in which template the pods with a hash have. The status of a DaemonSet, unlike
+// a StatefulSet's, does not name the newest revision.
+func (h *history) storeRevision(w write) {
+	stored := &appsv1.ControllerRevision{}
+	if json.Unmarshal(w.ResponseObject.Raw, stored) != nil {
+		return
+	}
+	owner := metav1.GetControllerOf(stored)
+	if owner == nil || owner.Kind != "DaemonSet" || h.workloads[owner.UID] == nil {
+		return
+	}
+	var data struct {
+		Spec struct{ Template corev1.PodTemplateSpec }
+	}
+	if json.Unmarshal(stored.Data.Raw, &data) == nil {
+		h.workloads[owner.UID].revisions[stored.Labels[appsv1.ControllerRevisionHashLabelKey]] = data.Spec.Template
+	}
+}
+
+// node is what the log tells of one.
+type node struct {
+	written []time.Time
+	gone    bool
+}
+
+// storeNode notes that somebody has changed a node. The pods of DaemonSets tolerate what Kubernetes
+// itself writes there.
+func (h *history) storeNode(w write) {
+	n := h.node(w.ObjectRef.Name)
+	n.gone = w.Verb == "delete"
+	if w.Verb != "create" && !strings.HasPrefix(w.User.Username, "system:") {
+		n.written = append(n.written, w.at)
+	}
+}
+
+func (h *history) node(name string) *node {
+	if h.nodes[name] == nil {
+		h.nodes[name] = &node{}
+	}
+	return h.nodes[name]
+}
+
+// changed reports whether somebody has written a node since: then it may have pods no more, or again.
+func (h *history) changed(node string, since time.Time) bool {
+	return slices.ContainsFunc(h.node(node).written, func(at time.Time) bool { return !at.Before(since) })
+}
+
+// nodeOf is the node that a pod runs on, or that it was made for.
+func nodeOf(p *corev1.Pod) string {
+	if p.Spec.NodeName != "" || p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil ||
+		p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return p.Spec.NodeName
+	}
+	for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+// suspect is a pod of a DaemonSet that went for no reason that the log knows. Its node may not be one
+// for the DaemonSet any more; so it was a restart only if another pod comes to that node.
+type suspect struct {
+	write
+	pod     *pod
+	message string
+}
+
+// checkDaemonGoes checks a deletion by the DaemonSet controller.
+func (h *history) checkDaemonGoes(w write, p *pod) {
+	work, _ := h.workload(p.last())
+	if work == nil {
+		return
+	}
+	from, on := w.at.Add(-h.options.Lag), nodeOf(p.last())
+	why, bySize := h.mayRestart(work, p, w.at)
+	switch {
+	case h.changed(on, from):
+	case why != "":
+		p.restart = bySize
+		if bySize {
+			h.checkAvailability(w, work, p)
+		}
+	case h.twin(work, p):
+		h.violate(w, Restart, p.ref(), "%s had it go while another pod was on its node, and nothing allows that: %s", w.User.Username, h.describe(work, p))
+	default:
+		h.suspects[on] = append(h.suspects[on], suspect{w, p, h.describe(work, p)})
+	}
+}
+
+// twin reports whether the DaemonSet has another pod on the node of this one.
+func (h *history) twin(work *workload, p *pod) bool {
+	return slices.ContainsFunc(h.members(work), func(other *pod) bool {
+		return other != p && other.there() && nodeOf(other.last()) == nodeOf(p.last())
+	})
+}
+
+// checkDaemonComes checks whether a new pod of a DaemonSet shows that another one was restarted.
+func (h *history) checkDaemonComes(w write) {
+	came := &corev1.Pod{}
+	if w.ResponseObject == nil || json.Unmarshal(w.ResponseObject.Raw, came) != nil {
+		return
+	}
+	work, _ := h.workload(came)
+	on := nodeOf(came)
+	h.suspects[on] = slices.DeleteFunc(h.suspects[on], func(s suspect) bool {
+		if owner, _ := h.workload(s.pod.last()); owner != work {
+			return false
+		}
+		if !h.changed(on, s.at) && !work.any(s.at, func(v version) bool { return !differOnlyInSize(v.template, work.last().template) }) {
+			h.violate(s.write, Restart, s.pod.ref(), "%s had it go, and nothing allows that: %s", s.User.Username, s.message)
+		}
+		return true
+	})
+}
+
+// checkDaemonRestart checks what else is promised of a restart by the controller itself: only it
+// restarts while the set is held, and one by one only where pods may be down.
+func (h *history) checkDaemonRestart(w write, p *pod) {
+	work, _ := h.workload(p.last())
+	if work == nil || work.kind != "DaemonSet" {
+		return
+	}
+	from := w.at.Add(-h.options.Lag)
+	if !work.any(from, func(v version) bool { return v.held }) {
+		h.violate(w, Fence, p.ref(), "%s deleted it, and the DaemonSet is not held", w.User.Username)
+	}
+	if !work.any(from, func(v version) bool { return v.down > 0 }) {
+		h.violate(w, Availability, p.ref(), "%s deleted it, and only a surge may restart it", w.User.Username)
+	}
+}
