@@ -154,19 +154,8 @@ func (o observation) zones() map[string]string {
 
 // look returns what judges the pods of the set.
 func (o observation) look(options rollout.Options) *controller.Look {
-	b := basis{newest: o.newest.hash, generation: templateGeneration(o.set)}
-	if c := condition(o.set); c != nil {
-		b.status, b.pending, b.since = c.Status, c.Reason == rollout.ReasonPending, c.LastTransitionTime.UnixNano()
-	}
-	return o.Look(controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Of: b}, options, o.revision(), o.place)
-}
-
-// basis is what places of pods depend on besides the set's spec and annotations.
-type basis struct {
-	newest, generation string
-	status             corev1.ConditionStatus
-	pending            bool // the condition's reason
-	since              int64
+	basis := controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), Of: o.newest.hash}
+	return o.Look(basis, options, o.revision(), o.place)
 }
 
 // verdicts returns those on the seats, in their order.
