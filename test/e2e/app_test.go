@@ -62,6 +62,9 @@ type app struct {
 func newApp(t *testing.T, o options) *app {
 	t.Helper()
 	a := createApp(t, o)
+	if o.Kind == "DaemonSet" && !o.OptedOut {
+		a.complete() // a new one is held until its pods are known, and kubectl tells nothing of held ones
+	}
 	a.rolledOut()
 	return a
 }

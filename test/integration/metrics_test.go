@@ -175,7 +175,7 @@ func TestMetrics(t *testing.T) {
 	w.setResources("cpu=160m", "")
 	d.annotatePod(d.names()[0], simInfeasible)
 	d.setResources("cpu=160m", "")
-	a.annotatePod(a.on(2).Name, simInfeasible)
+	a.annotatePod(a.on(1).Name, simInfeasible) // while node 2 is still held
 	a.setResources("cpu=160m", "")
 	w.waitComplete()
 	d.waitComplete()
