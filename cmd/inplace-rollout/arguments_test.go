@@ -18,9 +18,9 @@ func TestArguments(t *testing.T) {
 	}{
 		{newPlanCommand, "", "want either a workload, such as sts/web, or -f FILE"},
 		{newPlanCommand, "sts/web -f web.yaml", "want either a workload, such as sts/web, or -f FILE"},
-		{newPlanCommand, "sts/web -o wide", `--output is "wide": want json or yaml, or none for a table`},
+		{newPlanCommand, "sts/web -o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newPlanCommand, "sts/web --default-resource-resize-policy=Live", `--default-resource-resize-policy is "Live": want LiveResizeable or RestartOnly`},
-		{newStatusCommand, "-o wide", `--output is "wide": want json or yaml, or none for a table`},
+		{newStatusCommand, "-o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newStatusCommand, "-w -o json", "--watch prints no json: leave one of them away"},
 		{newStatusCommand, "sts/web -A", "want either a workload, such as sts/web, or --all-namespaces"},
 		{newReleaseCommand, "", "want either a workload, such as sts/web, or --all"},
@@ -54,10 +54,10 @@ func TestManifests(t *testing.T) {
 	for _, u := range found {
 		names = append(names, u.GetNamespace()+"/"+nameOf(u))
 	}
-	if got, want := strings.Join(names, " "), "default/statefulset.apps/web other/deployment.apps/web"; got != want {
+	if got, want := strings.Join(names, " "), "default/statefulset.apps/web other/deployment.apps/web default/daemonset.apps/web"; got != want {
 		t.Errorf("found %s, want %s", got, want)
 	}
-	if _, err := c.fromFile("testdata/nothing.yaml"); err == nil || !strings.Contains(err.Error(), "has no StatefulSet or Deployment of apps/v1") {
+	if _, err := c.fromFile("testdata/nothing.yaml"); err == nil || !strings.Contains(err.Error(), "has no StatefulSet, Deployment or DaemonSet of apps/v1") {
 		t.Errorf("a file with nothing: %v", err)
 	}
 }

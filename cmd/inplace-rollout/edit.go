@@ -38,7 +38,11 @@ func recordWish(live, after *unstructured.Unstructured) {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[api.HoldAnnotation] = kindOf(live).wish(live, after)
+	if wish := kindOf(live).wish(live, after); wish != "" {
+		annotations[api.HoldAnnotation] = wish
+	} else {
+		delete(annotations, api.HoldAnnotation)
+	}
 	after.SetAnnotations(annotations)
 }
 

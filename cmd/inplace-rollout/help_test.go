@@ -74,10 +74,10 @@ func TestHelp(t *testing.T) {
 // What is completed without a cluster.
 func TestCompletion(t *testing.T) {
 	for _, tt := range []struct{ called, args, want string }{
-		{"inplace-rollout", "__complete plan --output=", "json yaml :4"},
+		{"inplace-rollout", "__complete plan --output=", "json yaml wide :4"},
 		{"inplace-rollout", "__complete controller --default-resource-resize-policy=", "LiveResizeable RestartOnly :4"},
 		{"inplace-rollout", "__complete plan --filename=", "json yaml yml :8"},
-		{"kubectl_complete-inplace_rollout", "status --output=", "json yaml :4"},
+		{"kubectl_complete-inplace_rollout", "status --output=", "json yaml wide :4"},
 		{"inplace-rollout", "__complete status --server=http://127.0.0.1:1 sts/", ":1"}, // nobody answers there
 	} {
 		var out bytes.Buffer

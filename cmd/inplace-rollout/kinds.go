@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -26,7 +27,7 @@ type kind struct {
 	object any
 	// revision names the newest revision of a workload.
 	revision func(u *unstructured.Unstructured) string
-	// wish is what the hold must say after an edit of a held workload.
+	// wish is what the hold must say after an edit of a held workload; empty if the edit ends it.
 	wish func(live, after *unstructured.Unstructured) string
 	// released is the spec with which a held workload is let go, as its user wants it; empty if
 	// no field of the spec holds it.
@@ -82,11 +83,38 @@ var (
 			return deployment.Forecast(ctx, q.objects, q.world, q.after, q.settings, q.defaults)
 		},
 	}
-	kinds = []*kind{statefulSets, deployments}
+	daemonSets = &kind{
+		name: "DaemonSet", resource: "daemonsets", short: "ds", object: appsv1.DaemonSet{},
+		revision: func(u *unstructured.Unstructured) string {
+			return u.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]
+		},
+		wish: func(live, after *unstructured.Unstructured) string {
+			strips := hasRollingUpdate(live) && !hasRollingUpdate(after)
+			wish := policy.EditedStrategy(after, appsv1.DaemonSetUpdateStrategyType(strategyOf(after)), strips)
+			if wish == appsv1.OnDeleteDaemonSetStrategyType {
+				return ""
+			}
+			return string(wish)
+		},
+		released: func(*unstructured.Unstructured) map[string]any {
+			return map[string]any{"updateStrategy": map[string]any{"type": string(appsv1.RollingUpdateDaemonSetStrategyType)}}
+		},
+		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
+			set, template, err := decoded[appsv1.DaemonSet](q.after)
+			if err != nil {
+				return rollout.WorkloadForecast{}, err
+			}
+			return daemonset.Forecast(ctx, q.client, q.world, set, template, q.settings, q.defaults)
+		},
+	}
+	kinds = []*kind{statefulSets, deployments, daemonSets}
 )
 
-// anyKind is how people are told what can be opted in.
-const anyKind = "StatefulSet or Deployment"
+// How people are told what can be opted in.
+const (
+	anyKind       = "StatefulSet, Deployment or DaemonSet"
+	everyResource = "statefulsets, deployments and daemonsets (apps)"
+)
 
 // kindOf returns the kind of a workload; nil if it is none that can be opted in.
 func kindOf(u *unstructured.Unstructured) *kind {
@@ -128,6 +156,11 @@ func partitionOf(u *unstructured.Unstructured) int {
 // strategyOf is the type of a workload's update strategy; empty if its kind has none of that name.
 func strategyOf(u *unstructured.Unstructured) string {
 	return nestedString(u, "spec", "updateStrategy", "type")
+}
+
+func hasRollingUpdate(u *unstructured.Unstructured) bool {
+	_, has, _ := unstructured.NestedMap(u.Object, "spec", "updateStrategy", "rollingUpdate")
+	return has
 }
 
 // nestedString returns a field of a workload; empty if it has none.

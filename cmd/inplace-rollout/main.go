@@ -1,5 +1,5 @@
-// Command inplace-rollout carries resources-only edits of StatefulSets and
-// Deployments into the running pods, in place.
+// Command inplace-rollout carries resources-only edits of StatefulSets,
+// Deployments and DaemonSets into the running pods, in place.
 package main
 
 import (
@@ -39,8 +39,8 @@ const (
 func newRoot(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "inplace-rollout",
-		Short: "Roll out resources-only edits of StatefulSets and Deployments without restarting their pods",
-		Long: `Roll out resources-only edits of StatefulSets and Deployments without restarting their pods.
+		Short: "Roll out resources-only edits of StatefulSets, Deployments and DaemonSets without restarting their pods",
+		Long: `Roll out resources-only edits of StatefulSets, Deployments and DaemonSets without restarting their pods.
 
 Linked as ` + pluginName + ` and ` + completeName + ` in the PATH,
 it is a plugin, with completion: kubectl inplace-rollout …`,

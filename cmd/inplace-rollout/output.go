@@ -15,14 +15,20 @@ import (
 // output is the format that the flag --output names; "" is a table.
 type output string
 
+// wide is a table with a row for each pod.
+const wide output = "wide"
+
+// forMachines reports whether it is no table.
+func (o output) forMachines() bool { return o != "" && o != wide }
+
 func (o *output) addFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "json or yaml; none prints a table")
-	completeFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "json, yaml or wide (a row for each pod); none prints a table")
+	completeFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", cobra.Completion(wide)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (o *output) validate() error {
-	if !slices.Contains([]output{"", "json", "yaml"}, *o) {
-		return fmt.Errorf("--output is %q: want json or yaml, or none for a table", *o)
+	if !slices.Contains([]output{"", wide, "json", "yaml"}, *o) {
+		return fmt.Errorf("--output is %q: want json, yaml or wide, or none for a table", *o)
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
 delete this one), Refused (it stays as it is), KeptBack (by the partition, or the
 pause), New (there is no pod in its place now, or it is about to go), ScaledIn (there
 are to be fewer pods, and it goes) or Unchanged. What else a kubelet will say cannot
-be foreseen; ROOM tells how much of the node is requested now.
+be foreseen; ROOM tells how much of the node is requested now. Of more than 20 pods,
+those with the same fate share a row; -o wide shows each.
 
 The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
 restart as things stand: now, at its deadline, or when you delete it.
@@ -82,7 +83,7 @@ may list them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.file, "filename", "f", "", "manifest with StatefulSets and Deployments; - reads the standard input")
+	f.StringVarP(&o.file, "filename", "f", "", "manifest with StatefulSets, Deployments and DaemonSets; - reads the standard input")
 	o.output.addFlag(cmd)
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "exit with code 3 if a pod or a container would restart")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "what the controller was started with")
@@ -123,7 +124,7 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 			return err
 		}
 	}
-	if err := print(out, o.output, reports, func(out io.Writer, r planReport) error { return r.table(out) }); err != nil {
+	if err := print(out, o.output, reports, func(out io.Writer, r planReport) error { return r.table(out, o.output == wide) }); err != nil {
 		return err
 	}
 	if o.failOnRestart && slices.ContainsFunc(reports, func(r planReport) bool { return r.restarts }) {

@@ -54,6 +54,58 @@ func TestPlan(t *testing.T) {
 		code  int // with --fail-on-restart
 	}{
 		"live": {edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
+		"many": {code: 3,
+			stage: func(t *testing.T) *stage {
+				s := newSetStage(t, 24)
+				s.nodes = nil
+				for i, pod := range s.pods {
+					pod.Spec.NodeName = fmt.Sprintf("node-%d", i)
+					cpu := "4"
+					if i%8 == 0 {
+						cpu = fmt.Sprintf("15%dm", i)
+					}
+					s.nodes = append(s.nodes, node(pod.Spec.NodeName, cpu))
+				}
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
+		"daemonset": {
+			stage: func(t *testing.T) *stage { return newDaemonSetStage(t, 3) },
+			edit:  func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", larger) }},
+		"daemonset-node-too-small": {
+			stage: func(t *testing.T) *stage {
+				s := newDaemonSetStage(t, 24)
+				for i := range 7 {
+					s.nodes[3*i] = node(s.nodes[3*i].Name, "150m")
+				}
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", larger) }},
+		"daemonset-held": {
+			stage: func(t *testing.T) *stage {
+				s := newDaemonSetStage(t, 3)
+				s.heldDaemonsAt(t, larger)
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", size) }},
+		"daemonset-held-to-ondelete": {code: 3,
+			stage: func(t *testing.T) *stage {
+				s := newDaemonSetStage(t, 3)
+				s.heldDaemonsAt(t, larger)
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				m := manifest(t, "DaemonSet", onDelete, larger)
+				m.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = "app:2"
+				return m
+			}},
+		"daemonset-image": {code: 3,
+			stage: func(t *testing.T) *stage { return newDaemonSetStage(t, 3) },
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				m := manifest(t, "DaemonSet", "", larger)
+				m.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = "app:2"
+				return m
+			}},
 		"partition": {edit: func(t *testing.T) *unstructured.Unstructured {
 			return manifest(t, "StatefulSet", "updateStrategy: {rollingUpdate: {partition: 2}}", larger)
 		}},
@@ -378,6 +430,12 @@ func TestWishOfAHeldWorkload(t *testing.T) {
 		u.SetResourceVersion("7")
 		return u
 	}
+	daemons := func(strategy string) *unstructured.Unstructured {
+		u := manifest(t, "DaemonSet", "updateStrategy: {"+strategy+"}", size)
+		u.SetAnnotations(map[string]string{api.HoldAnnotation: "RollingUpdate"})
+		u.SetResourceVersion("7")
+		return u
+	}
 	for _, tt := range []struct {
 		what        string
 		live, after *unstructured.Unstructured
@@ -388,6 +446,8 @@ func TestWishOfAHeldWorkload(t *testing.T) {
 		{"another one counts", set("2147483647"), set("1"), "1"},
 		{"a pause says nothing", deployment("true", "false"), deployment("true", "false"), "false"},
 		{"resuming counts", deployment("true", "true"), deployment("false", "true"), "false"},
+		{"OnDelete says nothing", daemons("type: OnDelete, rollingUpdate: {maxUnavailable: 1}"), daemons("type: OnDelete, rollingUpdate: {maxUnavailable: 2}"), "RollingUpdate"},
+		{"without rollingUpdate it does", daemons("type: OnDelete, rollingUpdate: {maxUnavailable: 1}"), daemons("type: OnDelete"), ""},
 	} {
 		tt.after.SetAnnotations(nil) // removing the hold is not up to the user
 		e, err := newEdit(tt.live, tt.after)

@@ -142,17 +142,17 @@ func (s *planSummary) count(f rollout.Forecast) {
 }
 
 // table is the report for people.
-func (r planReport) table(out io.Writer) error {
+func (r planReport) table(out io.Writer, each bool) error {
 	name := strings.ToLower(r.Kind) + "/" + r.Name
 	if r.New && len(r.Pods) == 0 {
 		_, err := fmt.Fprintf(out, "%s: it does not exist yet, so every pod will be new\n", name)
 		return err
 	}
-	rows := [][]string{{"POD", "NODE", "FATE", "CHANGES", "ROOM", "REASON"}}
+	rows := make([]row, 0, len(r.Pods))
 	for _, p := range r.Pods {
-		rows = append(rows, []string{p.Name, p.Node, string(p.Forecast), p.describe(), p.roomText(), p.Reason})
+		rows = append(rows, row{p.Name, p.Node, []string{string(p.Forecast), p.describe()}, p.roomText(), p.Reason})
 	}
-	if err := columns(out, rows...); err != nil {
+	if err := tableOf(out, each, []string{"POD", "NODE", "FATE", "CHANGES", "ROOM", "REASON"}, rows); err != nil {
 		return err
 	}
 	if r.New {

@@ -38,9 +38,9 @@ func newReleaseCommand() *cobra.Command {
 		Long: `Let go of held rollouts when the controller is gone.
 
 A held rollout is nobody's but the controller's. Without it, this gives back what the
-user wants (the partition, or paused), and the built-in controller goes on: it
-restarts every pod that is not of the newest revision. Pods of a Deployment that wait
-for another one in their place go back to their ReplicaSet. What that will be is shown,
+user wants (the partition, paused, or the update strategy), and the built-in
+controller goes on: it restarts every pod that is not of the newest revision. Pods of
+a Deployment that wait for another one in their place go back to their ReplicaSet. What that will be is shown,
 and asked for, first. The workload stays opted in: its next edit is held again.`,
 		Example: `  # One
   inplace-rollout release sts/db
@@ -193,10 +193,10 @@ func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *
 	}
 	what := "finds nothing left to do"
 	if other := leftBehind(forecast); len(other) > 0 {
-		what += ", but not all pods are as the template says: " + strings.Join(other, ", ")
+		what += ", but not all pods are as the template says: " + listed(other, many)
 	}
 	if n := len(forecast.Stale); n > 0 {
-		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), strings.Join(forecast.Stale, ", "))
+		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), listed(forecast.Stale, many))
 	}
 	if policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
@@ -237,7 +237,7 @@ func ask(in io.Reader, out io.Writer) (bool, error) {
 func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructured) error {
 	err := o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) error { return o.askPolicy(ctx, u) })
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w\nYou need patch for statefulsets and deployments (apps)", err)
+		err = fmt.Errorf("%w\nYou need patch for %s", err, everyResource)
 	}
 	if err != nil {
 		return fmt.Errorf("letting go of %s: %w", nameOf(u), err)

@@ -47,7 +47,12 @@ func TestRelease(t *testing.T) {
 		"no-answer":         {stage: heldStage, failed: "nothing was let go", spec: "partition 2147483647, held"},
 		"deployment":        {stage: deployment("false"), yes: true, spec: "paused false"},
 		"deployment-paused": {stage: deployment("true"), yes: true, spec: "paused true"},
-		"nothing":           {stage: func(t *testing.T) *stage { return newSetStage(t, 1) }, spec: "partition 0"},
+		"daemonset": {yes: true, spec: "RollingUpdate", stage: func(t *testing.T) *stage {
+			s := newDaemonSetStage(t, 3)
+			s.heldDaemonsAt(t, larger)
+			return s
+		}},
+		"nothing": {stage: func(t *testing.T) *stage { return newSetStage(t, 1) }, spec: "partition 0"},
 		"partition": {yes: true, spec: "partition 2", stage: func(t *testing.T) *stage {
 			s := heldStage(t)
 			s.set.Annotations[api.HoldAnnotation] = "2"
@@ -112,6 +117,9 @@ func holding(u *unstructured.Unstructured) string {
 	if u.GetKind() == "Deployment" {
 		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 		said = fmt.Sprintf("paused %t", paused)
+	}
+	if kindOf(u) == daemonSets {
+		said = strategyOf(u)
 	}
 	if policy.Held(u) {
 		said += ", held"

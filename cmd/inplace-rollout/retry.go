@@ -100,7 +100,7 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 		}
 	}
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w\nYou need get and patch for statefulsets and deployments (apps)", err)
+		err = fmt.Errorf("%w\nYou need get and patch for %s", err, everyResource)
 	}
 	if err != nil {
 		return "", fmt.Errorf("retrying %s: %w", nameOf(u), err)

@@ -13,17 +13,18 @@ import (
 // screen shows reports as they change: on a terminal in one place, otherwise as
 // lines of what is new.
 type screen struct {
-	out   io.Writer
-	size  func() (width, height int) // of the terminal; nil if it is none
-	lines int                        // that are shown on the terminal
+	out    io.Writer
+	format output
+	size   func() (width, height int) // of the terminal; nil if it is none
+	lines  int                        // that are shown on the terminal
 	// printed is the last line that was written of each workload and pod.
 	printed map[string]string
 	// troubled: nothing can be read at present, and that is shown.
 	troubled bool
 }
 
-func newScreen(out io.Writer) *screen {
-	s := &screen{out: out, printed: map[string]string{}}
+func newScreen(out io.Writer, format output) *screen {
+	s := &screen{out: out, format: format, printed: map[string]string{}}
 	if file, is := out.(*os.File); is && term.IsTerminal(int(file.Fd())) {
 		s.size = func() (int, int) {
 			width, height, err := term.GetSize(int(file.Fd()))
@@ -42,7 +43,7 @@ func (s *screen) show(reports []statusReport, now time.Time) error {
 		return s.news(reports)
 	}
 	var text strings.Builder
-	if err := printStatus(&text, "", reports, now); err != nil {
+	if err := printStatus(&text, s.format, reports, now); err != nil {
 		return err
 	}
 	// Up to the first line that was shown, and clear from there on.
@@ -100,6 +101,9 @@ func (s *screen) news(reports []statusReport) error {
 		name := r.Namespace + "/" + r.Kind + "/" + r.Name
 		if err := s.line(name, r.headline()); err != nil {
 			return err
+		}
+		if len(r.Pods) > many && s.format != wide {
+			continue // the headline says how many are done, and what others wait for
 		}
 		for _, p := range r.Pods {
 			if err := s.line(name+"/"+p.Name, p.line()); err != nil {

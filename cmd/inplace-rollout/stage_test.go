@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -55,11 +57,12 @@ const (
 
 // stage is a cluster of fakes with the workload web in it, whose pods are of size.
 type stage struct {
-	set    *appsv1.StatefulSet // or
-	deploy *appsv1.Deployment
-	nodes  []*corev1.Node
-	pods   []*corev1.Pod
-	others []runtime.Object
+	set     *appsv1.StatefulSet // or
+	deploy  *appsv1.Deployment  // or
+	daemons *appsv1.DaemonSet
+	nodes   []*corev1.Node
+	pods    []*corev1.Pod
+	others  []runtime.Object
 }
 
 func webMeta() metav1.ObjectMeta {
@@ -106,8 +109,9 @@ func newSetStage(t *testing.T, replicas int) *stage {
 
 func (s *stage) revision(t *testing.T, name string, template *corev1.PodTemplateSpec) {
 	t.Helper()
-	r := build.Revision(t, s.set, name, 1, template)
-	r.Labels = map[string]string{"app": "web"}
+	u := s.live(t)
+	r := build.Revision(t, u, u.GetKind(), name, 1, template)
+	r.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: strings.TrimPrefix(name, "web-")}
 	s.others = append(s.others, r)
 }
 
@@ -121,6 +125,44 @@ func (s *stage) heldAt(t *testing.T, resources string) {
 	s.set.Status.UpdateRevision = "web-b"
 	s.set.Status.Conditions[0].Status, s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = corev1.ConditionFalse, "Progressing", "under way"
 	s.revision(t, "web-b", &s.set.Spec.Template)
+}
+
+// newDaemonSetStage has a DaemonSet at rest, on as many nodes.
+func newDaemonSetStage(t *testing.T, nodes int) *stage {
+	t.Helper()
+	s := &stage{daemons: &appsv1.DaemonSet{ObjectMeta: webMeta()}}
+	s.daemons.Annotations[appsv1.DeprecatedTemplateGeneration] = "1"
+	s.daemons.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	s.daemons.Spec.Template = pointed(build.Size(t, size))
+	s.daemons.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
+		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))},
+	}
+	s.daemons.Status = appsv1.DaemonSetStatus{
+		ObservedGeneration: 1, DesiredNumberScheduled: int32(nodes), CurrentNumberScheduled: int32(nodes), UpdatedNumberScheduled: int32(nodes),
+		Conditions: []appsv1.DaemonSetCondition{{Type: api.ConditionComplete, Status: corev1.ConditionTrue, Reason: "Complete", Message: "all pods are of template generation 1"}},
+	}
+	s.revision(t, "web-a", &s.daemons.Spec.Template)
+	for i := range nodes {
+		s.nodes = append(s.nodes, node(fmt.Sprintf("node-%d", i), "4"))
+		pod := build.Pod(fmt.Sprintf("web-%c%c", 'z'-i/5, 'a'+i%5), &s.daemons.Spec.Template, build.OwnedBy(s.daemons, "DaemonSet"), build.PinnedTo(s.nodes[i].Name))
+		pod.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: "a"}
+		s.pods = append(s.pods, pod)
+	}
+	return s
+}
+
+// heldDaemonsAt gives the DaemonSet a new template that it is held at.
+func (s *stage) heldDaemonsAt(t *testing.T, resources string) {
+	t.Helper()
+	s.daemons.Spec.Template = pointed(build.Size(t, resources))
+	s.daemons.Generation, s.daemons.Status.ObservedGeneration, s.daemons.Status.UpdatedNumberScheduled = 2, 2, 0
+	s.daemons.Annotations[appsv1.DeprecatedTemplateGeneration] = "2"
+	s.daemons.Annotations[api.HoldAnnotation] = "RollingUpdate"
+	s.daemons.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+	c := &s.daemons.Status.Conditions[0]
+	c.Status, c.Reason, c.Message = corev1.ConditionFalse, "Progressing", "under way"
+	s.revision(t, "web-b", &s.daemons.Spec.Template)
 }
 
 // newDeploymentStage has a Deployment at rest, on one node.
@@ -164,6 +206,11 @@ func (s *stage) live(t *testing.T) *unstructured.Unstructured {
 	if s.set != nil {
 		u := build.Stored(t, s.set)
 		u.SetGroupVersionKind(statefulSets.gvk())
+		return u
+	}
+	if s.daemons != nil {
+		u := build.Stored(t, s.daemons)
+		u.SetGroupVersionKind(daemonSets.gvk())
 		return u
 	}
 	u := build.Stored(t, s.deploy)

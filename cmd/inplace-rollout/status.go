@@ -51,7 +51,8 @@ A pod's state is in the words of the proposal for vertical scaling: Waiting (it 
 not been asked yet), Requested (the kubelet has not answered, or defers it), Accepted
 (it is being carried out, or the pod is not available yet), Rejected (not possible on
 this node) or Done; or KeptBack, by the partition or the pause. Beside it stands what
-Kubernetes says in the pod's conditions.
+Kubernetes says in the pod's conditions. Of more than 20 pods, those of which the same
+is to be said share a row; -o wide shows each.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack, and 2 if
 not; with --watch it waits until everything is that is opted in.`,
@@ -69,7 +70,7 @@ not; with --watch it waits until everything is that is opted in.`,
 			if err := o.output.validate(); err != nil {
 				return err
 			}
-			if o.watch && o.output != "" {
+			if o.watch && o.output.forMachines() {
 				return fmt.Errorf("--watch prints no %s: leave one of them away", o.output)
 			}
 			if o.all && len(args) > 0 {
@@ -108,7 +109,7 @@ func (o statusOptions) run(ctx context.Context, out io.Writer, args []string) er
 		}
 		return completeness(reports)
 	}
-	screen := newScreen(out)
+	screen := newScreen(out, o.output)
 	for {
 		if err := screen.show(reports, time.Now()); err != nil {
 			return err
@@ -385,19 +386,19 @@ func (r statusReport) headline() string {
 }
 
 // table is the report for people.
-func (r statusReport) table(out io.Writer, now time.Time) error {
+func (r statusReport) table(out io.Writer, each bool, now time.Time) error {
 	if _, err := fmt.Fprintln(out, r.headline()); err != nil || len(r.Pods) == 0 {
 		return err
 	}
-	rows := [][]string{{"POD", "NODE", "WANTED", "APPLIED", "STATE", "CONDITION", "SINCE", "WHY"}}
+	rows := make([]row, 0, len(r.Pods))
 	for _, p := range r.Pods {
 		since := ""
 		if p.Since != nil {
 			since = duration.HumanDuration(now.Sub(p.Since.Time))
 		}
-		rows = append(rows, []string{p.Name, p.Node, p.Wanted, p.Applied, string(p.State), p.Condition, since, p.Why})
+		rows = append(rows, row{p.Name, p.Node, []string{p.Wanted, p.Applied, string(p.State), p.Condition}, since, p.Why})
 	}
-	return columns(out, rows...)
+	return tableOf(out, each, []string{"POD", "NODE", "WANTED", "APPLIED", "STATE", "CONDITION", "SINCE", "WHY"}, rows)
 }
 
 // nobody is the report where no workload is opted in.
@@ -405,9 +406,9 @@ const nobody = "No workload is opted in: label one with " + api.EnabledLabel + "
 
 // printStatus writes the reports in the format.
 func printStatus(out io.Writer, format output, reports []statusReport, now time.Time) error {
-	if len(reports) == 0 && format == "" {
+	if len(reports) == 0 && !format.forMachines() {
 		_, err := fmt.Fprintln(out, nobody)
 		return err
 	}
-	return print(out, format, reports, func(out io.Writer, r statusReport) error { return r.table(out, now) })
+	return print(out, format, reports, func(out io.Writer, r statusReport) error { return r.table(out, format == wide, now) })
 }

@@ -74,6 +74,29 @@ func believedStage(t *testing.T) *stage {
 	return s
 }
 
+// manyStage has 24 pods on as many nodes: some have no room for the new size, one is too small.
+func manyStage(t *testing.T) *stage {
+	t.Helper()
+	s := newSetStage(t, 24)
+	s.heldAt(t, larger)
+	s.nodes = nil
+	for i, pod := range s.pods {
+		pod.Spec.NodeName = fmt.Sprintf("node-%d", i)
+		s.nodes = append(s.nodes, node(pod.Spec.NodeName, "4"))
+		switch {
+		case i == 3:
+			s.asked(i, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
+		case i%3 == 0:
+			s.asked(i, condition(corev1.PodResizePending, "Deferred", fmt.Sprintf("Node didn't have enough resource: cpu, requested: 200, used: %d, capacity: 4000", 3900+i)), observed)
+			pod.Status.Conditions[len(pod.Status.Conditions)-1].LastTransitionTime.Time = now.Add(time.Duration(-i) * time.Minute)
+		case i > 20:
+			build.Resized(&s.set.Spec.Template)(pod)
+			pod.Labels["controller-revision-hash"] = "web-b"
+		}
+	}
+	return s
+}
+
 func reportsOf(t *testing.T, s *stage) []statusReport {
 	t.Helper()
 	o := statusOptions{cluster: s.cluster(t)}
@@ -127,6 +150,16 @@ func TestStatus(t *testing.T) {
 			return s
 		},
 		"deployment": func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
+		"daemonset": func(t *testing.T) *stage {
+			s := newDaemonSetStage(t, 4)
+			s.heldDaemonsAt(t, larger)
+			build.Resized(&s.daemons.Spec.Template)(s.pods[0])
+			s.pods[0].Labels["controller-revision-hash"] = "b"
+			build.WithSize(&s.daemons.Spec.Template)(s.pods[1])
+			condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu")(s.pods[1])
+			return s
+		},
+		"many": manyStage,
 		"none": func(t *testing.T) *stage {
 			s := newSetStage(t, 1)
 			s.set.Labels = nil
@@ -269,8 +302,8 @@ func TestScreen(t *testing.T) {
 	after := reportsOf(t, s)
 
 	var log, terminal bytes.Buffer
-	lines := newScreen(&log)
-	shown := newScreen(&terminal)
+	lines := newScreen(&log, "")
+	shown := newScreen(&terminal, "")
 	shown.size = func() (int, int) { return 60, 40 }
 	for i, reports := range [][]statusReport{before, before, between, after} {
 		if i == 3 {
@@ -286,12 +319,33 @@ func TestScreen(t *testing.T) {
 	golden(t, "screen-terminal.txt", bytes.ReplaceAll(terminal.Bytes(), []byte("\x1b"), []byte("ESC")))
 }
 
+// Of many pods a log says what the headline does, unless each is asked for.
+func TestManyPods(t *testing.T) {
+	reports := reportsOf(t, manyStage(t))
+	for format, want := range map[output]int{"": 1, wide: 25} {
+		var log bytes.Buffer
+		if err := newScreen(&log, format).show(reports, now); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(log.String(), "\n"); got != want {
+			t.Errorf("--watch -o %q wrote %d lines, want %d:\n%s", format, got, want, log.String())
+		}
+	}
+	var each bytes.Buffer
+	if err := printStatus(&each, wide, reports, now); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(each.String(), "\n"); got != 26 {
+		t.Errorf("-o wide wrote %d lines, want 26:\n%s", got, each.String())
+	}
+}
+
 // Trouble stands below what was seen last, and goes with it.
 func TestScreenInTrouble(t *testing.T) {
 	s := newSetStage(t, 1)
 	reports := reportsOf(t, s)
 	var out bytes.Buffer
-	screen := newScreen(&out)
+	screen := newScreen(&out, "")
 	screen.size = func() (int, int) { return 40, 40 }
 	if err := screen.show(reports, now); err != nil {
 		t.Fatal(err)
@@ -321,7 +375,7 @@ func TestScreenOfNobody(t *testing.T) {
 		s := newSetStage(t, 1)
 		s.set.Labels = nil
 		var out bytes.Buffer
-		screen := newScreen(&out)
+		screen := newScreen(&out, "")
 		screen.size = size
 		if err := screen.show(reportsOf(t, s), now); err != nil || out.String() != nobody+"\n" {
 			t.Errorf("%s: %q, %v", name, out.String(), err)

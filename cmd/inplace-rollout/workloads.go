@@ -85,7 +85,7 @@ func (c *cluster) named(args []string) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// fromFile reads the StatefulSets and Deployments in a file; - is the standard input.
+// fromFile reads the workloads in a file; - is the standard input.
 func (c *cluster) fromFile(file string) ([]*unstructured.Unstructured, error) {
 	infos, err := resource.NewLocalBuilder().Unstructured().ContinueOnError().
 		FilenameParam(false, &resource.FilenameOptions{Filenames: []string{file}}).Flatten().Do().Infos()
@@ -152,7 +152,7 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w\nYou need get and list for statefulsets and deployments (apps), and list for replicasets and controllerrevisions (apps) and for pods", err)
+		return fmt.Errorf("%w\nYou need get and list for %s, and list for replicasets and controllerrevisions (apps) and for pods", err, everyResource)
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("%w: want a %s, such as sts/web", err, anyKind)
 	default:

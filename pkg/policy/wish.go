@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -52,6 +53,15 @@ func WishedPaused(w metav1.Object, inForce bool) bool {
 	return inForce
 }
 
+// WishedStrategy is the update strategy that the user of a DaemonSet wants, held or not, where
+// inForce is the one that it has. No other than RollingUpdate is ever held.
+func WishedStrategy(w metav1.Object, inForce appsv1.DaemonSetUpdateStrategyType) appsv1.DaemonSetUpdateStrategyType {
+	if Held(w) {
+		return appsv1.RollingUpdateDaemonSetStrategyType
+	}
+	return inForce
+}
+
 // EditedPartition is what the hold of a StatefulSet must say after an edit of it. That is what
 // it said before, unless the edit has another partition (asked, where inForce was before), or
 // comes from a manifest that was saved during a hold.
@@ -78,4 +88,15 @@ func EditedPaused(live, edited metav1.Object, asked bool) string {
 	default:
 		return live.GetAnnotations()[api.HoldAnnotation]
 	}
+}
+
+// EditedStrategy is the update strategy that the user of a held DaemonSet wants after an edit
+// that asks for a strategy. It is OnDelete only if the edit says so in the annotation, or takes
+// rollingUpdate away (stripped). Then the edit lets go: neither is left.
+func EditedStrategy(edited metav1.Object, asked appsv1.DaemonSetUpdateStrategyType, stripped bool) appsv1.DaemonSetUpdateStrategyType {
+	onDelete := appsv1.OnDeleteDaemonSetStrategyType
+	if asked == onDelete && (stripped || edited.GetAnnotations()[api.HoldAnnotation] == string(onDelete)) {
+		return onDelete
+	}
+	return appsv1.RollingUpdateDaemonSetStrategyType
 }

@@ -31,12 +31,12 @@ const (
 func (s Step) Condition() Condition {
 	c := Condition{Reason: ReasonProgressing}
 	var groups []*alike
-	found, more := map[saying]*alike{}, 0
+	found, more := map[string]*alike{}, 0
 	for _, w := range s.harmedFirst() {
 		if c.Reason == ReasonProgressing {
 			c.Reason = w.Reason
 		}
-		what := saying{w.Reason, w.Member.Nameless(w.Message)}
+		what := w.Reason + ": " + w.Member.nameless(w.Message)
 		switch group := found[what]; {
 		case group != nil:
 			group.others = append(group.others, w)
@@ -72,12 +72,6 @@ func (s Step) harmedFirst() []*Wait {
 	return waits
 }
 
-// saying is what the waits that are alike have in common.
-type saying struct {
-	reason string
-	text   Nameless
-}
-
 // alike is a wait, and the others for the same.
 type alike struct {
 	first  *Wait
@@ -107,17 +101,10 @@ func (a alike) String() string {
 	return text
 }
 
-// Nameless is a text about a member without its name and that of its node, of which it may
-// have one each: two members are in the same case if it is the same of both.
-type Nameless [4]string
-
-// Nameless takes the names out of a text about the member.
-func (m Member) Nameless(text string) Nameless {
-	before, after, _ := strings.Cut(text, onNode(m.node()))
-	var n Nameless
-	n[0], n[1], _ = strings.Cut(before, m.Name)
-	n[2], n[3], _ = strings.Cut(after, m.Name)
-	return n
+// nameless is a text about the member without its name and that of its node: two members are in
+// the same case if it is the same of both.
+func (m Member) nameless(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, m.Name, "…"), onNode(m.node()), onNode("…"))
 }
 
 func onNode(name string) string { return "node " + name }

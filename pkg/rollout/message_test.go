@@ -21,6 +21,8 @@ func waiting(index int, reason, message string) rollout.Wait {
 	}
 }
 
+const onlyThere = "it can run on node NODE only: infeasible on node NODE: too big"
+
 const tooSmall = `infeasible on node NODE: pods "POD" is forbidden: cpu, requested: 4000, allocatable: 2000; left as it is`
 
 func TestWaitsThatAreAlike(t *testing.T) {
@@ -39,6 +41,10 @@ func TestWaitsThatAreAlike(t *testing.T) {
 		"two":  {infeasible(1, 2), first + "; likewise agent-2 on node n-2"},
 		"many": {infeasible(1, 20), first + "; likewise agent-2 on node n-2, agent-3 on node n-3, agent-4 on node n-4, agent-5 on node n-5 and 15 more"},
 		"a pod or node whose name begins like another": {append(infeasible(1, 1), infeasible(10, 10)...), first + "; likewise agent-10 on node n-10"},
+		"about a node that is named twice": {
+			[]rollout.Wait{waiting(1, rollout.ReasonNoNodeFits, onlyThere), waiting(2, rollout.ReasonNoNodeFits, onlyThere)},
+			"0 of 20 pods resized; agent-1: it can run on node n-1 only: infeasible on node n-1: too big; likewise agent-2 on node n-2",
+		},
 		"of another number": {
 			append(infeasible(1, 1), waiting(2, rollout.ReasonInfeasible, strings.Replace(tooSmall, "2000", "3000", 1))),
 			first + `; agent-2: infeasible on node n-2: pods "agent-2" is forbidden: cpu, requested: 4000, allocatable: 3000; left as it is`,

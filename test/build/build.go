@@ -148,6 +148,18 @@ func ResizedAt(t time.Time) func(*corev1.Pod) {
 	}
 }
 
+// PinnedTo puts the pod on a node, and has it come to no other, as those of DaemonSets.
+func PinnedTo(node string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.NodeName = node
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+			}}},
+		}}}
+	}
+}
+
 // Unschedulable marks the pod as one that the scheduler has found no node for.
 func Unschedulable(pod *corev1.Pod) {
 	pod.Spec.NodeName = ""
@@ -164,8 +176,8 @@ func Terminating(pod *corev1.Pod) {
 	pod.DeletionTimestamp = ptr.To(metav1.NewTime(Start))
 }
 
-// Revision is the ControllerRevision that the StatefulSet controller stores for template.
-func Revision(t testing.TB, set *appsv1.StatefulSet, name string, number int64, template *corev1.PodTemplateSpec) *appsv1.ControllerRevision {
+// Revision is the ControllerRevision that the controller of a StatefulSet or DaemonSet stores for template.
+func Revision(t testing.TB, owner metav1.Object, kind, name string, number int64, template *corev1.PodTemplateSpec) *appsv1.ControllerRevision {
 	t.Helper()
 	raw, err := yaml.Marshal(map[string]any{"spec": map[string]any{"template": template}})
 	if err != nil {
@@ -176,8 +188,8 @@ func Revision(t testing.TB, set *appsv1.StatefulSet, name string, number int64, 
 	}
 	r := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: set.Namespace, Name: name,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))},
+			Namespace: owner.GetNamespace(), Name: name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))},
 		},
 		Revision: number,
 	}

@@ -401,7 +401,7 @@ func TestCommandsForbidden(t *testing.T) {
 	}
 	for _, args := range [][]string{{"plan", "sts/web"}, {"plan", "-f", "-"}, {"status"}, {"status", "sts/web"}, {"release", "--all", "--yes"}} {
 		got := command(t, kubeconfig, w.namespace, manifest, args...)
-		if got.code != 1 || !strings.Contains(got.stderr, "is forbidden") || !strings.Contains(got.stderr, "You need get and list for statefulsets and deployments (apps)") {
+		if got.code != 1 || !strings.Contains(got.stderr, "is forbidden") || !strings.Contains(got.stderr, "You need get and list for statefulsets, deployments and daemonsets (apps)") {
 			t.Errorf("%v ended with %d: %s", args, got.code, got.stderr)
 		}
 	}
@@ -409,7 +409,7 @@ func TestCommandsForbidden(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"plan", "pod/web-0"}, "want a StatefulSet or Deployment, such as sts/web"},
+		{[]string{"plan", "pod/web-0"}, "want a StatefulSet, Deployment or DaemonSet, such as sts/web"},
 		{[]string{"plan", "sts/other"}, `statefulsets.apps "other" not found`},
 		{[]string{"plan", "web"}, "want TYPE/NAME, such as sts/web"},
 		{[]string{"status", "nonsense/web"}, "nonsense"},

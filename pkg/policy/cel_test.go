@@ -1,0 +1,101 @@
+package policy_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiserver "k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	apiservercel "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/yaml"
+)
+
+// readPolicy reads the first document of a file of deploy/cluster, an admission policy.
+func readPolicy[P any](t testing.TB, file string) *P {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/cluster/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n---\n")
+	p := new(P)
+	if err := yaml.UnmarshalStrict([]byte(first), p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// write is what is asked about: an object, and the one before, if there is any.
+type write struct {
+	kind        schema.GroupVersionKind
+	object, old runtime.Object
+}
+
+// compile returns what the API server makes of a policy with these variables: are all of the
+// expressions true of a write, and if not, what does the first say that is not?
+func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admissionv1.Validation) func(t *testing.T, w write) (all bool, said string) {
+	t.Helper()
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	for _, v := range variables {
+		if result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, declared, environment.StoredExpressions); result.Error != nil {
+			t.Fatal(result.Error)
+		}
+	}
+	conditions := make([]cel.ExpressionAccessor, len(expressions))
+	for i, v := range expressions {
+		conditions[i] = &validating.ValidationCondition{Expression: v.Expression, Message: v.Message}
+	}
+	compiled := compiler.CompileCondition(conditions, declared, environment.StoredExpressions)
+	if errs := compiled.CompilationErrors(); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	fail := admissionv1.Fail
+	validator := validating.NewValidator(compiled, nil, cel.NewCondition(nil), cel.NewCondition(nil), &fail, nil)
+	return func(t *testing.T, w write) (bool, string) {
+		t.Helper()
+		resource := w.kind.GroupVersion().WithResource(strings.ToLower(w.kind.Kind) + "s")
+		operation, options := apiserver.Create, runtime.Object(&metav1.CreateOptions{})
+		if w.old != nil {
+			operation, options = apiserver.Update, &metav1.UpdateOptions{}
+		}
+		attributes := apiserver.NewAttributesRecord(w.object, w.old, w.kind, "default", "web", resource, "", operation, options, false, &user.DefaultInfo{Name: "somebody"})
+		versioned := &apiserver.VersionedAttributes{Attributes: attributes, VersionedKind: w.kind, VersionedObject: apiserver.NewLazyObject(w.object)}
+		if w.old != nil {
+			versioned.VersionedOldObject = apiserver.NewLazyObject(w.old)
+		}
+		result := validator.Validate(context.Background(), resource, versioned, nil, nil, apiservercel.RuntimeCELCostBudget, nil)
+		for _, d := range result.Decisions {
+			if d.Action != validating.ActionAdmit {
+				return false, d.Message
+			}
+		}
+		return true, ""
+	}
+}
+
+// annotationsPolicy is validate-annotations.yaml: does it let in a new StatefulSet with these
+// annotations, and if not, what does it say?
+func annotationsPolicy(t testing.TB) func(t *testing.T, annotations map[string]string) (allowed bool, said string) {
+	t.Helper()
+	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "validate-annotations.yaml")
+	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	return func(t *testing.T, annotations map[string]string) (bool, string) {
+		t.Helper()
+		return accepts(t, write{appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+			&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: annotations}}, nil})
+	}
+}
