@@ -22,8 +22,8 @@ func (d *daemonSet) stall() (slow string) {
 	return slow
 }
 
-// TestDaemonSetNodesComeAndGo: pods of new nodes are born at the new size, and nobody waits for
-// those of nodes that are gone.
+// TestDaemonSetNodesComeAndGo: pods of new nodes are born at the new size, and those of nodes that
+// are gone are no members.
 func TestDaemonSetNodesComeAndGo(t *testing.T) {
 	parallel(t)
 	d := newDaemonSet(t, options{Replicas: 4})
@@ -40,14 +40,21 @@ func TestDaemonSetNodesComeAndGo(t *testing.T) {
 	d.waitComplete()
 	d.assertSettled("150m")
 	d.assertReplaced(before, gone)
+}
 
-	slow = d.on(1).Name // and one that is gone while it is resized
-	d.annotatePod(slow, simNever)
-	d.begin("180m", slow)
+// TestDaemonSetNodeGoneDuringItsResize: its pod, which is there for a minute, holds up nobody.
+func TestDaemonSetNodeGoneDuringItsResize(t *testing.T) {
+	parallel(t)
+	d := newDaemonSet(t, options{})
+	before := d.uids()
+	slow := d.stall()
 	d.removeNode(1)
+	d.waitCondition("NodeLost", slow+": its node "+d.node(1)+" is gone")
+	d.waitSize(d.on(2).Name, "150m")
+	d.waitSize(d.on(3).Name, "150m")
 	d.waitComplete()
-	d.assertSettled("180m")
-	d.assertReplaced(before, gone, slow)
+	d.assertSettled("150m")
+	d.assertReplaced(before, slow)
 }
 
 // TestDaemonSetCordonedNode: that keeps no DaemonSet's pod from its size.
@@ -111,9 +118,9 @@ func TestDaemonSetTaintedNode(t *testing.T) {
 	d := newDaemonSet(t, options{})
 	before := d.uids()
 	d.kubectl("taint", "node", d.node(2), "example.com/no=more:NoSchedule")
-	d.waitFor("a misscheduled pod", func(o *appsv1.DaemonSet) bool { return o.Status.NumberMisscheduled == 1 })
 	d.edit("150m")
 	d.waitSize(d.on(2).Name, "150m")
+	d.waitFor("a misscheduled pod", func(o *appsv1.DaemonSet) bool { return o.Status.NumberMisscheduled == 1 })
 	d.kubectl("taint", "node", d.node(2), "example.com/no-")
 	d.assertMoved(before, "150m")
 
