@@ -68,3 +68,37 @@ func (u Unheld) begins(have *Condition) bool {
 	return have == nil || have.pending() || have.Complete() ||
 		strings.HasPrefix(have.Message, u.LeftTo) && !strings.HasPrefix(have.Message, u.LeftTo+u.Rollout)
 }
+
+// Plan turns the plan for a workload into the one for a workload that nobody holds. Pods that count
+// as updated may have the size of an edit that was given up, as where the hold was let go without
+// us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
+// touch, it makes the rollout, and nothing is planned.
+func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remove []rollout.Restart) {
+	done := true
+	for _, v := range p.Verdicts {
+		m := &v.Member
+		if u.BuiltIn && !m.Labelled && !rollout.Gone(m.Pod) {
+			return rollout.Plan{Revision: p.Revision, Condition: u.builtIn(m.Name + " is of an older revision")}, nil
+		}
+		done = done && m.Updated
+	}
+	if done {
+		p.Started = "" // nothing is rolled out
+		// Once Complete, a workload stays so when it is scaled, or a pod is lost.
+		if have.Complete() || len(p.Waits) == 0 {
+			p.Condition = u.Condition
+		}
+		return p, nil
+	}
+	for _, r := range p.Restart {
+		if r.Now && u.BuiltIn && !rollout.Gone(r.Member.Pod) {
+			remove = append(remove, r)
+		}
+	}
+	return p, remove
+}
+
+// builtIn returns the condition of a rollout that the built-in controller makes.
+func (u Unheld) builtIn(progress string) rollout.Condition {
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: u.LeftTo + u.Rollout + ": " + progress}
+}

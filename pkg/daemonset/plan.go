@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -68,7 +66,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	if policy.Held(o.set) {
 		p.letGo(o)
 	} else {
-		p.unheld(o.set)
+		p.Plan, p.remove = Kind{}.Unheld(o.set).Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(o), nil
 }
@@ -95,35 +93,6 @@ func (p *plan) letGo(o observation) {
 		p.release = true
 		if len(p.Restart) > 0 {
 			p.handOver = p.Restart[0].Reason
-		}
-	}
-}
-
-// unheld plans for a set that is not held. Pods that count as updated may have the size of an edit
-// that was given up, as where the hold was let go without us. They need no hold: the DaemonSet
-// controller does not touch them. If there is a pod that it does touch, it makes the rollout, and
-// nothing is planned.
-func (p *plan) unheld(set *appsv1.DaemonSet) {
-	done := true
-	for _, v := range p.Verdicts {
-		m := &v.Member
-		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			*p = plan{Plan: rollout.Plan{Revision: p.Revision, Condition: builtIn(set, m.Name+" is of an older revision")}}
-			return
-		}
-		done = done && m.Updated
-	}
-	if done {
-		p.Started = "" // nothing is rolled out
-		// Once Complete, a set stays so when nodes come and go, or a pod is lost.
-		if condition(set).Complete() || len(p.Waits) == 0 {
-			p.Condition = unheldCondition(set)
-		}
-		return
-	}
-	for _, r := range p.Restart {
-		if r.Now && rolling(set) && !rollout.Gone(r.Member.Pod) {
-			p.remove = append(p.remove, r)
 		}
 	}
 }

@@ -46,12 +46,7 @@ func unheldCondition(set *appsv1.DaemonSet) rollout.Condition {
 	if status.UpdatedNumberScheduled >= status.CurrentNumberScheduled {
 		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + counts}
 	}
-	return builtIn(set, counts)
-}
-
-// builtIn returns the condition of a set whose rollout the DaemonSet controller makes.
-func builtIn(set *appsv1.DaemonSet, progress string) rollout.Condition {
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + rolloutOf(set) + ": " + progress}
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + rolloutOf(set) + ": " + counts}
 }
 
 const leftTo = "left to the DaemonSet controller"
