@@ -232,7 +232,9 @@ func TestSurgeInFlight(t *testing.T) {
 func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 	d := newDaemonSet(t, options{Replicas: 1})
 	user := func(args ...string) func() { return func() { d.kubectl(args...) } }
-	strategy := func(strategy string) func() { return func() { d.patch(`{"spec":{"updateStrategy":` + strategy + `}}`) } }
+	strategy := func(strategy string) func() {
+		return func() { d.patch(`{"spec":{"updateStrategy":` + strategy + `}}`) }
+	}
 	generation := func() string { return d.get().Annotations[appsv1.DeprecatedTemplateGeneration] }
 	release := func() {
 		d.kubectl(append(slices.Clone(as), "annotate", d.ref, api.HoldAnnotation+"-")...)
