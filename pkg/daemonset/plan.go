@@ -77,11 +77,7 @@ func (p *plan) letGo(o observation) {
 	ours := func(r rollout.Restart) bool { return r.Member.Labelled }
 	if p.Hold || p.Unready || slices.ContainsFunc(p.Restart, ours) {
 		surge, _ := bounds(o.set)
-		for _, r := range p.Restart {
-			if r.Now && (surge == 0 || ours(r)) {
-				p.remove = append(p.remove, r)
-			}
-		}
+		p.giveUp(o.set, func(r rollout.Restart) bool { return surge == 0 || ours(r) })
 		return
 	}
 	switch counts, wait := o.doubt(); {
