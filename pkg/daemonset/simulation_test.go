@@ -576,14 +576,15 @@ func (s *simulation) Round() {
 }
 
 // cured checks, at rest, that no pod is left not Ready that we could make Ready, by a new size
-// or by a restart. With maxSurge restarts come last, and may wait for pods that are kept.
+// or by a restart. With maxSurge restarts come last, and may wait for pods that are kept. Where a
+// container restarts for the size, the pod may wait for one that is not Ready with it.
 func (s *simulation) cured() {
 	want := wanted(s.set)
 	surge, _ := bounds(s.set)
 	for _, pod := range s.Pods {
 		node := s.nodes[capacity.TargetNode(pod)]
 		if !s.sick[pod.UID] || podutils.IsPodReady(pod) || simulated.VersionOf(&pod.Spec).Image != want.Image || s.admitted(pod, want) ||
-			node == nil || !runs(node) || s.Away[node.Name] || s.tooSmall(pod, want) {
+			node == nil || !runs(node) || s.Away[node.Name] || s.tooSmall(pod, want) || simulated.Restarts(pod, want) {
 			continue
 		}
 		if have := simulated.AppliedSize(pod); s.needsRestart(pod, s.set) && surge == 0 || !s.needsRestart(pod, s.set) && (have.CPU != want.CPU || have.Memory != want.Memory) {
