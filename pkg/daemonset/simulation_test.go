@@ -629,7 +629,7 @@ func newSimulation(t testing.TB, r simulated.T, set *appsv1.DaemonSet, nodes int
 
 func TestSimulation(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 700)
+	simulated.Pin(t, 1, 500)
 	rapid.Check(t, func(r *rapid.T) {
 		set := webSet(version{Image: rapid.SampledFrom([]int{1, 3}).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")})
 		set.Spec.UpdateStrategy = rapid.SampledFrom(strategies).Draw(r, "strategy")
@@ -665,7 +665,7 @@ func TestSimulation(t *testing.T) {
 // never said while a pod is of another revision or size, and comes to be said.
 func TestSimulationOfComplete(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 400)
+	simulated.Pin(t, 1, 250)
 	often := maps.Clone(happenings)
 	maps.Copy(often, ofStrategy)
 	rapid.Check(t, func(r *rapid.T) {
