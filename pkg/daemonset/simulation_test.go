@@ -426,7 +426,7 @@ func (s *simulation) Do(happens simulated.Step, pod *corev1.Pod) {
 			s.One(simulated.Step{Do: "first template"})
 			s.One(simulated.Step{Do: "release"})
 		},
-		"orphan": s.orphan,
+		"orphan": s.recreate,
 	}
 	if do := others[happens.Do]; do != nil {
 		do()
@@ -520,26 +520,6 @@ func (s *simulation) cordon(name string, cordoned bool) {
 // resize has the node have so much cpu.
 func (s *simulation) resize(name, cpu string) {
 	s.changeNode(name, func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse(cpu) })
-}
-
-// orphan deletes the set without its pods, and creates it again: it counts its templates from 1.
-func (s *simulation) orphan() {
-	for _, name := range slices.Sorted(maps.Keys(s.Pods)) {
-		pod := s.Pods[name].DeepCopy()
-		pod.OwnerReferences = nil
-		s.WritePod(pod)
-	}
-	for i, r := range s.revisions {
-		r = r.DeepCopy()
-		r.OwnerReferences = nil
-		s.revisions[i] = r
-	}
-	set := s.set.DeepCopy()
-	set.UID, set.Generation, set.Status = s.NextUID(), 1, appsv1.DaemonSetStatus{}
-	set.Annotations[appsv1.DeprecatedTemplateGeneration] = "1"
-	admit(&appsv1.DaemonSet{}, set, false, false)
-	s.saw.set, s.statusRV = nil, 0
-	s.storeSet(set)
 }
 
 // mend has every node be a usual one again.
