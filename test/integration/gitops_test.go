@@ -193,39 +193,38 @@ func TestArgoHealthOfDeployments(t *testing.T) {
 // TestArgoHealthOfDaemonSets goes through what Argo CD shows of a DaemonSet.
 func TestArgoHealthOfDaemonSets(t *testing.T) {
 	parallel(t)
-	d := newDaemonSet(t, options{Meta: "annotations: {" + setAction + ": LiveResize}"})
+	d := newDaemonSet(t, options{Replicas: 2, Meta: liveOnly})
 	d.waitComplete()
-	d.waitHealth("Healthy", "3 of 3 pods are updated")
-	slow := d.on(2).Name
-	d.annotatePod(slow, simDeferred)
+	d.waitHealth("Healthy", "2 pods are available")
+	stuck := d.on(2).Name
+	d.annotatePod(stuck, simDeferred)
 	d.setResources("cpu=150m", "")
 	if status, message := health(t, "DaemonSet", d.get()); status != "Progressing" {
 		t.Errorf("right after the edit: %s: %s", status, message)
 	}
-	d.waitHealth("Progressing", "Deferred: 1 of 3 pods resized; ")
-	d.annotatePod(slow, simInfeasible)
+	d.waitHealth("Progressing", "Deferred: 1 of 2 pods resized; "+stuck)
+	d.annotatePod(stuck, simInfeasible)
 	d.waitHealth("Degraded", "Infeasible: ")
-	d.annotatePod(slow, simAccepted)
+	d.annotatePod(stuck, simAccepted)
 	d.setResources("cpu=160m", "")
 	d.waitComplete()
-	d.waitHealth("Healthy", "3 of 3 pods are updated")
-
+	d.waitHealth("Healthy", "2 pods are available")
 	// Complete, but no longer well: as Argo CD itself sees it.
-	d.kubectl("annotate", "--overwrite", "pod", slow, "sim.inplace-rollout.io/ready=false")
-	d.waitHealth("Progressing", "2 of 3 pods are available")
-	d.annotatePod(slow, "sim.inplace-rollout.io/ready-")
+	d.annotatePod(stuck, "sim.inplace-rollout.io/ready=false")
+	d.waitHealth("Progressing", "1 of 2 pods are available")
+	d.annotatePod(stuck, "sim.inplace-rollout.io/ready-")
+	d.waitAvailable(2)
 
-	d.patch(`{"metadata":{"annotations":{"` + setPolicy + `":"cpu=RestartOnly"}},"spec":{"updateStrategy":{"type":"OnDelete"}}}`)
+	d.patch(`{"metadata": {"annotations": {"` + setPolicy + `": "cpu=RestartOnly"}}, "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}}`)
+	d.kubectl("annotate", d.ref, setAction+"-")
 	d.setResources("cpu=170m", "")
 	d.waitHealth("Suspended", "WaitingForDelete: ")
 	d.kubectl("label", d.ref, enabled+"-")
-	d.waitHealth("Healthy", "0 of 3 pods are updated")
-	d.patch(`{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`)
-	d.waitHealth("Healthy", "3 of 3 pods are updated")
+	d.waitHealth("Healthy", "0 of 2 pods are updated")
 }
 
 // TestKstatus is what Flux, and everything else that judges by kstatus, takes a rollout
-// for: a Deployment and a DaemonSet are InProgress until it is over, a StatefulSet never is.
+// for: Deployments and DaemonSets are InProgress until it is over, a StatefulSet never is.
 func TestKstatus(t *testing.T) {
 	parallel(t)
 	t.Run("StatefulSet", func(t *testing.T) {
