@@ -113,6 +113,9 @@ func TestPlan(t *testing.T) {
 			edit: func(t *testing.T) *unstructured.Unstructured {
 				m := manifest(t, "DaemonSet", "selector: {matchLabels: {app: web}}", larger)
 				m.SetLabels(map[string]string{api.EnabledLabel: "true"})
+				if err := unstructured.SetNestedField(m.Object, "web", "spec", "template", "metadata", "labels", "app"); err != nil {
+					t.Fatal(err)
+				}
 				return m
 			}},
 		"daemonset-not-opted-in": {code: 3,
