@@ -693,7 +693,7 @@ func (s *dscSync) rollingUpdate() {
 			candidates = append(candidates, old)
 		}
 	}
-	deaths := append(allowed, candidates[:min(max(unavailable-down, 0), len(candidates))]...)
+	deaths := slices.Concat(allowed, candidates[:min(max(unavailable-down, 0), len(candidates))])
 	for _, pod := range deaths {
 		if current := s.Pods[pod.Name]; current != nil && current.DeletionTimestamp == nil {
 			s.replaces(current)
@@ -735,7 +735,7 @@ func (s *dscSync) surge(most, desired int) {
 		}
 	}
 	deaths = append(deaths, leaving[:min(max(available-desired, 0), len(leaving))]...)
-	births := append(allowed, candidates[:min(max(most-surging, 0), len(candidates))]...)
+	births := slices.Concat(allowed, candidates[:min(max(most-surging, 0), len(candidates))])
 	for _, name := range births {
 		_, old, _ := s.pair(s.byNode[name])
 		s.surges(old)
