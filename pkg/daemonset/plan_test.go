@@ -224,30 +224,13 @@ func observed(t *testing.T, places string, changes ...change) observation {
 
 // does names what a plan does.
 func does(p rollout.Plan) string {
-	var parts []string
-	say := func(does, name string) {
-		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
-			parts[last] += " " + name
-			return
+	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
+		w := write.(release)
+		say("release")
+		if w.handOver != "" {
+			say("hand over:", w.handOver)
 		}
-		parts = append(parts, strings.TrimSpace(does+" "+name))
-	}
-	for _, write := range p.Writes {
-		switch w := write.(type) {
-		case rollout.ResizePod:
-			say("resize", w.Member.Name)
-		case rollout.MarkPod:
-			say("mark", w.Member.Name)
-		case rollout.DeletePod:
-			say("delete", w.Restart.Member.Name)
-		case release:
-			say("release", "")
-			if w.handOver != "" {
-				say("hand over:", w.handOver)
-			}
-		}
-	}
-	return strings.Join(parts, ", ")
+	})
 }
 
 // planned is what the plan of o does.
