@@ -25,6 +25,8 @@ type Unheld struct {
 	LeftTo, Rollout string
 	// NotHeld is why an edit is not held; empty if there is nothing to say about that.
 	NotHeld string
+	// Standing: pods may have to be resized though nothing is rolled out. So the session stays open.
+	Standing bool
 	// BuiltIn: the built-in controller makes a rollout that nobody holds.
 	BuiltIn bool
 }

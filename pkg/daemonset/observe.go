@@ -53,8 +53,9 @@ type observation struct {
 	controller.Facts
 	*history
 
-	set  *appsv1.DaemonSet
-	pods []*corev1.Pod
+	set   *appsv1.DaemonSet
+	pods  []*corev1.Pod
+	sizes sizes
 }
 
 // options returns those of a rollout. The nodes that lack a pod take their shares.
@@ -191,9 +192,7 @@ func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 	var err error
 	switch {
 	case carries == o.newest:
-		p.Target, err = o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
-		p.Updated = p.Target.Clean()
-		p.Brings = resize.Describe(p.Target.Changes)
+		err = o.fit(&p)
 	case carries == nil:
 		p.Differs = fmt.Sprintf("its revision %q is not in the history", hashOf(pod))
 	default:
@@ -201,7 +200,8 @@ func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 			break
 		}
 		from, to := carries.template.PodTemplateSpec, o.newest.template.PodTemplateSpec
-		p.Target, err = o.Facts.Target(pod, from, to)
+		p.Target, err = o.edit(pod, from)
+		p.Class = o.sizeOf(pod).class.String()
 		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
 	return p, err

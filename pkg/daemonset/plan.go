@@ -55,6 +55,9 @@ func (p plan) complete(o observation) rollout.Plan {
 // there restarts come last.
 func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	o.Facts = f
+	if err := o.readSizes(); err != nil {
+		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
+	}
 	options := o.options()
 	verdicts, err := o.verdicts(o.look(options))
 	if err != nil {
@@ -62,13 +65,20 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision()}}
 	p.Condition = p.Step.Condition()
-	if p.Updated < p.Total {
+	for _, v := range verdicts {
+		if v.Member.Class != "" && v.Member.Updated {
+			p.Resized = append(p.Resized, &v.Member)
+		}
+	}
+	if slices.ContainsFunc(verdicts, func(v *rollout.Verdict) bool {
+		return !v.Member.InPlaceOnly && (!v.Member.Updated || rollout.Gone(v.Member.Pod))
+	}) {
 		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldEnvironment(verdicts))
 	}
 	if policy.Held(o.set) {
 		p.letGo(o)
 	} else {
-		p.unheld(o.set)
+		p.unheld(o)
 	}
 	return p.complete(o), nil
 }
@@ -102,22 +112,24 @@ func (p *plan) letGo(o observation) {
 // unheld plans for a set that is not held. Pods that count as updated may have the size of an edit
 // that was given up, as where the hold was let go without us. They need no hold: the DaemonSet
 // controller does not touch them. If there is a pod that it does touch, it makes the rollout, and
-// nothing is planned.
-func (p *plan) unheld(set *appsv1.DaemonSet) {
-	done := true
+// nothing is planned but sizes of classes.
+func (p *plan) unheld(o observation) {
+	set, done := o.set, true
+	still := saysComplete(set)
 	for _, v := range p.Verdicts {
 		m := &v.Member
 		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			*p = plan{Plan: rollout.Plan{Revision: p.Revision, Condition: builtIn(set, m.Name+" is of an older revision")}}
+			p.leave(set, m.Name+" is of an older revision")
 			return
 		}
-		done = done && m.Updated
+		done = done && (m.Updated || still && m.InPlaceOnly)
 	}
 	if done {
 		p.Started = "" // nothing is rolled out
 		// Once Complete, a set stays so when nodes come and go, or a pod is lost.
-		if condition(set).Complete() || len(p.Waits) == 0 {
-			p.Condition = unheldCondition(set)
+		if !p.unfit() && (condition(set).Complete() || len(p.Waits) == 0) {
+			p.Condition, p.Still = unheldCondition(set), still
+			p.Condition.Message += p.classed()
 		}
 		return
 	}
@@ -126,4 +138,18 @@ func (p *plan) unheld(set *appsv1.DaemonSet) {
 			p.remove = append(p.remove, r)
 		}
 	}
+}
+
+// leave leaves the rollout to the DaemonSet controller. Only pods that are to have the size of their
+// node's class are resized.
+func (p *plan) leave(set *appsv1.DaemonSet, why string) {
+	rest, _ := Kind{}.Unheld(set).AtRest(false, condition(set))
+	left := plan{Plan: rollout.Plan{Revision: p.Revision, Resized: p.Resized, Condition: builtIn(set, why), HandedOver: rest.HandedOver}}
+	left.RequeueAfter = p.RequeueAfter
+	for _, m := range p.Resize {
+		if m.InPlaceOnly {
+			left.Resize = append(left.Resize, m)
+		}
+	}
+	*p = left
 }

@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 
@@ -13,7 +14,7 @@ import (
 func (Kind) Unheld(set *appsv1.DaemonSet) controller.Unheld {
 	status := set.Status
 	u := controller.Unheld{
-		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set),
+		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set), Standing: hasClasses(set.Annotations),
 		Stale:   !rolling(set) && status.UpdatedNumberScheduled < status.CurrentNumberScheduled,
 		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled, AllThere: status.CurrentNumberScheduled == status.DesiredNumberScheduled,
 	}
@@ -24,7 +25,18 @@ func (Kind) Unheld(set *appsv1.DaemonSet) controller.Unheld {
 	return u
 }
 
-// allOf returns how the message ends of a condition that says Complete.
+// saysComplete reports whether the set's condition says Complete of its newest template.
+func saysComplete(set *appsv1.DaemonSet) bool {
+	c := condition(set)
+	if !c.Complete() {
+		return false
+	}
+	_, after, is := strings.Cut(c.Message, allOf(set))
+	return is && (after == "" || after[0] == ';')
+}
+
+// allOf returns how the message of a condition ends that says Complete; what it says of classes
+// comes after that.
 func allOf(set *appsv1.DaemonSet) string {
 	return " pods are of template generation " + templateGeneration(set)
 }
