@@ -39,6 +39,18 @@ type Condition struct {
 // The admission policy takes that back with every new revision.
 func (c *Condition) Complete() bool { return c != nil && c.Status == corev1.ConditionTrue }
 
+// since is what a rollout's begin is told from: see [Facts.Leftover].
+func (c *Condition) since() Condition {
+	if c == nil {
+		return Condition{}
+	}
+	since := Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime}
+	if c.pending() {
+		since.Reason = c.Reason
+	}
+	return since
+}
+
 // pending reports whether the admission policies have written the condition. They cannot set
 // its time, which is still that of the condition before, such as the last Complete.
 func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.ReasonPending }

@@ -26,8 +26,15 @@ type Basis struct {
 	// Generation and Annotations of the workload.
 	Generation  int64
 	Annotations map[string]string
+	// Condition that the workload has, or nil.
+	Condition *Condition
 	// Of is what else of the workload counts for its kind. It must be comparable.
 	Of any
+}
+
+// same reports whether a look depends on the same.
+func (b Basis) same(other Basis) bool {
+	return b.Of == other.Of && b.Generation == other.Generation && maps.Equal(b.Annotations, other.Annotations) && b.Condition.since() == other.Condition.since()
 }
 
 // Look returns what judges the pods of a workload, for a rollout to the revision. It reads the
@@ -136,7 +143,7 @@ func (f Facts) notesOf(pod types.UID) notes {
 // begin begins another plan. Nothing is kept if the basis or the room is another one. Looks that
 // the last plan has not needed go when they are more than those that it has.
 func (k *Kept) begin(basis Basis, room *capacity.Places) {
-	same := k.room == room && k.basis.Of == basis.Of && k.basis.Generation == basis.Generation && maps.Equal(k.basis.Annotations, basis.Annotations)
+	same := k.room == room && k.basis.same(basis)
 	switch {
 	case !same:
 		k.basis, k.room, k.looks = basis, room, map[types.UID]*look{}

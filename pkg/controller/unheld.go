@@ -1,8 +1,12 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -69,4 +73,82 @@ func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool)
 func (u Unheld) begins(have *Condition) bool {
 	return have == nil || have.pending() || have.Complete() ||
 		strings.HasPrefix(have.Message, u.LeftTo) && !strings.HasPrefix(have.Message, u.LeftTo+u.Rollout)
+}
+
+// Plan turns the plan for a workload into the one for a workload that nobody holds. Pods that count
+// as updated may have the size of an edit that was given up, as where the hold was let go without
+// us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
+// touch, it makes the rollout, and nothing is planned but sizes for which no pod is restarted.
+func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remove []rollout.Restart) {
+	done, over := true, u.Over(have)
+	for _, v := range p.Verdicts {
+		m := &v.Member
+		if u.BuiltIn && !m.Labelled && !rollout.Gone(m.Pod) {
+			return u.leave(p, have, m.Name+" is of an older revision"), nil
+		}
+		done = done && (m.Updated || over && m.InPlaceOnly)
+	}
+	if done {
+		p.Started = "" // nothing is rolled out
+		unfit := unfit(p)
+		// Once Complete, a workload stays so when it is scaled, or a pod is lost.
+		if over || have.Complete() || len(p.Waits) == len(unfit) {
+			p.Condition, p.Still = u.Condition, over && have.Complete()
+		}
+		if p.Condition.Complete && len(unfit) > 0 {
+			reason, text := rollout.Spell(unfit)
+			p.Condition = rollout.Condition{Reason: reason, Message: u.Condition.Message + text}
+		}
+		return p, nil
+	}
+	for _, r := range p.Restart {
+		if r.Now && u.BuiltIn && !rollout.Gone(r.Member.Pod) {
+			remove = append(remove, r)
+		}
+	}
+	return p, remove
+}
+
+// Over reports whether a condition says that the rollout of this revision is over. It may be False
+// all the same, because pods cannot have a size for which they are not restarted.
+func (u Unheld) Over(have *Condition) bool {
+	if have == nil {
+		return false
+	}
+	_, more, is := strings.Cut(have.Message, u.Of)
+	return is && (more == "" || more[0] == ';')
+}
+
+// leave returns the plan that leaves the rollout to the built-in controller.
+func (u Unheld) leave(p rollout.Plan, have *Condition, why string) rollout.Plan {
+	rest, _ := u.AtRest(false, have)
+	left := rollout.Plan{Revision: p.Revision, Resized: p.Resized, Condition: u.builtIn(why), HandedOver: rest.HandedOver}
+	left.RequeueAfter = p.RequeueAfter
+	for _, m := range p.Resize {
+		if m.InPlaceOnly {
+			left.Resize = append(left.Resize, m)
+		}
+	}
+	return left
+}
+
+// unfit returns what pods wait for that cannot have a size for which they are not restarted. Where
+// pods are not Ready since they were resized, that counts if others wait for them.
+func unfit(p rollout.Plan) []rollout.Wait {
+	waiting := len(p.Resize) == 0 && slices.ContainsFunc(p.Verdicts, func(v *rollout.Verdict) bool {
+		return v.Member.InPlaceOnly && v.Decision == policy.Resize && podutils.IsPodReady(v.Member.Pod)
+	})
+	var unfit []rollout.Wait
+	for _, w := range p.Waits {
+		harmless := w.Reason == rollout.ReasonProgressing || w.Reason == rollout.ReasonNodeLost || w.Reason == rollout.ReasonNotReadyAfterResize && !waiting
+		if w.Member.InPlaceOnly && !harmless {
+			unfit = append(unfit, w)
+		}
+	}
+	return unfit
+}
+
+// builtIn returns the condition of a rollout that the built-in controller makes.
+func (u Unheld) builtIn(progress string) rollout.Condition {
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: u.LeftTo + u.Rollout + ": " + progress}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -62,11 +61,11 @@ func (o observation) sizeOf(pod *corev1.Pod) size {
 // fit sets what a pod of the newest revision is to have: the size of its node's class or, where it
 // has none or that cannot be had in place, the template's.
 //
-// While the DaemonSet controller may replace pods by itself, nobody edits: then what is left is of
-// a class that the pod has had before, and no pod is restarted for that, either.
+// When a rollout is over, what is left is of a class that the pod has had before: no pod is
+// restarted for that, either.
 func (o observation) fit(p *rollout.Place) (err error) {
 	own := o.sizeOf(p.Pod)
-	p.Class, p.InPlaceOnly = own.class.String(), own.class != nil || !policy.Held(o.set) && rolling(o.set)
+	p.Class, p.InPlaceOnly = own.class.String(), own.class != nil || o.over()
 	sized, void := own.template, ""
 	if own.void != nil {
 		void = own.void.Error()
@@ -90,11 +89,14 @@ func (o observation) fit(p *rollout.Place) (err error) {
 	return nil
 }
 
-// sizedTo returns the target that gives a pod of the newest revision this size. Others, such as an
-// autoscaler, are overruled while an edit is carried out; with OnDelete and classes it is not known
-// whether that is so.
+// over reports whether the rollout of the newest template is over.
+func (o observation) over() bool {
+	return !policy.Held(o.set) && Kind{}.Unheld(o.set).Over(condition(o.set))
+}
+
+// sizedTo returns the target that gives a pod of the newest revision this size.
 func (o observation) sizedTo(pod *corev1.Pod, sized *corev1.PodTemplateSpec) (resize.Target, error) {
-	underWay := policy.Held(o.set) || !rolling(o.set) && len(o.sizes.classes) == 0
+	underWay := policy.Held(o.set) || !rolling(o.set) && !o.over()
 	return o.Sized(pod, o.revision(), sized, condition(o.set), underWay)
 }
 
@@ -136,9 +138,9 @@ func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resiz
 }
 
 // classed says, for the end of a condition's message, how many pods have the size of a class.
-func (p *plan) classed() string {
+func classed(verdicts []*rollout.Verdict) string {
 	have, all := 0, 0
-	for _, v := range p.Verdicts {
+	for _, v := range verdicts {
 		if m := &v.Member; m.Class != "" && !rollout.Gone(m.Pod) {
 			all++
 			have += asInt(m.Updated && m.Void == "")
@@ -152,25 +154,6 @@ func (p *plan) classed() string {
 	default:
 		return fmt.Sprintf("; %d of %d have the size of their node's class", have, all)
 	}
-}
-
-// unfit reports whether a pod cannot have the size of its node's class, or go back from one.
-// Where pods are not Ready since they were resized, that is so if others wait for them.
-func (p *plan) unfit() bool {
-	waits := slices.ContainsFunc(p.Verdicts, func(v *rollout.Verdict) bool {
-		m := &v.Member
-		return m.InPlaceOnly && !m.Updated && v.Decision == policy.Resize && podutils.IsPodReady(m.Pod) && len(p.Resize) == 0
-	})
-	return slices.ContainsFunc(p.Waits, func(w rollout.Wait) bool {
-		switch {
-		case !w.Member.InPlaceOnly || w.Reason == rollout.ReasonProgressing || w.Reason == rollout.ReasonNodeLost:
-			return false
-		case w.Reason == rollout.ReasonNotReadyAfterResize:
-			return waits
-		default:
-			return true
-		}
-	})
 }
 
 // hasClasses reports whether pods of the set may have sizes by the class of their node.

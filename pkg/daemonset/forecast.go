@@ -71,22 +71,8 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 			f.Stale = append(f.Stale, m.Name)
 		}
 		if f.HandOver != "" {
-			f.Pods[i].Forecast, f.Pods[i].Reason = o.builtIn(m, f.HandOver)
+			f.Pods[i].Forecast, f.Pods[i].Reason = m.BuiltIn(options.Strategy, f.HandOver)
 		}
 	}
 	return f, nil
-}
-
-// builtIn returns what the DaemonSet controller by itself does to a pod, and why.
-func (o observation) builtIn(m rollout.Member, why string) (comes rollout.Forecast, reason string) {
-	switch {
-	case rollout.Gone(m.Pod):
-		return rollout.New, "the pod is about to go"
-	case m.Labelled:
-		return rollout.Unchanged, ""
-	case !rolling(o.set):
-		return rollout.AfterDelete, why
-	default:
-		return rollout.PodRestart, why
-	}
 }

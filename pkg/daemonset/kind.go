@@ -6,7 +6,6 @@ package daemonset
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,15 +20,17 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Kind is [controller.Kind] for DaemonSets.
-type Kind struct{ client kubernetes.Interface }
+type Kind struct {
+	controller.Plain[*appsv1.DaemonSet]
+}
 
 // New returns the kind, which reads and writes through client.
-func New(client kubernetes.Interface) Kind { return Kind{client} }
+func New(client kubernetes.Interface) Kind {
+	return Kind{controller.Plain[*appsv1.DaemonSet]{Client: client}}
+}
 
 type session = controller.Session[*appsv1.DaemonSet, *history]
 
@@ -38,16 +39,7 @@ func (Kind) Name() string { return "DaemonSet" }
 
 // NewInformer is that of controller.Kind.
 func (k Kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return appsinformers.NewFilteredDaemonSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
-}
-
-// Decode is that of controller.Kind.
-func (Kind) Decode(obj any) (*appsv1.DaemonSet, error) {
-	set, ok := obj.(*appsv1.DaemonSet)
-	if !ok {
-		return nil, fmt.Errorf("a %T where a DaemonSet belongs", obj)
-	}
-	return set, nil
+	return appsinformers.NewFilteredDaemonSetInformer(k.Client, namespace, 0, cache.Indexers{}, tweak)
 }
 
 // Strip is that of controller.Kind.
@@ -61,7 +53,7 @@ func (Kind) Strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
 
 // Patch is that of controller.Kind.
 func (k Kind) Patch(ctx context.Context, set *appsv1.DaemonSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
-	return k.client.AppsV1().DaemonSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+	return k.Client.AppsV1().DaemonSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
 }
 
 // Selector of the set's pods.
@@ -81,18 +73,6 @@ func (Kind) NewCondition(c controller.Condition, _ metav1.Time) any {
 func (Kind) Open(context.Context, *appsv1.DaemonSet, func()) (*history, error) {
 	return &history{}, nil
 }
-
-// NewPodInformer is that of controller.Kind.
-func (k Kind) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
-	return pods.NewInformer(k.client, namespace, selector)
-}
-
-// Watch is that of controller.Kind: there is nothing else to watch.
-func (Kind) Watch(context.Context, func(cache.ObjectName)) error { return nil }
-
-// LeftBehind is that of controller.Kind. There is nothing: when the hold goes, the admission
-// policy brings the user's strategy back in the same write.
-func (Kind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
 
 // SameTemplate is that of controller.Kind.
 func (Kind) SameTemplate(a, b *appsv1.DaemonSet) bool {

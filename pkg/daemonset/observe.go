@@ -71,10 +71,19 @@ func (o observation) options() rollout.Options {
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
-	for range o.set.Status.DesiredNumberScheduled - o.set.Status.CurrentNumberScheduled {
+	for range o.lacking() {
 		options.Aside = append(options.Aside, rollout.Member{Place: rollout.Place{Name: "a node without its pod"}})
 	}
 	return options
+}
+
+// lacking returns how many nodes lack their pod: by the status, or by the pods if that is behind.
+func (o observation) lacking() int {
+	has, status := map[string]bool{}, o.set.Status
+	for _, pod := range o.pods {
+		has[capacity.TargetNode(pod)] = true
+	}
+	return max(int(status.DesiredNumberScheduled-status.CurrentNumberScheduled), int(status.DesiredNumberScheduled+status.NumberMisscheduled)-len(has))
 }
 
 // revision returns the newest revision.
@@ -146,19 +155,14 @@ func (o observation) zones() map[string]string {
 
 // look returns what judges the pods of the set.
 func (o observation) look(options rollout.Options) *controller.Look {
-	b := basis{newest: o.newest.hash, generation: templateGeneration(o.set)}
-	if c := condition(o.set); c != nil {
-		b.status, b.pending, b.since = c.Status, c.Reason == rollout.ReasonPending, c.LastTransitionTime.UnixNano()
-	}
-	return o.Look(controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Of: b}, options, o.revision(), o.place)
+	basis := controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), Of: basis{o.newest.hash, o.over()}}
+	return o.Look(basis, options, o.revision(), o.place)
 }
 
-// basis is what places of pods depend on besides the set's spec and annotations.
+// basis is what places of pods depend on besides.
 type basis struct {
-	newest, generation string
-	status             corev1.ConditionStatus
-	pending            bool // the condition's reason
-	since              int64
+	newest string
+	over   bool
 }
 
 // verdicts returns those on the seats, in their order.
@@ -181,8 +185,8 @@ func (o observation) available(pod *corev1.Pod) bool {
 // place compares the pod by what the revision says whose hash it carries. The DaemonSet controller
 // goes by labels, which may name a template that the pod was not made from: a set that is deleted
 // and created again counts its templates from 1.
-func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
-	p := rollout.Place{Name: pod.Name, Index: index, Pod: pod}
+func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
+	p := rollout.Place{Name: pod.Name, Pod: pod}
 	if rollout.Gone(pod) {
 		p.Updated = true // the next one is of the newest revision
 		return p, nil

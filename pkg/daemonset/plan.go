@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -78,7 +76,9 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	if policy.Held(o.set) {
 		p.letGo(o)
 	} else {
-		p.unheld(o)
+		u := Kind{}.Unheld(o.set)
+		u.Condition.Message += classed(p.Verdicts)
+		p.Plan, p.remove = u.Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(o), nil
 }
@@ -107,49 +107,4 @@ func (p *plan) letGo(o observation) {
 			p.handOver = p.Restart[0].Reason
 		}
 	}
-}
-
-// unheld plans for a set that is not held. Pods that count as updated may have the size of an edit
-// that was given up, as where the hold was let go without us. They need no hold: the DaemonSet
-// controller does not touch them. If there is a pod that it does touch, it makes the rollout, and
-// nothing is planned but sizes of classes.
-func (p *plan) unheld(o observation) {
-	set, done := o.set, true
-	still := saysComplete(set)
-	for _, v := range p.Verdicts {
-		m := &v.Member
-		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			p.leave(set, m.Name+" is of an older revision")
-			return
-		}
-		done = done && (m.Updated || still && m.InPlaceOnly)
-	}
-	if done {
-		p.Started = "" // nothing is rolled out
-		// Once Complete, a set stays so when nodes come and go, or a pod is lost.
-		if !p.unfit() && (condition(set).Complete() || len(p.Waits) == 0) {
-			p.Condition, p.Still = unheldCondition(set), still
-			p.Condition.Message += p.classed()
-		}
-		return
-	}
-	for _, r := range p.Restart {
-		if r.Now && rolling(set) && !rollout.Gone(r.Member.Pod) {
-			p.remove = append(p.remove, r)
-		}
-	}
-}
-
-// leave leaves the rollout to the DaemonSet controller. Only pods that are to have the size of their
-// node's class are resized.
-func (p *plan) leave(set *appsv1.DaemonSet, why string) {
-	rest, _ := Kind{}.Unheld(set).AtRest(false, condition(set))
-	left := plan{Plan: rollout.Plan{Revision: p.Revision, Resized: p.Resized, Condition: builtIn(set, why), HandedOver: rest.HandedOver}}
-	left.RequeueAfter = p.RequeueAfter
-	for _, m := range p.Resize {
-		if m.InPlaceOnly {
-			left.Resize = append(left.Resize, m)
-		}
-	}
-	*p = left
 }

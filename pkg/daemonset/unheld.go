@@ -2,7 +2,6 @@ package daemonset
 
 import (
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 
@@ -25,16 +24,6 @@ func (Kind) Unheld(set *appsv1.DaemonSet) controller.Unheld {
 	return u
 }
 
-// saysComplete reports whether the set's condition says Complete of its newest template.
-func saysComplete(set *appsv1.DaemonSet) bool {
-	c := condition(set)
-	if !c.Complete() {
-		return false
-	}
-	_, after, is := strings.Cut(c.Message, allOf(set))
-	return is && (after == "" || after[0] == ';')
-}
-
 // allOf returns how the message of a condition ends that says Complete; what it says of classes
 // comes after that.
 func allOf(set *appsv1.DaemonSet) string {
@@ -46,8 +35,9 @@ func allOf(set *appsv1.DaemonSet) string {
 // is lost later is no rollout. Before that, every node has to have an updated pod that is
 // available, as for `kubectl rollout status`.
 func unheldCondition(set *appsv1.DaemonSet) rollout.Condition {
-	status := set.Status
-	if condition(set).Complete() ||
+	status, c := set.Status, condition(set)
+	over := controller.Unheld{Of: allOf(set)}.Over(c)
+	if over || c.Complete() ||
 		status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && status.NumberAvailable >= status.DesiredNumberScheduled {
 		return rollout.Condition{
 			Complete: true, Reason: rollout.ReasonComplete,
@@ -58,12 +48,7 @@ func unheldCondition(set *appsv1.DaemonSet) rollout.Condition {
 	if status.UpdatedNumberScheduled >= status.CurrentNumberScheduled {
 		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + counts}
 	}
-	return builtIn(set, counts)
-}
-
-// builtIn returns the condition of a set whose rollout the DaemonSet controller makes.
-func builtIn(set *appsv1.DaemonSet, progress string) rollout.Condition {
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + rolloutOf(set) + ": " + progress}
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + rolloutOf(set) + ": " + counts}
 }
 
 const leftTo = "left to the DaemonSet controller"

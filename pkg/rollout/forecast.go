@@ -117,3 +117,18 @@ type WorkloadForecast struct {
 	// Stale names the pods that the built-in controller would restart if it were let go now.
 	Stale []string
 }
+
+// BuiltIn returns what the built-in controller by itself does to a pod, for this reason, with the
+// strategy.
+func (m Member) BuiltIn(strategy policy.Strategy, why string) (comes Forecast, reason string) {
+	switch {
+	case Gone(m.Pod):
+		return New, "there is no pod now, or it is about to go"
+	case m.Labelled:
+		return Unchanged, ""
+	case strategy == policy.OnDelete:
+		return AfterDelete, why
+	default:
+		return PodRestart, why
+	}
+}

@@ -68,7 +68,7 @@ func (k Kind) release(ctx context.Context, s *session, set *appsv1.StatefulSet, 
 		return fields
 	})
 	if err == nil && w.handOver != "" {
-		s.RecordHandOver(set, fmt.Sprintf("left to the StatefulSet controller, revision %s: %s", w.revision, w.handOver))
+		s.RecordHandOver(set, fmt.Sprintf("%s, revision %s: %s", leftTo, w.revision, w.handOver))
 	}
 	return err
 }

@@ -97,7 +97,7 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 			f.Stale = append(f.Stale, m.Name)
 		}
 		if f.HandOver != "" {
-			forecast.Forecast, forecast.Reason = o.builtIn(m, f.HandOver)
+			forecast.Forecast, forecast.Reason = m.BuiltIn(o.options().Strategy, f.HandOver)
 		}
 		if m.Index < from && forecast.Forecast != rollout.Unchanged && forecast.Forecast != rollout.New {
 			forecast.Forecast, forecast.Reason = rollout.KeptBack, fmt.Sprintf("the partition is %d", from)
@@ -125,18 +125,4 @@ func (o observation) scaledIn() []rollout.PodForecast {
 		}
 	}
 	return going
-}
-
-// builtIn returns what the StatefulSet controller by itself does to a pod, and why.
-func (o observation) builtIn(m rollout.Member, why string) (comes rollout.Forecast, reason string) {
-	switch {
-	case rollout.Gone(m.Pod):
-		return rollout.New, "there is no pod now, or it is about to go"
-	case m.Labelled:
-		return rollout.Unchanged, ""
-	case !rolling(o.set):
-		return rollout.AfterDelete, why
-	default:
-		return rollout.PodRestart, why
-	}
 }

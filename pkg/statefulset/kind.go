@@ -23,15 +23,17 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Kind is [controller.Kind] for StatefulSets.
-type Kind struct{ client kubernetes.Interface }
+type Kind struct {
+	controller.Plain[*appsv1.StatefulSet]
+}
 
 // New returns the kind, which reads and writes through client.
-func New(client kubernetes.Interface) Kind { return Kind{client} }
+func New(client kubernetes.Interface) Kind {
+	return Kind{controller.Plain[*appsv1.StatefulSet]{Client: client}}
+}
 
 // history is what a session keeps of a set: the templates of its revisions, by their name. A
 // revision never changes. One that is gone has no template: nil.
@@ -50,16 +52,7 @@ func (Kind) Name() string { return "StatefulSet" }
 
 // NewInformer is that of controller.Kind.
 func (k Kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return appsinformers.NewFilteredStatefulSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
-}
-
-// Decode is that of controller.Kind.
-func (Kind) Decode(obj any) (*appsv1.StatefulSet, error) {
-	set, ok := obj.(*appsv1.StatefulSet)
-	if !ok {
-		return nil, fmt.Errorf("a %T where a StatefulSet belongs", obj)
-	}
-	return set, nil
+	return appsinformers.NewFilteredStatefulSetInformer(k.Client, namespace, 0, cache.Indexers{}, tweak)
 }
 
 // Strip is that of controller.Kind. Templates of revisions are read from the history; that of
@@ -75,7 +68,7 @@ func (Kind) Strip(set *appsv1.StatefulSet, atRest bool) *appsv1.StatefulSet {
 
 // Patch is that of controller.Kind.
 func (k Kind) Patch(ctx context.Context, set *appsv1.StatefulSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
-	return k.client.AppsV1().StatefulSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+	return k.Client.AppsV1().StatefulSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
 }
 
 // Selector of the set's pods.
@@ -95,18 +88,6 @@ func (Kind) NewCondition(c controller.Condition, _ metav1.Time) any {
 func (Kind) Open(context.Context, *appsv1.StatefulSet, func()) (history, error) {
 	return history{}, nil
 }
-
-// NewPodInformer is that of controller.Kind.
-func (k Kind) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
-	return pods.NewInformer(k.client, namespace, selector)
-}
-
-// Watch is that of controller.Kind: there is nothing else to watch.
-func (Kind) Watch(context.Context, func(cache.ObjectName)) error { return nil }
-
-// LeftBehind is that of controller.Kind. There is nothing: when the hold goes, the admission
-// policy brings the user's partition back in the same write.
-func (Kind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
 
 // SameTemplate is that of controller.Kind.
 func (Kind) SameTemplate(a, b *appsv1.StatefulSet) bool {
@@ -192,7 +173,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 // it only when something happens to the set again, which the hold prevents. In the same way the
 // update revision may still belong to a set of this name that was deleted.
 func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.StatefulSet) error {
-	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
+	list, err := k.Client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
 		return fmt.Errorf("listing ControllerRevisions: %w", err)
 	}

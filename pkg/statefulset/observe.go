@@ -160,19 +160,11 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 
 // look returns what judges the pods of the set.
 func (o observation) look(options rollout.Options) *controller.Look {
-	b := basis{update: o.set.Status.UpdateRevision, current: o.set.Status.CurrentRevision}
-	if c := condition(o.set); c != nil {
-		b.status, b.pending, b.since = c.Status, c.Reason == rollout.ReasonPending, c.LastTransitionTime.UnixNano()
+	basis := controller.Basis{
+		Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set),
+		Of: [2]string{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision},
 	}
-	return o.Look(controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Of: b}, options, o.revision(), o.place)
-}
-
-// basis is what places of pods depend on besides the set's spec and annotations.
-type basis struct {
-	update, current string // revisions of the status
-	status          corev1.ConditionStatus
-	pending         bool // the condition's reason
-	since           int64
+	return o.Look(basis, options, o.revision(), o.place)
 }
 
 // verdicts returns those on the places at index from and above, the highest first.

@@ -83,7 +83,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	if policy.Held(o.set) {
 		p.letGo(o)
 	} else {
-		p.unheld(o.set)
+		p.Plan, p.remove = Kind{}.Unheld(o.set).Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(), nil
 }

@@ -131,6 +131,7 @@ func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Ob
 	switch pod, _ := before.(*corev1.Pod); {
 	case action.Matches("patch", "pods/resize"):
 		index, _ := observation{set: set}.index(pod)
+		s.turns.Asked(s.rules(set), pod.Name, s.Shown[pod.Name])
 		if podutils.IsPodReady(s.Shown[pod.Name]) { // otherwise it was not available anyway
 			s.takes(set, index, under{edit: edit(set), uid: pod.UID})
 		} else {

@@ -9,39 +9,10 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// unheld plans for a set that is not held. Pods that count as updated may have the size of an
-// edit that was given up, as where the hold was let go without us. They need no hold: the
-// StatefulSet controller does not touch them. If there is a pod that it does touch, it makes
-// the rollout, and nothing is planned.
-func (p *plan) unheld(set *appsv1.StatefulSet) {
-	done := true
-	for _, v := range p.Verdicts {
-		m := &v.Member
-		if rolling(set) && !m.Labelled && !rollout.Gone(m.Pod) {
-			*p = plan{Plan: rollout.Plan{Condition: builtIn(m.Name + " is of an older revision")}}
-			return
-		}
-		done = done && m.Updated
-	}
-	if done {
-		p.Started = "" // nothing is rolled out
-		// Once Complete, a set stays so when it is scaled, or a pod is lost.
-		if condition(set).Complete() || len(p.Waits) == 0 {
-			p.Condition = unheldCondition(set)
-		}
-		return
-	}
-	for _, r := range p.Restart {
-		if r.Now && rolling(set) && !rollout.Gone(r.Member.Pod) {
-			p.remove = append(p.remove, r)
-		}
-	}
-}
-
 // Unheld is that of controller.Kind. Under OnDelete nobody makes a rollout but the user.
 func (Kind) Unheld(set *appsv1.StatefulSet) controller.Unheld {
 	return controller.Unheld{
-		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set),
+		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set), LeftTo: leftTo,
 		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
 		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),
 	}
@@ -74,10 +45,7 @@ func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 	if int(status.UpdatedReplicas) >= replicas(set)-kept {
 		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + counts}
 	}
-	return builtIn(counts)
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + ": " + counts}
 }
 
-// builtIn returns the condition of a set whose rollout the StatefulSet controller makes.
-func builtIn(progress string) rollout.Condition {
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the StatefulSet controller: " + progress}
-}
+const leftTo = "left to the StatefulSet controller"

@@ -58,7 +58,11 @@ type Cluster struct {
 	// Outcomes are what becomes of resizes, by the pod's place and the size; without any, all succeed.
 	Outcomes []Outcome
 	// Judge decides instead, where it is set.
-	Judge func(*corev1.Pod) Outcome
+	Judge func(*corev1.Pod, Version) Outcome
+	// Schedule is the node that the scheduler finds for a pod; empty means none for now.
+	Schedule func(*corev1.Pod) string
+	// Away are the nodes whose kubelets do nothing.
+	Away map[string]bool
 	// Broken pods cannot become Ready with this size.
 	Broken map[types.UID]Version
 	// Mended: no size makes pods unready any more.
@@ -84,6 +88,7 @@ func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 	return &Cluster{
 		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{},
+		Schedule: func(*corev1.Pod) string { return "node" }, Away: map[string]bool{},
 		versions: map[string]*corev1.Pod{}, Requested: func(clienttesting.Action) {}, Wrote: func(clienttesting.Action, Object) {},
 	}
 }
@@ -91,7 +96,7 @@ func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 // Outcome is what becomes of the resize of a pod to a size.
 func (c *Cluster) Outcome(pod *corev1.Pod, size Version) Outcome {
 	if c.Judge != nil {
-		return c.Judge(pod)
+		return c.Judge(pod, size)
 	}
 	if len(c.Outcomes) == 0 {
 		return Outcome{}
@@ -101,7 +106,7 @@ func (c *Cluster) Outcome(pod *corev1.Pod, size Version) Outcome {
 
 // Infeasible has the resizes of these pods be infeasible, and those of all others succeed.
 func (c *Cluster) Infeasible(these func(*corev1.Pod) bool) {
-	c.Judge = func(pod *corev1.Pod) Outcome { return Outcome{Infeasible: these(pod)} }
+	c.Judge = func(pod *corev1.Pod, _ Version) Outcome { return Outcome{Infeasible: these(pod)} }
 }
 
 // NextRV is the resource version of the next write.
@@ -155,7 +160,8 @@ func (*Cluster) Generation(object Object, before, after any) {
 	}
 }
 
-func (c *Cluster) removePod(pod *corev1.Pod) {
+// RemovePod removes the pod at once, as where its node is gone.
+func (c *Cluster) RemovePod(pod *corev1.Pod) {
 	c.NextRV()
 	delete(c.Pods, pod.Name)
 	c.Changed(pod, true)
@@ -165,7 +171,7 @@ func (c *Cluster) removePod(pod *corev1.Pod) {
 func (c *Cluster) DeletePod(name string) {
 	pod := c.Pods[name].DeepCopy()
 	if pod.Spec.NodeName == "" {
-		c.removePod(pod)
+		c.RemovePod(pod)
 	} else if pod.DeletionTimestamp == nil {
 		pod.DeletionTimestamp = ptr.To(metav1.NewTime(c.Clock.Now()))
 		c.WritePod(pod)
@@ -224,16 +230,16 @@ func (c *Cluster) Kubelets() {
 // goes on with a resize (KEP-1287), or removes what is deleted.
 func (c *Cluster) Kubelet(name string) {
 	before := c.Pods[name]
-	if before == nil {
+	if before == nil || c.Away[before.Spec.NodeName] {
 		return
 	}
 	pod := before.DeepCopy()
 	switch {
 	case pod.DeletionTimestamp != nil:
-		c.removePod(pod)
+		c.RemovePod(pod)
 		return
 	case pod.Spec.NodeName == "":
-		pod.Spec.NodeName = "node"
+		pod.Spec.NodeName = c.Schedule(pod)
 	case pod.Status.Phase == corev1.PodPending:
 		pod.Status.Phase = corev1.PodRunning
 		build.Actuate(pod)

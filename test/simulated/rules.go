@@ -90,11 +90,8 @@ type Other struct {
 func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other) string {
 	restarts := Restarts(pod, r.Want)
 	if !podutils.IsPodReady(pod) { // it has its share already
-		if restarts {
-			t.Restarting[place] = pod.UID
-			if n := len(t.Restarting); n > r.Most {
-				return fmt.Sprintf("restarts the containers of %d pods at once, more than %d", n, r.Most)
-			}
+		if _, counts := t.Restarting[place]; restarts && !counts && len(t.Restarting) >= r.Most {
+			return fmt.Sprintf("restarts the container of %s beside those of %d others: the limit is %d", pod.Name, len(t.Restarting), r.Most)
 		}
 		return ""
 	}
@@ -112,11 +109,17 @@ func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other)
 	if c.proved < r.Most && (c.unproved > 0 || fresh > c.proved) {
 		return fmt.Sprintf("resizes %s with %d others, while %d pods have proved the size, and %d have yet to", pod.Name, fresh, c.proved, c.unproved)
 	}
-	if restarts {
+	return ""
+}
+
+// Asked notes that the pod of a place has been asked.
+func (t Turns) Asked(r Rules, place string, pod *corev1.Pod) {
+	if Restarts(pod, r.Want) {
 		t.Restarting[place] = pod.UID
 	}
-	t.asked[pod.UID] = r.Edit
-	return ""
+	if podutils.IsPodReady(pod) {
+		t.asked[pod.UID] = r.Edit
+	}
 }
 
 // count is of the pods beside the one that is resized.

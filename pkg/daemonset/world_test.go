@@ -1,0 +1,820 @@
+package daemonset
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kubectl/pkg/util/podutils"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
+)
+
+type version = simulated.Version
+
+var (
+	loaded    sync.Once
+	templates map[version]*corev1.PodTemplateSpec
+)
+
+// load makes the templates of all versions.
+func load(t testing.TB) {
+	t.Helper()
+	loaded.Do(func() { templates = simulated.Templates(t) })
+}
+
+// world is a small cluster: an API server with the admission policies of deploy/, the DaemonSet
+// controller, nodes and their kubelets, each of which does one thing when its method is called.
+// Objects are never changed, only replaced, so that a copy of a map is what a watch has seen at
+// some time.
+type world struct {
+	*simulated.Cluster
+	t     testing.TB
+	set   *appsv1.DaemonSet
+	nodes map[string]*corev1.Node
+
+	unguarded bool                    // the admission policies are gone
+	unknown   bool                    // they take the controller for a user
+	releasing bool                    // the next write is the one of inplace-rollout release
+	webhook   func(*appsv1.DaemonSet) // changes what the controller writes, after they have been asked
+
+	// What the DaemonSet controller has seen, what it must see of its own writes before it does
+	// anything (StaleControllerConsistencyDaemonSet), and which deaths it waits for: any others
+	// will do (its expectations only count).
+	saw struct {
+		set    *appsv1.DaemonSet
+		pods   map[string]*corev1.Pod
+		nodes  map[string]*corev1.Node
+		podsAt time.Time
+		podsRV int
+	}
+	created, statusRV int
+	dying             []string
+	deaths            int // that it has yet to see
+
+	revisions []*appsv1.ControllerRevision
+	taken     map[string]bool // names of revisions that others have
+
+	replaces func(pod *corev1.Pod)          // called before it deletes a pod for its revision
+	surges   func(beside *corev1.Pod)       // and before it makes one beside an old one
+	birth    func(pod *corev1.Pod)          // and before it makes any
+	prunes   func(pod *corev1.Pod, of uint) // and before it deletes one of several of a node
+}
+
+func newWorld(t testing.TB, set *appsv1.DaemonSet, nodes int, outcomes []simulated.Outcome) *world {
+	w := &world{
+		t: t, set: set, nodes: map[string]*corev1.Node{}, taken: map[string]bool{},
+		replaces: func(*corev1.Pod) {}, surges: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, prunes: func(*corev1.Pod, uint) {},
+	}
+	w.Cluster = simulated.New(func(pod *corev1.Pod) int { return number(capacity.TargetNode(pod)) }, outcomes)
+	w.Judge, w.Schedule = w.outcome, w.schedule
+	for i := range nodes {
+		w.nodes[nodeName(i)] = newNode(i)
+	}
+	return w
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
+
+// number of a node; of one that is not known, 0.
+func number(name string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(name, "node-"))
+	return n
+}
+
+// newNode is one of three zones that can hold every pod.
+func newNode(i int) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: nodeName(i), ResourceVersion: "1", Labels: map[string]string{corev1.LabelTopologyZone: []string{"a", "b", "c"}[i%3], corev1.LabelHostname: nodeName(i)},
+	}}
+	node.Status.Allocatable = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return node
+}
+
+// webSet is an opted-in set of v; its status is empty.
+func webSet(v version) *appsv1.DaemonSet {
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web", UID: "uid-of-web", ResourceVersion: "0", Generation: 1,
+			Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{appsv1.DeprecatedTemplateGeneration: "1"},
+		},
+		Spec: appsv1.DaemonSetSpec{
+			Template: *templates[v], Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			UpdateStrategy: rollingUpdate(intstr.FromInt32(1), intstr.FromInt32(0)),
+		},
+	}
+}
+
+func rollingUpdate(unavailable, surge intstr.IntOrString) appsv1.DaemonSetUpdateStrategy {
+	return appsv1.DaemonSetUpdateStrategy{
+		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &unavailable, MaxSurge: &surge},
+	}
+}
+
+// tooSmall reports whether the pod's node could never hold this size.
+func (w *world) tooSmall(pod *corev1.Pod, size version) bool {
+	node := w.nodes[capacity.TargetNode(pod)]
+	return node != nil && node.Status.Allocatable.Cpu().MilliValue() < int64(size.CPU)
+}
+
+func (w *world) outcome(pod *corev1.Pod, size version) simulated.Outcome {
+	switch {
+	case w.tooSmall(pod, size):
+		return simulated.Outcome{Infeasible: true}
+	case len(w.Outcomes) == 0:
+		return simulated.Outcome{}
+	default:
+		return w.Outcomes[(5*number(capacity.TargetNode(pod))+3*size.CPU+size.Memory)%len(w.Outcomes)]
+	}
+}
+
+// schedule is the scheduler's part: a pod comes to its node, as soon as that can hold it.
+func (w *world) schedule(pod *corev1.Pod) string {
+	name := capacity.TargetNode(pod)
+	node := w.nodes[name]
+	if node == nil || w.tooSmall(pod, simulated.SizeOf(pod)) || !runs(node) {
+		return ""
+	}
+	return name
+}
+
+// tolerations are those that pods of DaemonSets get, but for one that only host networks have
+// (AddOrUpdateDaemonPodTolerations in pkg/controller/daemon/util of Kubernetes).
+var tolerations = []corev1.Toleration{
+	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeDiskPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodePIDPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+}
+
+// pinned is the affinity of a pod that belongs to the node (ReplaceDaemonSetPodNodeNameNodeAffinity).
+func pinned(node string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}}},
+	}}}
+}
+
+// newPod is a pod of the set for the node that nobody has scheduled yet.
+func (w *world) newPod(set *appsv1.DaemonSet, node, hash string) *corev1.Pod {
+	uid := w.NextUID()
+	pod := simulated.NewPod(uid, fmt.Sprintf("web-%03s", uid), &set.Spec.Template)
+	pod.CreationTimestamp = metav1.NewTime(w.Clock.Now())
+	pod.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: hash}
+	if generation := templateGeneration(set); generation != "" {
+		pod.Labels[templateGenerationLabel] = generation
+	}
+	pod.OwnerReferences = owners(set)
+	pod.Spec.Affinity, pod.Spec.Tolerations = pinned(node), tolerations
+	return pod
+}
+
+func owners(set *appsv1.DaemonSet) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
+}
+
+// writeSet stores a set that admission has seen.
+func (w *world) writeSet(set *appsv1.DaemonSet, ours bool) {
+	if !w.unguarded {
+		admit(w.set, set, ours, w.releasing)
+		if ours && w.webhook != nil {
+			w.webhook(set)
+			admit(w.set, set, ours, w.releasing)
+		}
+		once := set.DeepCopy()
+		if admit(w.set, set, ours, w.releasing); !equality.Semantic.DeepEqual(once, set) {
+			panic(fmt.Sprintf("the policy says\n%v, %v, and asked again\n%v, %v; before was\n%v, %v", once.Annotations, once.Spec.UpdateStrategy,
+				set.Annotations, set.Spec.UpdateStrategy, w.set.Annotations, w.set.Spec.UpdateStrategy))
+		}
+	}
+	generation, _ := strconv.Atoi(templateGeneration(w.set))
+	if !equality.Semantic.DeepEqual(w.set.Spec.Template, set.Spec.Template) {
+		generation++
+	}
+	set.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.Itoa(generation)
+	w.Generation(set, w.set.Spec, set.Spec)
+	w.storeSet(set)
+}
+
+func (w *world) storeSet(set *appsv1.DaemonSet) {
+	w.set = set
+	w.Written(set)
+}
+
+// user changes the set as its user.
+func (w *world) user(change func(*appsv1.DaemonSet)) {
+	set := w.set.DeepCopy()
+	if set.Annotations == nil {
+		set.Annotations = map[string]string{}
+	}
+	change(set)
+	w.writeSet(set, false)
+}
+
+func onDelete(set *appsv1.DaemonSet) bool {
+	return set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
+}
+
+// surging reports whether the status says that a rollout with maxSurge is in flight. The policy
+// must not hold then.
+func surging(set *appsv1.DaemonSet) bool {
+	r := set.Spec.UpdateStrategy.RollingUpdate
+	return !onDelete(set) && r != nil && r.MaxSurge != nil && *r.MaxSurge != intstr.FromInt32(0) && *r.MaxSurge != intstr.FromString("0%") &&
+		set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
+}
+
+// admit is the policy of deploy/cluster/hold-daemonsets.yaml. Old is empty for a new set.
+func admit(old, set *appsv1.DaemonSet, ours, released bool) {
+	enabledBefore := old.Labels[api.EnabledLabel] == "true"
+	_, held := old.Annotations[api.HoldAnnotation]
+	held = held && enabledBefore
+	saved, keeps := set.Annotations[api.HoldAnnotation]
+	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
+	wishes := !onDelete(set) // RollingUpdate
+	switch takenAway := old.Spec.UpdateStrategy.RollingUpdate != nil && set.Spec.UpdateStrategy.RollingUpdate == nil; {
+	case wishes:
+	case held:
+		wishes = ours && !edited || saved != "OnDelete" && !takenAway
+	case keeps:
+		wishes = saved == "RollingUpdate"
+	}
+	stirs := edited || !enabledBefore || onDelete(old)
+	hold := policy.Enabled(set) && wishes && !released && (held || stirs && !surging(old))
+	if ours && !edited {
+		hold = keeps
+	}
+	inForce := ""
+	switch {
+	case !policy.Enabled(set):
+	case edited || !enabledBefore:
+		if inForce = set.Annotations[api.ResizeActionAnnotation] + ";" + set.Annotations[api.ResizePolicyAnnotation]; inForce == ";" {
+			inForce = ""
+		}
+	default:
+		inForce = old.Annotations[api.InForceAnnotation]
+	}
+	set.Annotations[api.InForceAnnotation], set.Annotations[api.HoldAnnotation] = inForce, "RollingUpdate"
+	if inForce == "" {
+		delete(set.Annotations, api.InForceAnnotation)
+	}
+	if !hold {
+		delete(set.Annotations, api.HoldAnnotation)
+	}
+	set.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+	if wishes && !hold {
+		set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+	}
+	if wishes && set.Spec.UpdateStrategy.RollingUpdate == nil { // the API server's defaults
+		set.Spec.UpdateStrategy.RollingUpdate = rollingUpdate(intstr.FromInt32(1), intstr.FromInt32(0)).RollingUpdate
+	}
+}
+
+// Live lets the kubelets and the built-in controllers do one thing each.
+func (w *world) Live() {
+	w.Kubelets()
+	w.collect()
+	w.dscSees(true, true, true)
+	w.dsc()
+	w.dscSees(true, true, true)
+}
+
+// collect is the garbage collector's for pods: what is bound to a node that is gone goes.
+func (w *world) collect() {
+	for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
+		if pod := w.Pods[name]; pod.Spec.NodeName != "" && w.nodes[pod.Spec.NodeName] == nil {
+			w.RemovePod(pod)
+		}
+	}
+}
+
+// changeNode replaces a node.
+func (w *world) changeNode(name string, change func(*corev1.Node)) {
+	node := w.nodes[name]
+	if node == nil {
+		return
+	}
+	node = node.DeepCopy()
+	change(node)
+	node.ResourceVersion = w.NextRV()
+	w.nodes = maps.Clone(w.nodes)
+	w.nodes[name] = node
+}
+
+// readiness has the node be Ready, or not: then no kubelet looks after its pods, which count as
+// not Ready (the node lifecycle controller's part).
+func (w *world) readiness(name string, ready bool) {
+	w.changeNode(name, func(node *corev1.Node) {
+		node.Status.Conditions[0].Status, node.Spec.Taints = corev1.ConditionTrue, taints(node, corev1.TaintNodeUnreachable)
+		if !ready {
+			node.Status.Conditions[0].Status = corev1.ConditionUnknown
+			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
+		}
+	})
+	w.Away = maps.Clone(w.Away)
+	w.Away[name] = !ready
+	for _, pod := range w.Pods {
+		if !ready && pod.Spec.NodeName == name && podutils.IsPodReady(pod) {
+			w.Crash(pod, false)
+		}
+	}
+}
+
+// taints are those of the node but one.
+func taints(node *corev1.Node, but string) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(taint corev1.Taint) bool { return taint.Key == but })
+}
+
+// foreign is a taint that the set's pods do not tolerate.
+const foreign = "test/foreign"
+
+// taint has the node not let new pods in, with NoSchedule, nor the old ones stay, with NoExecute;
+// with neither it is a usual one again.
+func (w *world) taint(name string, effect corev1.TaintEffect) {
+	w.changeNode(name, func(node *corev1.Node) {
+		if node.Spec.Taints = taints(node, foreign); effect != "" {
+			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: foreign, Effect: effect})
+		}
+	})
+}
+
+// runs and stays are what nodeShouldRunDaemonPod says of a node: a pod is made for it, and one that
+// is there may stay.
+func runs(node *corev1.Node) bool {
+	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == foreign })
+}
+
+func stays(node *corev1.Node) bool {
+	return !slices.Contains(node.Spec.Taints, corev1.Taint{Key: foreign, Effect: corev1.TaintEffectNoExecute})
+}
+
+// dscSees lets the watches of the DaemonSet controller catch up.
+func (w *world) dscSees(set, pods, nodes bool) {
+	if set {
+		w.saw.set = w.set
+	}
+	if nodes {
+		w.saw.nodes = w.nodes
+	}
+	if pods {
+		for name, before := range w.saw.pods {
+			pod := w.Pods[name]
+			w.deaths -= asInt(pod == nil || pod.DeletionTimestamp != nil && pod != before)
+		}
+		if !slices.ContainsFunc(w.dying, func(name string) bool { return w.Pods[name] != nil && w.Pods[name].DeletionTimestamp == nil }) {
+			w.deaths = 0
+		}
+		w.saw.pods, w.saw.podsAt, w.saw.podsRV = maps.Clone(w.Pods), w.Clock.Now(), w.RV
+	}
+}
+
+// Pass lets time pass, in which no watch of the DaemonSet controller is behind for longer than watchLag.
+func (w *world) Pass(d time.Duration) {
+	now := w.Clock.Now().Add(d)
+	if now.Sub(w.saw.podsAt) > watchLag {
+		w.dscSees(false, true, true)
+	}
+	w.Clock.SetTime(now)
+}
+
+// dsc is one sync of the DaemonSet controller (syncDaemonSet in daemon_controller.go of Kubernetes
+// 1.37), from what it has seen.
+func (w *world) dsc() {
+	set := w.saw.set
+	if set == nil || w.saw.podsRV < w.created || version64(set) < w.statusRV {
+		return
+	}
+	newest := w.constructHistory(set)
+	if newest == nil {
+		return // it tries again when it has seen that there was a collision
+	}
+	s := &dscSync{world: w, set: set, hash: newest.Labels[appsv1.ControllerRevisionHashLabelKey], byNode: map[string][]*corev1.Pod{}}
+	for _, name := range slices.Sorted(maps.Keys(w.saw.pods)) {
+		pod := w.saw.pods[name]
+		if metav1.GetControllerOfNoCopy(pod) == nil && w.Pods[name] != nil && pod.DeletionTimestamp == nil {
+			adopted := w.Pods[name].DeepCopy()
+			adopted.OwnerReferences = owners(set)
+			w.WritePod(adopted)
+			pod = adopted
+		}
+		s.byNode[capacity.TargetNode(pod)] = append(s.byNode[capacity.TargetNode(pod)], pod)
+	}
+	for _, pods := range s.byNode {
+		slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+			return cmp.Or(asInt(b.Spec.NodeName != "")-asInt(a.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	satisfied := w.deaths <= 0
+	if satisfied && !s.manage() && !onDelete(set) {
+		s.rollingUpdate()
+	}
+	s.status(satisfied)
+}
+
+// constructHistory returns the revision of the set's template, which it makes where there is none.
+func (w *world) constructHistory(set *appsv1.DaemonSet) (newest *appsv1.ControllerRevision) {
+	v, highest := simulated.VersionOf(&set.Spec.Template.Spec), int64(0)
+	for i, r := range w.revisions {
+		if metav1.GetControllerOfNoCopy(r) == nil { // of a set of this name that was deleted
+			r = r.DeepCopy()
+			r.OwnerReferences = owners(set)
+			w.revisions[i] = r
+		}
+		if versionOf(r) == v {
+			newest = r
+		} else {
+			highest = max(highest, r.Revision)
+		}
+	}
+	if newest != nil && newest.Revision <= highest {
+		renumbered := newest.DeepCopy()
+		renumbered.Revision = highest + 1
+		w.revisions[slices.Index(w.revisions, newest)], newest = renumbered, renumbered
+	}
+	if newest != nil {
+		return newest
+	}
+	hash := v.String()
+	if n := ptr.Deref(set.Status.CollisionCount, 0); n > 0 {
+		hash += fmt.Sprintf("-%d", n)
+	}
+	if w.taken[hash] {
+		counted := w.set.DeepCopy()
+		counted.Status.CollisionCount = ptr.To(ptr.Deref(counted.Status.CollisionCount, 0) + 1)
+		w.storeSet(counted)
+		return nil
+	}
+	w.revisions = append(slices.Clone(w.revisions), newRevision(w.t, set, hash, highest+1))
+	return w.revisions[len(w.revisions)-1]
+}
+
+// newRevision is the one that the DaemonSet controller makes of the set's template.
+func newRevision(t testing.TB, set *appsv1.DaemonSet, hash string, number int64) *appsv1.ControllerRevision {
+	r := build.Revision(t, set, "DaemonSet", "web-"+hash, number, &set.Spec.Template)
+	r.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: hash}
+	r.Annotations = map[string]string{versionAnnotation: simulated.VersionOf(&set.Spec.Template.Spec).String()}
+	return r
+}
+
+// versionAnnotation names the version of a revision.
+const versionAnnotation = "test/version"
+
+func versionOf(r *appsv1.ControllerRevision) (v version) {
+	_, _ = fmt.Sscanf(r.Annotations[versionAnnotation], "i%dc%dm%d", &v.Image, &v.CPU, &v.Memory)
+	return v
+}
+
+// revisionOf returns the revision that the pod carries; nil if there is none.
+func (w *world) revisionOf(pod *corev1.Pod) *appsv1.ControllerRevision {
+	for _, r := range w.revisions {
+		if r.Labels[appsv1.ControllerRevisionHashLabelKey] == hashOf(pod) {
+			return r
+		}
+	}
+	return nil
+}
+
+// dscSync is one sync of the DaemonSet controller.
+type dscSync struct {
+	*world
+	set    *appsv1.DaemonSet
+	hash   string
+	byNode map[string][]*corev1.Pod // the oldest first
+}
+
+// updated is IsPodUpdated.
+func (s *dscSync) updated(pod *corev1.Pod) bool {
+	return hashOf(pod) == s.hash || pod.Labels[templateGenerationLabel] == templateGeneration(s.set)
+}
+
+func (s *dscSync) available(pod *corev1.Pod) bool {
+	return podutils.IsPodAvailable(pod, s.set.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now()))
+}
+
+// bounds are maxSurge and maxUnavailable, of the nodes that are to have a pod.
+func (s *dscSync) bounds() (surge, unavailable, desired int) {
+	for _, node := range s.saw.nodes {
+		desired += asInt(runs(node))
+	}
+	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil && !onDelete(s.set) {
+		surge, _ = intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(r.MaxSurge, intstr.FromInt32(0)), desired, true)
+		unavailable, _ = intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, desired, true)
+	}
+	if surge == 0 && unavailable == 0 {
+		unavailable = 1
+	}
+	return surge, unavailable, desired
+}
+
+// sync is syncNodes: it makes pods for nodes, and deletes some, by name only.
+func (s *dscSync) sync(births []string, deaths []*corev1.Pod) {
+	s.dying, s.deaths = nil, 0
+	for _, node := range births {
+		pod := s.newPod(s.set, node, s.hash)
+		s.birth(pod)
+		s.WritePod(pod)
+		s.created = s.RV
+	}
+	for _, pod := range deaths {
+		if s.Pods[pod.Name] != nil {
+			s.DeletePod(pod.Name)
+			s.dying = append(s.dying, pod.Name)
+			s.deaths++
+		}
+	}
+}
+
+// manage makes the pods that nodes lack, and deletes those that are too many, or not to be there. It
+// reports whether there are any.
+func (s *dscSync) manage() bool {
+	var births []string
+	var deaths []*corev1.Pod
+	r := s.set.Spec.UpdateStrategy.RollingUpdate
+	surge := false
+	if !onDelete(s.set) && r != nil && r.MaxSurge != nil {
+		n, _ := intstr.GetScaledValueFromIntOrPercent(r.MaxSurge, 1, true)
+		surge = n > 0
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.saw.nodes)) {
+		node, pods := s.saw.nodes[name], s.byNode[name]
+		alive := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+		switch {
+		case runs(node) && len(pods) == 0, surge && runs(node) && len(alive) == 0:
+			births = append(births, name)
+		case !stays(node):
+			deaths = append(deaths, alive...)
+		case len(alive) < 2:
+		case !surge:
+			deaths = append(deaths, alive[1:]...)
+		default:
+			deaths = append(deaths, s.pruned(alive)...)
+		}
+	}
+	for _, pod := range deaths {
+		if node := s.saw.nodes[capacity.TargetNode(pod)]; stays(node) && s.Pods[pod.Name] != nil {
+			s.prunes(s.Pods[pod.Name], uint(len(s.byNode[node.Name])))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.byNode)) { // getUnscheduledPodsWithoutNode
+		for _, pod := range s.byNode[name] {
+			if s.saw.nodes[name] == nil && pod.Spec.NodeName == "" {
+				deaths = append(deaths, pod)
+			}
+		}
+	}
+	s.sync(births, deaths)
+	return len(births)+len(s.dying) > 0
+}
+
+// pruned are those of several pods of a node that do not stay there during a rollout with maxSurge.
+func (s *dscSync) pruned(alive []*corev1.Pod) (deaths []*corev1.Pod) {
+	var newest, old *corev1.Pod
+	for _, pod := range alive {
+		switch {
+		case hashOf(pod) == s.hash && newest == nil:
+			newest = pod
+		case hashOf(pod) != s.hash && old == nil:
+			old = pod
+		default:
+			deaths = append(deaths, pod)
+		}
+	}
+	if newest != nil && old != nil && (!podutils.IsPodReady(old) || s.available(newest)) {
+		deaths = append(deaths, old)
+	}
+	return deaths
+}
+
+// turns are the nodes in some order: that of the controller is by chance.
+func (s *dscSync) turns() []string {
+	for name, node := range s.saw.nodes {
+		if _, is := s.byNode[name]; !is && runs(node) {
+			s.byNode[name] = nil
+		}
+	}
+	names := slices.Sorted(maps.Keys(s.byNode))
+	if len(names) == 0 {
+		return nil
+	}
+	first := s.RV % len(names)
+	return append(slices.Clone(names[first:]), names[:first]...)
+}
+
+// pair is findUpdatedPodsOnNode.
+func (s *dscSync) pair(pods []*corev1.Pod) (newest, old *corev1.Pod, ok bool) {
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		of := &old
+		if s.updated(pod) {
+			of = &newest
+		}
+		if *of != nil {
+			return nil, nil, false
+		}
+		*of = pod
+	}
+	return newest, old, true
+}
+
+// rollingUpdate restarts old pods, or makes new ones beside them.
+func (s *dscSync) rollingUpdate() {
+	surge, unavailable, desired := s.bounds()
+	if surge > 0 {
+		s.surge(surge, desired)
+		return
+	}
+	down := 0
+	var allowed, candidates []*corev1.Pod
+	for _, name := range s.turns() {
+		newest, old, ok := s.pair(s.byNode[name])
+		switch {
+		case !ok, (old == nil) == (newest == nil):
+			down++
+		case newest != nil:
+			down += asInt(!s.available(newest))
+		case !s.available(old):
+			allowed = append(allowed, old)
+			down++
+		case down < unavailable:
+			candidates = append(candidates, old)
+		}
+	}
+	deaths := append(allowed, candidates[:min(max(unavailable-down, 0), len(candidates))]...)
+	for _, pod := range deaths {
+		if current := s.Pods[pod.Name]; current != nil && current.DeletionTimestamp == nil {
+			s.replaces(current)
+		}
+	}
+	s.sync(nil, deaths)
+}
+
+func (s *dscSync) surge(most, desired int) {
+	surging, available := 0, 0
+	var deaths, leaving []*corev1.Pod
+	var allowed, candidates []string
+	for _, name := range s.turns() {
+		newest, old, ok := s.pair(s.byNode[name])
+		if !ok {
+			surging++
+			continue
+		}
+		if first := cmp.Or(old, newest); first != nil && s.available(first) {
+			available++
+		}
+		node := s.saw.nodes[name]
+		switch {
+		case old == nil:
+		case newest != nil && s.available(newest):
+			deaths = append(deaths, old)
+		case newest != nil:
+			surging++
+		case node == nil:
+			return // an error: it tries again
+		case !runs(node) && !s.available(old):
+			deaths = append(deaths, old)
+		case !runs(node):
+			leaving = append(leaving, old)
+		case !s.available(old):
+			allowed = append(allowed, name)
+		case surging < most:
+			candidates = append(candidates, name)
+		}
+	}
+	deaths = append(deaths, leaving[:min(max(available-desired, 0), len(leaving))]...)
+	births := append(allowed, candidates[:min(max(most-surging, 0), len(candidates))]...)
+	for _, name := range births {
+		_, old, _ := s.pair(s.byNode[name])
+		s.surges(old)
+	}
+	s.sync(births, deaths)
+}
+
+// status is updateDaemonSetStatus. A write that comes too late is made again, for the set that
+// there is then.
+func (s *dscSync) status(observes bool) {
+	// What has been made and deleted since is not counted.
+	var n appsv1.DaemonSetStatus
+	for _, node := range s.saw.nodes {
+		pods := s.byNode[node.Name]
+		switch {
+		case !runs(node):
+			n.NumberMisscheduled += int32(asInt(len(pods) > 0))
+			continue
+		case len(pods) > 0:
+			n.CurrentNumberScheduled++
+			n.NumberReady += int32(asInt(podutils.IsPodReady(pods[0])))
+			n.NumberAvailable += int32(asInt(s.available(pods[0])))
+			n.UpdatedNumberScheduled += int32(asInt(s.updated(pods[0])))
+		}
+		n.DesiredNumberScheduled++
+	}
+	n.NumberUnavailable = n.DesiredNumberScheduled - n.NumberAvailable
+	was := s.set.Status
+	n.ObservedGeneration, n.CollisionCount, n.Conditions = was.ObservedGeneration, was.CollisionCount, was.Conditions
+	if equality.Semantic.DeepEqual(n, was) && was.ObservedGeneration >= s.set.Generation {
+		return
+	}
+	written := s.world.set.DeepCopy()
+	if n.ObservedGeneration = written.Status.ObservedGeneration; observes {
+		n.ObservedGeneration = s.set.Generation
+	}
+	n.CollisionCount, n.Conditions = written.Status.CollisionCount, written.Status.Conditions
+	written.Status = n
+	if !s.unguarded {
+		pending(s.world.set, written)
+	}
+	s.storeSet(written)
+	s.statusRV = s.RV
+}
+
+// pending is the policy of deploy/cluster/pending-daemonsets.yaml.
+func pending(old, set *appsv1.DaemonSet) {
+	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == api.ConditionComplete })
+	if i < 0 || set.Labels[api.EnabledLabel] != "true" {
+		return
+	}
+	c := &set.Status.Conditions[i] // its time stays: a policy cannot set it
+	stale := c.Status == corev1.ConditionTrue && (policy.Held(set) || !strings.HasSuffix(c.Message, " of template generation "+templateGeneration(set)))
+	if stale || old.Status.ObservedGeneration != set.Status.ObservedGeneration && policy.Held(set) && c.Reason != rollout.ReasonPending {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
+	}
+}
+
+// serve makes client the API server of this world for the controller.
+func (w *world) serve(client *fake.Clientset) {
+	w.ServePods(client)
+	client.AddReactor("list", "controllerrevisions", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := &appsv1.ControllerRevisionList{}
+		for _, r := range w.revisions {
+			list.Items = append(list.Items, *r)
+		}
+		return true, list, nil
+	})
+	client.AddReactor("list", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &appsv1.DaemonSetList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}, Items: []appsv1.DaemonSet{*w.set}}, nil
+	})
+	simulated.ServeWorkload(w.Cluster, client, "daemonsets", func() (now, empty *appsv1.DaemonSet) { return w.set, &appsv1.DaemonSet{} },
+		w.storeSet, func(set *appsv1.DaemonSet) { w.writeSet(set, !w.unknown) })
+}
+
+func version64(object metav1.Object) int {
+	n, _ := strconv.Atoi(object.GetResourceVersion())
+	return n
+}
+
+// Unfinished returns what of the rollout is not done; empty if nothing.
+func (w *world) Unfinished() string {
+	return w.unfinishedBut(func(*corev1.Pod) bool { return false })
+}
+
+func (w *world) unfinishedBut(admitted func(*corev1.Pod) bool) string {
+	if policy.Held(w.set) {
+		return fmt.Sprintf("the set is held: %+v", w.set.Status.Conditions)
+	}
+	want, byNode := simulated.VersionOf(&w.set.Spec.Template.Spec), map[string]int{}
+	for _, pod := range w.Pods {
+		byNode[capacity.TargetNode(pod)]++
+		if r := w.revisionOf(pod); pod.DeletionTimestamp != nil || r == nil || versionOf(r) != want ||
+			!admitted(pod) && simulated.VersionOf(&pod.Spec) != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) || !podutils.IsPodReady(pod) {
+			return fmt.Sprintf("%s is not a Ready pod of %v", pod.Name, want)
+		}
+	}
+	for name, node := range w.nodes {
+		if runs(node) && byNode[name] != 1 {
+			return fmt.Sprintf("%s has %d pods", name, byNode[name])
+		}
+	}
+	if c := condition(w.set); c == nil || c.Status != corev1.ConditionTrue {
+		return "the condition does not say Complete"
+	}
+	return ""
+}
