@@ -96,8 +96,9 @@ var (
 			}
 			return string(wish)
 		},
-		released: func(*unstructured.Unstructured) map[string]any {
-			return map[string]any{"updateStrategy": map[string]any{"type": string(appsv1.RollingUpdateDaemonSetStrategyType)}}
+		released: func(u *unstructured.Unstructured) map[string]any {
+			wish := policy.WishedStrategy(u, appsv1.DaemonSetUpdateStrategyType(strategyOf(u)))
+			return map[string]any{"updateStrategy": map[string]any{"type": string(wish)}}
 		},
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			set, template, err := decoded[appsv1.DaemonSet](q.after)

@@ -55,16 +55,20 @@ func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admi
 			t.Fatal(result.Error)
 		}
 	}
-	conditions := make([]cel.ExpressionAccessor, len(expressions))
+	conditions, messages := make([]cel.ExpressionAccessor, len(expressions)), make([]cel.ExpressionAccessor, len(expressions))
 	for i, v := range expressions {
 		conditions[i] = &validating.ValidationCondition{Expression: v.Expression, Message: v.Message}
+		if v.MessageExpression != "" {
+			messages[i] = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
+		}
 	}
 	compiled := compiler.CompileCondition(conditions, declared, environment.StoredExpressions)
-	if errs := compiled.CompilationErrors(); len(errs) > 0 {
+	said := compiler.CompileCondition(messages, declared, environment.StoredExpressions)
+	if errs := append(compiled.CompilationErrors(), said.CompilationErrors()...); len(errs) > 0 {
 		t.Fatal(errs)
 	}
 	fail := admissionv1.Fail
-	validator := validating.NewValidator(compiled, nil, cel.NewCondition(nil), cel.NewCondition(nil), &fail, nil)
+	validator := validating.NewValidator(compiled, nil, cel.NewCondition(nil), said, &fail, nil)
 	return func(t *testing.T, w write) (bool, string) {
 		t.Helper()
 		resource := w.kind.GroupVersion().WithResource(strings.ToLower(w.kind.Kind) + "s")

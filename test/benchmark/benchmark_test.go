@@ -7,18 +7,18 @@ import (
 	"testing"
 )
 
-// TestRollouts measures two small shapes, once each way.
+// TestRollouts measures three small shapes, once each way.
 func TestRollouts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "benchmark.json")
 	err := run(t.Context(), []string{
 		"rollouts", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--rounds", "1",
-		"--shapes", "statefulset:2x3,deployment:1x4", "--json", file,
+		"--shapes", "statefulset:2x3,deployment:1x4,daemonset:1x4:2", "--json", file,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	all, err := load(file)
-	if err != nil || len(all.Rollouts) != 4 {
+	if err != nil || len(all.Rollouts) != 6 {
 		t.Fatalf("%d results, want one of each shape and way: %v", len(all.Rollouts), err)
 	}
 	for _, r := range all.Rollouts {

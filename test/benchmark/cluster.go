@@ -36,8 +36,8 @@ type cluster struct {
 	log        *os.File
 }
 
-// startCluster starts a cluster with room for so many pods, and for others that take their place.
-func startCluster(ctx context.Context, o options, pods int) (*cluster, error) {
+// startCluster starts a cluster with so many nodes.
+func startCluster(ctx context.Context, o options, nodes int) (*cluster, error) {
 	cp, err := controlplane.Start(ctx, controlplane.Options{Bin: o.bin, Flags: map[string][]string{
 		// As much as the other controllers have there. The default of 50 would set the pace of restarts.
 		"kube-scheduler": {"--kube-api-qps", "200", "--kube-api-burst", "400"},
@@ -46,7 +46,7 @@ func startCluster(ctx context.Context, o options, pods int) (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{ControlPlane: cp}
-	if err := c.equip(ctx, o, pods); err != nil {
+	if err := c.equip(ctx, o, nodes); err != nil {
 		c.KeepLogs()
 		return nil, errors.Join(err, c.stop())
 	}
@@ -76,14 +76,14 @@ func (c *cluster) makeNamespace(ctx context.Context) error {
 	return nil
 }
 
-func (c *cluster) equip(ctx context.Context, o options, pods int) error {
+func (c *cluster) equip(ctx context.Context, o options, nodes int) error {
 	if err := c.connect(); err != nil {
 		return err
 	}
 	if err := c.makeNamespace(ctx); err != nil {
 		return err
 	}
-	if err := c.addNodes(ctx, pods); err != nil {
+	if err := c.addNodes(ctx, nodes); err != nil {
 		return err
 	}
 	if err := controller.Install(ctx, c.ControlPlane); err != nil {
@@ -92,11 +92,11 @@ func (c *cluster) equip(ctx context.Context, o options, pods int) error {
 	return c.startController(ctx, o)
 }
 
-// addNodes adds simulated nodes; half of the pods may have another beside them for a while.
-func (c *cluster) addNodes(ctx context.Context, pods int) error {
+// addNodes adds simulated nodes.
+func (c *cluster) addNodes(ctx context.Context, n int) error {
 	nodes, ctx := errgroup.WithContext(ctx)
 	nodes.SetLimit(parallel)
-	for i := range pods*3/2/110 + 1 {
+	for i := range n {
 		nodes.Go(func() error {
 			return c.AddNode(ctx, fmt.Sprintf("node-%d", i), controlplane.Node{CPU: "1000", Memory: "4Ti"})
 		})

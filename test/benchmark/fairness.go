@@ -40,7 +40,7 @@ func fairnesses(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	one.prefix, many.prefix = "large", "small"
-	c, err := startCluster(ctx, o, one.all()+many.all())
+	c, err := startCluster(ctx, o, nodesFor(one.all()+many.all()))
 	if err != nil {
 		return err
 	}

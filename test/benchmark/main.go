@@ -42,7 +42,7 @@ type options struct {
 }
 
 // standard are the shapes that are measured unless others are named.
-const standard = "statefulset:1x100,statefulset:1x100:10,statefulset:20x10,statefulset:100x10,statefulset:1x300,statefulset:1x1000:10," +
+const standard = "statefulset:1x100,statefulset:1x100:10,daemonset:1x100:10,statefulset:20x10,statefulset:100x10,statefulset:1x300,statefulset:1x1000:10," +
 	"deployment:1x100,deployment:20x10,deployment:100x10,deployment:1x1000"
 
 func main() {
@@ -82,7 +82,7 @@ func (o *options) flags(name string) *flag.FlagSet {
 func rollouts(ctx context.Context, args []string) error {
 	var o options
 	flags := o.flags("rollouts")
-	flags.StringVar(&o.shapes, "shapes", standard, "what is edited, as statefulset:WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS, with commas")
+	flags.StringVar(&o.shapes, "shapes", standard, "what is edited, as (statefulset|daemonset):WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS, with commas")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each shape is edited, each way")
 	flags.BoolVar(&o.builtIn, "built-in", true, "measure the built-in controllers, too, in turn")
 	if err := flags.Parse(args); err != nil {
@@ -111,7 +111,7 @@ func rollouts(ctx context.Context, args []string) error {
 // measure measures all rounds of one shape, and adds them to the results.
 func (o options) measure(ctx context.Context, s shape, all *results) (err error) {
 	begin := time.Now()
-	c, err := startCluster(ctx, o, s.all())
+	c, err := startCluster(ctx, o, s.nodes())
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func scale(ctx context.Context, args []string) error {
 }
 
 func (o scaleOptions) measure(ctx context.Context) (s scaled, err error) {
-	c, err := startCluster(ctx, o.options, o.rollouts*o.pods)
+	c, err := startCluster(ctx, o.options, nodesFor(o.rollouts*o.pods))
 	if err != nil {
 		return s, err
 	}

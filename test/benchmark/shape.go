@@ -23,29 +23,31 @@ import (
 type shape struct {
 	kind            string
 	workloads, pods int
-	// limit is how many pods of a StatefulSet may be under way at once: its maxUnavailable.
+	// limit is how many pods of a StatefulSet or a DaemonSet may be under way at once: its maxUnavailable.
 	limit int
 	// prefix of the names, if there are several shapes in a cluster.
 	prefix string
 }
 
-var shapePattern = regexp.MustCompile(`^(statefulset|deployment):([1-9]\d*)x([1-9]\d*)(?::([1-9]\d*))?$`)
+// kindsByName are those of shapes.
+var kindsByName = map[string]string{"statefulset": "StatefulSet", "daemonset": "DaemonSet", "deployment": "Deployment"}
+
+var shapePattern = regexp.MustCompile(`^(statefulset|daemonset|deployment):([1-9]\d*)x([1-9]\d*)(?::([1-9]\d*))?$`)
 
 // parseShape reads "statefulset:1x100" (one StatefulSet of 100 pods, one at a time),
-// "statefulset:1x100:10" (ten at a time) or "deployment:20x10".
+// "statefulset:1x100:10" (ten at a time), "daemonset:1x100:10" (on 100 nodes) or "deployment:20x10".
 func parseShape(text string) (shape, error) {
 	found := shapePattern.FindStringSubmatch(text)
 	if found == nil || found[1] == "deployment" && found[4] != "" {
-		return shape{}, fmt.Errorf("shape %q: want statefulset:WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS", text)
+		return shape{}, fmt.Errorf("shape %q: want (statefulset|daemonset):WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS", text)
 	}
-	s := shape{kind: "StatefulSet", limit: 1}
+	s := shape{kind: kindsByName[found[1]], limit: 1}
 	s.workloads, _ = strconv.Atoi(found[2]) // the pattern has digits only
 	s.pods, _ = strconv.Atoi(found[3])
 	if found[4] != "" {
 		s.limit, _ = strconv.Atoi(found[4])
 	}
-	if found[1] == "deployment" {
-		s.kind = "Deployment"
+	if s.kind == "Deployment" {
 		quarter := intstr.FromString("25%") // Kubernetes' defaults
 		surge, unavailable, err := deploymentutil.ResolveFenceposts(&quarter, &quarter, int32(s.pods))
 		if err != nil {
@@ -59,10 +61,21 @@ func parseShape(text string) (shape, error) {
 // all is how many pods there are.
 func (s shape) all() int { return s.workloads * s.pods }
 
+// nodes are as many as a DaemonSet has pods; those of other kinds may have another beside half of
+// them for a while, and a node takes 110.
+func (s shape) nodes() int {
+	if s.kind == "DaemonSet" {
+		return s.pods
+	}
+	return nodesFor(s.all())
+}
+
+func nodesFor(pods int) int { return pods*3/2/110 + 1 }
+
 // String is what parseShape reads.
 func (s shape) String() string {
 	text := fmt.Sprintf("%s:%dx%d", strings.ToLower(s.kind), s.workloads, s.pods)
-	if s.kind == "StatefulSet" && s.limit > 1 {
+	if s.kind != "Deployment" && s.limit > 1 {
 		text += fmt.Sprintf(":%d", s.limit)
 	}
 	return text
@@ -71,7 +84,7 @@ func (s shape) String() string {
 // title names the shape for people.
 func (s shape) title() string {
 	text := fmt.Sprintf("%s %d×%d", s.kind, s.workloads, s.pods)
-	if s.kind == "StatefulSet" && s.limit > 1 {
+	if s.kind != "Deployment" && s.limit > 1 {
 		text += fmt.Sprintf(", %d at a time", s.limit)
 	}
 	return text
@@ -154,11 +167,16 @@ func (s shape) workload(name, manifest string) (*unstructured.Unstructured, erro
 	w.SetKind(s.kind)
 	w.SetName(name)
 	spec := w.Object["spec"].(map[string]any)
-	if s.kind == "StatefulSet" {
+	if s.kind != "Deployment" && s.limit > 1 {
+		spec["updateStrategy"] = map[string]any{"rollingUpdate": map[string]any{"maxUnavailable": int64(s.limit)}}
+	}
+	switch {
+	case s.kind == "DaemonSet":
+		delete(spec, "replicas")
+	case s.kind == "StatefulSet":
 		spec["serviceName"] = name
 		if s.limit > 1 {
 			spec["podManagementPolicy"] = string(appsv1.ParallelPodManagement)
-			spec["updateStrategy"] = map[string]any{"rollingUpdate": map[string]any{"maxUnavailable": int64(s.limit)}}
 		}
 	}
 	return w, nil

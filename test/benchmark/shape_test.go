@@ -10,6 +10,7 @@ func TestParseShape(t *testing.T) {
 	for text, want := range map[string]shape{
 		"statefulset:1x100":     {kind: "StatefulSet", workloads: 1, pods: 100, limit: 1},
 		"statefulset:1x1000:10": {kind: "StatefulSet", workloads: 1, pods: 1000, limit: 10},
+		"daemonset:1x100:10":    {kind: "DaemonSet", workloads: 1, pods: 100, limit: 10},
 		"deployment:20x10":      {kind: "Deployment", workloads: 20, pods: 10, limit: 5}, // maxSurge 3, maxUnavailable 2
 	} {
 		got, err := parseShape(text)
@@ -17,7 +18,7 @@ func TestParseShape(t *testing.T) {
 			t.Errorf("%s is read as %+v (%s), %v", text, got, got, err)
 		}
 	}
-	for _, text := range []string{"", "1x100", "daemonset:1x3", "statefulset:0x1", "statefulset:1x1:0", "deployment:1x10:2", "statefulset:1x10,"} {
+	for _, text := range []string{"", "1x100", "job:1x3", "statefulset:0x1", "statefulset:1x1:0", "deployment:1x10:2", "statefulset:1x10,"} {
 		if got, err := parseShape(text); err == nil {
 			t.Errorf("%q is read as %+v", text, got)
 		}

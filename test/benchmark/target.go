@@ -24,6 +24,7 @@ var targets = []target{
 	{"resized to next request alone, p99, ms", "%.0f", pauseP99, 25, func(s shape) bool { return s.workloads == 1 && s.limit == 1 }},
 	{"resized to next request with 100 rollouts, p99, ms", "%.0f", pauseP99, 100, func(s shape) bool { return s.workloads == 100 }},
 	{"edit to first request, p99, ms", "%.0f", firstP99, 250, func(shape) bool { return true }},
+	{"writes per pod, one shared", "%.2f", topics[0].metrics[0].value, 2.1, func(s shape) bool { return s.kind == "DaemonSet" && s.pods >= 100 }},
 	{"events per pod", "%.2f", topics[0].metrics[1].value, 1.1, func(s shape) bool { return s.pods >= 100 }},
 	{"status writes per workload", "%.1f", topics[0].metrics[2].value, 2, func(shape) bool { return true }},
 }

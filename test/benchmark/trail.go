@@ -55,6 +55,7 @@ var carriers = map[way][]string{
 		"system:serviceaccount:kube-system:statefulset-controller",
 		"system:serviceaccount:kube-system:deployment-controller",
 		"system:serviceaccount:kube-system:replicaset-controller",
+		"system:serviceaccount:kube-system:daemon-set-controller",
 	},
 }
 

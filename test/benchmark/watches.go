@@ -38,7 +38,7 @@ func watches(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	c, err := startCluster(ctx, o, *workloads**count)
+	c, err := startCluster(ctx, o, nodesFor(*workloads**count))
 	if err != nil {
 		return err
 	}

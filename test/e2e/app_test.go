@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +39,7 @@ const (
 type options struct {
 	Kind        string // StatefulSet if empty
 	OptedOut    bool
-	Replicas    int    // 3 if 0
+	Replicas    int    // 3 if 0; a DaemonSet has one pod, because there is one node
 	Around      string // what is in the namespace before the workload, as YAML
 	Annotations string // of the workload, as YAML
 	Spec        string // more of the workload's spec, as YAML
@@ -61,6 +62,9 @@ type app struct {
 func newApp(t *testing.T, o options) *app {
 	t.Helper()
 	a := createApp(t, o)
+	if o.Kind == "DaemonSet" && !o.OptedOut {
+		a.complete() // a new one is held until its pods are known, and kubectl tells nothing of held ones
+	}
 	a.rolledOut()
 	return a
 }
@@ -88,6 +92,9 @@ func placeApp(t *testing.T, o options) *app {
 func (o options) defaulted() options {
 	if o.Kind == "" {
 		o.Kind = "StatefulSet"
+	}
+	if o.Kind == "DaemonSet" {
+		o.Replicas = 1
 	}
 	if o.Replicas == 0 {
 		o.Replicas = 3
@@ -125,7 +132,6 @@ apiVersion: apps/v1
 kind: %s
 metadata: {name: web, labels: {inplace-rollout.io/enabled: %q}}
 spec:
-  replicas: %d
   selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
@@ -137,12 +143,15 @@ spec:
         image: inplace-rollout-counter:test
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
         resources: %s
-`, o.Kind, fmt.Sprint(!o.OptedOut), o.Replicas, o.Resources)
+`, o.Kind, fmt.Sprint(!o.OptedOut), o.Resources)
 	if err := yaml.Unmarshal([]byte(text), &workload); err != nil {
 		t.Fatalf("parsing %s: %v", text, err)
 	}
 	metadata, spec := workload["metadata"].(map[string]any), workload["spec"].(map[string]any)
 	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
+	if o.Kind != "DaemonSet" {
+		spec["replicas"] = o.Replicas
+	}
 	merge(t, metadata, "annotations: {"+o.Annotations+"}")
 	merge(t, spec, o.Spec)
 	merge(t, pod["containers"].([]any)[0].(map[string]any), o.Container)
@@ -220,7 +229,7 @@ func (a *app) completeWithin(patience time.Duration) {
 	a.kubectl("wait", "--for=condition="+api.ConditionComplete, a.ref, "--timeout="+patience.String())
 }
 
-// workload is what both kinds have.
+// workload is what all kinds have.
 type workload struct {
 	metav1.ObjectMeta
 	template  corev1.PodTemplateSpec
@@ -230,8 +239,11 @@ type workload struct {
 
 func (a *app) get() workload {
 	a.t.Helper()
-	if a.kind == "Deployment" {
+	switch a.kind {
+	case "Deployment":
 		return a.getDeployment()
+	case "DaemonSet":
+		return a.getDaemonSet()
 	}
 	set, err := client.AppsV1().StatefulSets(a.namespace).Get(a.t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -261,6 +273,24 @@ func (a *app) getDeployment() workload {
 	s := d.Status
 	if d.Spec.Paused || s.ObservedGeneration != d.Generation || s.UpdatedReplicas != s.Replicas || s.AvailableReplicas != s.Replicas {
 		w.builtIn = fmt.Sprintf("paused %t, %+v", d.Spec.Paused, s)
+	}
+	return w
+}
+
+func (a *app) getDaemonSet() workload {
+	a.t.Helper()
+	d, err := client.AppsV1().DaemonSets(a.namespace).Get(a.t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	w := workload{ObjectMeta: d.ObjectMeta, template: d.Spec.Template}
+	for _, c := range d.Status.Conditions {
+		w.found(string(c.Type), c.Status, c.Reason, c.Message)
+	}
+	s, strategy := d.Status, d.Spec.UpdateStrategy.Type
+	if strategy != appsv1.RollingUpdateDaemonSetStrategyType || s.ObservedGeneration != d.Generation ||
+		s.UpdatedNumberScheduled != s.DesiredNumberScheduled || s.NumberAvailable != s.DesiredNumberScheduled {
+		w.builtIn = fmt.Sprintf("%s, %+v", strategy, s)
 	}
 	return w
 }

@@ -28,7 +28,7 @@ const large = "{requests: {cpu: 60m, memory: 48Mi}, limits: {cpu: 120m, memory: 
 // are the same after all of them.
 func TestEdits(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"StatefulSet", "Deployment"} {
+	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			a := newApp(t, options{Kind: kind, Replicas: 2})
@@ -63,7 +63,7 @@ func TestEdits(t *testing.T) {
 					t.Fatalf("after %s", edit.name)
 				}
 			}
-			a.event(kind, rollout.EventComplete, "2 of 2 pods")
+			a.event(kind, rollout.EventComplete, fmt.Sprintf("%[1]d of %[1]d pods", a.replicas))
 			a.podEvents("ResizeCompleted")
 			a.tell()
 		})

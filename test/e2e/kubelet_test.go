@@ -139,16 +139,18 @@ func giveOutProcessors(t *testing.T) {
 // pods run on, whatever the action, and the old size mends it.
 func TestNodeCapacity(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ name, annotations, reason string }{
-		{"no action: no running pod is given up for one that no node could hold", "", rollout.ReasonNoNodeFits},
-		{"LiveResize: live or not at all", api.ResizeActionAnnotation + ": LiveResize", rollout.ReasonInfeasible},
+	for _, tt := range []struct{ name, kind, annotations, reason string }{
+		{"no action: no running pod is given up for one that no node could hold", "", "", rollout.ReasonNoNodeFits},
+		{"no action: no pod of a DaemonSet is given up that its node could not hold", "DaemonSet", "", rollout.ReasonNoNodeFits},
+		{"LiveResize: live or not at all", "", api.ResizeActionAnnotation + ": LiveResize", rollout.ReasonInfeasible},
+		{"LiveResize of a DaemonSet: live or not at all", "DaemonSet", api.ResizeActionAnnotation + ": LiveResize", rollout.ReasonInfeasible},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			a := newApp(t, options{Replicas: 2, Annotations: tt.annotations})
+			a := newApp(t, options{Kind: tt.kind, Replicas: 2, Annotations: tt.annotations})
 			before := a.pods()
 			a.setResources("cpu=1000,memory=32Mi", "cpu=1000,memory=64Mi")
-			a.condition(tt.reason, "web-1")
+			a.condition(tt.reason, before[len(before)-1].Name)
 			a.tell()
 			a.assertKept(before, 0)
 			for _, pod := range a.pods() {

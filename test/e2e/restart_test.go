@@ -23,8 +23,8 @@ import (
 // resized when there is room after all. It runs alone, because it fills the node.
 func TestDeferredTooLong(t *testing.T) {
 	deadline := api.DeferredTimeoutAnnotation + ": 5s"
-	for _, kind := range []string{"StatefulSet", "Deployment"} {
-		spec, restarts := "", rollout.EventHandedOver // its only pod is left to the StatefulSet controller
+	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
+		spec, restarts := "", rollout.EventHandedOver // its only pod is left to the built-in controller
 		if kind == "Deployment" {
 			spec, restarts = "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", rollout.EventRestart
 		}
@@ -49,7 +49,8 @@ func TestDeferredTooLong(t *testing.T) {
 		})
 		t.Run(kind+" for whose new pod there is no room", func(t *testing.T) {
 			a, before, stuck := deferred(t, "", "")
-			a.condition(rollout.ReasonNoNodeFits, stuck+": not restarted, because none of the 1 nodes")
+			a.condition(rollout.ReasonNoNodeFits, stuck+": not restarted, because ")
+			a.condition(rollout.ReasonNoNodeFits, "none of the 1 nodes")
 			a.event(kind, rollout.EventNoNodeFits, stuck)
 			a.assertSize(&before[0], parse(t, small))
 			a.assertKept(before, 0)

@@ -65,7 +65,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: planner}
 rules:
-- {apiGroups: [apps], resources: [statefulsets, deployments], verbs: [get, list]}
+- {apiGroups: [apps], resources: [statefulsets, deployments, daemonsets], verbs: [get, list]}
 - {apiGroups: [apps], resources: [replicasets, controllerrevisions], verbs: [list]}
 - {apiGroups: [""], resources: [pods, nodes, limitranges, resourcequotas], verbs: [list]}
 ---
@@ -181,7 +181,9 @@ func equalResources(a, b corev1.Pod) bool {
 const (
 	cpuEdit   = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}}}`
 	imageEdit = `{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2","resources":{"requests":{"cpu":"150m"}}}]}}}}`
-	noLimit   = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":null}}}]}}}}`
+	// cpuTwoEdit is too much for a node that is small.
+	cpuTwoEdit = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]}}}}`
+	noLimit    = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":null}}}]}}}}`
 )
 
 // prophecy is an edit, and what is foreseen of it.
@@ -241,6 +243,27 @@ func TestCommandPlanOfDeployments(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			testProphecy(t, p, newDeployment(t, p.of).sandbox)
+		})
+	}
+}
+
+func TestCommandPlanOfDaemonSets(t *testing.T) {
+	parallel(t)
+	for _, p := range append(slices.Clone(prophecies),
+		prophecy{name: "container restart", of: options{Resources: cpuRestarts}, patch: cpuEdit,
+			want: map[rollout.Forecast]int{rollout.ContainerRestart: 3}},
+		prophecy{name: "container restart and none may be down", of: options{Resources: cpuRestarts, Spec: "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}"}, patch: cpuEdit,
+			want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "maxUnavailable is 0"},
+		prophecy{name: "on delete", of: options{Spec: "updateStrategy: {type: OnDelete}", Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"}, patch: cpuEdit,
+			want: map[rollout.Forecast]int{rollout.AfterDelete: 3}, end: "WaitingForDelete"},
+		prophecy{name: "live on delete", of: options{Spec: "updateStrategy: {type: OnDelete}"}, patch: cpuEdit,
+			want: map[rollout.Forecast]int{rollout.Live: 3}},
+		prophecy{name: "a node that is too small", of: options{Node: small(2)}, patch: cpuTwoEdit, end: "NoNodeFits",
+			want: map[rollout.Forecast]int{rollout.Live: 2, rollout.Refused: 1}, why: "is too small"},
+	) {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			testProphecy(t, p, newDaemonSet(t, p.of).sandbox)
 		})
 	}
 }
@@ -419,7 +442,7 @@ func TestCommandsForbidden(t *testing.T) {
 		}
 	}
 	// Namespaced rights are enough for status.
-	w.kubectl("create", "role", "reader", "--verb=get,list", "--resource=statefulsets.apps,deployments.apps,replicasets.apps,controllerrevisions.apps,pods")
+	w.kubectl("create", "role", "reader", "--verb=get,list", "--resource=statefulsets.apps,deployments.apps,daemonsets.apps,replicasets.apps,controllerrevisions.apps,pods")
 	w.kubectl("create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+w.namespace+":nobody")
 	eventually(t, "status to be allowed", func() (bool, string) {
 		got := command(t, kubeconfig, w.namespace, "", "status")
@@ -490,16 +513,17 @@ func TestCommandRelease(t *testing.T) {
 // TestCommandReleaseAll lets go of everything in all namespaces: of a Deployment that
 // rolls, and of one that its user has paused meanwhile.
 func TestCommandReleaseAll(t *testing.T) {
-	w, d := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 2})
+	w, d, a := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 2}), newDaemonSet(t, options{Replicas: 2})
 	d.waitRolledOut()
-	before := d.uids()
+	before, agents := d.uids(), a.uids()
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
-	if !held(w.get()) || !held(d.get()) {
+	a.setResources("cpu=150m", "")
+	if !held(w.get()) || !held(d.get()) || !held(a.get()) {
 		t.Fatal("not held")
 	}
 	got := w.run("release", "--all", "--all-namespaces", "--yes")
-	if got.code != 0 || strings.Count(got.stdout, " released\n") != 2 {
+	if got.code != 0 || strings.Count(got.stdout, " released\n") != 3 {
 		t.Errorf("it ended with %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
@@ -508,8 +532,13 @@ func TestCommandReleaseAll(t *testing.T) {
 	if o := d.get(); held(o) || o.Spec.Paused || ownersOf(o, "paused") != "" || o.Labels[enabled] != "true" {
 		t.Errorf("the Deployment: %v, paused %t by %q", o.Annotations, o.Spec.Paused, ownersOf(o, "paused"))
 	}
+	if set := a.get(); held(set) || set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || ownersOf(set, "type") != "" {
+		t.Errorf("the DaemonSet: %v, %+v by %q", set.Annotations, set.Spec.UpdateStrategy, ownersOf(set, "type"))
+	}
 	d.waitRolledOut()
 	d.assertAllReplaced(before)
+	a.waitRolledOut()
+	a.assertAllReplaced(agents)
 	d.setResources("cpu=160m", "")
 	if o := d.get(); !held(o) || !o.Spec.Paused {
 		t.Error("the Deployment's next edit is not held")
@@ -521,9 +550,10 @@ func TestCommandReleaseAll(t *testing.T) {
 
 // deploy/ is gone, and what it held is let go all the same.
 func TestCommandReleaseWithoutPolicies(t *testing.T) {
-	w, d := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1})
+	w, d, a := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1}), newDaemonSet(t, options{Replicas: 1})
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
+	a.setResources("cpu=150m", "")
 	install := reinstall(t)
 	defer install()
 	if _, err := cp.Kubectl(t.Context(), "delete", "--kustomize", filepath.Join(controller.Root(), "deploy"), "--wait=true"); err != nil {
@@ -533,16 +563,20 @@ func TestCommandReleaseWithoutPolicies(t *testing.T) {
 	eventually(t, "the policies to be out of force", func() (bool, string) {
 		w.kubectl("annotate", "--overwrite", w.ref, api.InForceAnnotation+"=nonsense")
 		d.kubectl("annotate", "--overwrite", d.ref, api.InForceAnnotation+"=nonsense")
-		kept := []string{w.get().Annotations[api.InForceAnnotation], d.get().Annotations[api.InForceAnnotation]}
-		return slices.Equal(kept, []string{"nonsense", "nonsense"}), fmt.Sprint(kept)
+		a.kubectl("annotate", "--overwrite", a.ref, api.InForceAnnotation+"=nonsense")
+		kept := []string{w.get().Annotations[api.InForceAnnotation], d.get().Annotations[api.InForceAnnotation], a.get().Annotations[api.InForceAnnotation]}
+		return slices.Equal(kept, []string{"nonsense", "nonsense", "nonsense"}), fmt.Sprint(kept)
 	})
 	if got := w.run("status", w.ref); !strings.Contains(got.stderr, "Warning: no rollout is in place, because") ||
 		!strings.Contains(got.stderr, "MutatingAdmissionPolicy inplace-rollout-hold-statefulsets is missing: install it with") {
 		t.Errorf("status does not warn: %s", got.stderr)
 	}
 	got := w.run("release", "--all", "-A", "--yes")
-	if got.code != 0 || strings.Count(got.stdout, " released\n") != 2 {
+	if got.code != 0 || strings.Count(got.stdout, " released\n") != 3 {
 		t.Errorf("it ended with %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	if set := a.get(); held(set) || set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
+		t.Errorf("the DaemonSet: %v, %+v", set.Annotations, set.Spec.UpdateStrategy)
 	}
 	set, o := w.get(), d.get()
 	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
@@ -553,4 +587,46 @@ func TestCommandReleaseWithoutPolicies(t *testing.T) {
 	}
 	w.kubectl("rollout", "status", w.ref, "--timeout="+patience.String())
 	d.waitRolledOut()
+	a.waitRolledOut()
+}
+
+// TestCommandsOfDaemonSets: of many nodes, those that are in the same case share a row, and the
+// condition says it once.
+func TestCommandsOfDaemonSets(t *testing.T) {
+	parallel(t)
+	const nodes = 24
+	tooSmall := []int{2, 5, 9, 12, 17, 20, 23}
+	d := newDaemonSet(t, options{Replicas: nodes, Node: small(tooSmall...), Meta: liveOnly, Spec: "updateStrategy: {rollingUpdate: {maxUnavailable: 10}}"})
+	before := d.uids()
+	d.patch(cpuTwoEdit)
+	d.waitCondition("Infeasible", "17 of 24 pods resized")
+	_, _, message := complete(d.get())
+	if strings.Count(message, "infeasible on node") != 1 || !strings.Contains(message, "; likewise ") || !strings.HasSuffix(message, " and 2 more") {
+		t.Errorf("the condition says %q", message)
+	}
+	table := d.run("status", "ds/web")
+	if lines := strings.Count(table.stdout, "\n"); table.code != 2 || lines != 5 || !strings.Contains(table.stdout, " and 5 more") {
+		t.Errorf("status ended with %d and wrote %d lines: %s%s", table.code, lines, table.stdout, table.stderr)
+	}
+	if got := d.run("status", "ds/web", "-o", "wide"); strings.Count(got.stdout, "\n") != nodes+2 {
+		t.Errorf("status -o wide: %s%s", got.stdout, got.stderr)
+	}
+	if foreseen := d.plan(""); foreseen.fates()[rollout.Refused] != len(tooSmall) || foreseen.fates()[rollout.Unchanged] != nodes-len(tooSmall) {
+		t.Errorf("plan foresees %v", foreseen.fates())
+	}
+	d.patch(cpuEdit)
+	if got := d.run("status", "--watch", "daemonset/web"); got.code != 0 {
+		t.Errorf("status --watch ended with %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	d.assertMoved(before, "150m")
+}
+
+// small has these nodes be too small for two cpus.
+func small(which ...int) func(i int) controlplane.Node {
+	return func(i int) controlplane.Node {
+		if slices.Contains(which, i) {
+			return controlplane.Node{CPU: "1500m", Memory: "4Gi"}
+		}
+		return controlplane.Node{}
+	}
 }

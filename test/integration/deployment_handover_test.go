@@ -7,76 +7,69 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
-// TestDeploymentHandover: where every pod needs a restart anyway, the built-in
-// rollout starts within a second of the edit, and is left alone.
-func TestDeploymentHandover(t *testing.T) {
-	ownController(t, controller.Options{})
-	for _, edit := range []struct {
-		name, meta string
-		args       []string
-		cpu, why   string
-	}{
+// handovers are edits of a workload of which every pod needs a restart anyway, and why.
+func handovers(ref string) []handover {
+	return []handover{
 		{
-			"image", "", []string{"set", "image", "deployment/web", "app=app:2"},
+			"image", "", []string{"set", "image", ref, "app=app:2"},
 			"100m", "spec.containers[app].image",
 		},
 		{
 			"image and resources", "",
-			[]string{"patch", "deployment/web", "--patch", `{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2","resources":{"requests":{"cpu":"150m"}}}]}}}}`},
+			[]string{"patch", ref, "--patch", `{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"app:2","resources":{"requests":{"cpu":"150m"}}}]}}}}`},
 			"150m", "spec.containers[app].image",
 		},
 		{
-			"rollout restart", "", []string{"rollout", "restart", "deployment/web"},
+			"rollout restart", "", []string{"rollout", "restart", ref},
 			"100m", "metadata.annotations[kubectl.kubernetes.io/restartedAt]",
 		},
 		{
 			"RestartOnly", "annotations: {" + setPolicy + ": cpu=RestartOnly}",
-			[]string{"set", "resources", "deployment/web", "--requests=cpu=150m"},
+			[]string{"set", "resources", ref, "--requests=cpu=150m"},
 			"150m", "cpu of app: RestartOnly (annotation cpu)",
 		},
 		{
 			"action Restart", "annotations: {" + setAction + ": Restart}",
-			[]string{"set", "resources", "deployment/web", "--requests=cpu=150m"},
+			[]string{"set", "resources", ref, "--requests=cpu=150m"},
 			"150m", "",
 		},
 		{
-			"QoS class", "", []string{"set", "resources", "deployment/web", "--requests=cpu=200m,memory=200Mi"},
+			"QoS class", "", []string{"set", "resources", ref, "--requests=cpu=200m,memory=200Mi"},
 			"200m", "the QoS class would change from Burstable to Guaranteed",
 		},
 		{
 			"removed limit", "",
-			[]string{"patch", "deployment/web", "--type=json", "--patch", `[{"op":"remove","path":"/spec/template/spec/containers/0/resources/limits/memory"}]`},
+			[]string{"patch", ref, "--type=json", "--patch", `[{"op":"remove","path":"/spec/template/spec/containers/0/resources/limits/memory"}]`},
 			"100m", "app: the memory limit is removed",
 		},
-	} {
+	}
+}
+
+// handover is an edit that a workload with this metadata leaves to the built-in controller.
+type handover struct {
+	name, meta string
+	args       []string
+	cpu, why   string
+}
+
+// TestDeploymentHandover: where every pod needs a restart anyway, the built-in
+// rollout starts within a second of the edit, and is left alone.
+func TestDeploymentHandover(t *testing.T) {
+	ownController(t, controller.Options{})
+	for _, edit := range handovers("deployment/web") {
 		t.Run(edit.name, func(t *testing.T) {
 			d := newDeployment(t, options{Meta: edit.meta})
-			d.waitComplete()
-			before, first := d.uids(), d.active().Name
-			d.markAudit()
-			d.kubectl(edit.args...)
-			d.waitComplete()
-			d.assertSettled(edit.cpu)
-			d.assertAllReplaced(before)
+			first := d.active().Name
+			d.testHandover(edit, d.assertSettled)
 			if d.active().Name == first {
 				t.Errorf("ReplicaSet %s still has the pods", first)
 			}
-			if took := d.untilRelease(); took > 10*time.Second { // usually 0.2 s; nothing is waited for
-				t.Errorf("let go %s after the edit", took)
-			} else {
-				t.Logf("let go %s after the edit", took)
-			}
-			if got := only(d.writes(), "patch pods/resize"); len(got) > 0 {
-				t.Errorf("resized %v", got)
-			}
-			d.waitEvent("HandedOver", edit.why)
 			d.assertProgressing()
 			if n := len(d.history()); n != 2 {
 				t.Errorf("%d revisions, want two: %s", n, summary(d.replicaSets()))
@@ -85,18 +78,39 @@ func TestDeploymentHandover(t *testing.T) {
 	}
 }
 
+// testHandover makes the edit.
+func (s *sandbox[W]) testHandover(edit handover, assertSettled func(cpu string)) {
+	s.t.Helper()
+	s.waitComplete()
+	before := s.uids()
+	s.markAudit()
+	s.kubectl(edit.args...)
+	s.waitComplete()
+	assertSettled(edit.cpu)
+	s.assertAllReplaced(before)
+	if took := s.untilRelease(); took > 10*time.Second { // usually 0.2 s; nothing is waited for
+		s.t.Errorf("let go %s after the edit", took)
+	} else {
+		s.t.Logf("let go %s after the edit", took)
+	}
+	if got := only(s.writes(), "patch pods/resize"); len(got) > 0 {
+		s.t.Errorf("resized %v", got)
+	}
+	s.waitEvent("HandedOver", edit.why)
+}
+
 // untilRelease is how long the first hold since markAudit lasted.
-func (d *deployment) untilRelease() time.Duration {
-	d.t.Helper()
-	versions := d.versions()
-	edit := slices.IndexFunc(versions, func(v version[*appsv1.Deployment]) bool { return held(v.workload) })
+func (s *sandbox[W]) untilRelease() time.Duration {
+	s.t.Helper()
+	versions := s.versions()
+	edit := slices.IndexFunc(versions, func(v version[W]) bool { return held(v.workload) })
 	if edit < 0 {
-		d.t.Fatal("it was never held")
+		s.t.Fatal("it was never held")
 	}
 	after := versions[edit:]
-	release := slices.IndexFunc(after, func(v version[*appsv1.Deployment]) bool { return v.user == controller.User && !held(v.workload) })
+	release := slices.IndexFunc(after, func(v version[W]) bool { return v.user == controller.User && !held(v.workload) })
 	if release < 0 {
-		d.t.Fatal("it was never let go by the controller")
+		s.t.Fatal("it was never let go by the controller")
 	}
 	return after[release].written.Sub(versions[edit].received)
 }
@@ -120,35 +134,35 @@ func TestDeploymentPartlyRestartOnly(t *testing.T) {
 const notReady = `{"spec":{"template":{"metadata":{"annotations":{"sim.inplace-rollout.io/ready":"false"}},"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`
 
 // waitImage waits until n pods run the image, and returns their names.
-func (d *deployment) waitImage(image string, n int) []string {
-	d.t.Helper()
+func (s *sandbox[W]) waitImage(image string, n int) []string {
+	s.t.Helper()
 	var names []string
-	eventually(d.t, "pods to run "+image, func() (bool, string) {
+	eventually(s.t, "pods to run "+image, func() (bool, string) {
 		names = nil
-		for name, pod := range d.pods() {
+		for name, pod := range s.pods() {
 			if pod.Spec.Containers[0].Image == image && pod.Status.Phase == corev1.PodRunning {
 				names = append(names, name)
 			}
 		}
 		slices.Sort(names)
-		return len(names) == n, summary(d.replicaSets())
+		return len(names) == n, describe(s.get())
 	})
 	return names
 }
 
 // readyUntilComplete says of each pod that is not Ready that it is, until the rollout is complete.
-func (d *deployment) readyUntilComplete() {
-	d.t.Helper()
-	eventually(d.t, "the rollout to complete", func() (bool, string) {
-		for name, pod := range d.pods() {
+func (s *sandbox[W]) readyUntilComplete(rolledOut func(W) bool) {
+	s.t.Helper()
+	eventually(s.t, "the rollout to complete", func() (bool, string) {
+		for name, pod := range s.pods() {
 			if pod.Status.Phase == corev1.PodRunning && !podutils.IsPodReady(&pod) {
 				// It may be gone by now.
-				_ = d.try(d.t, "annotate", "pod", name, "sim.inplace-rollout.io/ready-")
+				_ = s.try(s.t, "annotate", "pod", name, "sim.inplace-rollout.io/ready-")
 			}
 		}
-		got := d.get()
-		_, reason, message := complete(got)
-		return reason == "Complete" && rolledOut(got), reason + ": " + message + "; " + summary(d.replicaSets())
+		got := s.get()
+		_, reason, _ := complete(got)
+		return reason == "Complete" && rolledOut(got), describe(got)
 	})
 }
 
@@ -167,7 +181,7 @@ func TestDeploymentResourcesDuringAnImageRollout(t *testing.T) {
 	for _, name := range renewed {
 		d.waitSize(name, "150m")
 	}
-	d.readyUntilComplete()
+	d.readyUntilComplete(rolledOut)
 
 	d.assertSettled("150m")
 	after := d.uids()

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -148,20 +147,6 @@ func TestDeploymentBackAndForth(t *testing.T) {
 		t.Errorf("created %v and deleted %v, want no pod touched", created, deleted)
 	}
 	d.assertProgressing()
-}
-
-// undoTo goes back to the revision that has the cpu request, as a person would who has looked it up.
-func (d *deployment) undoTo(cpu string) {
-	d.t.Helper()
-	for _, n := range d.history() {
-		of := d.kubectl("rollout", "history", d.ref, "--revision="+strconv.Itoa(n))
-		if strings.Contains(of, cpu) {
-			d.kubectl("rollout", "undo", d.ref, "--to-revision="+strconv.Itoa(n))
-			d.waitComplete()
-			return
-		}
-	}
-	d.t.Fatalf("no revision of %v has %s", d.history(), cpu)
 }
 
 // TestDeploymentBackAndForthAtOnce makes the same edits, and waits only at the end.

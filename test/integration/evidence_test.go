@@ -36,6 +36,20 @@ func (s *sandbox[W]) history() []int {
 	return revisions
 }
 
+// undoTo goes back to the revision that has the cpu request, as a person would who has looked it up.
+func (s *sandbox[W]) undoTo(cpu string) {
+	s.t.Helper()
+	for _, n := range s.history() {
+		of := s.kubectl("rollout", "history", s.ref, "--revision="+strconv.Itoa(n))
+		if strings.Contains(of, cpu) {
+			s.kubectl("rollout", "undo", s.ref, "--to-revision="+strconv.Itoa(n))
+			s.waitComplete()
+			return
+		}
+	}
+	s.t.Fatalf("no revision of %v has %s", s.history(), cpu)
+}
+
 // rolloutStatus is `kubectl rollout status` in the background.
 type rolloutStatus struct {
 	done chan struct{}

@@ -163,6 +163,31 @@ func TestKilledAtEveryWriteOfDeployments(t *testing.T) {
 	atEveryWrite(t, "replacement first", 6, false, fallback(surge, 2))
 }
 
+// TestKilledAtEveryWriteOfDaemonSets is the same where the controller itself restarts a pod.
+func TestKilledAtEveryWriteOfDaemonSets(t *testing.T) {
+	rollout := func(spec string, stuck ...int) func(*testing.T, blow) []string {
+		return func(t *testing.T, b blow) []string {
+			d := newDaemonSet(t, options{Spec: spec})
+			before := d.uids()
+			var restarted []string
+			for _, i := range stuck {
+				restarted = append(restarted, d.on(i).Name)
+				d.annotatePod(d.on(i).Name, simInfeasible)
+			}
+			log := d.logPods()
+			d.setResources("cpu=150m", "")
+			writes := kill(t, d.sandbox, b)
+			d.assertSettled("150m")
+			d.assertReplaced(before, restarted...)
+			log.assertReady(3 - min(len(stuck), 1))
+			return writes
+		}
+	}
+	atEveryWrite(t, "live", 9, true, rollout(""))           // three pods twice, the condition twice, the release
+	atEveryWrite(t, "restart", 9, false, rollout("", 1))    // the first is not relabelled, but deleted
+	atEveryWrite(t, "surge", 7, false, rollout(surging, 1)) // and here not even that
+}
+
 // blow says at which write of a rollout the controller is killed, from 1; and
 // whether before the write arrives, or when it is done.
 type blow struct {

@@ -64,7 +64,7 @@ func counted(t *testing.T, p *controller.Process) map[string]float64 {
 
 // allowed are the values of each label.
 var allowed = map[string][]string{
-	"kind":    {"StatefulSet", "Deployment"},
+	"kind":    {"StatefulSet", "Deployment", "DaemonSet"},
 	"result":  {"complete", "handed_over", "abandoned"},
 	"outcome": {"resized", "restarted", "refused"},
 	"cause":   {"template", "policy", "action", "impossible", "infeasible", "deferred", "error", "unavailable"},
@@ -122,9 +122,10 @@ func TestTimesAreOfTheEdit(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	p := ownController(t, controller.Options{})
-	w, d := newWorkload(t, options{Replicas: 2}), newDeployment(t, options{Replicas: 2})
+	w, d, a := newWorkload(t, options{Replicas: 2}), newDeployment(t, options{Replicas: 2}), newDaemonSet(t, options{Replicas: 2})
 	w.waitComplete()
 	d.sandbox.waitComplete()
+	a.waitComplete()
 	start := counted(t, p)
 	since := func() map[string]float64 {
 		now := counted(t, p)
@@ -148,30 +149,38 @@ func TestMetrics(t *testing.T) {
 
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
+	a.setResources("cpu=150m", "")
 	w.waitComplete()
 	d.waitComplete()
-	want := map[string]float64{
-		"rollouts_total{StatefulSet,complete}": 1, "pods_total{StatefulSet,resized}": 2,
-		"rollout_duration_seconds{StatefulSet}": 1, "pod_duration_seconds{StatefulSet}": 2,
-		"rollouts_total{Deployment,complete}": 1, "pods_total{Deployment,resized}": 2,
-		"rollout_duration_seconds{Deployment}": 1, "pod_duration_seconds{Deployment}": 2,
+	a.waitComplete()
+	want := map[string]float64{}
+	for _, kind := range allowed["kind"] {
+		want["rollouts_total{"+kind+",complete}"], want["pods_total{"+kind+",resized}"] = 1, 2
+		want["rollout_duration_seconds{"+kind+"}"], want["pod_duration_seconds{"+kind+"}"] = 1, 2
 	}
 	wait("rollouts in place", want)
 
 	w.kubectl("set", "image", w.ref, "app=app:2")
 	d.kubectl("set", "image", d.ref, "app=app:2")
+	a.kubectl("set", "image", a.ref, "app=app:2")
 	w.waitComplete()
 	d.sandbox.waitComplete()
-	want["rollouts_total{StatefulSet,handed_over}"], want["rollouts_total{Deployment,handed_over}"] = 1, 1
+	a.waitComplete()
+	for _, kind := range allowed["kind"] {
+		want["rollouts_total{"+kind+",handed_over}"] = 1
+	}
 	wait("rollouts that were handed over", want)
 
 	w.annotatePod("web-1", simInfeasible)
 	w.setResources("cpu=160m", "")
 	d.annotatePod(d.names()[0], simInfeasible)
 	d.setResources("cpu=160m", "")
+	a.annotatePod(a.on(1).Name, simInfeasible) // while node 2 is still held
+	a.setResources("cpu=160m", "")
 	w.waitComplete()
 	d.waitComplete()
-	for _, kind := range []string{"StatefulSet", "Deployment"} {
+	a.waitComplete()
+	for _, kind := range allowed["kind"] {
 		want["rollouts_total{"+kind+",complete}"]++
 		want["rollout_duration_seconds{"+kind+"}"]++
 		want["pods_total{"+kind+",resized}"]++
@@ -188,7 +197,7 @@ func TestMetrics(t *testing.T) {
 	eventually(t, "the hold to be counted", func() (bool, string) {
 		got := since()
 		return got["held_workloads{StatefulSet}"] == 1 && got["oldest_hold_seconds{StatefulSet}"] > 1 &&
-			got["waiting_pods{StatefulSet,Deferred}"] == 1 && got["held_workloads{Deployment}"] == 0, fmt.Sprint(got)
+			got["waiting_pods{StatefulSet,Deferred}"] == 1 && got["held_workloads{Deployment}"]+got["held_workloads{DaemonSet}"] == 0, fmt.Sprint(got)
 	})
 	for name, family := range scrape(t, p) {
 		if !strings.HasPrefix(name, ours) {

@@ -32,7 +32,7 @@ func asUsers(t *testing.T, program string, args ...string) ran {
 	return ran{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// A held StatefulSet and a Deployment at rest are opted in, a second Deployment is not.
+// A held StatefulSet is opted in, and a Deployment and a DaemonSet at rest; a second Deployment is not.
 func pluginStage(t *testing.T) (held *workload) {
 	t.Helper()
 	w := newWorkload(t, options{Replicas: 1})
@@ -40,7 +40,9 @@ func pluginStage(t *testing.T) (held *workload) {
 		text := manifest(t, w.namespace, options{Kind: "Deployment", Replicas: 1, OptedOut: !enabled})
 		w.apply(strings.NewReplacer("name: web", "name: "+name, "app: web", "app: "+name).Replace(text))
 	}
+	w.apply(strings.NewReplacer("name: web", "name: agent", "app: web", "app: agent").Replace(manifest(t, w.namespace, options{Kind: "DaemonSet"}))) // of no node
 	w.waitComplete()
+	w.kubectl("wait", "--for=condition="+api.ConditionComplete, "daemonset/agent", "--timeout="+patience.String())
 	w.kubectl("wait", "--for=condition="+api.ConditionComplete, "deployment/front", "--timeout="+patience.String())
 	w.annotatePod("web-0", "sim.inplace-rollout.io/resize=deferred")
 	w.setResources("cpu=150m", "")
@@ -58,6 +60,7 @@ func TestPlugin(t *testing.T) {
 	}{
 		{"status -n " + w.namespace + " deployment/front", 0, "deployment/front (namespace " + w.namespace},
 		{"status sts/web -n " + w.namespace, 2, "PodResizePending/Deferred"},
+		{"status ds/agent -n " + w.namespace, 0, "daemonset/agent (namespace " + w.namespace},
 		{"plan -o json -n " + w.namespace + " statefulset web", 0, `"name": "web-0"`},
 		{"status sts/none -n " + w.namespace, 1, ""},
 		{"plan --help", 0, "kubectl inplace-rollout plan (TYPE/NAME | -f FILE) [flags]"},
@@ -81,13 +84,16 @@ func TestShellCompletion(t *testing.T) {
 		typed []string // the last one not to its end
 		want  []string
 	}{
-		{[]string{"status", ""}, []string{"deploy/front", "sts/web"}},
+		{[]string{"status", ""}, []string{"deploy/front", "ds/agent", "sts/web"}},
 		{[]string{"plan", "s"}, []string{"sts/web"}},
 		{[]string{"status", "sts/"}, []string{"sts/web"}},
 		{[]string{"status", "statefulset.apps/w"}, []string{"statefulset.apps/web"}},
 		{[]string{"status", "statefulset/x"}, nil},
 		{[]string{"status", "deployment/"}, []string{"deployment/front"}},
 		{[]string{"status", "deployments", ""}, []string{"front"}},
+		{[]string{"status", "d"}, []string{"deploy/front", "ds/agent"}},
+		{[]string{"status", "daemonset.apps/"}, []string{"daemonset.apps/agent"}},
+		{[]string{"plan", "ds", ""}, []string{"agent"}},
 		{[]string{"status", "pods", ""}, nil},
 		{[]string{"status", "sts/web", ""}, nil},
 		{[]string{"release", ""}, []string{"sts/web"}}, // the other is not held

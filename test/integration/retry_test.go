@@ -152,6 +152,30 @@ func TestRetry(t *testing.T) {
 			t.Errorf("opted out: %+v", got)
 		}
 	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		parallel(t)
+		d := newDaemonSet(t, options{Meta: liveOnly})
+		before, stuck := d.uids(), d.on(2).Name
+		d.annotatePod(stuck, simInfeasible)
+		d.setResources("cpu=150m", "")
+		d.waitCondition("Infeasible", "2 of 3 pods")
+		asked := len(d.audit("patch", "pods", "resize", stuck))
+		if got := d.run("retry", "ds/web"); got.code != 0 || !strings.Contains(got.stdout, "tried again") {
+			t.Fatalf("%+v", got)
+		}
+		d.waitAudit(stuck, asked+2) // for what it has, and then for the size again
+		d.waitCondition("Infeasible", "left as it is")
+		d.assertReplaced(before)
+		if got := d.run("retry", "daemonset", "web", "--action=Restart"); got.code != 0 || !strings.Contains(got.stdout, "Restart is in force") {
+			t.Fatalf("%+v", got)
+		}
+		d.waitComplete()
+		d.assertSettled("150m")
+		d.assertReplaced(before, stuck)
+		if got := d.run("retry", "ds/web"); got.code != 0 || !strings.Contains(got.stdout, "has no rollout in flight") {
+			t.Errorf("nothing is in flight: %+v", got)
+		}
+	})
 	t.Run("a refusal", func(t *testing.T) {
 		parallel(t)
 		w := newWorkload(t, options{Replicas: 1})

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/podutils"
 
@@ -74,90 +75,108 @@ func liveCells() []cell {
 func TestTable(t *testing.T) {
 	parallel(t)
 	for _, c := range liveCells() {
-		action := c.action
-		if action == "" {
-			action = "none"
-		}
-		t.Run(strings.NewReplacer(" ", "-", ",", "").Replace(action+"/"+c.strategy+"/"+c.outcome), func(t *testing.T) {
+		t.Run(c.name(), func(t *testing.T) {
 			parallel(t)
-			c.run(t)
+			w := newWorkload(t, options{Replicas: 2, Spec: "updateStrategy: {type: " + c.strategy + "}"})
+			runCell(c, w.sandbox, "web-1", "web-0", func() { w.assertMoved(0) })
 		})
 	}
 }
 
-func (c cell) run(t *testing.T) {
-	w := newWorkload(t, options{Replicas: 2, Spec: "updateStrategy: {type: " + c.strategy + "}"})
-	before := w.uids()
+// TestTableOfDaemonSets does the same with the pod on the first of two nodes.
+func TestTableOfDaemonSets(t *testing.T) {
+	parallel(t)
+	for _, c := range liveCells() {
+		t.Run(c.name(), func(t *testing.T) {
+			parallel(t)
+			d := newDaemonSet(t, options{Replicas: 2, Spec: "updateStrategy: {type: " + c.strategy + "}"})
+			runCell(c, d.sandbox, d.on(1).Name, d.on(2).Name, func() {
+				d.assertSettled(cpuOf(d.get().Spec.Template.Spec.Containers[0].Resources))
+				if got := d.get().Spec.UpdateStrategy.Type; string(got) != c.strategy {
+					t.Errorf("the strategy is %s, want the user's %s", got, c.strategy)
+				}
+			})
+		})
+	}
+}
+
+func (c cell) name() string {
+	action := c.action
+	if action == "" {
+		action = "none"
+	}
+	return strings.NewReplacer(" ", "-", ",", "").Replace(action + "/" + c.strategy + "/" + c.outcome)
+}
+
+// runCell edits a workload of two pods, of which stuck is the first in the order, and has the outcome.
+func runCell[W metav1.Object](c cell, s *sandbox[W], stuck, other string, assertMoved func()) {
+	before := s.uids()
 	if c.action != "" {
-		w.kubectl("annotate", "statefulset/web", setAction+"="+c.action)
+		s.kubectl("annotate", s.ref, setAction+"="+c.action)
 	}
 	switch c.outcome {
 	case "infeasible":
-		w.annotatePod("web-1", simInfeasible)
+		s.annotatePod(stuck, simInfeasible)
 	case "error":
-		w.annotatePod("web-1", "sim.inplace-rollout.io/resize=error")
+		s.annotatePod(stuck, "sim.inplace-rollout.io/resize=error")
 	case "deferred, then clears":
-		w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+		s.annotatePod(stuck, simDeferred)
 	case "deferred past its deadline":
-		w.kubectl("annotate", "statefulset/web", setTimeout+"=2s")
-		w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+		s.kubectl("annotate", s.ref, setTimeout+"=2s")
+		s.annotatePod(stuck, simDeferred)
 	case "quota":
-		w.setQuota("220m")
-		w.waitQuota("200m")
+		s.setQuota("220m")
+		s.waitQuota("200m")
 	}
-	w.setResources("cpu=150m", "")
+	s.setResources("cpu=150m", "")
 	switch c.outcome {
 	case "deferred, then clears":
-		w.waitCondition("Deferred", "0 of 2 pods resized; web-1: deferred on node")
-		w.assertReplaced(before)
-		w.annotatePod("web-1", simAccepted)
+		s.waitCondition("Deferred", "0 of 2 pods resized; "+stuck+": deferred on node")
+		s.assertReplaced(before)
+		s.annotatePod(stuck, simAccepted)
 	case "quota":
-		w.waitCondition("QuotaExceeded", "0 of 2 pods resized; web-1")
-		w.assertReplaced(before)
-		w.kubectl("delete", "resourcequota/quota")
+		s.waitCondition("QuotaExceeded", "0 of 2 pods resized; "+stuck)
+		s.assertReplaced(before)
+		s.kubectl("delete", "resourcequota/quota")
 	}
-	c.check(w, before)
+	checkCell(c, s, before, stuck, other, assertMoved)
 }
 
-func (c cell) check(w *workload, before map[string]types.UID) {
+func checkCell[W metav1.Object](c cell, s *sandbox[W], before map[string]types.UID, stuck, other string, assertMoved func()) {
+	restarts := []string{stuck}
+	if c.action == "Restart" {
+		restarts = append(restarts, other)
+	}
 	switch c.want {
 	case policy.MarkUpdated:
-		w.waitComplete()
-		w.assertMoved(0)
-		w.assertReplaced(before)
+		s.waitComplete()
+		assertMoved()
+		s.assertReplaced(before)
 	case policy.RestartByController:
-		w.waitComplete()
-		w.assertMoved(0)
-		if c.action == "Restart" {
-			w.assertReplaced(before, "web-0", "web-1")
-		} else {
-			w.assertReplaced(before, "web-1")
-		}
+		s.waitComplete()
+		assertMoved()
+		s.assertReplaced(before, restarts...)
 	case policy.WaitForDelete:
-		names := []string{"web-1"}
-		if c.action == "Restart" {
-			names = []string{"web-0", "web-1"}
-		}
-		w.waitCondition("WaitingForDelete", fmt.Sprintf("%d of 2 pods resized; web-1: restarts when it is deleted", 2-len(names)))
-		w.waitEvent("WaitingForDelete", "web-1")
-		w.assertReplaced(before)
-		w.kubectl(append([]string{"delete", "pod"}, names...)...)
-		w.waitComplete()
-		w.assertMoved(0)
-		w.assertReplaced(before, names...)
+		s.waitCondition("WaitingForDelete", fmt.Sprintf("%d of 2 pods resized; %s: restarts when it is deleted", 2-len(restarts), stuck))
+		s.waitEvent("WaitingForDelete", stuck)
+		s.assertReplaced(before)
+		s.kubectl(append([]string{"delete", "pod"}, restarts...)...)
+		s.waitComplete()
+		assertMoved()
+		s.assertReplaced(before, restarts...)
 	case policy.Leave:
 		reason := map[string]string{"infeasible": "Infeasible", "error": "ResizeError"}[c.outcome]
 		if reason == "" {
 			reason = "Deferred"
 		}
-		w.waitCondition(reason, "1 of 2 pods resized; web-1")
-		w.waitCondition(reason, "left as it is")
-		w.assertReplaced(before)
-		w.setResources("cpu=100m", "") // back: it mends every pod
-		w.annotatePod("web-1", simAccepted)
-		w.waitComplete()
-		w.assertMoved(0)
-		w.assertReplaced(before)
+		s.waitCondition(reason, "1 of 2 pods resized; "+stuck)
+		s.waitCondition(reason, "left as it is")
+		s.assertReplaced(before)
+		s.setResources("cpu=100m", "") // back: it mends every pod
+		s.annotatePod(stuck, simAccepted)
+		s.waitComplete()
+		assertMoved()
+		s.assertReplaced(before)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -146,7 +147,11 @@ func (a *arena) judge(outcomes []outcome, players []*player, mark int64) error {
 	events := make([][]auditv1.Event, len(outcomes))
 	if _, err := a.cp.AuditSince(mark, func(e *auditv1.Event) bool {
 		if e.ObjectRef != nil {
-			if i, known := about[e.ObjectRef.Namespace]; known {
+			namespace := e.ObjectRef.Namespace
+			if e.ObjectRef.Resource == "nodes" {
+				namespace, _, _ = strings.Cut(e.ObjectRef.Name, ".")
+			}
+			if i, known := about[namespace]; known {
 				events[i] = append(events[i], *e)
 			}
 		}
@@ -171,7 +176,7 @@ func (a *arena) judge(outcomes []outcome, players []*player, mark int64) error {
 func (a *arena) dump(ctx context.Context, o outcome) {
 	a.cp.KeepLogs()
 	objects, err := a.cp.Kubectl(ctx, "--namespace", o.namespace, "get", "--output=yaml",
-		"statefulsets,deployments,replicasets,controllerrevisions,pods,events,resourcequotas,limitranges,poddisruptionbudgets")
+		"statefulsets,deployments,daemonsets,replicasets,controllerrevisions,pods,events,resourcequotas,limitranges,poddisruptionbudgets")
 	if err != nil {
 		objects += err.Error()
 	}

@@ -22,7 +22,7 @@ import (
 // Names of the invariants that are checked here.
 const (
 	converges = "convergence"
-	restores  = "the user's own partition and paused"
+	restores  = "the user's own partition, paused and strategy"
 )
 
 // heal takes away whatever stands in the way but what people have said of the workloads.
@@ -39,6 +39,9 @@ func (p *player) heal(ctx context.Context) error {
 	}
 	if err := p.collect(ctx); err != nil {
 		return err
+	}
+	if err := p.eachNode(ctx, "", func(node corev1.Node) error { return p.change(ctx, node, "heal") }); err != nil {
+		return fmt.Errorf("healing the nodes: %w", err)
 	}
 	for _, w := range p.Workloads {
 		if err := p.budget(ctx, w, nil); err != nil {
@@ -63,16 +66,20 @@ func (p *player) collect(ctx context.Context) error {
 	there := map[types.UID]bool{}
 	sets, errSets := p.admin.AppsV1().StatefulSets(p.namespace).List(ctx, metav1.ListOptions{})
 	replicaSets, errReplicaSets := p.admin.AppsV1().ReplicaSets(p.namespace).List(ctx, metav1.ListOptions{})
+	daemonSets, errDaemonSets := p.admin.AppsV1().DaemonSets(p.namespace).List(ctx, metav1.ListOptions{})
 	deployments, errDeployments := p.admin.AppsV1().Deployments(p.namespace).List(ctx, metav1.ListOptions{})
 	pods, errPods := p.admin.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
 	revisions, errRevisions := p.admin.AppsV1().ControllerRevisions(p.namespace).List(ctx, metav1.ListOptions{})
-	if err := errors.Join(errSets, errReplicaSets, errDeployments, errPods, errRevisions); err != nil {
+	if err := errors.Join(errSets, errReplicaSets, errDaemonSets, errDeployments, errPods, errRevisions); err != nil {
 		return fmt.Errorf("looking for what was left behind: %w", err)
 	}
 	for _, o := range sets.Items {
 		there[o.UID] = true
 	}
 	for _, o := range replicaSets.Items {
+		there[o.UID] = true
+	}
+	for _, o := range daemonSets.Items {
 		there[o.UID] = true
 	}
 	for _, o := range deployments.Items {
@@ -201,6 +208,9 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 	held := isHeld(v)
 	if wish := p.wishes[i]; !held && !v.onDelete && (!slices.Contains(wish.partitions, v.partition) || !slices.Contains(wish.paused, v.paused)) {
 		s.wrong = fmt.Sprintf("partition %d, paused %t, and the user wants one of %d, %t", v.partition, v.paused, wish.partitions, wish.paused)
+	}
+	if wish := p.wishes[i]; !held && v.strategy != "" && !slices.Contains(wish.strategies, v.strategy) {
+		s.wrong = fmt.Sprintf("strategy %s, and the user wants one of %s", v.strategy, wish.strategies)
 	}
 	if v.GetLabels()[enabledLabel] != "true" {
 		if held && !v.replicaset { // kubectl rollout undo copies it to a Deployment, where it means nothing

@@ -191,7 +191,10 @@ var general = []choice{
 	{3, func(g generator, s *shape) Edit {
 		return Edit{Do: doPatch, Patch: podSpec(app(merged(g.image(s), g.resources(s))))}
 	}},
-	{8, func(g generator, _ *shape) Edit {
+	{8, func(g generator, s *shape) Edit {
+		if s.Kind == "DaemonSet" {
+			return nodes(g, s)
+		}
 		return Edit{Do: doPatch, Patch: spec("replicas", pick(g, 0, 1, 2, 3, 3, 4, 5))}
 	}},
 	{5, func(g generator, _ *shape) Edit {
@@ -240,6 +243,11 @@ func (g generator) pods(n int) []int {
 func kubelets(g generator, _ *shape) Edit {
 	return Edit{Pause: g.pause(), Do: doKubelet, Pods: g.pods(3), Mode: pick(g,
 		"accepted", "accepted", "delayed", "delayed", "deferred", "deferred", "infeasible", "error", "never", "slow", "unready", "until-resized")}
+}
+
+func nodes(g generator, _ *shape) Edit {
+	return Edit{Pause: g.pause(), Do: doNode, Pods: g.pods(2), Mode: pick(g,
+		"cordon", "uncordon", "taint", "drain", "untaint", "leave", "join", "join", "remove", "add", "add")}
 }
 
 // resources of an edit: mostly a new size, sometimes one of before, one that fits nowhere, another

@@ -20,7 +20,7 @@ type kind struct {
 	resource string // as the API names it
 	// generate makes up what only this kind has, and specify writes it into a manifest's spec.
 	generate func(generator, *Workload)
-	specify  func(w Workload, spec map[string]any)
+	specify  func(w Workload, namespace string, spec map[string]any)
 	edits    []choice
 	// read returns what the checks ask about.
 	read func(object map[string]any) (view, error)
@@ -36,7 +36,9 @@ type view struct {
 	onDelete   bool
 	partition  int32
 	paused     bool
-	revision   string // that StatefulSet pods must have
+	revision   string // that the pods of all kinds but Deployments must have
+	revisions  bool   // the revision is that of the newest ControllerRevision
+	strategy   string // of a DaemonSet
 	start      int
 	observed   bool // the built-in controller has seen the newest generation
 	counted    bool // and counts all pods as updated and Ready
@@ -62,7 +64,7 @@ var kinds = map[string]kind{
 				w.Start = int32(1 + g.IntN(3))
 			}
 		},
-		specify: func(w Workload, spec map[string]any) {
+		specify: func(w Workload, _ string, spec map[string]any) {
 			spec["serviceName"] = w.Name
 			strategy := map[string]any{"type": "OnDelete"}
 			if !w.OnDelete {
@@ -136,6 +138,89 @@ var kinds = map[string]kind{
 			return ""
 		},
 	},
+	"DaemonSet": {
+		resource: "daemonsets",
+		generate: func(g generator, w *Workload) {
+			w.OnDelete = g.in(5)
+			switch g.IntN(4) {
+			case 0:
+				w.MaxSurge, w.MaxUnavailable = pick(g, "1", "2", "50%"), "0"
+			case 1:
+				w.MaxSurge, w.MaxUnavailable = "0", pick(g, "2", "3", "50%")
+			}
+			if g.in(5) {
+				w.History = int32(1 + g.IntN(2))
+			}
+		},
+		specify: func(w Workload, namespace string, spec map[string]any) {
+			delete(spec, "replicas")
+			strategy := map[string]any{"type": "OnDelete"}
+			if !w.OnDelete {
+				strategy["type"] = "RollingUpdate"
+				if w.MaxSurge != "" {
+					strategy["rollingUpdate"] = map[string]any{"maxSurge": number(w.MaxSurge), "maxUnavailable": number(w.MaxUnavailable)}
+				}
+			}
+			spec["updateStrategy"] = strategy
+			if w.History > 0 {
+				spec["revisionHistoryLimit"] = w.History
+			}
+			pod := spec["template"].(map[string]any)["spec"].(map[string]any)
+			pod["nodeSelector"] = map[string]any{poolLabel: poolOf(namespace, w)}
+			pod["tolerations"] = []any{map[string]any{"key": poolLabel, "operator": "Exists"}}
+		},
+		edits: []choice{
+			{8, func(g generator, _ *shape) Edit {
+				strategy := map[string]any{"type": "OnDelete", "rollingUpdate": nil}
+				switch g.IntN(4) {
+				case 0:
+					delete(strategy, "rollingUpdate")
+				case 1:
+					strategy = map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": pick[any](g, 1, "50%"), "maxUnavailable": 0}}
+				case 2:
+					strategy = map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": 0, "maxUnavailable": pick[any](g, 1, 2, "50%")}}
+				}
+				return Edit{Do: doPatch, Patch: spec("updateStrategy", strategy)}
+			}},
+			{4, func(g generator, _ *shape) Edit {
+				return Edit{Do: doPatch, Patch: podSpec(map[string]any{"nodeSelector": map[string]any{zoneLabel: pick[any](g, "even", nil, nil)}})}
+			}},
+			{10, nodes},
+		},
+		read: func(object map[string]any) (view, error) {
+			d := &appsv1.DaemonSet{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, d); err != nil {
+				return view{}, fmt.Errorf("reading a DaemonSet: %w", err)
+			}
+			n := d.Status.DesiredNumberScheduled
+			v := view{
+				Object: d, replicas: int(n), template: d.Spec.Template, revisions: true, strategy: string(d.Spec.UpdateStrategy.Type),
+				onDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType && !isHeld(d),
+				observed: d.Status.ObservedGeneration >= d.Generation,
+				counted:  d.Status.CurrentNumberScheduled == n && d.Status.NumberAvailable == n,
+			}
+			for _, c := range d.Status.Conditions {
+				if c.Type == api.ConditionComplete {
+					v.complete, v.reason, v.message = c.Status, c.Reason, c.Message
+				}
+			}
+			return v, nil
+		},
+		unfinished: func(v view, pods []corev1.Pod, _ []appsv1.ReplicaSet) string {
+			if len(pods) != v.replicas {
+				return fmt.Sprintf("%d pods instead of %d", len(pods), v.replicas)
+			}
+			for _, pod := range pods {
+				if got := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; got != v.revision {
+					return fmt.Sprintf("%s is of revision %s, not %s", pod.Name, got, v.revision)
+				}
+				if differs := differs(pod, v); differs != "" {
+					return pod.Name + " " + differs
+				}
+			}
+			return ""
+		},
+	},
 	"Deployment": {
 		resource: "deployments",
 		generate: func(g generator, w *Workload) {
@@ -154,7 +239,7 @@ var kinds = map[string]kind{
 				w.History = int32(1 + g.IntN(2))
 			}
 		},
-		specify: func(w Workload, spec map[string]any) {
+		specify: func(w Workload, _ string, spec map[string]any) {
 			strategy := map[string]any{"type": "RollingUpdate"}
 			if w.MaxSurge != "" {
 				strategy["rollingUpdate"] = map[string]any{"maxSurge": number(w.MaxSurge), "maxUnavailable": number(w.MaxUnavailable)}

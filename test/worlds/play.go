@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,7 @@ type player struct {
 	objects   dynamic.Interface    // as they, too
 	wishes    []wish               // for each workload
 	cleanUp   []func(context.Context) error
+	added     int // nodes
 	tally     tally
 }
 
@@ -48,6 +50,7 @@ type player struct {
 type wish struct {
 	partitions []int32
 	paused     []bool
+	strategies []string           // of a DaemonSet
 	resized    map[types.UID]bool // pods that somebody else has resized
 }
 
@@ -100,6 +103,13 @@ func (p *player) create(ctx context.Context) error {
 		if w.Budget != "" {
 			if err := p.budget(ctx, w, map[string]any{"maxUnavailable": number(w.Budget)}); err != nil {
 				return err
+			}
+		}
+		if w.Kind == "DaemonSet" {
+			for n := range w.Replicas {
+				if err := p.addNode(ctx, w, int(n)); err != nil {
+					return err
+				}
 			}
 		}
 		if err := p.apply(ctx, i); err != nil {
@@ -177,6 +187,8 @@ func (p *player) edit(ctx context.Context, e Edit) error {
 		})
 	case doKubelet:
 		return p.eachPod(ctx, e, func(pod corev1.Pod) error { return p.kubelet(ctx, pod.Name, e.Mode) })
+	case doNode:
+		return p.node(ctx, e)
 	case doQuota:
 		return p.quota(ctx, e.Patch)
 	case doBudget:
@@ -203,7 +215,21 @@ func (p *player) view(ctx context.Context, i int) (view, error) {
 	if err != nil {
 		return view{}, fmt.Errorf("getting %s: %w", w.ref(), err)
 	}
-	return kinds[w.Kind].read(object.Object)
+	v, err := kinds[w.Kind].read(object.Object)
+	if err != nil || !v.revisions {
+		return v, err
+	}
+	list, err := p.admin.AppsV1().ControllerRevisions(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.Name})
+	if err != nil {
+		return view{}, fmt.Errorf("listing revisions: %w", err)
+	}
+	var newest int64
+	for _, r := range list.Items {
+		if metav1.IsControlledBy(&r, v) && r.Revision > newest {
+			newest, v.revision = r.Revision, r.Labels[appsv1.ControllerRevisionHashLabelKey]
+		}
+	}
+	return v, nil
 }
 
 // patch is a user's. What it says of partition and paused is what the user wants.
@@ -254,6 +280,12 @@ func (p *player) write(ctx context.Context, i int, says map[string]any, write fu
 		}
 		w.partitions = append(w.partitions, partition)
 	}
+	if strategy, said, clear := strategyOf(says); said {
+		if clear || !held {
+			w.strategies = nil
+		}
+		w.strategies = append(w.strategies, strategy)
+	}
 	if paused, said, _ := unstructured.NestedBool(says, "spec", "paused"); said {
 		if !paused || !held {
 			w.paused = nil
@@ -269,6 +301,15 @@ const everything = 1<<31 - 1
 func isHeld(o metav1.Object) bool {
 	_, held := o.GetAnnotations()[api.HoldAnnotation]
 	return held
+}
+
+// strategyOf is the type of strategy that a write says; clear is whether it can be told from one that
+// leaves a held DaemonSet as it is.
+func strategyOf(says map[string]any) (strategy string, said, clear bool) {
+	all, _, _ := unstructured.NestedMap(plain(says), "spec", "updateStrategy")
+	strategy, said = all["type"].(string)
+	rolling, removed := all["rollingUpdate"]
+	return strategy, said, strategy != "OnDelete" || removed && rolling == nil
 }
 
 // partitionOf is the partition that a write says. A set whose strategy is OnDelete has none.
@@ -474,5 +515,6 @@ func (p *player) clear(ctx context.Context) error {
 		resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: kind.resource}
 		errs = append(errs, p.objects.Resource(resource).Namespace(p.namespace).DeleteCollection(ctx, options, all))
 	}
+	errs = append(errs, p.admin.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: worldLabel + "=" + p.namespace}))
 	return errors.Join(append(errs, p.admin.CoreV1().Pods(p.namespace).DeleteCollection(ctx, options, all))...)
 }

@@ -35,12 +35,12 @@ const (
 	setsImage = "sets-image" // the template's image is what an annotation of the workload says
 )
 
-// Workload is a StatefulSet or a Deployment as it is created.
+// Workload is a StatefulSet, a Deployment or a DaemonSet as it is created.
 type Workload struct {
 	Kind     string `json:"kind"`
 	Name     string `json:"name"`
 	OptedIn  bool   `json:"optedIn,omitempty"`
-	Replicas int32  `json:"replicas"`
+	Replicas int32  `json:"replicas"` // the nodes of a DaemonSet
 	// Policy and Action are the annotations; none if empty.
 	Policy   string `json:"policy,omitempty"`
 	Action   string `json:"action,omitempty"`
@@ -80,9 +80,9 @@ type Edit struct {
 	Do       string `json:"do"`
 	// Patch of the workload, or the resources of a pod, or the hard limits of a quota.
 	Patch map[string]any `json:"patch,omitempty"`
-	// Pods are meant by their place among those that there are; the numbers wrap around.
+	// Pods, or nodes, are meant by their place among those that there are; the numbers wrap around.
 	Pods []int `json:"pods,omitempty"`
-	// Mode of the kubelets of these pods.
+	// Mode of the kubelets of these pods, or what becomes of the nodes.
 	Mode string `json:"mode,omitempty"`
 }
 
@@ -96,6 +96,7 @@ const (
 	doKill    = "kill"    // the user deletes pods
 	doResize  = "resize"  // somebody else resizes pods, as a vertical autoscaler does
 	doKubelet = "kubelet" // kubelets treat resizes otherwise
+	doNode    = "node"    // something happens to a node of a DaemonSet
 	doQuota   = "quota"   // the quota changes
 	doBudget  = "budget"  // the PodDisruptionBudget comes or goes
 	doSettle  = "settle"  // nothing is done until the rollout is complete, or for a few seconds
@@ -187,7 +188,7 @@ func (w Workload) manifest(namespace string) map[string]any {
 	if w.MinReady > 0 {
 		spec["minReadySeconds"] = w.MinReady
 	}
-	kinds[w.Kind].specify(w, spec)
+	kinds[w.Kind].specify(w, namespace, spec)
 	annotations := map[string]any{}
 	for key, value := range map[string]string{policyAnnotation: w.Policy, actionAnnotation: w.Action} {
 		if value != "" {
