@@ -28,6 +28,10 @@ func (p plan) complete(o observation) rollout.Plan {
 		p.Writes = append(p.Writes, rollout.MarkPod{Member: m, Label: o.newest.hash, Revision: o.newest.name})
 	}
 	p.Writes = append(p.Writes, rollout.Resizes(p.Resize)...)
+	surge, _ := bounds(o.set)
+	if surge > 0 && len(p.remove) > 1 { // as restarts come last then, the step has not counted them
+		p.remove = p.remove[:1]
+	}
 	for _, r := range p.remove {
 		p.Writes = append(p.Writes, rollout.DeletePod{Restart: r})
 	}
@@ -37,7 +41,6 @@ func (p plan) complete(o observation) rollout.Plan {
 		p.Writes = append(p.Writes, release{p.handOver, p.Revision.Name})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	}
-	surge, _ := bounds(o.set)
 	p.NewFirst = p.release && surge > 0
 	return p.Plan
 }

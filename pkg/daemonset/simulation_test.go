@@ -212,10 +212,11 @@ func (s *simulation) beside(set *appsv1.DaemonSet, pod *corev1.Pod) (others []si
 func (s *simulation) mayDelete(set *appsv1.DaemonSet, pod *corev1.Pod) {
 	s.stays(set, pod)
 	want, node := wanted(set), s.seen[capacity.TargetNode(pod)]
+	resized := simulated.VersionOf(&pod.Spec).Image == want.Image // otherwise nobody asks whether there is room
 	switch _, unavailable := bounds(set); {
 	case !s.needsRestart(pod, set):
 		s.must("deletes %s, which needs no restart", pod.Name)
-	case node == nil || !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < int64(want.CPU):
+	case resized && (node == nil || !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < int64(want.CPU)):
 		s.must("deletes %s, whose node %s cannot have another of %v", pod.Name, capacity.TargetNode(pod), want)
 	case s.rules(set).Available(pod):
 		down := s.deleted
@@ -345,16 +346,17 @@ func (s *simulation) Check() {
 			at[node] = pod
 		}
 	}
+	givenUp := func(pod *corev1.Pod) bool { return s.needsRestart(pod, s.set) && simulated.Pending(pod) }
 	for node, uid := range s.turns.Restarting {
 		pod := at[node]
-		if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil || simulated.SizeOf(pod) == simulated.AppliedSize(pod) && podutils.IsPodReady(pod) {
+		if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil || s.lost(node) || givenUp(pod) || simulated.SizeOf(pod) == simulated.AppliedSize(pod) && podutils.IsPodReady(pod) {
 			delete(s.turns.Restarting, node)
 		}
 	}
 	for node, u := range s.under {
 		pod := at[node]
-		arrived := pod != nil && !u.gone && (simulated.SizeOf(pod) == simulated.AppliedSize(pod) || s.needsRestart(pod, s.set) && simulated.Pending(pod))
-		if s.nodes[node] == nil || pod != nil && (pod.UID != u.uid || arrived) && s.rules(s.set).Available(pod) {
+		arrived := pod != nil && !u.gone && simulated.SizeOf(pod) == simulated.AppliedSize(pod)
+		if s.nodes[node] == nil || pod != nil && (!u.gone && givenUp(pod) || (pod.UID != u.uid || arrived) && s.rules(s.set).Available(pod)) {
 			delete(s.under, node)
 		}
 	}
@@ -574,14 +576,15 @@ func (s *simulation) Round() {
 }
 
 // cured checks, at rest, that no pod is left not Ready that we could make Ready, by a new size
-// or by a restart. With maxSurge restarts come last, and may wait for pods that are kept.
+// or by a restart. With maxSurge restarts come last, and may wait for pods that are kept. Where a
+// container restarts for the size, the pod may wait for one that is not Ready with it.
 func (s *simulation) cured() {
 	want := wanted(s.set)
 	surge, _ := bounds(s.set)
 	for _, pod := range s.Pods {
 		node := s.nodes[capacity.TargetNode(pod)]
 		if !s.sick[pod.UID] || podutils.IsPodReady(pod) || simulated.VersionOf(&pod.Spec).Image != want.Image || s.admitted(pod, want) ||
-			node == nil || !runs(node) || s.Away[node.Name] || s.tooSmall(pod, want) {
+			node == nil || !runs(node) || s.Away[node.Name] || s.tooSmall(pod, want) || simulated.Restarts(pod, want) {
 			continue
 		}
 		if have := simulated.AppliedSize(pod); s.needsRestart(pod, s.set) && surge == 0 || !s.needsRestart(pod, s.set) && (have.CPU != want.CPU || have.Memory != want.Memory) {

@@ -247,29 +247,35 @@ func onDelete(set *appsv1.DaemonSet) bool {
 // must not hold then.
 func surging(set *appsv1.DaemonSet) bool {
 	r := set.Spec.UpdateStrategy.RollingUpdate
-	return !onDelete(set) && r != nil && r.MaxSurge != nil && *r.MaxSurge != intstr.FromInt32(0) && *r.MaxSurge != intstr.FromString("0%") &&
-		set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
+	return set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType && r != nil && r.MaxSurge != nil &&
+		!slices.Contains([]string{"0", "0%"}, r.MaxSurge.String()) && set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
 }
 
-// admit is the policy of deploy/cluster/hold-daemonsets.yaml. Old is empty for a new set.
+// admit is the policy of deploy/cluster/hold-daemonsets.yaml, variable by variable. Old is empty for a new set.
 func admit(old, set *appsv1.DaemonSet, ours, released bool) {
+	const rolls = appsv1.RollingUpdateDaemonSetStrategyType
 	enabledBefore := old.Labels[api.EnabledLabel] == "true"
 	_, held := old.Annotations[api.HoldAnnotation]
 	held = held && enabledBefore
 	saved, keeps := set.Annotations[api.HoldAnnotation]
-	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
-	wishes := !onDelete(set) // RollingUpdate
-	switch takenAway := old.Spec.UpdateStrategy.RollingUpdate != nil && set.Spec.UpdateStrategy.RollingUpdate == nil; {
-	case wishes:
-	case held:
-		wishes = ours && !edited || saved != "OnDelete" && !takenAway
-	case keeps:
-		wishes = saved == "RollingUpdate"
+	before, after := old.Spec.UpdateStrategy, &set.Spec.UpdateStrategy
+	stripped := held && before.RollingUpdate != nil && after.RollingUpdate == nil
+	wish := after.Type
+	if ours && held || onDelete(set) && saved != "OnDelete" && !stripped && (held || keeps) {
+		wish = rolls
 	}
-	stirs := edited || !enabledBefore || onDelete(old)
-	hold := policy.Enabled(set) && wishes && !released && (held || stirs && !surging(old))
-	if ours && !edited {
-		hold = keeps
+	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
+	stirs := edited || before.Type != rolls || !enabledBefore
+	instructs := ours && old.Name != "" && !edited
+	hold := policy.Enabled(set) && wish == rolls && !released && (held || stirs && (held || !surging(old)))
+	result := wish
+	switch {
+	case instructs:
+		if hold, result = held && keeps, before.Type; held && !keeps {
+			result = rolls
+		}
+	case hold:
+		result = appsv1.OnDeleteDaemonSetStrategyType
 	}
 	inForce := ""
 	switch {
@@ -288,12 +294,11 @@ func admit(old, set *appsv1.DaemonSet, ours, released bool) {
 	if !hold {
 		delete(set.Annotations, api.HoldAnnotation)
 	}
-	set.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
-	if wishes && !hold {
-		set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
-	}
-	if wishes && set.Spec.UpdateStrategy.RollingUpdate == nil { // the API server's defaults
-		set.Spec.UpdateStrategy.RollingUpdate = rollingUpdate(intstr.FromInt32(1), intstr.FromInt32(0)).RollingUpdate
+	switch after.Type = result; {
+	case after.RollingUpdate == nil && (hold || result == rolls): // otherwise by the API server's defaults
+		after.RollingUpdate = rollingUpdate(intstr.FromInt32(1), intstr.FromInt32(0)).RollingUpdate
+	case held && wish == appsv1.OnDeleteDaemonSetStrategyType:
+		after.RollingUpdate = nil
 	}
 }
 
@@ -763,8 +768,8 @@ func pending(old, set *appsv1.DaemonSet) {
 		return
 	}
 	c := &set.Status.Conditions[i] // its time stays: a policy cannot set it
-	stale := c.Status == corev1.ConditionTrue && (policy.Held(set) || !strings.HasSuffix(c.Message, " of template generation "+templateGeneration(set)))
-	if stale || old.Status.ObservedGeneration != set.Status.ObservedGeneration && policy.Held(set) && c.Reason != rollout.ReasonPending {
+	behind := set.Status.ObservedGeneration > old.Status.ObservedGeneration && set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
+	if c.Status == corev1.ConditionTrue && (policy.Held(set) || behind || !strings.HasSuffix(c.Message, " template generation "+templateGeneration(old))) {
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 	}
 }

@@ -170,10 +170,10 @@ func (s shape) workload(name, manifest string) (*unstructured.Unstructured, erro
 	if s.kind != "Deployment" && s.limit > 1 {
 		spec["updateStrategy"] = map[string]any{"rollingUpdate": map[string]any{"maxUnavailable": int64(s.limit)}}
 	}
-	switch {
-	case s.kind == "DaemonSet":
+	switch s.kind {
+	case "DaemonSet":
 		delete(spec, "replicas")
-	case s.kind == "StatefulSet":
+	case "StatefulSet":
 		spec["serviceName"] = name
 		if s.limit > 1 {
 			spec["podManagementPolicy"] = string(appsv1.ParallelPodManagement)

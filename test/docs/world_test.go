@@ -138,8 +138,8 @@ func (w *world) newPlace(t *testing.T, onDelete bool) *place {
 cp docs/examples/*.yaml .
 namespace=$(kubectl create -o jsonpath={.metadata.name} -f - <<< '{apiVersion: v1, kind: Namespace, metadata: {generateName: docs-, labels: {docs: ""}}}')
 kubectl config set-context --current --namespace="$namespace"
-kubectl apply -f db.yaml -f web.yaml
-kubectl wait --for=condition=%s statefulset/db deployment/web --timeout=1m
+kubectl apply -f db.yaml -f web.yaml -f agent.yaml
+kubectl wait --for=condition=%s statefulset/db deployment/web daemonset/agent --timeout=1m
 `, api.ConditionComplete)
 	if onDelete {
 		fixture += `kubectl patch statefulset/db --patch '{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'`
@@ -162,7 +162,7 @@ func (w *world) freshClone(t *testing.T) *place {
 		}
 		// Its namespace may go later, but its workloads must not be seen by the next one.
 		for _, args := range [][]string{
-			{"statefulsets,deployments", "--all-namespaces", "--selector", api.EnabledLabel + "=true"},
+			{"statefulsets,deployments,daemonsets", "--all-namespaces", "--selector", api.EnabledLabel + "=true"},
 			{"namespaces", "--selector", "docs", "--wait=false"},
 		} {
 			if _, err := w.Kubectl(context.Background(), append([]string{"delete"}, args...)...); err != nil {

@@ -69,6 +69,8 @@ func (s taken) patch(ref, patch string, subresources ...string) error {
 		_, err = s.client.AppsV1().StatefulSets(s.namespace).Patch(s.t.Context(), name, form, []byte(patch), options, subresources...)
 	case "deployment":
 		_, err = s.client.AppsV1().Deployments(s.namespace).Patch(s.t.Context(), name, form, []byte(patch), options, subresources...)
+	case "daemonset":
+		_, err = s.client.AppsV1().DaemonSets(s.namespace).Patch(s.t.Context(), name, form, []byte(patch), options, subresources...)
 	case "replicaset":
 		_, err = s.client.AppsV1().ReplicaSets(s.namespace).Patch(s.t.Context(), name, form, []byte(patch), options, subresources...)
 	default:
@@ -78,6 +80,11 @@ func (s taken) patch(ref, patch string, subresources ...string) error {
 		_, err = s.client.CoreV1().Pods(s.namespace).Patch(s.t.Context(), name, form, []byte(patch), options, subresources...)
 	}
 	return err
+}
+
+// remove deletes a pod.
+func (s taken) remove(pod string, grace *int64) error {
+	return s.client.CoreV1().Pods(s.namespace).Delete(s.t.Context(), pod, metav1.DeleteOptions{DryRun: dryRun, GracePeriodSeconds: grace})
 }
 
 func (s taken) evict(pod *corev1.Pod) error {
@@ -124,8 +131,11 @@ func TestFence(t *testing.T) {
 	d.waitRolledOut()
 	d.apply(bare)
 	d.apply(strings.ReplaceAll(manifest(t, d.namespace, options{Replicas: 1, Kind: "Deployment", OptedOut: true}), "web", "out"))
-	w.unchecked, d.unchecked = true, true // the ServiceAccount does what the controller never does
-	s, of := takeOver(t, w.namespace), takeOver(t, d.namespace)
+	ds := newDaemonSet(t, options{Replicas: 1, Pod: "terminationGracePeriodSeconds: 1"})
+	ds.apply(strings.ReplaceAll(manifest(t, ds.namespace, options{Kind: "DaemonSet", OptedOut: true}), "web", "out"))
+	w.unchecked, d.unchecked, ds.unchecked = true, true, true // the ServiceAccount does what the controller never does
+	s, of, ofNodes := takeOver(t, w.namespace), takeOver(t, d.namespace), takeOver(t, ds.namespace)
+	daemon := ds.on(1)
 	for _, pod := range []string{"pod/out-0", "pod/bare"} {
 		w.kubectl("wait", "--for=condition=Ready", pod, "--timeout="+patience.String())
 	}
@@ -260,18 +270,10 @@ func TestFence(t *testing.T) {
 			owner, _ := json.Marshal(metav1.NewControllerRef(d.get(), appsv1.SchemeGroupVersion.WithKind("Deployment")))
 			return of.patch(pod, `{"metadata":{"labels":{"pod-template-hash":null},"ownerReferences":[`+strings.Replace(string(owner), `"blockOwnerDeletion":true,`, "", 1)+`]}}`)
 		}, "owner of a pod only to its Deployment"},
-		{"deleting a bare pod", func() error {
-			return s.client.CoreV1().Pods(w.namespace).Delete(t.Context(), "bare", metav1.DeleteOptions{DryRun: dryRun})
-		}, "may delete only pods of StatefulSets"},
-		{"deleting a Deployment's pod", func() error {
-			return of.client.CoreV1().Pods(d.namespace).Delete(t.Context(), webPod.Name, metav1.DeleteOptions{DryRun: dryRun})
-		}, "may delete only pods of StatefulSets"},
-		{"deleting a StatefulSet's pod", func() error {
-			return s.client.CoreV1().Pods(w.namespace).Delete(t.Context(), "out-0", metav1.DeleteOptions{DryRun: dryRun})
-		}, ""},
-		{"deleting it at once", func() error {
-			return s.client.CoreV1().Pods(w.namespace).Delete(t.Context(), "out-0", metav1.DeleteOptions{DryRun: dryRun, GracePeriodSeconds: ptr.To[int64](0)})
-		}, "only with their grace period"},
+		{"deleting a bare pod", func() error { return s.remove("bare", nil) }, "may delete only pods of StatefulSets"},
+		{"deleting a Deployment's pod", func() error { return of.remove(webPod.Name, nil) }, "may delete only pods of StatefulSets"},
+		{"deleting a StatefulSet's pod", func() error { return s.remove("out-0", nil) }, ""},
+		{"deleting it at once", func() error { return s.remove("out-0", ptr.To[int64](0)) }, "only with their grace period"},
 		{"evicting at once", func() error {
 			return of.client.CoreV1().Pods(d.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: webPod.Name},
 				DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun, GracePeriodSeconds: ptr.To[int64](0),
@@ -282,6 +284,36 @@ func TestFence(t *testing.T) {
 		{"evicting whatever has the name now", func() error {
 			return of.client.CoreV1().Pods(d.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: webPod.Name}})
 		}, "only in the version that it has seen"},
+
+		{"another image of a DaemonSet", func() error {
+			return ofNodes.patch(ds.ref, `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"evil"}]`)
+		}, "changes spec.template"},
+		{"more of its pods at once", func() error {
+			return ofNodes.patch(ds.ref, `{"spec":{"updateStrategy":{"rollingUpdate":{"maxUnavailable":9}}}}`)
+		},
+			"changes spec.updateStrategy.rollingUpdate.maxUnavailable"},
+		{"less time for its pods", func() error { return ofNodes.patch(ds.ref, `{"spec":{"minReadySeconds":9}}`) }, "changes spec.minReadySeconds"},
+		{"sizes for its nodes", func() error {
+			return ofNodes.patch(ds.ref, `{"metadata":{"annotations":{"`+api.NodeResourcesAnnotation+`":"[]"}}}`)
+		}, "changes metadata.annotations." + api.NodeResourcesAnnotation},
+		{"its hold is let go", func() error {
+			return ofNodes.patch(ds.ref, `{"metadata":{"annotations":{"inplace-rollout.io/hold":null}}}`)
+		}, ""},
+		{"a DaemonSet that is not opted in", func() error {
+			return ofNodes.patch("daemonset/out", `{"metadata":{"annotations":{"inplace-rollout.io/hold":null}}}`)
+		}, "only workloads with the label"},
+		{"the condition of a DaemonSet", func() error {
+			return ofNodes.patch(ds.ref, `{"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"False","reason":"Progressing","message":"fine"}]}}`, "status")
+		}, ""},
+		{"more of its status", func() error { return ofNodes.patch(ds.ref, `{"status":{"numberReady":0}}`, "status") }, "nothing of a status but the condition"},
+		{"resizing its pod", func() error { return ofNodes.patch("pod/"+daemon.Name, bigger, "resize") }, ""},
+		{"relabelling it", func() error { return ofNodes.patch("pod/"+daemon.Name, label("controller-revision-hash", "5d8f9c4b7")) }, ""},
+		{"relabelling it to what is no hash", func() error { return ofNodes.patch("pod/"+daemon.Name, label("controller-revision-hash", "web-1")) }, "no label of a pod but"},
+		{"another label of it", func() error { return ofNodes.patch("pod/"+daemon.Name, label("pod-template-generation", "7")) }, "no label of a pod but"},
+		{"setting it free", func() error { return ofNodes.patch("pod/"+daemon.Name, `{"metadata":{"ownerReferences":null}}`) }, "owner of a pod only to its Deployment"},
+		{"deleting it", func() error { return ofNodes.remove(daemon.Name, nil) }, ""},
+		{"deleting it at once", func() error { return ofNodes.remove(daemon.Name, ptr.To[int64](0)) }, "only with their grace period"},
+		{"evicting it", func() error { return ofNodes.evict(&daemon) }, "may evict only pods of Deployments"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := said(tt.do())
@@ -381,17 +413,20 @@ func TestFenceOwners(t *testing.T) {
 	d.apply(strings.ReplaceAll(manifest(t, d.namespace, out), "web", "out"))
 	w.kubectl("wait", "--for=condition=Ready", "pod/out-0", "--timeout="+patience.String())
 	d.kubectl("wait", "--for=condition=Available", "deployment/out", "--timeout="+patience.String())
-	w.unchecked, d.unchecked = true, true // the ServiceAccount does what the controller never does
-	s, of := takeOver(t, w.namespace), takeOver(t, d.namespace)
+	ds := newDaemonSet(t, options{Replicas: 1})
+	out.Kind = "DaemonSet"
+	ds.apply(strings.ReplaceAll(manifest(t, ds.namespace, out), "web", "out"))
+	ds.kubectl("rollout", "status", "daemonset/out", "--timeout="+patience.String())
+	w.unchecked, d.unchecked, ds.unchecked = true, true, true // the ServiceAccount does what the controller never does
+	s, of, ofNodes := takeOver(t, w.namespace), takeOver(t, d.namespace), takeOver(t, ds.namespace)
+	daemon, otherDaemon := ds.on(1), podsOf(t, ds.namespace, "app=out")[0]
 	outside := podsOf(t, d.namespace, "app=out")[0]
 	outsideSet := metav1.GetControllerOf(&outside).Name
 	inside, live := d.pods()[d.names()[0]], d.active()
-	remove := func(name string) error {
-		return s.client.CoreV1().Pods(w.namespace).Delete(t.Context(), name, metav1.DeleteOptions{DryRun: dryRun})
-	}
-	const ofSet, ofDeployment = "pods of a StatefulSet that is not opted in", "pods of a Deployment that is not opted in"
+	const ofSet, ofDeployment, ofDaemonSet = "pods of a StatefulSet that is not opted in", "pods of a Deployment that is not opted in", "pods of a DaemonSet that is not opted in"
 	component(t, "fence-owners", func() bool {
-		return strings.Contains(said(remove("out-0")), ofSet) && strings.Contains(said(of.evict(&outside)), ofDeployment)
+		return strings.Contains(said(s.remove("out-0", nil)), ofSet) && strings.Contains(said(of.evict(&outside)), ofDeployment) &&
+			strings.Contains(said(ofNodes.remove(otherDaemon.Name, nil)), ofDaemonSet)
 	})
 	for _, tt := range []struct {
 		name string
@@ -400,12 +435,15 @@ func TestFenceOwners(t *testing.T) {
 	}{
 		{"resizing a set's pod", func() error { return s.patch("pod/web-0", bigger, "resize") }, ""},
 		{"relabelling one", func() error { return s.patch("pod/web-0", label("controller-revision-hash", "web-1")) }, ""},
-		{"deleting one", func() error { return remove("web-0") }, ""},
+		{"deleting one", func() error { return s.remove("web-0", nil) }, ""},
 		{"resizing another set's pod", func() error { return s.patch("pod/out-0", bigger, "resize") }, ofSet},
 		{"relabelling one of it", func() error { return s.patch("pod/out-0", label("controller-revision-hash", "out-1")) }, ofSet},
 		{"resizing a Deployment's pod", func() error { return of.patch("pod/"+inside.Name, bigger, "resize") }, ""},
 		{"evicting one", func() error { return of.evict(&inside) }, ""},
 		{"resizing another Deployment's pod", func() error { return of.patch("pod/"+outside.Name, bigger, "resize") }, ofDeployment},
+		{"resizing a DaemonSet's pod", func() error { return ofNodes.patch("pod/"+daemon.Name, bigger, "resize") }, ""},
+		{"deleting one of it", func() error { return ofNodes.remove(daemon.Name, nil) }, ""},
+		{"resizing another DaemonSet's pod", func() error { return ofNodes.patch("pod/"+otherDaemon.Name, bigger, "resize") }, ofDaemonSet},
 		{"another Deployment's ReplicaSet", func() error { return of.patch("replicaset/"+outsideSet, `{"metadata":{"annotations":{"a":"b"}}}`) }, "ReplicaSets of a Deployment that is not"},
 		{"a ReplicaSet of another size", func() error {
 			return of.history(live, func(rs *appsv1.ReplicaSet) {
@@ -434,7 +472,9 @@ func TestFenceOwners(t *testing.T) {
 	}
 	w.ownController(t, controller.Options{})
 	d.ownController(t, controller.Options{})
-	before := d.uids()
+	ds.ownController(t, controller.Options{})
+	before, daemons := d.uids(), ds.uids()
+	ds.setResources("cpu=150m", "")
 	d.annotatePod(inside.Name, simInfeasible) // it is detached, evicted, and replaced
 	w.setResources("cpu=150m", "")
 	d.edit("150m")
@@ -443,6 +483,8 @@ func TestFenceOwners(t *testing.T) {
 	d.assertReplaced(before, inside.Name)
 	d.assertSettled("150m")
 	d.assertReplicaSets(2)
+	ds.waitComplete()
+	ds.assertMoved(daemons, "150m")
 	// A label of now counts.
 	w.kubectl("label", "statefulset/out", "--overwrite", enabled+"=true")
 	eventually(t, "the opt-in to be known to the policy", func() (bool, string) {

@@ -29,18 +29,21 @@ func (s *sandbox[W]) mallory(clusterRole string) (do func(args ...string)) {
 // TestForgedHold: the annotations of a hold are there before the workload is opted in.
 func TestForgedHold(t *testing.T) {
 	parallel(t)
-	for _, forged := range []string{"0", "2", "2147483647", "-1", "false", "true", "nonsense"} {
+	for _, forged := range []string{"0", "2", "2147483647", "-1", "false", "true", "nonsense", "RollingUpdate", "OnDelete"} {
 		t.Run(forged, func(t *testing.T) {
 			parallel(t)
 			annotations := []string{api.HoldAnnotation + "=" + forged, api.PartitionAnnotation + "=0", api.InForceAnnotation + "=Restart;", api.EditAnnotation + "=1"}
-			w, d := newWorkload(t, options{OptedOut: true}), newDeployment(t, options{OptedOut: true})
+			w, d, ds := newWorkload(t, options{OptedOut: true}), newDeployment(t, options{OptedOut: true}), newDaemonSet(t, options{OptedOut: true})
 			w.mallory("edit")(append([]string{"annotate", w.ref}, annotations...)...)
 			d.mallory("edit")(append([]string{"annotate", d.ref}, annotations...)...)
-			before, deploymentBefore := w.uids(), d.uids()
+			ds.mallory("edit")(append([]string{"annotate", ds.ref}, annotations...)...)
+			before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
 			w.kubectl("label", "--overwrite", w.ref, enabled+"=true")
 			d.kubectl("label", "--overwrite", d.ref, enabled+"=true")
+			ds.kubectl("label", "--overwrite", ds.ref, enabled+"=true")
 			w.waitComplete()
 			d.waitComplete()
+			ds.waitComplete()
 			if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
 				t.Errorf("after the opt-in: %s", describe(set))
 			}
@@ -48,6 +51,8 @@ func TestForgedHold(t *testing.T) {
 				t.Errorf("after the opt-in: %s", describe(got))
 			}
 			editBoth(w, d, before, deploymentBefore)
+			ds.edit("150m")
+			ds.assertMoved(daemonsBefore, "150m")
 		})
 	}
 }
@@ -59,10 +64,14 @@ func TestForgedInForce(t *testing.T) {
 		t.Run(forged, func(t *testing.T) {
 			parallel(t)
 			meta := `annotations: {inplace-rollout.io/in-force: "` + forged + `", inplace-rollout.io/hold: "0", inplace-rollout.io/edit: "7"}`
-			w, d := newWorkload(t, options{Meta: meta}), newDeployment(t, options{Meta: meta})
+			w, d, ds := newWorkload(t, options{Meta: meta}), newDeployment(t, options{Meta: meta}), newDaemonSet(t, options{Meta: meta})
 			w.waitComplete()
 			d.waitComplete()
+			ds.waitComplete()
 			editBoth(w, d, w.uids(), d.uids())
+			before := ds.uids()
+			ds.edit("150m")
+			ds.assertMoved(before, "150m")
 		})
 	}
 }
@@ -192,28 +201,35 @@ func TestForgedManager(t *testing.T) {
 // TestForgedCondition: somebody who may write statuses says Complete in the middle of a rollout.
 func TestForgedCondition(t *testing.T) {
 	parallel(t)
-	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
 	w.waitComplete()
 	d.waitComplete()
-	before, deploymentBefore := w.uids(), d.uids()
-	name := d.names()[0]
+	ds.waitComplete()
+	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
+	name, daemon := d.names()[0], ds.on(1).Name
 	w.annotatePod("web-2", simDeferred)
 	d.annotatePod(name, simDeferred)
+	ds.annotatePod(daemon, simDeferred)
 	w.begin("150m", "web-2")
 	d.begin("150m", name)
+	ds.begin("150m", daemon)
 	forged := `{"status":{"conditions":[{"type":"` + api.ConditionComplete + `","status":"True","reason":"Complete","message":"all is well"}]}}`
 	w.kubectl("patch", w.ref, "--subresource=status", "--patch", forged)
 	d.kubectl("patch", d.ref, "--subresource=status", "--patch", forged)
-	for _, object := range []any{w.get(), d.get()} {
+	ds.kubectl("patch", ds.ref, "--subresource=status", "--patch", forged)
+	for _, object := range []any{w.get(), d.get(), ds.get()} {
 		if status, _, message := complete(object); status == corev1.ConditionTrue {
 			t.Errorf("Complete is true: %s", message)
 		}
 	}
 	w.annotatePod("web-2", simDone)
 	d.annotatePod(name, simDone)
+	ds.annotatePod(daemon, simDone)
 	w.waitComplete()
 	w.assertMoved(0)
 	d.waitComplete()
 	d.assertMoved(deploymentBefore, "150m")
 	w.assertReplaced(before)
+	ds.waitComplete()
+	ds.assertMoved(daemonsBefore, "150m")
 }

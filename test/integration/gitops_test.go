@@ -190,8 +190,41 @@ func TestArgoHealthOfDeployments(t *testing.T) {
 	d.waitHealth("Suspended", "the Deployment is paused")
 }
 
+// TestArgoHealthOfDaemonSets goes through what Argo CD shows of a DaemonSet.
+func TestArgoHealthOfDaemonSets(t *testing.T) {
+	parallel(t)
+	d := newDaemonSet(t, options{Replicas: 2, Meta: liveOnly})
+	d.waitComplete()
+	d.waitHealth("Healthy", "2 pods are available")
+	stuck := d.on(2).Name
+	d.annotatePod(stuck, simDeferred)
+	d.setResources("cpu=150m", "")
+	if status, message := health(t, "DaemonSet", d.get()); status != "Progressing" {
+		t.Errorf("right after the edit: %s: %s", status, message)
+	}
+	d.waitHealth("Progressing", "Deferred: 1 of 2 pods resized; "+stuck)
+	d.annotatePod(stuck, simInfeasible)
+	d.waitHealth("Degraded", "Infeasible: ")
+	d.annotatePod(stuck, simAccepted)
+	d.setResources("cpu=160m", "")
+	d.waitComplete()
+	d.waitHealth("Healthy", "2 pods are available")
+	// Complete, but no longer well: as Argo CD itself sees it.
+	d.annotatePod(stuck, "sim.inplace-rollout.io/ready=false")
+	d.waitHealth("Progressing", "1 of 2 pods are available")
+	d.annotatePod(stuck, "sim.inplace-rollout.io/ready-")
+	d.waitAvailable(2)
+
+	d.patch(`{"metadata": {"annotations": {"` + setPolicy + `": "cpu=RestartOnly"}}, "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}}`)
+	d.kubectl("annotate", d.ref, setAction+"-")
+	d.setResources("cpu=170m", "")
+	d.waitHealth("Suspended", "WaitingForDelete: ")
+	d.kubectl("label", d.ref, enabled+"-")
+	d.waitHealth("Healthy", "0 of 2 pods are updated")
+}
+
 // TestKstatus is what Flux, and everything else that judges by kstatus, takes a rollout
-// for: a Deployment is InProgress until it is over, a StatefulSet never is.
+// for: Deployments and DaemonSets are InProgress until it is over, a StatefulSet never is.
 func TestKstatus(t *testing.T) {
 	parallel(t)
 	t.Run("StatefulSet", func(t *testing.T) {
@@ -202,6 +235,11 @@ func TestKstatus(t *testing.T) {
 	t.Run("Deployment", func(t *testing.T) {
 		parallel(t)
 		d := newDeployment(t, options{})
+		kstatus(t, d.sandbox, d.waitComplete, status.InProgressStatus)
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		parallel(t)
+		d := newDaemonSet(t, options{})
 		kstatus(t, d.sandbox, d.waitComplete, status.InProgressStatus)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -46,9 +47,7 @@ func (d *daemonSet) take(step holdStep[string]) {
 func TestHoldPolicyForDaemonSets(t *testing.T) {
 	const web, hold = "daemonset/web", api.HoldAnnotation
 	o := options{Kind: "DaemonSet", Replicas: 1}
-	d := createDaemonSet(t, o)
-	d.waitAvailable(1)
-	d.kubectl(append(slices.Clone(as), "annotate", web, hold+"-")...)
+	d := newDaemonSet(t, o)
 	user := func(args ...string) func() { return func() { d.kubectl(args...) } }
 	patch := func(patch string) func() { return func() { d.patch(patch) } }
 	strategy := func(strategy string) func() { return patch(`{"spec":{"updateStrategy":` + strategy + `}}`) }
@@ -140,5 +139,170 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 		{"opting out and switching back at once", patch(`{"metadata":{"labels":{"` + enabled + `":null}},"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`), unheld, rolls, patched},
 	} {
 		d.take(step)
+	}
+}
+
+// TestDaemonSetsRestoredFromABackup creates DaemonSets as they were saved in the middle of a hold,
+// and others. No controller runs: a new one is held, and makes its pods all the same.
+func TestDaemonSetsRestoredFromABackup(t *testing.T) {
+	for _, backup := range []struct{ name, hold, strategy, wantHold, want string }{
+		{"held", "RollingUpdate", "{type: OnDelete, rollingUpdate: {maxUnavailable: 2, maxSurge: 0}}", "RollingUpdate", "OnDelete 2/0"},
+		{"held without its limits", "RollingUpdate", "{type: OnDelete}", "RollingUpdate", "OnDelete 1/0"},
+		{"held and the hold cannot be read", "nonsense", "{type: OnDelete}", "RollingUpdate", "OnDelete 1/0"},
+		{"another wish after the save", "OnDelete", "{type: OnDelete}", unheld, "OnDelete"},
+		{"another strategy after the save", "OnDelete", "{type: RollingUpdate}", "RollingUpdate", "OnDelete 1/0"},
+		{"the user's own OnDelete", "", "{type: OnDelete}", unheld, "OnDelete"},
+		{"a new one", "", "{type: RollingUpdate, rollingUpdate: {maxUnavailable: 0, maxSurge: 50%}}", "RollingUpdate", "OnDelete 0/50%"},
+	} {
+		t.Run(backup.name, func(t *testing.T) {
+			o := options{Replicas: 1, Spec: "updateStrategy: " + backup.strategy}
+			if backup.hold != "" {
+				o.Meta = "annotations: {" + api.HoldAnnotation + ": " + backup.hold + "}"
+			}
+			d := createDaemonSet(t, o)
+			if got := d.get(); holdOf(got) != backup.wantHold || strategyOf(got) != backup.want {
+				t.Errorf("hold %s and type %s, want %s and %s", holdOf(got), strategyOf(got), backup.wantHold, backup.want)
+			}
+			d.waitAvailable(1)
+		})
+	}
+	d := createDaemonSet(t, options{Replicas: 1})
+	neither := manifest(t, d.namespace, options{Kind: "DaemonSet", Meta: "{name: neither, annotations: {" + api.HoldAnnotation + ": RollingUpdate}}",
+		Spec: "updateStrategy: {type: OnDelete, rollingUpdate: {maxUnavailable: 0}}"})
+	if err := d.try(t, "create", "-f", writeFile(t, neither)); !strings.Contains(said(err), "one of maxUnavailable (0) and maxSurge (0) must be 0") {
+		t.Errorf("creating a held one without limits: %v", err)
+	}
+}
+
+// TestSurgeInFlight: while the DaemonSet controller makes the new pods beside the old ones, a hold
+// would have it delete the new ones. No controller runs.
+func TestSurgeInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name, limits string
+		surge        bool
+	}{
+		{"one more", "{maxUnavailable: 0, maxSurge: 1}", true},
+		{"half as many more", "{maxUnavailable: 0%, maxSurge: 50%}", true},
+		{"one less", "{maxUnavailable: 1, maxSurge: 0}", false},
+		{"half as many", "{maxUnavailable: 50%, maxSurge: 0%}", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDaemonSet(t, options{Replicas: 2, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: " + tt.limits + "}"})
+			settled, edits := strategyOf(d.get()), 0
+			edit := func(args ...string) string {
+				edits++
+				return d.warnings(append([]string{"patch", d.ref, "--patch", fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"edit":"%d","sim.inplace-rollout.io/ready":"false"}}}}}`, edits)}, args...)...)
+			}
+			edit("--field-manager=" + api.ReleaseManager)
+			d.waitFor("the built-in rollout to be in flight", func(o *appsv1.DaemonSet) bool {
+				return o.Status.ObservedGeneration == o.Generation && o.Status.UpdatedNumberScheduled < o.Status.CurrentNumberScheduled && o.Status.NumberAvailable < o.Status.DesiredNumberScheduled ||
+					len(d.pods()) == 3
+			})
+			for range 2 {
+				warned := edit()
+				got := d.get()
+				if held(got) == tt.surge || tt.surge && strategyOf(got) != settled {
+					t.Errorf("after an edit: hold %s, strategy %s", holdOf(got), strategyOf(got))
+				}
+				if strings.Contains(warned, "a surge of the rollout before is still in flight") != tt.surge {
+					t.Errorf("after an edit the API server says %s", warned)
+				}
+			}
+			if !tt.surge {
+				return
+			}
+			d.waitFor("two pods on a node", func(*appsv1.DaemonSet) bool { return len(d.pods()) == 3 })
+			d.kubectl("label", d.ref, enabled+"-")
+			d.kubectl("label", d.ref, enabled+"=true")
+			if got := d.get(); held(got) || strategyOf(got) != settled {
+				t.Errorf("opted in again: hold %s, strategy %s", holdOf(got), strategyOf(got))
+			}
+			d.patch(`{"spec":{"template":{"metadata":{"annotations":{"sim.inplace-rollout.io/ready":null}}}}}`)
+			d.waitRolledOut()
+			d.patch(`{"spec":{"template":{"metadata":{"annotations":{"edit":"last"}}}}}`)
+			if got := d.get(); holdOf(got) != "RollingUpdate" {
+				t.Errorf("when it is over: hold %s, strategy %s", holdOf(got), strategyOf(got))
+			}
+		})
+	}
+}
+
+// TestConditionOfDaemonSetsIsTakenBack: the condition must not say Complete of a template that
+// nobody has looked at; no controller runs.
+func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
+	d := newDaemonSet(t, options{Replicas: 1})
+	user := func(args ...string) func() { return func() { d.kubectl(args...) } }
+	strategy := func(strategy string) func() {
+		return func() { d.patch(`{"spec":{"updateStrategy":` + strategy + `}}`) }
+	}
+	generation := func() string { return d.get().Annotations[appsv1.DeprecatedTemplateGeneration] }
+	release := func() {
+		d.kubectl(append(slices.Clone(as), "annotate", d.ref, api.HoldAnnotation+"-")...)
+		d.waitRolledOut()
+	}
+	for _, edit := range []struct {
+		what   string
+		before func()
+		do     func()
+		of     string // what the message ends with; the generation of the template if empty
+		want   string
+	}{
+		{"an edit", func() {}, user("set", "image", d.ref, "app=app:2"), "", "Pending"},
+		{"an edit of an edit", func() {}, user("set", "image", d.ref, "app=app:3"), "", "Pending"},
+		{"more pods at once", release, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), "", "Complete"},
+		{"what we have said of the template before", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), "1", "Pending"},
+		{"an edit that is not held", func() {}, user("set", "image", d.ref, "app=app:4", "--field-manager="+api.ReleaseManager), "", "Pending"},
+		{"the user's own OnDelete", d.waitRolledOut, strategy(`{"type":"OnDelete"}`), "", "Complete"},
+		{"an edit under OnDelete", func() {}, user("set", "image", d.ref, "app=app:5"), "", "Pending"},
+		{"switching back", func() {}, strategy(`{"type":"RollingUpdate"}`), "", "Complete"}, // nothing of it is to be observed
+	} {
+		edit.before()
+		if edit.of == "" {
+			edit.of = generation()
+		}
+		d.kubectl(append(slices.Clone(as), "patch", d.ref, "--subresource=status", "--type=merge", "--patch",
+			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete","message":"1 of 1 pods are of template generation `+edit.of+`"}]}}`)...)
+		if status, _, _ := complete(d.get()); status != corev1.ConditionTrue {
+			t.Fatalf("the controller's own write came out as %s", status)
+		}
+		edit.do()
+		d.waitFor("the DaemonSet controller to observe the newest generation", func(o *appsv1.DaemonSet) bool {
+			return o.Status.ObservedGeneration == o.Generation
+		})
+		if status, reason, _ := complete(d.get()); reason != edit.want || (status == corev1.ConditionTrue) != (reason == "Complete") {
+			t.Errorf("after %s: %s with reason %s, want reason %s", edit.what, status, reason, edit.want)
+		}
+	}
+}
+
+// TestNodeResourcesAreJudged: whoever brings sizes by class of node hears of what is wrong in them,
+// and nobody else does.
+func TestNodeResourcesAreJudged(t *testing.T) {
+	d := newDaemonSet(t, options{Replicas: 1})
+	const policy = "inplace-rollout-validate-node-resources"
+	sizes := func(containers string) string {
+		return api.NodeResourcesAnnotation + `=[{"nodeSelector": {"pool": "large"}, "containers": {` + containers + `}}]`
+	}
+	for sizes, want := range map[string]string{
+		sizes(`"app": {"requests": {"cpu": "150m"}, "limits": {"memory": "1.5Gi"}}`): "",
+		sizes(`"app": {"requests": {"cpu": "300m"}}`):                                "container app: the cpu request 300m must not be more than the limit 200m, the class's or else the template's",
+		sizes(`"app": {"limits": {"cpu": "50m"}}`):                                   "container app: the cpu request 100m must not be more than the limit 50m",
+		sizes(`"web": {"requests": {"cpu": 1}}`):                                     "the template has no container web; it has app",
+		sizes(`"app": {"requests": {"cpu": "1x"}}`):                                  `"cpu": "1x" must be a quantity such as 100m, and more than 0`,
+		sizes(`"app": {"requests": {"cpus": 1}}`):                                    "must be a JSON list of",
+		api.NodeResourcesAnnotation + "= ":                                           "",
+	} {
+		err := d.try(t, "annotate", "--overwrite", d.ref, sizes)
+		if want == "" && err != nil || want != "" && (!strings.Contains(said(err), want) || !strings.Contains(said(err), policy)) {
+			t.Errorf("%s: %v, want %q", sizes, err, want)
+		}
+	}
+	// The template counts as it is in the same write.
+	d.patch(`{"metadata":{"annotations":{"` + api.NodeResourcesAnnotation + `":"[{\"nodeSelector\":{\"a\":\"b\"},\"containers\":{\"app\":{\"requests\":{\"cpu\":\"300m\"}}}}]"}},
+		"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":"400m"}}}]}}}}`)
+	// What was there before is not judged: now the limit is below it.
+	d.kubectl("set", "resources", d.ref, "--limits=cpu=200m")
+	if out := d.kubectl("get", "validatingadmissionpolicy", policy, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
+		t.Errorf("type checking: %s", out)
 	}
 }

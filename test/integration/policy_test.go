@@ -253,7 +253,7 @@ func TestHoldPolicyOfALargeTemplate(t *testing.T) {
 		}
 		sidecars.WriteString("]}\n")
 	}
-	for _, kind := range []string{"StatefulSet", "Deployment"} {
+	for kind, replicas := range map[string]string{"StatefulSet": "  replicas: 0\n", "Deployment": "  replicas: 0\n", "DaemonSet": ""} {
 		namespace := newNamespace(t, nil)
 		kubectl := func(args ...string) string {
 			out, err := cp.Kubectl(t.Context(), append([]string{"-n", namespace}, args...)...)
@@ -267,13 +267,13 @@ apiVersion: apps/v1
 kind: %s
 metadata: {name: web, labels: {inplace-rollout.io/enabled: "true"}}
 spec:
-  replicas: 0
-  selector: {matchLabels: {app: web}}
+%s  selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
     spec:
+      nodeSelector: {no-node: has-this}
       containers:
-%s`, kind, strings.ReplaceAll("\n"+strings.TrimSpace(sidecars.String()), "\n", "\n      "))))
+%s`, kind, replicas, strings.ReplaceAll("\n"+strings.TrimSpace(sidecars.String()), "\n", "\n      "))))
 		kubectl("set", "resources", kind+"/web", "--requests=cpu=150m")
 		if hold := kubectl("get", kind+"/web", "-o", `jsonpath={.metadata.annotations.inplace-rollout\.io/hold}`); hold == "" {
 			t.Errorf("the %s is not held", kind)

@@ -11,36 +11,54 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
-// TestSpelling: who spells the same size otherwise restarts nothing. The StatefulSet controller
-// makes a new revision of that, though it is the same for the API server. What CEL takes for equal
+// TestSpelling: who spells the same size otherwise restarts nothing. The built-in controllers of sets
+// make a new revision of that, though it is the same for the API server. What CEL takes for equal
 // depends on whether a policy with a condition was asked before ours, so there are many.
 func TestSpelling(t *testing.T) {
 	parallel(t)
-	w := newWorkload(t, options{Resources: "{requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 200m, memory: 256Mi}}"})
-	w.waitComplete()
+	o := options{Resources: "{requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 200m, memory: 256Mi}}"}
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, o)
+		w.waitComplete()
+		w.testSpelling(t, func() string { return w.get().Status.UpdateRevision })
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		parallel(t)
+		d := newDaemonSet(t, o)
+		d.waitComplete()
+		d.edit("150m") // now the pods are of another generation of the template than of this one
+		d.testSpelling(t, func() string {
+			revisions := d.revisions()
+			return revisions[len(revisions)-1].Name + " of " + fmt.Sprint(revisions[len(revisions)-1].Revision)
+		})
+	})
+}
+
+func (s *sandbox[W]) testSpelling(t *testing.T, revision func() string) {
+	t.Helper()
 	const others = 8
 	for i := range others {
-		otherPolicy(t, w.namespace, i)
+		otherPolicy(t, s.namespace, i)
 	}
 	eventually(t, "the other policies to be in force", func() (bool, string) {
-		out := w.kubectl("patch", w.ref, "--patch", `{"spec": {"replicas": 101}}`, "--dry-run=server", "--output=yaml")
+		out := s.kubectl("patch", s.ref, "--patch", `{"spec": {"revisionHistoryLimit": 101}}`, "--dry-run=server", "--output=yaml")
 		return strings.Count(out, "example.com/large-") >= others, out
 	})
-	uids := w.uids()
+	uids := s.uids()
 	for _, limit := range []string{"268435456", "256Mi"} {
-		before := w.get().Status.UpdateRevision
-		w.patch(fmt.Sprintf(`{"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"limits": {"memory": %q}}}]}}}}`, limit))
-		w.waitFor("a new revision to be rolled out", func(set *appsv1.StatefulSet) bool {
+		before := revision()
+		s.patch(fmt.Sprintf(`{"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"limits": {"memory": %q}}}]}}}}`, limit))
+		s.waitFor("a new revision to be rolled out", func(set W) bool {
 			status, _, _ := complete(set)
-			return set.Status.UpdateRevision != before && status == corev1.ConditionTrue && !held(set)
+			return revision() != before && status == corev1.ConditionTrue && !held(set)
 		})
-		if now := w.uids(); !maps.Equal(uids, now) {
+		if now := s.uids(); !maps.Equal(uids, now) {
 			t.Fatalf("with memory %s the pods were %v and are %v", limit, uids, now)
 		}
 	}
@@ -58,10 +76,10 @@ func otherPolicy(t *testing.T, namespace string, n int) {
 				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
 				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
 					Operations: []admissionv1.OperationType{admissionv1.Update},
-					Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets"}},
+					Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "daemonsets"}},
 				}}},
 			},
-			MatchConditions: []admissionv1.MatchCondition{{Name: "is-large", Expression: "object.spec.replicas > 100"}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "is-large", Expression: "object.spec.revisionHistoryLimit > 100"}},
 			Mutations: []admissionv1.Mutation{{
 				PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{
 					Expression: fmt.Sprintf(`[JSONPatch{op: "add", path: "/metadata/labels/example.com~1large-%d", value: ""}]`, n),

@@ -25,7 +25,7 @@ func (s *sandbox[W]) warnings(args ...string) string {
 // TestWarn edits as people do, with no controller running, and looks at what the
 // API server says about it.
 func TestWarn(t *testing.T) {
-	w, d := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1})
+	w, d, ds := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1}), newDaemonSet(t, options{Replicas: 1})
 	const prefix = "Warning: Validation failed for ValidatingAdmissionPolicy 'inplace-rollout-notice-only' with binding 'inplace-rollout-notice-only': accepted: "
 	wait := func(kind, namespace string) string {
 		return "`kubectl wait --for=condition=inplace-rollout.io/Complete " + kind + "/web -n " + namespace + " --timeout=10m`"
@@ -58,6 +58,12 @@ func TestWarn(t *testing.T) {
 		{"pausing", d.warnings("rollout", "pause", d.ref), ""},
 		{"an edit while it is paused", d.warnings("set", "resources", d.ref, "--requests=cpu=160m"),
 			"the Deployment is paused: what changed is made in place where it can be when it is resumed"},
+
+		{"a DaemonSet's resources", ds.warnings("set", "resources", ds.ref, "--requests=cpu=150m"), held + wait("daemonset", ds.namespace) + " (kubectl rollout status fails until then)"},
+		{"letting go of it", release(ds, ds.ref), ""},
+		{"switching it to OnDelete", ds.warnings("patch", ds.ref, "--patch", `{"spec":{"updateStrategy":{"type":"OnDelete"}}}`), ""},
+		{"its OnDelete", ds.warnings("set", "resources", ds.ref, "--requests=cpu=160m"),
+			"pods are resized in place where they can be; wait for it with " + wait("daemonset", ds.namespace) + " (kubectl rollout status fails under OnDelete)"},
 	} {
 		want := ""
 		if tt.want != "" {

@@ -57,18 +57,22 @@ func TestWebhookEditsTheTemplate(t *testing.T) {
 	for name, again := range map[string]bool{"asked once": false, "asked again": true} {
 		t.Run(name, func(t *testing.T) {
 			parallel(t)
-			w, d := newWorkload(t, options{}), newDeployment(t, options{})
-			before, deploymentBefore := w.uids(), d.uids()
+			w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
+			before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
 			w.serve(again, sizedBy)
 			d.serve(again, sizedBy)
+			ds.serve(again, sizedBy)
 			w.kubectl("annotate", w.ref, cpuAnnotation+"=150m")
 			d.kubectl("annotate", d.ref, cpuAnnotation+"=150m")
+			ds.kubectl("annotate", ds.ref, cpuAnnotation+"=150m")
 			w.waitFor("the template to be changed", func(set *appsv1.StatefulSet) bool { return templateCPU(set) == "150m" })
 			w.waitComplete()
 			d.waitComplete()
+			ds.waitComplete()
 			w.assertMoved(0)
 			w.assertReplaced(before)
 			d.assertMoved(deploymentBefore, "150m")
+			ds.assertMoved(daemonsBefore, "150m")
 		})
 	}
 }
@@ -81,8 +85,8 @@ func templateCPU(set *appsv1.StatefulSet) string {
 // and the next write is the one in which the controller lets go.
 func TestWebhookEditsTheTemplateInOurWrite(t *testing.T) {
 	parallel(t)
-	w, d := newWorkload(t, options{}), newDeployment(t, options{})
-	before, deploymentBefore := w.uids(), d.uids()
+	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
+	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
 	changesMind := func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
 		if r.UserInfo.Username == controller.User {
 			setCPU(object, "160m")
@@ -90,18 +94,23 @@ func TestWebhookEditsTheTemplateInOurWrite(t *testing.T) {
 	}
 	w.serve(false, changesMind)
 	d.serve(false, changesMind)
+	ds.serve(false, changesMind)
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
+	ds.setResources("cpu=150m", "")
 	w.waitComplete()
 	d.waitComplete()
+	ds.waitComplete()
 	if cpu := templateCPU(w.get()); cpu != "160m" {
 		t.Errorf("the template has cpu %s", cpu)
 	}
 	w.assertMoved(0)
 	w.assertReplaced(before)
 	d.assertMoved(deploymentBefore, "160m")
+	ds.assertMoved(daemonsBefore, "160m")
 	w.waitEvent("StepFailed", "a mutating webhook changed the pod template")
 	d.waitEvent("StepFailed", "a mutating webhook changed the pod template")
+	ds.waitEvent("StepFailed", "a mutating webhook changed the pod template")
 }
 
 // TestWebhookChangesTheHistory: one that changes the templates of ReplicaSets lets none have the
@@ -138,19 +147,23 @@ func TestWebhookChangesTheHistory(t *testing.T) {
 // webhook each time, so that in the end nothing has changed.
 func TestWebhookNormalises(t *testing.T) {
 	parallel(t)
-	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
 	w.waitComplete()
 	d.waitComplete()
+	ds.waitComplete()
 	normalises := func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) { setCPU(object, "100m") }
 	w.serve(false, normalises)
 	d.serve(false, normalises)
+	ds.serve(false, normalises)
 	w.markAudit()
 	d.markAudit()
-	generation, deploymentGeneration := w.get().Generation, d.get().Generation
+	ds.markAudit()
+	generation, deploymentGeneration, daemonsGeneration := w.get().Generation, d.get().Generation, ds.get().Generation
 	for range 10 {
 		w.setResources("cpu=150m", "")
 		d.setResources("cpu=150m", "")
-		for _, object := range []metav1.Object{w.get(), d.get()} {
+		ds.setResources("cpu=150m", "")
+		for _, object := range []metav1.Object{w.get(), d.get(), ds.get()} {
 			if held(object) {
 				t.Errorf("held: %v", object.GetAnnotations())
 			}
@@ -162,20 +175,26 @@ func TestWebhookNormalises(t *testing.T) {
 	if g := d.get().Generation; g != deploymentGeneration {
 		t.Errorf("the Deployment's generation went from %d to %d", deploymentGeneration, g)
 	}
-	if writes := slices.Concat(w.writes(), d.writes()); len(writes) > 0 {
+	if g := ds.get().Generation; g != daemonsGeneration {
+		t.Errorf("the DaemonSet's generation went from %d to %d", daemonsGeneration, g)
+	}
+	if writes := slices.Concat(w.writes(), d.writes(), ds.writes()); len(writes) > 0 {
 		t.Errorf("wrote %v", writes)
 	}
 }
 
 // TestWebhookUndoesTheHold: one that has the last word is refused.
 func TestWebhookUndoesTheHold(t *testing.T) {
-	w, d := newWorkload(t, options{}), newDeployment(t, options{})
-	before, deploymentBefore := w.uids(), d.running()
+	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
+	before, deploymentBefore, daemonsBefore := w.uids(), d.running(), ds.uids()
 	w.serve(true, func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(object.Object, int64(0), "spec", "updateStrategy", "rollingUpdate", "partition")
 	})
 	d.serve(true, func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(object.Object, false, "spec", "paused")
+	})
+	ds.serve(true, func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(object.Object, "RollingUpdate", "spec", "updateStrategy", "type")
 	})
 	const why = "A mutating webhook must have made it so in this write of "
 	for _, tt := range []struct {
@@ -185,6 +204,7 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 	}{
 		{w.try, w.ref, "the pod template changes, and the partition was set to 0 after inplace-rollout had held the rollout"},
 		{d.try, d.ref, "the pod template changes, and paused was set to false after inplace-rollout had held the rollout"},
+		{ds.try, ds.ref, "the pod template changes, and the update strategy was set to RollingUpdate after inplace-rollout had held the rollout"},
 	} {
 		err := tt.try(t, "set", "resources", tt.ref, "--requests=cpu=150m")
 		if !strings.Contains(said(err), tt.want) || !strings.Contains(said(err), why) {
@@ -195,7 +215,7 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 			t.Errorf("%s: %s", tt.ref, said(err))
 		}
 	}
-	for _, guard := range []string{"inplace-rollout-guard-statefulsets", "inplace-rollout-guard-deployments"} {
+	for _, guard := range []string{"inplace-rollout-guard-statefulsets", "inplace-rollout-guard-deployments", "inplace-rollout-guard-daemonsets"} {
 		if out := w.kubectl("get", "validatingadmissionpolicy", guard, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
 			t.Errorf("type checking of %s: %s", guard, out)
 		}
@@ -207,4 +227,5 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 		t.Errorf("%s became %s", deploymentBefore, after)
 	}
 	w.assertReplaced(before)
+	ds.assertReplaced(daemonsBefore)
 }

@@ -34,6 +34,29 @@ func ofDaemonSet(d *appsv1.DaemonSet) version {
 	return v
 }
 
+// lackedBy returns the name of a container of the pod that has neither the template's size nor that
+// of a class of nodes, or "".
+func (v version) lackedBy(p *corev1.Pod) string {
+	name := lacks(p, v.template)
+	var classes []struct {
+		Containers map[string]corev1.ResourceRequirements
+	}
+	if name == "" || json.Unmarshal([]byte(v.annotation("node-resources")), &classes) != nil {
+		return name // there are none, say
+	}
+	for _, class := range classes {
+		sized := *v.template.DeepCopy()
+		for name, c := range containers(&sized.Spec) {
+			set(&c.Resources.Requests, class.Containers[name].Requests)
+			set(&c.Resources.Limits, class.Containers[name].Limits)
+		}
+		if lacks(p, sized) == "" {
+			return ""
+		}
+	}
+	return name
+}
+
 // storeRevision takes in which template the pods with a hash have. The status of a DaemonSet, unlike
 // a StatefulSet's, does not name the newest revision.
 func (h *history) storeRevision(w write) {

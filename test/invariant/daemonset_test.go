@@ -261,6 +261,12 @@ func TestCheckDaemonSets(t *testing.T) {
 			}
 			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
 		}, ""},
+		{"Complete, and pods have the sizes of their nodes' classes", func(l *trail) {
+			classes(l, "4", "2")
+		}, ""},
+		{"Complete, and a pod has the size of no class", func(l *trail) {
+			classes(l, "4", "3")
+		}, "complete daemonsets/agent"},
 		{"Complete, and a pod that is behind was on a node that is gone", func(l *trail) {
 			l.daemonSets()
 			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1"))
@@ -277,6 +283,20 @@ func TestCheckDaemonSets(t *testing.T) {
 			l.write(ours, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "1", "2"))
 		}, "opted in pods/agent-a"},
 	})
+}
+
+// classes logs that it is Complete with pods of these sizes. The template says 2, and a class 4.
+func classes(l *trail, a, b string) {
+	l.t.Helper()
+	classed := func(d *appsv1.DaemonSet) {
+		d.Annotations["inplace-rollout.io/node-resources"] = `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "4"}}}}]`
+	}
+	l.daemonSets(classed)
+	for name, p := range map[string]*corev1.Pod{"agent-a": daemon("agent-a", "node-a", a, "2"), "agent-b": daemon("agent-b", "node-b", b, "2")} {
+		l.write(ours, "patch", "pods/resize", name, p)
+		l.write(ours, "patch", "pods", name, p)
+	}
+	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", classed, heldDaemons, completeDaemons))
 }
 
 // atOnce has the last n events be a second after the one before them.

@@ -211,15 +211,12 @@ func (h *history) checkComplete(w write) {
 		return
 	}
 	from := w.at.Add(-h.options.Lag)
-	templates := []corev1.PodTemplateSpec{after.template}
-	for _, v := range work.since(from) {
-		templates = append(templates, v.template)
-	}
+	versions := append([]version{after}, work.since(from)...)
 	for _, p := range h.members(work) {
 		if !p.there() || h.node(nodeOf(p.last())).gone || work.kind == "StatefulSet" && ordinal(p.last().Name) < after.start+after.partition {
 			continue
 		}
-		if why := h.behind(work, p, templates, from); why != "" {
+		if why := h.behind(work, p, versions, from); why != "" {
 			h.violate(w, Complete, work.ref(), "%s wrote Complete=True, and %s %s", w.User.Username, p.last().Name, why)
 		}
 	}
@@ -227,7 +224,7 @@ func (h *history) checkComplete(w write) {
 
 // behind returns what the pod has lacked at every moment since; "" if there was one at which it
 // lacked nothing.
-func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateSpec, since time.Time) string {
+func (h *history) behind(work *workload, p *pod, versions []version, since time.Time) string {
 	if p.versions[0].at.After(since) || p.doubt.After(p.versions[len(p.versions)-1].at) {
 		return "" // it is new, or the log does not show how it is
 	}
@@ -242,8 +239,9 @@ func (h *history) behind(work *workload, p *pod, templates []corev1.PodTemplateS
 		if !known {
 			return ""
 		}
-		for _, t := range templates {
-			switch name := lacks(v.Pod, t); {
+		for _, of := range versions {
+			t := of.template
+			switch name := of.lackedBy(v.Pod); {
 			case name != "" && !others:
 				why = "lacks the size of container " + name
 			case !differOnlyInSize(made, t):

@@ -47,7 +47,7 @@ func (r Rules) forced(pod *corev1.Pod, differs bool) bool {
 		return Forbids(list, pod, r.Want)
 	}
 	if r.Labelled(pod) {
-		return differs || SizeOf(pod) != r.size()
+		return differs || SizeOf(pod) != r.size() || pod.Status.ObservedGeneration != pod.Generation
 	}
 	arrived := VersionOf(&pod.Spec) == r.Want && !differs && pod.Status.ObservedGeneration == pod.Generation && len(pod.Status.Conditions) == 1 && podutils.IsPodReady(pod)
 	return !arrived

@@ -28,7 +28,7 @@ type Options struct {
 	Namespace string
 	// Again reports whether it is asked a second time about what others have changed after it.
 	Again bool
-	// Resources of the group apps that it is asked about; statefulsets and deployments if empty.
+	// Resources of the group apps that it is asked about; those of opted-in workloads if empty.
 	Resources []string
 	// Mutate what is created and updated.
 	Mutate Mutate
@@ -61,7 +61,7 @@ func Start(ctx context.Context, client kubernetes.Interface, o Options) (stop fu
 		_ = json.NewEncoder(w).Encode(review) // fails only if the API server has gone
 	}))
 	if len(o.Resources) == 0 {
-		o.Resources = []string{"statefulsets", "deployments"}
+		o.Resources = []string{"statefulsets", "deployments", "daemonsets"}
 	}
 	again := registrationv1.NeverReinvocationPolicy
 	if o.Again {
