@@ -54,11 +54,8 @@ func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool)
 		return p, have.Complete()
 	}
 	p.Condition = u.Condition
-	said, others := "", ""
-	if have.Complete() {
-		said, others = cutOthers(have.Message)
-	}
-	if !have.Complete() || u.Stale || !strings.HasSuffix(said, u.Of) {
+	said, others := u.complete(have)
+	if !said || u.Stale {
 		if u.NotHeld != "" && u.begins(have) {
 			p.HandedOver = u.LeftTo + u.Rollout + ": " + u.NotHeld
 		}
@@ -67,6 +64,16 @@ func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool)
 	p.Condition.Message += others
 	p.Passing = !u.Counted || !u.AllThere
 	return p, true
+}
+
+// complete reports whether a condition says Complete of this revision, and no more but for what
+// nameOthers has added: others.
+func (u Unheld) complete(have *Condition) (said bool, others string) {
+	if !have.Complete() {
+		return false, ""
+	}
+	message, others := cutOthers(have.Message)
+	return strings.HasSuffix(message, u.Of), others
 }
 
 // begins reports whether the built-in controller's rollout is another one than the condition speaks of.
@@ -93,11 +100,15 @@ func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remo
 		unfit := unfit(p)
 		// Once Complete, a workload stays so when it is scaled, or a pod is lost.
 		if over || have.Complete() || len(p.Waits) == len(unfit) {
-			p.Condition, p.Still = u.Condition, over && have.Complete()
+			p.Condition, p.Still = u.Condition, over && have.Complete() && u.Standing
 		}
 		if p.Condition.Complete && len(unfit) > 0 {
 			reason, text := rollout.Spell(unfit)
 			p.Condition = rollout.Condition{Reason: reason, Message: u.Condition.Message + text}
+		}
+		// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
+		if said, _ := u.complete(have); said && slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.InPlaceOnly }) {
+			p.Resize, p.Due = nil, true
 		}
 		return p, nil
 	}

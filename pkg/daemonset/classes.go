@@ -137,23 +137,31 @@ func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resiz
 	return kept, nil
 }
 
-// classed says, for the end of a condition's message, how many pods have the size of a class.
-func classed(verdicts []*rollout.Verdict) string {
-	have, all := 0, 0
+// classed says, for the end of a condition's message, how many pods have the size of a class, or
+// had it before. It is empty only if none has anything of a class.
+func classed(verdicts []*rollout.Verdict) (said string) {
+	have, all, back := 0, 0, 0
 	for _, v := range verdicts {
-		if m := &v.Member; m.Class != "" && !rollout.Gone(m.Pod) {
+		switch m := &v.Member; {
+		case rollout.Gone(m.Pod):
+		case m.Class != "":
 			all++
 			have += asInt(m.Updated && m.Void == "")
+		default:
+			back += asInt(m.InPlaceOnly && !m.Updated)
 		}
 	}
 	switch {
 	case all == 0:
-		return ""
 	case have == all:
-		return fmt.Sprintf("; %d of them have the size of their node's class", have)
+		said = fmt.Sprintf("; %d of them have the size of their node's class", have)
 	default:
-		return fmt.Sprintf("; %d of %d have the size of their node's class", have, all)
+		said = fmt.Sprintf("; %d of %d have the size of their node's class", have, all)
 	}
+	if back > 0 {
+		said += fmt.Sprintf("; %d of them have yet to go back to the template's size", back)
+	}
+	return said
 }
 
 // hasClasses reports whether pods of the set may have sizes by the class of their node.

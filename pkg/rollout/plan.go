@@ -21,6 +21,8 @@ type Plan struct {
 	Passing bool
 	// Still: Complete is only said once more, with other numbers. Nothing rests on these.
 	Still bool
+	// Due: the condition is to be written at once, for what is done next rests on it.
+	Due bool
 	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
 	Started string
 	// HandedOver says which rollout the built-in controller makes without us, and why, for an event;

@@ -172,8 +172,8 @@ func TestClassesThatCannotBeHad(t *testing.T) {
 		{name: "the kubelet refuses", size: ofCPU("150m"), kubelet: "infeasible", reason: "Infeasible", says: "infeasible on node "},
 		{name: "deferred", size: ofCPU("150m"), kubelet: "deferred", reason: "Deferred", says: "deferred on node ", small: "100m"},
 		{name: "QoS class", size: `"requests": {"cpu": "200m", "memory": "200Mi"}`, reason: "Infeasible", says: void},
-		{name: "RestartOnly", size: ofCPU("150m"), meta: `annotations: {inplace-rollout.io/resource-resize-policy: "cpu:increase=RestartOnly"}`, reason: "Infeasible",
-			says: ": cpu of app: RestartOnly (annotation cpu:increase)"},
+		{name: "RestartOnly", size: `"requests": {"memory": "150Mi"}`, meta: memoryRestarts(":increase"), reason: "Infeasible",
+			says: ": memory of app: RestartOnly (annotation memory:increase)"},
 		{name: "the action Restart", size: ofCPU("150m"), meta: `annotations: {inplace-rollout.io/resource-resize-action: Restart}`, reason: "Infeasible",
 			says: ": the action is Restart", small: "100m"},
 		{name: "OnDelete", size: `"requests": {"cpu": "200m", "memory": "200Mi"}`, spec: "updateStrategy: {type: OnDelete}", reason: "Infeasible", says: void},
@@ -190,7 +190,7 @@ func TestClassesThatCannotBeHad(t *testing.T) {
 			if tt.kubelet != "" {
 				d.annotatePod(d.on(1).Name, "sim.inplace-rollout.io/resize="+tt.kubelet)
 			}
-			small := cmp.Or(tt.small, "50m")
+			small, template := cmp.Or(tt.small, "50m"), "100m"
 			d.classes(class("large", tt.size), class("small", ofCPU("50m")))
 			d.waitCondition(tt.reason, tt.says)
 			d.waitOn(3, "to have cpu "+small, func(pod corev1.Pod) bool { return hasSize(pod, small) })
@@ -201,14 +201,15 @@ func TestClassesThatCannotBeHad(t *testing.T) {
 			case tt.kubelet != "": // it would refuse the edit, too
 				d.annotatePod(d.on(1).Name, simAccepted)
 			case tt.name != "the action Restart":
-				d.setResources("memory=110Mi", "")
-				d.waitOn(2, "to have the new memory", func(pod corev1.Pod) bool { return pod.Spec.Containers[0].Resources.Requests.Memory().String() == "110Mi" })
+				template = "110m"
+				d.setResources("cpu=110m", "")
+				d.waitOn(2, "to have the new size", func(pod corev1.Pod) bool { return hasSize(pod, template) })
 				d.waitFor("the edit to be rolled out", func(o *appsv1.DaemonSet) bool { return !held(o) && rolledOutDaemons(o) })
 				d.waitCondition(tt.reason, tt.says)
 			}
 			d.assertUntouched(before)
 			d.classes()
-			d.waitSizes("100m", "100m", "100m")
+			d.waitSizes(template, template, template)
 			d.waitSays(ofGeneration(d.get(), 3, 3))
 			d.assertUntouched(before)
 		})
