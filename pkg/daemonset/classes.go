@@ -123,7 +123,7 @@ func (o observation) inTheWay(t resize.Target) string {
 func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resize.Target, error) {
 	newer, own := o.revision().Template, o.sizeOf(pod)
 	if own.class == nil || own.void != nil || o.Contests.Lost(pod.UID) {
-		return o.Facts.Target(pod, older, newer)
+		return o.Target(pod, older, newer)
 	}
 	kept, err := resize.ForKeeping(pod, older, newer, own.template)
 	if err != nil {
@@ -132,7 +132,7 @@ func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resiz
 	state, _ := kept.Observe()
 	hopeless := slices.Contains([]resize.State{resize.Deferred, resize.Infeasible, resize.Failing}, state)
 	if hopeless || len(kept.Obstacles) > 0 || o.Refused.Of(pod.UID, o.revision().Size(kept.Changes)).Final {
-		return o.Facts.Target(pod, older, newer)
+		return o.Target(pod, older, newer)
 	}
 	return kept, nil
 }

@@ -194,10 +194,10 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 	p.Available, p.Labelled = o.available(pod), o.labelled(pod)
 	carries := o.revisions[hashOf(pod)]
 	var err error
-	switch {
-	case carries == o.newest:
+	switch carries {
+	case o.newest:
 		err = o.fit(&p)
-	case carries == nil:
+	case nil:
 		p.Differs = fmt.Sprintf("its revision %q is not in the history", hashOf(pod))
 	default:
 		if p.Differs = carries.template.Differs(o.newest.template); p.Differs != "" {
@@ -252,7 +252,8 @@ func (o observation) doubt() (counts bool, wait time.Duration) {
 			conceals = conceals || !pod.CreationTimestamp.Time.Before(last)
 		}
 	}
-	counts = int(o.set.Status.UpdatedNumberScheduled) == updated || o.set.Status.NumberMisscheduled > 0
+	behind := updated - int(o.set.Status.UpdatedNumberScheduled)
+	counts = behind >= 0 && behind <= int(o.set.Status.NumberMisscheduled)
 	if conceals {
 		wait = max(last.Add(watchLag).Sub(o.Now), 0)
 	}

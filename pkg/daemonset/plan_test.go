@@ -1,10 +1,514 @@
 package daemonset
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
+
+// The edit of these tests leads from former to newer; the others are of the past.
+var (
+	former     = version{Image: 1, CPU: 1}
+	newer      = version{Image: 1, CPU: 2}
+	limited    = version{Image: 1, CPU: 1, Memory: 1} // its limit cannot be removed in place
+	otherImage = version{Image: 2, CPU: 1}
+)
+
+const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
+const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
 
 // defaults are those of the flags.
 var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+
+// newPodOn makes the pod of a node that is in one of these situations; nil if there is none.
+func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
+	t.Helper()
+	wanted, third := templates[newer], templates[version{Image: 1, CPU: 3}]
+	made := func(v version, generation string, change ...func(*corev1.Pod)) *corev1.Pod {
+		pod := build.Pod("web-"+strings.TrimPrefix(node, "node-"), templates[v], change...)
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey], pod.Labels[templateGenerationLabel] = v.String(), generation
+		pod.Spec.NodeName, pod.Spec.Affinity, pod.Spec.Tolerations = node, pinned(node), tolerations
+		return pod
+	}
+	justBorn := func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start.Add(6 * time.Second)) }
+	switch situation {
+	case "updated":
+		return made(newer, "2")
+	case "updated, just born":
+		return made(newer, "2", justBorn)
+	case "updated, terminating":
+		return made(newer, "2", build.Terminating)
+	case "updated, not ready":
+		return made(newer, "2", build.NotReady)
+	case "relabelled":
+		return made(newer, "1", build.RelabelledAt(build.Start.Add(6*time.Second)))
+	case "relabelled long ago":
+		return made(newer, "1", build.RelabelledAt(build.Start.Add(-time.Minute)))
+	case "left with another cpu":
+		return made(newer, "2", build.Resized(third), build.Ours(ourCPU))
+	case "left with a limit":
+		return made(newer, "2", build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
+	case "resized by others":
+		return made(newer, "2", build.Resized(third))
+	case "live":
+		return made(former, "1")
+	case "live, just born":
+		return made(former, "1", justBorn)
+	case "live, not ready":
+		return made(former, "1", build.NotReady)
+	case "live, counted":
+		return made(former, "2") // by a set of this name that was deleted
+	case "other image, counted":
+		return made(otherImage, "2")
+	case "resizing":
+		return made(former, "1", build.WithSize(wanted))
+	case "resized":
+		return made(former, "1", build.Resized(wanted))
+	case "resized, counted":
+		return made(former, "2", build.Resized(wanted))
+	case "deferred":
+		return made(former, "1", build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
+	case "infeasible":
+		return made(former, "1", build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
+	case "infeasible, not ready":
+		return made(former, "1", build.WithSize(wanted), build.NotReady, build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
+	case "limited":
+		return made(limited, "1")
+	case "other image":
+		return made(otherImage, "1")
+	case "other image, not ready":
+		return made(otherImage, "1", build.NotReady)
+	case "unknown":
+		pod := made(former, "1")
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "gone"
+		return pod
+	case "terminating":
+		return made(former, "1", build.Terminating)
+	case "failed":
+		return made(former, "1", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+	case "unscheduled":
+		pod := made(newer, "2", build.NotReady)
+		pod.Spec.NodeName, pod.Status.Phase = "", corev1.PodPending
+		return pod
+	case "missing":
+		return nil
+	}
+	t.Fatalf("no such situation: %s", situation)
+	return nil
+}
+
+// change is to what a plan is made from.
+type change func(*observation)
+
+func ofSet(f func(*appsv1.DaemonSet)) change { return func(o *observation) { f(o.set) } }
+
+var (
+	unheld    = ofSet(func(set *appsv1.DaemonSet) { letGo(set) })
+	userWaits = ofSet(func(set *appsv1.DaemonSet) {
+		delete(set.Annotations, api.HoldAnnotation)
+		set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
+	})
+	minReady = ofSet(func(set *appsv1.DaemonSet) { set.Spec.MinReadySeconds = 20 })
+	lagging  = ofSet(func(set *appsv1.DaemonSet) { set.Status.UpdatedNumberScheduled-- })
+)
+
+func letGo(set *appsv1.DaemonSet) {
+	delete(set.Annotations, api.HoldAnnotation)
+	set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+}
+
+func maxUnavailable(n string) change {
+	return ofSet(func(set *appsv1.DaemonSet) {
+		set.Spec.UpdateStrategy.RollingUpdate = rollingUpdate(intstr.Parse(n), intstr.FromInt32(0)).RollingUpdate
+	})
+}
+
+func maxSurge(n string) change {
+	return ofSet(func(set *appsv1.DaemonSet) {
+		set.Spec.UpdateStrategy.RollingUpdate = rollingUpdate(intstr.FromInt32(0), intstr.Parse(n)).RollingUpdate
+	})
+}
+
+func inForce(value string) change {
+	return ofSet(func(set *appsv1.DaemonSet) { set.Annotations[api.InForceAnnotation] = value })
+}
+
+// node changes that of a number.
+func node(i int, change func(*corev1.Node)) change {
+	return func(o *observation) { change(o.Nodes[i]) }
+}
+
+func lost(i int) change {
+	return node(i, func(node *corev1.Node) { node.Status.Conditions[0].Status = corev1.ConditionUnknown })
+}
+
+func small(i int) change {
+	return node(i, func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m") })
+}
+
+// misscheduled: the pod of the node may stay, and no other may come.
+func misscheduled(i int) change {
+	return func(o *observation) {
+		o.Nodes[i].Spec.Taints = []corev1.Taint{{Key: foreign, Effect: corev1.TaintEffectNoSchedule}}
+		o.set.Status.NumberMisscheduled++
+		o.set.Status.DesiredNumberScheduled--
+		o.set.Status.CurrentNumberScheduled--
+		for _, pod := range o.pods {
+			if capacity.TargetNode(pod) == nodeName(i) && o.labelled(pod) {
+				o.set.Status.UpdatedNumberScheduled--
+			}
+		}
+	}
+}
+
+// observed is what a plan is made from: the situations of the nodes 0, 1, …; of a node with several
+// pods they are joined by +, the oldest first. The set is held.
+func observed(t *testing.T, places string, changes ...change) observation {
+	t.Helper()
+	load(t)
+	set := webSet(newer)
+	set.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+	set.Annotations[api.HoldAnnotation], set.Annotations[appsv1.DeprecatedTemplateGeneration] = "RollingUpdate", "2"
+	o := observation{Facts: controller.Facts{Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, history: &history{}, set: set}
+	var stored []appsv1.ControllerRevision
+	for i, v := range []version{former, limited, otherImage, newer} {
+		of := set.DeepCopy()
+		of.Spec.Template = *templates[v]
+		stored = append(stored, *newRevision(t, of, v.String(), int64(1+i)))
+	}
+	if err := o.read(set, &set.Spec.Template, stored); err != nil {
+		t.Fatal(err)
+	}
+	for i, situations := range strings.Split(places, "|") {
+		o.Nodes = append(o.Nodes, newNode(i))
+		for nth, situation := range strings.Split(situations, "+") {
+			pod := newPodOn(t, nodeName(i), situation)
+			if pod == nil {
+				continue
+			}
+			if nth > 0 {
+				pod.Name += fmt.Sprintf("-%d", nth)
+				pod.UID += "-again"
+				pod.CreationTimestamp = metav1.NewTime(pod.CreationTimestamp.Add(time.Second))
+			}
+			o.pods = append(o.pods, pod)
+		}
+	}
+	oldest := o.oldest()
+	set.Status.DesiredNumberScheduled, set.Status.CurrentNumberScheduled = int32(len(o.Nodes)), int32(len(oldest))
+	for _, pod := range oldest {
+		set.Status.UpdatedNumberScheduled += int32(asInt(o.labelled(pod)))
+		set.Status.NumberAvailable += int32(asInt(o.available(pod)))
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	return o
+}
+
+// does names what a plan does.
+func does(p rollout.Plan) string {
+	var parts []string
+	say := func(does, name string) {
+		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
+			parts[last] += " " + name
+			return
+		}
+		parts = append(parts, strings.TrimSpace(does+" "+name))
+	}
+	for _, write := range p.Writes {
+		switch w := write.(type) {
+		case rollout.ResizePod:
+			say("resize", w.Member.Name)
+		case rollout.MarkPod:
+			say("mark", w.Member.Name)
+		case rollout.DeletePod:
+			say("delete", w.Restart.Member.Name)
+		case release:
+			say("release", "")
+			if w.handOver != "" {
+				say("hand over:", w.handOver)
+			}
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// planned is what the plan of o does.
+func planned(o observation) (rollout.Plan, error) { return o.Facts.Plan(o, o.set.Annotations) }
+
+func TestNextStep(t *testing.T) {
+	const image = "the template changed in spec.containers[app].image"
+	tests := []struct {
+		name    string
+		places  string
+		changes []change
+		want    string
+		after   time.Duration
+	}{
+		{name: "live: one goes first, and alone", places: "live|live|live", want: "resize web-0"},
+		{name: "live: nothing more while one is under way", places: "resizing|live|live"},
+		{name: "live: once it is resized it is settled, and the next one starts", places: "resized|live|live", want: "mark web-0, resize web-1"},
+		{name: "live: with maxUnavailable 2, two at once, once one has the size", places: "updated|live|live|live", changes: []change{maxUnavailable("2")}, want: "resize web-1 web-2"},
+		{name: "live: one after the other of few, then twice as many", places: "updated|updated|live|live|live|live", changes: []change{maxUnavailable("5")}, want: "resize web-2 web-3 web-4"},
+		{name: "live: a percentage is rounded up, as the DaemonSet controller does", places: "updated|updated|live|live|live", changes: []change{maxUnavailable("30%")}, want: "resize web-2 web-3"},
+		{name: "live: with maxSurge, so many may be under way, and none has to go down", places: "updated|updated|live|live|live", changes: []change{maxSurge("40%")}, want: "resize web-2 web-3"},
+		{name: "live: a value that says nothing is 1", places: "updated|updated|live|live|live", changes: []change{maxUnavailable("0%")}, want: "resize web-2"},
+
+		{name: "order: what is not available goes first", places: "live|live|live, not ready", want: "resize web-2"},
+
+		{name: "done: the hold is let go", places: "updated|updated", want: "release"},
+		{name: "done: not before the DaemonSet controller counts what we do", places: "updated|updated", changes: []change{lagging}},
+		{name: "done: not where a pod without a hash of the history is left", places: "updated|unknown", want: `release, hand over: its revision "gone" is not in the history`},
+		{name: "done: a pod that is not available is waited for by nobody", places: "updated|updated, not ready", want: "release"},
+
+		{name: "restart: each by itself, beside those that are resized", places: "updated|infeasible|live", changes: []change{maxUnavailable("2")}, want: "resize web-2, delete web-1"},
+		{name: "restart: one of them takes its share", places: "infeasible|live|updated", want: "delete web-0"},
+		{name: "restart: within maxUnavailable", places: "updated|updated|infeasible|other image|live", changes: []change{maxUnavailable("2")}, want: "delete web-2 web-3"},
+		{name: "restart: not while another one is down", places: "updated, not ready|other image|live"},
+		{name: "restart: one that is down is restarted, as it has its share", places: "other image, not ready|live|updated", want: "delete web-0"},
+		{name: "restart: where nothing is left to be resized, the DaemonSet controller does it", places: "updated|other image|infeasible", want: "release, hand over: " + image},
+		{name: "restart: but not of a pod that it takes for updated", places: "updated|other image|other image, counted", want: "delete web-1"},
+		{name: "restart: of a pod whose limit cannot be taken away", places: "limited|live|updated", changes: []change{maxUnavailable("2")}, want: "resize web-1, delete web-0"},
+		{name: "restart: with maxSurge it comes last", places: "other image|live|updated", changes: []change{maxSurge("2")}, want: "resize web-1"},
+		{name: "restart: and is the DaemonSet controller's", places: "other image|updated|updated", changes: []change{maxSurge("2")}, want: "release, hand over: " + image},
+		{name: "restart: but for what that takes for updated, one at a time", places: "other image, counted|other image, counted|updated", changes: []change{maxSurge("2")}, want: "delete web-0"},
+		{name: "restart: the action Restart", places: "live|live", changes: []change{inForce("Restart;")}, want: "release, hand over: the action is Restart"},
+		{name: "restart: the policy", places: "live|updated", changes: []change{inForce(";cpu=RestartOnly")}, want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
+		{name: "restart: not with LiveResize", places: "infeasible|live|updated", changes: []change{inForce("LiveResize;")}, want: "resize web-1"},
+
+		{name: "contents: a pod that only counts as updated is resized", places: "live, counted|updated", want: "resize web-0"},
+		{name: "contents: and then gets the hash", places: "resized, counted|updated", want: "mark web-0"},
+		{name: "contents: what an edit that was given up has left is taken back", places: "updated|left with another cpu", want: "resize web-1"},
+		{name: "contents: or the pod is restarted", places: "updated|left with a limit", want: "delete web-1"},
+		{name: "contents: what others have set stays", places: "updated|resized by others", want: "release"},
+
+		{name: "two pods on a node: both are resized", places: "live+live", want: "resize web-0"},
+		{name: "two pods on a node: both have to be done", places: "updated+resized", want: "mark web-0-1"},
+		{name: "two pods on a node: one that is about to go does not count", places: "terminating+updated|live", want: "resize web-1"},
+		{name: "two pods on a node: nor one that has failed", places: "failed+updated|live", want: "resize web-1"},
+
+		{name: "terminating: others wait for its successor", places: "terminating|live"},
+		{name: "terminating: nobody waits for it where all are done", places: "terminating|updated", want: "release"},
+		{name: "missing: others wait for it", places: "missing|live"},
+		{name: "missing: also where the status does not know", places: "missing|live", changes: []change{ofSet(func(set *appsv1.DaemonSet) { set.Status.CurrentNumberScheduled = 2 })}},
+		{name: "missing: it will be of the newest revision", places: "missing|updated", want: "release"},
+		{name: "unscheduled: it is of the newest revision", places: "unscheduled|updated", want: "release"},
+		{name: "unscheduled: others wait for it", places: "unscheduled|live"},
+
+		{name: "lost: nobody waits for it who is resized", places: "live, not ready|live", changes: []change{lost(0)}, want: "resize web-1"},
+		{name: "lost: but who is restarted does", places: "live, not ready|other image|live", changes: []change{lost(0)}, want: "resize web-2"},
+		{name: "lost: it keeps the hold", places: "live, not ready|updated", changes: []change{lost(0)}},
+		{name: "lost: its node is gone", places: "live|live", changes: []change{func(o *observation) { o.Nodes = o.Nodes[1:] }}, want: "resize web-1"},
+
+		{name: "misscheduled: it is relabelled, too", places: "updated|resized", changes: []change{misscheduled(1)}, want: "mark web-1"},
+		{name: "misscheduled: it is resized, too", places: "updated|live", changes: []change{misscheduled(1)}, want: "resize web-1"},
+		{name: "misscheduled: it is not given up for one that may not come", places: "updated|infeasible", changes: []change{misscheduled(1)}},
+
+		{name: "no room on its node: the pod is kept", places: "infeasible|updated", changes: []change{small(0)}},
+		{name: "no room on its node: the pod is kept, and others are restarted", places: "infeasible|infeasible|updated", changes: []change{small(0)}, want: "delete web-1"},
+		{name: "no room on its node: the pod is kept, and others are resized", places: "infeasible|live", changes: []change{small(0)}, want: "resize web-1"},
+		{name: "no room elsewhere: that is nothing to it", places: "infeasible|live", changes: []change{small(1), maxUnavailable("2")}, want: "resize web-1, delete web-0"},
+		{name: "a cordoned node is no obstacle", places: "infeasible|live", changes: []change{maxUnavailable("2"), node(0, func(node *corev1.Node) {
+			node.Spec.Unschedulable, node.Spec.Taints = true, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
+		})}, want: "resize web-1, delete web-0"},
+
+		{name: "OnDelete: live, as ever", places: "updated|live|live", changes: []change{userWaits}, want: "resize web-1"},
+		{name: "OnDelete: restarts are the user's", places: "infeasible|limited|other image|left with a limit", changes: []change{userWaits}},
+
+		{name: "minReadySeconds: look again when the pod becomes available", places: "updated|live", changes: []change{minReady}, after: 10*time.Second + 100*time.Millisecond},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := planned(observed(t, tt.places, tt.changes...))
+			simulated.Does(t, p, err, does(p), tt.want)
+			if tt.after != 0 && p.RequeueAfter != tt.after {
+				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
+			}
+		})
+	}
+}
+
+// TestDoubt: where the status cannot tell whether the DaemonSet controller has seen all labels, it
+// takes time.
+func TestDoubt(t *testing.T) {
+	gone := ofSet(func(set *appsv1.DaemonSet) { set.Status.CurrentNumberScheduled++ })
+	tests := []struct {
+		places  string
+		changes []change
+		counts  bool
+		want    time.Duration
+	}{
+		{places: "relabelled|updated", counts: true},
+		{places: "relabelled|updated", changes: []change{lagging}},
+		{places: "relabelled|live", counts: true},
+		{places: "relabelled|terminating", counts: true}, // the DaemonSet controller has never counted it
+		{places: "relabelled|updated, terminating", counts: true, want: 6 * time.Second},
+		{places: "relabelled|missing", counts: true},
+		{places: "relabelled|missing", changes: []change{gone}, counts: true, want: 6 * time.Second},
+		{places: "relabelled|live, just born", counts: true, want: 6 * time.Second},
+		{places: "relabelled|updated", changes: []change{misscheduled(1)}, counts: true, want: 6 * time.Second},
+		{places: "relabelled|updated", changes: []change{misscheduled(0)}, counts: true, want: 6 * time.Second},
+		{places: "relabelled|updated|updated", changes: []change{misscheduled(1), lagging, lagging}, want: 6 * time.Second},
+		{places: "relabelled long ago|missing", changes: []change{gone}, counts: true},
+		{places: "relabelled long ago|updated, terminating", counts: true},
+		{places: "relabelled+live|updated", counts: true}, // it counts the oldest of a node
+		{places: "updated|missing", changes: []change{gone}, counts: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.places, func(t *testing.T) {
+			o := observed(t, tt.places, tt.changes...)
+			if counts, wait := o.doubt(); counts != tt.counts || wait != tt.want {
+				t.Errorf("counts: %t, and waits for %s; want %t, and %s", counts, wait, tt.counts, tt.want)
+			}
+			p, err := planned(o)
+			if err != nil || (!tt.counts || tt.want > 0) && strings.Contains(does(p), "release") || tt.counts && tt.want > 0 && !p.Hold && p.RequeueAfter != tt.want {
+				t.Errorf("planned %s and another look after %s, %v; want no release, and a look after %s", does(p), p.RequeueAfter, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestNextStepSays(t *testing.T) {
+	tests := []struct {
+		name     string
+		places   string
+		changes  []change
+		says     string
+		reason   string
+		complete bool
+	}{
+		{name: "kept, where its node is too small", places: "infeasible|updated", changes: []change{small(0)}, reason: rollout.ReasonNoNodeFits,
+			says: "1 of 2 pods resized; web-0: not restarted, because it can run on node node-0 only, and no node of the 1 open to the pod can hold cpu 2m (at most 1m): infeasible on node node-0: too big"},
+		{name: "lost", places: "live, not ready|updated", changes: []change{lost(0)}, reason: rollout.ReasonNodeLost, says: "1 of 2 pods resized; web-0: its node node-0 is not Ready"},
+		{name: "OnDelete", places: "other image|updated", changes: []change{userWaits}, reason: rollout.ReasonWaitingForDelete,
+			says: "1 of 2 pods resized; web-0: restarts when it is deleted: the template changed in spec.containers[app].image"},
+		{name: "deferred on several nodes", places: "deferred|deferred|deferred|updated", reason: rollout.ReasonDeferred,
+			says: "1 of 4 pods resized; web-0: deferred on node node-0: no room; likewise web-1 on node node-1, web-2 on node node-2"},
+		{name: "missing", places: "missing|live", reason: rollout.ReasonProgressing,
+			says: "0 of 1 pods resized; a node without its pod: waiting for the pod to be created"},
+
+		{name: "not held: all are updated", places: "updated|updated", changes: []change{unheld}, reason: rollout.ReasonComplete, says: "2 of 2 pods are of template generation 2", complete: true},
+		{name: "not held: an older revision", places: "updated|live", changes: []change{unheld}, reason: rollout.ReasonProgressing,
+			says: "left to the DaemonSet controller, template generation 2: web-1 is of an older revision"},
+		{name: "not held: the status is behind", places: "updated|updated", changes: []change{unheld, lagging}, reason: rollout.ReasonProgressing,
+			says: "left to the DaemonSet controller, template generation 2: 1 of 2 pods updated, 2 available"},
+		{name: "not held: a pod is not available", places: "updated|updated, not ready", changes: []change{unheld}, reason: rollout.ReasonProgressing,
+			says: "2 of 2 pods resized; web-1: waiting for the pod to become available"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := planned(observed(t, tt.places, tt.changes...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			simulated.Says(t, p, tt.says, tt.complete)
+			if p.Condition.Reason != tt.reason {
+				t.Errorf("the reason is %s, want %s", p.Condition.Reason, tt.reason)
+			}
+		})
+	}
+}
+
+func TestNextStepUnheld(t *testing.T) {
+	tests := []struct {
+		name    string
+		places  string
+		changes []change
+		want    string
+	}{
+		{name: "all are updated", places: "updated|updated"},
+		{name: "an older revision is the DaemonSet controller's to restart", places: "live|left with another cpu"},
+		{name: "what an edit that was given up has left is resized back", places: "updated|left with another cpu", want: "resize web-1"},
+		{name: "one after the other", places: "left with another cpu|left with another cpu", want: "resize web-0"},
+		{name: "where that is impossible, the pod is restarted", places: "updated|left with a limit", want: "delete web-1"},
+		{name: "one after the other, too", places: "left with a limit|left with a limit", want: "delete web-0"},
+		{name: "one after the other, too, with maxSurge", places: "left with a limit|left with a limit", changes: []change{maxSurge("2")}, want: "delete web-0"},
+		{name: "not with LiveResize", places: "updated|left with a limit", changes: []change{inForce("LiveResize;")}},
+		{name: "a pod that only counts as updated is resized", places: "updated|live, counted", want: "resize web-1"},
+		{name: "and then gets the hash", places: "updated|resized, counted", want: "mark web-1"},
+		{name: "or is restarted", places: "updated|other image, counted", want: "delete web-1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := planned(observed(t, tt.places, append(slices.Clip(tt.changes), unheld)...))
+			simulated.Does(t, p, err, does(p), tt.want)
+		})
+	}
+}
+
+func TestNextStepAfterRefusal(t *testing.T) {
+	for final, want := range map[bool]string{true: "resize web-1, delete web-0", false: "resize web-1"} {
+		o := observed(t, "live|live|updated", maxUnavailable("2"))
+		p, err := planned(o)
+		if err != nil || does(p) != "resize web-0 web-1" {
+			t.Fatalf("without a refusal: %q, %v", does(p), err)
+		}
+		size := p.Revision.Size(p.Resize[0].Target.Changes)
+		o.Refused = rollout.Refusals{o.pods[0].UID: {Of: size, Reason: "node too small", Final: final, Until: o.Now.Add(time.Second)}}
+		if p, err = planned(o); err != nil || does(p) != want || p.RequeueAfter != time.Second {
+			t.Errorf("final %t: got %q and another look after %v, %v; want %q", final, does(p), p.RequeueAfter, err, want)
+		}
+	}
+}
+
+func TestNextStepInvalidPolicy(t *testing.T) {
+	says := ofSet(func(set *appsv1.DaemonSet) { set.Annotations[api.ResizeActionAnnotation] = "Rstart" })
+	p, err := planned(observed(t, "live|live", inForce("Rstart;"), says))
+	if err != nil || len(p.Writes) > 0 || p.Condition.Reason != rollout.ReasonInvalidPolicy {
+		t.Errorf("does %q, and says %+v, %v", does(p), p.Condition, err)
+	}
+}
+
+// TestOrder: pods that are not available come first, then one of each zone in turn. The place of a
+// pod in it, which changes, is nothing that its verdict may depend on: that is kept.
+func TestOrder(t *testing.T) {
+	for _, tt := range []struct{ places, zones, want string }{
+		{"live|live|live", "", "0 1 2"},
+		{"live|live|live|live|live", "a|a|a|b|b", "0 3 1 4 2"},
+		{"live|live|live|live|live", "b|b|a|a|c", "2 0 4 3 1"},
+		{"live|live|live|live", "a||a|", "1 0 3 2"},
+		{"live|live|live|live, not ready|infeasible, not ready", "a|a|b|b|a", "3 4 0 2 1"},
+		{"live|terminating|failed|missing|live", "", "1 2 0 4"},
+		{"live+updated|live", "a|b", "0 1 0-1"},
+	} {
+		zones := strings.Split(tt.zones, "|")
+		o := observed(t, tt.places, func(o *observation) {
+			for i, node := range o.Nodes {
+				if delete(node.Labels, corev1.LabelTopologyZone); i < len(zones) && zones[i] != "" {
+					node.Labels[corev1.LabelTopologyZone] = zones[i]
+				}
+			}
+		})
+		p, err := planned(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, v := range p.Verdicts {
+			got = append(got, strings.TrimPrefix(v.Member.Name, "web-"))
+			if v.Member.Index != 0 {
+				t.Errorf("%s in %s: %s has the index %d", tt.places, tt.zones, v.Member.Name, v.Member.Index)
+			}
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s in %s: the order is %s, want %s", tt.places, tt.zones, got, tt.want)
+		}
+	}
+}

@@ -426,7 +426,7 @@ func (s *simulation) Do(happens simulated.Step, pod *corev1.Pod) {
 			s.One(simulated.Step{Do: "first template"})
 			s.One(simulated.Step{Do: "release"})
 		},
-		"orphan": s.orphan,
+		"orphan": s.recreate,
 	}
 	if do := others[happens.Do]; do != nil {
 		do()
@@ -522,26 +522,6 @@ func (s *simulation) resize(name, cpu string) {
 	s.changeNode(name, func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse(cpu) })
 }
 
-// orphan deletes the set without its pods, and creates it again: it counts its templates from 1.
-func (s *simulation) orphan() {
-	for _, name := range slices.Sorted(maps.Keys(s.Pods)) {
-		pod := s.Pods[name].DeepCopy()
-		pod.OwnerReferences = nil
-		s.WritePod(pod)
-	}
-	for i, r := range s.revisions {
-		r = r.DeepCopy()
-		r.OwnerReferences = nil
-		s.revisions[i] = r
-	}
-	set := s.set.DeepCopy()
-	set.UID, set.Generation, set.Status = s.NextUID(), 1, appsv1.DaemonSetStatus{}
-	set.Annotations[appsv1.DeprecatedTemplateGeneration] = "1"
-	admit(&appsv1.DaemonSet{}, set, false, false)
-	s.saw.set, s.statusRV = nil, 0
-	s.storeSet(set)
-}
-
 // mend has every node be a usual one again.
 func (s *simulation) mend() {
 	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
@@ -629,7 +609,7 @@ func newSimulation(t testing.TB, r simulated.T, set *appsv1.DaemonSet, nodes int
 
 func TestSimulation(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 700)
+	simulated.Pin(t, 1, 500)
 	rapid.Check(t, func(r *rapid.T) {
 		set := webSet(version{Image: rapid.SampledFrom([]int{1, 3}).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")})
 		set.Spec.UpdateStrategy = rapid.SampledFrom(strategies).Draw(r, "strategy")
@@ -665,7 +645,7 @@ func TestSimulation(t *testing.T) {
 // never said while a pod is of another revision or size, and comes to be said.
 func TestSimulationOfComplete(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 400)
+	simulated.Pin(t, 1, 250)
 	often := maps.Clone(happenings)
 	maps.Copy(often, ofStrategy)
 	rapid.Check(t, func(r *rapid.T) {

@@ -302,6 +302,26 @@ func admit(old, set *appsv1.DaemonSet, ours, released bool) {
 	}
 }
 
+// recreate deletes the set without its pods, and creates it again: it counts its templates from 1.
+func (w *world) recreate() {
+	for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
+		pod := w.Pods[name].DeepCopy()
+		pod.OwnerReferences = nil
+		w.WritePod(pod)
+	}
+	for i, r := range w.revisions {
+		r = r.DeepCopy()
+		r.OwnerReferences = nil
+		w.revisions[i] = r
+	}
+	set := w.set.DeepCopy()
+	set.UID, set.Generation, set.Status = w.NextUID(), 1, appsv1.DaemonSetStatus{}
+	set.Annotations[appsv1.DeprecatedTemplateGeneration] = "1"
+	admit(&appsv1.DaemonSet{}, set, false, false)
+	w.saw.set, w.statusRV = nil, 0
+	w.storeSet(set)
+}
+
 // Live lets the kubelets and the built-in controllers do one thing each.
 func (w *world) Live() {
 	w.Kubelets()
@@ -673,7 +693,7 @@ func (s *dscSync) rollingUpdate() {
 			candidates = append(candidates, old)
 		}
 	}
-	deaths := append(allowed, candidates[:min(max(unavailable-down, 0), len(candidates))]...)
+	deaths := slices.Concat(allowed, candidates[:min(max(unavailable-down, 0), len(candidates))])
 	for _, pod := range deaths {
 		if current := s.Pods[pod.Name]; current != nil && current.DeletionTimestamp == nil {
 			s.replaces(current)
@@ -715,7 +735,7 @@ func (s *dscSync) surge(most, desired int) {
 		}
 	}
 	deaths = append(deaths, leaving[:min(max(available-desired, 0), len(leaving))]...)
-	births := append(allowed, candidates[:min(max(most-surging, 0), len(candidates))]...)
+	births := slices.Concat(allowed, candidates[:min(max(most-surging, 0), len(candidates))])
 	for _, name := range births {
 		_, old, _ := s.pair(s.byNode[name])
 		s.surges(old)

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -75,21 +74,7 @@ func (c *cluster) users(v version) {
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[v] })
 }
 
-func (c *cluster) uids() map[string]types.UID {
-	uids := map[string]types.UID{}
-	for name, pod := range c.Pods {
-		uids[name] = pod.UID
-	}
-	return uids
-}
-
 var podsResource = schema.GroupResource{Resource: "pods"}
-
-func forbidden(message string, causes ...metav1.StatusCause) error {
-	err := apierrors.NewForbidden(podsResource, "web-1", errors.New(message))
-	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, causes...)
-	return err
-}
 
 func invalid(name string) error {
 	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "only cpu and memory resources are mutable")})
@@ -110,22 +95,22 @@ func TestRefusedResize(t *testing.T) {
 			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: Pod "web-1" is invalid`,
 		},
 		{
-			"a node that is too small is final", forbidden("node didn't have enough allocatable resources", metav1.StatusCause{Type: "NodeCapacity"}), always, true, 0,
+			"a node that is too small is final", simulated.TooSmall("web-1"), always, true, 0,
 			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: pods "web-1" is forbidden: node didn't have enough`,
 		},
 		{"a rule that nobody knows may be true of a new pod, too", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", field.ErrorList{field.Forbidden(field.NewPath("spec"), "no")}), 3, false, 0,
 			rollout.EventAdmissionDenied + ` web-1: Pod "web-1" is invalid: spec: Forbidden: no`},
 		{
-			"a kubelet that is too old is final", forbidden("pod update requires features X which are not available on node \"node\""), always, true, 0,
+			"a kubelet that is too old is final", simulated.Forbidden("web-1", "pod update requires features X which are not available on node \"node\""), always, true, 0,
 			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: node node does not support it: pods "web-1" is forbidden: pod update requires features X`,
 		},
-		{"a quota may pass", forbidden("exceeded quota: compute"), 3, false, 0, rollout.EventQuotaExceeded + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
+		{"a quota may pass", simulated.Forbidden("web-1", "exceeded quota: compute"), 3, false, 0, rollout.EventQuotaExceeded + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
 		{"a conflict is only a reason to look again", apierrors.NewConflict(podsResource, "web-1", errors.New("modified")), 2, false, 2, ""},
 		{"an internal error may pass", apierrors.NewInternalError(errors.New("etcd is away")), 2, false, 0, rollout.EventAdmissionDenied + " web-1: Internal error occurred: etcd is away"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 3, controller.Options{})
-			before := c.uids()
+			before := c.UIDs()
 			c.Refuse("patch pods/resize web-1", tt.err, tt.times)
 			c.edit(newer)
 			if failed := c.Rest(); len(failed) != tt.failed {
@@ -157,14 +142,14 @@ func TestRefusedResize(t *testing.T) {
 // successor.
 func TestNoQuotaForTheNext(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
-	before, hard := c.uids(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
+	before, hard := c.UIDs(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
 	c.Client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{*c.quota(hard)}}, nil
 	})
-	c.Refuse("patch pods/resize web-1", forbidden("node didn't have enough", metav1.StatusCause{Type: "NodeCapacity"}), 1<<20)
+	c.Refuse("patch pods/resize web-1", simulated.TooSmall("web-1"), 1<<20)
 	c.edit(newer)
 	c.Rounds(60)
-	if uids := c.uids(); !maps.Equal(uids, before) {
+	if uids := c.UIDs(); !maps.Equal(uids, before) {
 		t.Errorf("pods %v became %v", before, uids)
 	}
 	if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m beside 3m of 4m"); recorded != 1 {
@@ -172,7 +157,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 	}
 	hard = "6m"
 	c.Rest()
-	for name, uid := range c.uids() {
+	for name, uid := range c.UIDs() {
 		if restarted := uid != before[name]; restarted != (name == "web-1") {
 			t.Errorf("%s restarted: %t", name, restarted)
 		}
@@ -193,12 +178,12 @@ func (c *cluster) quota(hard string) *corev1.ResourceQuota {
 // With the action LiveResize, a pod whose size is refused for good is left, and an event is recorded.
 func TestRefusedLiveResize(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
-	before := c.uids()
+	before := c.UIDs()
 	c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
 	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
 	c.Rounds(100)
-	if now := c.uids(); !maps.Equal(now, before) {
+	if now := c.UIDs(); !maps.Equal(now, before) {
 		t.Errorf("pods were restarted: %v, before %v", now, before)
 	}
 	for name, want := range map[string]version{"web-0": newer, "web-1": older, "web-2": newer} {
@@ -234,7 +219,7 @@ func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	const ask = "patch pods/resize web-1"
-	c.Refuse(ask, forbidden("exceeded quota: compute"), 1<<20)
+	c.Refuse(ask, simulated.Forbidden("web-1", "exceeded quota: compute"), 1<<20)
 	c.edit(newer)
 	if _, err := c.Sync(); err != nil {
 		t.Fatal(err)
@@ -281,10 +266,10 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	node := largeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3m") // two others have 1m each
 	c.Nodes.Set(node)
-	before := c.uids()
+	before := c.UIDs()
 	c.edit(newer)
 	c.Rounds(100, apierrors.IsConflict)
-	if after := c.uids(); !maps.Equal(after, before) {
+	if after := c.UIDs(); !maps.Equal(after, before) {
 		t.Errorf("pods are given up, and there is no room: %v, were %v", after, before)
 	}
 	if have := condition(c.set); have == nil || have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "none of the 1 nodes that are large enough has room beside its pods") {
@@ -306,7 +291,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	node.ResourceVersion = "2"
 	c.Nodes.Set(node)
 	c.Rest()
-	for name, uid := range c.uids() {
+	for name, uid := range c.UIDs() {
 		if uid == before[name] {
 			t.Errorf("%s is not replaced, and there is room", name)
 		}
@@ -377,10 +362,10 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 		asked = true
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)
 	})
-	before := c.uids()
+	before := c.UIDs()
 	c.edit(newer)
 	c.Rest()
-	for name, uid := range c.uids() {
+	for name, uid := range c.UIDs() {
 		if uid == before[name] {
 			t.Errorf("%s is not replaced", name)
 		}
@@ -598,7 +583,7 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 		c := newCluster(t, 3, controller.Options{})
 		c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-1" })
 		c.Fails, c.CarriedOut = nth, carriedOut
-		before := c.uids()
+		before := c.UIDs()
 		c.edit(newer)
 		c.Rest()
 		for name, uid := range before {

@@ -276,32 +276,46 @@ func kstatus[W metav1.Object](t *testing.T, s *sandbox[W], waitComplete func(), 
 }
 
 // TestGitOpsSeesNoDrift: mid-rollout, a tool that compares by a dry run on the server
-// side finds nothing to do, though its manifest has a partition.
+// side finds nothing to do, though its manifest has what holds.
 func TestGitOpsSeesNoDrift(t *testing.T) {
 	parallel(t)
-	of := options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
-	w := newWorkload(t, of)
-	w.waitComplete()
-	w.annotatePod("web-2", simDeferred)
-	of.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
-	wanted := manifest(t, w.namespace, of)
-	w.apply(wanted)
-	w.waitCondition("Deferred", "web-2")
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		o := options{Kind: "StatefulSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
+		newWorkload(t, o).testNoDrift(t, o)
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		parallel(t)
+		o := options{Kind: "DaemonSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
+		newDaemonSet(t, o).testNoDrift(t, o)
+	})
+}
+
+func (s *sandbox[W]) testNoDrift(t *testing.T, o options) {
+	t.Helper()
+	s.waitComplete()
+	slow := s.names()[0]
+	s.annotatePod(slow, simDeferred)
+	o.Resources = largerThanBase
+	wanted := manifest(t, s.namespace, o)
+	s.apply(wanted)
+	s.waitCondition("Deferred", slow)
 	compare := []string{"diff", "--server-side", "--field-manager=gitops", "--filename", writeFile(t, wanted)}
-	if err := w.try(t, compare...); err != nil {
+	if err := s.try(t, compare...); err != nil {
 		t.Errorf("held, it differs: %v", err)
 	}
-	other := writeFile(t, strings.Replace(wanted, "replicas: 3", "replicas: 4", 1))
-	if err := w.try(t, "diff", "--server-side", "--field-manager=gitops", "--filename", other); err == nil {
-		t.Error("four replicas are no difference: the comparison sees nothing at all")
+	o.Spec += "\nminReadySeconds: 1"
+	other := writeFile(t, manifest(t, s.namespace, o))
+	if err := s.try(t, "diff", "--server-side", "--field-manager=gitops", "--filename", other); err == nil {
+		t.Error("another minReadySeconds is no difference: the comparison sees nothing at all")
 	}
-	w.apply(wanted)
-	if !held(w.get()) {
+	s.apply(wanted)
+	if !held(s.get()) {
 		t.Error("not held any more after the same manifest")
 	}
-	w.annotatePod("web-2", simAccepted)
-	w.waitComplete()
-	if err := w.try(t, compare...); err != nil {
+	s.annotatePod(slow, simAccepted)
+	s.waitComplete()
+	if err := s.try(t, compare...); err != nil {
 		t.Errorf("complete, it differs: %v", err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // TestHelm upgrades a release with new sizes, again in the middle of the rollout, and
-// rolls it back: all of it goes in place, and Helm does not wait for it. The manifests
-// say what the hold changes.
+// rolls it back: all of it goes in place. Helm does not wait for it, but for a DaemonSet.
+// The manifests say what the hold changes.
 func TestHelm(t *testing.T) {
 	parallel(t)
 	for _, serverSide := range []string{"true", "false"} {
@@ -27,7 +27,7 @@ func TestHelm(t *testing.T) {
 			o := options{By: r.install, Kind: "StatefulSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
 			w := newWorkload(t, o)
 			before := w.uids()
-			upgradeTwice(r, w.sandbox, o, w.waitComplete)
+			upgradeTwice(r, w.sandbox, o, w.waitComplete, false)
 			w.assertMoved(0)
 			w.assertReplaced(before)
 		})
@@ -37,20 +37,31 @@ func TestHelm(t *testing.T) {
 			o := options{By: r.install, Kind: "Deployment", Spec: "paused: false"}
 			d := newDeployment(t, o)
 			before := d.uids()
-			upgradeTwice(r, d.sandbox, o, d.waitComplete)
+			upgradeTwice(r, d.sandbox, o, d.waitComplete, o.Kind == "DaemonSet")
+			d.assertMoved(before, "100m")
+		})
+		t.Run("DaemonSet, on the server side "+serverSide, func(t *testing.T) {
+			parallel(t)
+			r := &release{t: t, serverSide: serverSide}
+			o := options{By: r.install, Kind: "DaemonSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
+			d := newDaemonSet(t, o)
+			before := d.uids()
+			upgradeTwice(r, d.sandbox, o, d.waitComplete, o.Kind == "DaemonSet")
 			d.assertMoved(before, "100m")
 		})
 	}
 }
 
-func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitComplete func()) {
+// upgradeTwice upgrades the release and rolls it back; waits says whether Helm waits until all pods are done.
+func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitComplete func(), waits bool) {
 	r.t.Helper()
+	strategy := map[bool]string{true: "--wait=watcher", false: "--wait=hookOnly"}
 	waitComplete()
 	slow := s.names()[0]
 	s.annotatePod(slow, simDeferred)
 	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
 	r.chart(manifest(r.t, s.namespace, o))
-	r.run("upgrade", "web", r.folder, "--wait", "--timeout=1m")
+	r.run("upgrade", "web", r.folder, strategy[!waits], "--timeout=1m")
 	s.waitCondition("Deferred", slow)
 
 	o.Resources = "{requests: {cpu: 170m, memory: 120Mi}, limits: {cpu: 250m, memory: 200Mi}}"
@@ -67,7 +78,7 @@ func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitCom
 			r.t.Errorf("%s requests %s of cpu, want 170m", pod.Name, got)
 		}
 	}
-	r.run("rollback", "web", "1")
+	r.run("rollback", "web", "1", strategy[waits], "--timeout="+patience.String())
 	s.waitPod(slow, "to be rolled back", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "100m" })
 	waitComplete()
 }

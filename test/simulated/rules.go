@@ -130,7 +130,7 @@ func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts 
 	has := other != nil && SizeOf(other) == r.size() && VersionOf(&other.Spec).Image == r.Want.Image
 	is := has && AppliedSize(other) == SizeOf(other) && other.Status.ObservedGeneration == other.Generation
 	switch {
-	case beside.Lost && !restarts:
+	case beside.Lost && (!restarts || SizeOf(pod).Memory == r.Want.Memory): // then its restart has been asked for before
 	case !r.Available(other) && !restarts && other != nil && other.DeletionTimestamp == nil && r.NeedsRestart(other):
 		// It may wait for this one in turn.
 	case other == nil && !restarts && GivesRoom(pod, r.Want):

@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -83,8 +85,29 @@ func (c *Cluster) deleteVersion(request clienttesting.DeleteActionImpl) error {
 	return nil
 }
 
-func noPod(name string) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
+var podsResource = schema.GroupResource{Resource: "pods"}
+
+func noPod(name string) error { return apierrors.NewNotFound(podsResource, name) }
+
+// Forbidden is the error of a resize that admission does not let through.
+func Forbidden(pod, message string, causes ...metav1.StatusCause) error {
+	err := apierrors.NewForbidden(podsResource, pod, errors.New(message))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, causes...)
+	return err
+}
+
+// TooSmall is the error of a resize for which the node of the pod is too small.
+func TooSmall(pod string) error {
+	return Forbidden(pod, "node didn't have enough allocatable resources", metav1.StatusCause{Type: "NodeCapacity"})
+}
+
+// UIDs of the pods, by their names.
+func (c *Cluster) UIDs() map[string]types.UID {
+	uids := map[string]types.UID{}
+	for name, pod := range c.Pods {
+		uids[name] = pod.UID
+	}
+	return uids
 }
 
 // ServeWorkload makes client the API server for the patches of the workload that there is: of
