@@ -96,21 +96,7 @@ func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remo
 		done = done && (m.Updated || over && m.InPlaceOnly)
 	}
 	if done {
-		p.Started = "" // nothing is rolled out
-		unfit := unfit(p)
-		// Once Complete, a workload stays so when it is scaled, or a pod is lost.
-		if over || have.Complete() || len(p.Waits) == len(unfit) {
-			p.Condition, p.Still = u.Condition, over && have.Complete() && u.Standing
-		}
-		if p.Condition.Complete && len(unfit) > 0 {
-			reason, text := rollout.Spell(unfit)
-			p.Condition = rollout.Condition{Reason: reason, Message: u.Condition.Message + text}
-		}
-		// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
-		if said, _ := u.complete(have); said && slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.InPlaceOnly }) {
-			p.Resize, p.Due = nil, true
-		}
-		return p, nil
+		return u.done(p, have), nil
 	}
 	for _, r := range p.Restart {
 		if r.Now && u.BuiltIn && !rollout.Gone(r.Member.Pod) {
@@ -118,6 +104,25 @@ func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remo
 		}
 	}
 	return p, remove
+}
+
+// done completes the plan where nothing is rolled out any more.
+func (u Unheld) done(p rollout.Plan, have *Condition) rollout.Plan {
+	p.Started = ""
+	over, unfit := u.Over(have), unfit(p)
+	// Once Complete, a workload stays so when it is scaled, or a pod is lost.
+	if over || have.Complete() || len(p.Waits) == len(unfit) {
+		p.Condition, p.Still = u.Condition, over && have.Complete() && u.Standing
+	}
+	if p.Condition.Complete && len(unfit) > 0 {
+		reason, text := rollout.Spell(unfit)
+		p.Condition = rollout.Condition{Reason: reason, Message: u.Condition.Message + text}
+	}
+	// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
+	if said, _ := u.complete(have); said && slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.InPlaceOnly }) {
+		p.Resize, p.Due = nil, true
+	}
+	return p
 }
 
 // Over reports whether a condition says that the rollout of this revision is over. It may be False
