@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -99,6 +100,31 @@ func TestPlan(t *testing.T) {
 				m.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = "app:2"
 				return m
 			}},
+		"daemonset-new": {
+			stage: func(t *testing.T) *stage {
+				s := newDaemonSetStage(t, 2)
+				s.daemons.Name = "other"
+				for _, pod := range s.pods {
+					pod.OwnerReferences = nil // as after a deletion with --cascade=orphan
+				}
+				s.others[0].(*appsv1.ControllerRevision).OwnerReferences = nil
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				m := manifest(t, "DaemonSet", "selector: {matchLabels: {app: web}}", larger)
+				m.SetLabels(map[string]string{api.EnabledLabel: "true"})
+				if err := unstructured.SetNestedField(m.Object, "web", "spec", "template", "metadata", "labels", "app"); err != nil {
+					t.Fatal(err)
+				}
+				return m
+			}},
+		"daemonset-not-opted-in": {code: 3,
+			stage: func(t *testing.T) *stage {
+				s := newDaemonSetStage(t, 2)
+				s.daemons.Labels = nil
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", larger) }},
 		"daemonset-image": {code: 3,
 			stage: func(t *testing.T) *stage { return newDaemonSetStage(t, 3) },
 			edit: func(t *testing.T) *unstructured.Unstructured {

@@ -131,3 +131,70 @@ func TestOnNode(t *testing.T) {
 		}
 	}
 }
+
+// pinned has the pod run on the node only, as the DaemonSet controller does it.
+func pinned(pod *corev1.Pod, nodes ...string) {
+	required := &corev1.NodeSelector{}
+	for _, name := range nodes {
+		required.NodeSelectorTerms = append(required.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}},
+		}})
+	}
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+}
+
+// A pod of a DaemonSet comes back to its own node, whatever room others have.
+func TestUnplaceableOnItsNode(t *testing.T) {
+	const only, none = "it can run on node small only, and ", "it can run on node gone only, and none of 0 nodes is open to the pod"
+	for on, want := range map[string]string{
+		"large": "",
+		"small": only + "no node of the 1 open to the pod can hold cpu 2 (at most 1)",
+		"gone":  none,
+	} {
+		pod := podOf(t, "web", on, "1")
+		pinned(pod, on)
+		places := NewPlaces([]*corev1.Node{node("large", "2"), node("small", "1")}, false, Limits{})
+		for range 2 {
+			if got := places.Unplaceable(placeOf(t, pod), build.Start); got.Reason != want || (got.Kind == rollout.ReasonNoNodeFits) != (want != "") {
+				t.Errorf("on %s: got %+v, want %q", on, got, want)
+			}
+		}
+		if got := NewPlaces(nil, true, Limits{}).Unplaceable(placeOf(t, pod), build.Start); got.Reason != "" {
+			t.Errorf("on %s, where no node is known: got %+v", on, got)
+		}
+	}
+}
+
+func TestTargetNode(t *testing.T) {
+	for _, tt := range []struct {
+		name, on string
+		pod      func(*corev1.Pod)
+		want     string
+	}{
+		{"anywhere", "", func(*corev1.Pod) {}, ""},
+		{"on its node", "a", func(pod *corev1.Pod) { pinned(pod, "b") }, "a"},
+		{"pinned", "", func(pod *corev1.Pod) { pinned(pod, "b") }, "b"},
+		{"to one of two", "", func(pod *corev1.Pod) { pinned(pod, "b", "c") }, ""},
+		{"to the same in two words", "", func(pod *corev1.Pod) { pinned(pod, "b", "b") }, "b"},
+		{"to none", "", func(pod *corev1.Pod) { pinned(pod) }, ""},
+		{"to one of a list", "", func(pod *corev1.Pod) {
+			pinned(pod, "b")
+			pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values = []string{"b", "c"}
+		}, ""},
+		{"away from one", "", func(pod *corev1.Pod) {
+			pinned(pod, "b")
+			pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Operator = corev1.NodeSelectorOpNotIn
+		}, ""},
+		{"or to nodes with a label", "", func(pod *corev1.Pod) {
+			pinned(pod, "b")
+			required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			required.NodeSelectorTerms = append(required.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "gpu", Operator: corev1.NodeSelectorOpExists}}})
+		}, ""},
+	} {
+		pod := podOf(t, "web", tt.on, "1")
+		tt.pod(pod)
+		if got := TargetNode(pod); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

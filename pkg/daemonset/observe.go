@@ -187,19 +187,19 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 	p.Available, p.Labelled = o.available(pod), o.labelled(pod)
 	carries := o.revisions[hashOf(pod)]
 	var err error
-	switch {
-	case carries == o.newest:
+	switch carries {
+	case o.newest:
 		p.Target, err = o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
 		p.Updated = p.Target.Clean()
 		p.Brings = resize.Describe(p.Target.Changes)
-	case carries == nil:
+	case nil:
 		p.Differs = fmt.Sprintf("its revision %q is not in the history", hashOf(pod))
 	default:
 		if p.Differs = carries.template.Differs(o.newest.template); p.Differs != "" {
 			break
 		}
 		from, to := carries.template.PodTemplateSpec, o.newest.template.PodTemplateSpec
-		p.Target, err = o.Facts.Target(pod, from, to)
+		p.Target, err = o.Target(pod, from, to)
 		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
 	return p, err
@@ -246,7 +246,8 @@ func (o observation) doubt() (counts bool, wait time.Duration) {
 			conceals = conceals || !pod.CreationTimestamp.Time.Before(last)
 		}
 	}
-	counts = int(o.set.Status.UpdatedNumberScheduled) == updated || o.set.Status.NumberMisscheduled > 0
+	behind := updated - int(o.set.Status.UpdatedNumberScheduled)
+	counts = behind >= 0 && behind <= int(o.set.Status.NumberMisscheduled)
 	if conceals {
 		wait = max(last.Add(watchLag).Sub(o.Now), 0)
 	}

@@ -445,8 +445,9 @@ func (s *simulation) Do(happens simulated.Step, pod *corev1.Pod) {
 			s.Crash(pod, happens.Arg > 5)
 		}
 	default:
+		before := edit(s.set)
 		s.user(func(set *appsv1.DaemonSet) { s.uses(set, happens) })
-		if surging := !policy.Held(s.set) && !onDelete(s.set); surging {
+		if edit(s.set) != before && !policy.Held(s.set) && !onDelete(s.set) {
 			s.handed[edit(s.set)] = true
 		}
 	}
@@ -615,9 +616,7 @@ func TestSimulation(t *testing.T) {
 		set.Spec.UpdateStrategy = rapid.SampledFrom(strategies).Draw(r, "strategy")
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
 		nodes := rapid.IntRange(1, 6).Draw(r, "nodes")
-		outcomes := rapid.SliceOfN(rapid.SampledFrom([]simulated.Outcome{
-			{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}, {Infeasible: true}, {Refused: true}, {Unready: true}, {Slow: 1, Unready: true},
-		}), 0, 7).Draw(r, "outcomes")
+		outcomes := simulated.Outcomes(r)
 		admits := rapid.IntRange(0, 3).Draw(r, "admission") == 3
 		lags, happens := rapid.IntRange(0, 3).Draw(r, "lags"), simulated.Steps(happenings).Draw(r, "steps")
 
@@ -626,18 +625,10 @@ func TestSimulation(t *testing.T) {
 		s.lag.DSC, s.lag.Controller = lags&1 > 0, lags&2 > 0
 		s.admits = admits // from now on
 		s.All(slices.Concat(happens...))
-		s.Rest()
-		if s.Unfinished() != "" {
-			// Where only people can help, they do.
+		s.Finish(s.Unfinished, func() {
 			s.cured()
-			s.Mended = true
-			clear(s.Broken)
 			s.mend()
-			s.Rest()
-		}
-		if left := s.Unfinished(); left != "" {
-			r.Fatal(left)
-		}
+		})
 	})
 }
 

@@ -204,16 +204,11 @@ func owners(set *appsv1.DaemonSet) []metav1.OwnerReference {
 // writeSet stores a set that admission has seen.
 func (w *world) writeSet(set *appsv1.DaemonSet, ours bool) {
 	if !w.unguarded {
-		admit(w.set, set, ours, w.releasing)
-		if ours && w.webhook != nil {
-			w.webhook(set)
-			admit(w.set, set, ours, w.releasing)
+		webhook := w.webhook
+		if !ours {
+			webhook = nil
 		}
-		once := set.DeepCopy()
-		if admit(w.set, set, ours, w.releasing); !equality.Semantic.DeepEqual(once, set) {
-			panic(fmt.Sprintf("the policy says\n%v, %v, and asked again\n%v, %v; before was\n%v, %v", once.Annotations, once.Spec.UpdateStrategy,
-				set.Annotations, set.Spec.UpdateStrategy, w.set.Annotations, w.set.Spec.UpdateStrategy))
-		}
+		simulated.Admit(set, func(set *appsv1.DaemonSet) { admit(w.set, set, ours, w.releasing) }, webhook)
 	}
 	generation, _ := strconv.Atoi(templateGeneration(w.set))
 	if !equality.Semantic.DeepEqual(w.set.Spec.Template, set.Spec.Template) {
@@ -693,7 +688,7 @@ func (s *dscSync) rollingUpdate() {
 			candidates = append(candidates, old)
 		}
 	}
-	deaths := append(allowed, candidates[:min(max(unavailable-down, 0), len(candidates))]...)
+	deaths := slices.Concat(allowed, candidates[:min(max(unavailable-down, 0), len(candidates))])
 	for _, pod := range deaths {
 		if current := s.Pods[pod.Name]; current != nil && current.DeletionTimestamp == nil {
 			s.replaces(current)
@@ -735,7 +730,7 @@ func (s *dscSync) surge(most, desired int) {
 		}
 	}
 	deaths = append(deaths, leaving[:min(max(available-desired, 0), len(leaving))]...)
-	births := append(allowed, candidates[:min(max(most-surging, 0), len(candidates))]...)
+	births := slices.Concat(allowed, candidates[:min(max(most-surging, 0), len(candidates))])
 	for _, name := range births {
 		_, old, _ := s.pair(s.byNode[name])
 		s.surges(old)

@@ -427,3 +427,64 @@ func describe(s rollout.Step) string {
 	}
 	return strings.Join(said, ", ")
 }
+
+// TestAlone: pods are restarted each by itself, as far as the limits let them, and lost ones hold up
+// only what takes a pod down.
+func TestAlone(t *testing.T) {
+	tests := []struct {
+		name   string
+		places string
+		limit  int
+		want   string
+		says   string
+	}{
+		{name: "a restart takes its share", places: "infeasible|stale|updated", limit: 1, want: "restart 2 now"},
+		{name: "and leaves the rest", places: "infeasible|stale|updated", limit: 2, want: "restart 2 now, resize 1"},
+		{name: "what may not be restarted yet takes none", places: "resizing|infeasible|stale", limit: 1, want: "restart 1"},
+		{name: "a restart waits for nobody that is still to be resized", places: "stale|infeasible", limit: 2, want: "resize 1, restart 0 now"},
+		{name: "nor for one that is kept", places: "no node fits|infeasible", limit: 1, want: "restart 0 now"},
+		{name: "as many at once as may be down", places: "other image|other image|other image", limit: 2, want: "restart 2 now, restart 1 now, restart 0"},
+		{name: "fewer, where one is down", places: "updated, not available|other image|other image", limit: 2, want: "restart 1 now, restart 0"},
+		{name: "one that is down has its share already", places: "infeasible, not available|stale", limit: 1, want: "restart 1 now"},
+
+		{name: "a lost pod is not waited for", places: "stale, node lost|stale", limit: 1, want: "resize 0", says: "0 of 2 pods resized; web-1: its node node is not Ready; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "nor by many", places: "stale, node lost|stale, node lost|updated|updated|stale|stale", limit: 2, want: "resize 1, resize 0"},
+		{name: "but what restarts a container does", places: "stale, node lost|memory stale", limit: 1, want: ""},
+		{name: "and so does a restart", places: "stale, node lost|infeasible", limit: 1, want: "restart 0"},
+		{name: "it proves no size", places: "resized, node lost|stale|stale", limit: 2, want: "resize 1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			places := strings.Split(tt.places, "|")
+			var members []rollout.Member
+			for i, situation := range places {
+				members = append(members, member(t, len(places)-1-i, situation))
+			}
+			options := rollout.Options{
+				Limit: tt.limit, Unavailable: tt.limit, Restarts: rollout.Alone, PassLost: true, Strategy: policy.RollingUpdate,
+				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
+			}
+			step := rollout.Next(rollout.Judge(members, options), options)
+			var does []string
+			for i := len(members) - 1; i >= 0; i-- {
+				name := fmt.Sprintf("web-%d", i)
+				for _, m := range step.Resize {
+					if m.Name == name {
+						does = append(does, fmt.Sprintf("resize %d", i))
+					}
+				}
+				for _, r := range step.Restart {
+					if r.Member.Name == name {
+						does = append(does, fmt.Sprintf("restart %d%s", i, map[bool]string{true: " now"}[r.Now]))
+					}
+				}
+			}
+			if got := strings.Join(does, ", "); got != tt.want {
+				t.Errorf("does %q, want %q", got, tt.want)
+			}
+			if got := step.Condition().Message; tt.says != "" && got != tt.says {
+				t.Errorf("says %q, want %q", got, tt.says)
+			}
+		})
+	}
+}

@@ -1,9 +1,9 @@
 // Command demo shows one edit of a StatefulSet's resources twice, on a real control
 // plane: carried into the running pods by inplace-rollout, and rolled out by the
-// built-in controller alone; and then the same of a Deployment. It measures all of
-// it, and fails if anything differs from what it claims. Nodes are simulated, or one
-// is real; then it also shows what the kernel grants the containers, what the
-// programs in them see of it, and what they remember.
+// built-in controller alone; then the same of a Deployment and, at a glance, of a
+// DaemonSet. It measures all of it, and fails if anything differs from what it claims.
+// Nodes are simulated, or one is real; then it also shows what the kernel grants the
+// containers, what the programs in them see of it, and what they remember.
 //
 //	demo --bin bin/k8s --controller bin/inplace-rollout
 //	demo --bin bin/k8s --node real

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -68,7 +69,51 @@ func (d *demo) play(ctx context.Context) error {
 		c.check(&w, results)
 		d.columns = append(d.columns, column{w.kind, results[0].before.replicas(), results[0].curve(), results[1].curve()})
 	}
+	if d.node == nil {
+		if err := d.glance(ctx, c, &agent); err != nil {
+			return err
+		}
+	}
 	return d.verdict(ctx, c)
+}
+
+// glance shows in a line what an edit does to a workload in place, and built in.
+func (d *demo) glance(ctx context.Context, c *checker, w *workload) error {
+	d.out.title(fmt.Sprintf("And a %s", w.kind))
+	if err := d.create(ctx, w); err != nil {
+		return err
+	}
+	from, subjects := d.recorder.now(), []subject{w.subject(inPlace), w.subject(builtIn)}
+	for _, of := range subjects {
+		if err := d.kubectl(ctx, w.step(of.Namespace, "set resources", w.edit, "").edit); err != nil {
+			return err
+		}
+	}
+	history, _ := d.recorder.from(0)
+	before := replay(history[:from], subjects[0]).template()
+	rolled := func(s *state) bool { return s.settled() && !equality.Semantic.DeepEqual(before, s.template()) }
+	if err := d.recorder.await(ctx, "both are rolled out", rolled, subjects...); err != nil {
+		return err
+	}
+	history, _ = d.recorder.from(0)
+	var told []string
+	for i, of := range subjects {
+		m := measure(history, from, of)
+		c.act = "edit of " + w.in(of.Namespace)
+		n := m.before.replicas()
+		c.is("pods", len(m.after.pods), n)
+		c.is("pods of another size than the template's", strings.Join(wrongSize(m.after), ", "), "")
+		c.is("hold annotation", m.after.held(), "none")
+		c.is("field that holds", brake(m.after), brake(m.before))
+		want := []int{0, n}[i]
+		c.is("pods replaced", m.replaced, want)
+		c.is("containers started anew", m.started, want)
+		c.is("pods not Ready at some time", m.notReady, want)
+		told = append(told, fmt.Sprintf("%d of %d pods replaced, complete after %s", m.replaced, n, seconds(m.took)))
+	}
+	d.out.say("")
+	d.out.line(fmt.Sprintf("In place: %s. Built-in: %s.", told[0], told[1]))
+	return nil
 }
 
 // chapter shows one workload.

@@ -50,6 +50,7 @@ func record(ctx context.Context, client kubernetes.Interface, fail func(error)) 
 		"ReplicaSets":  client.AppsV1().ReplicaSets(metav1.NamespaceAll),
 		"StatefulSets": client.AppsV1().StatefulSets(metav1.NamespaceAll),
 		"Deployments":  client.AppsV1().Deployments(metav1.NamespaceAll),
+		"DaemonSets":   client.AppsV1().DaemonSets(metav1.NamespaceAll),
 	} {
 		watched, err := objects.Watch(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -152,6 +153,8 @@ func (s *state) apply(m moment) {
 		s.owner = statefulSet{object}
 	case *appsv1.Deployment:
 		s.owner = deployment{object}
+	case *appsv1.DaemonSet:
+		s.owner = daemonSet{object}
 	case *appsv1.ReplicaSet:
 		put(s.sets, object, m.deleted)
 	case *corev1.Pod:

@@ -37,6 +37,8 @@ var (
 	databaseManifest []byte
 	//go:embed web.yaml
 	webManifest []byte
+	//go:embed agent.yaml
+	agentManifest []byte
 	//go:embed counter.yaml
 	counterManifest []byte
 )
@@ -73,6 +75,14 @@ var web = workload{
 	waiter: rolloutStatus,
 }
 
+// agent is shown at a glance.
+var agent = workload{
+	kind: "DaemonSet", name: "agent",
+	file: "agent.yaml", manifest: agentManifest,
+	about: "a probe, the default strategy, one pod on each node",
+	edit:  "-c agent --requests=cpu=200m",
+}
+
 // counting is a workload on a real node.
 func counting(kind, name, waiter string) workload {
 	return workload{
@@ -98,7 +108,7 @@ func (w *workload) subject(namespace string) subject {
 	return subject{Namespace: namespace, Name: w.name}
 }
 
-// owner is the StatefulSet or the Deployment that pods belong to.
+// owner is the workload that pods belong to.
 type owner interface {
 	metav1.Object
 	template() *corev1.PodTemplateSpec
@@ -152,6 +162,37 @@ func (s statefulSet) revision(pod *corev1.Pod) string {
 
 func (s statefulSet) current(pod *corev1.Pod, _ map[string]*appsv1.ReplicaSet) bool {
 	return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == s.Status.UpdateRevision
+}
+
+type daemonSet struct{ *appsv1.DaemonSet }
+
+func (d daemonSet) template() *corev1.PodTemplateSpec { return &d.Spec.Template }
+func (d daemonSet) replicas() int                     { return int(d.Status.DesiredNumberScheduled) }
+func (d daemonSet) updated() int                      { return int(d.Status.UpdatedNumberScheduled) }
+
+func (d daemonSet) rolledOut() bool {
+	n, status := d.Status.DesiredNumberScheduled, d.Status
+	return status.ObservedGeneration == d.Generation && status.UpdatedNumberScheduled == n && status.NumberAvailable == n
+}
+
+func (d daemonSet) complete() (status corev1.ConditionStatus, reason string) {
+	for _, c := range d.Status.Conditions {
+		if c.Type == api.ConditionComplete {
+			return c.Status, c.Reason
+		}
+	}
+	return "", ""
+}
+
+func (d daemonSet) brake() (name, value string) { return "type", string(d.Spec.UpdateStrategy.Type) }
+
+func (d daemonSet) revision(pod *corev1.Pod) string {
+	return pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+}
+
+// current goes by the pod's size: the set does not name its newest revision.
+func (d daemonSet) current(pod *corev1.Pod, _ map[string]*appsv1.ReplicaSet) bool {
+	return hasSize(pod, d.Spec.Template.Spec.Containers)
 }
 
 type deployment struct{ *appsv1.Deployment }

@@ -159,28 +159,35 @@ func TestStartIsLowered(t *testing.T) {
 // TestSavedDuringAHold: what was saved in the middle of a rollout is applied when it is over.
 func TestSavedDuringAHold(t *testing.T) {
 	parallel(t)
-	w, d := newWorkload(t, options{}), newDeployment(t, options{})
-	before, deploymentBefore := w.uids(), d.uids()
+	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
+	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
+	daemon := ds.on(1).Name
 	w.annotatePod("web-0", simNever)
 	d.annotatePod(d.names()[0], simNever)
+	ds.annotatePod(daemon, simNever)
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
+	ds.setResources("cpu=150m", "")
 	saved := []string{}
-	for _, s := range []interface{ kubectl(...string) string }{w, d} {
-		saved = append(saved, s.kubectl("get", "statefulset,deployment", "-o", "yaml"))
+	for _, s := range []interface{ kubectl(...string) string }{w, d, ds} {
+		saved = append(saved, s.kubectl("get", "statefulset,deployment,daemonset", "-o", "yaml"))
 	}
 	w.annotatePod("web-0", simAccepted)
 	d.annotatePod(d.names()[0], simAccepted)
+	ds.annotatePod(daemon, simAccepted)
 	w.waitComplete()
 	d.waitComplete()
-	for i, s := range []interface{ replace(string) }{w, d} {
+	ds.waitComplete()
+	for i, s := range []interface{ replace(string) }{w, d, ds} {
 		s.replace(saved[i])
 	}
 	w.waitComplete()
 	d.waitComplete()
+	ds.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before)
 	d.assertMoved(deploymentBefore, "150m")
+	ds.assertMoved(daemonsBefore, "150m")
 	if d.get().Spec.Paused {
 		t.Error("paused")
 	}

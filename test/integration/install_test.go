@@ -264,19 +264,25 @@ func TestUninstall(t *testing.T) {
 	ownController(t, controller.Options{})
 	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
 	d, gated := newDeployment(t, options{}), newGated(t)
+	ds := newDaemonSet(t, options{Spec: "updateStrategy: {rollingUpdate: {maxUnavailable: 100%}}"})
 	w.waitComplete()
 	d.waitComplete()
 	gated.waitComplete()
+	ds.waitComplete()
 	const deferred = "sim.inplace-rollout.io/resize=deferred"
+	slow := ds.on(2).Name
 	w.annotatePod("web-1", deferred)
 	d.annotatePod(d.names()[0], deferred)
-	setBefore, before, gatedBefore := w.uids(), d.uids(), gated.uids()
+	ds.annotatePod(slow, deferred)
+	setBefore, before, gatedBefore, daemonsBefore := w.uids(), d.uids(), gated.uids(), ds.uids()
 	stuck := gated.names()[0]
 	gated.annotatePod(stuck, simInfeasible)
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
 	gated.setResources("cpu=150m", "")
+	ds.setResources("cpu=150m", "")
 	w.waitCondition("Deferred", "web-1")
+	ds.waitCondition("Deferred", "2 of 3 pods resized")
 	d.waitCondition("Deferred", d.names()[0])
 	gated.newcomer(gatedBefore) // stuck waits until it is Ready
 	gated.waitPod(stuck, "to be detached", func(pod corev1.Pod) bool { return pod.Labels[api.DetachedLabel] != "" })
@@ -285,7 +291,7 @@ func TestUninstall(t *testing.T) {
 	defer install()
 	administer(t, "delete", "-k", filepath.Join(controller.Root(), "deploy"))
 	got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes")
-	if got.code != 0 || strings.Count(got.stdout, " released\n") != 3 || !strings.Contains(got.stdout, "pod/"+stuck+" given back\n") {
+	if got.code != 0 || strings.Count(got.stdout, " released\n") != 4 || !strings.Contains(got.stdout, "pod/"+stuck+" given back\n") {
 		t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 	if got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes"); got.stdout != "Nothing is held.\n" {
@@ -294,6 +300,9 @@ func TestUninstall(t *testing.T) {
 	set := w.get()
 	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 1 {
 		t.Errorf("the set: %s", describe(set))
+	}
+	if o := ds.get(); held(o) || strategyOf(o) != "RollingUpdate 100%/0" {
+		t.Errorf("the DaemonSet: %s", describe(o))
 	}
 	for _, o := range []*appsv1.Deployment{d.get(), gated.get()} {
 		if held(o) || o.Spec.Paused {
@@ -307,6 +316,13 @@ func TestUninstall(t *testing.T) {
 	w.assertReplaced(setBefore, "web-1") // web-2 was resized and relabelled before
 	d.assertSettled("150m")
 	d.assertAllReplaced(before)
+	ds.assertSettled("150m")
+	now := ds.uids()
+	for name, uid := range daemonsBefore { // the others were resized and relabelled before
+		if _, kept := now[name]; kept != (name != slow) || kept && now[name] != uid {
+			t.Errorf("%s is kept: %t", name, kept)
+		}
+	}
 	// The ReplicaSet had got its template already: of its three pods it takes the one that is not Ready.
 	gated.waitRolledOut()
 	gated.assertReplaced(gatedBefore)
@@ -320,26 +336,31 @@ func TestUninstall(t *testing.T) {
 func TestUpgrade(t *testing.T) {
 	elected := controller.Options{Args: []string{"--leader-elect"}}
 	old := []*controller.Process{ownController(t, elected), ownController(t, elected)}
-	w, d := newWorkload(t, options{}), newDeployment(t, options{})
+	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
 	w.waitComplete()
 	d.waitComplete()
-	setBefore, before := w.uids(), d.uids()
-	slow := d.names()[1]
+	ds.waitComplete()
+	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
+	slow, daemon := d.names()[1], ds.on(2).Name
 	const deferred = "sim.inplace-rollout.io/resize=deferred"
 	w.annotatePod("web-1", deferred)
 	d.annotatePod(slow, deferred)
+	ds.annotatePod(daemon, deferred)
 	w.markAudit()
 	d.markAudit()
+	ds.markAudit()
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
+	ds.setResources("cpu=150m", "")
 	w.waitCondition("Deferred", "web-1")
 	d.waitCondition("Deferred", slow)
+	ds.waitCondition("Deferred", daemon)
 
 	defer administer(t, "scale", "-n", controller.Namespace, "deployment/inplace-rollout", "--replicas=0")
 	if err := controller.Apply(t.Context(), cp); err != nil {
 		t.Fatal(err)
 	}
-	if !held(w.get()) || !held(d.get()) {
+	if !held(w.get()) || !held(d.get()) || !held(ds.get()) {
 		t.Error("applying deploy/ again lets go")
 	}
 	for _, process := range old {
@@ -348,14 +369,18 @@ func TestUpgrade(t *testing.T) {
 	}
 	w.annotatePod("web-1", simAccepted)
 	d.annotatePod(slow, simAccepted)
+	ds.annotatePod(daemon, simAccepted)
 	w.waitComplete()
 	d.waitComplete()
+	ds.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(setBefore)
 	d.assertMoved(before, "150m")
+	ds.assertMoved(daemonsBefore, "150m")
 	w.assertNoRefusals()
 	d.assertNoRefusals()
-	for _, writes := range [][]string{w.writes(), d.writes()} {
+	ds.assertNoRefusals()
+	for _, writes := range [][]string{w.writes(), d.writes(), ds.writes()} {
 		if got := only(writes, "patch pods/resize"); len(got) != 3 {
 			t.Errorf("resized %v, want each of three pods once", got)
 		}
@@ -365,17 +390,17 @@ func TestUpgrade(t *testing.T) {
 // TestUnreadableHold: somebody has written nonsense into the hold while there was no
 // admission policy. Neither the controller nor release is stopped by that.
 func TestUnreadableHold(t *testing.T) {
-	w, d := newWorkload(t, options{}), newDeployment(t, options{})
-	byHand, byHandToo := newWorkload(t, options{}), newDeployment(t, options{})
-	setBefore, before := w.uids(), d.uids()
+	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
+	byHand, byHandToo, byHandAgain := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
+	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
 	install := reinstall(t)
 	defer install()
 	for _, s := range []interface {
 		setResources(requests, limits string)
-	}{w, d, byHand, byHandToo} {
+	}{w, d, ds, byHand, byHandToo, byHandAgain} {
 		s.setResources("cpu=150m", "")
 	}
-	for _, name := range []string{"inplace-rollout-hold-statefulsets", "inplace-rollout-hold-deployments"} {
+	for _, name := range []string{"inplace-rollout-hold-statefulsets", "inplace-rollout-hold-deployments", "inplace-rollout-hold-daemonsets"} {
 		administer(t, "delete", "mutatingadmissionpolicybinding", name)
 	}
 	eventually(t, "the policies to be out of force", func() (bool, string) {
@@ -385,12 +410,17 @@ func TestUnreadableHold(t *testing.T) {
 		for _, kubectl := range []func(...string) string{d.kubectl, byHandToo.kubectl} {
 			kubectl("annotate", "--overwrite", d.ref, api.HoldAnnotation+"=nonsense")
 		}
-		holds := []string{holdOf(w.get()), holdOf(byHand.get()), holdOf(d.get()), holdOf(byHandToo.get())}
+		for _, kubectl := range []func(...string) string{ds.kubectl, byHandAgain.kubectl} {
+			kubectl("annotate", "--overwrite", ds.ref, api.HoldAnnotation+"=nonsense")
+		}
+		holds := []string{holdOf(w.get()), holdOf(byHand.get()), holdOf(d.get()), holdOf(byHandToo.get()), holdOf(ds.get()), holdOf(byHandAgain.get())}
 		return len(slices.Compact(holds)) == 1 && holds[0] == "nonsense", strings.Join(holds, " ")
 	})
+	ds.patch(`{"spec":{"updateStrategy":{"rollingUpdate":null}}}`)
+	ds.unchecked = true // it comes back by default, in the write of ours that lets go
 	install()
 
-	for _, s := range []interface{ run(args ...string) ran }{byHand, byHandToo} {
+	for _, s := range []interface{ run(args ...string) ran }{byHand, byHandToo, byHandAgain} {
 		if got := s.run("release", "--all", "--yes"); got.code != 0 || !strings.Contains(got.stdout, "/web released\n") {
 			t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
 		}
@@ -401,10 +431,15 @@ func TestUnreadableHold(t *testing.T) {
 	if o := byHandToo.get(); held(o) || o.Spec.Paused {
 		t.Errorf("released: %s", describe(o))
 	}
+	if o := byHandAgain.get(); held(o) || strategyOf(o) != "RollingUpdate 1/0" {
+		t.Errorf("released: %s", describe(o))
+	}
 	ownController(t, controller.Options{})
 	w.waitComplete()
 	d.waitComplete()
+	ds.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(setBefore)
 	d.assertMoved(before, "150m")
+	ds.assertMoved(daemonsBefore, "150m")
 }
