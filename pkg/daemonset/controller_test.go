@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
@@ -20,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -329,5 +331,40 @@ func TestHistory(t *testing.T) {
 	_, err := New(fake.NewClientset(&stored[0])).Gather(t.Context(), &session{Own: &history{}}, set, func() ([]*corev1.Pod, error) { return nil, nil }, false)
 	if err == nil || !strings.Contains(err.Error(), "is not in the history") {
 		t.Errorf("Gather: %v", err)
+	}
+}
+
+// TestHistoryOfAnotherSpelling: that is a new revision for the DaemonSet controller, and for the API
+// server the same template, of the same generation. Whoever took the former revision for the newest
+// would let go before the pods are of the one that is still to be made.
+func TestHistoryOfAnotherSpelling(t *testing.T) {
+	load(t)
+	set := webSet(former)
+	set.Spec.Template = *set.Spec.Template.DeepCopy()
+	size := set.Spec.Template.Spec.Containers[0].Resources.Requests
+	size[corev1.ResourceMemory] = resource.MustParse("1Mi")
+	stored := newRevision(t, set, "b", 1)
+	size[corev1.ResourceMemory] = resource.MustParse("1048576")
+	pod := build.Pod("web-1", &set.Spec.Template, func(pod *corev1.Pod) {
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "gone"
+		pod.OwnerReferences = owners(set)
+	})
+	client := fake.NewClientset(stored)
+	s := &session{Own: &history{}}
+	gather := func() error {
+		_, err := New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return []*corev1.Pod{pod}, nil }, false)
+		return err
+	}
+	for range 2 { // the second time all that is stored is known
+		if err := gather(); err == nil || !strings.Contains(err.Error(), "is not in the history") {
+			t.Errorf("before there is a revision of the template: %v, and %+v is the newest", err, s.Own.newest)
+		}
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "b"
+	}
+	if _, err := client.AppsV1().ControllerRevisions(set.Namespace).Create(t.Context(), newRevision(t, set, "c", 2), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := gather(); err != nil || s.Own.newest.hash != "c" {
+		t.Errorf("afterwards: %v, and %+v is the newest", err, s.Own.newest)
 	}
 }

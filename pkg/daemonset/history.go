@@ -1,12 +1,13 @@
 package daemonset
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
@@ -37,7 +38,7 @@ func (*history) Retry() {}
 // update reads the history of the set where it may not be known: of another generation, or of pods
 // of another revision. It fails if the set's template is not in it.
 func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pods []*corev1.Pod) error {
-	known := h.generation == set.Generation
+	known := h.newest != nil && h.generation == set.Generation
 	for _, pod := range pods {
 		_, is := h.revisions[hashOf(pod)]
 		known = known && is
@@ -68,11 +69,17 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pod
 // revisions for the set's that nothing controls, and one of this very name that still belongs to a
 // set that was deleted (snapshot in pkg/controller/daemon of Kubernetes).
 //
-// Several may say the same, spelled otherwise. The one that the set has now has the highest number.
+// Several may say the same, spelled otherwise, and the set has but the one that is spelled as its
+// template: another spelling is a new revision, though it is no new generation. Until the DaemonSet
+// controller has made it, there is none: pods of another one would be restarted after a release.
 func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, stored []appsv1.ControllerRevision) error {
 	h.revisions, h.newest = map[string]*revision{}, nil
 	template = template.DeepCopy()
 	resize.RoundUp(&template.Spec)
+	wanted, err := json.Marshal(template)
+	if err != nil {
+		return fmt.Errorf("encoding the template: %w", err)
+	}
 	var highest int64
 	for i := range stored {
 		s := &stored[i]
@@ -80,12 +87,15 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 		if !metav1.IsControlledBy(s, set) && metav1.GetControllerOfNoCopy(s) != nil && s.Name != set.Name+"-"+r.hash {
 			continue
 		}
-		var err error
 		if r.template, err = hash.OfRevision(s); err != nil {
 			return err
 		}
 		h.revisions[r.hash] = r
-		if (h.newest == nil || s.Revision > highest) && equality.Semantic.DeepEqual(r.template.PodTemplateSpec, template) {
+		says, err := json.Marshal(r.template.PodTemplateSpec)
+		if err != nil {
+			return fmt.Errorf("encoding ControllerRevision %s: %w", s.Name, err)
+		}
+		if (h.newest == nil || s.Revision > highest) && bytes.Equal(says, wanted) {
 			h.newest, highest = r, s.Revision
 		}
 	}

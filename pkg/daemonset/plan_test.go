@@ -224,30 +224,13 @@ func observed(t *testing.T, places string, changes ...change) observation {
 
 // does names what a plan does.
 func does(p rollout.Plan) string {
-	var parts []string
-	say := func(does, name string) {
-		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
-			parts[last] += " " + name
-			return
+	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
+		w := write.(release)
+		say("release")
+		if w.handOver != "" {
+			say("hand over:", w.handOver)
 		}
-		parts = append(parts, strings.TrimSpace(does+" "+name))
-	}
-	for _, write := range p.Writes {
-		switch w := write.(type) {
-		case rollout.ResizePod:
-			say("resize", w.Member.Name)
-		case rollout.MarkPod:
-			say("mark", w.Member.Name)
-		case rollout.DeletePod:
-			say("delete", w.Restart.Member.Name)
-		case release:
-			say("release", "")
-			if w.handOver != "" {
-				say("hand over:", w.handOver)
-			}
-		}
-	}
-	return strings.Join(parts, ", ")
+	})
 }
 
 // planned is what the plan of o does.
@@ -349,6 +332,10 @@ func TestNextStep(t *testing.T) {
 // takes time.
 func TestDoubt(t *testing.T) {
 	gone := ofSet(func(set *appsv1.DaemonSet) { set.Status.CurrentNumberScheduled++ })
+	updatedGone := ofSet(func(set *appsv1.DaemonSet) {
+		set.Status.CurrentNumberScheduled++
+		set.Status.UpdatedNumberScheduled++
+	})
 	tests := []struct {
 		places  string
 		changes []change
@@ -366,6 +353,8 @@ func TestDoubt(t *testing.T) {
 		{places: "relabelled|updated", changes: []change{misscheduled(1)}, counts: true, want: 6 * time.Second},
 		{places: "relabelled|updated", changes: []change{misscheduled(0)}, counts: true, want: 6 * time.Second},
 		{places: "relabelled|updated|updated", changes: []change{misscheduled(1), lagging, lagging}, want: 6 * time.Second},
+		// What is gone is counted still, in place of what is misscheduled.
+		{places: "relabelled|missing|updated", changes: []change{misscheduled(0), updatedGone}, counts: true, want: 6 * time.Second},
 		{places: "relabelled long ago|missing", changes: []change{gone}, counts: true},
 		{places: "relabelled long ago|updated, terminating", counts: true},
 		{places: "relabelled+live|updated", counts: true}, // it counts the oldest of a node

@@ -445,8 +445,9 @@ func (s *simulation) Do(happens simulated.Step, pod *corev1.Pod) {
 			s.Crash(pod, happens.Arg > 5)
 		}
 	default:
+		before := edit(s.set)
 		s.user(func(set *appsv1.DaemonSet) { s.uses(set, happens) })
-		if surging := !policy.Held(s.set) && !onDelete(s.set); surging {
+		if edit(s.set) != before && !policy.Held(s.set) && !onDelete(s.set) {
 			s.handed[edit(s.set)] = true
 		}
 	}
@@ -615,9 +616,7 @@ func TestSimulation(t *testing.T) {
 		set.Spec.UpdateStrategy = rapid.SampledFrom(strategies).Draw(r, "strategy")
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
 		nodes := rapid.IntRange(1, 6).Draw(r, "nodes")
-		outcomes := rapid.SliceOfN(rapid.SampledFrom([]simulated.Outcome{
-			{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}, {Infeasible: true}, {Refused: true}, {Unready: true}, {Slow: 1, Unready: true},
-		}), 0, 7).Draw(r, "outcomes")
+		outcomes := simulated.Outcomes(r)
 		admits := rapid.IntRange(0, 3).Draw(r, "admission") == 3
 		lags, happens := rapid.IntRange(0, 3).Draw(r, "lags"), simulated.Steps(happenings).Draw(r, "steps")
 
@@ -626,18 +625,10 @@ func TestSimulation(t *testing.T) {
 		s.lag.DSC, s.lag.Controller = lags&1 > 0, lags&2 > 0
 		s.admits = admits // from now on
 		s.All(slices.Concat(happens...))
-		s.Rest()
-		if s.Unfinished() != "" {
-			// Where only people can help, they do.
+		s.Finish(s.Unfinished, func() {
 			s.cured()
-			s.Mended = true
-			clear(s.Broken)
 			s.mend()
-			s.Rest()
-		}
-		if left := s.Unfinished(); left != "" {
-			r.Fatal(left)
-		}
+		})
 	})
 }
 
@@ -677,4 +668,41 @@ func TestSimulationOfComplete(t *testing.T) {
 		}
 		s.isComplete()
 	})
+}
+
+// TestWatchOfPodsIsBehind: a resize that is infeasible, by what the controller has seen, has been
+// carried out a moment ago. So neither is the DaemonSet controller let loose, nor the pod deleted.
+func TestWatchOfPodsIsBehind(t *testing.T) {
+	load(t)
+	for nodes := range 2 { // with a second one, whose pod is to be resized still, we would delete the first
+		s := newSimulation(t, t, webSet(former), 1+nodes, nil)
+		s.user(func(set *appsv1.DaemonSet) { set.Spec.UpdateStrategy = strategies[1] })
+		before := maps.Clone(s.Pods)
+		s.Infeasible(onNode(nodeName(0)))
+		if nodes > 0 {
+			s.readiness(nodeName(1), false)
+		}
+		s.user(func(set *appsv1.DaemonSet) { set.Spec.Template = *templates[newer] })
+		for range 2 {
+			s.Others(1)
+			s.sees(true, true, true)
+			if len(s.turns.Batch) == 0 {
+				s.Look() // asks the pod
+			}
+		}
+		s.Judge = nil
+		s.Others(1) // the kubelet carries it out
+		s.Look()
+		if !policy.Held(s.set) {
+			t.Errorf("%d nodes: by a watch that is behind, it let go", 1+nodes)
+		}
+		s.mend()
+		s.Rest()
+		for name, pod := range before {
+			if left := s.Unfinished(); left != "" || s.Pods[name] == nil || s.Pods[name].UID != pod.UID {
+				t.Errorf("%d nodes: unfinished: %q; %s is another one", 1+nodes, left, name)
+			}
+		}
+		s.Stop()
+	}
 }

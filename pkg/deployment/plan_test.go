@@ -255,18 +255,8 @@ func deleted(i int) change {
 
 // does names what a plan does.
 func does(p rollout.Plan) string {
-	var parts []string
-	say := func(does string, names ...string) {
-		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
-			parts[last] += " " + strings.Join(names, " ")
-			return
-		}
-		parts = append(parts, strings.TrimSpace(does+" "+strings.Join(names, " ")))
-	}
-	for _, write := range p.Writes {
+	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
 		switch w := write.(type) {
-		case rollout.ResizePod:
-			say("resize", w.Member.Name)
 		case detach:
 			say("detach", w.restart.Member.Name)
 		case evict:
@@ -295,8 +285,7 @@ func does(p rollout.Plan) string {
 				say("hand over:", w.handOver)
 			}
 		}
-	}
-	return strings.Join(parts, ", ")
+	})
 }
 
 // planned is what the plan of o does.

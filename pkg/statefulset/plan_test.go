@@ -193,35 +193,21 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 
 // does names what a plan does.
 func does(p rollout.Plan) string {
-	var parts []string
-	say := func(does, name string) {
-		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
-			parts[last] += " " + name
-			return
-		}
-		parts = append(parts, strings.TrimSpace(does+" "+name))
-	}
-	for _, write := range p.Writes {
+	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
 		switch w := write.(type) {
-		case rollout.ResizePod:
-			say("resize", w.Member.Name)
-		case rollout.MarkPod:
-			say("mark", w.Member.Name)
-		case rollout.DeletePod:
-			say("delete", w.Restart.Member.Name)
 		case lowerPartition:
-			say("partition", strconv.Itoa(w.to))
+			names := []string{strconv.Itoa(w.to)}
 			for i, r := range w.restarts {
-				parts[len(parts)-1] += []string{" for ", " "}[min(i, 1)] + r.Member.Name
+				names = append(names, []string{"for ", ""}[min(i, 1)]+r.Member.Name)
 			}
+			say("partition", names...)
 		case release:
-			say("release", "")
+			say("release")
 			if w.handOver != "" {
 				say("hand over:", w.handOver)
 			}
 		}
-	}
-	return strings.Join(parts, ", ")
+	})
 }
 
 // movesPartition reports whether the plan lets the StatefulSet controller touch more pods.

@@ -513,9 +513,7 @@ func TestSimulation(t *testing.T) {
 			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
 		}
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "minReadySeconds"))
-		outcomes := rapid.SliceOfN(rapid.SampledFrom([]simulated.Outcome{
-			{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}, {Infeasible: true}, {Refused: true}, {Unready: true}, {Slow: 1, Unready: true},
-		}), 0, 7).Draw(t, "outcomes")
+		outcomes := simulated.Outcomes(t)
 		admits := rapid.IntRange(0, 3).Draw(t, "admission") == 3
 		lags, happens := rapid.IntRange(0, 3).Draw(t, "lags"), simulated.Steps(happenings).Draw(t, "steps")
 
@@ -524,17 +522,7 @@ func TestSimulation(t *testing.T) {
 		s.lag.KCM, s.lag.Controller = lags&1 > 0, lags&2 > 0
 		s.admits = admits // from now on
 		s.All(slices.Concat(happens...))
-		s.Rest()
-		if s.Unfinished() != "" {
-			// Where only people can help, they do.
-			s.cured()
-			s.Mended = true
-			clear(s.Broken)
-			s.Rest()
-		}
-		if left := s.Unfinished(); left != "" {
-			t.Fatal(left)
-		}
+		s.Finish(s.Unfinished, s.cured)
 	})
 }
 

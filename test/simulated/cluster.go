@@ -160,6 +160,23 @@ func (*Cluster) Generation(object Object, before, after any) {
 	}
 }
 
+// Admit has a policy see what is written, and once more what a webhook makes of that, if there is
+// one. It panics if the policy makes another thing of its own answer.
+func Admit[W interface {
+	Object
+	DeepCopy() W
+}](written W, policy, webhook func(W)) {
+	policy(written)
+	if webhook != nil {
+		webhook(written)
+		policy(written)
+	}
+	once := written.DeepCopy()
+	if policy(written); !equality.Semantic.DeepEqual(once, written) {
+		panic(fmt.Sprintf("the policy says\n%+v, and asked again\n%+v", once, written))
+	}
+}
+
 // RemovePod removes the pod at once, as where its node is gone.
 func (c *Cluster) RemovePod(pod *corev1.Pod) {
 	c.NextRV()

@@ -206,6 +206,19 @@ func (d *Driver) Rest() {
 	}
 }
 
+// Finish has the rollout come to its end. Where only people can help, they do.
+func (d *Driver) Finish(unfinished func() string, help func()) {
+	if d.Rest(); unfinished() != "" {
+		help()
+		d.cluster.Mended = true
+		clear(d.cluster.Broken)
+		d.Rest()
+	}
+	if left := unfinished(); left != "" {
+		d.t.Fatal(left)
+	}
+}
+
 // Timeout is that of resizes which do not come to an end.
 const Timeout = 10 * time.Second
 

@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -23,4 +24,30 @@ func Says(t *testing.T, p rollout.Plan, message string, complete bool) {
 	if p.Condition.Message != message || p.Condition.Complete != complete {
 		t.Errorf("says %+v, want %q, complete %t", p.Condition, message, complete)
 	}
+}
+
+// InWords names what a plan does: what others do not name, and those writes of one kind together
+// that follow each other.
+func InWords(p rollout.Plan, others func(w rollout.Write, say func(does string, names ...string))) string {
+	var parts []string
+	say := func(does string, names ...string) {
+		if last := len(parts) - 1; last >= 0 && strings.HasPrefix(parts[last], does+" ") {
+			parts[last] += " " + strings.Join(names, " ")
+			return
+		}
+		parts = append(parts, strings.TrimSpace(does+" "+strings.Join(names, " ")))
+	}
+	for _, write := range p.Writes {
+		switch w := write.(type) {
+		case rollout.ResizePod:
+			say("resize", w.Member.Name)
+		case rollout.MarkPod:
+			say("mark", w.Member.Name)
+		case rollout.DeletePod:
+			say("delete", w.Restart.Member.Name)
+		default:
+			others(write, say)
+		}
+	}
+	return strings.Join(parts, ", ")
 }

@@ -27,6 +27,13 @@ func Steps(often map[string]int) *rapid.Generator[[][]Step] {
 	})))
 }
 
+// Outcomes draws what becomes of resizes.
+func Outcomes(t *rapid.T) []Outcome {
+	return rapid.SliceOfN(rapid.SampledFrom([]Outcome{
+		{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}, {Infeasible: true}, {Refused: true}, {Unready: true}, {Slow: 1, Unready: true},
+	}), 0, 7).Draw(t, "outcomes")
+}
+
 // Meanwhile is the step that has the controller sync while others do what follows it.
 const Meanwhile = "sync meanwhile"
 
