@@ -26,44 +26,48 @@ const (
 )
 
 // Condition of a workload whose rollout is not complete. The first wait that is
-// more than progress names the reason. Pods that their size may have harmed come first, and
-// those that wait for the same are named together; where that leaves more than is spelled out,
-// also those whose waits differ only in numbers, such as how much of its node is in use.
+// more than progress names the reason. Pods that their size may have harmed come first.
 func (s Step) Condition() Condition {
-	c := Condition{Reason: ReasonProgressing}
-	waits := s.harmedFirst()
+	reason, text := Spell(s.Waits)
+	return Condition{Reason: reason, Message: fmt.Sprintf("%d of %d pods resized", s.Updated, s.Total) + text}
+}
+
+// Spell returns the reason that the waits name, and spells them out for the end of a message.
+// Those for the same are named together; where that leaves more than is spelled out, also those
+// that differ only in numbers, such as how much of its node is in use.
+func Spell(all []Wait) (reason, text string) {
+	reason = ReasonProgressing
+	waits := harmedFirst(all)
 	for _, w := range waits {
-		if c.Reason == ReasonProgressing {
-			c.Reason = w.Reason
+		if reason == ReasonProgressing {
+			reason = w.Reason
 		}
 	}
 	groups := group(waits, nameless)
 	if len(groups) > spelledOut {
 		groups = group(waits, func(w *Wait) string { return Numberless(nameless(w)) })
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%d of %d pods resized", s.Updated, s.Total)
+	var spelled strings.Builder
 	more := 0
 	for i, g := range groups {
 		if i < spelledOut {
-			text.WriteString("; " + g.String())
+			spelled.WriteString("; " + g.String())
 		} else {
 			more += len(g)
 		}
 	}
 	if more > 0 {
-		fmt.Fprintf(&text, "; and %d more", more)
+		fmt.Fprintf(&spelled, "; and %d more", more)
 	}
-	c.Message = text.String()
-	return c
+	return reason, spelled.String()
 }
 
 // harmedFirst returns the waits in their order, but those of pods first that their size may
 // have harmed.
-func (s Step) harmedFirst() []*Wait {
-	waits := make([]*Wait, len(s.Waits))
-	for i := range s.Waits {
-		waits[i] = &s.Waits[i]
+func harmedFirst(all []Wait) []*Wait {
+	waits := make([]*Wait, len(all))
+	for i := range all {
+		waits[i] = &all[i]
 	}
 	slices.SortStableFunc(waits, func(a, b *Wait) int {
 		return asInt(b.Reason == ReasonNotReadyAfterResize) - asInt(a.Reason == ReasonNotReadyAfterResize)
