@@ -29,12 +29,18 @@ const (
 // more than progress names the reason. Pods that their size may have harmed come first, and
 // those that wait for the same are named together.
 func (s Step) Condition() Condition {
-	c := Condition{Reason: ReasonProgressing}
+	reason, text := Spell(s.Waits)
+	return Condition{Reason: reason, Message: fmt.Sprintf("%d of %d pods resized", s.Updated, s.Total) + text}
+}
+
+// Spell returns the reason that the waits name, and spells them out for the end of a message.
+func Spell(waits []Wait) (reason, text string) {
+	reason = ReasonProgressing
 	var groups []*alike
 	found, more := map[string]*alike{}, 0
-	for _, w := range s.harmedFirst() {
-		if c.Reason == ReasonProgressing {
-			c.Reason = w.Reason
+	for _, w := range harmedFirst(waits) {
+		if reason == ReasonProgressing {
+			reason = w.Reason
 		}
 		what := w.Reason + ": " + w.Member.nameless(w.Message)
 		switch group := found[what]; {
@@ -47,24 +53,22 @@ func (s Step) Condition() Condition {
 			groups = append(groups, found[what])
 		}
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%d of %d pods resized", s.Updated, s.Total)
+	var spelled strings.Builder
 	for _, group := range groups {
-		text.WriteString("; " + group.String())
+		spelled.WriteString("; " + group.String())
 	}
 	if more > 0 {
-		fmt.Fprintf(&text, "; and %d more", more)
+		fmt.Fprintf(&spelled, "; and %d more", more)
 	}
-	c.Message = text.String()
-	return c
+	return reason, spelled.String()
 }
 
 // harmedFirst returns the waits in their order, but those of pods first that their size may
 // have harmed.
-func (s Step) harmedFirst() []*Wait {
-	waits := make([]*Wait, len(s.Waits))
-	for i := range s.Waits {
-		waits[i] = &s.Waits[i]
+func harmedFirst(all []Wait) []*Wait {
+	waits := make([]*Wait, len(all))
+	for i := range all {
+		waits[i] = &all[i]
 	}
 	slices.SortStableFunc(waits, func(a, b *Wait) int {
 		return asInt(b.Reason == ReasonNotReadyAfterResize) - asInt(a.Reason == ReasonNotReadyAfterResize)
