@@ -40,7 +40,7 @@ func TestDeployment(t *testing.T) {
 		t.Errorf("the history lists %v, want two revisions", got)
 	}
 	d.assertProgressing()
-	d.assertFewWrites()
+	d.assertFewWrites(1, 9)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	d.waitEvent("RolloutComplete", "6 of 6 pods")
 
@@ -50,22 +50,6 @@ func TestDeployment(t *testing.T) {
 	if resizes := only(d.writes(), "patch pods/resize"); len(resizes) != 6 {
 		t.Errorf("resized %v, want the two new pods born at the new size", resizes)
 	}
-}
-
-// assertFewWrites checks what a rollout in place costs the API server.
-func (d *deployment) assertFewWrites() {
-	d.t.Helper()
-	writes := d.writes()
-	ofPods, others := tally(writes)
-	for name, n := range ofPods {
-		if n > 1 {
-			d.t.Errorf("%d writes to %s, want at most 1: %v", n, name, writes)
-		}
-	}
-	if len(others) > 9 {
-		d.t.Errorf("%d writes besides those to pods, want at most 9: %v", len(others), others)
-	}
-	d.assertNoRefusals()
 }
 
 // TestDeploymentRolloutStatusIsTruthful: it returns when the last pod has the new size.

@@ -37,19 +37,10 @@ func TestResize(t *testing.T) {
 
 	w.assertMoved(0)
 	w.assertReplaced(before)
-	writes := w.writes()
-	if got, want := only(writes, "patch pods/resize"), []string{"web-4", "web-3", "web-2", "web-1", "web-0"}; !slices.Equal(got, want) {
+	if got, want := only(w.writes(), "patch pods/resize"), []string{"web-4", "web-3", "web-2", "web-1", "web-0"}; !slices.Equal(got, want) {
 		t.Errorf("resized in the order %v, want %v", got, want)
 	}
-	ofPods, others := tally(writes)
-	for name, n := range ofPods {
-		if n > 2 {
-			t.Errorf("%d writes to %s, want at most 2: %v", n, name, writes)
-		}
-	}
-	if len(others) > 6 {
-		t.Errorf("%d writes besides those to pods, want at most 6: %v", len(others), others)
-	}
+	w.assertFewWrites(2, 6)
 	w.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	w.waitEvent("PodResized", "web-4: resized in place")
 	w.waitEvent("RolloutComplete", "5 of 5 pods")
