@@ -135,7 +135,7 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	}
 	lasted, long := m.since.Add(ProgressInterval).Sub(now), m.wrote.Add(longProgressInterval).Sub(now)
 	switch {
-	case m.held && !policy.Held(w):
+	case m.held && !policy.Held(w), p.Due:
 		return 0
 	case p.LastWord():
 		return m.wrote.Add(lastInterval).Sub(now)

@@ -289,7 +289,9 @@ func (c *Controller[W, X]) strip(obj any) (w W, err error) {
 
 // atRest reports whether nothing in the workload is ours to do now: see [Unheld.AtRest].
 func (c *Controller[W, X]) atRest(w W) (rollout.Plan, bool) {
-	return c.kind.Unheld(w).AtRest(policy.Held(w), c.kind.Condition(w))
+	u, held := c.kind.Unheld(w), policy.Held(w)
+	p, atRest := u.AtRest(held, c.kind.Condition(w))
+	return p, atRest && (held || !u.Standing)
 }
 
 // get returns the newest version of the workload that we know.

@@ -79,18 +79,24 @@ const clockSkew = 10 * time.Second
 //
 // No pod is restarted for what others have set: they could make us do so again and again.
 func (f Facts) Leftover(pod *corev1.Pod, revision rollout.Revision, c *Condition, underWay bool) (resize.Target, error) {
+	return f.Sized(pod, revision, revision.Template, c, underWay)
+}
+
+// Sized is Leftover for a pod that is to have the size of sized: a copy of the revision's template
+// in which some values are others.
+func (f Facts) Sized(pod *corev1.Pod, revision rollout.Revision, sized *corev1.PodTemplateSpec, c *Condition, underWay bool) (resize.Target, error) {
 	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending
 	if !begun || f.Contests.Lost(pod.UID) {
-		return resize.Leftover(pod, revision.Template)
+		return resize.Sized(pod, revision.Template, sized)
 	}
-	target, err := resize.LeftoverSince(pod, revision.Template, c.LastTransitionTime.Add(-clockSkew))
+	target, err := resize.SizedSince(pod, revision.Template, sized, c.LastTransitionTime.Add(-clockSkew))
 	if err != nil || !target.Overrules {
 		return target, err
 	}
 	may, _ := f.Settings.Resolve(target.Effects, revision.Template, f.Defaults.ResizePolicy)
 	if policy.Decide(may, f.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
 		f.Refused.Of(pod.UID, revision.Size(target.Changes)).Final {
-		return resize.Leftover(pod, revision.Template)
+		return resize.Sized(pod, revision.Template, sized)
 	}
 	return target, nil
 }

@@ -66,9 +66,9 @@ func (c *Controller[W, X]) openNext(name cache.ObjectName) {
 	}
 }
 
-// makeRoom ends one session if there are as many as there may be: of the namespace that has most
-// of them, the one that has waited longest. It is a cache, and its workload is looked at again
-// soon. The caller has locked c.mu.
+// makeRoom ends one session if there are as many as there may be: one that only stands if there is,
+// of the namespace that has most of them, the one that has waited longest. It is a cache, and its
+// workload is looked at again soon. The caller has locked c.mu.
 func (c *Controller[W, X]) makeRoom() {
 	if len(c.sessions) < maxSessions {
 		return
@@ -84,8 +84,12 @@ func (c *Controller[W, X]) makeRoom() {
 		if s.idleSince.IsZero() {
 			continue
 		}
-		if longest == nil || idle[name.Namespace] > idle[longest.name.Namespace] ||
-			name.Namespace == longest.name.Namespace && s.idleSince.Before(longest.idleSince) {
+		switch {
+		case longest == nil || s.standing && !longest.standing:
+			longest = s
+		case s.standing != longest.standing:
+		case idle[name.Namespace] > idle[longest.name.Namespace],
+			name.Namespace == longest.name.Namespace && s.idleSince.Before(longest.idleSince):
 			longest = s
 		}
 	}

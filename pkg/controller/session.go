@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type Session[W Workload, X Own] struct {
 	workload   types.UID
 	stop       func()
 	idleSince  time.Time // the last sync has ended then; none while one is under way
+	standing   bool      // nothing is rolled out: see Unheld.Standing
 
 	refused    *Refusals // of sizes, by the API server
 	full       *Refusals // of restarts, for lack of room
@@ -134,6 +136,35 @@ func (s *Session[W, X]) retry(w metav1.Object) {
 	s.limitsRead = time.Time{}
 	s.seen.askAgain()
 	s.Own.Retry()
+}
+
+// forget forgets what was noted of pods that are no members any more, when that is more than what is
+// noted of those that are: a session may stand for as long as its workload.
+func (s *Session[W, X]) forget(members []*rollout.Verdict) {
+	if len(members) == 0 || len(s.seen.pods) <= 2*len(members)+fewNotes {
+		return
+	}
+	there := sets.Set[types.UID]{}
+	for _, v := range members {
+		if v.Member.Pod != nil {
+			there.Insert(v.Member.Pod.UID)
+		}
+	}
+	forget(s.seen.pods, there)
+	forget(s.refused.known, there)
+	forget(s.refused.backoffs, there)
+	forget(s.full.known, there)
+	forget(s.full.backoffs, there)
+	forget(s.contests, there)
+	forget(s.asked, there)
+	forget(s.recorded, there)
+}
+
+// fewNotes are not worth looking for what can be forgotten.
+const fewNotes = 100
+
+func forget[M ~map[types.UID]V, V any](notes M, but sets.Set[types.UID]) {
+	maps.DeleteFunc(notes, func(pod types.UID, _ V) bool { return !but.Has(pod) })
 }
 
 // Requeue has the workload synced again at once, after a write that no watch shows in time.

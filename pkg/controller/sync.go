@@ -91,6 +91,7 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 	if s, err = c.session(ctx, w); err != nil || !s.hasSynced() {
 		return w, nil, 0, err // the watches requeue the workload when they have
 	}
+	s.standing = !policy.Held(w) && c.kind.Unheld(w).Standing
 	s.retry(w)
 	return w, s, 0, nil
 }
@@ -216,6 +217,10 @@ func (c *Controller[W, X]) note(s *Session[W, X], w W, f Facts, p rollout.Plan) 
 	for _, m := range p.Resized {
 		s.RecordResized(m.Pod, "resized in place", "")
 	}
+	if p.Condition.Complete {
+		clear(s.contests) // those of the next rollout are others
+	}
+	s.forget(p.Verdicts)
 	s.recordProgress(w, p)
 }
 

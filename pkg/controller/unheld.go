@@ -1,8 +1,12 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -25,6 +29,8 @@ type Unheld struct {
 	LeftTo, Rollout string
 	// NotHeld is why an edit is not held; empty if there is nothing to say about that.
 	NotHeld string
+	// Standing: pods may have to be resized though nothing is rolled out. So the session stays open.
+	Standing bool
 	// BuiltIn: the built-in controller makes a rollout that nobody holds.
 	BuiltIn bool
 }
@@ -48,11 +54,8 @@ func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool)
 		return p, have.Complete()
 	}
 	p.Condition = u.Condition
-	said, others := "", ""
-	if have.Complete() {
-		said, others = cutOthers(have.Message)
-	}
-	if !have.Complete() || u.Stale || !strings.HasSuffix(said, u.Of) {
+	said, others := u.complete(have)
+	if !said || u.Stale {
 		if u.NotHeld != "" && u.begins(have) {
 			p.HandedOver = u.LeftTo + u.Rollout + ": " + u.NotHeld
 		}
@@ -61,6 +64,16 @@ func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool)
 	p.Condition.Message += others
 	p.Passing = !u.Counted || !u.AllThere
 	return p, true
+}
+
+// complete reports whether a condition says Complete of this revision, and no more but for what
+// nameOthers has added: others.
+func (u Unheld) complete(have *Condition) (said bool, others string) {
+	if !have.Complete() {
+		return false, ""
+	}
+	message, others := cutOthers(have.Message)
+	return strings.HasSuffix(message, u.Of), others
 }
 
 // begins reports whether the built-in controller's rollout is another one than the condition speaks of.
@@ -72,23 +85,18 @@ func (u Unheld) begins(have *Condition) bool {
 // Plan turns the plan for a workload into the one for a workload that nobody holds. Pods that count
 // as updated may have the size of an edit that was given up, as where the hold was let go without
 // us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
-// touch, it makes the rollout, and nothing is planned.
+// touch, it makes the rollout, and nothing is planned but sizes for which no pod is restarted.
 func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remove []rollout.Restart) {
-	done := true
+	done, over := true, u.Over(have)
 	for _, v := range p.Verdicts {
 		m := &v.Member
 		if u.BuiltIn && !m.Labelled && !rollout.Gone(m.Pod) {
-			return rollout.Plan{Revision: p.Revision, Condition: u.builtIn(m.Name + " is of an older revision")}, nil
+			return u.leave(p, have, m.Name+" is of an older revision"), nil
 		}
-		done = done && m.Updated
+		done = done && (m.Updated || over && m.InPlaceOnly)
 	}
 	if done {
-		p.Started = "" // nothing is rolled out
-		// Once Complete, a workload stays so when it is scaled, or a pod is lost.
-		if have.Complete() || len(p.Waits) == 0 {
-			p.Condition = u.Condition
-		}
-		return p, nil
+		return u.done(p, have), nil
 	}
 	for _, r := range p.Restart {
 		if r.Now && u.BuiltIn && !rollout.Gone(r.Member.Pod) {
@@ -96,6 +104,64 @@ func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remo
 		}
 	}
 	return p, remove
+}
+
+// done completes the plan where nothing is rolled out any more.
+func (u Unheld) done(p rollout.Plan, have *Condition) rollout.Plan {
+	p.Started = ""
+	over, unfit := u.Over(have), unfit(p)
+	// Once Complete, a workload stays so when it is scaled, or a pod is lost.
+	if over || have.Complete() || len(p.Waits) == len(unfit) {
+		p.Condition, p.Still = u.Condition, over && have.Complete() && u.Standing
+	}
+	if p.Condition.Complete && len(unfit) > 0 {
+		reason, text := rollout.Spell(unfit)
+		p.Condition = rollout.Condition{Reason: reason, Message: u.Condition.Message + text}
+	}
+	// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
+	if said, _ := u.complete(have); said && slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.InPlaceOnly }) {
+		p.Resize, p.Due = nil, true
+	}
+	return p
+}
+
+// Over reports whether a condition says that the rollout of this revision is over. It may be False
+// all the same, because pods cannot have a size for which they are not restarted.
+func (u Unheld) Over(have *Condition) bool {
+	if have == nil {
+		return false
+	}
+	_, more, is := strings.Cut(have.Message, u.Of)
+	return is && (more == "" || more[0] == ';')
+}
+
+// leave returns the plan that leaves the rollout to the built-in controller.
+func (u Unheld) leave(p rollout.Plan, have *Condition, why string) rollout.Plan {
+	rest, _ := u.AtRest(false, have)
+	left := rollout.Plan{Revision: p.Revision, Resized: p.Resized, Condition: u.builtIn(why), HandedOver: rest.HandedOver}
+	left.RequeueAfter = p.RequeueAfter
+	for _, m := range p.Resize {
+		if m.InPlaceOnly {
+			left.Resize = append(left.Resize, m)
+		}
+	}
+	return left
+}
+
+// unfit returns what pods wait for that cannot have a size for which they are not restarted. Where
+// pods are not Ready since they were resized, that counts if others wait for them.
+func unfit(p rollout.Plan) []rollout.Wait {
+	waiting := len(p.Resize) == 0 && slices.ContainsFunc(p.Verdicts, func(v *rollout.Verdict) bool {
+		return v.Member.InPlaceOnly && v.Decision == policy.Resize && podutils.IsPodReady(v.Member.Pod)
+	})
+	var unfit []rollout.Wait
+	for _, w := range p.Waits {
+		harmless := w.Reason == rollout.ReasonProgressing || w.Reason == rollout.ReasonNodeLost || w.Reason == rollout.ReasonNotReadyAfterResize && !waiting
+		if w.Member.InPlaceOnly && !harmless {
+			unfit = append(unfit, w)
+		}
+	}
+	return unfit
 }
 
 // builtIn returns the condition of a rollout that the built-in controller makes.

@@ -44,6 +44,9 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 			o.pods = append(o.pods, pod)
 		}
 	}
+	if err := o.readSizes(); err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
 	return o.forecast(ctx, cluster)
 }
 

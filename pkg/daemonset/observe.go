@@ -53,8 +53,9 @@ type observation struct {
 	controller.Facts
 	*history
 
-	set  *appsv1.DaemonSet
-	pods []*corev1.Pod
+	set   *appsv1.DaemonSet
+	pods  []*corev1.Pod
+	sizes sizes
 }
 
 // options returns those of a rollout. The nodes that lack a pod take their shares.
@@ -154,8 +155,14 @@ func (o observation) zones() map[string]string {
 
 // look returns what judges the pods of the set.
 func (o observation) look(options rollout.Options) *controller.Look {
-	basis := controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), Of: o.newest.hash}
+	basis := controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), Of: basis{o.newest.hash, o.over()}}
 	return o.Look(basis, options, o.revision(), o.place)
+}
+
+// basis is what places of pods depend on besides.
+type basis struct {
+	newest string
+	over   bool
 }
 
 // verdicts returns those on the seats, in their order.
@@ -189,9 +196,7 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 	var err error
 	switch carries {
 	case o.newest:
-		p.Target, err = o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
-		p.Updated = p.Target.Clean()
-		p.Brings = resize.Describe(p.Target.Changes)
+		err = o.fit(&p)
 	case nil:
 		p.Differs = fmt.Sprintf("its revision %q is not in the history", hashOf(pod))
 	default:
@@ -199,7 +204,8 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 			break
 		}
 		from, to := carries.template.PodTemplateSpec, o.newest.template.PodTemplateSpec
-		p.Target, err = o.Target(pod, from, to)
+		p.Target, err = o.edit(pod, from)
+		p.Class = o.sizeOf(pod).class.String()
 		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
 	return p, err

@@ -56,6 +56,9 @@ func (p plan) complete(o observation) rollout.Plan {
 // there restarts come last.
 func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	o.Facts = f
+	if err := o.readSizes(); err != nil {
+		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
+	}
 	options := o.options()
 	verdicts, err := o.verdicts(o.look(options))
 	if err != nil {
@@ -63,13 +66,22 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision()}}
 	p.Condition = p.Step.Condition()
-	if p.Updated < p.Total {
+	for _, v := range verdicts {
+		if v.Member.Class != "" && v.Member.Updated {
+			p.Resized = append(p.Resized, &v.Member)
+		}
+	}
+	if slices.ContainsFunc(verdicts, func(v *rollout.Verdict) bool {
+		return !v.Member.InPlaceOnly && (!v.Member.Updated || rollout.Gone(v.Member.Pod))
+	}) {
 		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldEnvironment(verdicts))
 	}
 	if policy.Held(o.set) {
 		p.letGo(o)
 	} else {
-		p.Plan, p.remove = Kind{}.Unheld(o.set).Plan(p.Plan, condition(o.set))
+		u := Kind{}.Unheld(o.set)
+		u.Condition.Message += classed(p.Verdicts)
+		p.Plan, p.remove = u.Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(o), nil
 }

@@ -332,6 +332,10 @@ func TestNextStep(t *testing.T) {
 // takes time.
 func TestDoubt(t *testing.T) {
 	gone := ofSet(func(set *appsv1.DaemonSet) { set.Status.CurrentNumberScheduled++ })
+	updatedGone := ofSet(func(set *appsv1.DaemonSet) {
+		set.Status.CurrentNumberScheduled++
+		set.Status.UpdatedNumberScheduled++
+	})
 	tests := []struct {
 		places  string
 		changes []change
@@ -349,6 +353,8 @@ func TestDoubt(t *testing.T) {
 		{places: "relabelled|updated", changes: []change{misscheduled(1)}, counts: true, want: 6 * time.Second},
 		{places: "relabelled|updated", changes: []change{misscheduled(0)}, counts: true, want: 6 * time.Second},
 		{places: "relabelled|updated|updated", changes: []change{misscheduled(1), lagging, lagging}, want: 6 * time.Second},
+		// What is gone is counted still, in place of what is misscheduled.
+		{places: "relabelled|missing|updated", changes: []change{misscheduled(0), updatedGone}, counts: true, want: 6 * time.Second},
 		{places: "relabelled long ago|missing", changes: []change{gone}, counts: true},
 		{places: "relabelled long ago|updated, terminating", counts: true},
 		{places: "relabelled+live|updated", counts: true}, // it counts the oldest of a node

@@ -669,3 +669,40 @@ func TestSimulationOfComplete(t *testing.T) {
 		s.isComplete()
 	})
 }
+
+// TestWatchOfPodsIsBehind: a resize that is infeasible, by what the controller has seen, has been
+// carried out a moment ago. So neither is the DaemonSet controller let loose, nor the pod deleted.
+func TestWatchOfPodsIsBehind(t *testing.T) {
+	load(t)
+	for nodes := range 2 { // with a second one, whose pod is to be resized still, we would delete the first
+		s := newSimulation(t, t, webSet(former), 1+nodes, nil)
+		s.user(func(set *appsv1.DaemonSet) { set.Spec.UpdateStrategy = strategies[1] })
+		before := maps.Clone(s.Pods)
+		s.Infeasible(onNode(nodeName(0)))
+		if nodes > 0 {
+			s.readiness(nodeName(1), false)
+		}
+		s.user(func(set *appsv1.DaemonSet) { set.Spec.Template = *templates[newer] })
+		for range 2 {
+			s.Others(1)
+			s.sees(true, true, true)
+			if len(s.turns.Batch) == 0 {
+				s.Look() // asks the pod
+			}
+		}
+		s.Judge = nil
+		s.Others(1) // the kubelet carries it out
+		s.Look()
+		if !policy.Held(s.set) {
+			t.Errorf("%d nodes: by a watch that is behind, it let go", 1+nodes)
+		}
+		s.mend()
+		s.Rest()
+		for name, pod := range before {
+			if left := s.Unfinished(); left != "" || s.Pods[name] == nil || s.Pods[name].UID != pod.UID {
+				t.Errorf("%d nodes: unfinished: %q; %s is another one", 1+nodes, left, name)
+			}
+		}
+		s.Stop()
+	}
+}

@@ -13,7 +13,7 @@ import (
 func (Kind) Unheld(set *appsv1.DaemonSet) controller.Unheld {
 	status := set.Status
 	u := controller.Unheld{
-		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set),
+		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set), Standing: hasClasses(set.Annotations),
 		Stale:   !rolling(set) && status.UpdatedNumberScheduled < status.CurrentNumberScheduled,
 		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled, AllThere: status.CurrentNumberScheduled == status.DesiredNumberScheduled,
 	}
@@ -24,7 +24,8 @@ func (Kind) Unheld(set *appsv1.DaemonSet) controller.Unheld {
 	return u
 }
 
-// allOf returns how the message ends of a condition that says Complete.
+// allOf returns how the message of a condition ends that says Complete; what it says of classes
+// comes after that.
 func allOf(set *appsv1.DaemonSet) string {
 	return " pods are of template generation " + templateGeneration(set)
 }
@@ -34,8 +35,9 @@ func allOf(set *appsv1.DaemonSet) string {
 // is lost later is no rollout. Before that, every node has to have an updated pod that is
 // available, as for `kubectl rollout status`.
 func unheldCondition(set *appsv1.DaemonSet) rollout.Condition {
-	status := set.Status
-	if condition(set).Complete() ||
+	status, c := set.Status, condition(set)
+	over := controller.Unheld{Of: allOf(set)}.Over(c)
+	if over || c.Complete() ||
 		status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && status.NumberAvailable >= status.DesiredNumberScheduled {
 		return rollout.Condition{
 			Complete: true, Reason: rollout.ReasonComplete,

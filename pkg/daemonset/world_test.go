@@ -76,16 +76,15 @@ type world struct {
 	revisions []*appsv1.ControllerRevision
 	taken     map[string]bool // names of revisions that others have
 
-	replaces func(pod *corev1.Pod)          // called before it deletes a pod for its revision
-	surges   func(beside *corev1.Pod)       // and before it makes one beside an old one
-	birth    func(pod *corev1.Pod)          // and before it makes any
-	prunes   func(pod *corev1.Pod, of uint) // and before it deletes one of several of a node
+	replaces func(pod *corev1.Pod)    // called before it deletes a pod for its revision
+	surges   func(beside *corev1.Pod) // and before it makes one beside an old one
+	birth    func(pod *corev1.Pod)    // and before it makes any
 }
 
 func newWorld(t testing.TB, set *appsv1.DaemonSet, nodes int, outcomes []simulated.Outcome) *world {
 	w := &world{
 		t: t, set: set, nodes: map[string]*corev1.Node{}, taken: map[string]bool{},
-		replaces: func(*corev1.Pod) {}, surges: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, prunes: func(*corev1.Pod, uint) {},
+		replaces: func(*corev1.Pod) {}, surges: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {},
 	}
 	w.Cluster = simulated.New(func(pod *corev1.Pod) int { return number(capacity.TargetNode(pod)) }, outcomes)
 	w.Judge, w.Schedule = w.outcome, w.schedule
@@ -595,11 +594,6 @@ func (s *dscSync) manage() bool {
 			deaths = append(deaths, alive[1:]...)
 		default:
 			deaths = append(deaths, s.pruned(alive)...)
-		}
-	}
-	for _, pod := range deaths {
-		if node := s.saw.nodes[capacity.TargetNode(pod)]; stays(node) && s.Pods[pod.Name] != nil {
-			s.prunes(s.Pods[pod.Name], uint(len(s.byNode[node.Name])))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.byNode)) { // getUnscheduledPodsWithoutNode

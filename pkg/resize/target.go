@@ -76,36 +76,42 @@ func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec) (T
 // time. Only values that we have set are taken back. All others are somebody else's, such as
 // a vertical autoscaler's or an admission webhook's. It fails as [For] does.
 func Leftover(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, &corev1.PodTemplateSpec{}, template, func(v value) bool { return v.by.ours })
+	return Sized(pod, template, template)
 }
 
 // LeftoverSince is like [Leftover], for a rollout that has begun at that time. It takes back
 // what others have set through the resize subresource since then, too: on an edit the
 // template wins.
 func LeftoverSince(pod *corev1.Pod, template *corev1.PodTemplateSpec, began time.Time) (Target, error) {
-	return target(pod, &corev1.PodTemplateSpec{}, template, func(v value) bool {
-		return v.by.ours || v.by.other != "" && !v.by.at.Before(began)
-	})
+	return SizedSince(pod, template, template, began)
 }
 
 // Sized is like [Leftover], for a pod that is to have the size of sized: a copy of its template in
 // which some values are others. These are set, unless somebody else has set them.
 func Sized(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec) (Target, error) {
-	says := parts(&template.Spec)
-	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool {
-		return v.by.ours || v.by.other == "" && (v.kind == podLevel || v.otherwiseIn(says))
-	})
+	own := ownOf(sized, template)
+	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool { return v.by.ours || v.by.other == "" && own(v) })
 }
 
 // SizedSince is Sized as [LeftoverSince] is Leftover.
 func SizedSince(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec, began time.Time) (Target, error) {
-	says := parts(&template.Spec)
+	own := ownOf(sized, template)
 	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool {
 		if v.by.other != "" {
 			return !v.by.at.Before(began)
 		}
-		return v.by.ours || v.kind == podLevel || v.otherwiseIn(says)
+		return v.by.ours || own(v)
 	})
+}
+
+// ownOf returns whether a value of sized is its own, and not the template's. What the pod as a whole
+// has follows from its containers.
+func ownOf(sized, template *corev1.PodTemplateSpec) func(value) bool {
+	if sized == template {
+		return func(value) bool { return false }
+	}
+	says := parts(&template.Spec)
+	return func(v value) bool { return v.kind == podLevel || v.otherwiseIn(says) }
 }
 
 // value is one that the pod has, or the newer template wants.
@@ -117,8 +123,7 @@ type value struct {
 	by   owner              // of what the pod has
 }
 
-// otherwiseIn reports whether the containers of another template have another value. What the
-// pod as a whole has follows from them.
+// otherwiseIn reports whether the containers of another template have another value.
 func (v value) otherwiseIn(other []part) bool {
 	p := counterpart(other, part{kind: v.kind, name: v.Container})
 	return v.kind != podLevel && (p == nil || !same(p.wanted(v.Side, v.Resource), v.To))

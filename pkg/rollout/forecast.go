@@ -86,7 +86,7 @@ func (v *Verdict) forecast() PodForecast {
 	case born && Gone(m.Pod):
 		f.Forecast, f.Reason = New, "the pod is about to go, whatever is edited"
 	case m.Updated:
-		f.Forecast = Unchanged // it may still wait for a node
+		f.Forecast, f.Reason = Unchanged, m.Void // it may still wait for a node
 	case f.Forecast == Live:
 		f.Late = forecastOf[v.late]
 		f.resize(v)

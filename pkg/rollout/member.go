@@ -28,6 +28,14 @@ type Place struct {
 	Labelled bool
 	// Available as the built-in controller means it: Ready for minReadySeconds and not terminating.
 	Available bool
+	// InPlaceOnly: a new pod would not have the size that this one is to have, either. So nothing
+	// is restarted for it, and no hold is kept.
+	InPlaceOnly bool
+	// Class of the pod's node, if that has a size of its own; else empty.
+	Class string
+	// Void is why the pod is not to have the size of its node's class, but that of its template;
+	// empty if there is nothing in the way.
+	Void string
 	// Differs is what besides cpu and memory differs between the revision of the pod (for an
 	// empty place: of the pod that is born there next) and the newest one; empty if nothing does.
 	Differs string

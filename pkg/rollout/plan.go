@@ -19,6 +19,10 @@ type Plan struct {
 	// Passing: the condition is about to change, because other controllers need a moment
 	// for what has been done.
 	Passing bool
+	// Still: Complete is only said once more, with other numbers. Nothing rests on these.
+	Still bool
+	// Due: the condition is to be written at once, for what is done next rests on it.
+	Due bool
 	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
 	Started string
 	// HandedOver says which rollout the built-in controller makes without us, and why, for an event;
@@ -59,7 +63,7 @@ type Write interface {
 // Loose reports whether the plan must not rest on a watch that may be behind: it says
 // Complete, or one of its writes is loose.
 func (p Plan) Loose() bool {
-	if p.Condition.Complete {
+	if p.Condition.Complete && !p.Still {
 		return true
 	}
 	for _, w := range p.Writes {

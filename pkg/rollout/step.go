@@ -124,7 +124,6 @@ func Next(verdicts []*Verdict, o Options) Step {
 			s.wait(&v)
 		}
 	}
-	s.Unready = b.unready > 0
 	return s
 }
 
@@ -132,19 +131,18 @@ func Next(verdicts []*Verdict, o Options) Step {
 func (s *Step) add(v *Verdict, o Options, b *budget) {
 	s.Updated += asInt(v.Member.Updated && !Gone(v.Member.Pod))
 	s.RequeueWithin(v.Until.Sub(o.Now))
+	s.Unready = s.Unready || v.Unready && !v.Member.InPlaceOnly
+	s.Hold = s.Hold || v.holds()
 	switch v.Decision {
 	case policy.RestartByController:
 		s.restart(v, o, b)
 	case policy.Leave:
 		s.passOver(v)
 	case policy.MarkUpdated:
-		s.Hold = true
 		s.MarkUpdated = append(s.MarkUpdated, v.Member)
 	case policy.Resize:
-		s.Hold = true
 		s.resize(v, o, b)
 	case policy.Wait:
-		s.Hold = true
 		s.wait(v)
 	default: // it is updated, or waits for the user
 		s.wait(v)
@@ -184,11 +182,22 @@ func (s *Step) restart(v *Verdict, o Options, b *budget) {
 	}
 }
 
+// holds reports whether the hold must stay for the member.
+func (v *Verdict) holds() bool {
+	switch v.Decision {
+	case policy.Leave, policy.MarkUpdated, policy.Resize, policy.Wait:
+		return !v.Member.InPlaceOnly
+	default:
+		return false
+	}
+}
+
 // passOver leaves the member for as long as nothing else changes: nobody waits for it
 // who can do without a restart, as long as it is available.
 func (s *Step) passOver(v *Verdict) {
-	s.Hold = true
-	s.passedOver = cmp.Or(s.passedOver, v.Member.Name)
+	if !v.Member.InPlaceOnly {
+		s.passedOver = cmp.Or(s.passedOver, v.Member.Name)
+	}
 	if v.claim.down {
 		s.down = append(s.down, len(s.Waits))
 	}

@@ -63,6 +63,8 @@ func (m Member) Judge(o Options) *Verdict {
 	}
 	v.Unready = v.Observed == resize.Unready && m.Lost == "" && !m.Target.Resized.IsZero() && !m.Target.Unscheduled()
 	switch {
+	case m.Updated && m.Void != "":
+		v.Reason, v.Message = ReasonInfeasible, m.Void
 	case m.Updated && !m.down():
 	case m.Updated:
 		v.comeUp(o)
@@ -91,9 +93,21 @@ func (v *Verdict) resize(o Options) {
 	switch v.Decision = decide(v.State); v.Decision {
 	case policy.RestartByController, policy.WaitForDelete:
 		cause, why := v.cause(o)
+		if m.InPlaceOnly {
+			v.keep(why)
+			return
+		}
 		v.replace(o, cause, why)
 	case policy.Leave:
 		v.Message += "; left as it is"
+	}
+}
+
+// keep leaves the pod as it is, where a restart would not help.
+func (v *Verdict) keep(why string) {
+	v.Decision, v.Why, v.Message = policy.Leave, why, why+"; left as it is"
+	if v.Reason == ReasonProgressing {
+		v.Reason = ReasonInfeasible
 	}
 }
 
@@ -135,7 +149,7 @@ func (v *Verdict) replace(o Options, cause Cause, why string) {
 // unless the new one would be refused for ever.
 func (m Member) replacement(o Options) policy.Decision {
 	switch {
-	case m.Unplaceable.Kind == ReasonInvalid:
+	case m.Unplaceable.Kind == ReasonInvalid || m.InPlaceOnly:
 		return policy.Leave
 	case o.Strategy == policy.OnDelete:
 		return policy.WaitForDelete
@@ -148,7 +162,7 @@ func (m Member) replacement(o Options) policy.Decision {
 
 // invalid is why no new pod can have the size.
 func (m Member) invalid(o Options) string {
-	if o.Strategy == policy.OnDelete {
+	if o.Strategy == policy.OnDelete && !m.InPlaceOnly {
 		return m.Unplaceable.Reason + "; do not delete it"
 	}
 	return m.Unplaceable.Reason
@@ -264,7 +278,7 @@ func (m Member) known(o Options) progress {
 	case len(obstacles) > 0:
 		return progress{state: resize.Impossible, reason: ReasonInfeasible, why: strings.Join(obstacles, ", ")}
 	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
-	case m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize):
+	case m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize && !m.InPlaceOnly):
 		return progress{resize.Infeasible, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
 	case o.Unavailable == 0 && o.Action != policy.LiveResize && m.Available && m.Target.Restarts():
 		return progress{state: resize.Disruptive, reason: ReasonProgressing, why: "its resize would restart a container, and maxUnavailable is 0"}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // Beside it the same edits of the same workload, without the label, lose both.
 func TestNobodyNotices(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"StatefulSet", "Deployment"} {
+	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			testNobodyNotices(t, kind)
@@ -36,7 +37,7 @@ func testNobodyNotices(t *testing.T, kind string) {
 	builtIn := theirs.upAndDown(theirs.rolledOut)
 
 	ours.event(kind, rollout.EventStarted, "app: cpu request 40m→60m, app: cpu limit 80m→120m, app: memory request 32Mi→48Mi, app: memory limit 64Mi→96Mi")
-	ours.event(kind, rollout.EventComplete, "3 of 3 pods")
+	ours.event(kind, rollout.EventComplete, fmt.Sprintf("%[1]d of %[1]d pods", ours.replicas))
 	ours.podEvents(rollout.EventResized)
 	ours.podEvents("ResizeStarted")
 	ours.podEvents("ResizeCompleted")

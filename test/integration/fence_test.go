@@ -384,8 +384,11 @@ func TestResizeRight(t *testing.T) {
 	const want = "mallory may not patch pods/resize in the namespace "
 	component(t, "resize-right", func() bool { return strings.Contains(said(optIn("mallory")), want) })
 	fresh := writeFile(t, strings.ReplaceAll(manifest(t, w.namespace, options{Kind: "Deployment"}), "web", "fresh"))
-	if err := w.try(t, "--as=mallory", "create", "-f", fresh); !strings.Contains(said(err), want) {
-		t.Errorf("creating: %v", err)
+	daemons := writeFile(t, strings.ReplaceAll(manifest(t, w.namespace, options{Kind: "DaemonSet"}), "web", "daemons"))
+	for _, file := range []string{fresh, daemons} {
+		if err := w.try(t, "--as=mallory", "create", "-f", file); !strings.Contains(said(err), want) {
+			t.Errorf("creating: %v", err)
+		}
 	}
 	for _, args := range [][]string{{"create", "-f", fresh, "--dry-run=server"}, {"label", "--overwrite", w.ref, enabled + "=true"}} {
 		if err := w.try(t, append([]string{"--as=alice"}, args...)...); err != nil {

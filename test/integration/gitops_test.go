@@ -318,6 +318,11 @@ func (s *sandbox[W]) testNoDrift(t *testing.T, o options) {
 	if err := s.try(t, compare...); err != nil {
 		t.Errorf("complete, it differs: %v", err)
 	}
+	for _, entry := range s.get().GetManagedFields() {
+		if entry.Manager == api.FieldManager && strings.Contains(entry.FieldsV1.GetRawString(), "f:spec") {
+			t.Errorf("%s owns a part of the spec: %s", entry.Manager, entry.FieldsV1.GetRawString())
+		}
+	}
 }
 
 // TestSomebodyElseResizes is what docs/autoscalers.md says of a VerticalPodAutoscaler:

@@ -416,6 +416,8 @@ func TestUnreadableHold(t *testing.T) {
 		holds := []string{holdOf(w.get()), holdOf(byHand.get()), holdOf(d.get()), holdOf(byHandToo.get()), holdOf(ds.get()), holdOf(byHandAgain.get())}
 		return len(slices.Compact(holds)) == 1 && holds[0] == "nonsense", strings.Join(holds, " ")
 	})
+	ds.patch(`{"spec":{"updateStrategy":{"rollingUpdate":null}}}`)
+	ds.unchecked = true // it comes back by default, in the write of ours that lets go
 	install()
 
 	for _, s := range []interface{ run(args ...string) ran }{byHand, byHandToo, byHandAgain} {

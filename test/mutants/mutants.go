@@ -43,9 +43,7 @@ var mutants = []mutant{
 	{
 		name: "version-of-workloads", safety: "resourceVersion precondition of workload writes",
 		without: without{"letting go of a hold, or moving the partition, has no resourceVersion", []edit{
-			{"pkg/statefulset/apply.go", `"uid": set.UID, "resourceVersion": set.ResourceVersion, "annotations": annotations,`, `"uid": set.UID, "annotations": annotations,`},
-			{"pkg/deployment/apply.go", `"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]any{api.HoldAnnotation: nil},`,
-				`"uid": d.UID, "annotations": map[string]any{api.HoldAnnotation: nil},`},
+			{"pkg/controller/instruct.go", `"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(), "annotations": annotations,`, `"uid": w.GetUID(), "annotations": annotations,`},
 		}},
 		scenario: scenario{tests: "TestLateWrites/the_end_of_a.*"},
 	},
@@ -72,8 +70,10 @@ var mutants = []mutant{
 			{"deploy/cluster/guard-statefulsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/guard-deployments.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
+			{"deploy/cluster/guard-daemonsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
+			{"deploy/cluster/hold-daemonsets.yaml", `(variables.held || variables.stirs && !variables.surging)`, `(variables.edited || !variables.enabledBefore)`},
 		}},
-		scenario: scenario{seed: 1, tests: "Test(Deployment)?Reapplies"},
+		scenario: scenario{seed: 1, tests: "Test(Deployment|DaemonSet)?Reapplies"},
 	},
 	{
 		name: "live-read", safety: "live read before what takes pods down",
@@ -109,6 +109,27 @@ var mutants = []mutant{
 			{"pkg/controller/sync.go", `full, err := c.full(ctx, s, o, p)`, `full, err := rollout.Refusals(nil), error(nil)`},
 		}},
 		scenario: scenario{tests: "TestNoRoomBesideOthers"},
+	},
+	{
+		name: "own-node", safety: "room on its own node for a DaemonSet's pod",
+		without: without{"a pod that comes back to its node may have room on any other", []edit{
+			{"pkg/capacity/places.go", `if only := pinnedTo(pod); only != "" {`, `if only := pinnedTo(pod); false {`},
+		}},
+		scenario: scenario{tests: "TestDaemonSetInfeasibleOnSomeNodes"},
+	},
+	{
+		name: "made-from", safety: "a DaemonSet's pods are what they were made from",
+		without: without{"a pod whose labels count as updated is taken for updated", []edit{
+			{"pkg/daemonset/observe.go", `carries := o.revisions[hashOf(pod)]`, `carries := map[bool]*revision{true: o.newest, false: o.revisions[hashOf(pod)]}[p.Labelled]`},
+		}},
+		scenario: scenario{tests: "TestDaemonSetAdoptsPods"},
+	},
+	{
+		name: "surge", safety: "no hold while a rollout with maxSurge is in flight",
+		without: without{"the policy holds all the same", []edit{
+			{"deploy/cluster/hold-daemonsets.yaml", `variables.stirs && !variables.surging)`, `variables.stirs)`},
+		}},
+		scenario: scenario{tests: "Test(DaemonSetEditDuringASurge|SurgeInFlight)"},
 	},
 	{
 		name: "leader", safety: "the leader writes only while it surely leads",

@@ -28,6 +28,24 @@ type kind struct {
 	unfinished func(view, []corev1.Pod, []appsv1.ReplicaSet) string
 }
 
+// view reads a workload, with the condition that all kinds have.
+func (k kind) view(object map[string]any) (view, error) {
+	v, err := k.read(object)
+	if err != nil {
+		return v, err
+	}
+	var d appsv1.Deployment // the conditions of the other kinds have the same fields
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": object["status"]}, &d); err != nil {
+		return v, fmt.Errorf("reading conditions: %w", err)
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type == api.ConditionComplete {
+			v.complete, v.reason, v.message = c.Status, c.Reason, c.Message
+		}
+	}
+	return v, nil
+}
+
 // view is what the checks ask about a workload of any kind.
 type view struct {
 	metav1.Object
@@ -110,11 +128,6 @@ var kinds = map[string]kind{
 			}
 			if set.Spec.Ordinals != nil {
 				v.start = int(set.Spec.Ordinals.Start)
-			}
-			for _, c := range set.Status.Conditions {
-				if c.Type == api.ConditionComplete {
-					v.complete, v.reason, v.message = c.Status, c.Reason, c.Message
-				}
 			}
 			return v, nil
 		},
@@ -199,11 +212,6 @@ var kinds = map[string]kind{
 				observed: d.Status.ObservedGeneration >= d.Generation,
 				counted:  d.Status.CurrentNumberScheduled == n && d.Status.NumberAvailable == n,
 			}
-			for _, c := range d.Status.Conditions {
-				if c.Type == api.ConditionComplete {
-					v.complete, v.reason, v.message = c.Status, c.Reason, c.Message
-				}
-			}
 			return v, nil
 		},
 		unfinished: func(v view, pods []corev1.Pod, _ []appsv1.ReplicaSet) string {
@@ -267,11 +275,6 @@ var kinds = map[string]kind{
 				Object: d, replicas: int(n), template: d.Spec.Template, paused: d.Spec.Paused, replicaset: true,
 				observed: d.Status.ObservedGeneration >= d.Generation,
 				counted:  d.Status.Replicas == n && d.Status.UpdatedReplicas == n && d.Status.AvailableReplicas == n,
-			}
-			for _, c := range d.Status.Conditions {
-				if c.Type == api.ConditionComplete {
-					v.complete, v.reason, v.message = c.Status, c.Reason, c.Message
-				}
 			}
 			return v, nil
 		},

@@ -215,7 +215,7 @@ func (p *player) view(ctx context.Context, i int) (view, error) {
 	if err != nil {
 		return view{}, fmt.Errorf("getting %s: %w", w.ref(), err)
 	}
-	v, err := kinds[w.Kind].read(object.Object)
+	v, err := kinds[w.Kind].view(object.Object)
 	if err != nil || !v.revisions {
 		return v, err
 	}
@@ -265,7 +265,7 @@ func (p *player) write(ctx context.Context, i int, says map[string]any, write fu
 	if err := p.retried(ctx, func() (err error) { written, err = write(); return err }); err != nil {
 		return err
 	}
-	after, err := kinds[p.Workloads[i].Kind].read(written.Object)
+	after, err := kinds[p.Workloads[i].Kind].view(written.Object)
 	if err != nil {
 		return err
 	}

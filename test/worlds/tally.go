@@ -75,7 +75,7 @@ func (t *tally) count(events []auditv1.Event) {
 			for _, p := range of(ref.Name) {
 				p.renewed++
 			}
-		case ref.Subresource == "status" && (ref.Resource == "statefulsets" || ref.Resource == "deployments") && e.ResponseObject != nil:
+		case ref.Subresource == "status" && ofWorkload(ref.Resource) && e.ResponseObject != nil:
 			var stored struct {
 				Status struct {
 					Conditions []metav1.Condition
@@ -111,6 +111,16 @@ func (t *tally) count(events []auditv1.Event) {
 			}
 		}
 	}
+}
+
+// ofWorkload reports whether a resource is one of the kinds.
+func ofWorkload(resource string) bool {
+	for _, k := range kinds {
+		if k.resource == resource {
+			return true
+		}
+	}
+	return false
 }
 
 // print writes the summary.
