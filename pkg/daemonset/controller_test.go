@@ -191,6 +191,17 @@ func TestNoRoomOnItsNode(t *testing.T) {
 	c.Rest()
 }
 
+// TestHandedOverOnce: a rollout with maxSurge that was held is no edit during a surge.
+func TestHandedOverOnce(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
+	c.edit(otherImage)
+	c.Rest()
+	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 1 {
+		t.Errorf("%d events that it was handed over: %q", n, c.Events)
+	}
+}
+
 // TestEditDuringSurge: while a rollout with maxSurge is in flight, an edit is not held, and an event
 // says so once. The next edit is held.
 func TestEditDuringSurge(t *testing.T) {

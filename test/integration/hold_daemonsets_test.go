@@ -57,7 +57,7 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 	refused := func(strategy string) func() {
 		return func() {
 			err := d.try(t, "patch", web, "--patch", `{"spec":{"updateStrategy":{"rollingUpdate":`+strategy+`}}}`)
-			if !strings.Contains(said(err), "one of maxUnavailable (") {
+			if !strings.Contains(said(err), "one of maxUnavailable (") || !strings.Contains(said(err), "If OnDelete is what you want, take rollingUpdate away") {
 				t.Errorf("%s: %v", strategy, err)
 			}
 		}
@@ -67,10 +67,10 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 		o.Spec = spec
 		return user(append([]string{"apply", "-f", writeFile(t, manifest(t, d.namespace, o))}, args...)...)
 	}
+	serverSide := []string{"--server-side", "--field-manager=gitops"}
 	saved := func(hold string) func() {
 		return patch(fmt.Sprintf(`{"metadata":{"annotations":{"%s":"%s"}},"spec":{"updateStrategy":{"type":"OnDelete"}}}`, api.HoldAnnotation, hold))
 	}
-	serverSide := []string{"--server-side", "--field-manager=gitops"}
 	const wish, rolls, holds, own = "RollingUpdate", "RollingUpdate 1/0", "OnDelete 1/0", "OnDelete"
 	const patched, gitops, apply = "kubectl-patch", "gitops", "kubectl-client-side-apply"
 
@@ -129,6 +129,12 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 		{"and again", applied("updateStrategy: {type: RollingUpdate}", serverSide...), wish, holds, gitops},
 		{"the controller lets go again", asController("annotate", web, hold+"-"), unheld, rolls, gitops},
 		{"applying the same", applied("updateStrategy: {type: RollingUpdate}", serverSide...), unheld, rolls, gitops},
+
+		{"applying limits", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}", serverSide...), unheld, "RollingUpdate 2/0", gitops},
+		{"and an edit on top", image("app:7"), wish, "OnDelete 2/0", gitops},
+		{"applying OnDelete takes the limits away, and is a wish", applied("updateStrategy: {type: OnDelete}", append(serverSide, "--force-conflicts")...), unheld, own, gitops},
+		{"switching back on the server side", applied("updateStrategy: {type: RollingUpdate}", serverSide...), wish, holds, gitops},
+		{"the controller lets go of that", asController("annotate", web, hold+"-"), unheld, rolls, gitops},
 
 		{"opting out lets go", user("label", web, enabled+"-"), unheld, rolls, gitops},
 		{"opted out, a change of the template is nobody's business", image("app:7"), unheld, rolls, gitops},
@@ -304,5 +310,22 @@ func TestNodeResourcesAreJudged(t *testing.T) {
 	d.kubectl("set", "resources", d.ref, "--limits=cpu=200m")
 	if out := d.kubectl("get", "validatingadmissionpolicy", policy, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
 		t.Errorf("type checking: %s", out)
+	}
+}
+
+// TestDaemonSetReapplies: a GitOps tool says again and again that it is RollingUpdate.
+func TestDaemonSetReapplies(t *testing.T) {
+	parallel(t)
+	o := options{Kind: "DaemonSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
+	d := newDaemonSet(t, o)
+	before := d.uids()
+	d.reapply(o)
+	d.waitComplete()
+	d.assertMoved(before, "150m")
+	// The field is still the user's: another value conflicts with nobody.
+	o.Resources, o.Spec = largerThanBase, "updateStrategy: {type: OnDelete}"
+	d.apply(manifest(t, d.namespace, o))
+	if got := d.get(); held(got) || got.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
+		t.Errorf("hold %s and type %s, want the user's OnDelete", holdOf(got), strategyOf(got))
 	}
 }

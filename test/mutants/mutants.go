@@ -70,8 +70,10 @@ var mutants = []mutant{
 			{"deploy/cluster/guard-statefulsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/guard-deployments.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
+			{"deploy/cluster/guard-daemonsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
+			{"deploy/cluster/hold-daemonsets.yaml", `(variables.held || variables.stirs && !variables.surging)`, `(variables.edited || !variables.enabledBefore)`},
 		}},
-		scenario: scenario{seed: 1, tests: "Test(Deployment)?Reapplies"},
+		scenario: scenario{seed: 1, tests: "Test(Deployment|DaemonSet)?Reapplies"},
 	},
 	{
 		name: "live-read", safety: "live read before what takes pods down",
@@ -128,7 +130,7 @@ var mutants = []mutant{
 		without: without{"the policy holds all the same", []edit{
 			{"deploy/cluster/hold-daemonsets.yaml", `variables.stirs && !variables.surging)`, `variables.stirs)`},
 		}},
-		scenario: scenario{tests: "TestDaemonSetEditDuringASurge"},
+		scenario: scenario{tests: "Test(DaemonSetEditDuringASurge|SurgeInFlight)"},
 	},
 	{
 		name: "leader", safety: "the leader writes only while it surely leads",
