@@ -5,9 +5,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Pods of which the same is to be said share a row where a workload has more than many. Then
@@ -77,18 +78,7 @@ func shareRow(alike []row) []string {
 
 // key is the same of pods that may share a row.
 func (r row) key() string {
-	why := r.why
-	for _, name := range []string{r.pod, r.node} {
-		if name != "" {
-			why = strings.ReplaceAll(why, name, "…")
-		}
-	}
-	why = strings.Map(func(letter rune) rune {
-		if unicode.IsDigit(letter) {
-			return -1
-		}
-		return letter
-	}, why)
+	why := rollout.Numberless(rollout.Nameless(r.why, r.pod, r.node))
 	return strings.Join(append(slices.Clip(r.cells), why), "\n")
 }
 

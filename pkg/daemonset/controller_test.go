@@ -191,6 +191,17 @@ func TestNoRoomOnItsNode(t *testing.T) {
 	c.Rest()
 }
 
+// TestHandedOverOnce: a rollout with maxSurge that was held is no edit during a surge.
+func TestHandedOverOnce(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
+	c.edit(otherImage)
+	c.Rest()
+	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 1 {
+		t.Errorf("%d events that it was handed over: %q", n, c.Events)
+	}
+}
+
 // TestEditDuringSurge: while a rollout with maxSurge is in flight, an edit is not held, and an event
 // says so once. The next edit is held.
 func TestEditDuringSurge(t *testing.T) {
@@ -327,6 +338,15 @@ func TestHistory(t *testing.T) {
 	}
 	if err := h.read(set, &set.Spec.Template, stored[:1]); err != nil || h.newest != nil {
 		t.Errorf("without a revision of the template: %+v, %v", h.newest, err)
+	}
+	client, s := fake.NewClientset(&stored[1]), &session{Own: &history{}}
+	for _, live := range []bool{false, false, true} { // what lets pods be restarted does not rest on what was read before
+		if _, err := New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return nil, nil }, live); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(client.Actions()); n != 2 {
+		t.Errorf("the history was read %d times, want once, and again for a live look", n)
 	}
 	_, err := New(fake.NewClientset(&stored[0])).Gather(t.Context(), &session{Own: &history{}}, set, func() ([]*corev1.Pod, error) { return nil, nil }, false)
 	if err == nil || !strings.Contains(err.Error(), "is not in the history") {

@@ -60,6 +60,8 @@ func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 		return made(newer, "1", build.RelabelledAt(build.Start.Add(6*time.Second)))
 	case "relabelled long ago":
 		return made(newer, "1", build.RelabelledAt(build.Start.Add(-time.Minute)))
+	case "updated, not ready since it was resized":
+		return made(newer, "1", build.NotReady, build.ResizedAt(build.Start))
 	case "left with another cpu":
 		return made(newer, "2", build.Resized(third), build.Ours(ourCPU))
 	case "left with a limit":
@@ -259,6 +261,9 @@ func TestNextStep(t *testing.T) {
 		{name: "live: a percentage is rounded up, as the DaemonSet controller does", places: "updated|updated|live|live|live", changes: []change{maxUnavailable("30%")}, want: "resize web-2 web-3"},
 		{name: "live: with maxSurge, so many may be under way, and none has to go down", places: "updated|updated|live|live|live", changes: []change{maxSurge("40%")}, want: "resize web-2 web-3"},
 		{name: "live: a value that says nothing is 1", places: "updated|updated|live|live|live", changes: []change{maxUnavailable("0%")}, want: "resize web-2"},
+
+		{name: "done: but not one that its size may have harmed", places: "updated, not ready since it was resized|updated"},
+		{name: "done: while there is one, nobody else is restarted", places: "updated, not ready since it was resized|other image"},
 
 		{name: "order: what is not available goes first", places: "live|live|live, not ready", want: "resize web-2"},
 

@@ -42,19 +42,10 @@ func TestDaemonSet(t *testing.T) {
 	for i := range 5 {
 		want = append(want, d.on(i+1).Name)
 	}
-	writes := d.writes()
-	if got := only(writes, "patch pods/resize"); !slices.Equal(got, want) {
+	if got := only(d.writes(), "patch pods/resize"); !slices.Equal(got, want) {
 		t.Errorf("resized in the order %v, want %v", got, want)
 	}
-	ofPods, others := tally(writes)
-	for name, n := range ofPods {
-		if n > 2 {
-			t.Errorf("%d writes to %s, want at most 2: %v", n, name, writes)
-		}
-	}
-	if len(others) > 6 {
-		t.Errorf("%d writes besides those to pods, want at most 6: %v", len(others), others)
-	}
+	d.assertFewWrites(2, 6)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	d.waitEvent("PodResized", want[0]+": resized in place")
 	d.waitEvent("RolloutComplete", "5 of 5 pods")
@@ -204,33 +195,8 @@ func TestDaemonSetHandover(t *testing.T) {
 func TestDaemonSetResourcesDuringAnImageRollout(t *testing.T) {
 	parallel(t)
 	d := newDaemonSet(t, options{Replicas: 4, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"})
-	old := d.uids()
-	d.patch(notReady)
-	renewed := d.waitImage("app:2", 2)
-	before := d.uids()
 	log := d.logPods()
-	d.markAudit()
-	d.setResources("cpu=150m", "")
-	for _, name := range renewed {
-		d.waitSize(name, "150m")
-	}
-	d.readyUntilComplete(rolledOutDaemons)
-	d.assertSettled("150m")
-	after := d.uids()
-	for _, name := range renewed {
-		if after[name] != before[name] {
-			t.Errorf("%s of the new image was replaced", name)
-		}
-	}
-	d.assertAllReplaced(old)
-	if created := d.podsWritten("create"); len(created) != 2 {
-		t.Errorf("created %v, want two pods besides %v", created, renewed)
-	}
-	for _, name := range only(d.writes(), "patch pods/resize") {
-		if !slices.Contains(renewed, name) {
-			t.Errorf("%s was resized, which is replaced anyway or born at the new size", name)
-		}
-	}
+	d.testResourcesDuringAnImageRollout(rolledOutDaemons, d.assertSettled)
 	log.assertMost(4)
 }
 

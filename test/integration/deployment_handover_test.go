@@ -171,32 +171,38 @@ func (s *sandbox[W]) readyUntilComplete(rolledOut func(W) bool) {
 func TestDeploymentResourcesDuringAnImageRollout(t *testing.T) {
 	parallel(t)
 	d := newDeployment(t, options{Replicas: 4, Spec: "strategy: {rollingUpdate: {maxSurge: 2, maxUnavailable: 0}}"})
-	old := d.uids()
-	d.patch(notReady)
-	renewed := d.waitImage("app:2", 2)
-	before := d.uids()
-	d.markAudit()
+	d.testResourcesDuringAnImageRollout(rolledOut, d.assertSettled)
+}
 
-	d.setResources("cpu=150m", "")
+// testResourcesDuringAnImageRollout edits the resources of four pods when two of them have a new image.
+func (s *sandbox[W]) testResourcesDuringAnImageRollout(rolledOut func(W) bool, assertSettled func(cpu string)) {
+	s.t.Helper()
+	old := s.uids()
+	s.patch(notReady)
+	renewed := s.waitImage("app:2", 2)
+	before := s.uids()
+	s.markAudit()
+
+	s.setResources("cpu=150m", "")
 	for _, name := range renewed {
-		d.waitSize(name, "150m")
+		s.waitSize(name, "150m")
 	}
-	d.readyUntilComplete(rolledOut)
+	s.readyUntilComplete(rolledOut)
 
-	d.assertSettled("150m")
-	after := d.uids()
+	assertSettled("150m")
+	after := s.uids()
 	for _, name := range renewed {
 		if after[name] != before[name] {
-			t.Errorf("%s of the new image was replaced", name)
+			s.t.Errorf("%s of the new image was replaced", name)
 		}
 	}
-	d.assertAllReplaced(old)
-	if created := d.podsWritten("create"); len(created) != 2 {
-		t.Errorf("created %v, want two pods besides %v", created, renewed)
+	s.assertAllReplaced(old)
+	if created := s.podsWritten("create"); len(created) != 2 {
+		s.t.Errorf("created %v, want two pods besides %v", created, renewed)
 	}
-	for _, name := range only(d.writes(), "patch pods/resize") {
+	for _, name := range only(s.writes(), "patch pods/resize") {
 		if !slices.Contains(renewed, name) {
-			t.Errorf("%s was resized, which is replaced anyway or born at the new size", name)
+			s.t.Errorf("%s was resized, which is replaced anyway or born at the new size", name)
 		}
 	}
 }

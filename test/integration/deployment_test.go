@@ -40,7 +40,7 @@ func TestDeployment(t *testing.T) {
 		t.Errorf("the history lists %v, want two revisions", got)
 	}
 	d.assertProgressing()
-	d.assertFewWrites()
+	d.assertFewWrites(1, 9)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	d.waitEvent("RolloutComplete", "6 of 6 pods")
 
@@ -50,22 +50,6 @@ func TestDeployment(t *testing.T) {
 	if resizes := only(d.writes(), "patch pods/resize"); len(resizes) != 6 {
 		t.Errorf("resized %v, want the two new pods born at the new size", resizes)
 	}
-}
-
-// assertFewWrites checks what a rollout in place costs the API server.
-func (d *deployment) assertFewWrites() {
-	d.t.Helper()
-	writes := d.writes()
-	ofPods, others := tally(writes)
-	for name, n := range ofPods {
-		if n > 1 {
-			d.t.Errorf("%d writes to %s, want at most 1: %v", n, name, writes)
-		}
-	}
-	if len(others) > 9 {
-		d.t.Errorf("%d writes besides those to pods, want at most 9: %v", len(others), others)
-	}
-	d.assertNoRefusals()
 }
 
 // TestDeploymentRolloutStatusIsTruthful: it returns when the last pod has the new size.
@@ -264,20 +248,11 @@ func TestDeploymentReapplies(t *testing.T) {
 	o := options{Kind: "Deployment", Spec: "paused: false"}
 	d := newDeployment(t, o)
 	before := d.uids()
-	slow := d.names()[0]
-	d.annotatePod(slow, simNever)
-	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
-	for range 10 {
-		d.apply(manifest(t, d.namespace, o))
-		if !held(d.get()) {
-			t.Fatal("not held any more")
-		}
-	}
-	d.annotatePod(slow, simAccepted)
+	d.reapply(o)
 	d.waitComplete()
 	d.assertMoved(before, "150m")
 	// The field is still the user's: another value conflicts with nobody.
-	o.Spec = "paused: true"
+	o.Resources, o.Spec = largerThanBase, "paused: true"
 	d.apply(manifest(t, d.namespace, o))
 	if got := d.get(); !got.Spec.Paused || held(got) {
 		t.Errorf("paused %t, annotations %v, want it paused by its user", got.Spec.Paused, got.Annotations)

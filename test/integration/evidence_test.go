@@ -50,6 +50,23 @@ func (s *sandbox[W]) undoTo(cpu string) {
 	s.t.Fatalf("no revision of %v has %s", s.history(), cpu)
 }
 
+// assertFewWrites checks what a rollout in place costs the API server: so many writes to each pod,
+// and so many besides, at most.
+func (s *sandbox[W]) assertFewWrites(ofPod, besides int) {
+	s.t.Helper()
+	writes := s.writes()
+	ofPods, others := tally(writes)
+	for name, n := range ofPods {
+		if n > ofPod {
+			s.t.Errorf("%d writes to %s, want at most %d: %v", n, name, ofPod, writes)
+		}
+	}
+	if len(others) > besides {
+		s.t.Errorf("%d writes besides those to pods, want at most %d: %v", len(others), besides, others)
+	}
+	s.assertNoRefusals()
+}
+
 // rolloutStatus is `kubectl rollout status` in the background.
 type rolloutStatus struct {
 	done chan struct{}
