@@ -339,6 +339,15 @@ func TestHistory(t *testing.T) {
 	if err := h.read(set, &set.Spec.Template, stored[:1]); err != nil || h.newest != nil {
 		t.Errorf("without a revision of the template: %+v, %v", h.newest, err)
 	}
+	client, s := fake.NewClientset(&stored[1]), &session{Own: &history{}}
+	for _, live := range []bool{false, false, true} { // what lets pods be restarted does not rest on what was read before
+		if _, err := New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return nil, nil }, live); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(client.Actions()); n != 2 {
+		t.Errorf("the history was read %d times, want once, and again for a live look", n)
+	}
 	_, err := New(fake.NewClientset(&stored[0])).Gather(t.Context(), &session{Own: &history{}}, set, func() ([]*corev1.Pod, error) { return nil, nil }, false)
 	if err == nil || !strings.Contains(err.Error(), "is not in the history") {
 		t.Errorf("Gather: %v", err)

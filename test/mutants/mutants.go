@@ -114,6 +114,7 @@ var mutants = []mutant{
 		name: "own-node", safety: "room on its own node for a DaemonSet's pod",
 		without: without{"a pod that comes back to its node may have room on any other", []edit{
 			{"pkg/capacity/places.go", `if only := pinnedTo(pod); only != "" {`, `if only := pinnedTo(pod); false {`},
+			{"pkg/capacity/candidates.go", `if matches, err := affinity.Match(node); err != nil || !matches || !open(pod, node)`, `if _, err := affinity.Match(node); err != nil || !open(pod, node)`},
 		}},
 		scenario: scenario{tests: "TestDaemonSetInfeasibleOnSomeNodes"},
 	},
