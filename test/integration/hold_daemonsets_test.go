@@ -250,13 +250,15 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 		what   string
 		before func()
 		do     func()
-		of     string // what the message ends with; the generation of the template if empty
+		of     string // the generation of the template that the message names, and more; that of now if empty
 		want   string
 	}{
 		{"an edit", func() {}, user("set", "image", d.ref, "app=app:2"), "", "Pending"},
 		{"an edit of an edit", func() {}, user("set", "image", d.ref, "app=app:3"), "", "Pending"},
 		{"more pods at once", release, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), "", "Complete"},
 		{"what we have said of the template before", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), "1", "Pending"},
+		{"the same with more to say", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), "1; 1 of them have the size of their node's class", "Pending"},
+		{"more to say of this template", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), "now; 1 of them have the size of their node's class", "Complete"},
 		{"an edit that is not held", func() {}, user("set", "image", d.ref, "app=app:4", "--field-manager="+api.ReleaseManager), "", "Pending"},
 		{"the user's own OnDelete", d.waitRolledOut, strategy(`{"type":"OnDelete"}`), "", "Complete"},
 		{"an edit under OnDelete", func() {}, user("set", "image", d.ref, "app=app:5"), "", "Pending"},
@@ -264,10 +266,10 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 	} {
 		edit.before()
 		if edit.of == "" {
-			edit.of = generation()
+			edit.of = "now"
 		}
 		d.kubectl(append(slices.Clone(as), "patch", d.ref, "--subresource=status", "--type=merge", "--patch",
-			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete","message":"1 of 1 pods are of template generation `+edit.of+`"}]}}`)...)
+			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete","message":"1 of 1 pods are of template generation `+strings.Replace(edit.of, "now", generation(), 1)+`"}]}}`)...)
 		if status, _, _ := complete(d.get()); status != corev1.ConditionTrue {
 			t.Fatalf("the controller's own write came out as %s", status)
 		}
