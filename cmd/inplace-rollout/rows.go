@@ -21,6 +21,7 @@ const (
 // row is what a table says of a pod.
 type row struct {
 	pod, node string
+	class     string // of the node; no column if no pod has one
 	cells     []string
 	own       string // of this pod alone: those that differ in it may share a row
 	why       string // where they differ only in numbers, and in the names of pod and node, too
@@ -29,6 +30,12 @@ type row struct {
 // tableOf writes a row for each pod; where there are many, one for those of which the same is
 // to be said, unless each is asked for.
 func tableOf(out io.Writer, each bool, header []string, rows []row) error {
+	if slices.ContainsFunc(rows, func(r row) bool { return r.class != "" }) {
+		header = slices.Insert(slices.Clone(header), 2, "CLASS")
+		for i := range rows {
+			rows[i].cells = append([]string{rows[i].class}, rows[i].cells...)
+		}
+	}
 	shared := [][]row{}
 	at := map[string]int{}
 	for _, r := range rows {
