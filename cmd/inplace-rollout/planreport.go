@@ -35,8 +35,10 @@ type planReport struct {
 }
 
 type podForecast struct {
-	Name     string           `json:"name"`
-	Node     string           `json:"node,omitempty"`
+	Name string `json:"name"`
+	Node string `json:"node,omitempty"`
+	// Class of the node, where that has a size of its own.
+	Class    string           `json:"class,omitempty"`
 	Forecast rollout.Forecast `json:"fate"`
 	Reason   string           `json:"reason,omitempty"`
 	// Late is the fate of a Deferred pod if its node has no room until the deadline.
@@ -95,7 +97,7 @@ func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadFo
 }
 
 func newPodForecast(f capacity.PodForecast) podForecast {
-	p := podForecast{Name: f.Member.Name, Forecast: f.Forecast, Reason: f.Reason}
+	p := podForecast{Name: f.Member.Name, Class: f.Member.Class, Forecast: f.Forecast, Reason: f.Reason}
 	for _, s := range f.Space {
 		p.Room = append(p.Room, room{string(s.Resource), s.Allocatable.String(), s.Requested.String(), s.Enough})
 	}
@@ -150,7 +152,7 @@ func (r planReport) table(out io.Writer, each bool) error {
 	}
 	rows := make([]row, 0, len(r.Pods))
 	for _, p := range r.Pods {
-		rows = append(rows, row{p.Name, p.Node, []string{string(p.Forecast), p.describe()}, p.roomText(), p.Reason})
+		rows = append(rows, row{p.Name, p.Node, p.Class, []string{string(p.Forecast), p.describe()}, p.roomText(), p.Reason})
 	}
 	if err := tableOf(out, each, []string{"POD", "NODE", "FATE", "CHANGES", "ROOM", "REASON"}, rows); err != nil {
 		return err

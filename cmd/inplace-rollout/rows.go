@@ -5,9 +5,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Pods of which the same is to be said share a row where a workload has more than many. Then
@@ -20,6 +21,7 @@ const (
 // row is what a table says of a pod.
 type row struct {
 	pod, node string
+	class     string // of the node; no column if no pod has one
 	cells     []string
 	own       string // of this pod alone: those that differ in it may share a row
 	why       string // where they differ only in numbers, and in the names of pod and node, too
@@ -28,6 +30,12 @@ type row struct {
 // tableOf writes a row for each pod; where there are many, one for those of which the same is
 // to be said, unless each is asked for.
 func tableOf(out io.Writer, each bool, header []string, rows []row) error {
+	if slices.ContainsFunc(rows, func(r row) bool { return r.class != "" }) {
+		header = slices.Insert(slices.Clone(header), 2, "CLASS")
+		for i := range rows {
+			rows[i].cells = append([]string{rows[i].class}, rows[i].cells...)
+		}
+	}
 	shared := [][]row{}
 	at := map[string]int{}
 	for _, r := range rows {
@@ -70,18 +78,7 @@ func shareRow(alike []row) []string {
 
 // key is the same of pods that may share a row.
 func (r row) key() string {
-	why := r.why
-	for _, name := range []string{r.pod, r.node} {
-		if name != "" {
-			why = strings.ReplaceAll(why, name, "…")
-		}
-	}
-	why = strings.Map(func(letter rune) rune {
-		if unicode.IsDigit(letter) {
-			return -1
-		}
-		return letter
-	}, why)
+	why := rollout.Numberless(rollout.Nameless(r.why, r.pod, r.node))
 	return strings.Join(append(slices.Clip(r.cells), why), "\n")
 }
 

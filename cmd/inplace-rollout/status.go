@@ -193,6 +193,7 @@ const (
 type podStatus struct {
 	Name      string       `json:"name"`
 	Node      string       `json:"node,omitempty"`
+	Class     string       `json:"class,omitempty"` // of the node, where that has a size of its own
 	Wanted    string       `json:"wanted,omitempty"`
 	Applied   string       `json:"applied,omitempty"`
 	State     podState     `json:"state"`
@@ -247,6 +248,9 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 	settings, err := policy.InForce(u.GetAnnotations())
 	if err != nil {
 		return r, nil //nolint:nilerr // the condition names the malformed annotation
+	}
+	if _, err := policy.ReadClasses(u.GetAnnotations()); err != nil && kindOf(u) == daemonSets {
+		return r, nil //nolint:nilerr // as above
 	}
 	forecast, err := o.forecast(ctx, world, u, settings, policy.Standard)
 	if err != nil {
@@ -318,7 +322,7 @@ func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 
 func statusOf(f rollout.PodForecast) podStatus {
 	m := f.Member
-	p := podStatus{Name: m.Name, State: stateWaiting, Why: f.Reason}
+	p := podStatus{Name: m.Name, Class: m.Class, State: stateWaiting, Why: f.Reason}
 	if m.Pod == nil {
 		return p
 	}
@@ -396,7 +400,7 @@ func (r statusReport) table(out io.Writer, each bool, now time.Time) error {
 		if p.Since != nil {
 			since = duration.HumanDuration(now.Sub(p.Since.Time))
 		}
-		rows = append(rows, row{p.Name, p.Node, []string{p.Wanted, p.Applied, string(p.State), p.Condition}, since, p.Why})
+		rows = append(rows, row{p.Name, p.Node, p.Class, []string{p.Wanted, p.Applied, string(p.State), p.Condition}, since, p.Why})
 	}
 	return tableOf(out, each, []string{"POD", "NODE", "WANTED", "APPLIED", "STATE", "CONDITION", "SINCE", "WHY"}, rows)
 }

@@ -96,8 +96,8 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	if _, err := c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
 		return 0, fmt.Errorf("writing the condition: %w", err)
 	}
-	c.wroteMessage(w)
 	c.recordCondition(w, have, p)
+	c.wroteMessage(w)
 	return 0, nil
 }
 
@@ -116,6 +116,7 @@ type message struct {
 	held  bool      // whether the workload was held then
 	next  string    // that is to be written; empty if none is
 	since time.Time // since when
+	left  string    // the rollout that was handed over since
 }
 
 // messageDue returns for how long a new message is still put off where nothing else of the

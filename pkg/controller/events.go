@@ -33,7 +33,7 @@ func (c *Controller[W, X]) recordCondition(w W, before *Condition, p rollout.Pla
 		}
 		return
 	}
-	if p.HandedOver != "" {
+	if p.HandedOver != "" && c.left(w) != c.kind.Unheld(w).Rollout {
 		c.begun(w)
 		c.ended(cache.MetaObjectToName(w), resultHandedOver, 0)
 		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, p.HandedOver)
@@ -161,10 +161,24 @@ func (s *Session[W, X]) RecordRestart(w W, r rollout.Restart, how string) {
 	s.RecordPod(w, r.Member.Pod, corev1.EventTypeNormal, rollout.EventRestart, how+": "+r.Reason)
 }
 
+// left returns the rollout that was handed over since the condition was written, which does not tell
+// it yet.
+func (c *Controller[W, X]) left(w W) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.messages[cache.MetaObjectToName(w)].left
+}
+
 // RecordHandOver records that the rollout is handed over to the built-in controller.
 func (s *Session[W, X]) RecordHandOver(w W, message string) {
-	s.controller.begun(w)
-	s.controller.ended(s.name, resultHandedOver, 0)
+	c := s.controller
+	c.mu.Lock()
+	m := c.messages[s.name]
+	m.left = c.kind.Unheld(w).Rollout
+	c.messages[s.name] = m
+	c.mu.Unlock()
+	c.begun(w)
+	c.ended(s.name, resultHandedOver, 0)
 	s.Record(w, corev1.EventTypeNormal, rollout.EventHandedOver, message)
 }
 

@@ -8,6 +8,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // Of many workloads, so many are looked at at once. The others follow, also where one of them
@@ -129,6 +132,11 @@ func TestMakeRoom(t *testing.T) {
 	if len(e.sessions) != maxSessions-1 || e.sessions[longest] != nil {
 		t.Errorf("%d sessions are left; the one that has waited longest of the largest namespace is among them: %t", len(e.sessions), e.sessions[longest] != nil)
 	}
+	e.sessions[add("few", 5, time.Second)].standing = true
+	e.makeRoom()
+	if e.sessions[cache.ObjectName{Namespace: "few", Name: "5"}] != nil {
+		t.Error("one that only stands is left, and one with a rollout has ended")
+	}
 	for _, s := range e.sessions {
 		s.idleSince = time.Time{}
 	}
@@ -136,5 +144,26 @@ func TestMakeRoom(t *testing.T) {
 	e.makeRoom()
 	if len(e.sessions) != maxSessions {
 		t.Errorf("one that is being synced has lost its session")
+	}
+}
+
+// TestForget: a session that stands does not grow with the pods that come and go.
+func TestForget(t *testing.T) {
+	e := newEngine(t, Options{})
+	s := e.session
+	var members []*rollout.Verdict
+	for i := range 1000 {
+		pod := build.Pod(fmt.Sprint(i), build.Size(t, ""))
+		v := &rollout.Verdict{Member: rollout.Member{Place: rollout.Place{Pod: pod}}}
+		members = append(members[max(0, len(members)-9):], v)
+		s.seen.See(members)
+		s.refused.Add(pod.UID, "", rollout.Refusal{Reason: "too large"}, time.Now())
+		s.recorded[pod.UID], s.asked[pod.UID], s.contests[pod.UID] = "Infeasible", request{}, 1
+		s.forget(members)
+	}
+	for what, n := range map[string]int{"sightings": len(s.seen.pods), "refusals": len(s.refused.known), "backoffs": len(s.refused.backoffs), "events": len(s.recorded), "requests": len(s.asked), "contests": len(s.contests)} {
+		if n < 10 || n > 20+fewNotes {
+			t.Errorf("%d %s are kept of 10 pods", n, what)
+		}
 	}
 }

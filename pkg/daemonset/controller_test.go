@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -169,6 +170,27 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 	})
 }
 
+// TestDeletesWhatItHasLookedAt: a pod that has changed since the controller decided to give it up is
+// looked at once more.
+func TestDeletesWhatItHasLookedAt(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{})
+	c.strategy(rollingUpdate(intstr.FromInt32(2), intstr.FromInt32(0)))
+	c.Infeasible(onNode("node-0"))
+	before := maps.Clone(c.Pods)
+	late := false
+	c.Requested = func(action clienttesting.Action) {
+		if action.Matches("delete", "pods") && !late {
+			late, c.Judge = true, nil
+			c.Kubelet(action.(clienttesting.DeleteAction).GetName()) // carries the resize out after all
+		}
+	}
+	c.edit(newer)
+	c.Rest()
+	if replaced := c.replaced(before); !late || replaced != "" {
+		t.Errorf("tried to delete a pod: %t; replaced on %q", late, replaced)
+	}
+}
+
 // TestNoRoomOnItsNode: a pod is kept while its node is too small for the size, though others are
 // not, and is given up when that has become larger.
 func TestNoRoomOnItsNode(t *testing.T) {
@@ -189,6 +211,17 @@ func TestNoRoomOnItsNode(t *testing.T) {
 	c.changeNode("node-1", func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8") })
 	c.nodesChange()
 	c.Rest()
+}
+
+// TestHandedOverOnce: a rollout with maxSurge that was held is no edit during a surge.
+func TestHandedOverOnce(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
+	c.edit(otherImage)
+	c.Rest()
+	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 1 {
+		t.Errorf("%d events that it was handed over: %q", n, c.Events)
+	}
 }
 
 // TestEditDuringSurge: while a rollout with maxSurge is in flight, an edit is not held, and an event
@@ -327,6 +360,15 @@ func TestHistory(t *testing.T) {
 	}
 	if err := h.read(set, &set.Spec.Template, stored[:1]); err != nil || h.newest != nil {
 		t.Errorf("without a revision of the template: %+v, %v", h.newest, err)
+	}
+	client, s := fake.NewClientset(&stored[1]), &session{Own: &history{}}
+	for _, live := range []bool{false, false, true} { // what lets pods be restarted does not rest on what was read before
+		if _, err := New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return nil, nil }, live); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(client.Actions()); n != 2 {
+		t.Errorf("the history was read %d times, want once, and again for a live look", n)
 	}
 	_, err := New(fake.NewClientset(&stored[0])).Gather(t.Context(), &session{Own: &history{}}, set, func() ([]*corev1.Pod, error) { return nil, nil }, false)
 	if err == nil || !strings.Contains(err.Error(), "is not in the history") {

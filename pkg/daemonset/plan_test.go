@@ -60,16 +60,24 @@ func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 		return made(newer, "1", build.RelabelledAt(build.Start.Add(6*time.Second)))
 	case "relabelled long ago":
 		return made(newer, "1", build.RelabelledAt(build.Start.Add(-time.Minute)))
+	case "updated, not ready since it was resized":
+		return made(newer, "1", build.NotReady, build.ResizedAt(build.Start))
 	case "left with another cpu":
 		return made(newer, "2", build.Resized(third), build.Ours(ourCPU))
 	case "left with a limit":
 		return made(newer, "2", build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
+	case "refused another cpu":
+		return made(newer, "2", build.WithSize(third), build.Ours(ourCPU), build.ResizedAt(build.Start), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 	case "resized by others":
 		return made(newer, "2", build.Resized(third))
 	case "live":
 		return made(former, "1")
 	case "live, just born":
 		return made(former, "1", justBorn)
+	case "live, left with another cpu":
+		return made(former, "1", build.Resized(third), build.Ours(ourCPU))
+	case "live, refused another cpu":
+		return made(former, "1", build.WithSize(third), build.Ours(ourCPU), build.ResizedAt(build.Start), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 	case "live, not ready":
 		return made(former, "1", build.NotReady)
 	case "live, counted":
@@ -208,13 +216,13 @@ func observed(t *testing.T, places string, changes ...change) observation {
 				pod.CreationTimestamp = metav1.NewTime(pod.CreationTimestamp.Add(time.Second))
 			}
 			o.pods = append(o.pods, pod)
+			if nth == 0 {
+				set.Status.CurrentNumberScheduled++
+				set.Status.UpdatedNumberScheduled += int32(asInt(o.labelled(pod)))
+				set.Status.NumberAvailable += int32(asInt(o.available(pod)))
+			}
 		}
-	}
-	oldest := o.oldest()
-	set.Status.DesiredNumberScheduled, set.Status.CurrentNumberScheduled = int32(len(o.Nodes)), int32(len(oldest))
-	for _, pod := range oldest {
-		set.Status.UpdatedNumberScheduled += int32(asInt(o.labelled(pod)))
-		set.Status.NumberAvailable += int32(asInt(o.available(pod)))
+		set.Status.DesiredNumberScheduled++
 	}
 	for _, change := range changes {
 		change(&o)
@@ -224,13 +232,7 @@ func observed(t *testing.T, places string, changes ...change) observation {
 
 // does names what a plan does.
 func does(p rollout.Plan) string {
-	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
-		w := write.(release)
-		say("release")
-		if w.handOver != "" {
-			say("hand over:", w.handOver)
-		}
-	})
+	return simulated.InWords(p, nil) // it has no writes of its own
 }
 
 // planned is what the plan of o does.
@@ -253,6 +255,9 @@ func TestNextStep(t *testing.T) {
 		{name: "live: a percentage is rounded up, as the DaemonSet controller does", places: "updated|updated|live|live|live", changes: []change{maxUnavailable("30%")}, want: "resize web-2 web-3"},
 		{name: "live: with maxSurge, so many may be under way, and none has to go down", places: "updated|updated|live|live|live", changes: []change{maxSurge("40%")}, want: "resize web-2 web-3"},
 		{name: "live: a value that says nothing is 1", places: "updated|updated|live|live|live", changes: []change{maxUnavailable("0%")}, want: "resize web-2"},
+
+		{name: "done: but not one that its size may have harmed", places: "updated, not ready since it was resized|updated"},
+		{name: "done: while there is one, nobody else is restarted", places: "updated, not ready since it was resized|other image"},
 
 		{name: "order: what is not available goes first", places: "live|live|live, not ready", want: "resize web-2"},
 

@@ -245,6 +245,9 @@ func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Ob
 			s.never("settled %s, which has %+v, as %+v", pod.Name, have, want)
 		}
 	case action.Matches("delete", "pods"):
+		if !s.needsRestart(pod, set) { // by now
+			s.must("deleted %s, which needs no restart any more", pod.Name)
+		}
 		if s.rules(set).Available(s.Shown[pod.Name]) {
 			s.takes(set, under{edit: edit(set), uid: pod.UID, gone: true}, pod)
 		}

@@ -26,36 +26,35 @@ const (
 )
 
 // Condition of a workload whose rollout is not complete. The first wait that is
-// more than progress names the reason. Pods that their size may have harmed come first, and
-// those that wait for the same are named together.
+// more than progress names the reason. Pods that their size may have harmed come first.
 func (s Step) Condition() Condition {
 	reason, text := Spell(s.Waits)
 	return Condition{Reason: reason, Message: fmt.Sprintf("%d of %d pods resized", s.Updated, s.Total) + text}
 }
 
 // Spell returns the reason that the waits name, and spells them out for the end of a message.
-func Spell(waits []Wait) (reason, text string) {
+// Those for the same are named together; where that leaves more than is spelled out, also those
+// that differ only in numbers, such as how much of its node is in use.
+func Spell(all []Wait) (reason, text string) {
 	reason = ReasonProgressing
-	var groups []*alike
-	found, more := map[string]*alike{}, 0
-	for _, w := range harmedFirst(waits) {
+	waits := harmedFirst(all)
+	for _, w := range waits {
 		if reason == ReasonProgressing {
 			reason = w.Reason
 		}
-		what := w.Reason + ": " + w.Member.nameless(w.Message)
-		switch group := found[what]; {
-		case group != nil:
-			group.others = append(group.others, w)
-		case len(groups) == spelledOut:
-			more++
-		default:
-			found[what] = &alike{first: w}
-			groups = append(groups, found[what])
-		}
+	}
+	groups := group(waits, nameless)
+	if len(groups) > spelledOut {
+		groups = group(waits, func(w *Wait) string { return Numberless(nameless(w)) })
 	}
 	var spelled strings.Builder
-	for _, group := range groups {
-		spelled.WriteString("; " + group.String())
+	more := 0
+	for i, g := range groups {
+		if i < spelledOut {
+			spelled.WriteString("; " + g.String())
+		} else {
+			more += len(g)
+		}
 	}
 	if more > 0 {
 		fmt.Fprintf(&spelled, "; and %d more", more)
@@ -76,39 +75,64 @@ func harmedFirst(all []Wait) []*Wait {
 	return waits
 }
 
-// alike is a wait, and the others for the same.
-type alike struct {
-	first  *Wait
-	others []*Wait
+// alike are waits for the same.
+type alike []*Wait
+
+// group puts those waits together that have the same reason and text, in the order of the first.
+func group(waits []*Wait, text func(*Wait) string) []alike {
+	var groups []alike
+	at := map[string]int{}
+	for _, w := range waits {
+		key := w.Reason + ": " + text(w)
+		i, found := at[key]
+		if !found {
+			i, at[key] = len(groups), len(groups)
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], w)
+	}
+	return groups
 }
 
 // String says of the first what it waits for, and names the others: with their nodes, if that
 // is about a node, and theirs is another one.
 func (a alike) String() string {
-	first := a.first.Member.node()
-	text := a.first.Member.Name + ": " + a.first.Message
-	if len(a.others) == 0 {
+	first := a[0].Member.node()
+	text := a[0].Member.Name + ": " + a[0].Message
+	if len(a) == 1 {
 		return text
 	}
 	var names []string
-	for _, w := range a.others[:min(len(a.others), namedToo)] {
+	for _, w := range a[1:min(len(a), 1+namedToo)] {
 		name := w.Member.Name
-		if node := w.Member.node(); node != first && strings.Contains(a.first.Message, onNode(first)) {
+		if node := w.Member.node(); node != first && strings.Contains(a[0].Message, onNode(first)) {
 			name += " on " + onNode(node)
 		}
 		names = append(names, name)
 	}
 	text += "; likewise " + strings.Join(names, ", ")
-	if more := len(a.others) - len(names); more > 0 {
+	if more := len(a) - 1 - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
 }
 
-// nameless is a text about the member without its name and that of its node: two members are in
-// the same case if it is the same of both.
-func (m Member) nameless(text string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(text, m.Name, "…"), onNode(m.node()), onNode("…"))
+func nameless(w *Wait) string { return Nameless(w.Message, w.Member.Name, w.Member.node()) }
+
+// Nameless returns a text about a pod without its name and that of its node: two pods are in the
+// same case if that is the same of both.
+func Nameless(text, pod, node string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, pod, "…"), onNode(node), onNode("…"))
+}
+
+// Numberless returns the text without its digits.
+func Numberless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 func onNode(name string) string { return "node " + name }

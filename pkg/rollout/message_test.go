@@ -25,6 +25,11 @@ const onlyThere = "it can run on node NODE only: infeasible on node NODE: too bi
 
 const tooSmall = `infeasible on node NODE: pods "POD" is forbidden: cpu, requested: 4000, allocatable: 2000; left as it is`
 
+// inUse is a node that has no room, and each has another figure for that.
+func inUse(i int) rollout.Wait {
+	return waiting(i, rollout.ReasonDeferred, fmt.Sprintf("deferred on node NODE: no room, used: %d", 1900+i))
+}
+
 func TestWaitsThatAreAlike(t *testing.T) {
 	infeasible := func(from, to int) (waits []rollout.Wait) {
 		for i := from; i <= to; i++ {
@@ -48,6 +53,14 @@ func TestWaitsThatAreAlike(t *testing.T) {
 		"of another number": {
 			append(infeasible(1, 1), waiting(2, rollout.ReasonInfeasible, strings.Replace(tooSmall, "2000", "3000", 1))),
 			first + `; agent-2: infeasible on node n-2: pods "agent-2" is forbidden: cpu, requested: 4000, allocatable: 3000; left as it is`,
+		},
+		"of many numbers": {
+			[]rollout.Wait{inUse(1), waiting(9, "A", "a"), inUse(2), inUse(3), inUse(4)},
+			"0 of 20 pods resized; agent-1: deferred on node n-1: no room, used: 1901; likewise agent-2 on node n-2, agent-3 on node n-3, agent-4 on node n-4; agent-9: a",
+		},
+		"of a few numbers": {
+			[]rollout.Wait{inUse(1), inUse(2), inUse(3)},
+			"0 of 20 pods resized; agent-1: deferred on node n-1: no room, used: 1901; agent-2: deferred on node n-2: no room, used: 1902; agent-3: deferred on node n-3: no room, used: 1903",
 		},
 		"about no node": {
 			[]rollout.Wait{waiting(1, rollout.ReasonProgressing, "restarting: the image changed"), waiting(2, rollout.ReasonProgressing, "restarting: the image changed")},

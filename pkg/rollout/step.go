@@ -11,13 +11,14 @@ import (
 // Restarts is when those pods of a workload are restarted that only a new one can replace.
 type Restarts int
 
+// The times.
 const (
-	// InTurn: a pod that is to be restarted has its turn among the others. It waits for those before
+	// InTurn means that a pod that is to be restarted has its turn among the others. It waits for those before
 	// it, takes its share of the limits, and those after it wait for it.
 	InTurn Restarts = iota
-	// Last: when nothing is left that can be resized live. They hold up nobody before that.
+	// Last means when nothing is left that can be resized live. They hold up nobody before that.
 	Last
-	// Alone: each pod as soon as the limits let it, whatever becomes of the others.
+	// Alone means each pod as soon as the limits let it, whatever becomes of the others.
 	Alone
 )
 

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -95,6 +96,34 @@ func (a *app) edit(script string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		a.t.Fatalf("editing: %v: %s", err, out)
 	}
+}
+
+// TestClasses gives a DaemonSet's pod the size of its node's class, by a label of the node, and takes
+// it back: the kernel grants each, and the container is the same.
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, options{Kind: "DaemonSet"})
+	before := a.pods()
+	const label, selector = "e2e-class=large", `{"e2e-class": "large"}`
+	a.kubectl("annotate", a.ref, api.NodeResourcesAnnotation+`=[{"nodeSelector": `+selector+
+		`, "containers": {"app": {"requests": {"cpu": "60m", "memory": "48Mi"}, "limits": {"cpu": "120m", "memory": "96Mi"}}}}]`)
+	a.kubectl("label", "nodes", "--all", label)
+	t.Cleanup(func() {
+		if _, err := node.Kubectl(context.Background(), "label", "nodes", "--all", "e2e-class-"); err != nil {
+			t.Error(err)
+		}
+	})
+	a.awaitCPU("60m", 1)
+	a.condition(rollout.ReasonComplete, "1 of them have the size of their node's class")
+	a.assertSize(&a.pods()[0], parse(t, large))
+	a.kubectl("label", "nodes", "--all", "e2e-class-")
+	a.eventually("no pod to have the size of a class", func() (bool, string) {
+		c := a.get().condition
+		return c.Reason == rollout.ReasonComplete && !strings.Contains(c.Message, "class"), c.Message
+	})
+	a.assertMoved()
+	a.assertKept(before, 0)
+	a.tell()
 }
 
 // TestUpgrade upgrades a release as Helm does, by a three-way merge of manifests

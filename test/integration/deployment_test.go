@@ -248,20 +248,11 @@ func TestDeploymentReapplies(t *testing.T) {
 	o := options{Kind: "Deployment", Spec: "paused: false"}
 	d := newDeployment(t, o)
 	before := d.uids()
-	slow := d.names()[0]
-	d.annotatePod(slow, simNever)
-	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
-	for range 10 {
-		d.apply(manifest(t, d.namespace, o))
-		if !held(d.get()) {
-			t.Fatal("not held any more")
-		}
-	}
-	d.annotatePod(slow, simAccepted)
+	d.reapply(o)
 	d.waitComplete()
 	d.assertMoved(before, "150m")
 	// The field is still the user's: another value conflicts with nobody.
-	o.Spec = "paused: true"
+	o.Resources, o.Spec = largerThanBase, "paused: true"
 	d.apply(manifest(t, d.namespace, o))
 	if got := d.get(); !got.Spec.Paused || held(got) {
 		t.Errorf("paused %t, annotations %v, want it paused by its user", got.Spec.Paused, got.Annotations)

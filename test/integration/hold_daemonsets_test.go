@@ -57,7 +57,7 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 	refused := func(strategy string) func() {
 		return func() {
 			err := d.try(t, "patch", web, "--patch", `{"spec":{"updateStrategy":{"rollingUpdate":`+strategy+`}}}`)
-			if !strings.Contains(said(err), "one of maxUnavailable (") {
+			if !strings.Contains(said(err), "one of maxUnavailable (") || !strings.Contains(said(err), "If OnDelete is what you want, take rollingUpdate away") {
 				t.Errorf("%s: %v", strategy, err)
 			}
 		}
@@ -67,10 +67,10 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 		o.Spec = spec
 		return user(append([]string{"apply", "-f", writeFile(t, manifest(t, d.namespace, o))}, args...)...)
 	}
+	serverSide := []string{"--server-side", "--field-manager=gitops"}
 	saved := func(hold string) func() {
 		return patch(fmt.Sprintf(`{"metadata":{"annotations":{"%s":"%s"}},"spec":{"updateStrategy":{"type":"OnDelete"}}}`, api.HoldAnnotation, hold))
 	}
-	serverSide := []string{"--server-side", "--field-manager=gitops"}
 	const wish, rolls, holds, own = "RollingUpdate", "RollingUpdate 1/0", "OnDelete 1/0", "OnDelete"
 	const patched, gitops, apply = "kubectl-patch", "gitops", "kubectl-client-side-apply"
 
@@ -124,11 +124,22 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 		{"applying on the client side", applied(""), wish, holds, patched},
 		{"applying the strategy on the client side", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}"), wish, holds, apply},
 		{"and again", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}"), wish, holds, apply},
+		{"applying OnDelete takes the limits away, and is a wish", applied("updateStrategy: {type: OnDelete}"), unheld, own, apply},
+		{"applying RollingUpdate again", applied("updateStrategy: {type: RollingUpdate}"), wish, holds, apply},
 		{"applying on the server side", applied("", append(serverSide, "--force-conflicts")...), wish, holds, ""},
 		{"applying the strategy on the server side", applied("updateStrategy: {type: RollingUpdate}", append(serverSide, "--force-conflicts")...), wish, holds, gitops},
 		{"and again", applied("updateStrategy: {type: RollingUpdate}", serverSide...), wish, holds, gitops},
 		{"the controller lets go again", asController("annotate", web, hold+"-"), unheld, rolls, gitops},
 		{"applying the same", applied("updateStrategy: {type: RollingUpdate}", serverSide...), unheld, rolls, gitops},
+
+		{"applying limits", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}", serverSide...), unheld, "RollingUpdate 2/0", gitops},
+		{"and an edit on top", image("app:7"), wish, "OnDelete 2/0", gitops},
+		{"applying limits alone", applied("updateStrategy: {rollingUpdate: {maxUnavailable: 2}}", append(serverSide, "--force-conflicts")...), wish, "OnDelete 2/0", ""},
+		{"and no more wishes nothing of the type", applied("", append(serverSide, "--force-conflicts")...), wish, holds, ""},
+		{"applying the strategy with limits", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}", append(serverSide, "--force-conflicts")...), wish, "OnDelete 2/0", gitops},
+		{"applying OnDelete takes the limits away here, too", applied("updateStrategy: {type: OnDelete}", append(serverSide, "--force-conflicts")...), unheld, own, gitops},
+		{"switching back on the server side", applied("updateStrategy: {type: RollingUpdate}", serverSide...), wish, holds, gitops},
+		{"the controller lets go of that", asController("annotate", web, hold+"-"), unheld, rolls, gitops},
 
 		{"opting out lets go", user("label", web, enabled+"-"), unheld, rolls, gitops},
 		{"opted out, a change of the template is nobody's business", image("app:7"), unheld, rolls, gitops},
@@ -244,13 +255,15 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 		what   string
 		before func()
 		do     func()
-		of     string // what the message ends with; the generation of the template if empty
+		of     string // the generation of the template that the message names, and more; that of now if empty
 		want   string
 	}{
 		{"an edit", func() {}, user("set", "image", d.ref, "app=app:2"), "", "Pending"},
 		{"an edit of an edit", func() {}, user("set", "image", d.ref, "app=app:3"), "", "Pending"},
 		{"more pods at once", release, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), "", "Complete"},
 		{"what we have said of the template before", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), "1", "Pending"},
+		{"the same with more to say", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), "1; 1 of them have the size of their node's class", "Pending"},
+		{"more to say of this template", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), "now; 1 of them have the size of their node's class", "Complete"},
 		{"an edit that is not held", func() {}, user("set", "image", d.ref, "app=app:4", "--field-manager="+api.ReleaseManager), "", "Pending"},
 		{"the user's own OnDelete", d.waitRolledOut, strategy(`{"type":"OnDelete"}`), "", "Complete"},
 		{"an edit under OnDelete", func() {}, user("set", "image", d.ref, "app=app:5"), "", "Pending"},
@@ -258,10 +271,10 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 	} {
 		edit.before()
 		if edit.of == "" {
-			edit.of = generation()
+			edit.of = "now"
 		}
 		d.kubectl(append(slices.Clone(as), "patch", d.ref, "--subresource=status", "--type=merge", "--patch",
-			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete","message":"1 of 1 pods are of template generation `+edit.of+`"}]}}`)...)
+			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete","message":"1 of 1 pods are of template generation `+strings.Replace(edit.of, "now", generation(), 1)+`"}]}}`)...)
 		if status, _, _ := complete(d.get()); status != corev1.ConditionTrue {
 			t.Fatalf("the controller's own write came out as %s", status)
 		}
@@ -304,5 +317,22 @@ func TestNodeResourcesAreJudged(t *testing.T) {
 	d.kubectl("set", "resources", d.ref, "--limits=cpu=200m")
 	if out := d.kubectl("get", "validatingadmissionpolicy", policy, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
 		t.Errorf("type checking: %s", out)
+	}
+}
+
+// TestDaemonSetReapplies: a GitOps tool says again and again that it is RollingUpdate.
+func TestDaemonSetReapplies(t *testing.T) {
+	parallel(t)
+	o := options{Kind: "DaemonSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
+	d := newDaemonSet(t, o)
+	before := d.uids()
+	d.reapply(o)
+	d.waitComplete()
+	d.assertMoved(before, "150m")
+	// The field is still the user's: another value conflicts with nobody.
+	o.Resources, o.Spec = largerThanBase, "updateStrategy: {type: OnDelete}"
+	d.apply(manifest(t, d.namespace, o))
+	if got := d.get(); held(got) || got.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
+		t.Errorf("hold %s and type %s, want the user's OnDelete", holdOf(got), strategyOf(got))
 	}
 }

@@ -237,24 +237,31 @@ func TestReapplies(t *testing.T) {
 	o := options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
 	w := newWorkload(t, o)
 	before := w.uids()
-	w.annotatePod("web-0", simNever)
-	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
-	for range 10 {
-		w.apply(manifest(t, w.namespace, o))
-		if !held(w.get()) {
-			t.Fatal("not held any more")
-		}
-	}
-	w.annotatePod("web-0", simAccepted)
+	w.reapply(o)
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before)
 	// The field is still the user's: another value conflicts with nobody.
-	o.Spec = "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}"
+	o.Resources, o.Spec = largerThanBase, "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}"
 	w.apply(manifest(t, w.namespace, o))
 	if got := *w.get().Spec.UpdateStrategy.RollingUpdate.Partition; got != 3 {
 		t.Errorf("partition %d, want 3", got)
 	}
+}
+
+// reapply applies a larger size again and again while a pod holds the rollout up.
+func (s *sandbox[W]) reapply(o options) {
+	s.t.Helper()
+	slow := s.names()[0]
+	s.annotatePod(slow, simNever)
+	o.Kind, o.Resources = s.kind, largerThanBase
+	for range 10 {
+		s.apply(manifest(s.t, s.namespace, o))
+		if !held(s.get()) {
+			s.t.Fatal("not held any more")
+		}
+	}
+	s.annotatePod(slow, simAccepted)
 }
 
 func TestImageChange(t *testing.T) {

@@ -70,8 +70,10 @@ var mutants = []mutant{
 			{"deploy/cluster/guard-statefulsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/guard-deployments.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
+			{"deploy/cluster/guard-daemonsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
+			{"deploy/cluster/hold-daemonsets.yaml", `(variables.held || variables.stirs && !variables.surging)`, `(variables.edited || !variables.enabledBefore)`},
 		}},
-		scenario: scenario{seed: 1, tests: "Test(Deployment)?Reapplies"},
+		scenario: scenario{seed: 1, tests: "Test(Deployment|DaemonSet)?Reapplies"},
 	},
 	{
 		name: "live-read", safety: "live read before what takes pods down",
@@ -112,6 +114,7 @@ var mutants = []mutant{
 		name: "own-node", safety: "room on its own node for a DaemonSet's pod",
 		without: without{"a pod that comes back to its node may have room on any other", []edit{
 			{"pkg/capacity/places.go", `if only := pinnedTo(pod); only != "" {`, `if only := pinnedTo(pod); false {`},
+			{"pkg/capacity/candidates.go", `if matches, err := affinity.Match(node); err != nil || !matches || !open(pod, node)`, `if _, err := affinity.Match(node); err != nil || !open(pod, node)`},
 		}},
 		scenario: scenario{tests: "TestDaemonSetInfeasibleOnSomeNodes"},
 	},
@@ -127,7 +130,7 @@ var mutants = []mutant{
 		without: without{"the policy holds all the same", []edit{
 			{"deploy/cluster/hold-daemonsets.yaml", `variables.stirs && !variables.surging)`, `variables.stirs)`},
 		}},
-		scenario: scenario{tests: "TestDaemonSetEditDuringASurge"},
+		scenario: scenario{tests: "Test(DaemonSetEditDuringASurge|SurgeInFlight)"},
 	},
 	{
 		name: "leader", safety: "the leader writes only while it surely leads",

@@ -1,0 +1,93 @@
+package daemonset
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
+)
+
+// classes gives the nodes with the label size=large this size of the container app.
+func classes(size string) change {
+	return ofSet(func(set *appsv1.DaemonSet) {
+		set.Annotations[api.NodeResourcesAnnotation] = `[{"nodeSelector": {"size": "large"}, "containers": {"app": {` + size + `}}}]`
+	})
+}
+
+func largeNode(i int) change {
+	return node(i, func(node *corev1.Node) { node.Labels = map[string]string{"size": "large"} })
+}
+
+// said has the condition say Complete of the newest template and more, or False with the same.
+func said(status corev1.ConditionStatus, more string) change {
+	return ofSet(func(set *appsv1.DaemonSet) {
+		set.Status.Conditions = []appsv1.DaemonSetCondition{{Type: api.ConditionComplete, Status: status, Message: "2 of 2 pods are of template generation 2" + more}}
+	})
+}
+
+func TestClasses(t *testing.T) {
+	cpu3, large := classes(`"requests": {"cpu": "3m"}`), largeNode(1)
+	const (
+		all  = "2 of 2 pods are of template generation 2"
+		none = "; 0 of 1 have the size of their node's class"
+		one  = "; 1 of them have the size of their node's class"
+		back = "; 1 of them have yet to go back to the template's size"
+		void = "it has the template's size: it cannot have that of class size=large in place on node node-1: "
+	)
+	isSaid := said(corev1.ConditionTrue, none)
+	for _, tt := range []struct {
+		name     string
+		places   string
+		changes  []change
+		want     string
+		says     string // the condition's message; empty if nothing
+		complete bool
+	}{
+		{"it is said before it is done", "updated|updated", []change{unheld, cpu3, large, said(corev1.ConditionTrue, "")}, "", all + none, true},
+		{"a pod gets the size of its node's class", "updated|updated", []change{unheld, cpu3, large, isSaid}, "resize web-1", all + none, true},
+		{"before it is Ready", "updated, not ready|updated, not ready", []change{unheld, cpu3, large, largeNode(0), isSaid}, "resize web-0 web-1", all + "; 0 of 2 have the size of their node's class", true},
+		{"Ready ones wait for those that are not available", "updated, not ready|updated", []change{unheld, cpu3, large, isSaid}, "", all + none, true},
+		{"it has the size", "updated|left with another cpu", []change{unheld, cpu3, large, isSaid}, "", all + one, true},
+		{"no node is of the class", "updated|updated", []change{unheld, cpu3, isSaid}, "", all, true},
+		{"its node is not of the class any more", "updated|left with another cpu", []change{unheld, cpu3, isSaid}, "resize web-1", all + back, true},
+		{"the annotation is gone", "updated|left with another cpu", []change{unheld, isSaid}, "resize web-1", all + back, true},
+		{"what cannot be taken back restarts no pod", "updated|left with a limit", []change{unheld, isSaid}, "", all + back + "; web-1: app: the memory limit is removed; left as it is", false},
+		{"nor does it when that has been said", "updated|left with a limit", []change{unheld, said(corev1.ConditionFalse, back+"; web-1: app: …")}, "",
+			all + back + "; web-1: app: the memory limit is removed; left as it is", false},
+		{"not Complete before all have their size", "updated|updated", []change{unheld, cpu3, large}, "resize web-1", "1 of 2 pods resized; web-1: resizing: app: cpu request 2m→3m", false},
+
+		{"RestartOnly", "updated|updated", []change{unheld, cpu3, large, isSaid, inForce(";cpu=RestartOnly")}, "", all + none + "; web-1: " + void + "cpu of app: RestartOnly (annotation cpu)", false},
+		{"the action Restart", "updated|updated", []change{unheld, cpu3, large, isSaid, inForce("Restart;")}, "", all + none + "; web-1: " + void + "the action is Restart", false},
+		{"malformed", "updated|updated", []change{unheld, classes(`"requests": {"disk": 1}`), large, isSaid}, "",
+			`annotation inplace-rollout.io/node-resources: entry 1: container "app": requests: "disk": only cpu and memory can be resized`, false},
+		{"no such container: the pod goes back to the template's size", "updated|left with another cpu", []change{unheld, large, isSaid, ofSet(func(set *appsv1.DaemonSet) {
+			set.Annotations[api.NodeResourcesAnnotation] = `[{"nodeSelector": {"size": "large"}, "containers": {"db": {"requests": {"cpu": "3m"}}}}]`
+		})}, "resize web-1", all + none, true},
+		{"infeasible", "updated|refused another cpu", []change{unheld, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
+		{"infeasible, OnDelete", "updated|refused another cpu", []change{userWaits, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
+
+		{"the DaemonSet controller's rollout goes on", "live|updated", []change{unheld, cpu3, large}, "resize web-1", "left to the DaemonSet controller, template generation 2: web-0 is of an older revision", false},
+		{"held: a class keeps no hold", "updated|updated", []change{cpu3, large}, "resize web-1, release", "", false},
+		{"held: nor does one that cannot be had", "updated|refused another cpu", []change{cpu3, large}, "release", "", false},
+		{"held: nor does it keep others from a restart", "other image|refused another cpu", []change{cpu3, large}, "release, hand over: the template changed in spec.containers[app].image", "", false},
+		{"held: an edit of what the class has otherwise", "live|live, left with another cpu", []change{cpu3, large}, "mark web-1, resize web-0", "", false},
+		{"held: it only marks a pod that has its class's size", "updated|live, left with another cpu", []change{cpu3, large}, "mark web-1", "", false},
+		{"held: without the class, that pod is resized", "updated|live, left with another cpu", []change{cpu3}, "resize web-1", "", false},
+		{"held: a size that the kubelet has refused is given up, and no pod for it", "updated|live, refused another cpu", []change{cpu3, large}, "resize web-1", "", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := planned(observed(t, tt.places, tt.changes...))
+			simulated.Does(t, p, err, does(p), tt.want)
+			if tt.says != "" {
+				simulated.Says(t, p, tt.says, tt.complete)
+			}
+			if updated := !strings.Contains(tt.places, "live") && !strings.Contains(tt.places, "other"); updated && p.Started != "" {
+				t.Errorf("it is said to be a rollout: %s", p.Started)
+			}
+		})
+	}
+}
