@@ -3,7 +3,10 @@
 package integration
 
 import (
+	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,6 +42,15 @@ func TestWarn(t *testing.T) {
 	release := func(s interface{ warnings(...string) string }, ref string) string {
 		return s.warnings("annotate", ref, api.HoldAnnotation+"-", "--field-manager="+api.ReleaseManager)
 	}
+	notOptedIn := filepath.Join(t.TempDir(), "agent.yaml")
+	manifest, err := os.ReadFile("../../docs/examples/agent.yaml")
+	if err == nil {
+		manifest = bytes.ReplaceAll(manifest, []byte(enabled+`: "true"`), []byte(`a: b`))
+		err = os.WriteFile(notOptedIn, bytes.ReplaceAll(manifest, []byte("name: agent"), []byte("name: other")), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		what, got, want string
 	}{
@@ -59,6 +71,10 @@ func TestWarn(t *testing.T) {
 		{"an edit while it is paused", d.warnings("set", "resources", d.ref, "--requests=cpu=160m"),
 			"the Deployment is paused: what changed is made in place where it can be when it is resumed"},
 
+		{"a new DaemonSet", ds.warnings("create", "-f", "../../docs/examples/agent.yaml"),
+			"it is held until inplace-rollout has looked for pods that it adopts; wait for it with " +
+				strings.Replace(wait("daemonset", ds.namespace), "/web", "/agent", 1) + " (kubectl rollout status fails until then)"},
+		{"a new one that is not opted in", ds.warnings("create", "-f", notOptedIn), ""},
 		{"a DaemonSet's resources", ds.warnings("set", "resources", ds.ref, "--requests=cpu=150m"), held + wait("daemonset", ds.namespace) + " (kubectl rollout status fails until then)"},
 		{"letting go of it", release(ds, ds.ref), ""},
 		{"switching it to OnDelete", ds.warnings("patch", ds.ref, "--patch", `{"spec":{"updateStrategy":{"type":"OnDelete"}}}`), ""},
