@@ -72,6 +72,9 @@ type Kind[W Workload, X Own] interface {
 	NewCondition(c Condition, now metav1.Time) any
 	// SameTemplate reports whether two versions of a workload have the same template.
 	SameTemplate(a, b W) bool
+	// Unrestored returns the fields that bring back what the user of a held workload wants, as far as
+	// they are still missing in what is written when the hold has been let go; nil if none is.
+	Unrestored(held, written W) map[string]any
 	// Observed reports whether the status of w speaks of its template.
 	Observed(w W) bool
 	// Unheld returns what the status of w says of a rollout that nobody holds.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // ErrUnknown is the error where the admission policies have taken a write of ours for a user's.
@@ -35,22 +36,24 @@ func (s *Session[W, X]) Instruct(ctx context.Context, w W, annotations map[strin
 	return written, err
 }
 
-// Release asks the admission policies to let go of the hold of w, and to bring back what the user
-// wants. If they were deleted a moment ago, nobody has done that, and nothing would say it any
-// more: so restore returns the fields of what is stored then that are to be written for it; nil if
-// there are none.
-func (s *Session[W, X]) Release(ctx context.Context, w W, restore func(written W) map[string]any) error {
+// release asks the admission policies to let go of the hold of w, and to bring back what the user
+// wants. If they were deleted a moment ago, nobody has done that, and nothing would say it any more:
+// so it is done here.
+func (s *Session[W, X]) release(ctx context.Context, w W, r rollout.Release) error {
 	written, err := s.Instruct(ctx, w, map[string]any{api.HoldAnnotation: nil})
 	if err == nil && policy.Held(written) {
 		err = ErrUnknown
 	}
 	if err == nil {
-		err = s.Restore(ctx, written, restore(written))
+		err = s.Restore(ctx, written, s.controller.kind.Unrestored(w, written))
 	}
 	if err != nil {
 		return fmt.Errorf("letting go of the hold: %w", err)
 	}
-	klog.FromContext(ctx).V(2).Info("Let go of the hold")
+	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", r.HandOver)
+	if r.HandOver != "" {
+		s.RecordHandOver(w, r.To+": "+r.HandOver)
+	}
 	return nil
 }
 

@@ -280,6 +280,8 @@ func (c *Controller[W, X]) applyOne(ctx context.Context, s *Session[W, X], w W, 
 		return s.resize(ctx, w, p, write.Member)
 	case rollout.MarkPod:
 		return s.mark(ctx, write)
+	case rollout.Release:
+		return s.release(ctx, w, write)
 	case rollout.DeletePod:
 		return s.remove(ctx, w, write.Restart)
 	default:

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -167,6 +168,27 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 		}
 		return c.Writes
 	})
+}
+
+// TestDeletesWhatItHasLookedAt: a pod that has changed since the controller decided to give it up is
+// looked at once more.
+func TestDeletesWhatItHasLookedAt(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{})
+	c.strategy(rollingUpdate(intstr.FromInt32(2), intstr.FromInt32(0)))
+	c.Infeasible(onNode("node-0"))
+	before := maps.Clone(c.Pods)
+	late := false
+	c.Requested = func(action clienttesting.Action) {
+		if action.Matches("delete", "pods") && !late {
+			late, c.Judge = true, nil
+			c.Kubelet(action.(clienttesting.DeleteAction).GetName()) // carries the resize out after all
+		}
+	}
+	c.edit(newer)
+	c.Rest()
+	if replaced := c.replaced(before); !late || replaced != "" {
+		t.Errorf("tried to delete a pod: %t; replaced on %q", late, replaced)
+	}
 }
 
 // TestNoRoomOnItsNode: a pod is kept while its node is too small for the size, though others are

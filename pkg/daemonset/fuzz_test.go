@@ -55,7 +55,7 @@ func FuzzPlan(f *testing.F) {
 					if node := o.Nodes[number(capacity.TargetNode(pod))]; !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < 2 {
 						t.Errorf("%s: the plan deletes %s, which cannot come back to %s", places, pod.Name, node.Name)
 					}
-				case release:
+				case rollout.Release:
 					for _, pod := range o.pods {
 						if live && pod.DeletionTimestamp == nil && !terminal(pod) && !o.labelled(pod) {
 							t.Errorf("%s: the plan lets go of %s", places, pod.Name)

@@ -24,12 +24,12 @@ import (
 
 // Kind is [controller.Kind] for DaemonSets.
 type Kind struct {
-	controller.Plain[*appsv1.DaemonSet]
+	controller.Plain[*appsv1.DaemonSet, *history]
 }
 
 // New returns the kind, which reads and writes through client.
 func New(client kubernetes.Interface) Kind {
-	return Kind{controller.Plain[*appsv1.DaemonSet]{Client: client}}
+	return Kind{controller.Plain[*appsv1.DaemonSet, *history]{Client: client}}
 }
 
 type session = controller.Session[*appsv1.DaemonSet, *history]
@@ -77,6 +77,15 @@ func (Kind) Open(context.Context, *appsv1.DaemonSet, func()) (*history, error) {
 // SameTemplate is that of controller.Kind.
 func (Kind) SameTemplate(a, b *appsv1.DaemonSet) bool {
 	return equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
+}
+
+// Unrestored is that of controller.Kind. Only a set that its user wants to be rolled is held.
+func (Kind) Unrestored(_, written *appsv1.DaemonSet) map[string]any {
+	const want = appsv1.RollingUpdateDaemonSetStrategyType
+	if written.Spec.UpdateStrategy.Type == want {
+		return nil
+	}
+	return map[string]any{"spec": map[string]any{"updateStrategy": map[string]any{"type": string(want)}}}
 }
 
 // Observed reports whether the status of the set speaks of its template.

@@ -216,13 +216,13 @@ func observed(t *testing.T, places string, changes ...change) observation {
 				pod.CreationTimestamp = metav1.NewTime(pod.CreationTimestamp.Add(time.Second))
 			}
 			o.pods = append(o.pods, pod)
+			if nth == 0 {
+				set.Status.CurrentNumberScheduled++
+				set.Status.UpdatedNumberScheduled += int32(asInt(o.labelled(pod)))
+				set.Status.NumberAvailable += int32(asInt(o.available(pod)))
+			}
 		}
-	}
-	oldest := o.oldest()
-	set.Status.DesiredNumberScheduled, set.Status.CurrentNumberScheduled = int32(len(o.Nodes)), int32(len(oldest))
-	for _, pod := range oldest {
-		set.Status.UpdatedNumberScheduled += int32(asInt(o.labelled(pod)))
-		set.Status.NumberAvailable += int32(asInt(o.available(pod)))
+		set.Status.DesiredNumberScheduled++
 	}
 	for _, change := range changes {
 		change(&o)
@@ -232,13 +232,7 @@ func observed(t *testing.T, places string, changes ...change) observation {
 
 // does names what a plan does.
 func does(p rollout.Plan) string {
-	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
-		w := write.(release)
-		say("release")
-		if w.handOver != "" {
-			say("hand over:", w.handOver)
-		}
-	})
+	return simulated.InWords(p, nil) // it has no writes of its own
 }
 
 // planned is what the plan of o does.

@@ -42,8 +42,6 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case unmark:
 		patch, err := unmarkPatch(w.set)
 		return k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err))
-	case release:
-		return k.release(ctx, s, d, w.handOver)
 	default:
 		return fmt.Errorf("applying a %T, which is no write of a Deployment", write)
 	}
@@ -192,19 +190,4 @@ func wroteSet(s *session, stored *unstructured.Unstructured) (*replicaSet, error
 	s.Own.sets.Wrote(rs)
 	s.Requeue()
 	return rs, nil
-}
-
-// release lets go of the hold.
-func (k Kind) release(ctx context.Context, s *session, d *Deployment, handOver string) error {
-	wish := d.wishedPaused()
-	err := s.Release(ctx, d, func(written *Deployment) map[string]any {
-		if written.Spec.Paused == wish {
-			return nil
-		}
-		return map[string]any{"spec": map[string]any{"paused": wish}}
-	})
-	if err == nil && handOver != "" {
-		s.RecordHandOver(d, "left to the Deployment controller: "+handOver)
-	}
-	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -47,7 +48,7 @@ func FuzzPlan(f *testing.F) {
 				switch w := write.(type) {
 				case evict, detach:
 					t.Errorf("%s: the plan is to %s", sets, does(p))
-				case release:
+				case rollout.Release:
 					if !adopted {
 						t.Errorf("%s: the plan (%s) lets go while the pods are of another template", sets, w)
 					}

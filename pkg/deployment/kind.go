@@ -171,6 +171,15 @@ func (k Kind) LeftBehind(name cache.ObjectName) (rollout.Write, error) {
 // SameTemplate is that of controller.Kind.
 func (Kind) SameTemplate(a, b *Deployment) bool { return a.template.Same(b.template) }
 
+// Unrestored is that of controller.Kind.
+func (Kind) Unrestored(held, written *Deployment) map[string]any {
+	wish := held.wishedPaused()
+	if written.Spec.Paused == wish {
+		return nil
+	}
+	return map[string]any{"spec": map[string]any{"paused": wish}}
+}
+
 // Observed reports whether the status of the Deployment speaks of its template. Before that,
 // the Deployment controller may not have seen that it is held.
 func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }

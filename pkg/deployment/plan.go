@@ -64,7 +64,7 @@ func (p plan) complete(o observation) rollout.Plan {
 	if p.write != nil {
 		p.Writes = append(p.Writes, p.write)
 	}
-	if _, is := p.write.(release); is {
+	if _, is := p.write.(rollout.Release); is {
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	}
 	return p.Plan
@@ -76,7 +76,7 @@ func (p *plan) givesUp(o observation) {
 	_, unavailable, err := o.deployment.bounds()
 	p.NewFirst = err == nil && unavailable == 0
 	switch p.write.(type) {
-	case adopt, release:
+	case adopt, rollout.Release:
 		p.Replaced = p.Restart
 	default:
 		for _, r := range p.evict {
@@ -159,7 +159,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 func (o observation) withoutBase() plan {
 	p := plan{}
 	p.letGo(o, o.differs())
-	p.Condition = rollout.Condition{Reason: rollout.ReasonProgressing, Message: "left to the Deployment controller"}
+	p.Condition = rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo}
 	return p
 }
 
@@ -268,7 +268,7 @@ func (p *plan) letGo(o observation, handOver string) {
 	case marked != nil:
 		p.write = unmark{marked, o.forgets(marked)}
 	case len(p.giveBack) == 0:
-		p.write = release{handOver}
+		p.write = rollout.Release{HandOver: handOver, To: leftTo}
 	}
 }
 

@@ -279,11 +279,6 @@ func does(p rollout.Plan) string {
 			}
 		case removeSet:
 			say("remove", w.set.Name)
-		case release:
-			say("release")
-			if w.handOver != "" {
-				say("hand over:", w.handOver)
-			}
 		}
 	})
 }

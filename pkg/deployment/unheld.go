@@ -88,18 +88,18 @@ func unheldCondition(d *Deployment) rollout.Condition {
 	waiting := d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
 		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas))
 	if status.Replicas <= status.UpdatedReplicas && status.UpdatedReplicas >= replicas {
-		waiting.Message = strings.Replace(waiting.Message, leftTo, "waiting for pods to become available: ", 1)
+		waiting.Message = strings.Replace(waiting.Message, leftTo, "waiting for pods to become available", 1)
 	}
 	return waiting
 }
 
 // leftTo is what a condition begins with while the Deployment controller makes a rollout.
-const leftTo = "left to the Deployment controller: "
+const leftTo = "left to the Deployment controller"
 
 // incomplete returns the condition of a Deployment whose rollout is neither held nor over.
 func (d *Deployment) incomplete(progress string) rollout.Condition {
 	if d.Spec.Paused {
 		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + progress}
 	}
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + progress}
+	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + ": " + progress}
 }

@@ -50,11 +50,6 @@ type unmark struct {
 	forgets string // as in adopt
 }
 
-// release lets go of the hold: what the user wants of paused comes back.
-type release struct {
-	handOver string // why the rest is left to the Deployment controller; empty if nothing is left
-}
-
 // Loose is that of rollout.Write.
 func (detach) Loose() bool { return true }
 
@@ -78,9 +73,6 @@ func (mark) Loose() bool { return true }
 
 // Loose is that of rollout.Write.
 func (unmark) Loose() bool { return true }
-
-// Loose is that of rollout.Write.
-func (release) Loose() bool { return true }
 
 func (w detach) String() string {
 	return "detach pod " + w.restart.Member.Name + ": " + w.restart.Reason
@@ -110,10 +102,3 @@ func (w adopt) String() string { return "give ReplicaSet " + w.set.Name + " the 
 func (w mark) String() string { return "mark ReplicaSet " + w.set.Name + " as adopted" }
 
 func (w unmark) String() string { return "take the mark from ReplicaSet " + w.set.Name }
-
-func (w release) String() string {
-	if w.handOver != "" {
-		return "let go of the hold: " + w.handOver
-	}
-	return "let go of the hold"
-}

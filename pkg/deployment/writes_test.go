@@ -27,8 +27,8 @@ func TestWritesInWords(t *testing.T) {
 		"give ReplicaSet web-a the new template":                                 adopt{set: set("web-a")},
 		"mark ReplicaSet web-a as adopted":                                       mark{set: set("web-a")},
 		"take the mark from ReplicaSet web-a":                                    unmark{set: set("web-a")},
-		"let go of the hold":                                                     release{""},
-		"let go of the hold: every pod would be restarted: image of app differs": release{"every pod would be restarted: image of app differs"},
+		"let go of the hold":                                                     rollout.Release{},
+		"let go of the hold: every pod would be restarted: image of app differs": rollout.Release{HandOver: "every pod would be restarted: image of app differs"},
 	} {
 		if got := write.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -121,3 +121,21 @@ func (DeletePod) Loose() bool { return true }
 func (w DeletePod) String() string {
 	return "delete pod " + w.Restart.Member.Name + ": " + w.Restart.Reason
 }
+
+// Release lets go of the hold, so that what the user wants comes back.
+type Release struct {
+	// HandOver is why the rest is left to the built-in controller; empty if there is no rest.
+	HandOver string
+	// To says, for an event, to whom it is left.
+	To string
+}
+
+// Loose is that of Write.
+func (Release) Loose() bool { return true }
+
+func (w Release) String() string {
+	if w.HandOver != "" {
+		return "let go of the hold: " + w.HandOver
+	}
+	return "let go of the hold"
+}

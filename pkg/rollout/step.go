@@ -11,6 +11,7 @@ import (
 // Restarts is when those pods of a workload are restarted that only a new one can replace.
 type Restarts int
 
+// The times.
 const (
 	// InTurn means that a pod that is to be restarted has its turn among the others. It waits for those before
 	// it, takes its share of the limits, and those after it wait for it.

@@ -20,8 +20,6 @@ func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, wr
 	switch w := write.(type) {
 	case lowerPartition:
 		return k.lowerPartition(ctx, s, set, w)
-	case release:
-		return k.release(ctx, s, set, w)
 	default:
 		return fmt.Errorf("applying a %T, which is no write of a StatefulSet", write)
 	}
@@ -53,22 +51,4 @@ func unanswered(set *appsv1.StatefulSet) map[string]any {
 		return nil
 	}
 	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.PartitionAnnotation: nil}}}
-}
-
-func (k Kind) release(ctx context.Context, s *session, set *appsv1.StatefulSet, w release) error {
-	wish := wishedPartition(set)
-	err := s.Release(ctx, set, func(written *appsv1.StatefulSet) map[string]any {
-		fields := unanswered(written)
-		if rolling(written) && partition(written) != wish {
-			if fields == nil {
-				fields = map[string]any{}
-			}
-			fields["spec"] = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": wish}}}
-		}
-		return fields
-	})
-	if err == nil && w.handOver != "" {
-		s.RecordHandOver(set, fmt.Sprintf("%s, revision %s: %s", leftTo, w.revision, w.handOver))
-	}
-	return err
 }

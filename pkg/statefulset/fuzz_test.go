@@ -42,7 +42,7 @@ func FuzzPlan(f *testing.F) {
 					t.Errorf("%s: the plan deletes %s", places, w.Restart.Member.Name)
 				case lowerPartition:
 					partition = w.to
-				case release:
+				case rollout.Release:
 					partition = 0
 				}
 			}

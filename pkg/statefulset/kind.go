@@ -27,12 +27,12 @@ import (
 
 // Kind is [controller.Kind] for StatefulSets.
 type Kind struct {
-	controller.Plain[*appsv1.StatefulSet]
+	controller.Plain[*appsv1.StatefulSet, history]
 }
 
 // New returns the kind, which reads and writes through client.
 func New(client kubernetes.Interface) Kind {
-	return Kind{controller.Plain[*appsv1.StatefulSet]{Client: client}}
+	return Kind{controller.Plain[*appsv1.StatefulSet, history]{Client: client}}
 }
 
 // history is what a session keeps of a set: the templates of its revisions, by their name. A
@@ -92,6 +92,18 @@ func (Kind) Open(context.Context, *appsv1.StatefulSet, func()) (history, error) 
 // SameTemplate is that of controller.Kind.
 func (Kind) SameTemplate(a, b *appsv1.StatefulSet) bool {
 	return equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
+}
+
+// Unrestored is that of controller.Kind.
+func (Kind) Unrestored(held, written *appsv1.StatefulSet) map[string]any {
+	fields, wish := unanswered(written), wishedPartition(held)
+	if rolling(written) && partition(written) != wish {
+		if fields == nil {
+			fields = map[string]any{}
+		}
+		fields["spec"] = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": wish}}}
+	}
+	return fields
 }
 
 // Observed reports whether the status of the set speaks of its template.

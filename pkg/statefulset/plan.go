@@ -43,7 +43,7 @@ func (p plan) complete() rollout.Plan {
 	}
 	switch p.Replaced = p.Restart; {
 	case p.release:
-		p.Writes = append(p.Writes, release{p.handOver, p.Revision.Name})
+		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: leftTo + ", revision " + p.Revision.Name})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	case p.partition != nil:
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})

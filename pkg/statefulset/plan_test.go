@@ -194,19 +194,12 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 // does names what a plan does.
 func does(p rollout.Plan) string {
 	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
-		switch w := write.(type) {
-		case lowerPartition:
-			names := []string{strconv.Itoa(w.to)}
-			for i, r := range w.restarts {
-				names = append(names, []string{"for ", ""}[min(i, 1)]+r.Member.Name)
-			}
-			say("partition", names...)
-		case release:
-			say("release")
-			if w.handOver != "" {
-				say("hand over:", w.handOver)
-			}
+		w := write.(lowerPartition)
+		names := []string{strconv.Itoa(w.to)}
+		for i, r := range w.restarts {
+			names = append(names, []string{"for ", ""}[min(i, 1)]+r.Member.Name)
 		}
+		say("partition", names...)
 	})
 }
 
@@ -214,7 +207,7 @@ func does(p rollout.Plan) string {
 func movesPartition(p rollout.Plan) bool {
 	return slices.ContainsFunc(p.Writes, func(write rollout.Write) bool {
 		switch write.(type) {
-		case lowerPartition, release:
+		case lowerPartition, rollout.Release:
 			return true
 		}
 		return false

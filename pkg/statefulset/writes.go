@@ -17,17 +17,3 @@ type lowerPartition struct {
 func (lowerPartition) Loose() bool { return true }
 
 func (w lowerPartition) String() string { return fmt.Sprintf("lower the partition to %d", w.to) }
-
-// release lets go of the hold, so that the user's partition comes back. handOver is why the
-// rest is left to the StatefulSet controller; empty if there is no rest.
-type release struct{ handOver, revision string }
-
-// Loose is that of rollout.Write.
-func (release) Loose() bool { return true }
-
-func (w release) String() string {
-	if w.handOver != "" {
-		return "let go of the hold: " + w.handOver
-	}
-	return "let go of the hold"
-}

@@ -22,8 +22,8 @@ func TestWritesInWords(t *testing.T) {
 		"mark pod web-1 as updated":                rollout.MarkPod{Member: m, Label: "web-b", Revision: "web-b"},
 		"delete pod web-1: the action is Restart":  rollout.DeletePod{Restart: restart},
 		"lower the partition to 1":                 lowerPartition{1, []rollout.Restart{restart}},
-		"let go of the hold":                       release{"", "web-b"},
-		"let go of the hold: image of app differs": release{"image of app differs", "web-b"},
+		"let go of the hold":                       rollout.Release{},
+		"let go of the hold: image of app differs": rollout.Release{HandOver: "image of app differs"},
 	} {
 		if got := write.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

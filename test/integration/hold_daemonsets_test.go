@@ -124,6 +124,8 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 		{"applying on the client side", applied(""), wish, holds, patched},
 		{"applying the strategy on the client side", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}"), wish, holds, apply},
 		{"and again", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}"), wish, holds, apply},
+		{"applying OnDelete takes the limits away, and is a wish", applied("updateStrategy: {type: OnDelete}"), unheld, own, apply},
+		{"applying RollingUpdate again", applied("updateStrategy: {type: RollingUpdate}"), wish, holds, apply},
 		{"applying on the server side", applied("", append(serverSide, "--force-conflicts")...), wish, holds, ""},
 		{"applying the strategy on the server side", applied("updateStrategy: {type: RollingUpdate}", append(serverSide, "--force-conflicts")...), wish, holds, gitops},
 		{"and again", applied("updateStrategy: {type: RollingUpdate}", serverSide...), wish, holds, gitops},
@@ -132,7 +134,10 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 
 		{"applying limits", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}", serverSide...), unheld, "RollingUpdate 2/0", gitops},
 		{"and an edit on top", image("app:7"), wish, "OnDelete 2/0", gitops},
-		{"applying OnDelete takes the limits away, and is a wish", applied("updateStrategy: {type: OnDelete}", append(serverSide, "--force-conflicts")...), unheld, own, gitops},
+		{"applying limits alone", applied("updateStrategy: {rollingUpdate: {maxUnavailable: 2}}", append(serverSide, "--force-conflicts")...), wish, "OnDelete 2/0", ""},
+		{"and no more wishes nothing of the type", applied("", append(serverSide, "--force-conflicts")...), wish, holds, ""},
+		{"applying the strategy with limits", applied("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}", append(serverSide, "--force-conflicts")...), wish, "OnDelete 2/0", gitops},
+		{"applying OnDelete takes the limits away here, too", applied("updateStrategy: {type: OnDelete}", append(serverSide, "--force-conflicts")...), unheld, own, gitops},
 		{"switching back on the server side", applied("updateStrategy: {type: RollingUpdate}", serverSide...), wish, holds, gitops},
 		{"the controller lets go of that", asController("annotate", web, hold+"-"), unheld, rolls, gitops},
 

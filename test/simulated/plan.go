@@ -45,6 +45,11 @@ func InWords(p rollout.Plan, others func(w rollout.Write, say func(does string, 
 			say("mark", w.Member.Name)
 		case rollout.DeletePod:
 			say("delete", w.Restart.Member.Name)
+		case rollout.Release:
+			say("release")
+			if w.HandOver != "" {
+				say("hand over:", w.HandOver)
+			}
 		default:
 			others(write, say)
 		}

@@ -172,9 +172,10 @@ func (p *player) broken(states []state, good func(state) bool) (violations []inv
 // poke has the built-in controllers look again at a workload that lacks pods. After a quota has
 // refused these, they take up to a quarter of an hour to do so by themselves. The DaemonSet
 // controller forgets to look at a surge again after minReadySeconds, if it is about to retry what
-// has failed: the queue keeps the earlier of two times.
+// has failed: the queue keeps the earlier of two times. And it does not see that the revision of a
+// set of the same name, which was there before, has been collected.
 func (p *player) poke(ctx context.Context, i int, s state) {
-	if s.lacks || s.surges {
+	if s.lacks || s.asleep {
 		_ = p.patch(ctx, i, annotate("example.com/poked", time.Now().Format(time.RFC3339Nano))) // or the next time
 	}
 }
@@ -185,7 +186,7 @@ type state struct {
 	wrong      string // what is not as the user wants it; empty if nothing
 	waits      bool   // for people, for a reason that the table allows
 	lacks      bool   // pods
-	surges     bool   // a DaemonSet has more than one pod on some node
+	asleep     bool   // a DaemonSet has more than one pod on some node, or no revision
 	onDelete   bool   // people delete pods themselves
 	reason     string // of the condition
 	says       string // the condition
@@ -224,7 +225,7 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 	v.resized = p.wishes[i].resized
 	s.onDelete = v.onDelete
 	s.waits = waits(v)
-	s.lacks, s.surges = len(pods) < v.replicas, v.revisions && len(pods) > v.replicas && v.strategy != "OnDelete"
+	s.lacks, s.asleep = len(pods) < v.replicas, v.revisions && (len(pods) > v.replicas || v.revision == "")
 	var sets []appsv1.ReplicaSet
 	if v.replicaset {
 		list, err := p.admin.AppsV1().ReplicaSets(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.Name})
