@@ -39,6 +39,9 @@ func NewPlaces(nodes []*corev1.Node, nodesUnknown bool, limits Limits) *Places {
 	return &Places{nodes: nodes, byName: byName(nodes), nodesUnknown: nodesUnknown, limits: limits}
 }
 
+// Node returns the node of that name; nil if it is not known.
+func (p *Places) Node(name string) *corev1.Node { return p.byName[name] }
+
 // Lost returns why nothing is to be expected of the node of a pod, which may be nil: it is
 // gone, or its kubelet has not been heard of. It is empty if the node is there, or no node
 // is known.

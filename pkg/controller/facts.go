@@ -101,6 +101,9 @@ func (f Facts) Sized(pod *corev1.Pod, revision rollout.Revision, sized *corev1.P
 	return target, nil
 }
 
+// Node returns the node of that name; nil if it is not known.
+func (f Facts) Node(name string) *corev1.Node { return f.places().Node(name) }
+
 // places answers what the nodes, and the limits, have room for.
 func (f Facts) places() *capacity.Places {
 	if f.room != nil {
@@ -160,8 +163,10 @@ func (f Facts) Forecast(ctx context.Context, cluster capacity.Cluster, places []
 
 // ForecastFacts returns the facts that a forecast for a workload of the namespace is made from.
 func ForecastFacts(cluster capacity.Cluster, namespace string, settings policy.Settings, defaults policy.Defaults) Facts {
-	return Facts{
+	f := Facts{
 		Nodes: cluster.Nodes, NodesUnknown: len(cluster.Nodes) == 0, Limits: cluster.LimitsOf(namespace),
 		Settings: settings, Defaults: defaults, Now: time.Now(),
 	}
+	f.room = f.places()
+	return f
 }

@@ -7,55 +7,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// sizes are those of pods by the class of their node, for one plan.
-type sizes struct {
-	classes policy.Classes
-	nodes   map[string]*corev1.Node
-	known   map[*policy.Class]size
-}
-
-// size is that of the pods of a class: the newest template with the values of the class. Where no
-// pod can have it, void says why.
-type size struct {
-	class    *policy.Class
-	template *corev1.PodTemplateSpec
-	void     error
-}
-
 // readSizes reads the sizes from the set's annotation. It fails if that is malformed.
-func (o *observation) readSizes() (err error) {
-	o.sizes.classes, err = policy.ReadClasses(o.set.Annotations)
-	if err != nil {
-		return err
-	}
-	o.sizes.known = map[*policy.Class]size{}
-	o.sizes.nodes = make(map[string]*corev1.Node, len(o.Nodes))
-	for _, node := range o.Nodes {
-		o.sizes.nodes[node.Name] = node
-	}
-	return nil
+func (o *observation) readSizes() error {
+	classes, err := policy.ReadClasses(o.set.Annotations)
+	o.sizes = classes.Sizes(o.revision().Template)
+	return err
 }
 
 // sizeOf returns the size of a pod by the class of its node; that of the template if it has none.
-func (o observation) sizeOf(pod *corev1.Pod) size {
-	var class *policy.Class
-	if node := o.sizes.nodes[capacity.TargetNode(pod)]; node != nil {
-		class = o.sizes.classes.Of(node.Labels)
-	}
-	known, is := o.sizes.known[class]
-	if !is {
-		known.class = class
-		known.template, known.void = class.Size(o.revision().Template)
-		o.sizes.known[class] = known
-	}
-	return known
+func (o observation) sizeOf(pod *corev1.Pod) policy.Size {
+	return o.sizes.On(o.Node(capacity.TargetNode(pod)))
 }
 
 // fit sets what a pod of the newest revision is to have: the size of its node's class or, where it
@@ -65,15 +32,15 @@ func (o observation) sizeOf(pod *corev1.Pod) size {
 // restarted for that, either.
 func (o observation) fit(p *rollout.Place) (err error) {
 	own := o.sizeOf(p.Pod)
-	p.Class, p.InPlaceOnly = own.class.String(), own.class != nil || o.over()
-	sized, void := own.template, ""
-	if own.void != nil {
-		void = own.void.Error()
+	p.Class, p.InPlaceOnly = own.Class.String(), own.Class != nil || o.over()
+	sized, void := own.Template, ""
+	if own.Void != nil {
+		void = own.Void.Error()
 	} else {
 		if p.Target, err = o.sizedTo(p.Pod, sized); err != nil {
 			return err
 		}
-		if own.class != nil {
+		if own.Class != nil {
 			void = o.inTheWay(p.Target)
 		}
 	}
@@ -122,10 +89,10 @@ func (o observation) inTheWay(t resize.Target) string {
 // restarted for the size of a class.
 func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resize.Target, error) {
 	newer, own := o.revision().Template, o.sizeOf(pod)
-	if own.class == nil || own.void != nil || o.Contests.Lost(pod.UID) {
+	if own.Class == nil || own.Void != nil || o.Contests.Lost(pod.UID) {
 		return o.Target(pod, older, newer)
 	}
-	kept, err := resize.ForKeeping(pod, older, newer, own.template)
+	kept, err := resize.ForKeeping(pod, older, newer, own.Template)
 	if err != nil {
 		return kept, err
 	}
@@ -135,36 +102,4 @@ func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resiz
 		return o.Target(pod, older, newer)
 	}
 	return kept, nil
-}
-
-// classed says, for the end of a condition's message, how many pods have the size of a class, or
-// had it before. It is empty only if none has anything of a class.
-func classed(verdicts []*rollout.Verdict) (said string) {
-	have, all, back := 0, 0, 0
-	for _, v := range verdicts {
-		switch m := &v.Member; {
-		case rollout.Gone(m.Pod):
-		case m.Class != "":
-			all++
-			have += asInt(m.Updated && m.Void == "")
-		default:
-			back += asInt(m.InPlaceOnly && !m.Updated)
-		}
-	}
-	switch {
-	case all == 0:
-	case have == all:
-		said = fmt.Sprintf("; %d of them have the size of their node's class", have)
-	default:
-		said = fmt.Sprintf("; %d of %d have the size of their node's class", have, all)
-	}
-	if back > 0 {
-		said += fmt.Sprintf("; %d of them have yet to go back to the template's size", back)
-	}
-	return said
-}
-
-// hasClasses reports whether pods of the set may have sizes by the class of their node.
-func hasClasses(annotations map[string]string) bool {
-	return strings.TrimSpace(annotations[api.NodeResourcesAnnotation]) != ""
 }

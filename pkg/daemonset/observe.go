@@ -55,7 +55,7 @@ type observation struct {
 
 	set   *appsv1.DaemonSet
 	pods  []*corev1.Pod
-	sizes sizes
+	sizes policy.Sizes
 }
 
 // options returns those of a rollout. The nodes that lack a pod take their shares.
@@ -105,10 +105,13 @@ func (o observation) seats() []*corev1.Pod {
 		kept[capacity.TargetNode(pod)] = kept[capacity.TargetNode(pod)] || !rollout.Gone(pod)
 	}
 	var seats []seat
-	zones := o.zones()
 	for _, pod := range o.pods {
 		if node := capacity.TargetNode(pod); !rollout.Gone(pod) || !kept[node] {
-			seats = append(seats, seat{pod: pod, available: o.available(pod), zone: zones[node], node: node})
+			s := seat{pod: pod, available: o.available(pod), node: node}
+			if on := o.Node(node); on != nil {
+				s.zone = on.Labels[corev1.LabelTopologyZone]
+			}
+			seats = append(seats, s)
 		}
 	}
 	slices.SortFunc(seats, func(a, b seat) int {
@@ -142,15 +145,6 @@ func asInt(b bool) int {
 		return 1
 	}
 	return 0
-}
-
-// zones returns the zone of each node that names one.
-func (o observation) zones() map[string]string {
-	zones := make(map[string]string, len(o.Nodes))
-	for _, node := range o.Nodes {
-		zones[node.Name] = node.Labels[corev1.LabelTopologyZone]
-	}
-	return zones
 }
 
 // look returns what judges the pods of the set.
@@ -205,7 +199,7 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 		}
 		from, to := carries.template.PodTemplateSpec, o.newest.template.PodTemplateSpec
 		p.Target, err = o.edit(pod, from)
-		p.Class = o.sizeOf(pod).class.String()
+		p.Class = o.sizeOf(pod).Class.String()
 		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
 	return p, err
@@ -264,19 +258,11 @@ func (o observation) doubt() (counts bool, wait time.Duration) {
 // other (updateDaemonSetStatus in pkg/controller/daemon of Kubernetes).
 func (o observation) oldest() map[string]*corev1.Pod {
 	oldest := map[string]*corev1.Pod{}
-	for _, node := range o.Nodes {
-		oldest[node.Name] = nil
-	}
 	for _, pod := range o.pods {
 		node := capacity.TargetNode(pod)
-		first, there := oldest[node]
-		if there && (first == nil || older(pod, first)) && (pod.DeletionTimestamp == nil || !terminal(pod)) {
+		first := oldest[node]
+		if o.Node(node) != nil && (first == nil || older(pod, first)) && (pod.DeletionTimestamp == nil || !terminal(pod)) {
 			oldest[node] = pod
-		}
-	}
-	for node, pod := range oldest {
-		if pod == nil {
-			delete(oldest, node)
 		}
 	}
 	return oldest

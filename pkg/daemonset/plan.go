@@ -80,7 +80,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 		p.letGo(o)
 	} else {
 		u := Kind{}.Unheld(o.set)
-		u.Condition.Message += classed(p.Verdicts)
+		u.Condition.Message += rollout.Classed(p.Verdicts)
 		p.Plan, p.remove = u.Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(o), nil

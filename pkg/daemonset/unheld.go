@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -13,7 +14,7 @@ import (
 func (Kind) Unheld(set *appsv1.DaemonSet) controller.Unheld {
 	status := set.Status
 	u := controller.Unheld{
-		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set), Standing: hasClasses(set.Annotations),
+		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set), Standing: policy.HasClasses(set.Annotations),
 		Stale:   !rolling(set) && status.UpdatedNumberScheduled < status.CurrentNumberScheduled,
 		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled, AllThere: status.CurrentNumberScheduled == status.DesiredNumberScheduled,
 	}

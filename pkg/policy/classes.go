@@ -33,11 +33,10 @@ const classesForm = `must be a JSON list of {"nodeSelector": {LABEL: VALUE, …}
 // ReadClasses reads the annotation that says them. It is strict: a word that is not known, or
 // said twice, is an error, so that no size is silently another one than the user means.
 func ReadClasses(annotations map[string]string) (Classes, error) {
-	value := annotations[api.NodeResourcesAnnotation]
-	if strings.TrimSpace(value) == "" {
+	if !HasClasses(annotations) {
 		return nil, nil
 	}
-	classes, err := parseClasses(value)
+	classes, err := parseClasses(annotations[api.NodeResourcesAnnotation])
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", api.NodeResourcesAnnotation, err)
 	}
@@ -152,6 +151,47 @@ func beyondLimit(size corev1.ResourceRequirements) error {
 		}
 	}
 	return nil
+}
+
+// HasClasses reports whether the annotation says sizes by class of node, well or badly.
+func HasClasses(annotations map[string]string) bool {
+	return strings.TrimSpace(annotations[api.NodeResourcesAnnotation]) != ""
+}
+
+// Sizes are those of the pods of one template, by the class of their node.
+type Sizes struct {
+	template *corev1.PodTemplateSpec
+	classes  Classes
+	known    map[*Class]Size
+}
+
+// Size is that of the pods of one class: the template with the values of the class, which is nil for
+// pods that have none. Where no pod can have it, Void says why.
+type Size struct {
+	Class    *Class
+	Template *corev1.PodTemplateSpec
+	Void     error
+}
+
+// Sizes returns the sizes of the pods of a template.
+func (c Classes) Sizes(template *corev1.PodTemplateSpec) Sizes {
+	return Sizes{template: template, classes: c, known: map[*Class]Size{}}
+}
+
+// On returns the size of a pod on the node, which is nil if it is not known. Several goroutines must
+// not ask at the same time.
+func (s Sizes) On(node *corev1.Node) Size {
+	var class *Class
+	if node != nil {
+		class = s.classes.Of(node.Labels)
+	}
+	size, is := s.known[class]
+	if !is {
+		size.Class = class
+		size.Template, size.Void = class.Size(s.template)
+		s.known[class] = size
+	}
+	return size
 }
 
 // Of returns the first class that a node with these labels is of, or nil.

@@ -170,3 +170,30 @@ func OldEnvironment(verdicts []*Verdict) string {
 	}
 	return "; environment variables that show the old size until a restart: " + strings.Join(found, ", ")
 }
+
+// Classed says, for the end of a condition's message, how many pods have the size of a class, or
+// had it before. It is empty only if none has anything of a class.
+func Classed(verdicts []*Verdict) (said string) {
+	have, all, back := 0, 0, 0
+	for _, v := range verdicts {
+		switch m := &v.Member; {
+		case Gone(m.Pod):
+		case m.Class != "":
+			all++
+			have += asInt(m.Updated && m.Void == "")
+		default:
+			back += asInt(m.InPlaceOnly && !m.Updated)
+		}
+	}
+	switch {
+	case all == 0:
+	case have == all:
+		said = fmt.Sprintf("; %d of them have the size of their node's class", have)
+	default:
+		said = fmt.Sprintf("; %d of %d have the size of their node's class", have, all)
+	}
+	if back > 0 {
+		said += fmt.Sprintf("; %d of them have yet to go back to the template's size", back)
+	}
+	return said
+}
