@@ -87,13 +87,13 @@ func (u Unheld) begins(have *Condition) bool {
 // us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
 // touch, it makes the rollout, and nothing is planned but sizes for which no pod is restarted.
 func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remove []rollout.Restart) {
-	done, over := true, u.Over(have)
+	done := true
 	for _, v := range p.Verdicts {
 		m := &v.Member
 		if u.BuiltIn && !m.Labelled && !rollout.Gone(m.Pod) {
 			return u.leave(p, have, m.Name+" is of an older revision"), nil
 		}
-		done = done && (m.Updated || over && m.InPlaceOnly)
+		done = done && (m.Updated || m.InPlaceOnly)
 	}
 	if done {
 		return u.done(p, have), nil

@@ -6,6 +6,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -20,6 +22,15 @@ func classes(size string) change {
 
 func largeNode(i int) change {
 	return node(i, func(node *corev1.Node) { node.Labels = map[string]string{"size": "large"} })
+}
+
+// atMost is a LimitRange for the memory of each container.
+func atMost(memory string) change {
+	return func(o *observation) {
+		o.Limits.Ranges = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "memory"}, Spec: corev1.LimitRangeSpec{
+			Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}}},
+		}}}
+	}
 }
 
 // said has the condition say Complete of the newest template and more, or False with the same.
@@ -68,6 +79,9 @@ func TestClasses(t *testing.T) {
 			set.Annotations[api.NodeResourcesAnnotation] = `[{"nodeSelector": {"size": "large"}, "containers": {"db": {"requests": {"cpu": "3m"}}}}]`
 		})}, "resize web-1", all + none, true},
 		{"infeasible", "updated|refused another cpu", []change{unheld, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
+		{"infeasible since an edit", "updated|refused another cpu", []change{unheld, cpu3, large}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
+		{"a LimitRange is against it, which says nothing of a new pod", "updated|updated", []change{unheld, classes(`"requests": {"memory": "2Mi"}`), large, isSaid, atMost("1Mi")}, "",
+			all + none + "; web-1: app: memory per Container must have a limit, at most 1Mi (LimitRange memory); left as it is", false},
 		{"infeasible, OnDelete", "updated|refused another cpu", []change{userWaits, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
 
 		{"the DaemonSet controller's rollout goes on", "live|updated", []change{unheld, cpu3, large}, "resize web-1", "left to the DaemonSet controller, template generation 2: web-0 is of an older revision", false},

@@ -778,7 +778,7 @@ func pending(old, set *appsv1.DaemonSet) {
 	}
 	c := &set.Status.Conditions[i] // its time stays: a policy cannot set it
 	behind := set.Status.ObservedGeneration > old.Status.ObservedGeneration && set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
-	if c.Status == corev1.ConditionTrue && (policy.Held(set) || behind || !strings.Contains(c.Message+";", " template generation "+templateGeneration(old)+";")) {
+	if (c.Status == corev1.ConditionTrue || strings.Contains(c.Message, " pods are of template generation ")) && (policy.Held(set) || behind || !strings.Contains(c.Message+";", " template generation "+templateGeneration(old)+";")) {
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 	}
 }

@@ -273,7 +273,7 @@ func (m Member) known(o Options) progress {
 	switch {
 	case m.Lost != "":
 		return progress{state: resize.InProgress, reason: ReasonNodeLost, why: m.Lost}
-	case len(obstacles) > 0 && m.Unplaceable.Kind == ReasonInvalid:
+	case len(obstacles) > 0 && m.Unplaceable.Kind == ReasonInvalid && !m.InPlaceOnly:
 		return progress{resize.Impossible, ReasonInvalid, m.invalid(o), m.Unplaceable.Until}
 	case len(obstacles) > 0:
 		return progress{state: resize.Impossible, reason: ReasonInfeasible, why: strings.Join(obstacles, ", ")}

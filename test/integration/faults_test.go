@@ -183,6 +183,17 @@ func TestKilledAtEveryWriteOfDaemonSets(t *testing.T) {
 			return writes
 		}
 	}
+	atEveryWrite(t, "classes", 9, false, func(t *testing.T, b blow) []string { // of two nodes; these pods are resized twice
+		d := newDaemonSet(t, options{Node: sizeLabels("large", "", "small")})
+		before := d.containers()
+		d.classes(class("large", ofCPU("180m")), class("small", ofCPU("50m")))
+		d.setResources("cpu=150m", "")
+		writes := kill(t, d.sandbox, b)
+		d.waitSizes("180m", "150m", "50m")
+		d.waitSays(ofClasses(d.get(), 2, 3))
+		d.assertUntouched(before)
+		return writes
+	})
 	atEveryWrite(t, "live", 9, true, rollout(""))           // three pods twice, the condition twice, the release
 	atEveryWrite(t, "restart", 9, false, rollout("", 1))    // the first is not relabelled, but deleted
 	atEveryWrite(t, "surge", 7, false, rollout(surging, 1)) // and here not even that
