@@ -24,11 +24,11 @@ func largeNode(i int) change {
 	return node(i, func(node *corev1.Node) { node.Labels = map[string]string{"size": "large"} })
 }
 
-// atMost is a LimitRange for the memory of each container.
-func atMost(memory string) change {
+// atMost is a LimitRange for the cpu of each container.
+func atMost(cpu string) change {
 	return func(o *observation) {
-		o.Limits.Ranges = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "memory"}, Spec: corev1.LimitRangeSpec{
-			Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}}},
+		o.Limits.Ranges = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}, Spec: corev1.LimitRangeSpec{
+			Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}},
 		}}}
 	}
 }
@@ -80,8 +80,8 @@ func TestClasses(t *testing.T) {
 		})}, "resize web-1", all + none, true},
 		{"infeasible", "updated|refused another cpu", []change{unheld, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
 		{"infeasible since an edit", "updated|refused another cpu", []change{unheld, cpu3, large}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
-		{"a LimitRange is against it, which says nothing of a new pod", "updated|updated", []change{unheld, classes(`"requests": {"memory": "2Mi"}`), large, isSaid, atMost("1Mi")}, "",
-			all + none + "; web-1: app: memory per Container must have a limit, at most 1Mi (LimitRange memory); left as it is", false},
+		{"a LimitRange is against it, which says nothing of a new pod", "updated|updated", []change{unheld, cpu3, large, isSaid, atMost("2m")}, "",
+			all + none + "; web-1: app: cpu per Container must have a limit, at most 2m (LimitRange cpu); left as it is", false},
 		{"infeasible, OnDelete", "updated|refused another cpu", []change{userWaits, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
 
 		{"the DaemonSet controller's rollout goes on", "live|updated", []change{unheld, cpu3, large}, "resize web-1", "left to the DaemonSet controller, template generation 2: web-0 is of an older revision", false},
