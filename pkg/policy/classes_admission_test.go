@@ -147,7 +147,7 @@ func TestClassesAdmission(t *testing.T) {
 	}
 	// Only the API server accepts these. The controller says what is wrong, in the condition.
 	for what, value := range map[string]string{
-		"a part of a byte, of more than 8 PiB":                           size(`{"limits": {"memory": "9007199254740992.5"}}`),
+		"a part of a byte, of more than 8 PiB": size(`{"limits": {"memory": "9007199254740992.5"}}`),
 	} {
 		if err := goAccepts(value); err == nil {
 			t.Errorf("%s: Go accepts %s", what, value)
