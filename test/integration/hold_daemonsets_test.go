@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -199,6 +200,8 @@ func TestSurgeInFlight(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDaemonSet(t, options{Replicas: 2, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: " + tt.limits + "}"})
+			// The DaemonSet controller counts the oldest pod of a node, by whole seconds, and then by its name.
+			time.Sleep(time.Second)
 			settled, edits := strategyOf(d.get()), 0
 			edit := func(args ...string) string {
 				edits++
