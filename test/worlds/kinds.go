@@ -63,8 +63,10 @@ type view struct {
 	complete   corev1.ConditionStatus
 	reason     string
 	message    string
-	replicaset bool               // it has ReplicaSets
-	resized    map[types.UID]bool // pods that somebody else has resized
+	replicaset bool                         // it has ReplicaSets
+	resized    map[types.UID]bool           // pods that somebody else has resized
+	classed    bool                         // it has had sizes by class of node
+	nodes      map[string]map[string]string // the labels of a DaemonSet's nodes, if it has
 }
 
 var kinds = map[string]kind{
@@ -222,7 +224,7 @@ var kinds = map[string]kind{
 				if got := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; got != v.revision {
 					return fmt.Sprintf("%s is of revision %s, not %s", pod.Name, got, v.revision)
 				}
-				if differs := differs(pod, v); differs != "" {
+				if differs := differsOnItsNode(pod, v); differs != "" {
 					return pod.Name + " " + differs
 				}
 			}
