@@ -200,10 +200,21 @@ func (h *history) checkDaemonRestart(w write, p *pod) {
 // since the pod has this label. What it lacks then is the size of a class.
 func (h *history) unedited(work *workload, p *pod) bool {
 	made, known := h.template(p.last())
-	first := slices.IndexFunc(p.versions, func(v podVersion) bool {
-		return v.Labels[appsv1.ControllerRevisionHashLabelKey] == p.last().Labels[appsv1.ControllerRevisionHashLabelKey]
-	})
-	return known && !work.any(p.versions[first].at.Add(-h.options.Lag), func(v version) bool {
+	return known && !work.any(p.labelled().Add(-h.options.Lag), func(v version) bool {
 		return !differOnlyInSize(made, v.template) || !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template))
 	})
+}
+
+// classed reports whether all that the pod can lack is the size of a class that came when it was of the
+// newest template: the condition stays True while it gets that.
+func (h *history) classed(work *workload, p *pod) bool {
+	return work.kind == "DaemonSet" && h.unedited(work, p) &&
+		work.any(p.labelled(), func(v version) bool { return v.annotation("node-resources") != "" })
+}
+
+// labelled is since when the pod has its label.
+func (p *pod) labelled() time.Time {
+	return p.versions[slices.IndexFunc(p.versions, func(v podVersion) bool {
+		return v.Labels[appsv1.ControllerRevisionHashLabelKey] == p.last().Labels[appsv1.ControllerRevisionHashLabelKey]
+	})].at
 }

@@ -284,6 +284,20 @@ func TestCheckDaemonSets(t *testing.T) {
 		{"Complete, and a pod has the size of no class", func(l *trail) {
 			classes(l, "4", "3")
 		}, "complete daemonsets/agent"},
+		{"Complete again, and a pod has yet to go back from its class's size", func(l *trail) {
+			classes(l, "4", "2")
+			l.again(largeDaemons)
+		}, ""},
+		{"Complete again, and a pod has another size, and never had a class's", func(l *trail) {
+			l.daemonSets()
+			for name, node := range map[string]string{"agent-a": "node-a", "agent-b": "node-b"} {
+				l.write(ours, "patch", "pods/resize", name, daemon(name, node, "2", "1"))
+				l.write(ours, "patch", "pods", name, daemon(name, node, "2", "2"))
+			}
+			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
+			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "4", "2"))
+			l.again()
+		}, "complete daemonsets/agent"},
 		{"Complete, and a pod that is behind was on a node that is gone", func(l *trail) {
 			l.daemonSets()
 			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1"))
@@ -311,6 +325,15 @@ func classes(l *trail, a, b string) {
 		l.write(ours, "patch", "pods", name, p)
 	}
 	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", largeDaemons, heldDaemons, completeDaemons))
+}
+
+// again logs that the condition is False, the user has changed the annotations of the DaemonSet, and the
+// condition is True again.
+func (l *trail) again(before ...func(*appsv1.DaemonSet)) {
+	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", before...))
+	l.write(user, "patch", "daemonsets", "agent", daemons("2"))
+	l.atOnce(1)
+	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", completeDaemons))
 }
 
 // atOnce has the last n events be a second after the one before them.

@@ -65,7 +65,7 @@ func (g generator) classEdit(w Workload) Edit {
 	case n < 8: // with an edit of the template
 		e.Patch = merged(podSpec(app(map[string]any{"resources": g.like(w.Size).resources()})), annotate(api.NodeResourcesAnnotation, g.classes(w, true)))
 	case n == 8:
-		e.Do, e.Patch = doMalformed, annotate(api.NodeResourcesAnnotation, g.malformed())
+		e.Do, e.Patch = doBad, annotate(api.NodeResourcesAnnotation, g.malformed())
 	default:
 		e.Do, e.Pods, e.Mode = doNode, g.pods(2), pick(g, "small", "large", "classless")
 	}

@@ -164,7 +164,7 @@ func (p *player) edit(ctx context.Context, e Edit) error {
 	switch e.Do {
 	case doPatch:
 		return p.patch(ctx, e.Workload, e.Patch)
-	case doMalformed:
+	case doBad:
 		if err := p.patch(ctx, e.Workload, e.Patch); err != nil {
 			return err
 		}

@@ -103,9 +103,8 @@ const (
 	doNode    = "node"    // something happens to a node of a DaemonSet
 	doQuota   = "quota"   // the quota changes
 	doBudget  = "budget"  // the PodDisruptionBudget comes or goes
-	// doMalformed is a patch that must be refused.
-	doMalformed = "malformed"
-	doSettle    = "settle" // nothing is done until the rollout is complete, or for a few seconds
+	doBad     = "bad"     // a patch that must be refused
+	doSettle  = "settle"  // nothing is done until the rollout is complete, or for a few seconds
 )
 
 // String is the world as YAML.
