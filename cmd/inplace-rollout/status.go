@@ -249,8 +249,8 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 	if err != nil {
 		return r, nil //nolint:nilerr // the condition names the malformed annotation
 	}
-	if _, err := policy.ReadClasses(u.GetAnnotations()); err != nil && kindOf(u) == daemonSets {
-		return r, nil //nolint:nilerr // as above
+	if _, err := policy.ReadClasses(u.GetAnnotations()); err != nil && kindOf(u) == daemonSets { // so does it here
+		return r, nil
 	}
 	forecast, err := o.forecast(ctx, world, u, settings, policy.Standard)
 	if err != nil {

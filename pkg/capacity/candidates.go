@@ -25,10 +25,24 @@ import (
 // its volumes excludes it; or if it cannot allocate what the pod requests. Other pods are not
 // looked at, so a candidate is no promise.
 func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
+	could, allowed, lacking := among(pod, volumes, nodes)
+	switch {
+	case len(could) > 0:
+		return could, ""
+	case allowed == 0:
+		return nil, fmt.Sprintf("none of %d nodes is open to the pod", len(nodes))
+	default:
+		return nil, fmt.Sprintf("no node of the %d open to the pod can hold %s", allowed, lacking)
+	}
+}
+
+// among returns those of the nodes that are candidates, how many are open to the pod, and what of
+// its requests none of these could allocate.
+func among(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, allowed int, lacking string) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	devices := devicesOf(pod, requests)
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	allowed, largest := 0, corev1.ResourceList{}
+	largest := corev1.ResourceList{}
 	for _, node := range nodes {
 		if matches, err := affinity.Match(node); err != nil || !matches || !open(pod, node) || !reaches(node, volumes) {
 			continue
@@ -44,14 +58,7 @@ func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*co
 			}
 		}
 	}
-	switch {
-	case len(could) > 0:
-		return could, ""
-	case allowed == 0:
-		return nil, fmt.Sprintf("none of %d nodes is open to the pod", len(nodes))
-	default:
-		return nil, fmt.Sprintf("no node of the %d open to the pod can hold %s", allowed, describe(requests, largest))
-	}
+	return could, allowed, describe(requests, largest)
 }
 
 // TargetNode returns the name of the node that the pod is on or, if it has none yet, of the only

@@ -180,7 +180,7 @@ func (c Cluster) LimitsOf(namespace string) Limits {
 
 // Full looks for room for the replacements of the members, in their order, and returns for
 // which there is none, and why. Each that has found room has taken it. Where others come first
-// (newFirst), no room on nodes is needed.
+// (newFirst), they need no room on nodes, unless each can come to one node only.
 func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision rollout.Revision, newFirst bool) rollout.Refusals {
 	full := rollout.Refusals{}
 	var room *Room

@@ -26,3 +26,28 @@ func TestFull(t *testing.T) {
 		}
 	}
 }
+
+// TestFullBesideTheOld: a new pod that comes first may wait for room, unless it can come to one node
+// only: there it needs room beside the old one.
+func TestFullBesideTheOld(t *testing.T) {
+	for _, tt := range []struct {
+		what string
+		cpu  string // of the node
+		pins bool
+		want string
+	}{
+		{"may come to other nodes", "2", false, ""},
+		{"beside the old one is room", "3", true, ""},
+		{"beside the old one is none", "2", true, "none of the 1 nodes that are large enough has room beside its pods"},
+	} {
+		pod := podOf(t, "web", "node", "1")
+		if tt.pins {
+			pinned(pod, "node")
+		}
+		cluster := Cluster{Nodes: []*corev1.Node{node("node", tt.cpu)}, Pods: []*corev1.Pod{pod}}
+		m, b := rollout.Member{Place: placeOf(t, pod)}, rollout.Revision{Name: "b"}
+		if got := cluster.Full(t.Context(), []rollout.Member{m}, b, true).Of(pod.UID, b.Size(m.Target.Changes)).Reason; got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.what, got, tt.want)
+		}
+	}
+}

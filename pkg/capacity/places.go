@@ -96,10 +96,17 @@ func (p *Places) unplaceableOn(only string, pod *corev1.Pod) rollout.Refusal {
 	if node := p.byName[only]; node != nil {
 		nodes = append(nodes, node)
 	}
-	if _, tooLarge := candidates(pod, nil, nodes); tooLarge != "" {
-		return rollout.Refusal{Reason: "it can run on node " + only + " only, and " + tooLarge, Kind: rollout.ReasonNoNodeFits}
+	could, allowed, lacking := among(pod, nil, nodes)
+	why := ""
+	switch {
+	case len(could) > 0:
+		return rollout.Refusal{}
+	case allowed > 0:
+		why = "which cannot hold " + lacking
+	default:
+		why = "which is not open to it"
 	}
-	return rollout.Refusal{}
+	return rollout.Refusal{Reason: "it can run on node " + only + " only, " + why, Kind: rollout.ReasonNoNodeFits}
 }
 
 // replacement is the pod that comes for the one of the place, as far as it can be foreseen:

@@ -145,10 +145,10 @@ func pinned(pod *corev1.Pod, nodes ...string) {
 
 // A pod of a DaemonSet comes back to its own node, whatever room others have.
 func TestUnplaceableOnItsNode(t *testing.T) {
-	const only, none = "it can run on node small only, and ", "it can run on node gone only, and none of 0 nodes is open to the pod"
+	const none = "it can run on node gone only, which is not open to it"
 	for on, want := range map[string]string{
 		"large": "",
-		"small": only + "no node of the 1 open to the pod can hold cpu 2 (at most 1)",
+		"small": "it can run on node small only, which cannot hold cpu 2 (at most 1)",
 		"gone":  none,
 	} {
 		pod := podOf(t, "web", on, "1")

@@ -48,14 +48,19 @@ func newRoom(from source, nodes []*corev1.Node, looks int, quotas *quotas, pods 
 
 // Replace looks for room for the pod that comes for the member's, and returns why there is
 // none; without a reason, there was, and it is taken. Where newFirst is set, the other pod
-// comes before the member's goes, and so it only has to get into the namespace.
+// comes before the member's goes. It may wait for room then, and so it only has to get into the
+// namespace. But one that can come to no other node would wait for ever: there must be room beside
+// the member's.
 func (r *Room) Replace(ctx context.Context, m rollout.Member, limits Limits, newFirst bool) (rollout.Refusal, error) {
 	pod, _ := replacement(m.Place, limits)
 	left, why := r.quotas.replace(m.Pod, pod, newFirst)
 	if why != "" {
 		return rollout.Refusal{Reason: why, Kind: rollout.ReasonQuotaExceeded}, nil
 	}
-	if !newFirst && !r.nodesUnknown {
+	if newFirst {
+		pod.UID += " to come"
+	}
+	if (!newFirst || pinnedTo(pod) != "") && !r.nodesUnknown {
 		why, err := r.nodes.find(ctx, pod)
 		switch {
 		case apierrors.IsForbidden(err): // as where the controller has rights in one namespace only

@@ -44,6 +44,12 @@ func (o observation) fit(p *rollout.Place) (err error) {
 			void = o.inTheWay(p.Target)
 		}
 	}
+	if refused := o.Refused.Of(p.Pod.UID, o.revision().Size(p.Target.Changes)); refused.Final && void == "" {
+		// It may still have the size of another class: it goes back to the template's first.
+		if back, err := o.sizedTo(p.Pod, o.revision().Template); err == nil && len(back.Changes) > 0 {
+			void = refused.Reason
+		}
+	}
 	if void != "" {
 		p.Void = fmt.Sprintf("it has the template's size: it cannot have that of class %s in place on node %s: %s", p.Class, p.Pod.Spec.NodeName, void)
 		if p.Target, err = o.sizedTo(p.Pod, o.revision().Template); err != nil {

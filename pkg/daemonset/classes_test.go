@@ -3,6 +3,7 @@ package daemonset
 import (
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -24,12 +26,21 @@ func largeNode(i int) change {
 	return node(i, func(node *corev1.Node) { node.Labels = map[string]string{"size": "large"} })
 }
 
-// atMost is a LimitRange for the memory of each container.
-func atMost(memory string) change {
+// atMost is a LimitRange for the cpu of each container.
+func atMost(cpu string) change {
 	return func(o *observation) {
-		o.Limits.Ranges = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "memory"}, Spec: corev1.LimitRangeSpec{
-			Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}}},
+		o.Limits.Ranges = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}, Spec: corev1.LimitRangeSpec{
+			Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}},
 		}}}
+	}
+}
+
+// refusedFinally has the API server have refused these changes of the second pod.
+func refusedFinally(changes string) change {
+	return func(o *observation) {
+		o.Refused = rollout.Refusals{o.pods[1].UID: {
+			Of: o.newest.name + " " + changes, Reason: "node too small", Kind: rollout.ReasonInfeasible, Final: true, Until: o.Now.Add(time.Second),
+		}}
 	}
 }
 
@@ -80,8 +91,12 @@ func TestClasses(t *testing.T) {
 		})}, "resize web-1", all + none, true},
 		{"infeasible", "updated|refused another cpu", []change{unheld, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
 		{"infeasible since an edit", "updated|refused another cpu", []change{unheld, cpu3, large}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
-		{"a LimitRange is against it, which says nothing of a new pod", "updated|updated", []change{unheld, classes(`"requests": {"memory": "2Mi"}`), large, isSaid, atMost("1Mi")}, "",
-			all + none + "; web-1: app: memory per Container must have a limit, at most 1Mi (LimitRange memory); left as it is", false},
+		{"refused, with the size of another class: it goes back to the template's size first", "updated|left with another cpu",
+			[]change{unheld, classes(`"requests": {"cpu": "9m"}`), large, isSaid, refusedFinally("app: cpu request 3m→9m")}, "resize web-1", all + none, true},
+		{"refused, with the template's size", "updated|updated", []change{unheld, classes(`"requests": {"cpu": "9m"}`), large, isSaid, refusedFinally("app: cpu request 2m→9m")}, "",
+			all + none + "; web-1: infeasible on node node-1: node too small; left as it is", false},
+		{"a LimitRange is against it, which says nothing of a new pod", "updated|updated", []change{unheld, cpu3, large, isSaid, atMost("2m")}, "",
+			all + none + "; web-1: app: cpu per Container must have a limit, at most 2m (LimitRange cpu); left as it is", false},
 		{"infeasible, OnDelete", "updated|refused another cpu", []change{userWaits, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
 
 		{"the DaemonSet controller's rollout goes on", "live|updated", []change{unheld, cpu3, large}, "resize web-1", "left to the DaemonSet controller, template generation 2: web-0 is of an older revision", false},

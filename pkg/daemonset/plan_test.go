@@ -389,7 +389,7 @@ func TestNextStepSays(t *testing.T) {
 		complete bool
 	}{
 		{name: "kept, where its node is too small", places: "infeasible|updated", changes: []change{small(0)}, reason: rollout.ReasonNoNodeFits,
-			says: "1 of 2 pods resized; web-0: not restarted, because it can run on node node-0 only, and no node of the 1 open to the pod can hold cpu 2m (at most 1m): infeasible on node node-0: too big"},
+			says: "1 of 2 pods resized; web-0: not restarted, because it can run on node node-0 only, which cannot hold cpu 2m (at most 1m): infeasible on node node-0: too big"},
 		{name: "lost", places: "live, not ready|updated", changes: []change{lost(0)}, reason: rollout.ReasonNodeLost, says: "1 of 2 pods resized; web-0: its node node-0 is not Ready"},
 		{name: "OnDelete", places: "other image|updated", changes: []change{userWaits}, reason: rollout.ReasonWaitingForDelete,
 			says: "1 of 2 pods resized; web-0: restarts when it is deleted: the template changed in spec.containers[app].image"},

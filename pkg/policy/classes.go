@@ -235,11 +235,22 @@ func (c *Class) Size(template *corev1.PodTemplateSpec) (*corev1.PodTemplateSpec,
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("the template has no container %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
 	}
-	before, after := qosOf(template), qosOf(&sized)
-	if before != after {
+	before, after := born(template), born(&sized)
+	if before, after := qosOf(before), qosOf(after); before != after {
 		return nil, fmt.Errorf("the QoS class would change from %s to %s", before, after)
 	}
+	for _, change := range resize.Between(before, after) {
+		if change.From == nil { // nobody can take it out of a running pod again
+			return nil, fmt.Errorf("%s: the template says no %s %s, and what only a class says could not be taken back without a restart",
+				change.Container, change.Resource, change.Side)
+		}
+	}
 	return &sized, nil
+}
+
+// born returns the template with what the API server fills in on its pods.
+func born(template *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
+	return &corev1.PodTemplateSpec{Spec: *resize.Defaulted(template)}
 }
 
 // overlaid returns the list with the values of another one. It may change the list.
@@ -251,7 +262,6 @@ func overlaid(list, with corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
-// qosOf returns the QoS class of the pods that the template makes.
-func qosOf(template *corev1.PodTemplateSpec) corev1.PodQOSClass {
-	return qos.ComputePodQOS(&corev1.Pod{Spec: *resize.Defaulted(template)})
+func qosOf(born *corev1.PodTemplateSpec) corev1.PodQOSClass {
+	return qos.ComputePodQOS(&corev1.Pod{Spec: born.Spec})
 }

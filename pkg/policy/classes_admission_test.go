@@ -31,8 +31,12 @@ func classesPolicy(t testing.TB, template *corev1.PodTemplateSpec) func(t *testi
 // classesTemplate is what the classes of these tests are about.
 func classesTemplate(t testing.TB) *corev1.PodTemplateSpec {
 	return build.Template(t, `{
-		initContainers: [{name: proxy, restartPolicy: Always}],
-		containers: [{name: app, resources: {requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 2Gi}}}, {name: requests}, {name: containers}, {name: cpu}]}`)
+		initContainers: [{name: proxy, restartPolicy: Always, resources: {requests: {cpu: 1m}}}],
+		containers: [
+			{name: app, resources: {requests: {cpu: 100m, memory: 1Gi}, limits: {cpu: 10000, memory: 2Gi}}},
+			{name: requests, resources: {limits: {cpu: 10000, memory: 10E}}},
+			{name: containers, resources: {limits: {cpu: 10000, memory: 10E}}},
+			{name: cpu, resources: {limits: {cpu: 10000, memory: 10E}}}]}`)
 }
 
 // TestClassesAdmission: the API server lets in what Go can read, and refuses the rest. Where the two
@@ -95,6 +99,8 @@ func TestClassesAdmission(t *testing.T) {
 		containers(`{"app": {"requests": {"cpu": 1}}, "app": {"limits": {"cpu": 1}}}`): "a class must name app once",
 		containers(`{"cpu": {"requests": {"cpu": 1}}, "cpu": {"limits": {"cpu": 1}}}`): "a class must name cpu once",
 		containers(`{"web": {"requests": {"cpu": 1}}}`):                                "the template has no container web; it has app, requests, containers, cpu, proxy",
+		containers(`{"proxy": {"limits": {"cpu": 1}}}`):                                "container proxy: the template says no cpu limit, and what only a class says",
+		containers(`{"proxy": {"requests": {"memory": 1}}}`):                           "container proxy: the template says no memory request",
 		containers(`{"App": {"requests": {"cpu": 1}}}`):                                "the template has no container App",
 		cpu(`"much"`): `"cpu": "much" must be a quantity such as 100m, and more than 0`,
 		cpu(`""`):     `"cpu": "" must be a quantity`,
@@ -141,8 +147,7 @@ func TestClassesAdmission(t *testing.T) {
 	}
 	// Only the API server accepts these. The controller says what is wrong, in the condition.
 	for what, value := range map[string]string{
-		"a part of a byte, of more than 8 PiB":                           size(`{"limits": {"memory": "9007199254740992.5"}}`),
-		"another QoS class, which depends on all containers of the pods": containers(`{"app": {"limits": {"cpu": "100m"}, "requests": {"memory": "2Gi"}}, "requests": {"limits": {"cpu": 1, "memory": 1}}, "containers": {"limits": {"cpu": 1, "memory": 1}}, "cpu": {"limits": {"cpu": 1, "memory": 1}}, "proxy": {"limits": {"cpu": 1, "memory": 1}}}`),
+		"a part of a byte, of more than 8 PiB": size(`{"limits": {"memory": "9007199254740992.5"}}`),
 	} {
 		if err := goAccepts(value); err == nil {
 			t.Errorf("%s: Go accepts %s", what, value)
@@ -150,6 +155,10 @@ func TestClassesAdmission(t *testing.T) {
 		if allowed, said := accepts(t, value); !allowed {
 			t.Errorf("%s: refused: %s: %s", what, value, said)
 		}
+	}
+	guaranteed := build.Size(t, "limits: {cpu: 1, memory: 1Gi}")
+	if allowed, said := classesPolicy(t, guaranteed)(t, cpu(`"500m"`)); !allowed {
+		t.Errorf("another QoS class, which depends on all containers of the pods: refused: %s", said)
 	}
 }
 

@@ -92,12 +92,14 @@ func TestFirstClassThatMatchesCounts(t *testing.T) {
 
 func TestSizeOfAClass(t *testing.T) {
 	template := build.Template(t, `{
-		initContainers: [{name: prepare, resources: {limits: {cpu: 1}}}, {name: proxy, restartPolicy: Always}],
+		initContainers: [{name: prepare, resources: {limits: {cpu: 1}}}, {name: proxy, restartPolicy: Always, resources: {requests: {cpu: 10m}}}],
 		containers: [{name: app, resources: {requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 2Gi, example.com/gpu: 1}}}, {name: log}]}`)
 	for _, tt := range []struct{ containers, changes, void string }{
 		{`{"app": {"requests": {"cpu": "200m"}}}`, "app: cpu request 100m→200m", ""},
-		{`{"app": {"limits": {"cpu": 1}}, "log": {"requests": {"memory": "10Mi"}}}`, "app: cpu limit none→1, log: memory request none→10Mi", ""},
-		{`{"proxy": {"requests": {"cpu": "20m"}}, "prepare": {"requests": {"cpu": 1}}}`, "prepare: cpu request none→1, proxy: cpu request none→20m", ""},
+		{`{"app": {"limits": {"memory": "3Gi"}}, "proxy": {"requests": {"cpu": "20m"}}}`, "proxy: cpu request 10m→20m, app: memory limit 2Gi→3Gi", ""},
+		{`{"prepare": {"requests": {"cpu": "500m"}}}`, "prepare: cpu request none→500m", ""}, // its pods have one, by the limit
+		{`{"app": {"limits": {"cpu": 1}}}`, "", "app: the template says no cpu limit, and what only a class says could not be taken back without a restart"},
+		{`{"log": {"requests": {"memory": "10Mi"}}}`, "", "log: the template says no memory request, and what only a class says could not be taken back without a restart"},
 		{`{"app": {"requests": {"cpu": "100m"}}}`, "", ""},
 		{`{"app": {"requests": {"memory": "3Gi"}}}`, "", "app: the memory request 3Gi is more than the limit 2Gi"},
 		{`{"app": {"limits": {"cpu": "50m"}}}`, "", "app: the cpu request 100m is more than the limit 50m"},

@@ -178,7 +178,7 @@ func TestClassesThatCannotBeHad(t *testing.T) {
 		{name: "the action Restart", size: ofCPU("150m"), meta: `annotations: {inplace-rollout.io/resource-resize-action: Restart}`, reason: "Infeasible",
 			says: ": the action is Restart", small: "100m"},
 		{name: "OnDelete", size: `"requests": {"cpu": "200m", "memory": "200Mi"}`, spec: "updateStrategy: {type: OnDelete}", reason: "Infeasible", says: void},
-		{name: "LimitRange", size: `"limits": {"cpu": "600m"}`, limits: `{type: Container, max: {cpu: 500m}}`, reason: "Invalid", says: "must be at most 500m"},
+		{name: "LimitRange", size: `"limits": {"cpu": "600m"}`, limits: `{type: Container, max: {cpu: 500m}}`, reason: "Infeasible", says: "must be at most 500m"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			parallel(t)

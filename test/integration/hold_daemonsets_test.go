@@ -206,8 +206,8 @@ func TestSurgeInFlight(t *testing.T) {
 			}
 			edit("--field-manager=" + api.ReleaseManager)
 			d.waitFor("the built-in rollout to be in flight", func(o *appsv1.DaemonSet) bool {
-				return o.Status.ObservedGeneration == o.Generation && o.Status.UpdatedNumberScheduled < o.Status.CurrentNumberScheduled && o.Status.NumberAvailable < o.Status.DesiredNumberScheduled ||
-					len(d.pods()) == 3
+				return o.Status.ObservedGeneration == o.Generation && o.Status.UpdatedNumberScheduled < o.Status.CurrentNumberScheduled &&
+					(tt.surge && len(d.pods()) == 3 || o.Status.NumberAvailable < o.Status.DesiredNumberScheduled)
 			})
 			for range 2 {
 				warned := edit()

@@ -80,17 +80,21 @@ var allowed = map[string][]string{
 // time; what is told and counted of the next rollout begins with its edit all the same.
 func TestTimesAreOfTheEdit(t *testing.T) {
 	p := ownController(t, controller.Options{})
-	w, d := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1})
+	w, d, a := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1}), newDaemonSet(t, options{Replicas: 1})
 	w.waitComplete()
 	d.sandbox.waitComplete()
+	a.waitComplete()
 	w.annotatePod("web-0", simDeferred)
 	d.annotatePod(d.names()[0], simDeferred)
+	a.annotatePod(a.on(1).Name, simDeferred)
 	time.Sleep(5 * time.Second) // the times that are told are whole seconds
 	edited := time.Now().Truncate(time.Second)
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
+	a.setResources("cpu=150m", "")
 	w.waitCondition("Deferred", "web-0")
 	d.waitCondition("Deferred", d.names()[0])
+	a.waitCondition("Deferred", a.on(1).Name)
 	if since := w.get().Status.Conditions[0].LastTransitionTime; since.Time.Before(edited) {
 		t.Errorf("the StatefulSet's condition is of %s, and the edit of %s", since, edited)
 	}
@@ -98,6 +102,9 @@ func TestTimesAreOfTheEdit(t *testing.T) {
 		if c.Type == api.ConditionComplete && c.LastTransitionTime.Time.Before(edited) {
 			t.Errorf("the Deployment's condition is of %s, and the edit of %s", c.LastTransitionTime, edited)
 		}
+	}
+	if since := a.get().Status.Conditions[0].LastTransitionTime; since.Time.Before(edited) {
+		t.Errorf("the DaemonSet's condition is of %s, and the edit of %s", since, edited)
 	}
 	time.Sleep(time.Second)
 	assert := func(metric string, seconds func(*dto.Metric) float64) {
@@ -111,11 +118,13 @@ func TestTimesAreOfTheEdit(t *testing.T) {
 	assert("oldest_hold_seconds", func(m *dto.Metric) float64 { return m.GetGauge().GetValue() })
 	w.annotatePod("web-0", simAccepted)
 	d.annotatePod(d.names()[0], simAccepted)
+	a.annotatePod(a.on(1).Name, simAccepted)
 	w.waitComplete()
 	d.sandbox.waitComplete()
-	eventually(t, "both rollouts to be counted", func() (bool, string) {
+	a.waitComplete()
+	eventually(t, "the rollouts to be counted", func() (bool, string) {
 		got := counted(t, p)
-		return got["rollout_duration_seconds{StatefulSet}"] == 1 && got["rollout_duration_seconds{Deployment}"] == 1, fmt.Sprint(got)
+		return got["rollout_duration_seconds{StatefulSet}"] == 1 && got["rollout_duration_seconds{Deployment}"] == 1 && got["rollout_duration_seconds{DaemonSet}"] == 1, fmt.Sprint(got)
 	})
 	assert("rollout_duration_seconds", func(m *dto.Metric) float64 { return m.GetHistogram().GetSampleSum() })
 }
