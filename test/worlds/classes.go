@@ -157,7 +157,7 @@ func differsOnItsNode(pod corev1.Pod, v view) string {
 	if why == "" || !v.classed || !v.excused(pod) {
 		return why
 	}
-	if !unsized(pod, v.template.Spec) && !forbids(v.GetAnnotations()) {
+	if !unsized(pod, v.template.Spec) && !v.forbids(pod) {
 		return differs(pod, v)
 	}
 	sized.resized = map[types.UID]bool{pod.UID: true}
@@ -172,11 +172,18 @@ func (v view) excused(pod corev1.Pod) bool {
 		return false
 	}
 	sized := v.on(pod.Spec.NodeName).template.Spec
-	return v.resized[pod.UID] || forbids(v.GetAnnotations()) || impossible(sized) || unsized(pod, sized) || otherQOS(v.template.Spec, sized)
+	return v.resized[pod.UID] || v.forbids(pod) || impossible(sized) || unsized(pod, sized) || otherQOS(v.template.Spec, sized)
 }
 
-// forbids reports whether the policy or the action in force may forbid resizes in place.
-func forbids(annotations map[string]string) bool {
+// forbids reports whether the policy or the action in force may forbid resizes of the pod in place, or
+// one would restart a container while none may be down.
+func (v view) forbids(pod corev1.Pod) bool {
+	if v.surges && slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer })
+	}) {
+		return true
+	}
+	annotations := v.GetAnnotations()
 	said := annotations[api.InForceAnnotation] + ";" + annotations[policyAnnotation]
 	_, retried, _ := strings.Cut(annotations[api.RetryAnnotation], ";")
 	action, _, _ := strings.Cut(annotations[api.InForceAnnotation], ";")

@@ -58,6 +58,7 @@ type view struct {
 	revisions  bool   // the revision is that of the newest ControllerRevision
 	strategy   string // of a DaemonSet
 	start      int
+	surges     bool // a DaemonSet, and no pod may be down
 	observed   bool // the built-in controller has seen the newest generation
 	counted    bool // and counts all pods as updated and Ready
 	complete   corev1.ConditionStatus
@@ -213,6 +214,9 @@ var kinds = map[string]kind{
 				onDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType && !isHeld(d),
 				observed: d.Status.ObservedGeneration >= d.Generation,
 				counted:  d.Status.CurrentNumberScheduled == n && d.Status.NumberAvailable == n,
+			}
+			if rolling := d.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.MaxSurge != nil {
+				v.surges = rolling.MaxSurge.String() != "0"
 			}
 			return v, nil
 		},
