@@ -190,8 +190,8 @@ func (v view) forbids(pod corev1.Pod) bool {
 	return strings.Contains(said, "RestartOnly") || slices.Contains([]string{action, annotations[actionAnnotation], retried}, "Restart")
 }
 
-// unsized reports whether a pod cannot be resized so by the rules of the API server: a limit would go or be
-// less than the request, or the QoS class would be another one.
+// unsized reports whether a pod cannot be resized so by the rules of the API server: a limit would come or
+// go or be less than the request, or the QoS class would be another one.
 func unsized(pod corev1.Pod, to corev1.PodSpec) bool {
 	after := *pod.Spec.DeepCopy()
 	for _, list := range [][2][]corev1.Container{{after.InitContainers, to.InitContainers}, {after.Containers, to.Containers}} {
@@ -201,7 +201,8 @@ func unsized(pod corev1.Pod, to corev1.PodSpec) bool {
 				continue
 			}
 			has, want := &list[0][i].Resources, list[1][n].Resources
-			if len(with(has.Limits, want.Limits)) > len(want.Limits) || len(with(has.Requests, want.Requests)) > len(want.Requests) {
+			if len(with(has.Limits, want.Limits)) > min(len(has.Limits), len(want.Limits)) ||
+				len(with(has.Requests, want.Requests)) > min(len(has.Requests), len(want.Requests)) {
 				return true
 			}
 			has.Requests, has.Limits = with(has.Requests, want.Requests), with(has.Limits, want.Limits)
