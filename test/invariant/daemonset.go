@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -190,4 +191,30 @@ func (h *history) checkDaemonRestart(w write, p *pod) {
 	if !work.any(from, func(v version) bool { return v.down > 0 }) {
 		h.violate(w, Availability, p.ref(), "%s deleted it, and only a surge may restart it", w.User.Username)
 	}
+	if h.unedited(work, p) {
+		h.violate(w, Restart, p.ref(), "%s deleted it, and the template has not been edited since it has the label: no class of nodes allows that", w.User.Username)
+	}
+}
+
+// unedited reports whether no template has come that says another size than that of the pod's label
+// since the pod has this label. What it lacks then is the size of a class.
+func (h *history) unedited(work *workload, p *pod) bool {
+	made, known := h.template(p.last())
+	return known && !work.any(p.labelled().Add(-h.options.Lag), func(v version) bool {
+		return !differOnlyInSize(made, v.template) || !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template))
+	})
+}
+
+// classed reports whether all that the pod can lack is the size of a class that came when it was of the
+// newest template: the condition stays True while it gets that.
+func (h *history) classed(work *workload, p *pod) bool {
+	return work.kind == "DaemonSet" && h.unedited(work, p) &&
+		work.any(p.labelled(), func(v version) bool { return v.annotation("node-resources") != "" })
+}
+
+// labelled is since when the pod has its label.
+func (p *pod) labelled() time.Time {
+	return p.versions[slices.IndexFunc(p.versions, func(v podVersion) bool {
+		return v.Labels[appsv1.ControllerRevisionHashLabelKey] == p.last().Labels[appsv1.ControllerRevisionHashLabelKey]
+	})].at
 }

@@ -42,6 +42,10 @@ func liveDaemons(d *appsv1.DaemonSet) {
 
 func restartDaemons(d *appsv1.DaemonSet) { d.Annotations[action] = "Restart" }
 
+func largeDaemons(d *appsv1.DaemonSet) {
+	d.Annotations["inplace-rollout.io/node-resources"] = `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "4"}}}}]`
+}
+
 func surgingDaemons(d *appsv1.DaemonSet) {
 	d.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}
 }
@@ -203,6 +207,19 @@ func TestCheckDaemonSets(t *testing.T) {
 			l.letGoDaemons()
 			l.restartDaemon(ours)
 		}, "fence pods/agent-a"},
+		{"we restart one for the size of its node's class", func(l *trail) {
+			l.write(user, "create", "daemonsets", "agent", daemons("1", restartDaemons))
+			l.daemonRevision("1")
+			l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
+			l.write(daemonSets, "create", "pods", "agent-b", daemon("agent-b", "node-b", "1", "1"))
+			l.write(user, "patch", "daemonsets", "agent", daemons("1", restartDaemons, heldDaemons, largeDaemons))
+			l.restartDaemon(ours)
+		}, "restart pods/agent-a"},
+		{"we restart one for an edit, and its node is of a class", func(l *trail) {
+			l.daemonSets(restartDaemons, largeDaemons)
+			l.write(user, "patch", "nodes", "node-a", nil)
+			l.restartDaemon(ours)
+		}, ""},
 		{"its node has no room for what comes", func(l *trail) {
 			l.daemonSets()
 			refused(l)
@@ -267,6 +284,20 @@ func TestCheckDaemonSets(t *testing.T) {
 		{"Complete, and a pod has the size of no class", func(l *trail) {
 			classes(l, "4", "3")
 		}, "complete daemonsets/agent"},
+		{"Complete again, and a pod has yet to go back from its class's size", func(l *trail) {
+			classes(l, "4", "2")
+			l.again(largeDaemons)
+		}, ""},
+		{"Complete again, and a pod has another size, and never had a class's", func(l *trail) {
+			l.daemonSets()
+			for name, node := range map[string]string{"agent-a": "node-a", "agent-b": "node-b"} {
+				l.write(ours, "patch", "pods/resize", name, daemon(name, node, "2", "1"))
+				l.write(ours, "patch", "pods", name, daemon(name, node, "2", "2"))
+			}
+			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
+			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "4", "2"))
+			l.again()
+		}, "complete daemonsets/agent"},
 		{"Complete, and a pod that is behind was on a node that is gone", func(l *trail) {
 			l.daemonSets()
 			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1"))
@@ -288,15 +319,21 @@ func TestCheckDaemonSets(t *testing.T) {
 // classes logs that it is Complete with pods of these sizes. The template says 2, and a class 4.
 func classes(l *trail, a, b string) {
 	l.t.Helper()
-	classed := func(d *appsv1.DaemonSet) {
-		d.Annotations["inplace-rollout.io/node-resources"] = `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "4"}}}}]`
-	}
-	l.daemonSets(classed)
+	l.daemonSets(largeDaemons)
 	for name, p := range map[string]*corev1.Pod{"agent-a": daemon("agent-a", "node-a", a, "2"), "agent-b": daemon("agent-b", "node-b", b, "2")} {
 		l.write(ours, "patch", "pods/resize", name, p)
 		l.write(ours, "patch", "pods", name, p)
 	}
-	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", classed, heldDaemons, completeDaemons))
+	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", largeDaemons, heldDaemons, completeDaemons))
+}
+
+// again logs that the condition is False, the user has changed the annotations of the DaemonSet, and the
+// condition is True again.
+func (l *trail) again(before ...func(*appsv1.DaemonSet)) {
+	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", before...))
+	l.write(user, "patch", "daemonsets", "agent", daemons("2"))
+	l.atOnce(1)
+	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", completeDaemons))
 }
 
 // atOnce has the last n events be a second after the one before them.

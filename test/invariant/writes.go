@@ -216,7 +216,12 @@ func (h *history) checkComplete(w write) {
 		if !p.there() || h.node(nodeOf(p.last())).gone || work.kind == "StatefulSet" && ordinal(p.last().Name) < after.start+after.partition {
 			continue
 		}
-		if why := h.behind(work, p, versions, from); why != "" {
+		since, versions := from, versions
+		if h.classed(work, p) && p.labelled().Before(from) {
+			since = p.labelled()
+			versions = append([]version{after}, work.since(since)...)
+		}
+		if why := h.behind(work, p, versions, since); why != "" {
 			h.violate(w, Complete, work.ref(), "%s wrote Complete=True, and %s %s", w.User.Username, p.last().Name, why)
 		}
 	}

@@ -222,7 +222,16 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 		}
 		return s, nil
 	}
-	v.resized = p.wishes[i].resized
+	v.resized, v.classed = p.wishes[i].resized, p.wishes[i].classed
+	if v.classed {
+		v.nodes = map[string]map[string]string{}
+		if err := p.eachNode(ctx, poolOf(p.namespace, w)+".", func(node corev1.Node) error {
+			v.nodes[node.Name] = node.Labels
+			return nil
+		}); err != nil {
+			return state{}, err
+		}
+	}
 	s.onDelete = v.onDelete
 	s.waits = waits(v)
 	s.lacks, s.asleep = len(pods) < v.replicas, v.revisions && (len(pods) > v.replicas || v.revision == "")
@@ -248,7 +257,7 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 	}
 	switch {
 	case s.unfinished != "":
-	case v.complete != corev1.ConditionTrue:
+	case v.complete != corev1.ConditionTrue && !slices.ContainsFunc(pods, v.excused):
 		s.unfinished = "the condition is not True"
 	case !v.counted:
 		s.unfinished = "the built-in controller does not count all pods"
@@ -270,7 +279,7 @@ func waits(v view) bool {
 	case "Pending":
 		return v.paused && !isHeld(v)
 	case "Infeasible", "Invalid":
-		return action == "LiveResize" || impossible(v.template.Spec) || v.onDelete
+		return v.classed || action == "LiveResize" || impossible(v.template.Spec) || v.onDelete
 	default:
 		return impossible(v.template.Spec)
 	}

@@ -50,6 +50,7 @@ func newWorld(seed uint64) World {
 			w.Edits = append(w.Edits, edit)
 		}
 	}
+	w.addClasses()
 	return w
 }
 

@@ -58,13 +58,16 @@ type view struct {
 	revisions  bool   // the revision is that of the newest ControllerRevision
 	strategy   string // of a DaemonSet
 	start      int
+	surges     bool // a DaemonSet, and no pod may be down
 	observed   bool // the built-in controller has seen the newest generation
 	counted    bool // and counts all pods as updated and Ready
 	complete   corev1.ConditionStatus
 	reason     string
 	message    string
-	replicaset bool               // it has ReplicaSets
-	resized    map[types.UID]bool // pods that somebody else has resized
+	replicaset bool                         // it has ReplicaSets
+	resized    map[types.UID]bool           // pods that somebody else has resized
+	classed    bool                         // it has had sizes by class of node
+	nodes      map[string]map[string]string // the labels of a DaemonSet's nodes, if it has
 }
 
 var kinds = map[string]kind{
@@ -212,6 +215,9 @@ var kinds = map[string]kind{
 				observed: d.Status.ObservedGeneration >= d.Generation,
 				counted:  d.Status.CurrentNumberScheduled == n && d.Status.NumberAvailable == n,
 			}
+			if rolling := d.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.MaxSurge != nil {
+				v.surges = rolling.MaxSurge.String() != "0"
+			}
 			return v, nil
 		},
 		unfinished: func(v view, pods []corev1.Pod, _ []appsv1.ReplicaSet) string {
@@ -222,7 +228,7 @@ var kinds = map[string]kind{
 				if got := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; got != v.revision {
 					return fmt.Sprintf("%s is of revision %s, not %s", pod.Name, got, v.revision)
 				}
-				if differs := differs(pod, v); differs != "" {
+				if differs := differsOnItsNode(pod, v); differs != "" {
 					return pod.Name + " " + differs
 				}
 			}

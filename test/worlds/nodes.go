@@ -33,6 +33,9 @@ func (p *player) addNode(ctx context.Context, w Workload, n int) error {
 		CPU: "8", Memory: "16Gi", Taints: []corev1.Taint{{Key: poolLabel, Value: pool, Effect: corev1.TaintEffectNoSchedule}},
 		Labels: map[string]string{worldLabel: p.namespace, poolLabel: pool, zoneLabel: []string{"even", "odd"}[n%2]},
 	}
+	if class := []string{"small", "large", ""}[n%3]; class != "" {
+		node.Labels[classLabel] = class
+	}
 	err := p.retried(ctx, func() error { return p.cp.AddNode(ctx, fmt.Sprintf("%s.%d", pool, n), node) })
 	if apierrors.IsAlreadyExists(err) { // an answer was lost
 		return nil
@@ -122,6 +125,10 @@ func (p *player) change(ctx context.Context, node corev1.Node, mode string) erro
 			delete(now.Labels, poolLabel)
 		case "join":
 			now.Labels[poolLabel] = pool
+		case "small", "large":
+			now.Labels[classLabel] = mode
+		case "classless":
+			delete(now.Labels, classLabel)
 		case "heal":
 			now.Spec.Unschedulable = false
 			taint("")

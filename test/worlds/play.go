@@ -52,6 +52,7 @@ type wish struct {
 	paused     []bool
 	strategies []string           // of a DaemonSet
 	resized    map[types.UID]bool // pods that somebody else has resized
+	classed    bool               // it has had sizes by class of node
 }
 
 // newPlayer prepares a namespace for a world. Its name is used once.
@@ -152,6 +153,9 @@ func refused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || errors.Is(err, errKubectl)
 }
 
+// errAccepted: the API server takes what it must refuse.
+var errAccepted = errors.New("a malformed annotation was accepted")
+
 // errKubectl: kubectl refuses to do something.
 var errKubectl = errors.New("kubectl refuses")
 
@@ -160,6 +164,11 @@ func (p *player) edit(ctx context.Context, e Edit) error {
 	switch e.Do {
 	case doPatch:
 		return p.patch(ctx, e.Workload, e.Patch)
+	case doBad:
+		if err := p.patch(ctx, e.Workload, e.Patch); err != nil {
+			return err
+		}
+		return errAccepted
 	case doApply:
 		return p.apply(ctx, e.Workload)
 	case doUndo:
@@ -270,6 +279,7 @@ func (p *player) write(ctx context.Context, i int, says map[string]any, write fu
 		return err
 	}
 	w := &p.wishes[i]
+	w.classed = w.classed || after.GetAnnotations()[api.NodeResourcesAnnotation] != ""
 	if errBefore != nil { // it is new
 		w.partitions, w.paused = []int32{0}, []bool{false}
 	}

@@ -55,7 +55,7 @@ func (w World) smaller() []World {
 		}
 	}
 	for _, less := range []func(*World){
-		func(w *World) { w.Quota = "" }, func(w *World) { w.Limits = nil }, func(w *World) { w.Webhook = "" },
+		func(w *World) { w.Quota = "" }, func(w *World) { w.Limits = nil }, func(w *World) { w.Webhook = "" }, (*World).classless,
 	} {
 		candidate := w
 		if less(&candidate); candidate.size() < w.size() {
@@ -63,6 +63,14 @@ func (w World) smaller() []World {
 		}
 	}
 	return all
+}
+
+// classless takes the annotation with the sizes by class away.
+func (w *World) classless() {
+	w.Workloads = slices.Clone(w.Workloads)
+	for i := range w.Workloads {
+		w.Workloads[i].Classes = ""
+	}
 }
 
 // without is the world without one workload, and what is done to it.

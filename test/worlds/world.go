@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // World is one namespace, and what people, kubelets and others do in it. It is a plain
@@ -55,6 +57,8 @@ type Workload struct {
 	MinReady       int32  `json:"minReady,omitempty"`
 	Start          int32  `json:"start,omitempty"`
 	History        int32  `json:"history,omitempty"`
+	// Classes is the annotation with a DaemonSet's sizes by class of node; none if empty.
+	Classes string `json:"classes,omitempty"`
 	// Budget is the maxUnavailable of a PodDisruptionBudget; none if empty.
 	Budget string `json:"budget,omitempty"`
 	Size   Size   `json:"size"`
@@ -99,6 +103,7 @@ const (
 	doNode    = "node"    // something happens to a node of a DaemonSet
 	doQuota   = "quota"   // the quota changes
 	doBudget  = "budget"  // the PodDisruptionBudget comes or goes
+	doBad     = "bad"     // a patch that must be refused
 	doSettle  = "settle"  // nothing is done until the rollout is complete, or for a few seconds
 )
 
@@ -129,6 +134,11 @@ func (w World) size() int {
 	size := 10*len(w.Workloads) + len(w.Edits)
 	for _, some := range []bool{w.Quota != "", w.Limits != nil, w.Webhook != ""} {
 		if some {
+			size++
+		}
+	}
+	for _, of := range w.Workloads {
+		if of.Classes != "" {
 			size++
 		}
 	}
@@ -190,7 +200,7 @@ func (w Workload) manifest(namespace string) map[string]any {
 	}
 	kinds[w.Kind].specify(w, namespace, spec)
 	annotations := map[string]any{}
-	for key, value := range map[string]string{policyAnnotation: w.Policy, actionAnnotation: w.Action} {
+	for key, value := range map[string]string{policyAnnotation: w.Policy, actionAnnotation: w.Action, api.NodeResourcesAnnotation: w.Classes} {
 		if value != "" {
 			annotations[key] = value
 		}
