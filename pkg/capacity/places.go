@@ -97,14 +97,12 @@ func (p *Places) unplaceableOn(only string, pod *corev1.Pod) rollout.Refusal {
 		nodes = append(nodes, node)
 	}
 	could, allowed, lacking := among(pod, nil, nodes)
-	why := ""
-	switch {
-	case len(could) > 0:
-		return rollout.Refusal{}
-	case allowed > 0:
+	why := "which is not open to it"
+	if allowed > 0 {
 		why = "which cannot hold " + lacking
-	default:
-		why = "which is not open to it"
+	}
+	if len(could) > 0 {
+		return rollout.Refusal{}
 	}
 	return rollout.Refusal{Reason: "it can run on node " + only + " only, " + why, Kind: rollout.ReasonNoNodeFits}
 }
