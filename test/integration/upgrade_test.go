@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,9 +89,11 @@ func TestUpgradeFromEarlierCommits(t *testing.T) {
 	administer(t, "delete", "-k", filepath.Join(controller.Root(), "deploy"))
 	other.waitPolicies(false)
 	// Otherwise the built-in controllers would make pods before those of the file are there.
-	if err := syscall.Kill(cp.PID("kube-controller-manager"), syscall.SIGSTOP); err != nil {
+	resume, err := cp.Pause("kube-controller-manager")
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(resume) // a failure must not keep it from the other tests
 	from := func(file string) options {
 		return options{By: func(namespace, _ string) { restore(t, namespace, file) }}
 	}
