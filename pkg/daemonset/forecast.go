@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -38,12 +37,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 		o.newest = &revision{name: "(edited)", template: template}
 		delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
 	}
-	for _, pod := range cluster.Pods {
-		adopts := controller.Adopts(set, pod) && pod.Namespace == set.Namespace && selector.Matches(labels.Set(pod.Labels)) && pod.DeletionTimestamp == nil
-		if metav1.IsControlledBy(pod, set) || adopts {
-			o.pods = append(o.pods, pod)
-		}
-	}
+	o.pods = controller.Adoptable(set, selector, cluster.Pods)
 	if err := o.readSizes(); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}

@@ -65,9 +65,9 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pod
 	return nil
 }
 
-// read takes over what is stored of the set, and finds the revision of a template. Like the DaemonSet controller, it takes
-// revisions for the set's that nothing controls, and one of this very name that still belongs to a
-// set that was deleted (snapshot in pkg/controller/daemon of Kubernetes).
+// read takes over what is stored of the set, and finds the revision of a template. Like the
+// DaemonSet controller, it takes revisions for the set's that nothing controls, and one of this very
+// name that still belongs to a set that was deleted (snapshot in pkg/controller/daemon of Kubernetes).
 //
 // Several may say the same, spelled otherwise, and the set has but the one that is spelled as its
 // template: another spelling is a new revision, though it is no new generation. Until the DaemonSet

@@ -1,7 +1,7 @@
 // Package daemonset says what Kubernetes does differently for DaemonSets. A sync gathers what
-// there is (kind.go, history.go), reads it as places of pods (observe.go), plans the next step
-// (plan.go) and makes its writes (writes.go, apply.go). Sessions keep nothing that a controller
-// that is restarted could not read again.
+// there is (kind.go, history.go), reads it as places of pods (observe.go), with the sizes that they
+// have by the class of their node (classes.go), and plans the next step (plan.go); the engine makes
+// its writes. Sessions keep nothing that a controller that is restarted could not read again.
 package daemonset
 
 import (

@@ -31,14 +31,18 @@ func allOf(set *appsv1.DaemonSet) string {
 	return " pods are of template generation " + templateGeneration(set)
 }
 
+// over reports whether the set's condition says that the rollout of its template is over.
+func over(set *appsv1.DaemonSet) bool {
+	return controller.Unheld{Of: allOf(set)}.Over(condition(set))
+}
+
 // unheldCondition returns the condition of a rollout that the DaemonSet controller makes, or that
 // is over. Once Complete, a set stays so until there is a new template or a new hold: a pod that
 // is lost later is no rollout. Before that, every node has to have an updated pod that is
 // available, as for `kubectl rollout status`.
 func unheldCondition(set *appsv1.DaemonSet) rollout.Condition {
-	status, c := set.Status, condition(set)
-	over := controller.Unheld{Of: allOf(set)}.Over(c)
-	if over || c.Complete() ||
+	status := set.Status
+	if over(set) || condition(set).Complete() ||
 		status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && status.NumberAvailable >= status.DesiredNumberScheduled {
 		return rollout.Condition{
 			Complete: true, Reason: rollout.ReasonComplete,

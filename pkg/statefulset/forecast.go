@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -57,20 +56,8 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 	if set.UID == "" {
 		set.Status.CurrentRevision = revision
 	}
-	o.pods = adoptable(set, selector, cluster.Pods)
+	o.pods = controller.Adoptable(set, selector, cluster.Pods)
 	return o.forecast(ctx, cluster)
-}
-
-// adoptable returns those of the pods that the set controls, or will adopt when it is created.
-func adoptable(set *appsv1.StatefulSet, selector labels.Selector, all []*corev1.Pod) []*corev1.Pod {
-	var pods []*corev1.Pod
-	for _, pod := range all {
-		adopts := controller.Adopts(set, pod) && pod.Namespace == set.Namespace && selector.Matches(labels.Set(pod.Labels)) && pod.DeletionTimestamp == nil
-		if metav1.IsControlledBy(pod, set) || adopts {
-			pods = append(pods, pod)
-		}
-	}
-	return pods
 }
 
 func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.WorkloadForecast, error) {
