@@ -185,7 +185,7 @@ spec:
 		ref  string
 		want string
 	}{{w.try, w.ref, "changes spec.replicas"}, {d.try, d.ref, ""}} {
-		err := s.try(t, "patch", s.ref, "--as="+a.user(), "--as-group=system:masters", "--patch", `{"spec":{"replicas":3}}`, "--dry-run=server")
+		err := s.try(t, "patch", s.ref, "--as="+a.user(), "--as-group=system:masters", "--patch", `{"spec":{"replicas":5}}`, "--dry-run=server")
 		if got := said(err); s.want == "" && got != "" || !strings.Contains(got, s.want) {
 			t.Errorf("%s of %s scales %s: got %q, want %q", a.user(), a.namespace, s.ref, got, s.want)
 		}
