@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // handler answers /metrics, /healthz and /readyz. A replica that waits for the lead is as ready
@@ -134,6 +135,16 @@ func (m holdMetric) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(holdDescription, prometheus.GaugeValue, value, string(way))
 	}
+}
+
+// buildInfoMetric says which version runs.
+func buildInfoMetric(built version.Info) prometheus.Collector {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "inplace_rollout_build_info", Help: "Always 1; the labels say what the controller was built from.",
+		ConstLabels: prometheus.Labels{"version": built.Version, "commit": built.Commit, "goversion": built.GoVersion},
+	})
+	info.Set(1)
+	return info
 }
 
 func answer(w http.ResponseWriter, err error) {

@@ -26,6 +26,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // cluster is what the commands for people read and write, with kubectl's own flags.
@@ -44,6 +45,7 @@ func (c *cluster) connect() error {
 	if err != nil {
 		return fmt.Errorf("loading the kubeconfig: %w", err)
 	}
+	config.UserAgent = version.Get().UserAgent()
 	if c.client, c.objects, err = newClients(unlimited(config)); err != nil {
 		return err
 	}
