@@ -4,18 +4,16 @@ import (
 	"regexp"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 )
 
 // named finds where an expression names the controller: by one name, or, where single namespaces
 // have controllers, by one in the namespace of the request.
 var named = regexp.MustCompile(`(request\.userInfo\.username\s*[!=]=\s*)"(system:serviceaccount:(?:[^:"]*|"\s*\+\s*request\.namespace\s*\+\s*"):[^:"]*)"`)
 
-const (
-	// requestNamespace stands in such a name for the namespace of the request.
-	requestNamespace = `" + request.namespace + "`
-	// defaultName is the one that deploy/cluster has.
-	defaultName = "system:serviceaccount:inplace-rollout:inplace-rollout"
-)
+// requestNamespace stands in such a name for the namespace of the request.
+const requestNamespace = `" + request.namespace + "`
 
 // anonymous returns a spec with the name of deploy/cluster in place of the names by which its
 // expressions know the controller, and those.
@@ -31,7 +29,7 @@ func rename(value any, names sets.Set[string]) any {
 		for _, match := range named.FindAllStringSubmatch(v, -1) {
 			names.Insert(squeeze(match[2]))
 		}
-		return named.ReplaceAllString(v, `${1}"`+defaultName+`"`)
+		return named.ReplaceAllString(v, `${1}"`+deploy.User+`"`)
 	case []any:
 		renamed := make([]any, len(v))
 		for i, each := range v {

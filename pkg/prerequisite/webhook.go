@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
@@ -96,15 +97,10 @@ func checkWebhook(have *admissionv1.MutatingWebhookConfiguration, exact bool) (b
 // webhookSpec returns what a webhook says but where it is, and in which namespaces it is in force,
 // with the defaults of the API server.
 func webhookSpec(hook *admissionv1.MutatingWebhook) map[string]any {
-	hook = hook.DeepCopy()
+	all := &admissionv1.MutatingWebhookConfiguration{Webhooks: []admissionv1.MutatingWebhook{*hook.DeepCopy()}}
+	deploy.SetDefaults(all)
+	hook = &all.Webhooks[0]
 	hook.ClientConfig, hook.NamespaceSelector = admissionv1.WebhookClientConfig{}, nil
-	orDefault(&hook.FailurePolicy, admissionv1.Fail)
-	orDefault(&hook.MatchPolicy, admissionv1.Equivalent)
-	orDefault(&hook.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
-	orDefault(&hook.ObjectSelector, metav1.LabelSelector{})
-	for i := range hook.Rules {
-		orDefault(&hook.Rules[i].Scope, admissionv1.AllScopes)
-	}
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(hook)
 	if err != nil {
 		return nil // it differs from whatever it is compared with
