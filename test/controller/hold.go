@@ -4,37 +4,30 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-// Hold is the way in which rollouts are held.
-type Hold string
-
-// The ways that deploy/ has.
-const (
-	Policy  Hold = "policy"
-	Beta    Hold = "v1beta1"
-	Webhook Hold = "webhook"
-)
-
-// holdEnvironment names the way; without it, it is the one that clusters of the version have.
+// holdEnvironment names the way in which rollouts are held.
 const holdEnvironment = "HOLD"
 
-// HoldOf is the way in which rollouts are held in this control plane.
-func HoldOf(cp *controlplane.ControlPlane) Hold {
-	switch hold := Hold(os.Getenv(holdEnvironment)); {
-	case hold != "":
-		return hold
+// Hold is the way in which rollouts are held in this control plane: the one of $HOLD, or else the
+// one that clusters of this version have.
+func Hold(cp *controlplane.ControlPlane) prerequisite.Way {
+	switch way := prerequisite.Way(os.Getenv(holdEnvironment)); {
+	case way != "":
+		return way
 	case cp.AtLeast("1.36"):
-		return Policy
+		return prerequisite.Policy
 	}
-	return Webhook
+	return prerequisite.Webhook
 }
 
-// Flags are what a control plane must be started with.
+// Flags are what a control plane must be started with for the way of $HOLD.
 func Flags() map[string][]string {
-	if Hold(os.Getenv(holdEnvironment)) != Beta {
+	if prerequisite.Way(os.Getenv(holdEnvironment)) != prerequisite.Beta {
 		return nil
 	}
 	return map[string][]string{"kube-apiserver": {
@@ -42,13 +35,13 @@ func Flags() map[string][]string {
 	}}
 }
 
-// manifests is the folder of deploy/ for this way.
-func (h Hold) manifests() (string, error) {
-	switch h {
-	case Policy:
-		return filepath.Join(Root(), "deploy"), nil
-	case Beta, Webhook:
-		return filepath.Join(Root(), "deploy", "overlays", string(h)), nil
+// manifests is the folder of deploy/ for a way.
+func manifests(way prerequisite.Way) (string, error) {
+	if !slices.Contains(prerequisite.Ways, way) {
+		return "", fmt.Errorf("$%s is %q, and should be one of %q", holdEnvironment, way, prerequisite.Ways)
 	}
-	return "", fmt.Errorf("$%s is %q, and should be %s, %s or %s", holdEnvironment, h, Policy, Beta, Webhook)
+	if way == prerequisite.Policy {
+		return filepath.Join(Root(), "deploy"), nil
+	}
+	return filepath.Join(Root(), "deploy", "overlays", string(way)), nil
 }
