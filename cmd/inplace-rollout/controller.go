@@ -190,7 +190,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	}
 
 	gate, pulse, registry := &prerequisite.Gate{}, controller.NewPulse(maxSilence), prometheus.NewRegistry()
-	registry.MustRegister(readyMetric(gate), buildInfoMetric(built))
+	registry.MustRegister(readyMetric(gate), holdMetric{gate}, buildInfoMetric(built))
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -209,7 +209,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer stopServing()
-	go gate.Watch(ctx, client, o.namespace, 10*time.Second, controllers.enqueueAll)
+	go gate.Watch(ctx, &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun}, 10*time.Second, controllers.enqueueAll)
 
 	if !o.elects() {
 		controllers.run(ctx)
