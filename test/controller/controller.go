@@ -41,9 +41,13 @@ func Root() string {
 	return root
 }
 
-// Apply applies deploy/ as it is, and waits until the policies are in force.
+// Apply applies deploy/ as it is, in the way of [Hold], and waits until the policies are in force.
 func Apply(ctx context.Context, cp *controlplane.ControlPlane) error {
-	if _, err := cp.Kubectl(ctx, "apply", "--kustomize", filepath.Join(Root(), "deploy")); err != nil {
+	folder, err := manifests(Hold(cp))
+	if err != nil {
+		return err
+	}
+	if _, err := cp.Kubectl(ctx, "apply", "--kustomize", folder); err != nil {
 		return fmt.Errorf("installing deploy/: %w", err)
 	}
 	return waitForPolicies(ctx, cp)
