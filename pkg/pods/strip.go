@@ -30,7 +30,7 @@ func stripMeta(pod *corev1.Pod) metav1.ObjectMeta {
 	kept := metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
 		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-		Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, ManagedFields: filter(pod.ManagedFields, resize.Recorded),
+		Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, ManagedFields: resize.Kept(pod),
 	}
 	for key, value := range pod.Annotations {
 		if slices.Contains(annotations, key) {
