@@ -79,6 +79,9 @@ func stripStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 		kept = append(kept, corev1.ContainerStatus{
 			Name: s.Name, State: s.State, RestartCount: s.RestartCount, Resources: s.Resources, AllocatedResources: s.AllocatedResources,
 		})
+		if last := s.LastTerminationState.Terminated; last != nil {
+			kept[len(kept)-1].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: last.Reason}
+		}
 	}
 	return kept
 }

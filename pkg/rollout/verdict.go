@@ -43,6 +43,8 @@ type Verdict struct {
 	late policy.Decision
 	// claim is what the budget counts the member as.
 	claim claim
+	// faulty: its resize may meet a fault of its kubelet.
+	faulty bool
 }
 
 // Judge returns the verdict on each of the members.
@@ -81,6 +83,7 @@ func (m Member) Judge(o Options) *Verdict {
 		v.changesAt(m.Kubelet.Looked(m.Pod), o)
 	}
 	v.claim = v.claims(o)
+	v.faulty = v.meetsFault()
 	return v
 }
 
