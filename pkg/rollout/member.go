@@ -100,6 +100,11 @@ type Refusal struct {
 	Until time.Time
 }
 
+// stands reports whether it is final, and not to be asked again now.
+func (r Refusal) stands(now time.Time) bool {
+	return r.Final && (r.Until.IsZero() || now.Before(r.Until))
+}
+
 // Refusals are what objects, such as pods, cannot have, by their UID.
 type Refusals map[types.UID]Refusal
 

@@ -284,7 +284,7 @@ func (m Member) known(o Options) progress {
 	case len(obstacles) > 0:
 		return progress{state: resize.Impossible, reason: ReasonInfeasible, why: strings.Join(obstacles, ", ")}
 	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
-	case m.Refusal.Final && (m.Refusal.Until.IsZero() || o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize && !m.InPlaceOnly):
+	case m.Refusal.stands(o.Now) || m.Refusal.Final && o.Action != policy.LiveResize && !m.InPlaceOnly:
 		return progress{resize.Infeasible, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
 	case o.Unavailable == 0 && o.Action != policy.LiveResize && m.Available && m.Target.Restarts():
 		return progress{state: resize.Disruptive, reason: ReasonProgressing, why: "its resize would restart a container, and maxUnavailable is 0"}
