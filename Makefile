@@ -187,6 +187,11 @@ monitoring-tools: $(MONITORING)/.prometheus ## Build the pinned Prometheus and p
 .PHONY: gitops-tools
 gitops-tools: $(GITOPS)/.helm ## Build the pinned Helm into bin/gitops/ (once)
 
+# bin/k8s-1.35/.kubernetes says that the same of an older Kubernetes are there, as hack/tools/kubernetes-1.35 pins it.
+bin/k8s-%/.kubernetes: hack/tools/kubernetes-%/go.mod hack/build-tools.sh
+	@hack/build-tools.sh kubernetes-$* $(@D)
+	@touch $@
+
 # bin/k8s/.etcd says that the tools of hack/tools/etcd are in bin/k8s/. bin/golangci-lint is one itself.
 .SECONDEXPANSION:
 bin/%: hack/tools/$$(subst .,,$$(@F))/go.mod hack/build-tools.sh
