@@ -1,4 +1,4 @@
-// Package deploy gives the controller the files that install what it needs in the cluster, as
+// Package deploy gives the programs the files that install what the controller needs in the cluster, as
 // they were when it was built.
 package deploy
 

@@ -40,6 +40,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // leaseName names the Lease of the leader election.
@@ -172,6 +173,8 @@ func (o controllerOptions) run(ctx context.Context) error {
 	}
 	klog.SetLogger(logger)
 	ctx = klog.NewContext(ctx, logger)
+	built := version.Get()
+	logger.Info("Starting", "version", built.Version, "commit", built.Commit, "go", built.GoVersion)
 
 	config, err := o.restConfig()
 	if err != nil {
@@ -187,7 +190,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	}
 
 	gate, pulse, registry := &prerequisite.Gate{}, controller.NewPulse(maxSilence), prometheus.NewRegistry()
-	registry.MustRegister(readyMetric(gate))
+	registry.MustRegister(readyMetric(gate), holdMetric{gate}, buildInfoMetric(built))
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -206,7 +209,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer stopServing()
-	go gate.Watch(ctx, client, o.namespace, 10*time.Second, controllers.enqueueAll)
+	go gate.Watch(ctx, &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun}, 10*time.Second, controllers.enqueueAll)
 
 	if !o.elects() {
 		controllers.run(ctx)
@@ -280,8 +283,14 @@ func (o controllerOptions) lead(ctx context.Context, config *rest.Config, leads 
 	if err != nil {
 		return fmt.Errorf("finding the host's name: %w", err)
 	}
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespaceOfLease(), leaseName,
-		resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())}, config, renewDeadline)
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
+	config.Timeout = renewDeadline / 2 // one request that hangs must not cost the lead
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("setting up the leader election: %w", err)
+	}
+	lock, err := resourcelock.NewWithLabels(resourcelock.LeasesResourceLock, o.namespaceOfLease(), leaseName, client.CoreV1(), client.CoordinationV1(),
+		resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())}, map[string]string{version.Label: version.Get().LabelValue()})
 	if err != nil {
 		return fmt.Errorf("setting up the leader election: %w", err)
 	}
@@ -312,10 +321,16 @@ func (o controllerOptions) namespaceOfLease() string {
 	if o.leaseNamespace != "" {
 		return o.leaseNamespace
 	}
-	if own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
-		return strings.TrimSpace(string(own))
+	return cmp.Or(ownNamespace(), o.namespace, "inplace-rollout")
+}
+
+// ownNamespace is the namespace of the pod that this runs in; "" if it runs in none.
+func ownNamespace() string {
+	own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
 	}
-	return cmp.Or(o.namespace, "inplace-rollout")
+	return strings.TrimSpace(string(own))
 }
 
 func (o controllerOptions) restConfig() (*rest.Config, error) {
@@ -325,7 +340,7 @@ func (o controllerOptions) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
 	}
-	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	config.UserAgent = version.Get().UserAgent()
 	config.DisableCompression = true // as kube-controller-manager does: each watch would keep 50 KiB for it
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return deadline{next, requestTimeout} })
 	config = unlimited(config)

@@ -35,18 +35,8 @@ func (o *output) validate() error {
 
 // print writes reports in the format; table does it for people.
 func print[R any](out io.Writer, format output, reports []R, table func(io.Writer, R) error) error {
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(reports)
-	case "yaml":
-		text, err := yaml.Marshal(reports)
-		if err != nil {
-			return fmt.Errorf("encoding the answer: %w", err)
-		}
-		_, err = out.Write(text)
-		return err
+	if format.forMachines() {
+		return encode(out, format, reports)
 	}
 	for i, r := range reports {
 		if i > 0 {
@@ -59,6 +49,21 @@ func print[R any](out io.Writer, format output, reports []R, table func(io.Write
 		}
 	}
 	return nil
+}
+
+// encode writes something for machines, as YAML or JSON.
+func encode(out io.Writer, format output, something any) error {
+	if format == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(something)
+	}
+	text, err := yaml.Marshal(something)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	_, err = out.Write(text)
+	return err
 }
 
 // columns writes rows below each other; what is empty is shown as -.

@@ -30,7 +30,7 @@ arguments. For completion of the binary itself:
 			connection = cmd.PersistentFlags().FlagUsages()
 		}
 	}
-	fmt.Fprintf(&page, "\n## Flags of kubectl\n\n`plan`, `status` and `release` have them, too.\n\n```text\n%s```\n", connection)
+	fmt.Fprintf(&page, "\n## Flags of kubectl\n\nThe commands for people have them, too.\n\n```text\n%s```\n", connection)
 	golden(t, filepath.Join("..", "..", "..", "docs", "commands.md"), page.Bytes())
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // handler answers /metrics, /healthz and /readyz. A replica that waits for the lead is as ready
@@ -115,6 +116,35 @@ func readyMetric(gate *prerequisite.Gate) prometheus.Collector {
 		}
 		return 1
 	})
+}
+
+// holdMetric says in which way rollouts are held.
+type holdMetric struct{ gate *prerequisite.Gate }
+
+var holdDescription = prometheus.NewDesc("inplace_rollout_hold_info", "1 for the way in which the API server holds rollouts, 0 for the others.", []string{"way"}, nil)
+
+// Describe implements prometheus.Collector.
+func (holdMetric) Describe(ch chan<- *prometheus.Desc) { ch <- holdDescription }
+
+// Collect implements prometheus.Collector.
+func (m holdMetric) Collect(ch chan<- prometheus.Metric) {
+	for _, way := range prerequisite.Ways {
+		value := 0.0
+		if m.gate.Way() == way {
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(holdDescription, prometheus.GaugeValue, value, string(way))
+	}
+}
+
+// buildInfoMetric says which version runs.
+func buildInfoMetric(built version.Info) prometheus.Collector {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "inplace_rollout_build_info", Help: "Always 1; the labels say what the controller was built from.",
+		ConstLabels: prometheus.Labels{"version": built.Version, "commit": built.Commit, "goversion": built.GoVersion},
+	})
+	info.Set(1)
+	return info
 }
 
 func answer(w http.ResponseWriter, err error) {

@@ -26,6 +26,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // cluster is what the commands for people read and write, with kubectl's own flags.
@@ -44,6 +45,7 @@ func (c *cluster) connect() error {
 	if err != nil {
 		return fmt.Errorf("loading the kubeconfig: %w", err)
 	}
+	config.UserAgent = version.Get().UserAgent()
 	if c.client, c.objects, err = newClients(unlimited(config)); err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (c *cluster) connect() error {
 // warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
 // empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
-	err := prerequisite.Missing(ctx, c.client, namespace)
+	err := (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Missing(ctx)
 	if err == nil {
 		return nil
 	}

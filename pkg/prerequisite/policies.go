@@ -1,11 +1,7 @@
 package prerequisite
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -13,8 +9,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -27,12 +21,15 @@ type policy struct {
 	where         any            // matchResources of the binding; nil for everywhere
 }
 
+// mutating is the kind of the policies that hold; the others validate.
+const mutating = "MutatingAdmissionPolicy"
+
 // policies are those of deploy/cluster that this binary was built with.
 var policies = mustRead(deploy.Cluster)
 
 // MutatingPolicies and ValidatingPolicies are the names of the admission policies that are needed.
 var (
-	MutatingPolicies   = namesOf("MutatingAdmissionPolicy")
+	MutatingPolicies   = namesOf(mutating)
 	ValidatingPolicies = namesOf("ValidatingAdmissionPolicy")
 )
 
@@ -64,7 +61,7 @@ func mustRead(files fs.FS) []policy {
 // read returns the policies in the files, the mutating ones first. Those that only warn are
 // left out: nothing depends on them.
 func read(files fs.FS) ([]policy, error) {
-	all, err := decode(files)
+	all, err := deploy.Objects(files, deploy.User)
 	if err != nil {
 		return nil, err
 	}
@@ -79,9 +76,9 @@ func read(files fs.FS) ([]policy, error) {
 	for _, object := range all {
 		switch o := object.(type) {
 		case *admissionv1.MutatingAdmissionPolicy:
-			of("MutatingAdmissionPolicy", o.Name).spec = specOf(o)
+			of(mutating, o.Name).spec = specOf(o)
 		case *admissionv1.MutatingAdmissionPolicyBinding:
-			of("MutatingAdmissionPolicy", o.Name).bind(o)
+			of(mutating, o.Name).bind(o)
 		case *admissionv1.ValidatingAdmissionPolicy:
 			of("ValidatingAdmissionPolicy", o.Name).spec = specOf(o)
 		case *admissionv1.ValidatingAdmissionPolicyBinding:
@@ -101,39 +98,6 @@ func read(files fs.FS) ([]policy, error) {
 	return found, nil
 }
 
-// decode returns the objects of Kubernetes in the files.
-func decode(files fs.FS) ([]runtime.Object, error) {
-	names, err := fs.Glob(files, "cluster/*.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("listing deploy/cluster: %w", err)
-	}
-	var objects []runtime.Object
-	for _, name := range names {
-		text, err := fs.ReadFile(files, name)
-		if err != nil {
-			return nil, fmt.Errorf("reading deploy/%s: %w", name, err)
-		}
-		for documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
-			document, err := documents.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return nil, fmt.Errorf("reading deploy/%s: %w", name, err)
-			}
-			object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
-			if runtime.IsNotRegisteredError(err) { // the kustomization
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("decoding deploy/%s: %w", name, err)
-			}
-			objects = append(objects, object)
-		}
-	}
-	return objects, nil
-}
-
 func (p *policy) bind(binding runtime.Object) {
 	p.binding = specOf(binding)
 	p.where = p.binding["matchResources"]
@@ -143,48 +107,11 @@ func (p *policy) bind(binding runtime.Object) {
 // specOf returns the spec of a policy or a binding with the defaults of the API server.
 func specOf(object runtime.Object) map[string]any {
 	object = object.DeepCopyObject()
-	setDefaults(object)
+	deploy.SetDefaults(object)
 	converted, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return nil // it differs from whatever it is compared with
 	}
 	spec, _ := converted["spec"].(map[string]any)
 	return spec
-}
-
-// setDefaults does what the API server does to what it stores, so that our files need not say
-// it: failurePolicy Fail; matchPolicy Equivalent, and selectors that select everything; scope *.
-func setDefaults(object runtime.Object) {
-	switch o := object.(type) {
-	case *admissionv1.MutatingAdmissionPolicy:
-		orDefault(&o.Spec.FailurePolicy, admissionv1.Fail)
-		defaultMatch(o.Spec.MatchConstraints)
-	case *admissionv1.ValidatingAdmissionPolicy:
-		orDefault(&o.Spec.FailurePolicy, admissionv1.Fail)
-		defaultMatch(o.Spec.MatchConstraints)
-	case *admissionv1.MutatingAdmissionPolicyBinding:
-		defaultMatch(o.Spec.MatchResources)
-	case *admissionv1.ValidatingAdmissionPolicyBinding:
-		defaultMatch(o.Spec.MatchResources)
-	}
-}
-
-func defaultMatch(m *admissionv1.MatchResources) {
-	if m == nil {
-		return
-	}
-	orDefault(&m.MatchPolicy, admissionv1.Equivalent)
-	orDefault(&m.NamespaceSelector, metav1.LabelSelector{})
-	orDefault(&m.ObjectSelector, metav1.LabelSelector{})
-	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
-		for i := range rules {
-			orDefault(&rules[i].Scope, admissionv1.AllScopes)
-		}
-	}
-}
-
-func orDefault[T any](value **T, otherwise T) {
-	if *value == nil {
-		*value = &otherwise
-	}
 }

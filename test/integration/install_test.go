@@ -88,7 +88,7 @@ func (o overlay) assertLeastRights(t *testing.T, mark int64) {
 		t.Error("the audit log has nothing of the controller")
 	}
 	ofCluster := []string{
-		"nodes", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"nodes", "mutatingwebhookconfigurations", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"selfsubjectreviews",
 	}
 	for _, e := range asked {
@@ -176,6 +176,18 @@ spec:
 	for _, namespace := range []string{a.namespace, b.namespace} {
 		if holder := administer(t, "get", "lease", "inplace-rollout", "-n", namespace, "-o", "jsonpath={.spec.holderIdentity}"); holder == "" {
 			t.Errorf("nobody has the Lease in %s", namespace)
+		}
+	}
+
+	// The policies know each controller in its own namespace only.
+	for _, s := range []struct {
+		try  func(*testing.T, ...string) error
+		ref  string
+		want string
+	}{{w.try, w.ref, "changes spec.replicas"}, {d.try, d.ref, ""}} {
+		err := s.try(t, "patch", s.ref, "--as="+a.user(), "--as-group=system:masters", "--patch", `{"spec":{"replicas":5}}`, "--dry-run=server")
+		if got := said(err); s.want == "" && got != "" || !strings.Contains(got, s.want) {
+			t.Errorf("%s of %s scales %s: got %q, want %q", a.user(), a.namespace, s.ref, got, s.want)
 		}
 	}
 
@@ -328,62 +340,6 @@ func TestUninstall(t *testing.T) {
 	gated.assertReplaced(gatedBefore)
 	if pod := gated.pods()[stuck]; !metav1.IsControlledBy(&pod, new(gated.active())) || pod.Labels[api.DetachedLabel] != "" {
 		t.Errorf("%s has the owners %+v and the labels %v", stuck, pod.OwnerReferences, pod.Labels)
-	}
-}
-
-// TestUpgrade applies deploy/ again in the middle of rollouts, and replaces the
-// replicas of the controller one by one: the rollouts end in place.
-func TestUpgrade(t *testing.T) {
-	elected := controller.Options{Args: []string{"--leader-elect"}}
-	old := []*controller.Process{ownController(t, elected), ownController(t, elected)}
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	slow, daemon := d.names()[1], ds.on(2).Name
-	const deferred = "sim.inplace-rollout.io/resize=deferred"
-	w.annotatePod("web-1", deferred)
-	d.annotatePod(slow, deferred)
-	ds.annotatePod(daemon, deferred)
-	w.markAudit()
-	d.markAudit()
-	ds.markAudit()
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	ds.setResources("cpu=150m", "")
-	w.waitCondition("Deferred", "web-1")
-	d.waitCondition("Deferred", slow)
-	ds.waitCondition("Deferred", daemon)
-
-	defer administer(t, "scale", "-n", controller.Namespace, "deployment/inplace-rollout", "--replicas=0")
-	if err := controller.Apply(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
-	if !held(w.get()) || !held(d.get()) || !held(ds.get()) {
-		t.Error("applying deploy/ again lets go")
-	}
-	for _, process := range old {
-		ownController(t, elected)
-		process.Stop()
-	}
-	w.annotatePod("web-1", simAccepted)
-	d.annotatePod(slow, simAccepted)
-	ds.annotatePod(daemon, simAccepted)
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(setBefore)
-	d.assertMoved(before, "150m")
-	ds.assertMoved(daemonsBefore, "150m")
-	w.assertNoRefusals()
-	d.assertNoRefusals()
-	ds.assertNoRefusals()
-	for _, writes := range [][]string{w.writes(), d.writes(), ds.writes()} {
-		if got := only(writes, "patch pods/resize"); len(got) != 3 {
-			t.Errorf("resized %v, want each of three pods once", got)
-		}
 	}
 }
 

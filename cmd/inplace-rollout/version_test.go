@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+)
+
+func TestVersion(t *testing.T) {
+	lease := func(namespace, of, holder string) *coordinationv1.Lease {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaseName}}
+		if of != "" {
+			l.Labels = map[string]string{version.Label: of}
+		}
+		if holder != "" {
+			l.Spec.HolderIdentity = ptr.To(holder)
+		}
+		return l
+	}
+	client := fake.NewClientset(lease("inplace-rollout", "v0.1.0", "a_1"), lease("team-a", "", "b_2"), lease("team-b", "v0.2.0", ""))
+	c := newCluster()
+	c.client = client
+	found, err := versionOptions{cluster: c}.controllers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := printVersions(&out, versions{Client: version.Info{Version: "v0.3.0", GoVersion: "go1.26", Platform: "linux/amd64"}, Controllers: found}); err != nil {
+		t.Fatal(err)
+	}
+	want := "Client: v0.3.0 (go1.26, linux/amd64)\nController in inplace-rollout: v0.1.0\nController in team-a: older than v0.1.0\nController in team-b: none leads\n"
+	if out.String() != want {
+		t.Errorf("printed\n%s\nwant\n%s", &out, want)
+	}
+}
+
+// What this program is, it says without a cluster, too, in every format.
+func TestVersionOfClient(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		want string
+		fail bool
+	}{
+		{"version --client", "Client: " + version.Get().String() + "\n", false},
+		{"version --client -o yaml", "client:\n  ", false},
+		{"version --client -o json", "{\n  \"client\": {\n", false},
+		{"version --server=http://127.0.0.1:1", "Client: " + version.Get().String() + "\n", true},
+		{"version --client -o wide", "", true},
+	} {
+		var out bytes.Buffer
+		root := newRoot(append([]string{"inplace-rollout"}, strings.Fields(tt.args)...))
+		root.SetOut(&out)
+		root.SetErr(&bytes.Buffer{})
+		if err := root.ExecuteContext(t.Context()); (err != nil) != tt.fail || !strings.HasPrefix(out.String(), tt.want) || tt.want == "" && out.Len() > 0 {
+			t.Errorf("%s: %v, and printed\n%s\nwant\n%s", tt.args, err, &out, tt.want)
+		}
+	}
+}
