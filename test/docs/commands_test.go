@@ -21,6 +21,8 @@ var elsewhere = map[string]string{
 	"make bench-scale":    "TestScale in test/benchmark",
 	"make bench-stuck":    "TestStuckNeighbours in test/integration",
 	"make bench-watches":  "TestWatches in test/benchmark",
+	"make matrix":         "make integration, which runs a row of it",
+	"make matrix ONLY=":   "make integration, which runs a row of it",
 	"make mutants":        "TestMutants in test/mutants",
 	"make mutants ONLY=":  "TestMutants in test/mutants",
 	"make soak":           "TestWorlds in test/worlds",
