@@ -42,7 +42,7 @@ func TestWebhook(t *testing.T) {
 		return a.try(func() error { return a.edits("a", "1") })
 	})
 	a.setResources(largeRequests, largeLimits)
-	if hold := a.get().GetAnnotations()[api.HoldAnnotation]; hold != "0" {
+	if hold := a.get().Annotations[api.HoldAnnotation]; hold != "0" {
 		t.Errorf("held by both, the annotation says %q, want 0", hold)
 	}
 	must("delete", "mutatingadmissionpolicybindings,mutatingadmissionpolicies", "--selector=app.kubernetes.io/part-of=inplace-rollout")
@@ -104,12 +104,10 @@ func byPolicies(ctx context.Context) error {
 	if err := controller.Apply(ctx, node.ControlPlane); err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		// First, or every write of an opted-in workload is refused.
-		{"delete", "mutatingwebhookconfiguration", "inplace-rollout", "--ignore-not-found"},
-		{"delete", "--kustomize", filepath.Join(controller.Root(), "deploy", "overlays", "webhook", "only"), "--ignore-not-found"},
-	} {
-		if _, err := node.Kubectl(ctx, args...); err != nil {
+	// The configuration first, or every write of an opted-in workload would be refused.
+	for _, file := range []string{"configuration.yaml", "webhook.yaml"} {
+		file = filepath.Join(controller.Root(), "deploy", "overlays", "webhook", file)
+		if _, err := node.Kubectl(ctx, "delete", "--namespace", controller.Namespace, "--filename", file, "--ignore-not-found"); err != nil {
 			return err
 		}
 	}
