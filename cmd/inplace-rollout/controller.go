@@ -321,10 +321,16 @@ func (o controllerOptions) namespaceOfLease() string {
 	if o.leaseNamespace != "" {
 		return o.leaseNamespace
 	}
-	if own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
-		return strings.TrimSpace(string(own))
+	return cmp.Or(ownNamespace(), o.namespace, "inplace-rollout")
+}
+
+// ownNamespace is the namespace of the pod that this runs in; "" if it runs in none.
+func ownNamespace() string {
+	own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
 	}
-	return cmp.Or(o.namespace, "inplace-rollout")
+	return strings.TrimSpace(string(own))
 }
 
 func (o controllerOptions) restConfig() (*rest.Config, error) {
