@@ -5,8 +5,6 @@ package integration
 import (
 	"sync"
 	"testing"
-
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 // tooSmall has the kubelets of these pods refuse what their nodes can never hold. From 1.36 on nobody asks
@@ -45,7 +43,7 @@ func needs(t *testing.T, minor, what string) {
 func reinstall(t *testing.T) func() {
 	t.Helper()
 	return sync.OnceFunc(func() {
-		if err := controller.Install(t.Context(), cp); err != nil {
+		if err := install(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
