@@ -130,14 +130,16 @@ func waitForPolicies(ctx context.Context, cp *controlplane.ControlPlane) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	var last error
 	for {
 		out, err := cp.Kubectl(ctx, "create", "--dry-run=server", "--output=yaml", "--filename", file)
-		if err != nil {
-			return fmt.Errorf("waiting for the admission policies: %w", err)
-		}
-		if !strings.Contains(out, "forged") {
+		if err == nil && !strings.Contains(out, "forged") {
 			return nil
 		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("waiting for the admission policies: %w", cmp.Or(last, ctx.Err()))
+		}
+		last = err // such as that of a webhook whose CA the API server does not know yet
 	}
 }
 
