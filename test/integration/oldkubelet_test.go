@@ -12,6 +12,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
+// simKubelet is the annotation of pods whose kubelet is played as one of an older version.
+const simKubelet = "sim.inplace-rollout.io/kubelet"
+
 // onKubelet has the pods run on a node of their own, whose kubelet is of that version.
 func onKubelet(t *testing.T, node, version string, o options) options {
 	t.Helper()
@@ -23,7 +26,7 @@ func onKubelet(t *testing.T, node, version string, o options) options {
 	}
 	o.Pod = "{nodeSelector: {pool: " + node + "}, tolerations: [{key: pool, operator: Exists}]}"
 	if strings.HasPrefix(version, "v1.33.") {
-		o.PodMeta = `{annotations: {sim.inplace-rollout.io/kubelet: "1.33"}}`
+		o.PodMeta = "{annotations: {" + simKubelet + `: "1.33"}}`
 	}
 	return o
 }
@@ -65,6 +68,7 @@ func TestMemoryLimitOfOldKubelet(t *testing.T) {
 			w := newWorkload(t, onKubelet(t, node, "v1.33.5", options{
 				Replicas: 2, Meta: "annotations: {inplace-rollout.io/resource-resize-action: " + action + "}",
 			}))
+			w.oldKubelets = []string{node}
 			before := w.uids()
 			edited := w.kubectl("set", "resources", w.ref, "--containers=app", "--limits=memory=150Mi", "--dry-run=client", "--output=yaml")
 			plan := command(t, cp.Kubeconfig(), w.namespace, edited, "plan", "-f", "-").stdout
