@@ -12,6 +12,7 @@ K8S := bin/k8s
 RUNTIME := bin/node
 MONITORING := bin/monitoring
 GITOPS := bin/gitops
+AUTOSCALER := bin/autoscaler
 UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/) ./test/docs
 
 .PHONY: help
@@ -167,6 +168,9 @@ monitoring-tools: $(MONITORING)/.prometheus ## Build the pinned Prometheus and p
 
 .PHONY: gitops-tools
 gitops-tools: $(GITOPS)/.helm ## Build the pinned Helm into bin/gitops/ (once)
+
+.PHONY: autoscaler-tools
+autoscaler-tools: $(AUTOSCALER)/.vpa ## Build the pinned Vertical Pod Autoscaler into bin/autoscaler/ (once)
 
 # bin/k8s/.etcd says that the tools of hack/tools/etcd are in bin/k8s/. bin/golangci-lint is one itself.
 .SECONDEXPANSION:

@@ -164,7 +164,7 @@ func arguments(ctx context.Context, cp *controlplane.ControlPlane, o Options) (a
 	if err != nil {
 		return nil, "", err
 	}
-	if address, err = freeAddress(); err != nil {
+	if address, err = FreeAddress(); err != nil {
 		return nil, "", err
 	}
 	if o.Binary == "" {
@@ -201,7 +201,8 @@ func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Proc
 	return p, nil
 }
 
-func freeAddress() (string, error) {
+// FreeAddress returns an address of 127.0.0.1 that was free a moment ago.
+func FreeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("finding a free port: %w", err)
