@@ -44,7 +44,7 @@ root:
 check: build lint unit ## Run what is quick: build, linters, unit tests
 
 .PHONY: test
-test: unit integration ## Run every test (KILLS=all: the controller is killed at each of its writes, not at one of each kind)
+test: unit integration release-check ## Run every test (KILLS=all: the controller is killed at each of its writes, not at one of each kind)
 
 .PHONY: unit
 unit: ## Run the unit tests
@@ -68,7 +68,7 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 
 # Most of the time these tests wait. A control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
-integration: tools monitoring-tools gitops-tools build ## Run the tests that need a control plane
+integration: tools monitoring-tools gitops-tools autoscaler-tools build ## Run the tests that need a control plane
 	GOGC=200 go test -tags integration -count=1 -timeout 60m -p 1 -parallel 16 ./test/...
 
 WORLDS := 300
@@ -125,7 +125,7 @@ bench-stuck: STUCK := 500
 .PHONY: lint
 lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for changed modules and known vulnerabilities
 	bin/golangci-lint run --build-tags integration,e2e ./...
-	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run ./...
+	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run --build-tags release ./...
 	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
 	go mod verify
 	hack/vulnerabilities.sh bin/govulncheck bin/inplace-rollout
@@ -143,7 +143,26 @@ e2e e2e-cgroup-v2 demo-real bench-real: PLATFORMS = $(NATIVE)
 
 .PHONY: image
 image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)
-	@bin/image --package ./cmd/inplace-rollout --name inplace-rollout:dev --platforms $(PLATFORMS) --output bin/images/inplace-rollout.tar
+	@bin/image --package ./cmd/inplace-rollout --name inplace-rollout:dev --version v0.0.0-dev --platforms $(PLATFORMS) --output bin/images/inplace-rollout.tar
+
+VERSION :=
+IMAGE := inplace-rollout
+RELEASE_URL :=
+
+.PHONY: release
+release: tools gitops-tools bin/release ## Build everything of a release into dist/, unsigned (VERSION=v0.1.0 IMAGE=registry.example.com/inplace-rollout)
+	@rm -rf dist
+	@bin/release --version "$(VERSION)" --image "$(IMAGE)" --url "$(RELEASE_URL)"
+
+# PLATFORMS=linux/amd64,linux/arm64,darwin/amd64,darwin/arm64 builds all that is released, twice.
+release-check: PLATFORMS = $(NATIVE)
+.PHONY: release-check
+release-check: tools gitops-tools bin/krew/.krew ## Build the release of this commit from two clones, compare them, and use it (PLATFORMS=linux/amd64,darwin/arm64)
+	PLATFORMS=$(PLATFORMS) go test -C hack/tools/image -tags release -count=1 -timeout 30m -run '^TestRelease$$' -v ./release
+
+.PHONY: bin/release
+bin/release:
+	@go build -C hack/tools/image -o $(CURDIR)/bin/release ./release
 
 # What the real node and the tests on it run.
 .PHONY: test-images
@@ -171,6 +190,11 @@ gitops-tools: $(GITOPS)/.helm ## Build the pinned Helm into bin/gitops/ (once)
 
 .PHONY: autoscaler-tools
 autoscaler-tools: $(AUTOSCALER)/.vpa ## Build the pinned Vertical Pod Autoscaler into bin/autoscaler/ (once)
+
+# bin/k8s-1.35/.kubernetes says that the same of an older Kubernetes are there, as hack/tools/kubernetes-1.35 pins it.
+bin/k8s-%/.kubernetes: hack/tools/kubernetes-%/go.mod hack/build-tools.sh
+	@hack/build-tools.sh kubernetes-$* $(@D)
+	@touch $@
 
 # bin/k8s/.etcd says that the tools of hack/tools/etcd are in bin/k8s/. bin/golangci-lint is one itself.
 .SECONDEXPANSION:

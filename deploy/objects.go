@@ -54,7 +54,8 @@ func Objects(files fs.FS, user string) ([]runtime.Object, error) {
 }
 
 // SetDefaults does what the API server does to what it stores, so that our files need not say
-// it: failurePolicy Fail; matchPolicy Equivalent, and selectors that select everything; scope *.
+// it: failurePolicy Fail; matchPolicy Equivalent, and selectors that select everything; scope *;
+// webhooks with a timeout of 10 s that are not asked twice.
 func SetDefaults(object runtime.Object) {
 	switch o := object.(type) {
 	case *admissionv1.MutatingAdmissionPolicy:
@@ -67,6 +68,22 @@ func SetDefaults(object runtime.Object) {
 		defaultMatch(o.Spec.MatchResources)
 	case *admissionv1.ValidatingAdmissionPolicyBinding:
 		defaultMatch(o.Spec.MatchResources)
+	case *admissionv1.MutatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			defaultWebhook(&o.Webhooks[i])
+		}
+	}
+}
+
+func defaultWebhook(w *admissionv1.MutatingWebhook) {
+	orDefault(&w.FailurePolicy, admissionv1.Fail)
+	orDefault(&w.MatchPolicy, admissionv1.Equivalent)
+	orDefault(&w.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+	orDefault(&w.NamespaceSelector, metav1.LabelSelector{})
+	orDefault(&w.ObjectSelector, metav1.LabelSelector{})
+	orDefault(&w.TimeoutSeconds, 10)
+	for i := range w.Rules {
+		orDefault(&w.Rules[i].Scope, admissionv1.AllScopes)
 	}
 }
 

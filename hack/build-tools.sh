@@ -18,7 +18,7 @@ version=$(go list -f '{{.Module.Version}}' "${packages[0]}")
 ldflags="-s -w"
 tags=
 case $name in
-kubernetes)
+kubernetes | kubernetes-*)
 	IFS=. read -r major minor _ <<<"${version#v}"
 	for pair in gitVersion="$version" gitMajor="$major" gitMinor="$minor" gitTreeState=clean; do
 		ldflags+=" -X k8s.io/component-base/version.$pair"

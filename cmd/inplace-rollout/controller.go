@@ -190,7 +190,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	}
 
 	gate, pulse, registry := &prerequisite.Gate{}, controller.NewPulse(maxSilence), prometheus.NewRegistry()
-	registry.MustRegister(readyMetric(gate), buildInfoMetric(built))
+	registry.MustRegister(readyMetric(gate), holdMetric{gate}, buildInfoMetric(built))
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -209,7 +209,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer stopServing()
-	go gate.Watch(ctx, client, o.namespace, 10*time.Second, controllers.enqueueAll)
+	go gate.Watch(ctx, &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun}, 10*time.Second, controllers.enqueueAll)
 
 	if !o.elects() {
 		controllers.run(ctx)
@@ -321,10 +321,16 @@ func (o controllerOptions) namespaceOfLease() string {
 	if o.leaseNamespace != "" {
 		return o.leaseNamespace
 	}
-	if own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
-		return strings.TrimSpace(string(own))
+	return cmp.Or(ownNamespace(), o.namespace, "inplace-rollout")
+}
+
+// ownNamespace is the namespace of the pod that this runs in; "" if it runs in none.
+func ownNamespace() string {
+	own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
 	}
-	return cmp.Or(o.namespace, "inplace-rollout")
+	return strings.TrimSpace(string(own))
 }
 
 func (o controllerOptions) restConfig() (*rest.Config, error) {

@@ -29,8 +29,8 @@ func TestExamples(t *testing.T) {
 		"kubectl-inplace_rollout.exe":      "kubectl inplace-rollout",
 	} {
 		root := newRoot([]string{called})
-		if len(root.Commands()) != 6 {
-			t.Fatalf("there are %d commands, want 6", len(root.Commands()))
+		if len(root.Commands()) != 7 {
+			t.Fatalf("there are %d commands, want 7", len(root.Commands()))
 		}
 		for _, cmd := range root.Commands() {
 			found := examples(cmd, program)

@@ -27,6 +27,7 @@ type releaseOptions struct {
 	*cluster
 	all           bool
 	allNamespaces bool
+	forGood       bool
 	yes           bool
 }
 
@@ -41,12 +42,16 @@ A held rollout is nobody's but the controller's. Without it, this gives back wha
 user wants (the partition, paused, or the update strategy), and the built-in
 controller goes on: it restarts every pod that is not of the newest revision. Pods of
 a Deployment that wait for another one in their place go back to their ReplicaSet. What that will be is shown,
-and asked for, first. The workload stays opted in: its next edit is held again.`,
+and asked for, first. The workload stays opted in: its next edit is held again.
+
+With --for-good it is not, whether the controller is gone or not. Before it lets go, this takes away what holds: the
+bindings of the mutating admission policies, or the configuration of the webhook; in one namespace, the namespace's
+label. It ends when nothing has been held for some seconds. Then the rest can be uninstalled.`,
 		Example: `  # One
   inplace-rollout release sts/db
 
-  # All of them, as after an uninstallation
-  inplace-rollout release --all -A --yes`,
+  # All of them, before an uninstallation
+  inplace-rollout release --all -A --for-good --yes`,
 		ValidArgsFunction: o.completeWorkload(policy.Held),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,6 +60,9 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 			}
 			if o.allNamespaces && !o.all {
 				return errors.New("--all-namespaces goes with --all")
+			}
+			if o.forGood && !o.all {
+				return errors.New("--for-good goes with --all")
 			}
 			// There is no warning if something is missing in the cluster: that is what this command is for.
 			if err := o.connect(); err != nil {
@@ -66,6 +74,7 @@ and asked for, first. The workload stays opted in: its next edit is held again.`
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "all that are held, in the namespace")
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "with --all: in all namespaces")
+	f.BoolVar(&o.forGood, "for-good", false, "with --all: hold nothing any more, before an uninstallation")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
@@ -78,11 +87,17 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 		return err
 	}
 	if len(all) == 0 {
-		_, err := fmt.Fprintln(out, "Nothing is held.")
-		return err
+		if _, err := fmt.Fprintln(out, "Nothing is held."); err != nil || !o.forGood {
+			return err
+		}
 	}
 	for _, h := range all {
 		if _, err := fmt.Fprintln(out, h.outlook); err != nil {
+			return err
+		}
+	}
+	if o.forGood {
+		if _, err := fmt.Fprintf(out, "From now on no edit is held in %s.\n", o.where()); err != nil {
 			return err
 		}
 	}
@@ -91,6 +106,14 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 			return errors.Join(errors.New("nothing was let go"), err)
 		}
 	}
+	if o.forGood {
+		return o.runForGood(ctx, out)
+	}
+	return letGo(out, all)
+}
+
+// letGo lets go of all of them, and goes on where one fails.
+func letGo(out io.Writer, all []hold) error {
 	var failed []error
 	for _, h := range all {
 		if err := h.letGo(); err != nil {

@@ -118,6 +118,25 @@ func readyMetric(gate *prerequisite.Gate) prometheus.Collector {
 	})
 }
 
+// holdMetric says in which way rollouts are held.
+type holdMetric struct{ gate *prerequisite.Gate }
+
+var holdDescription = prometheus.NewDesc("inplace_rollout_hold_info", "1 for the way in which the API server holds rollouts, 0 for the others.", []string{"way"}, nil)
+
+// Describe implements prometheus.Collector.
+func (holdMetric) Describe(ch chan<- *prometheus.Desc) { ch <- holdDescription }
+
+// Collect implements prometheus.Collector.
+func (m holdMetric) Collect(ch chan<- prometheus.Metric) {
+	for _, way := range prerequisite.Ways {
+		value := 0.0
+		if m.gate.Way() == way {
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(holdDescription, prometheus.GaugeValue, value, string(way))
+	}
+}
+
 // buildInfoMetric says which version runs.
 func buildInfoMetric(built version.Info) prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{

@@ -16,8 +16,7 @@ import (
 )
 
 // ErrUnknown is the error where the admission policies have taken a write of ours for a user's.
-var ErrUnknown = errors.New("the admission policies do not know this controller: it must run as the ServiceAccount inplace-rollout " +
-	"of the namespace inplace-rollout, or of the workload's own")
+var ErrUnknown = errors.New("the admission policies do not know this controller: it must run as the ServiceAccount that they were installed for")
 
 // ErrEdited is the error where the template has changed in a write of ours that was to let the
 // built-in controller go on. The admission policies have held that edit.

@@ -21,12 +21,15 @@ type policy struct {
 	where         any            // matchResources of the binding; nil for everywhere
 }
 
+// mutating is the kind of the policies that hold; the others validate.
+const mutating = "MutatingAdmissionPolicy"
+
 // policies are those of deploy/cluster that this binary was built with.
 var policies = mustRead(deploy.Cluster)
 
 // MutatingPolicies and ValidatingPolicies are the names of the admission policies that are needed.
 var (
-	MutatingPolicies   = namesOf("MutatingAdmissionPolicy")
+	MutatingPolicies   = namesOf(mutating)
 	ValidatingPolicies = namesOf("ValidatingAdmissionPolicy")
 )
 
@@ -73,9 +76,9 @@ func read(files fs.FS) ([]policy, error) {
 	for _, object := range all {
 		switch o := object.(type) {
 		case *admissionv1.MutatingAdmissionPolicy:
-			of("MutatingAdmissionPolicy", o.Name).spec = specOf(o)
+			of(mutating, o.Name).spec = specOf(o)
 		case *admissionv1.MutatingAdmissionPolicyBinding:
-			of("MutatingAdmissionPolicy", o.Name).bind(o)
+			of(mutating, o.Name).bind(o)
 		case *admissionv1.ValidatingAdmissionPolicy:
 			of("ValidatingAdmissionPolicy", o.Name).spec = specOf(o)
 		case *admissionv1.ValidatingAdmissionPolicyBinding:

@@ -8,53 +8,73 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
-// howToInstall ends every message about something that deploy/ installs.
-const howToInstall = "install it with `kubectl apply -k deploy/`"
+// Cluster is where a controller looks for what it needs.
+type Cluster struct {
+	Client kubernetes.Interface
+	// Namespace that the controller looks after; empty for all. Policies may be bound in some
+	// namespaces only: then it must be one of them.
+	Namespace string
+	// DryRun says that the controller writes nothing. Then it does not matter whom the policies
+	// know as the controller.
+	DryRun bool
 
-// Check returns an error that names everything that is missing, or differs from what this
-// controller was built with, and how to mend it; nil if nothing does. An empty namespace is the
-// whole cluster. Policies may be bound in some namespaces only: if namespace is not empty, it
-// must be one of them.
-func Check(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	return errors.Join(checkAll(ctx, client, namespace, true)...)
+	user string // that the client is, once known
+}
+
+// Check returns the way in which the cluster holds rollouts, and an error that names everything
+// that is missing, or differs from what this controller was built with, and how to mend it; nil
+// if nothing does.
+func (c *Cluster) Check(ctx context.Context) (Way, error) {
+	way, missing := c.check(ctx, true)
+	return way, errors.Join(missing...)
 }
 
 // Missing returns an error that names everything that is missing, for somebody who may not see
 // everything: what they may not see is taken to be there. The controller may be of another
 // version, so policies may differ.
-func Missing(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	return errors.Join(slices.DeleteFunc(checkAll(ctx, client, namespace, false), apierrors.IsForbidden)...)
+func (c *Cluster) Missing(ctx context.Context) error {
+	_, missing := c.check(ctx, false)
+	return errors.Join(slices.DeleteFunc(missing, apierrors.IsForbidden)...)
 }
 
-func checkAll(ctx context.Context, client kubernetes.Interface, namespace string, exact bool) []error {
-	missing := []error{checkResize(client)}
+func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
+	missing := []error{checkResize(c.Client)}
+	way, hook, err := c.way(ctx)
+	if err != nil {
+		return way, append(missing, err)
+	}
 	var bound []binding
-	for _, p := range policies {
-		b, err := p.check(ctx, client, exact)
-		missing = append(missing, err)
+	known := sets.New[string]() // as the controller
+	for _, p := range policiesOf[way] {
+		b, users, err := p.check(ctx, c.Client, way, exact)
+		missing, known = append(missing, err), known.Union(users)
 		if b.name != "" {
 			bound = append(bound, b)
 		}
 	}
-	if exact {
-		missing = append(missing, checkMode(ctx, client, namespace, bound)...)
+	if way == Webhook {
+		b, users, err := checkWebhook(hook, exact)
+		missing, known, bound = append(missing, err), known.Union(users), append(bound, b...)
 	}
-	return append(missing, checkNamespace(ctx, client, namespace, bound)...)
+	if exact {
+		missing = append(missing, c.checkMode(ctx, bound, known)...)
+	}
+	return way, append(missing, checkNamespace(ctx, c.Client, c.Namespace, bound)...)
 }
 
 // checkResize asks API discovery, not the version: versions have suffixes, and
@@ -79,37 +99,42 @@ type binding struct {
 	selector    *metav1.LabelSelector // of namespaces; nil for all
 }
 
-// check returns the binding of the policy, and an error that says what is missing. If exact is
-// set, what is there must be what this controller was built with, but for where it is bound.
-func (p policy) check(ctx context.Context, client kubernetes.Interface, exact bool) (b binding, err error) {
-	installed, err := p.get(ctx, client)
+// check returns the binding of the policy, whom the policy knows as the controller, and an error
+// that says what is missing. If exact is set, what is there must be what this controller was built
+// with, but for where it is bound, and for the name of the controller.
+func (p policy) check(ctx context.Context, client kubernetes.Interface, way Way, exact bool) (b binding, users sets.Set[string], err error) {
+	installed, err := p.get(ctx, client, way)
 	if err != nil {
-		return b, absent(p.kind, p.name, err)
+		return b, nil, absent(p.kind, p.name, way, err)
 	}
-	bound, resources, err := p.getBinding(ctx, client)
+	bound, resources, err := p.getBinding(ctx, client, way)
 	if err != nil {
-		return b, absent(p.kind+"Binding", p.name, err)
+		return b, nil, absent(p.kind+"Binding", p.name, way, err)
 	}
 	spec := specOf(bound)
 	if name := spec["policyName"]; name != p.name {
-		return b, fmt.Errorf("%sBinding %s binds the policy %q: %s", p.kind, p.name, name, howToInstall)
+		return b, nil, fmt.Errorf("%sBinding %s binds the policy %q: %s", p.kind, p.name, name, way.howToInstall())
 	}
 	b = binding{kind: p.kind + "Binding", name: p.name, where: spec["matchResources"], want: p.where}
 	if resources != nil {
 		b.selector = resources.NamespaceSelector
 	}
 	if !exact {
-		return b, nil
+		return b, nil, nil
 	}
 	delete(spec, "matchResources")
-	return b, errors.Join(differs(p.kind, p.name, difference("spec", specOf(installed), p.spec)), differs(b.kind, p.name, difference("spec", spec, p.binding)))
+	is, users := anonymous(specOf(installed))
+	return b, users, errors.Join(differs(p.kind, p.name, difference("spec", is, p.spec)), differs(b.kind, p.name, difference("spec", spec, p.binding)))
 }
 
 // checkMode returns an error if the policies are not bound where this controller looks: in all
 // namespaces, or in those with a label. In the other case there is another installation, or was
-// one. A controller that is not the namespace's own may look after one namespace in either.
-func checkMode(ctx context.Context, client kubernetes.Interface, namespace string, bound []binding) []error {
-	own := namespace != "" && whoAmI(ctx, client) == "system:serviceaccount:"+namespace+":inplace-rollout"
+// one. A controller of the whole cluster may look after one namespace only.
+//
+// It also returns one if they do not know this controller: to them, its writes are a user's.
+func (c *Cluster) checkMode(ctx context.Context, bound []binding, known sets.Set[string]) []error {
+	me := c.whoAmI(ctx)
+	own := c.Namespace != "" && strings.HasPrefix(me, "system:serviceaccount:"+c.Namespace+":") && !known.Has(me)
 	var missing []error
 	other := 0
 	for _, b := range bound {
@@ -121,50 +146,41 @@ func checkMode(ctx context.Context, client kubernetes.Interface, namespace strin
 		case difference == "":
 		case elsewhere != "":
 			missing = append(missing, differs(b.kind, b.name, difference))
-		case namespace == "" || own:
+		case c.Namespace != "" && (c.DryRun || me == ""): // it may be of either
+		default:
 			other++
 		}
 	}
 	switch {
 	case other > 0 && own:
-		missing = append(missing, fmt.Errorf("%d of the policies' bindings are for all namespaces, as deploy/ installs them for one controller of the whole cluster: "+
+		return append(missing, fmt.Errorf("%d of the policies' bindings are for all namespaces, as deploy/ installs them for one controller of the whole cluster: "+
 			"uninstall this controller, or that installation, and then `kubectl apply -k deploy/overlays/one-namespace/cluster`", other))
 	case other > 0:
-		missing = append(missing, fmt.Errorf("%d of the policies' bindings are for namespaces with the label %s only, as deploy/overlays/one-namespace/cluster installs them "+
+		return append(missing, fmt.Errorf("%d of the policies' bindings are for namespaces with the label %s only, as deploy/overlays/one-namespace/cluster installs them "+
 			"for controllers of single namespaces: uninstall these, and then `kubectl apply -k deploy/`", other, api.InstalledLabel))
+	}
+	if c.DryRun || me == "" {
+		return missing
+	}
+	for _, user := range sets.List(known) {
+		if user = strings.ReplaceAll(user, requestNamespace, c.Namespace); user != me {
+			missing = append(missing, fmt.Errorf("the policies know %s as the controller, and this one is %s: install them for its ServiceAccount, "+
+				"with the chart, or with deploy/components/identity as docs/operations.md shows", user, me))
+		}
 	}
 	return missing
 }
 
 // whoAmI returns the name of the user that the client is; "" where it may not ask.
-func whoAmI(ctx context.Context, client kubernetes.Interface) string {
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return ""
-	}
-	return review.Status.UserInfo.Username
-}
-
-func (p policy) get(ctx context.Context, client kubernetes.Interface) (runtime.Object, error) {
-	if p.kind == "MutatingAdmissionPolicy" {
-		return client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(ctx, p.name, metav1.GetOptions{})
-	}
-	return client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, p.name, metav1.GetOptions{})
-}
-
-func (p policy) getBinding(ctx context.Context, client kubernetes.Interface) (runtime.Object, *admissionv1.MatchResources, error) {
-	if p.kind == "MutatingAdmissionPolicy" {
-		b, err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Get(ctx, p.name, metav1.GetOptions{})
+func (c *Cluster) whoAmI(ctx context.Context) string {
+	if c.user == "" {
+		review, err := c.Client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil {
-			return nil, nil, err
+			return ""
 		}
-		return b, b.Spec.MatchResources, nil
+		c.user = review.Status.UserInfo.Username
 	}
-	b, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, p.name, metav1.GetOptions{})
-	if err != nil {
-		return nil, nil, err
-	}
-	return b, b.Spec.MatchResources, nil
+	return c.user
 }
 
 func differs(kind, name, difference string) error {
@@ -196,16 +212,17 @@ func checkNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 	return missing
 }
 
-func absent(kind, name string, err error) error {
+func absent(kind, name string, way Way, err error) error {
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s %s is missing: %s", kind, name, howToInstall)
+		return fmt.Errorf("%s %s is missing: %s", kind, name, way.howToInstall())
 	}
 	return fmt.Errorf("reading %s %s: %w", kind, name, err)
 }
 
-// Gate holds the newest result of [Check]. It is closed until there is one.
+// Gate holds the newest result of [Cluster.Check]. It is closed until there is one.
 type Gate struct {
 	mu      sync.Mutex
+	way     Way
 	err     error
 	checked bool
 }
@@ -220,20 +237,27 @@ func (g *Gate) Err() error {
 	return g.err
 }
 
+// Way returns the way in which rollouts were held at the last check; "" if in none.
+func (g *Gate) Way() Way {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.way
+}
+
 // Watch checks every interval until ctx is done. It logs each change, and calls
 // opened whenever the last missing thing has come.
-func (g *Gate) Watch(ctx context.Context, client kubernetes.Interface, namespace string, interval time.Duration, opened func()) {
+func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Duration, opened func()) {
 	logger := klog.FromContext(ctx)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		err := Check(ctx, client, namespace)
-		changed := g.set(err)
+		way, err := cluster.Check(ctx)
+		changed := g.set(way, err)
 		switch {
 		case changed && err != nil:
 			logger.Error(err, "Not ready: nothing is touched")
 		case changed:
-			logger.Info("Ready: the cluster has what is needed")
+			logger.Info("Ready: the cluster has what is needed", "hold", way)
 			opened()
 		}
 		select {
@@ -244,10 +268,10 @@ func (g *Gate) Watch(ctx context.Context, client kubernetes.Interface, namespace
 	}
 }
 
-func (g *Gate) set(err error) (changed bool) {
+func (g *Gate) set(way Way, err error) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	changed = !g.checked || fmt.Sprint(g.err) != fmt.Sprint(err)
-	g.checked, g.err = true, err
+	changed = !g.checked || g.way != way || fmt.Sprint(g.err) != fmt.Sprint(err)
+	g.checked, g.way, g.err = true, way, err
 	return changed
 }

@@ -1,7 +1,9 @@
 package prerequisite_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
@@ -37,11 +40,42 @@ const (
 	validate = "inplace-rollout-validate-annotations"
 )
 
+// theOne is the controller that deploy/ installs.
+const theOne = "system:serviceaccount:inplace-rollout:inplace-rollout"
+
 // complete is a cluster that has everything but the objects of these names.
 func complete(t *testing.T, without ...string) *fake.Clientset {
 	t.Helper()
+	return with(t, installed(t), without...)
+}
+
+// knowing is a complete cluster whose policies know another controller.
+func knowing(t *testing.T, name string) *fake.Clientset {
+	t.Helper()
+	objects := installed(t)
+	for i, o := range objects {
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, err := json.Marshal(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.ReplaceAll(text, []byte(theOne), bytes.Trim(name, `"`))
+		objects[i] = o.DeepCopyObject()
+		if err := json.Unmarshal(text, objects[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return with(t, objects)
+}
+
+// with is a cluster that has the objects but those of these names.
+func with(t *testing.T, all []runtime.Object, without ...string) *fake.Clientset {
+	t.Helper()
 	var objects []runtime.Object
-	for _, o := range installed(t) {
+	for _, o := range all {
 		what := "policy "
 		if strings.HasSuffix(o.GetObjectKind().GroupVersionKind().Kind, "Binding") {
 			what = "binding "
@@ -55,8 +89,21 @@ func complete(t *testing.T, without ...string) *fake.Clientset {
 	if !slices.Contains(without, "pods/resize") {
 		core.APIResources = append(core.APIResources, metav1.APIResource{Name: "pods/resize"})
 	}
-	client.Resources = []*metav1.APIResourceList{core}
+	client.Resources = []*metav1.APIResourceList{core, serving("v1")}
 	return client
+}
+
+// serving is an API group version that has MutatingAdmissionPolicies.
+func serving(version string) *metav1.APIResourceList {
+	return &metav1.APIResourceList{
+		GroupVersion: admissionv1.GroupName + "/" + version, APIResources: []metav1.APIResource{{Name: "mutatingadmissionpolicies"}},
+	}
+}
+
+func check(t *testing.T, client kubernetes.Interface, namespace string) error {
+	t.Helper()
+	_, err := (&prerequisite.Cluster{Client: client, Namespace: namespace}).Check(t.Context())
+	return err
 }
 
 // installed returns what `kubectl apply -k deploy/` makes of deploy/cluster.
@@ -151,7 +198,7 @@ func TestCheck(t *testing.T) {
 		unread = append(unread, "reading MutatingAdmissionPolicy "+name+": no right")
 	}
 	undiscovered := complete(t)
-	undiscovered.Resources = nil
+	undiscovered.Resources = undiscovered.Resources[1:]
 	tests := []struct {
 		name   string
 		client *fake.Clientset
@@ -186,7 +233,7 @@ func TestCheck(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
-			if err := prerequisite.Check(t.Context(), tt.client, "team-a"); err != nil {
+			if err := check(t, tt.client, "team-a"); err != nil {
 				got = err.Error()
 			}
 			if want := strings.Join(tt.want, "\n"); got != want {
@@ -194,6 +241,14 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// as makes the client a user.
+func as(client *fake.Clientset, username string) *fake.Clientset {
+	client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: username}}}, nil
+	})
+	return client
 }
 
 // inLabelled is where the policies are in force with deploy/overlays/one-namespace/cluster, as
@@ -221,7 +276,7 @@ func TestNamespaces(t *testing.T) {
 		"team-c": `reading the labels of namespace team-c: namespaces "team-c" not found`,
 	} {
 		got := ""
-		if err := prerequisite.Check(t.Context(), client, namespace); err != nil {
+		if err := check(t, client, namespace); err != nil {
 			got = err.Error()
 		}
 		if got != want {
@@ -231,7 +286,7 @@ func TestNamespaces(t *testing.T) {
 	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "team-b", errors.New("no right"))
 	})
-	if err := prerequisite.Missing(t.Context(), client, "team-b"); err != nil {
+	if err := (&prerequisite.Cluster{Client: client, Namespace: "team-b"}).Missing(t.Context()); err != nil {
 		t.Errorf("what may not be seen is taken to be missing: %v", err)
 	}
 }
@@ -241,22 +296,20 @@ func TestDifferences(t *testing.T) {
 	mutating := func(change func(*admissionv1.MutatingAdmissionPolicySpec)) *fake.Clientset {
 		return edit(t, complete(t), "mutatingadmissionpolicies", hold, func(p *admissionv1.MutatingAdmissionPolicy) { change(&p.Spec) })
 	}
-	validating := func(change func(*admissionv1.ValidatingAdmissionPolicySpec)) *fake.Clientset {
-		return edit(t, complete(t), "validatingadmissionpolicies", validate, func(p *admissionv1.ValidatingAdmissionPolicy) { change(&p.Spec) })
+	validatingOf := func(name string, change func(*admissionv1.ValidatingAdmissionPolicySpec)) *fake.Clientset {
+		return edit(t, complete(t), "validatingadmissionpolicies", name, func(p *admissionv1.ValidatingAdmissionPolicy) { change(&p.Spec) })
 	}
 	bound := func(change func(*admissionv1.ValidatingAdmissionPolicyBindingSpec)) *fake.Clientset {
 		return edit(t, complete(t), validatingBindings, validate, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { change(&b.Spec) })
 	}
 	is := func(client *fake.Clientset, username string) *fake.Clientset {
-		client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: username}}}, nil
-		})
+		as(client, username)
 		if err := client.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{"inplace-rollout.io/installed": "true"}}}); err != nil {
 			t.Fatal(err)
 		}
 		return client
 	}
-	const theOne, itsOwn = "system:serviceaccount:inplace-rollout:inplace-rollout", "system:serviceaccount:team-a:inplace-rollout"
+	const itsOwn, ofNamespace = "system:serviceaccount:team-a:inplace-rollout", `system:serviceaccount:" + request.namespace + ":inplace-rollout`
 	const notThisVersions = " is not the one of this version of the controller: they differ in "
 	const forNamespaces = " of the policies' bindings are for namespaces with the label inplace-rollout.io/installed only, as deploy/overlays/one-namespace/cluster installs them " +
 		"for controllers of single namespaces: uninstall these, and then `kubectl apply -k deploy/`"
@@ -276,12 +329,12 @@ func TestDifferences(t *testing.T) {
 			s.Variables[0].Expression = "\n" + strings.ReplaceAll(s.Variables[0].Expression, "\n", "\n\n")
 		})},
 		"an expression": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.Variables[3].Expression = "true" }), want: "MutatingAdmissionPolicy " + hold + notThisVersions + "spec.variables[3].expression: it is \"true\", and should be "},
-		"an expression that goes on": {client: validating(func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.MatchConditions[0].Expression += "|| true" }), want: "ValidatingAdmissionPolicy " + validate + notThisVersions +
+		"an expression that goes on": {client: validatingOf(validate, func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.MatchConditions[0].Expression += "|| true" }), want: "ValidatingAdmissionPolicy " + validate + notThisVersions +
 			`spec.matchConditions[0].expression: it is "…hasValue() || true", and should be "…hasValue()"`},
 		"a variable more": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) {
 			s.Variables = append(s.Variables, admissionv1.Variable{Name: "more", Expression: "1"})
 		}), want: "]: it should not be there"},
-		"a validation less": {client: validating(func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.Validations = s.Validations[1:] }), want: notThisVersions + "spec.validations[0].expression: it is "},
+		"a validation less": {client: validatingOf(validate, func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.Validations = s.Validations[1:] }), want: notThisVersions + "spec.validations[0].expression: it is "},
 		"it may fail":       {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.FailurePolicy = new(admissionv1.Ignore) }), want: `spec.failurePolicy: it is "Ignore", and should be "Fail"`},
 		"no resources":      {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.MatchConstraints.ResourceRules = nil }), want: "spec.matchConstraints.resourceRules: it is missing"},
 		"a binding audits": {client: bound(func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) {
@@ -292,20 +345,28 @@ func TestDifferences(t *testing.T) {
 		}), want: notThisVersions + "spec.matchResources: it should not be there"},
 		"bound by the label, for the cluster's controller":                {client: bind(t, complete(t), inLabelled), want: all + forNamespaces},
 		"one is bound by the label, for the cluster's controller":         {client: bound(func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) { s.MatchResources = inLabelled }), want: "1" + forNamespaces},
-		"bound by the label, for the namespace's controller":              {client: is(bind(t, complete(t), inLabelled), itsOwn), namespace: "team-a"},
+		"bound by the label, for the namespace's controller":              {client: is(bind(t, knowing(t, ofNamespace), inLabelled), itsOwn), namespace: "team-a"},
 		"bound everywhere, for the namespace's controller":                {client: is(complete(t), itsOwn), namespace: "team-a", want: all + forAll},
 		"bound everywhere, for the cluster's controller of a namespace":   {client: is(complete(t), theOne), namespace: "team-a"},
-		"bound by the label, for the cluster's controller of a namespace": {client: is(bind(t, complete(t), inLabelled), theOne), namespace: "team-a"},
+		"bound by the label, for the cluster's controller of a namespace": {client: is(bind(t, knowing(t, ofNamespace), inLabelled), theOne), namespace: "team-a", want: all + forNamespaces},
+		"they know one in another namespace, which this is":               {client: is(knowing(t, "system:serviceaccount:platform:ipr"), "system:serviceaccount:platform:ipr")},
+		"it looks after its own namespace only":                           {client: is(knowing(t, itsOwn), itsOwn), namespace: "team-a"},
+		"they know another":                                               {client: is(complete(t), "system:serviceaccount:platform:ipr"), want: "the policies know " + theOne + " as the controller, and this one is system:serviceaccount:platform:ipr: install them for its ServiceAccount"},
+		"it is a person":                                                  {client: is(complete(t), "admin"), want: "and this one is admin"},
+		"one of them knows another": {client: is(validatingOf("inplace-rollout-fence-pods", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+			s.MatchConditions[0].Expression = strings.ReplaceAll(s.MatchConditions[0].Expression, theOne, itsOwn)
+		}), theOne), want: "the policies know " + itsOwn + " as the controller, and this one is " + theOne},
+		"bound by the label, for another ServiceAccount of the namespace": {client: is(bind(t, knowing(t, ofNamespace), inLabelled), "system:serviceaccount:team-a:default"), namespace: "team-a", want: "the policies know " + itsOwn + " as the controller"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := prerequisite.Check(t.Context(), tt.client, tt.namespace)
+			err := check(t, tt.client, tt.namespace)
 			switch {
 			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 				t.Errorf("got %v, want %q", err, tt.want)
 			case err != nil && strings.Contains(err.Error(), "\n"):
 				t.Errorf("one difference is told as\n%v", err)
 			}
-			if err := prerequisite.Missing(t.Context(), tt.client, tt.namespace); err != nil {
+			if err := (&prerequisite.Cluster{Client: tt.client, Namespace: tt.namespace}).Missing(t.Context()); err != nil {
 				t.Errorf("the command line takes another version's for missing: %v", err)
 			}
 		})
@@ -330,7 +391,8 @@ func TestRights(t *testing.T) {
 	}
 	mutating, validating := slices.Sorted(slices.Values(prerequisite.MutatingPolicies)), slices.Sorted(slices.Values(prerequisite.ValidatingPolicies))
 	want := map[string][]string{
-		"mutatingadmissionpolicies": mutating, mutatingBindings: mutating,
+		"mutatingwebhookconfigurations": {prerequisite.WebhookConfiguration},
+		"mutatingadmissionpolicies":     mutating, mutatingBindings: mutating,
 		"validatingadmissionpolicies": validating, validatingBindings: validating,
 	}
 	if !maps.EqualFunc(names, want, slices.Equal) {
@@ -351,7 +413,7 @@ func TestGate(t *testing.T) {
 	var opened atomic.Int32
 	done := make(chan struct{})
 	go func() {
-		gate.Watch(ctx, client, "", time.Millisecond, func() { opened.Add(1) })
+		gate.Watch(ctx, &prerequisite.Cluster{Client: client}, time.Millisecond, func() { opened.Add(1) })
 		close(done)
 	}()
 	eventually := func(what string, is func() bool) {

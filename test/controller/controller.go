@@ -41,9 +41,13 @@ func Root() string {
 	return root
 }
 
-// Apply applies deploy/ as it is, and waits until the policies are in force.
+// Apply applies deploy/ as it is, in the way of [Hold], and waits until the policies are in force.
 func Apply(ctx context.Context, cp *controlplane.ControlPlane) error {
-	if _, err := cp.Kubectl(ctx, "apply", "--kustomize", filepath.Join(Root(), "deploy")); err != nil {
+	folder, err := manifests(Hold(cp))
+	if err != nil {
+		return err
+	}
+	if _, err := cp.Kubectl(ctx, "apply", "--kustomize", folder); err != nil {
 		return fmt.Errorf("installing deploy/: %w", err)
 	}
 	return waitForPolicies(ctx, cp)
@@ -180,8 +184,13 @@ func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Proc
 	if err != nil {
 		return nil, err
 	}
+	return start(args, address, o.Log)
+}
+
+// start starts a program of ours that serves its readiness and metrics at the address.
+func start(args []string, address string, log io.Writer) (*Process, error) {
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), address: address, done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = o.Log, o.Log
+	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// It dies with this process, however that ends; the signal is bound to the thread that started it.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
@@ -196,7 +205,7 @@ func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Proc
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("starting the controller: %w", err)
+		return nil, fmt.Errorf("starting %s: %w", args[1], err)
 	}
 	return p, nil
 }

@@ -27,6 +27,10 @@ import (
 type Options struct {
 	// Bin is the folder of the binaries, by default bin/k8s of this module.
 	Bin string
+	// Version is a minor version, such as 1.35: the API server, the built-in controllers and the scheduler
+	// are those of the folder beside Bin that has it, here bin/k8s-1.35. By default it is what $KUBERNETES
+	// says, or else the newest, which is in Bin.
+	Version string
 	// Dir is the folder for all data, empty or not there yet. By default it is
 	// a temporary one that Stop removes.
 	Dir string
@@ -101,6 +105,7 @@ func newControlPlane(options Options) (*ControlPlane, error) {
 	if c.options.Bin, err = filepath.Abs(c.options.Bin); err != nil {
 		return nil, fmt.Errorf("finding binaries: %w", err)
 	}
+	c.options.Version = versionOr(options.Version)
 	for _, name := range append([]string{"kubectl"}, c.binaries()...) {
 		if _, err := os.Stat(c.Bin(name)); err != nil {
 			return nil, fmt.Errorf("finding binaries: %w", err)
@@ -440,7 +445,9 @@ const ServiceAddress = "10.96.0.1"
 func (c *ControlPlane) KubeletKubeconfig(node string) string { return c.path(kubeletFile(node)) }
 
 // Bin is the path of a binary.
-func (c *ControlPlane) Bin(name string) string { return filepath.Join(c.options.Bin, name) }
+func (c *ControlPlane) Bin(name string) string {
+	return BinaryOf(c.options.Bin, c.options.Version, name)
+}
 
 // PID is the process id of a binary, or 0 if it does not run.
 func (c *ControlPlane) PID(name string) int {

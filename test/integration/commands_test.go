@@ -290,6 +290,11 @@ func testProphecy[W metav1.Object](t *testing.T, p prophecy, s *sandbox[W]) {
 		t.Errorf("plan --fail-on-restart ended with %d, want %d: %s", got.code, code, got.stderr)
 	}
 
+	for _, pod := range foreseen.Pods {
+		if strings.Contains(pod.Reason, "is too small") {
+			s.tooSmall(pod.Name)
+		}
+	}
 	before := s.pods()
 	s.patch(p.patch)
 	switch p.end {
@@ -598,6 +603,9 @@ func TestCommandsOfDaemonSets(t *testing.T) {
 	tooSmall := []int{2, 5, 9, 12, 17, 20, 23}
 	d := newDaemonSet(t, options{Replicas: nodes, Node: small(tooSmall...), Meta: liveOnly, Spec: "updateStrategy: {rollingUpdate: {maxUnavailable: 10}}"})
 	before := d.uids()
+	for _, i := range tooSmall {
+		d.tooSmall(d.on(i).Name)
+	}
 	d.patch(cpuTwoEdit)
 	d.waitCondition("Infeasible", "17 of 24 pods resized")
 	_, _, message := complete(d.get())
@@ -613,6 +621,9 @@ func TestCommandsOfDaemonSets(t *testing.T) {
 	}
 	if foreseen := d.plan(""); foreseen.fates()[rollout.Refused] != len(tooSmall) || foreseen.fates()[rollout.Unchanged] != nodes-len(tooSmall) {
 		t.Errorf("plan foresees %v", foreseen.fates())
+	}
+	for _, i := range tooSmall {
+		d.largeEnough(d.on(i).Name)
 	}
 	d.patch(cpuEdit)
 	if got := d.run("status", "--watch", "daemonset/web"); got.code != 0 {

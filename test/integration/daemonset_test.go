@@ -227,6 +227,8 @@ func TestDaemonSetInfeasibleOnSomeNodes(t *testing.T) {
 			parallel(t)
 			d := newDaemonSet(t, options{Replicas: 4, Node: small, Meta: "annotations: {" + setAction + ": " + action + "}"})
 			before := d.uids()
+			kept := map[string]types.UID{d.on(1).Name: before[d.on(1).Name], d.on(2).Name: before[d.on(2).Name]}
+			d.tooSmall(d.on(1).Name, d.on(2).Name)
 			d.setResources("cpu=3", "cpu=3500m")
 			d.waitCondition(reason, "2 of 4 pods resized; ")
 			for i := range 2 {
@@ -243,8 +245,8 @@ func TestDaemonSetInfeasibleOnSomeNodes(t *testing.T) {
 			if want := map[string]int{"Restart": 2}[action]; len(restarted) != want {
 				t.Errorf("restarted %v, want %d pods", restarted, want)
 			}
-			kept := map[string]types.UID{d.on(1).Name: before[d.on(1).Name], d.on(2).Name: before[d.on(2).Name]}
 			d.assertReplaced(kept)
+			d.largeEnough(d.on(1).Name, d.on(2).Name)
 			d.kubectl("annotate", "--overwrite", d.ref, setAction+"=LiveResize")
 			d.setResources("cpu=150m", "cpu=200m") // fits everywhere: it mends every pod
 			d.waitComplete()

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,38 +11,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
-// admission gives new pods of the namespace other resources than their template says,
-// from now on.
-const admission = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: %[1]s}
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints:
-    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch: {expression: '[JSONPatch{op: "replace", path: "/spec/containers/0/resources/requests", value: {"cpu": "%[2]s", "memory": "%[3]s"}}]'}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: %[1]s}
-spec: {policyName: %[1]s}
-`
-
-// admit has admission set the requests of new pods, and waits until it does.
+// admit has a webhook set the requests of new pods, and waits until it does.
 func (d *deployment) admit(cpu, memory string) {
 	d.t.Helper()
-	apply(d.t, "", fmt.Sprintf(admission, d.namespace, cpu, memory))
-	d.t.Cleanup(func() {
-		_, _ = cp.Kubectl(context.Background(), "delete", "mutatingadmissionpolicies,mutatingadmissionpolicybindings", d.namespace)
+	webhook.Serve(d.t, client, webhook.Options{
+		Namespace: d.namespace, Resources: []string{"pods"}, Mutate: requesting(map[string]string{"cpu": cpu, "memory": memory}),
 	})
-	eventually(d.t, "the admission policy to be in force", func() (bool, string) {
+	eventually(d.t, "the webhook to be asked", func() (bool, string) {
 		probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}}}
 		probe.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *d.get().Spec.Template.Spec.Containers[0].Resources.Requests.Cpu()}
 		made, err := client.CoreV1().Pods(d.namespace).Create(d.t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

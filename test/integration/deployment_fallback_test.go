@@ -290,6 +290,7 @@ func TestDeploymentNoNodeFits(t *testing.T) {
 			d := newDeployment(t, options{Replicas: 2, Spec: spec, Pod: pool(t, nodes, "2", "2")})
 			before := d.uids()
 			d.markAudit()
+			d.tooSmall(d.names()...)
 			d.setResources("cpu=3", "cpu=3500m")
 			d.waitCondition("NoNodeFits", "no node of the 2 open to the pod can hold cpu 3 (at most 2)")
 			d.waitEvent("NoNodeFits", d.names()[0])
@@ -328,7 +329,7 @@ func TestDeploymentNoRoomBesideOthers(t *testing.T) {
 }
 
 // TestDeploymentTooSmallNode: the API server refuses the new size for the pod on the
-// small node (403 NodeCapacity); only that pod is replaced, and lands elsewhere.
+// small node (403 NodeCapacity), or the kubelet does; only that pod is replaced, and lands elsewhere.
 func TestDeploymentTooSmallNode(t *testing.T) {
 	parallel(t)
 	d := newDeployment(t, options{Pod: pool(t, "too-small", "2", "4", "4"), Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"})
@@ -340,6 +341,7 @@ func TestDeploymentTooSmallNode(t *testing.T) {
 			small = name
 		}
 	}
+	d.tooSmall(small)
 	d.setResources("cpu=3", "cpu=3500m")
 	d.waitComplete()
 	d.assertSettled("3")

@@ -8,12 +8,15 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/kubectl/pkg/util/qos"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
 // How the simulated kubelet is told to treat a resize, see test/controlplane.
@@ -61,34 +64,20 @@ func TestLimitsOnlyStaysGuaranteed(t *testing.T) {
 	}
 }
 
-// injection adds a sidecar to pods of labelled namespaces, which no template knows.
-const injection = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: inject-sidecar}
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints:
-    namespaceSelector: {matchLabels: {inject: sidecar}}
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch:
-      expression: >
-        [JSONPatch{op: "add", path: "/spec/containers/0", value: Object.spec.containers{
-          name: "injected", image: "mesh:1", resources: Object.spec.containers.resources{requests: {"cpu": "11m"}}}}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: inject-sidecar}
-spec: {policyName: inject-sidecar}
-`
+// injection adds a sidecar to pods, which no template knows.
+func injection(r *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+	if r.Operation != admissionv1.Create {
+		return
+	}
+	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+	sidecar := map[string]any{"name": "injected", "image": "mesh:1", "resources": map[string]any{"requests": map[string]any{"cpu": "11m"}}}
+	_ = unstructured.SetNestedSlice(pod.Object, slices.Insert(containers, 0, any(sidecar)), "spec", "containers")
+}
 
 func TestInjectedSidecarAndLimitRangeKeepTheirValues(t *testing.T) {
 	parallel(t)
-	apply(t, "", injection)
-	w := createWorkload(t, options{Replicas: 2, Resources: "{requests: {cpu: 100m}}", NS: map[string]string{"inject": "sidecar"}})
+	w := createWorkload(t, options{Replicas: 2, Resources: "{requests: {cpu: 100m}}"})
+	webhook.Serve(t, client, webhook.Options{Namespace: w.namespace, Resources: []string{"pods"}, Mutate: injection})
 	eventually(t, "the injection to be in force", func() (bool, string) {
 		pods := w.pods()
 		if len(pods) < 2 {

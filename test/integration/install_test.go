@@ -88,7 +88,7 @@ func (o overlay) assertLeastRights(t *testing.T, mark int64) {
 		t.Error("the audit log has nothing of the controller")
 	}
 	ofCluster := []string{
-		"nodes", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"nodes", "mutatingwebhookconfigurations", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"selfsubjectreviews",
 	}
 	for _, e := range asked {
@@ -176,6 +176,18 @@ spec:
 	for _, namespace := range []string{a.namespace, b.namespace} {
 		if holder := administer(t, "get", "lease", "inplace-rollout", "-n", namespace, "-o", "jsonpath={.spec.holderIdentity}"); holder == "" {
 			t.Errorf("nobody has the Lease in %s", namespace)
+		}
+	}
+
+	// The policies know each controller in its own namespace only.
+	for _, s := range []struct {
+		try  func(*testing.T, ...string) error
+		ref  string
+		want string
+	}{{w.try, w.ref, "changes spec.replicas"}, {d.try, d.ref, ""}} {
+		err := s.try(t, "patch", s.ref, "--as="+a.user(), "--as-group=system:masters", "--patch", `{"spec":{"replicas":5}}`, "--dry-run=server")
+		if got := said(err); s.want == "" && got != "" || !strings.Contains(got, s.want) {
+			t.Errorf("%s of %s scales %s: got %q, want %q", a.user(), a.namespace, s.ref, got, s.want)
 		}
 	}
 

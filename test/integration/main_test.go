@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	if cp, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+	if cp, err = controlplane.Start(ctx, controlplane.Options{Flags: controller.Flags()}); err != nil {
 		return 1, err
 	}
 	defer func() {

@@ -65,6 +65,7 @@ func counted(t *testing.T, p *controller.Process) map[string]float64 {
 // allowed are the values of each label.
 var allowed = map[string][]string{
 	"kind":    {"StatefulSet", "Deployment", "DaemonSet"},
+	"way":     {"policy", "v1beta1", "webhook"},
 	"result":  {"complete", "handed_over", "abandoned"},
 	"outcome": {"resized", "restarted", "refused"},
 	"cause":   {"template", "policy", "action", "impossible", "infeasible", "deferred", "error", "unavailable"},
@@ -152,7 +153,7 @@ func TestMetrics(t *testing.T) {
 			return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want)
 		})
 	}
-	if want := map[string]float64{"ready{}": 1}; !maps.Equal(start, want) {
+	if want := map[string]float64{"ready{}": 1, "hold_info{policy}": 1}; !maps.Equal(start, want) {
 		t.Errorf("new workloads are no rollouts: %v, want %v", start, want)
 	}
 

@@ -3,10 +3,12 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
 // either is a workload of one of the kinds.
@@ -24,6 +27,8 @@ type either interface {
 	waitCondition(reason, text string)
 	waitEvent(reason, containing string)
 	waitComplete()
+	names() []string
+	tooSmall(pods ...string)
 	uids() map[string]types.UID
 	assertReplaced(before map[string]types.UID, want ...string)
 	writes() []string
@@ -65,6 +70,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 			w.setQuota("1")
 			w.waitQuota("200m")
 			before := w.uids()
+			w.tooSmall(w.names()...)
 			w.setResources("cpu=1500m", "cpu=2")
 			w.waitCondition("QuotaExceeded", "not restarted, because quota quota has no room for requests.cpu 1500m beside "+tt.beside+" of 1: infeasible on node "+name)
 			w.waitEvent("QuotaExceeded", "quota quota has no room")
@@ -246,35 +252,20 @@ func (s *sandbox[W]) forget(pod string) {
 	s.kubectl("patch", "pod", pod, "--subresource=status", "--type=json", "--patch", `[{"op":"remove","path":"/status/containerStatuses/0/resources"}]`)
 }
 
-// capsResizes lets no resize in labelled namespaces be to more than 120m, by changing it.
-const capsResizes = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: cap-resizes}
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints:
-    namespaceSelector: {matchLabels: {cap: resizes}}
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods/resize]}]
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch:
-      expression: '[JSONPatch{op: "replace", path: "/spec/containers/0/resources/requests/cpu", value: "120m"}]'
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: cap-resizes}
-spec: {policyName: cap-resizes}
-`
-
 // What changes a size on its way may do so to a new pod, too: the pod is kept.
 func TestSizeChangedOnItsWay(t *testing.T) {
 	parallel(t)
-	w := newWorkload(t, options{Replicas: 2, NS: map[string]string{"cap": "resizes"}})
+	w := newWorkload(t, options{Replicas: 2})
 	before := w.uids()
-	apply(t, "", capsResizes)
-	eventually(t, "the policy to be in force", func() (bool, string) {
+	stop, err := webhook.Start(t.Context(), client, webhook.Options{
+		Namespace: w.namespace, Resources: []string{"pods/resize"}, Mutate: requesting(map[string]string{"cpu": "120m"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := sync.OnceValue(func() error { return stop(context.Background()) })
+	t.Cleanup(func() { _ = ended() })
+	eventually(t, "the webhook to be asked", func() (bool, string) {
 		out, err := cp.Kubectl(t.Context(), "-n", w.namespace, "patch", "pod", "web-1", "--subresource=resize", "--dry-run=server", "-o", "jsonpath={.spec.containers[0].resources.requests.cpu}",
 			"--patch", `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`)
 		return out == "120m", out + said(err)
@@ -282,7 +273,9 @@ func TestSizeChangedOnItsWay(t *testing.T) {
 	w.setResources("cpu=150m", "")
 	w.waitCondition("AdmissionDenied", "web-1: another admission plugin changed the size on its way: app: cpu request 120m→150m")
 	w.assertReplaced(before)
-	w.kubectl("delete", "mutatingadmissionpolicybinding,mutatingadmissionpolicy", "cap-resizes")
+	if err := ended(); err != nil {
+		t.Fatal(err)
+	}
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before)

@@ -71,7 +71,9 @@ func (w *workload) assertMoved(from int) {
 	if status.ObservedGeneration != set.Generation || int(status.UpdatedReplicas) != len(pods)-from || int(status.ReadyReplicas) != len(pods) {
 		w.t.Errorf("the StatefulSet controller sees %+v of generation %d", status, set.Generation)
 	}
-	if from == 0 && status.CurrentRevision != status.UpdateRevision {
+	// Before 1.37, that controller lets the current revision be under OnDelete.
+	promotes := set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType || cp.AtLeast("1.37")
+	if from == 0 && promotes && status.CurrentRevision != status.UpdateRevision {
 		w.t.Errorf("current revision %s, update revision %s: not complete", status.CurrentRevision, status.UpdateRevision)
 	}
 	if hold, held := set.Annotations[api.HoldAnnotation]; held {

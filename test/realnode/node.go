@@ -18,6 +18,7 @@
 package realnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,9 @@ const (
 type Options struct {
 	// Bin is the folder with k8s/, node/ and images/, by default bin of this module.
 	Bin string
+	// Kubelet is a minor version, such as 1.35: the kubelet is that of the folder beside k8s/ that has it,
+	// here k8s-1.35/. By default it is what $KUBELET says, or else of the control plane's version.
+	Kubelet string
 	// Log is where the path of a folder that stays is printed, by default os.Stderr.
 	Log io.Writer
 }
@@ -126,6 +130,7 @@ func newNode(options Options) (*Node, error) {
 		return nil, fmt.Errorf("finding binaries: %w", err)
 	}
 	options.Bin = bin
+	options.Kubelet = cmp.Or(options.Kubelet, os.Getenv("KUBELET"))
 	dir, err := os.MkdirTemp("", "realnode-")
 	if err != nil {
 		return nil, fmt.Errorf("making folder: %w", err)
@@ -212,8 +217,12 @@ func (n *Node) startContainerd(ctx context.Context) error {
 }
 
 func (n *Node) startKubelet(ctx context.Context) error {
+	kubelet := n.Bin("kubelet")
+	if n.options.Kubelet != "" {
+		kubelet = controlplane.BinaryOf(n.bin("k8s"), n.options.Kubelet, "kubelet")
+	}
 	var err error
-	n.kubelet, err = n.spawn(n.bin("k8s", "kubelet"),
+	n.kubelet, err = n.spawn(kubelet,
 		"--config", n.path("kubelet.yaml"), "--kubeconfig", n.KubeletKubeconfig(Name), "--root-dir", n.path("state/kubelet"),
 		"--cert-dir", n.path("state/kubelet-pki"), "--hostname-override", Name, "--node-ip", nodeAddress, "--v", "4")
 	if err != nil {

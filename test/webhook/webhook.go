@@ -24,11 +24,12 @@ type Mutate func(request *admissionv1.AdmissionRequest, object *unstructured.Uns
 
 // Options of a webhook.
 type Options struct {
-	// Namespace whose StatefulSets and Deployments it is asked about.
+	// Namespace in which it is asked.
 	Namespace string
 	// Again reports whether it is asked a second time about what others have changed after it.
 	Again bool
-	// Resources of the group apps that it is asked about; those of opted-in workloads if empty.
+	// Resources of the group apps, or of the core, that it is asked about; statefulsets, deployments and
+	// daemonsets if empty.
 	Resources []string
 	// Mutate what is created and updated.
 	Mutate Mutate
@@ -78,7 +79,7 @@ func Start(ctx context.Context, client kubernetes.Interface, o Options) (stop fu
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": o.Namespace}},
 			Rules: []registrationv1.RuleWithOperations{{
 				Operations: []registrationv1.OperationType{registrationv1.Create, registrationv1.Update},
-				Rule:       registrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: o.Resources},
+				Rule:       registrationv1.Rule{APIGroups: []string{"", "apps"}, APIVersions: []string{"v1"}, Resources: o.Resources},
 			}},
 			TimeoutSeconds: ptr.To[int32](30), // the most: some are slow on purpose
 			SideEffects:    ptr.To(registrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: &again,

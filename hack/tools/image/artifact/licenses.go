@@ -1,18 +1,17 @@
-package main
+package artifact
 
 import (
 	"bytes"
 	"context"
-	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -36,11 +35,7 @@ var (
 
 // licensesOf returns the licenses of all modules of a program but its own, by their paths. One
 // without a license that is known is an error: nobody may hand the program on.
-func licensesOf(ctx context.Context, program []byte) (map[string]licenses, error) {
-	info, err := buildinfo.Read(bytes.NewReader(program))
-	if err != nil {
-		return nil, fmt.Errorf("reading the program's build info: %w", err)
-	}
+func licensesOf(ctx context.Context, info *debug.BuildInfo) (map[string]licenses, error) {
 	root, err := output(ctx, "go", "env", "GOROOT")
 	if err != nil {
 		return nil, err
@@ -100,20 +95,4 @@ func readLicenses(folder, module string) (licenses, error) {
 	slices.Sort(ids)
 	found.declared = strings.Join(slices.Compact(ids), " AND ")
 	return found, nil
-}
-
-// output runs a command in the environment of the build.
-func output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	command := exec.CommandContext(ctx, name, args...)
-	command.Stderr = os.Stderr
-	env, err := environment(ctx)
-	if err != nil {
-		return nil, err
-	}
-	command.Env = env
-	out, err := command.Output()
-	if err != nil {
-		return nil, fmt.Errorf("running %s %s: %w", name, args[0], err)
-	}
-	return out, nil
 }

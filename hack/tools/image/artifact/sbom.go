@@ -1,15 +1,18 @@
-package main
+package artifact
 
 import (
 	"bytes"
-	"debug/buildinfo"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -22,32 +25,20 @@ import (
 // noAssertion is SPDX's value for what is not known.
 const noAssertion = "NOASSERTION"
 
-// sbom lists in SPDX which Go modules the program of each platform was compiled from.
+// sbom lists in SPDX which Go modules programs were compiled from.
 type sbom struct {
 	packages      map[spdx.ElementID]*spdx.Package
 	relationships []*spdx.Relationship
-	platforms     []spdx.ElementID
 }
 
 func newSBOM() *sbom { return &sbom{packages: map[spdx.ElementID]*spdx.Package{}} }
 
-// addPlatform adds the image of one platform, and what the compiler has noted in its program.
-func (s *sbom) addPlatform(tag name.Tag, p v1.Platform, image v1.Image, program []byte, of map[string]licenses) error {
-	info, err := buildinfo.Read(bytes.NewReader(program))
-	if err != nil {
-		return fmt.Errorf("reading the program's build info: %w", err)
-	}
-	digest, err := image.Digest()
-	if err != nil {
-		return fmt.Errorf("computing the image's digest: %w", err)
-	}
-	id := idOf("Image-" + p.OS + "-" + p.Architecture)
-	s.packages[id] = imagePackage(id, tag, digest, p.Architecture)
-	s.platforms = append(s.platforms, id)
-	// The version of the toolchain is also that of the standard library.
-	modules := []*debug.Module{&info.Main, {Path: standardLibrary, Version: strings.TrimPrefix(info.GoVersion, "go")}}
-	for _, m := range append(modules, info.Deps...) {
-		declared := of[m.Path].declared
+// add adds what a program is in, and what the compiler has noted in the program.
+func (s *sbom) add(holder *spdx.Package, p *Program) error {
+	id := holder.PackageSPDXIdentifier
+	s.packages[id] = holder
+	for _, m := range p.modules() {
+		declared := p.licenses[m.Path].declared
 		m = inForce(m)
 		module := modulePackage(m)
 		if declared != "" {
@@ -68,49 +59,75 @@ func (s *sbom) relate(a spdx.ElementID, relationship string, b spdx.ElementID) {
 	})
 }
 
-// write writes the document about the image that all platforms make up. It has no
-// time of its own, so that the same sources give the same bytes.
-func (s *sbom) write(file string, tag name.Tag, index v1.ImageIndex) error {
-	digest, err := index.Digest()
-	if err != nil {
-		return fmt.Errorf("computing the digest of all platforms: %w", err)
-	}
-	image := idOf("Image")
-	s.packages[image] = imagePackage(image, tag, digest, "")
-	s.relate("DOCUMENT", common.TypeRelationshipDescribe, image)
-	for _, platform := range s.platforms {
-		s.relate(platform, common.TypeRelationshipVariantOf, image)
+// write writes the document. Its time is that of the sources, so that the same sources give the
+// same bytes; its namespace names what it describes, with the digest.
+func (s *sbom) write(file, title, namespace string, created time.Time) error {
+	if created.IsZero() {
+		created = time.Unix(0, 0).UTC()
 	}
 	document := &spdx.Document{
 		SPDXVersion:       spdx.Version,
 		DataLicense:       spdx.DataLicense,
 		SPDXIdentifier:    "DOCUMENT",
-		DocumentName:      tag.String(),
-		DocumentNamespace: "https://spdx.org/spdxdocs/" + path.Base(tag.RepositoryStr()) + "-" + digest.Hex,
+		DocumentName:      title,
+		DocumentNamespace: "https://spdx.org/spdxdocs/" + namespace,
 		CreationInfo: &spdx.CreationInfo{
 			Creators: []spdx.Creator{{CreatorType: "Tool", Creator: "inplace-rollout-image"}},
-			Created:  "1970-01-01T00:00:00Z",
+			Created:  created.Format(time.RFC3339),
 		},
 		Relationships: s.relationships,
 	}
-	for _, p := range s.packages {
-		document.Packages = append(document.Packages, p)
+	for _, id := range slices.Sorted(maps.Keys(s.packages)) {
+		document.Packages = append(document.Packages, s.packages[id])
 	}
-	slices.SortFunc(document.Packages, func(a, b *spdx.Package) int {
-		return strings.Compare(string(a.PackageSPDXIdentifier), string(b.PackageSPDXIdentifier))
-	})
-	out, err := os.Create(file)
-	if err != nil {
-		return fmt.Errorf("creating the SBOM: %w", err)
-	}
-	defer func() { _ = out.Close() }()
-	if err := json.Write(document, out, json.Indent("  ")); err != nil {
+	var out bytes.Buffer
+	if err := json.Write(document, &out, json.Indent("  ")); err != nil {
 		return fmt.Errorf("writing the SBOM: %w", err)
 	}
-	if err := out.Close(); err != nil {
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the SBOM: %w", err)
 	}
 	return nil
+}
+
+// WriteSBOM writes what is in the image.
+func (i *Image) WriteSBOM(file string) error {
+	s := newSBOM()
+	all := imagePackage("Image", i.tag, i.Digest, "")
+	s.packages[all.PackageSPDXIdentifier] = all
+	s.relate("DOCUMENT", common.TypeRelationshipDescribe, all.PackageSPDXIdentifier)
+	for n, p := range i.programs {
+		digest, err := i.images[n].Digest()
+		if err != nil {
+			return fmt.Errorf("computing the image's digest: %w", err)
+		}
+		image := imagePackage(idOf("Image-"+p.Platform.String()), i.tag, digest, p.Platform.Architecture)
+		if err := s.add(image, p); err != nil {
+			return fmt.Errorf("describing the image for %s: %w", p.Platform, err)
+		}
+		s.relate(image.PackageSPDXIdentifier, common.TypeRelationshipVariantOf, all.PackageSPDXIdentifier)
+	}
+	return s.write(file, i.tag.String(), path.Base(i.tag.RepositoryStr())+"-"+i.Digest.Hex, i.programs[0].Source.Time)
+}
+
+// WriteArchivesSBOM writes what is in archives, by their names, each of which holds one program.
+func WriteArchivesSBOM(file, title string, archives map[string][]byte, of map[string]*Program) error {
+	s, all, created := newSBOM(), sha256.New(), time.Time{}
+	for _, name := range slices.Sorted(maps.Keys(archives)) {
+		p, sum := of[name], sha256.Sum256(archives[name])
+		all.Write(sum[:])
+		created = p.Source.Time
+		purl := packageurl.NewPackageURL(packageurl.TypeGeneric, "", name, p.Source.Version, nil, "")
+		archive := newPackage(idOf("Archive-"+p.Platform.String()), name, p.Source.Version, purl)
+		archive.PackageFileName = name
+		archive.PackageChecksums = []spdx.Checksum{{Algorithm: spdx.SHA256, Value: hex.EncodeToString(sum[:])}}
+		archive.PrimaryPackagePurpose = "ARCHIVE"
+		if err := s.add(archive, p); err != nil {
+			return fmt.Errorf("describing %s: %w", name, err)
+		}
+		s.relate("DOCUMENT", common.TypeRelationshipDescribe, archive.PackageSPDXIdentifier)
+	}
+	return s.write(file, title, fmt.Sprintf("%s-%x", path.Base(title), all.Sum(nil)), created)
 }
 
 // imagePackage is an image of one platform, or of all.
@@ -125,14 +142,6 @@ func imagePackage(id spdx.ElementID, tag name.Tag, digest v1.Hash, architecture 
 	p.PackageChecksums = []spdx.Checksum{{Algorithm: spdx.SHA256, Value: digest.Hex}}
 	p.PrimaryPackagePurpose = "CONTAINER"
 	return p
-}
-
-// inForce is the module that was compiled in.
-func inForce(m *debug.Module) *debug.Module {
-	if m.Replace != nil {
-		return m.Replace
-	}
-	return m
 }
 
 func modulePackage(m *debug.Module) *spdx.Package {

@@ -1,4 +1,4 @@
-package main
+package artifact
 
 import (
 	"archive/tar"
@@ -41,15 +41,22 @@ type built struct {
 	images    map[string]v1.Image
 }
 
-func build(t *testing.T) built {
+func build(t *testing.T, source Source) built {
 	t.Helper()
 	dir := t.TempDir()
-	o := options{pkg: itself, name: "tools/image:test", output: filepath.Join(dir, "images", "image.tar"), platforms: platforms, user: "65532:65532"}
-	if err := o.run(); err != nil {
+	programs, err := Compile(t.Context(), itself, platforms, source)
+	if err != nil {
 		t.Fatal(err)
 	}
-	b := built{images: map[string]v1.Image{}}
-	b.tar, b.sbom = read(t, o.output), read(t, filepath.Join(dir, "images", "image.spdx.json"))
+	image, err := NewImage("tools/image:test", "65532:65532", programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, sbom := filepath.Join(dir, "images", "image.tar"), filepath.Join(dir, "images", "image.spdx.json")
+	if err := errors.Join(image.Write(archive), image.WriteSBOM(sbom)); err != nil {
+		t.Fatal(err)
+	}
+	b := built{tar: read(t, archive), sbom: read(t, sbom), images: map[string]v1.Image{}}
 	unpacked := filepath.Join(dir, "layout")
 	for name, file := range files(t, bytes.NewReader(b.tar)) {
 		path := filepath.Join(unpacked, name)
@@ -138,7 +145,7 @@ func contents(t *testing.T, image v1.Image) map[string]file {
 }
 
 func TestImage(t *testing.T) {
-	b := build(t)
+	b := build(t, Source{})
 	t.Run("has a name", func(t *testing.T) {
 		if got, want := b.named.Annotations["io.containerd.image.name"], "docker.io/tools/image:test"; got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -157,7 +164,7 @@ func TestImage(t *testing.T) {
 	t.Run("has an SBOM", func(t *testing.T) { testSBOM(t, b) })
 	t.Run("is the same when built elsewhere, in another environment", func(t *testing.T) {
 		elsewhere(t)
-		again := build(t)
+		again := build(t, Source{})
 		if !bytes.Equal(b.tar, again.tar) || !bytes.Equal(b.sbom, again.sbom) {
 			t.Error("another image, or another SBOM, came of the same sources")
 		}
@@ -178,7 +185,7 @@ func elsewhere(t *testing.T) {
 		}
 	}
 	folder := filepath.Join(t.TempDir(), "some where", "else")
-	if err := os.CopyFS(folder, os.DirFS(".")); err != nil {
+	if err := os.CopyFS(folder, os.DirFS("..")); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "git", "init", folder).CombinedOutput(); err != nil {

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+)
+
+// API servers go on applying what was taken away for about a second, and a controller that is at
+// work takes the step that it has begun. So nothing must be held for quiet; and what still is after
+// insistence is an error.
+const (
+	lookAgain  = time.Second
+	quiet      = 5 * time.Second
+	insistence = 2 * time.Minute
+)
+
+// runForGood takes away what holds, and then lets go of what is held until nothing is any more.
+func (o releaseOptions) runForGood(ctx context.Context, out io.Writer) error {
+	if err := o.stopHolding(ctx); err != nil {
+		return err
+	}
+	begun, last := time.Now(), time.Now() // when something was held last
+	for {
+		all, err := o.holds(ctx, nil)
+		if err == nil && len(all) == 0 && time.Since(last) >= quiet {
+			_, err := fmt.Fprintln(out, "Nothing is held any more.")
+			return err
+		}
+		if err == nil && len(all) > 0 {
+			last, err = time.Now(), letGo(out, all)
+		}
+		// An edit in between is a conflict, and its hold is let go at the next look.
+		if err != nil && (apierrors.IsForbidden(err) || time.Since(begun) > insistence) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// where is the scope of --all, in words.
+func (o releaseOptions) where() string {
+	if o.allNamespaces {
+		return "the cluster"
+	}
+	return "the namespace " + o.namespace
+}
+
+// stopHolding takes away what holds: for the cluster, whichever of the ways is installed; for a
+// namespace, the label with which a controller of its own is installed there.
+func (o releaseOptions) stopHolding(ctx context.Context) error {
+	if !o.allNamespaces {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{api.InstalledLabel: nil}}})
+		if err != nil {
+			return fmt.Errorf("encoding the patch: %w", err)
+		}
+		if _, err := o.client.CoreV1().Namespaces().Patch(ctx, o.namespace, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: api.ReleaseManager}); err != nil {
+			return fmt.Errorf("taking the label %s from namespace %s: %w", api.InstalledLabel, o.namespace, err)
+		}
+		return nil
+	}
+	names := prerequisite.MutatingPolicies
+	var failed []error
+	for _, of := range []struct {
+		version, resource string
+		names             []string
+	}{
+		{"v1", "mutatingadmissionpolicybindings", names},
+		{"v1beta1", "mutatingadmissionpolicybindings", names}, // where v1 is not served
+		{"v1", "mutatingwebhookconfigurations", []string{"inplace-rollout"}},
+	} {
+		gvr := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: of.version, Resource: of.resource}
+		for _, name := range of.names {
+			// What is not there, or not served, does not hold.
+			if err := o.objects.Resource(gvr).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				failed = append(failed, fmt.Errorf("deleting %s %s: %w", of.resource, name, err))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}

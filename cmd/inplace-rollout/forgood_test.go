@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+)
+
+// releaseForGood releases all in a cluster or its namespace, without a question.
+func releaseForGood(t *testing.T, s *stage, allNamespaces bool) (releaseOptions, *dynamicfake.FakeDynamicClient) {
+	o := releaseOptions{cluster: s.cluster(t), all: true, allNamespaces: allNamespaces, forGood: true, yes: true}
+	o.namespace = "default"
+	return o, o.objects.(*dynamicfake.FakeDynamicClient)
+}
+
+// What holds is gone before the first hold is let go, and what is held in the second in which an
+// API server goes on applying it is let go, too.
+func TestReleaseForGood(t *testing.T) {
+	for name, resource := range map[string]struct {
+		version, resource, kind string
+		names                   []string
+	}{
+		"policy":  {"v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", prerequisite.MutatingPolicies},
+		"v1beta1": {"v1beta1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", prerequisite.MutatingPolicies},
+		"webhook": {"v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", []string{"inplace-rollout"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := heldStage(t)
+				o, objects := releaseForGood(t, s, true)
+				group := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: resource.version, Resource: resource.resource}
+				for _, name := range resource.names {
+					of := &unstructured.Unstructured{}
+					of.SetAPIVersion("admissionregistration.k8s.io/" + resource.version)
+					of.SetKind(resource.kind)
+					of.SetName(name)
+					if err := objects.Tracker().Create(group, of, ""); err != nil {
+						t.Fatal(err)
+					}
+				}
+				edits := 2
+				objects.PrependReactor("patch", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+					for _, name := range resource.names {
+						if _, err := objects.Tracker().Get(group, "", name); !apierrors.IsNotFound(err) {
+							t.Errorf("a hold is let go while there is %s %s: %v", resource.resource, name, err)
+						}
+					}
+					return false, nil, nil
+				})
+				objects.PrependReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+					live, err := objects.Tracker().Get(statefulSets.gvr(), "default", "web")
+					if err == nil && !policy.Held(live.(*unstructured.Unstructured)) && edits > 0 {
+						edits--
+						return false, nil, objects.Tracker().Update(statefulSets.gvr(), s.live(t), "default")
+					}
+					return false, nil, nil
+				})
+				begun := time.Now()
+				if err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil); err != nil {
+					t.Fatal(err)
+				}
+				after, err := o.get(t.Context(), s.live(t))
+				if err != nil || policy.Held(after) || edits > 0 {
+					t.Errorf("held %t after all but %d edits: %v", policy.Held(after), edits, err)
+				}
+				if took := time.Since(begun); took < quiet || took > insistence {
+					t.Errorf("it ended after %s", took)
+				}
+			})
+		})
+	}
+}
+
+// In one namespace it takes the label away, with which the policies hold there.
+func TestReleaseForGoodInANamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, _ := releaseForGood(t, heldStage(t), false)
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{api.InstalledLabel: "true", "mine": "too"}}}
+		if _, err := o.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		after, err := o.client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		if err != nil || len(after.Labels) != 1 || after.Labels["mine"] != "too" {
+			t.Errorf("the namespace has the labels %v: %v", after.Labels, err)
+		}
+	})
+}
+
+// Where what holds cannot be taken away, nothing is let go, and the uninstallation fails.
+func TestReleaseForGoodFails(t *testing.T) {
+	for name, tt := range map[string]struct {
+		verb, resource string
+		err            error
+		insists        bool
+	}{
+		"the bindings stay":   {verb: "delete", resource: "mutatingadmissionpolicybindings", err: errors.New("the API server is tired")},
+		"a hold stays":        {verb: "patch", resource: "statefulsets", err: errors.New("the API server is tired"), insists: true},
+		"nobody may let go":   {verb: "patch", resource: "statefulsets", err: apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets"}, "web", nil)},
+		"the webhook remains": {verb: "delete", resource: "mutatingwebhookconfigurations", err: errors.New("the API server is tired")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := heldStage(t)
+				o, objects := releaseForGood(t, s, true)
+				objects.PrependReactor(tt.verb, tt.resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
+				begun := time.Now()
+				err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil)
+				if !errors.Is(err, tt.err) {
+					t.Errorf("error %v", err)
+				}
+				if insisted := time.Since(begun) >= insistence; insisted != tt.insists {
+					t.Errorf("it ended after %s", time.Since(begun))
+				}
+				after, err := o.get(t.Context(), s.live(t))
+				if err != nil || !policy.Held(after) {
+					t.Errorf("held %t: %v", policy.Held(after), err)
+				}
+			})
+		})
+	}
+}

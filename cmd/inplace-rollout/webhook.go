@@ -1,0 +1,191 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
+)
+
+// webhookOptions are the flags of the webhook command.
+type webhookOptions struct {
+	kubeconfig     string
+	bindAddress    string
+	namespace      string
+	service        string
+	secret         string
+	certFile       string
+	keyFile        string
+	lifetime       time.Duration
+	controller     string
+	metricsAddress string
+	drain          time.Duration
+	verbosity      int
+}
+
+func newWebhookCommand() *cobra.Command {
+	o := webhookOptions{}
+	cmd := &cobra.Command{
+		Use:   "webhook",
+		Short: "Run the webhook that holds rollouts where MutatingAdmissionPolicy v1 is missing",
+		Long: `Run the webhook that holds rollouts where MutatingAdmissionPolicy v1 is missing, until it is
+told to stop.
+
+It evaluates the same policies as the API server does elsewhere. See "Three ways to
+hold" in docs/operations.md.`,
+		Example: `  # In a pod, with its ServiceAccount, as deploy/overlays/webhook has it
+  inplace-rollout webhook
+
+  # With a certificate that somebody else renews
+  inplace-rollout webhook --tls-cert-file /tls/tls.crt --tls-private-key-file /tls/tls.key`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
+	f.StringVar(&o.bindAddress, "bind-address", ":8443", "address at which API servers ask, over TLS")
+	f.StringVar(&o.namespace, "namespace", "", "namespace of the Service and the Secret; empty means the pod's own, or inplace-rollout")
+	f.StringVar(&o.service, "service", "inplace-rollout-webhook", "Service by which API servers reach it: the certificate is for that name")
+	f.StringVar(&o.secret, "secret", "inplace-rollout-webhook", "Secret in which the replicas share the certificates that they make")
+	f.DurationVar(&o.lifetime, "certificate-lifetime", 90*24*time.Hour, "how long a certificate that is made here is good; the next one is made after two thirds of that")
+	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate that somebody else makes and renews; then neither --secret nor the webhook configuration is touched")
+	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	f.StringVar(&o.controller, "controller", "", "user name of the controller; empty means system:serviceaccount:<namespace>:inplace-rollout")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
+	f.DurationVar(&o.drain, "shutdown-delay", 10*time.Second, "how long requests are still answered after it was told to stop, and is not ready any more")
+	f.IntVarP(&o.verbosity, "v", "v", 2, "log level")
+	return cmd
+}
+
+func (o webhookOptions) validate() error {
+	var errs []error
+	for _, a := range []struct{ flag, value string }{{"--bind-address", o.bindAddress}, {"--metrics-bind-address", o.metricsAddress}} {
+		if _, _, err := net.SplitHostPort(a.value); err != nil && (a.flag == "--bind-address" || a.value != "0") {
+			errs = append(errs, fmt.Errorf("%s is %q: want host:port or :port: %w", a.flag, a.value, err))
+		}
+	}
+	if (o.certFile == "") != (o.keyFile == "") {
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together"))
+	}
+	if o.lifetime < 20*time.Second {
+		errs = append(errs, fmt.Errorf("--certificate-lifetime is %s: want 20s or more", o.lifetime))
+	}
+	if o.drain < 0 {
+		errs = append(errs, fmt.Errorf("--shutdown-delay is %s: want 0 or more", o.drain))
+	}
+	return errors.Join(errs...)
+}
+
+func (o webhookOptions) run(ctx context.Context) error {
+	logger, err := newLogger(o.verbosity)
+	if err != nil {
+		return err
+	}
+	klog.SetLogger(logger)
+	ctx = klog.NewContext(ctx, logger)
+
+	namespace := cmp.Or(o.namespace, ownNamespace(), "inplace-rollout")
+	policies, err := webhook.Load(deploy.Cluster, cmp.Or(o.controller, "system:serviceaccount:"+namespace+":inplace-rollout"))
+	if err != nil {
+		return err
+	}
+	// It is still served, and its certificate kept, for a while after ctx has ended.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	certificates, err := o.certificates(serving, namespace)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	metrics := webhook.NewMetrics(registry, policies.Names(), certificates.Certificate)
+
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.bindAddress)
+	if err != nil {
+		return fmt.Errorf("listening on --bind-address: %w", err)
+	}
+	var ending atomic.Bool
+	ready := func() error {
+		if ending.Load() {
+			return errors.New("it was told to stop")
+		}
+		return certificates.Ready()
+	}
+	common := controllerOptions{metricsAddress: o.metricsAddress}
+	stopMetrics, err := common.serve(serving, common.handler(nil, func() error { return nil }, ready, registry))
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer stopMetrics()
+
+	// Anybody may connect, and is to hold little of our memory, and not for long.
+	server := &http.Server{
+		Handler: webhook.NewHandler(policies, metrics), BaseContext: func(net.Listener) context.Context { return serving },
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificates.Certificate() }},
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(listener, "", "") }()
+	logger.Info("Serving", "address", listener.Addr().String(), "policies", policies.Names())
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving at --bind-address: %w", err)
+	case <-ctx.Done():
+	}
+	// API servers learn that this replica goes by way of the Service, and may ask it until then.
+	ending.Store(true)
+	time.Sleep(o.drain)
+	last, cancel := context.WithTimeout(serving, 10*time.Second)
+	defer cancel()
+	if err := server.Shutdown(last); err != nil {
+		return fmt.Errorf("ending: %w", err)
+	}
+	return nil
+}
+
+// certificates is where the certificate comes from that is served.
+type certificates interface {
+	Certificate() (*tls.Certificate, error)
+	Ready() error
+}
+
+func (o webhookOptions) certificates(ctx context.Context, namespace string) (certificates, error) {
+	if o.certFile != "" {
+		content, err := dynamiccertificates.NewDynamicServingContentFromFiles("webhook", o.certFile, o.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("loading --tls-cert-file and --tls-private-key-file: %w", err)
+		}
+		go content.Run(ctx, 1)
+		return webhook.Files{Content: content}, nil
+	}
+	config, err := controllerOptions{kubeconfig: o.kubeconfig}.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	keeper := webhook.NewKeeper(client, namespace, o.secret, o.service+"."+namespace+".svc", o.lifetime)
+	go keeper.Run(ctx)
+	return keeper, nil
+}

@@ -1,0 +1,170 @@
+{{- /* What the controller's ServiceAccount is called. */ -}}
+{{- define "inplace-rollout.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default "inplace-rollout" }}
+{{- end -}}
+
+{{- /* Labels of every object: those that deploy/ gives, and Helm's. */ -}}
+{{- define "inplace-rollout.labels" -}}
+app.kubernetes.io/name: inplace-rollout
+app.kubernetes.io/part-of: inplace-rollout
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+{{- end -}}
+
+{{- define "inplace-rollout.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+How rollouts are held. With auto, what is installed already stays, because a change would be one of the whole cluster;
+otherwise it is what the cluster serves. Without a cluster (helm template), that is what --api-versions says.
+*/ -}}
+{{- define "inplace-rollout.hold" -}}
+{{- $api := "admissionregistration.k8s.io" -}}
+{{- if ne .Values.hold "auto" -}}
+{{ .Values.hold }}
+{{- else if lookup (printf "%s/v1" $api) "MutatingWebhookConfiguration" "" "inplace-rollout" -}}
+webhook
+{{- else if .Capabilities.APIVersions.Has (printf "%s/v1/MutatingAdmissionPolicy" $api) -}}
+policy
+{{- else if .Capabilities.APIVersions.Has (printf "%s/v1beta1/MutatingAdmissionPolicy" $api) -}}
+v1beta1
+{{- else -}}
+webhook
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether this release has the objects of the cluster, and those of the controller's namespace: "true" or "". */ -}}
+{{- define "inplace-rollout.ofCluster" -}}
+{{ if ne .Values.parts "controller" }}true{{ end }}
+{{- end -}}
+{{- define "inplace-rollout.ofController" -}}
+{{ if ne .Values.parts "cluster" }}true{{ end }}
+{{- end -}}
+
+{{- /*
+Prints the objects of a file of deploy/, as this release wants them: .file is its name in files/, .root is $.
+What differs from the file is all here.
+*/ -}}
+{{- define "inplace-rollout.file" -}}
+{{- $ := .root -}}
+{{- $account := include "inplace-rollout.serviceAccount" $ -}}
+{{- $namespace := $.Release.Namespace -}}
+{{- $ownNamespaces := eq $.Values.watch "namespace" -}}
+{{- $hold := "" -}}
+{{- if include "inplace-rollout.ofCluster" $ }}{{ $hold = include "inplace-rollout.hold" $ }}{{ end -}}
+{{- $text := $.Files.Get (printf "files/%s" .file) -}}
+{{- $identity := "system:serviceaccount:inplace-rollout:inplace-rollout" -}}
+{{- /* The policies name the controller. Where each namespace has its own, it is the one of the workload's namespace. */ -}}
+{{- if $ownNamespaces }}
+{{- $text = $text | replace (quote $identity) (printf `"system:serviceaccount:" + request.namespace + ":%s"` $account) -}}
+{{- else }}
+{{- $text = $text | replace $identity (printf "system:serviceaccount:%s:%s" $namespace $account) -}}
+{{- end -}}
+{{- range regexSplit "(?m)^---$" $text -1 }}
+{{- $o := fromYaml . -}}
+{{- with $o.Error }}{{ fail (printf "files/%s: %s" $.file .) }}{{ end -}}
+{{- $mutating := hasPrefix "MutatingAdmissionPolicy" ($o.kind | default "") -}}
+{{- if and $o.kind (not (and $mutating (eq $hold "webhook"))) (or (ne $o.kind "ServiceAccount") $.Values.serviceAccount.create) -}}
+{{- $_ := set $o.metadata "labels" (fromYaml (include "inplace-rollout.labels" $)) -}}
+{{- if and $mutating (eq $hold "v1beta1") }}{{ $_ := set $o "apiVersion" "admissionregistration.k8s.io/v1beta1" }}{{ end -}}
+{{- if has $o.kind (list "ServiceAccount" "Role" "RoleBinding" "NetworkPolicy") }}{{ $_ := set $o.metadata "namespace" $namespace }}{{ end -}}
+{{- if eq $o.kind "ServiceAccount" }}
+{{- $_ := set $o.metadata "name" $account -}}
+{{- with $.Values.serviceAccount.annotations }}{{ $_ := set $o.metadata "annotations" . }}{{ end -}}
+{{- end -}}
+{{- range $o.subjects }}{{ $_ := set . "name" $account }}{{ $_ := set . "namespace" $namespace }}{{ end -}}
+{{- if eq $o.kind "FlowSchema" }}
+{{- range $o.spec.rules }}
+{{- range .subjects }}{{ $_ := set . "serviceAccount" (dict "name" $account "namespace" $namespace) }}{{ end -}}
+{{- range .resourceRules }}{{ if ne (first .namespaces) "*" }}{{ $_ := set . "namespaces" (list $namespace) }}{{ end }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $ownNamespaces (hasSuffix "AdmissionPolicyBinding" $o.kind) }}
+{{- $_ := set $o.spec "matchResources" (dict "namespaceSelector" (dict "matchLabels" (dict "inplace-rollout.io/installed" "true"))) -}}
+{{- end -}}
+{{- /* The guards ask whether there is what holds. */ -}}
+{{- if and (eq $o.kind "ValidatingAdmissionPolicy") (eq (dig "paramKind" "kind" "" $o.spec) "MutatingAdmissionPolicyBinding") }}
+{{- if eq $hold "webhook" }}{{ $_ := set $o.spec.paramKind "kind" "MutatingWebhookConfiguration" }}{{ end -}}
+{{- if eq $hold "v1beta1" }}{{ $_ := set $o.spec.paramKind "apiVersion" "admissionregistration.k8s.io/v1beta1" }}{{ end -}}
+{{- end -}}
+{{- if and (eq $hold "webhook") (dig "paramRef" "name" "" ($o.spec | default dict)) }}{{ $_ := set $o.spec.paramRef "name" "inplace-rollout" }}{{ end }}
+---
+{{ toYaml $o }}
+{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What the pods of this chart have in common. */ -}}
+{{- define "inplace-rollout.pod" -}}
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- range $field, $value := pick .Values "nodeSelector" "tolerations" "affinity" }}
+{{- with $value }}
+{{ $field }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* What their containers have in common. */ -}}
+{{- define "inplace-rollout.container" -}}
+image: {{ include "inplace-rollout.image" . | quote }}
+{{- if ne .Values.image.pullPolicy "IfNotPresent" }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+{{- with include "inplace-rollout.env" . | trim }}
+env:
+{{ . }}
+{{- end }}
+resources:
+  {{- toYaml .Values.resources | nindent 2 }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- end -}}
+
+{{- define "inplace-rollout.env" -}}
+{{- if eq .Values.watch "namespace" }}
+- name: NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- end }}
+{{- with dig "limits" "memory" "" .Values.resources }}
+{{- /* Before the limit is reached, Go collects garbage more often. */}}
+- name: GOMEMLIMIT
+  value: {{ include "inplace-rollout.nineTenths" . }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* Nine tenths of a quantity of memory, as Go writes it. */ -}}
+{{- define "inplace-rollout.nineTenths" -}}
+{{- $units := dict "" 1 "m" 0.001 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 -}}
+{{- $quantity := toString . -}}
+{{- $unit := regexFind "[A-Za-z]*$" $quantity -}}
+{{- $number := trimSuffix $unit $quantity -}}
+{{- div (mul (mulf (float64 $number) (get $units $unit) | floor | int64) 9) 10485760 -}}MiB
+{{- end -}}
+
+{{- /* Metadata of what there is only before an uninstallation. The Job comes last, because its kind does. */ -}}
+{{- define "inplace-rollout.hook" -}}
+name: inplace-rollout-release
+labels:
+  {{- include "inplace-rollout.labels" . | nindent 2 }}
+annotations:
+  helm.sh/hook: pre-delete
+  # After a failure the Job stays, to be looked at; its rights do not.
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

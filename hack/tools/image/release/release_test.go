@@ -1,0 +1,157 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/hack/tools/image/artifact"
+)
+
+func TestValidVersion(t *testing.T) {
+	for version, valid := range map[string]bool{
+		"v0.1.0": true, "v1.2.3-rc.1": true, "v1.2.3-dev": true,
+		"": false, "0.1.0": false, "v1": false, "v1.2": false, "v01.2.3": false, "latest": false, "v1.2.3+meta": false, "v1.2.3\n": false,
+	} {
+		if err := validVersion(version); (err == nil) != valid {
+			t.Errorf("%q: %v", version, err)
+		}
+	}
+}
+
+func TestSection(t *testing.T) {
+	const changelog = "# Changelog\n\n## v0.3.0\n\n## v0.2.0 (2027-01-01)\n\n- Two.\n\n### For operators\n\nMore.\n\n## v0.1.0-rc.1\n\nCandidate.\n\n## v0.1.0\n\nOne.\n"
+	for version, want := range map[string]string{
+		"v0.2.0": "- Two.\n\n### For operators\n\nMore.\n", "v0.1.0": "One.\n", "v0.1.0-rc.1": "Candidate.\n", "v0.2.0-dev": "- Two.\n\n### For operators\n\nMore.\n",
+	} {
+		if got, err := section(changelog, version); got != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", version, got, err, want)
+		}
+	}
+	for _, version := range []string{"v0.3.0", "v0.4.0", "v0.4.0-dev", "v0.2.1", "v0.1"} {
+		if got, err := section(changelog, version); err == nil || !strings.Contains(err.Error(), `CHANGELOG.md has no section "## `+strings.TrimSuffix(version, "-dev")+`"`) {
+			t.Errorf("%s: %q, %v", version, got, err)
+		}
+	}
+}
+
+// repository is a repository of its own with one commit, which becomes the current folder.
+func repository(t *testing.T) {
+	t.Helper()
+	folder := t.TempDir()
+	t.Chdir(folder)
+	if err := os.WriteFile("CHANGELOG.md", []byte("## v0.1.0\n\nOne.\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "--quiet"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=One"}} {
+		if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// A release is refused before anything is built, and nothing is left of one that fails.
+func TestRefusals(t *testing.T) {
+	repository(t)
+	refused := func(version, want string) {
+		t.Helper()
+		err := options{version: version, output: "dist", platforms: "linux/amd64"}.run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error about %q", version, err, want)
+		}
+		if _, err := os.Stat("dist"); err == nil {
+			t.Errorf("%s: there is something in dist/", version)
+		}
+	}
+	const noProgram = "compiling for linux/amd64" // this repository has none: nothing else was wrong
+	refused("v0.2.0", `no section "## v0.2.0"`)
+	refused("v0.1.0", noProgram)
+	if err := os.WriteFile("more", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("v0.1.0", "not committed")
+	refused("v0.1.0-rc.1", "not committed")
+	refused("v0.1.0-dev", noProgram)
+}
+
+func TestChartValues(t *testing.T) {
+	r := &release{options: options{image: "registry.example.com/a/b"}, digest: v1.Hash{Algorithm: "sha256", Hex: "abc"}}
+	got, err := r.withImage([]byte("# The image.\nimage:\n  repository: inplace-rollout\n  # Counts first.\n  digest: \"\"\n"))
+	if want := "# The image.\nimage:\n  repository: registry.example.com/a/b\n  # Counts first.\n  digest: sha256:abc\n"; err != nil || string(got) != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+	for _, values := range []string{"", "image:\n  repository: inplace-rollout\n", "a:\n  digest: \"\"\nb:\n  digest: \"\"\n  repository: inplace-rollout\n"} {
+		if got, err := r.withImage([]byte(values)); err == nil {
+			t.Errorf("of %q came %q", values, got)
+		}
+	}
+}
+
+// The chart that Helm packages has times, and modes after the umask.
+func TestWithoutTimes(t *testing.T) {
+	packaged := func(mode int64, at time.Time) []byte {
+		var out bytes.Buffer
+		compressed := gzip.NewWriter(&out)
+		compressed.ModTime = at
+		w := tar.NewWriter(compressed)
+		for _, name := range []string{"chart/Chart.yaml", "chart/values.yaml"} {
+			if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: 3, ModTime: at}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write([]byte("a: ")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := compressed.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	one, err := withoutTimes(packaged(0o644, time.Unix(1, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := withoutTimes(packaged(0o600, time.Unix(1e9, 0)))
+	if err != nil || !bytes.Equal(one, two) {
+		t.Errorf("two archives came of the same files: %v", err)
+	}
+	compressed, err := gzip.NewReader(bytes.NewReader(one))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header, err := tar.NewReader(compressed).Next(); err != nil || header.Name != "chart/Chart.yaml" || fs.FileMode(header.Mode) != 0o644 {
+		t.Errorf("%+v, %v", header, err)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	r := &release{options: options{version: "v0.1.0", output: t.TempDir()}, source: artifact.Source{}}
+	if err := os.MkdirAll(filepath.Join(r.output, "image", "blobs"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", filepath.Join("image", "blobs", "b")} {
+		if err := r.writeFile(name, []byte("abc")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.writeSums(); err != nil {
+		t.Fatal(err)
+	}
+	const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+	got, err := os.ReadFile(r.path("SHA256SUMS"))
+	if want := abc + "  a\n" + abc + "  image/blobs/b\n"; err != nil || string(got) != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}

@@ -1,0 +1,47 @@
+package prerequisite
+
+import (
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/inplace-rollout/inplace-rollout/deploy"
+)
+
+// named finds where an expression names the controller: by one name, or, where single namespaces
+// have controllers, by one in the namespace of the request.
+var named = regexp.MustCompile(`(request\.userInfo\.username\s*[!=]=\s*)"(system:serviceaccount:(?:[^:"]*|"\s*\+\s*request\.namespace\s*\+\s*"):[^:"]*)"`)
+
+// requestNamespace stands in such a name for the namespace of the request.
+const requestNamespace = `" + request.namespace + "`
+
+// anonymous returns a spec with the name of deploy/cluster in place of the names by which its
+// expressions know the controller, and those.
+func anonymous(spec map[string]any) (map[string]any, sets.Set[string]) {
+	names := sets.New[string]()
+	renamed, _ := rename(spec, names).(map[string]any)
+	return renamed, names
+}
+
+func rename(value any, names sets.Set[string]) any {
+	switch v := value.(type) {
+	case string:
+		for _, match := range named.FindAllStringSubmatch(v, -1) {
+			names.Insert(squeeze(match[2]))
+		}
+		return named.ReplaceAllString(v, `${1}"`+deploy.User+`"`)
+	case []any:
+		renamed := make([]any, len(v))
+		for i, each := range v {
+			renamed[i] = rename(each, names)
+		}
+		return renamed
+	case map[string]any:
+		renamed := make(map[string]any, len(v))
+		for key, each := range v {
+			renamed[key] = rename(each, names)
+		}
+		return renamed
+	}
+	return value
+}

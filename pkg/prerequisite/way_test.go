@@ -1,0 +1,160 @@
+package prerequisite_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionv1beta1 "k8s.io/api/admissionregistration/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+)
+
+// older is a cluster without MutatingAdmissionPolicy v1. Its guards are given by what the guarded way is.
+func older(t *testing.T, objects []runtime.Object, versions ...string) *fake.Clientset {
+	t.Helper()
+	client := with(t, objects)
+	client.Resources = client.Resources[:1]
+	for _, version := range append(versions, "v1") {
+		list := serving(version)
+		if version == "v1" {
+			list.APIResources[0].Name = "validatingadmissionpolicies"
+		}
+		client.Resources = append(client.Resources, list)
+	}
+	return client
+}
+
+// byWebhook is what deploy/overlays/webhook installs, after the webhook has set its CA.
+func byWebhook(t *testing.T, change func(*admissionv1.MutatingWebhookConfiguration)) []runtime.Object {
+	t.Helper()
+	hooks := &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: prerequisite.WebhookConfiguration}, Webhooks: prerequisite.Webhooks()}
+	for i := range hooks.Webhooks {
+		hooks.Webhooks[i].ClientConfig.CABundle = []byte("a CA")
+	}
+	if change != nil {
+		change(hooks)
+	}
+	objects := slices.DeleteFunc(installed(t), func(o runtime.Object) bool {
+		return strings.HasPrefix(o.GetObjectKind().GroupVersionKind().Kind, "Mutating")
+	})
+	guard(objects, admissionv1.ParamKind{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"}, prerequisite.WebhookConfiguration)
+	return append(objects, hooks)
+}
+
+// byBeta is what deploy/overlays/v1beta1 installs.
+func byBeta(t *testing.T) []runtime.Object {
+	t.Helper()
+	objects := installed(t)
+	for i, o := range objects {
+		var beta runtime.Object
+		switch o.(type) {
+		case *admissionv1.MutatingAdmissionPolicy:
+			beta = &admissionv1beta1.MutatingAdmissionPolicy{}
+		case *admissionv1.MutatingAdmissionPolicyBinding:
+			beta = &admissionv1beta1.MutatingAdmissionPolicyBinding{}
+		default:
+			continue
+		}
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, beta); err != nil {
+			t.Fatal(err)
+		}
+		objects[i] = beta
+	}
+	guard(objects, admissionv1.ParamKind{APIVersion: "admissionregistration.k8s.io/v1beta1", Kind: "MutatingAdmissionPolicyBinding"}, "")
+	return objects
+}
+
+// guard says what the guards guard, and under which name if it is not their own.
+func guard(objects []runtime.Object, kind admissionv1.ParamKind, name string) {
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *admissionv1.ValidatingAdmissionPolicy:
+			if o.Spec.ParamKind != nil {
+				o.Spec.ParamKind = &kind
+			}
+		case *admissionv1.ValidatingAdmissionPolicyBinding:
+			if o.Spec.ParamRef != nil && name != "" {
+				o.Spec.ParamRef.Name = name
+			}
+		}
+	}
+}
+
+// TestWays: each of the three ways to hold is known, and two at once are refused.
+func TestWays(t *testing.T) {
+	hooks := func(change func(*admissionv1.MutatingWebhook)) *fake.Clientset {
+		return older(t, byWebhook(t, func(c *admissionv1.MutatingWebhookConfiguration) { change(&c.Webhooks[0]) }))
+	}
+	const name = "inplace-rollout-fence-workloads.inplace-rollout.io"
+	const notThisVersions = "MutatingWebhookConfiguration inplace-rollout is not the one of this version of the controller: they differ in " + name
+	for about, tt := range map[string]struct {
+		client *fake.Clientset
+		way    prerequisite.Way
+		want   string
+	}{
+		"policies":                             {client: complete(t), way: prerequisite.Policy},
+		"policies in version v1beta1":          {client: older(t, byBeta(t), "v1beta1"), way: prerequisite.Beta},
+		"the webhook, where there is no other": {client: older(t, byWebhook(t, nil)), way: prerequisite.Webhook},
+		"the webhook, by choice":               {client: with(t, byWebhook(t, nil)), way: prerequisite.Webhook},
+		"nothing, where policies could":        {client: complete(t, "binding "+hold), way: prerequisite.Policy, want: "MutatingAdmissionPolicyBinding " + hold + " is missing: " + install},
+		"nothing, where only the webhook could": {
+			client: older(t, nil), want: "no MutatingAdmissionPolicy, which is on from Kubernetes 1.36: install the webhook with `kubectl apply -k deploy/overlays/webhook`",
+		},
+		"nothing, where the beta is on": {
+			client: older(t, nil, "v1beta1"), way: prerequisite.Beta, want: "MutatingAdmissionPolicy " + hold + " is missing: install it with `kubectl apply -k deploy/overlays/v1beta1`",
+		},
+		"two at once": {
+			client: with(t, append(installed(t), byWebhook(t, nil)[len(byWebhook(t, nil))-1])), way: prerequisite.Webhook,
+			want: "rollouts are held twice, by MutatingWebhookConfiguration inplace-rollout and by MutatingAdmissionPolicyBinding ",
+		},
+		"guards of another way": {
+			client: older(t, append(slices.DeleteFunc(installed(t), func(o runtime.Object) bool {
+				return strings.HasPrefix(o.GetObjectKind().GroupVersionKind().Kind, "Mutating")
+			}), byWebhook(t, nil)[len(byWebhook(t, nil))-1])), way: prerequisite.Webhook,
+			want: `ValidatingAdmissionPolicy inplace-rollout-guard-statefulsets is not the one of this version of the controller: they differ in spec.paramKind`,
+		},
+		"a webhook that may fail":        {client: hooks(func(h *admissionv1.MutatingWebhook) { h.FailurePolicy = new(admissionv1.Ignore) }), way: prerequisite.Webhook, want: notThisVersions + `.failurePolicy: it is "Ignore", and should be "Fail"`},
+		"a webhook that leaves some out": {client: hooks(func(h *admissionv1.MutatingWebhook) { h.Rules[0].Operations = h.Rules[0].Operations[:0] }), way: prerequisite.Webhook, want: notThisVersions + ".rules[0]"},
+		"a webhook without a CA":         {client: hooks(func(h *admissionv1.MutatingWebhook) { h.ClientConfig.CABundle = nil }), way: prerequisite.Webhook, want: "has no caBundle for " + name + " yet"},
+		"a webhook of another name":      {client: hooks(func(h *admissionv1.MutatingWebhook) { h.Name = "a.example.com" }), way: prerequisite.Webhook, want: "lacks the webhook " + name},
+		"a webhook in labelled namespaces": {
+			client: hooks(func(h *admissionv1.MutatingWebhook) { h.NamespaceSelector = inLabelled.NamespaceSelector }), way: prerequisite.Webhook,
+			want: "1 of the policies' bindings are for namespaces with the label",
+		},
+	} {
+		t.Run(about, func(t *testing.T) {
+			way, err := (&prerequisite.Cluster{Client: tt.client}).Check(t.Context())
+			if way != tt.way || tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %q, %v; want %q, %q", way, err, tt.way, tt.want)
+			}
+		})
+	}
+	blind := older(t, byWebhook(t, nil))
+	blind.PrependReactor("get", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(admissionv1.Resource("mutatingwebhookconfigurations"), prerequisite.WebhookConfiguration, nil)
+	})
+	if err := (&prerequisite.Cluster{Client: blind}).Missing(t.Context()); err != nil {
+		t.Errorf("what may not be seen is taken to be missing: %v", err)
+	}
+}
+
+// TestDryRun: who writes nothing may be anybody.
+func TestDryRun(t *testing.T) {
+	for _, dryRun := range []bool{true, false} {
+		cluster := &prerequisite.Cluster{Client: as(complete(t), "admin"), DryRun: dryRun}
+		if _, err := cluster.Check(t.Context()); (err == nil) != dryRun {
+			t.Errorf("dry run %t: %v", dryRun, err)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package prerequisite
+
+import (
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// WebhookConfiguration is the name of the MutatingWebhookConfiguration of deploy/overlays/webhook.
+const WebhookConfiguration = "inplace-rollout"
+
+// webhooks are those that it has: one for each policy that holds.
+var webhooks = Webhooks()
+
+// Webhooks returns what a MutatingWebhookConfiguration has to say so that the webhook is asked
+// whatever the API server would ask the MutatingAdmissionPolicies of deploy/cluster, but for
+// clientConfig. Only opted-in workloads are ever sent, because they cannot be written while no
+// webhook answers.
+func Webhooks() []admissionv1.MutatingWebhook {
+	var all []admissionv1.MutatingWebhook
+	for _, p := range policies {
+		if p.kind != mutating {
+			continue
+		}
+		var spec admissionv1.MutatingAdmissionPolicySpec
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(p.spec, &spec); err != nil {
+			panic(err) // it was made from such a spec
+		}
+		hook := admissionv1.MutatingWebhook{
+			Name: p.name + ".inplace-rollout.io", FailurePolicy: spec.FailurePolicy, MatchPolicy: spec.MatchConstraints.MatchPolicy,
+			NamespaceSelector: spec.MatchConstraints.NamespaceSelector, ObjectSelector: spec.MatchConstraints.ObjectSelector,
+			ReinvocationPolicy: &spec.ReinvocationPolicy, SideEffects: new(admissionv1.SideEffectClassNone), TimeoutSeconds: new(int32(5)),
+			AdmissionReviewVersions: []string{"v1"},
+		}
+		if len(hook.ObjectSelector.MatchLabels)+len(hook.ObjectSelector.MatchExpressions) == 0 {
+			hook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.EnabledLabel: "true"}}
+		}
+		for _, rule := range spec.MatchConstraints.ResourceRules {
+			hook.Rules = append(hook.Rules, rule.RuleWithOperations)
+		}
+		for _, condition := range spec.MatchConditions {
+			hook.MatchConditions = append(hook.MatchConditions, admissionv1.MatchCondition(condition))
+		}
+		all = append(all, hook)
+	}
+	return all
+}
+
+// checkWebhook returns where the webhooks are in force, whom they know as the controller, and an
+// error that says what is missing. If exact is set, they must be those of the policies that this
+// controller was built with.
+func checkWebhook(have *admissionv1.MutatingWebhookConfiguration, exact bool) (bound []binding, users sets.Set[string], err error) {
+	const kind = "MutatingWebhookConfiguration"
+	users = sets.New[string]()
+	byName := map[string]*admissionv1.MutatingWebhook{}
+	for i := range have.Webhooks {
+		byName[have.Webhooks[i].Name] = &have.Webhooks[i]
+	}
+	var missing []error
+	for _, want := range webhooks {
+		is := byName[want.Name]
+		if is == nil {
+			missing = append(missing, fmt.Errorf("%s %s lacks the webhook %s: %s", kind, WebhookConfiguration, want.Name, Webhook.howToInstall()))
+			continue
+		}
+		if len(is.ClientConfig.CABundle) == 0 {
+			missing = append(missing, fmt.Errorf("%s %s has no caBundle for %s yet: the Deployment inplace-rollout-webhook sets it when it runs", kind, WebhookConfiguration, want.Name))
+		}
+		// It is bound as a policy is.
+		where := specOf(&admissionv1.MutatingAdmissionPolicyBinding{Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: is.NamespaceSelector},
+		}})["matchResources"]
+		b := binding{kind: kind, name: WebhookConfiguration + ", webhook " + want.Name, where: where}
+		if selectsAll(is.NamespaceSelector) {
+			b.where = nil
+		} else {
+			b.selector = is.NamespaceSelector
+		}
+		bound = append(bound, b)
+		if !exact {
+			continue
+		}
+		spec, known := anonymous(webhookSpec(is))
+		users = users.Union(known)
+		missing = append(missing, differs(kind, WebhookConfiguration, difference(want.Name, spec, webhookSpec(&want))))
+	}
+	return bound, users, errors.Join(missing...)
+}
+
+// webhookSpec returns what a webhook says but where it is, and in which namespaces it is in force,
+// with the defaults of the API server.
+func webhookSpec(hook *admissionv1.MutatingWebhook) map[string]any {
+	all := &admissionv1.MutatingWebhookConfiguration{Webhooks: []admissionv1.MutatingWebhook{*hook.DeepCopy()}}
+	deploy.SetDefaults(all)
+	hook = &all.Webhooks[0]
+	hook.ClientConfig, hook.NamespaceSelector = admissionv1.WebhookClientConfig{}, nil
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(hook)
+	if err != nil {
+		return nil // it differs from whatever it is compared with
+	}
+	return spec
+}
+
+func selectsAll(s *metav1.LabelSelector) bool {
+	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
+}

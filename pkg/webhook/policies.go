@@ -1,0 +1,311 @@
+// Package webhook evaluates the mutating admission policies of deploy/cluster outside the API
+// server, for clusters that do not know MutatingAdmissionPolicy v1. It is the API server's own
+// library that compiles, matches and applies them.
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	celgo "github.com/google/cel-go/cel"
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	apiservercel "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/inplace-rollout/inplace-rollout/deploy"
+)
+
+// Policies are mutating admission policies, ready to be evaluated.
+type Policies struct {
+	byName    map[string]policy
+	matcher   *matching.Matcher
+	converter managedfields.TypeConverter
+}
+
+// policy is one of them, compiled. API servers make the same of it in their MutatingAdmissionPolicy
+// plugin; that would link gRPC and OpenTelemetry, with twice the size of the binary.
+type policy struct {
+	match      registrationv1.MatchResources
+	compiler   *cel.CompositedCompiler
+	conditions matchconditions.Matcher
+	patchers   []patch.Patcher
+	fails      bool // where it cannot be evaluated
+}
+
+// userName is what may be written into a string of CEL.
+var userName = regexp.MustCompile(`^[-a-zA-Z0-9:.@/_]+$`)
+
+// Load compiles the mutating policies in the files for the controller that is this user.
+func Load(files fs.FS, controller string) (*Policies, error) {
+	if !userName.MatchString(controller) {
+		return nil, fmt.Errorf("%q is no user name of a controller", controller)
+	}
+	objects, err := deploy.Objects(files, controller)
+	if err != nil {
+		return nil, err
+	}
+	converter, err := newTypeConverter()
+	if err != nil {
+		return nil, err
+	}
+	p := &Policies{byName: map[string]policy{}, matcher: matching.NewMatcher(nil, nil), converter: converter}
+	for _, object := range objects {
+		if object, ok := object.(*registrationv1.MutatingAdmissionPolicy); ok {
+			deploy.SetDefaults(object)
+			if p.byName[object.Name], err = compile(object); err != nil {
+				return nil, fmt.Errorf("compiling the policy %s: %w", object.Name, err)
+			}
+		}
+	}
+	return p, nil
+}
+
+// Names are those of the policies, in alphabetical order.
+func (p *Policies) Names() []string { return slices.Sorted(maps.Keys(p.byName)) }
+
+// compile has no authorizer, no parameters and no namespaces for a policy: those of deploy/cluster
+// want none, and the API server is not asked for anything while it waits for the answer.
+func compile(object *registrationv1.MutatingAdmissionPolicy) (policy, error) {
+	spec := object.Spec
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		return policy{}, fmt.Errorf("making a compiler: %w", err)
+	}
+	p := policy{match: *spec.MatchConstraints, compiler: compiler, fails: *spec.FailurePolicy != registrationv1.Ignore}
+	var errs []error
+	if spec.ParamKind != nil {
+		errs = append(errs, errors.New("it has parameters, which are not supported"))
+	}
+	for _, v := range spec.Variables {
+		compiled := compiler.CompileAndStoreVariable(&variable{Name: v.Name, Expression: v.Expression}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+		if compiled.Error != nil {
+			errs = append(errs, fmt.Errorf("variable %s: %w", v.Name, compiled.Error))
+		}
+	}
+	var conditions []cel.ExpressionAccessor
+	for _, c := range spec.MatchConditions {
+		conditions = append(conditions, (*matchconditions.MatchCondition)(&c))
+	}
+	compiled := compiler.CompileCondition(conditions, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+	errs = append(errs, compiled.CompilationErrors()...)
+	p.conditions = matchconditions.NewMatcher(compiled, spec.FailurePolicy, "policy", "webhook", object.Name)
+	for _, m := range spec.Mutations {
+		evaluator := func(e cel.ExpressionAccessor) cel.MutatingEvaluator {
+			compiled := compiler.CompileMutatingEvaluator(e, cel.OptionalVariableDeclarations{HasPatchTypes: true}, environment.StoredExpressions)
+			errs = append(errs, compiled.CompilationErrors()...)
+			return compiled
+		}
+		switch {
+		case m.JSONPatch != nil:
+			p.patchers = append(p.patchers, patch.NewJSONPatcher(evaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression})))
+		case m.ApplyConfiguration != nil:
+			p.patchers = append(p.patchers, patch.NewApplyConfigurationPatcher(evaluator(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression})))
+		default:
+			errs = append(errs, fmt.Errorf("the patch type %q is not supported", m.PatchType))
+		}
+	}
+	return p, errors.Join(errs...)
+}
+
+// Evaluate returns what the policy of that name does to a request. An error means that the
+// question makes no sense. What the policy itself cannot answer is as its failurePolicy says.
+func (p *Policies) Evaluate(ctx context.Context, name string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	policy, ok := p.byName[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no policy %q", name)
+	}
+	object, err := asSent(request, request.Object)
+	if err != nil {
+		return nil, fmt.Errorf("reading the object: %w", err)
+	}
+	if object == nil {
+		return nil, errors.New("the request has no object")
+	}
+	old, err := asSent(request, request.OldObject)
+	if err != nil {
+		return nil, fmt.Errorf("reading the old object: %w", err)
+	}
+	options, err := read(request.Options)
+	if err != nil {
+		return nil, fmt.Errorf("reading the options: %w", err)
+	}
+	attributes := admission.NewAttributesRecord(object, orNil(old), schema.GroupVersionKind(request.Kind), request.Namespace, request.Name,
+		schema.GroupVersionResource(request.Resource), request.SubResource, admission.Operation(request.Operation), orNil(options),
+		ptr.Deref(request.DryRun, false), userOf(request))
+
+	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
+	after, err := p.apply(ctx, policy, attributes)
+	if err != nil {
+		if policy.fails {
+			response.Allowed = false
+			response.Result = &metav1.Status{Code: http.StatusInternalServerError, Message: fmt.Sprintf("the policy %s could not be evaluated: %v", name, err)}
+		}
+		return response, nil
+	}
+	if after == nil {
+		return response, nil
+	}
+	if response.Patch, err = difference(request.Object.Raw, after); err != nil {
+		return nil, err
+	}
+	if response.Patch != nil {
+		response.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
+	}
+	return response, nil
+}
+
+// apply returns the object after the policy; nil if it does not match the request.
+func (p *Policies) apply(ctx context.Context, policy policy, attributes admission.Attributes) (runtime.Object, error) {
+	interfaces := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
+	matches, resource, kind, err := p.matcher.Matches(attributes, interfaces, criteria(policy.match))
+	if err != nil || !matches {
+		return nil, err
+	}
+	versioned, err := admission.NewVersionedAttributes(attributes, kind, interfaces)
+	if err != nil {
+		return nil, err
+	}
+	ctx = policy.compiler.CreateContext(ctx)
+	if met := policy.conditions.Match(ctx, versioned, nil, nil); met.Error != nil || !met.Matches {
+		return nil, met.Error
+	}
+	for _, patcher := range policy.patchers {
+		after, err := patcher.Patch(ctx, patch.Request{
+			MatchedResource: resource, VersionedAttributes: versioned, ObjectInterfaces: interfaces, TypeConverter: p.converter,
+		}, apiservercel.RuntimeCELCostBudget)
+		if err != nil {
+			return nil, err
+		}
+		versioned.UpdateObject(after)
+	}
+	return versioned.GetObject(), nil
+}
+
+// variable is one of a policy.
+type variable struct{ Name, Expression string }
+
+func (v *variable) GetName() string            { return v.Name }
+func (v *variable) GetExpression() string      { return v.Expression }
+func (v *variable) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.AnyType, celgo.DynType} }
+
+// criteria are what a policy matches. It is for the webhook configuration to say in which namespaces.
+type criteria registrationv1.MatchResources
+
+func (c criteria) GetParsedNamespaceSelector() (labels.Selector, error) {
+	return labels.Everything(), nil
+}
+
+func (c criteria) GetParsedObjectSelector() (labels.Selector, error) {
+	return metav1.LabelSelectorAsSelector(c.ObjectSelector)
+}
+
+func (c criteria) GetMatchResources() registrationv1.MatchResources {
+	return registrationv1.MatchResources(c)
+}
+
+// asSent reads an object, every field of it: the API server may be newer than our types.
+func asSent(request *admissionv1.AdmissionRequest, raw runtime.RawExtension) (*unstructured.Unstructured, error) {
+	object, err := read(raw)
+	if err != nil || object == nil {
+		return nil, err
+	}
+	if got, want := object.GroupVersionKind(), schema.GroupVersionKind(request.Kind); got != want {
+		return nil, fmt.Errorf("it is a %s, and the request is about a %s", got, want)
+	}
+	return object, nil
+}
+
+func read(raw runtime.RawExtension) (*unstructured.Unstructured, error) {
+	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
+		return nil, nil
+	}
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(raw.Raw); err != nil {
+		return nil, err
+	}
+	return object, nil
+}
+
+// orNil keeps a nil pointer out of an interface.
+func orNil(object *unstructured.Unstructured) runtime.Object {
+	if object == nil {
+		return nil
+	}
+	return object
+}
+
+func userOf(request *admissionv1.AdmissionRequest) user.Info {
+	extra := map[string][]string{}
+	for key, values := range request.UserInfo.Extra {
+		extra[key] = values
+	}
+	return &user.DefaultInfo{Name: request.UserInfo.Username, UID: request.UserInfo.UID, Groups: request.UserInfo.Groups, Extra: extra}
+}
+
+// difference is a JSON patch with what has changed and nothing else; nil if nothing has.
+func difference(sent []byte, object runtime.Object) ([]byte, error) {
+	now, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding what the policy has made: %w", err)
+	}
+	operations, err := jsonpatch.CreatePatch(sent, now)
+	if err != nil {
+		return nil, fmt.Errorf("comparing what the policy has made with what was sent: %w", err)
+	}
+	if len(operations) == 0 {
+		return nil, nil
+	}
+	encoded, err := json.Marshal(operations)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch: %w", err)
+	}
+	return encoded, nil
+}
+
+// unknown is the type that client-go's schema has for what is not described.
+const unknown = "__untyped_deduced_"
+
+// newTypeConverter returns client-go's, with which an object may have fields that client-go does
+// not know: the API server may be newer.
+func newTypeConverter() (managedfields.TypeConverter, error) {
+	any, err := applyconfigurations.NewTypeConverter(scheme.Scheme).ObjectToTyped(&appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}})
+	if err != nil {
+		return nil, fmt.Errorf("reading client-go's schema: %w", err)
+	}
+	open := &typed.Parser{}
+	for _, def := range any.Schema().Types {
+		if m := def.Map; m != nil && len(m.Fields) > 0 && m.ElementType == (smd.TypeRef{}) && !strings.HasPrefix(def.Name, "__") {
+			def.Map = &smd.Map{Fields: m.Fields, ElementType: smd.TypeRef{NamedType: ptr.To(unknown)}, ElementRelationship: m.ElementRelationship}
+		}
+		open.Schema.Types = append(open.Schema.Types, def)
+	}
+	return managedfields.NewSchemeTypeConverter(scheme.Scheme, open), nil
+}

@@ -1,0 +1,118 @@
+//go:build integration
+
+package chart
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/diff"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// TestSame compares what the chart installs with what kustomize makes of deploy/.
+func TestSame(t *testing.T) {
+	for name, tt := range map[string]struct {
+		namespace, values string
+		kustomization     string // its paths begin with deploy/
+	}{
+		"as it is": {namespace: "inplace-rollout", values: "hold=policy", kustomization: "resources: [deploy]"},
+		"for single namespaces, the cluster's part": {
+			namespace: "anywhere", values: "hold=policy,watch=namespace,parts=cluster",
+			kustomization: "resources: [deploy/overlays/one-namespace/cluster]",
+		},
+		"for single namespaces, a controller": {
+			namespace: "team-a", values: "watch=namespace,parts=controller",
+			kustomization: "{namespace: team-a, resources: [deploy/overlays/one-namespace]}",
+		},
+		"with the components": {
+			namespace: "inplace-rollout", values: "hold=policy,fenceOwners=true,resizeRight=true,networkPolicy.enabled=true,metrics.secure=true",
+			kustomization: "{namespace: inplace-rollout, resources: [deploy], components: [deploy/components/fence-owners, " +
+				"deploy/components/resize-right, deploy/components/network-policy, deploy/components/secure-metrics], " +
+				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := template(t, folder(), tt.namespace, "--set", tt.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := comparable(rendered), comparable(kustomize(t, tt.kustomization))
+			if diff := diff.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+				t.Errorf("not the same objects (-kustomize +chart):\n%s", diff)
+			}
+			for name := range want {
+				if diff := diff.Diff(want[name], got[name]); got[name] != nil && diff != "" {
+					t.Errorf("%s is not the same (-kustomize +chart):\n%s", name, diff)
+				}
+			}
+		})
+	}
+}
+
+// kustomize returns what it makes of a kustomization.
+func kustomize(t *testing.T, kustomization string) []object {
+	t.Helper()
+	dir := t.TempDir()
+	deploy, err := filepath.Rel(dir, filepath.Join(controller.Root(), "deploy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(strings.ReplaceAll(kustomization, "deploy", deploy)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "k8s", "kubectl"), "kustomize", dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objectsIn(t, string(out))
+}
+
+// namespaced are the kinds that have a namespace. kustomize gives one to other kinds that it does not know.
+var namespaced = []any{"ServiceAccount", "Role", "RoleBinding", "NetworkPolicy", "Deployment", "Service", "PodDisruptionBudget"}
+
+// comparable returns the objects by name, without what Helm adds, and with blanks made equal. Helm
+// creates no namespaces, and kustomize has no hooks.
+func comparable(objects []object) map[string]object {
+	all := map[string]object{}
+	for _, o := range objects {
+		if o["kind"] == "Namespace" || o.annotation("helm.sh/hook") != nil {
+			continue
+		}
+		if !slices.Contains(namespaced, o["kind"]) {
+			delete(o.metadata(), "namespace")
+		}
+		if labels, is := o.metadata()["labels"].(map[string]any); is {
+			for _, ofHelm := range []string{"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
+				delete(labels, ofHelm)
+			}
+		}
+		all[o.String()] = squeeze(map[string]any(o)).(map[string]any)
+	}
+	return all
+}
+
+// squeeze makes all blanks of texts equal: kustomize adds empty lines, and Helm takes the last one away.
+func squeeze(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for key := range value {
+			value[key] = squeeze(value[key])
+		}
+	case []any:
+		for i := range value {
+			value[i] = squeeze(value[i])
+		}
+	case string:
+		return strings.Join(strings.Fields(value), " ")
+	}
+	return value
+}

@@ -1,0 +1,194 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// WebhookOptions are those of a [Webhook].
+type WebhookOptions struct {
+	// Binary of the webhook; bin/inplace-rollout of this module if empty.
+	Binary string
+	// Server overrides the URL of the API server, to put something in between.
+	Server string
+	// Replicas that run; 2 if zero.
+	Replicas int
+	// Args follow the ones that StartWebhook gives.
+	Args []string
+	// Log receives what the replicas write.
+	Log io.Writer
+}
+
+// A Webhook is what deploy/overlays/webhook has beside the controller, as processes.
+type Webhook struct {
+	cp       *controlplane.ControlPlane
+	o        WebhookOptions
+	listener net.Listener
+
+	mu       sync.Mutex
+	replicas []*replica
+	next     int
+}
+
+type replica struct {
+	*Process
+	address string // where it is asked
+}
+
+// service is where the webhook configuration has the API server ask.
+var service = regexp.MustCompile(`service:\n +name: inplace-rollout-webhook\n +namespace: inplace-rollout\n +path: `)
+
+// StartWebhook applies deploy/overlays/webhook, runs replicas of the webhook, and waits until the
+// API server asks them. Their Deployment and that of the controller are scaled to nothing. In place
+// of a Service a balancer on the loopback address brings requests to the replicas that are ready.
+func StartWebhook(ctx context.Context, cp *controlplane.ControlPlane, o WebhookOptions) (*Webhook, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("finding a free port: %w", err)
+	}
+	w := &Webhook{cp: cp, o: o, listener: listener}
+	go w.balance()
+	if err := w.start(ctx); err != nil {
+		w.Stop()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *Webhook) start(ctx context.Context) error {
+	if err := w.Apply(ctx); err != nil {
+		return err
+	}
+	for i := range cmp.Or(w.o.Replicas, 2) {
+		if err := w.Start(ctx, i); err != nil {
+			return err
+		}
+	}
+	for _, r := range w.replicas {
+		if err := r.WaitReady(ctx); err != nil {
+			return fmt.Errorf("waiting for the webhook: %w", err)
+		}
+	}
+	return waitForPolicies(ctx, w.cp)
+}
+
+// Apply applies deploy/overlays/webhook again.
+func (w *Webhook) Apply(ctx context.Context) error {
+	manifest, err := w.cp.Kubectl(ctx, "kustomize", filepath.Join(Root(), "deploy", "overlays", "webhook"))
+	if err != nil {
+		return fmt.Errorf("building deploy/overlays/webhook: %w", err)
+	}
+	manifest = service.ReplaceAllString(manifest, "url: https://"+w.listener.Addr().String())
+	file := filepath.Join(w.cp.Dir(), "webhook.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		return fmt.Errorf("writing what is installed: %w", err)
+	}
+	if _, err := w.cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
+		return fmt.Errorf("installing deploy/overlays/webhook: %w", err)
+	}
+	if _, err := w.cp.Kubectl(ctx, "scale", "--namespace", Namespace, "deployment/inplace-rollout", "deployment/inplace-rollout-webhook", "--replicas=0"); err != nil {
+		return fmt.Errorf("installing deploy/overlays/webhook: %w", err)
+	}
+	return nil
+}
+
+// Start starts the replica of that number, or starts it again after it has ended.
+func (w *Webhook) Start(ctx context.Context, i int) error {
+	kubeconfig, err := w.cp.ServiceAccountKubeconfig(ctx, Namespace, "inplace-rollout-webhook", w.o.Server)
+	if err != nil {
+		return err
+	}
+	address, err := FreeAddress()
+	if err != nil {
+		return err
+	}
+	metrics, err := FreeAddress()
+	if err != nil {
+		return err
+	}
+	binary := cmp.Or(w.o.Binary, filepath.Join(Root(), "bin", "inplace-rollout"))
+	p, err := start(append([]string{binary, "webhook", "--kubeconfig", kubeconfig, "--namespace", Namespace, "--bind-address", address,
+		"--metrics-bind-address", metrics}, w.o.Args...), metrics, w.o.Log)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i == len(w.replicas) {
+		w.replicas = append(w.replicas, nil)
+	}
+	w.replicas[i] = &replica{Process: p, address: address}
+	return nil
+}
+
+// Replica is the process of that number.
+func (w *Webhook) Replica(i int) *Process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replicas[i].Process
+}
+
+// Address is where the API server asks.
+func (w *Webhook) Address() string { return w.listener.Addr().String() }
+
+// Stop kills the replicas that still run, and the balancer.
+func (w *Webhook) Stop() {
+	w.listener.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.replicas {
+		r.Kill()
+	}
+}
+
+// balance brings each connection to a replica that is ready.
+func (w *Webhook) balance() {
+	for {
+		client, err := w.listener.Accept()
+		if err != nil {
+			return // it was stopped
+		}
+		go func() {
+			defer client.Close()
+			server, err := w.dial()
+			if err != nil {
+				return
+			}
+			defer server.Close()
+			go func() {
+				_, _ = io.Copy(server, client)
+				_ = server.(*net.TCPConn).CloseWrite()
+			}()
+			_, _ = io.Copy(client, server)
+		}()
+	}
+}
+
+func (w *Webhook) dial() (net.Conn, error) {
+	w.mu.Lock()
+	w.next++
+	var replicas []*replica
+	for i := range w.replicas {
+		replicas = append(replicas, w.replicas[(w.next+i)%len(w.replicas)])
+	}
+	w.mu.Unlock()
+	for _, r := range replicas {
+		if r.Ready(context.Background()) != nil {
+			continue
+		}
+		if server, err := net.Dial("tcp", r.address); err == nil {
+			return server, nil
+		}
+	}
+	return nil, errors.New("no replica is ready")
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// newest is the version of bin/k8s, which needs no name.
+const newest = "1.37"
+
+// cell is a control plane with a way of holding rollouts, or with a kubelet: what the tests run on.
+type cell struct {
+	version, hold string
+	kubelet       string // simulated ones if empty
+}
+
+// cells are all that are tested. Kubelets may be three minor versions older than the API server.
+var cells = []cell{
+	{version: "1.37", hold: "policy"},
+	{version: "1.37", hold: "webhook"},
+	{version: "1.36", hold: "policy"},
+	{version: "1.36", hold: "webhook"},
+	{version: "1.35", hold: "webhook"},
+	{version: "1.35", hold: "v1beta1"},
+	{version: "1.34", hold: "webhook"},
+	{version: "1.34", hold: "v1beta1"},
+	{version: "1.37", kubelet: "1.36"},
+	{version: "1.37", kubelet: "1.35"},
+	{version: "1.37", kubelet: "1.34"},
+}
+
+// name is what --only says, and the table.
+func (c cell) name() string {
+	if c.kubelet != "" {
+		return c.version + "/kubelet-" + c.kubelet
+	}
+	return c.version + "/" + c.hold
+}
+
+// simulated are the tests on simulated nodes: the hold in every shape, and for each kind live
+// resizes, restarts, what people do meanwhile, and what they are told.
+var simulated = []string{
+	"TestHold", "TestInForce", "TestUnreadableHold", "TestForged", "TestSavedDuringAHold", "TestCreate", ".*RestoredFromABackup", "TestCondition",
+	"TestTable", "TestResize", "TestUndo", "TestPartition", "TestCanary", "TestStart", "TestSwitch", "TestOnDelete", "TestOptIn", "TestOptOut",
+	"TestImage", "TestRollout", "TestSecondEdit", "TestBack", "TestScale", "TestPod", "TestInfeasible", "TestRestart", "TestMinReady", "TestParallel",
+	"TestRemoved", "TestQoS", "TestQuota", "TestLimit", "TestInvalid", "TestInjected", "TestUnsupported", "TestUntold", "TestSizeChanged",
+	"TestTooSmallNode", "TestNoNodeFits", "TestImpossible", "TestCrashingPod", "TestFlow$", "TestAbandoned",
+	"TestDeployment", "TestDaemonSet", "TestSurge", "TestClasses", "TestNodeResources",
+	"TestAnnotations", "TestWarn", "TestFence", "TestResizeRight", "TestWebhook", "TestCommand[^s]", "TestCommandsOf", "TestRetry", "TestReapplies",
+}
+
+// shortly are those of them in which versions differ most.
+var shortly = []string{
+	"TestHold", "TestInForce", "TestTable$", "TestResize", "TestOnDeleteIs", "TestTooSmallNode", "TestUnsupported", "TestDeployment$", "TestDaemonSet$",
+	"TestWarn", "TestAnnotations", "TestFence$", "TestDeploymentTooSmallNode",
+}
+
+// real are those on a real node: cpu and memory up and down, for each kind.
+var real = []string{"TestEdits$"}
+
+// tests are the package of a cell's tests, the tag that it is built with, and the names.
+func (c cell) tests(short bool) (pkg, tag string, names []string) {
+	switch {
+	case c.kubelet != "":
+		return "./test/e2e", "e2e", real
+	case short:
+		return "./test/integration", "integration", shortly
+	}
+	return "./test/integration", "integration", simulated
+}
+
+// run runs the cell's tests.
+func (c cell) run(ctx context.Context, root string, short bool) (result, error) {
+	pkg, tag, names := c.tests(short)
+	fmt.Printf("=== %s\n", c.name())
+	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-tags", tag, "-count=1", "-timeout=60m", "-parallel=16", "-run", "^("+strings.Join(names, "|")+")", pkg)
+	cmd.Dir = root
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = append(os.Environ(), "KUBERNETES="+folder(c.version), "HOLD="+c.hold, "KUBELET="+folder(c.kubelet), "E2E=required")
+	cmd.Stderr = os.Stderr
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return result{}, fmt.Errorf("running the tests: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return result{}, fmt.Errorf("running the tests: %w", err)
+	}
+	r, errRead := read(events, os.Stdout)
+	_, _ = io.Copy(io.Discard, events) // lets it end
+	err = cmp.Or(cmd.Wait(), errRead)
+	if err == nil && r.passed == 0 {
+		err = fmt.Errorf("no test of %s has run", pkg)
+	}
+	fmt.Printf("--- %s: %d passed, %d not applicable, %d failed\n", c.name(), r.passed, r.skipped, r.failed)
+	r.kubernetes, r.kubelet = versionOf(ctx, root, c.version, "kube-apiserver"), "simulated"
+	if c.kubelet != "" {
+		r.kubelet = versionOf(ctx, root, c.kubelet, "kubelet")
+	}
+	return r, err
+}
+
+// folder is the version as the control plane wants it: of the newest, nothing.
+func folder(version string) string {
+	if version == newest {
+		return ""
+	}
+	return version
+}
+
+// versionOf is what a binary says of itself, such as 1.35.4.
+func versionOf(ctx context.Context, root, version, name string) string {
+	out, err := exec.CommandContext(ctx, controlplane.BinaryOf(filepath.Join(root, "bin", "k8s"), folder(version), name), "--version").Output()
+	if err != nil {
+		return version
+	}
+	return strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes v")
+}

@@ -1,0 +1,74 @@
+// Command matrix runs the same tests on every version of Kubernetes that is supported, in each way of
+// holding rollouts that the version has, and with kubelets that are older than the API server. It
+// writes what came of it into the table of docs/compatibility.md, and fails if a test does.
+//
+//	matrix --only 1.35/webhook
+//	matrix --only 1.35/webhook --short
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "matrix:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	only := flag.String("only", "", "names of cells, with commas in between; empty means all")
+	short := flag.Bool("short", false, "only the tests in which versions differ most; the table stays as it is")
+	flag.Parse()
+	chosen := cells
+	if *only != "" {
+		names := strings.Split(*only, ",")
+		chosen = slices.DeleteFunc(slices.Clone(cells), func(c cell) bool { return !slices.Contains(names, c.name()) })
+		if len(chosen) != len(names) {
+			return fmt.Errorf("not all of %s are cells: %s", *only, allNames())
+		}
+	}
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var failed []error
+	for _, c := range chosen {
+		r, err := c.run(ctx, root, *short)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", c.name(), err))
+		}
+		if ctx.Err() != nil {
+			break // it says nothing of the version
+		}
+		if *short {
+			continue
+		}
+		if err := enter(filepath.Join(root, "docs", "compatibility.md"), c, r); err != nil {
+			return err
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func allNames() string {
+	var names []string
+	for _, c := range cells {
+		names = append(names, c.name())
+	}
+	return strings.Join(names, ", ")
+}
