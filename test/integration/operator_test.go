@@ -122,7 +122,7 @@ func TestOperatorThatDeletes(t *testing.T) {
 	before := w.uids()
 	w.annotatePod("web-1", simInfeasible)
 	o.Resources = largerThanBase
-	w.operate(o, func(ctx context.Context, sets typedappsv1.StatefulSetInterface, want *appsv1.StatefulSet) error {
+	turns := w.operate(o, func(ctx context.Context, sets typedappsv1.StatefulSetInterface, want *appsv1.StatefulSet) error {
 		if err := updates(ctx, sets, want); err != nil {
 			return err
 		}
@@ -137,6 +137,7 @@ func TestOperatorThatDeletes(t *testing.T) {
 			LabelSelector: "app=web," + appsv1.ControllerRevisionHashLabelKey + "!=" + set.Status.UpdateRevision,
 		})
 	})
+	turns(1) // what was Complete before is not any more
 	w.waitFor("the operator to see that it is done", done)
 	w.assertReplaced(before, "web-1")
 }
