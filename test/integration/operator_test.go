@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -112,33 +113,32 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// TestOperatorThatDeletes is one that restarts pods itself, under OnDelete: it deletes those that wait
-// for that, and no pod that is resized.
-func TestOperatorThatDeletes(t *testing.T) {
+// TestOperatorUnderOnDelete is one that restarts pods itself, but leaves edits of resources to the
+// rollout: for those it sets RollingUpdate, until the end. Only the pod that cannot be resized is restarted.
+func TestOperatorUnderOnDelete(t *testing.T) {
 	parallel(t)
-	o := options{Spec: "updateStrategy: {type: OnDelete}"}
-	w := newWorkload(t, o)
+	const onDelete = "updateStrategy: {type: OnDelete}"
+	w := newWorkload(t, options{Spec: onDelete})
 	w.waitComplete()
 	before := w.uids()
 	w.annotatePod("web-1", simInfeasible)
-	o.Resources = largerThanBase
-	turns := w.operate(o, func(ctx context.Context, sets typedappsv1.StatefulSetInterface, want *appsv1.StatefulSet) error {
-		if err := updates(ctx, sets, want); err != nil {
-			return err
-		}
+	turns := w.operate(options{Resources: largerThanBase}, func(ctx context.Context, sets typedappsv1.StatefulSetInterface, want *appsv1.StatefulSet) error {
 		set, err := sets.Get(ctx, want.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if _, reason, _ := complete(set); reason != "WaitingForDelete" {
-			return nil
+		want.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		if equality.Semantic.DeepDerivative(want.Spec.Template, set.Spec.Template) && done(set) {
+			want.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
 		}
-		return client.CoreV1().Pods(w.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{
-			LabelSelector: "app=web," + appsv1.ControllerRevisionHashLabelKey + "!=" + set.Status.UpdateRevision,
-		})
+		return updates(ctx, sets, want)
 	})
-	turns(1) // what was Complete before is not any more
-	w.waitFor("the operator to see that it is done", done)
+	turns(1) // what was complete before is not any more
+	w.waitFor("the operator to take OnDelete back", func(set *appsv1.StatefulSet) bool {
+		return set.Status.UpdatedReplicas == 3 && set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType && done(set)
+	})
+	turns(5)
+	w.assertMoved(0)
 	w.assertReplaced(before, "web-1")
 }
 
