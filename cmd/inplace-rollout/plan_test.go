@@ -55,6 +55,29 @@ func TestPlan(t *testing.T) {
 		code  int // with --fail-on-restart
 	}{
 		"live": {edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
+		"known-faults": {
+			stage: func(t *testing.T) *stage {
+				s := newSetStage(t, 9)
+				s.set.Spec.Template = pointed(build.Size(t, "requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 1Gi}"))
+				s.others = nil
+				s.revision(t, "web-a", &s.set.Spec.Template)
+				s.nodes = nil
+				for i, kubelet := range []string{"v1.35.8-gke.1117000", "v1.37.1"} {
+					n := node(fmt.Sprintf("node-%d", i), "4")
+					n.Status.NodeInfo.KubeletVersion = kubelet
+					s.nodes = append(s.nodes, n)
+				}
+				for i, pod := range s.pods {
+					of := build.Pod(pod.Name, &s.set.Spec.Template, build.OwnedBy(s.set, "StatefulSet"))
+					of.Labels, of.Spec.NodeName = pod.Labels, s.nodes[i/7].Name
+					of.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled"}
+					s.pods[i] = of
+				}
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				return manifest(t, "StatefulSet", "", "requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 2Gi}")
+			}},
 		"many": {code: 3,
 			stage: func(t *testing.T) *stage {
 				s := newSetStage(t, 24)

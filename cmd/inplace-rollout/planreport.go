@@ -27,11 +27,22 @@ type planReport struct {
 	Pods     []podForecast `json:"pods"`
 	// OldEnvironment lists environment variables that will go on showing the old size, as `app: GOMAXPROCS`.
 	OldEnvironment []string `json:"oldEnvironment,omitempty"`
+	// KnownFaults are those of the nodes' kubelets that the resizes may meet.
+	KnownFaults []knownFault `json:"knownFaults,omitempty"`
 	// RoomUnknown is why it is not known what room the nodes have; empty if it is.
 	RoomUnknown string      `json:"roomUnknown,omitempty"`
 	Summary     planSummary `json:"summary"`
 
 	restarts bool
+}
+
+// knownFault of kubelets, which the resizes of these pods may meet.
+type knownFault struct {
+	Issue string   `json:"issue"`
+	Says  string   `json:"says"`
+	Pods  []string `json:"pods"`
+
+	text string
 }
 
 type podForecast struct {
@@ -81,17 +92,22 @@ func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadFo
 		Kind: after.GetKind(), Namespace: after.GetNamespace(), Name: after.GetName(),
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
 	}
+	var resized []*rollout.Member
 	for _, f := range world.OnNodes(forecast.Pods) {
 		r.Pods = append(r.Pods, newPodForecast(f))
 		r.Summary.count(f.Forecast)
 		r.restarts = r.restarts || f.Restarts()
 		if f.Forecast == rollout.Live || f.Forecast == rollout.Deferred || f.Forecast == rollout.ContainerRestart {
+			resized = append(resized, &f.Member)
 			for _, variable := range f.Member.Target.OldEnvironment() {
 				if !slices.Contains(r.OldEnvironment, variable) {
 					r.OldEnvironment = append(r.OldEnvironment, variable)
 				}
 			}
 		}
+	}
+	for _, f := range rollout.Faults(resized) {
+		r.KnownFaults = append(r.KnownFaults, knownFault{f.Issue, f.Says, f.Pods, f.String()})
 	}
 	return r
 }
@@ -165,6 +181,11 @@ func (r planReport) table(out io.Writer, each bool) error {
 	}
 	if len(r.OldEnvironment) > 0 {
 		if _, err := fmt.Fprintf(out, "Environment variables that show the old size until a restart: %s.\n", strings.Join(r.OldEnvironment, ", ")); err != nil {
+			return err
+		}
+	}
+	for _, f := range r.KnownFaults {
+		if _, err := fmt.Fprintf(out, "Known fault of kubelets: %s.\n", f.text); err != nil {
 			return err
 		}
 	}

@@ -272,7 +272,11 @@ func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructure
 // writes belongs to nobody, so that the user's server-side apply never conflicts with
 // it. Where the policy is gone, the fields are written here.
 func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured) error {
-	after, err := o.patch(ctx, u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion()}}, api.ReleaseManager)
+	which := map[string]any{"uid": u.GetUID()}
+	if !o.forGood { // then it is let go whoever edits it meanwhile
+		which["resourceVersion"] = u.GetResourceVersion()
+	}
+	after, err := o.patch(ctx, u, map[string]any{"metadata": which}, api.ReleaseManager)
 	if err != nil || !policy.Held(after) {
 		return err
 	}

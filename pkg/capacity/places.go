@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -128,23 +129,48 @@ func (p *Places) Barred(place rollout.Place) string {
 	return refusal
 }
 
-// firstToResize is the first kubelet that resizes pods unless a feature gate forbids it.
-var firstToResize = version.MustParseGeneric("1.33.0")
+// Versions of kubelets.
+var (
+	// firstToResize resizes pods unless a feature gate forbids it.
+	firstToResize = version.MustParseGeneric("1.33.0")
+	// firstToShrink lowers memory limits of containers that run on, and says which generation of a
+	// pod it has observed.
+	firstToShrink = version.MustParseGeneric("1.34.0")
+)
+
+// Kubelet returns what is known of the kubelet of a pod, which may be nil.
+func (p *Places) Kubelet(pod *corev1.Pod, now time.Time) resize.Kubelet {
+	if pod == nil || p.byName[pod.Spec.NodeName] == nil {
+		return resize.Kubelet{}
+	}
+	kubelet := p.byName[pod.Spec.NodeName].Status.NodeInfo.KubeletVersion
+	return resize.Kubelet{Version: kubelet, Silent: before(kubelet, firstToShrink), Now: now}
+}
+
+// before reports whether the kubelet is older than that; false if its version is not understood.
+// What distributions add to it, as in v1.34.3-gke.1234, does not count.
+func before(kubelet string, first *version.Version) bool {
+	v, err := version.ParseGeneric(kubelet)
+	return err == nil && v.LessThan(first)
+}
 
 // Unsupported returns why the kubelet of the pod's node cannot resize it, as far as its
 // version says. Without a reason, nothing speaks against it.
-func (p *Places) Unsupported(place rollout.Place, now time.Time) rollout.Refusal {
-	node := p.byName[place.Pod.Spec.NodeName]
-	if node == nil || !place.Target.Unreported() {
+//
+// Kubernetes 1.33 lowers no memory limit of a container that runs on: its API server refuses that.
+// Under a newer one, its kubelet would not look at what the container uses, and have it killed
+// (https://github.com/kubernetes/kubernetes/issues/129152).
+func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
+	kubelet := p.Kubelet(place.Pod, time.Time{}).Version
+	why := "its kubelet is of version " + kubelet
+	switch {
+	case place.Target.Unreported() && before(kubelet, firstToResize):
+	case place.Target.ShrinksMemory() && before(kubelet, firstToShrink):
+		why += ", before 1.34, and lowers memory limits only with the resizePolicy RestartContainer"
+	default:
 		return rollout.Refusal{}
 	}
-	kubelet := node.Status.NodeInfo.KubeletVersion
-	if v, err := version.ParseGeneric(kubelet); err != nil || !v.LessThan(firstToResize) {
-		return rollout.Refusal{}
-	}
-	return rollout.Refusal{
-		Reason: "its kubelet is of version " + kubelet, Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: now.Add(LookAgain),
-	}
+	return rollout.Refusal{Reason: why, Kind: rollout.ReasonUnsupportedByNode, Final: true}
 }
 
 // Infeasible returns what the API server will say, without being asked, to a resize that is

@@ -72,25 +72,60 @@ func TestUnplaceable(t *testing.T) {
 	}
 }
 
-// A kubelet that does not say what containers have, and is too old to, is not waited for.
+// A kubelet that does not say what containers have, and is too old to, is not waited for. One that
+// may not lower a memory limit is not asked to.
 func TestUnsupported(t *testing.T) {
-	for version, want := range map[string]rollout.Refusal{
-		"v1.32.9": {Reason: "its kubelet is of version v1.32.9", Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: build.Start.Add(LookAgain)},
-		"v1.33.0": {}, "v1.37.1-eks": {}, "": {}, "none": {},
+	const shrinks = ", before 1.34, and lowers memory limits only with the resizePolicy RestartContainer"
+	for kubelet, want := range map[string]struct {
+		unreported, shrinking string
+		silent                bool
+	}{
+		"v1.32.9":           {"its kubelet is of version v1.32.9", "its kubelet is of version v1.32.9" + shrinks, true},
+		"v1.33.0":           {"", "its kubelet is of version v1.33.0" + shrinks, true},
+		"v1.33.5-gke.1080":  {"", "its kubelet is of version v1.33.5-gke.1080" + shrinks, true},
+		"v1.33.13-eks-a1b2": {"", "its kubelet is of version v1.33.13-eks-a1b2" + shrinks, true},
+		"v1.34.0":           {}, "v1.34.3-gke.1234": {}, "v1.35.1-eks-abc": {}, "v1.37.1+k3s1": {}, "v2.0": {}, "": {}, "none": {},
 	} {
+		its := node("node", "2")
+		its.Status.NodeInfo.KubeletVersion = kubelet
+		places := NewPlaces([]*corev1.Node{node("other", "2"), its}, false, Limits{})
+		if got := places.Kubelet(podOf(t, "web", "node", "1"), build.Start); got != (resize.Kubelet{Version: kubelet, Silent: want.silent, Now: build.Start}) {
+			t.Errorf("%q: got %+v, want silent %t", kubelet, got, want.silent)
+		}
 		for _, told := range []bool{true, false} {
-			old := node("node", "2")
-			old.Status.NodeInfo.KubeletVersion = version
-			pod := podOf(t, "web", "node", "1")
-			status := corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
-			if told {
-				status.Resources = &pod.Spec.Containers[0].Resources
+			for _, memory := range []string{"", "1Gi"} {
+				older, newer := build.Size(t, "requests: {memory: 1Mi}, limits: {memory: 2Gi}"), build.Size(t, "requests: {memory: 1Mi}, limits: {memory: 2Gi}")
+				if memory != "" {
+					newer.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse(memory)
+				}
+				pod := build.Pod("web", older)
+				if !told {
+					pod.Status.ContainerStatuses[0].Resources = nil
+				}
+				target, err := resize.For(pod, older, newer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				expected := rollout.Refusal{}
+				why := want.shrinking
+				if memory == "" {
+					why = ""
+				}
+				if !told && want.unreported != "" {
+					why = want.unreported
+				}
+				if why != "" {
+					expected = rollout.Refusal{Reason: why, Kind: rollout.ReasonUnsupportedByNode, Final: true}
+				}
+				if got := places.Unsupported(rollout.Place{Pod: pod, Target: target}); got != expected {
+					t.Errorf("%q, told %t, memory %q: got %+v, want %+v", kubelet, told, memory, got, expected)
+				}
 			}
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
-			places := NewPlaces([]*corev1.Node{node("other", "2"), old}, false, Limits{})
-			if got := places.Unsupported(placeOf(t, pod), build.Start); told && got.Reason != "" || !told && got != want {
-				t.Errorf("%q, told %t: got %+v, want %+v", version, told, got, want)
-			}
+		}
+	}
+	for _, pod := range []*corev1.Pod{nil, podOf(t, "web", "gone", "1"), podOf(t, "web", "", "1")} {
+		if got := NewPlaces([]*corev1.Node{node("node", "2")}, false, Limits{}).Kubelet(pod, build.Start); got != (resize.Kubelet{}) {
+			t.Errorf("without a node: got %+v", got)
 		}
 	}
 }

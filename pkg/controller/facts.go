@@ -64,9 +64,17 @@ func (f Facts) Options() rollout.Options {
 // newer. What somebody else sets again and again stays as it is.
 func (f Facts) Target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (resize.Target, error) {
 	if f.Contests.Lost(pod.UID) {
-		return resize.ForBut(pod, older, newer)
+		return f.By(resize.ForBut(pod, older, newer))
 	}
-	return resize.For(pod, older, newer)
+	return f.By(resize.For(pod, older, newer))
+}
+
+// By returns the target with what is known of its pod's kubelet.
+func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
+	if err != nil {
+		return t, err
+	}
+	return t.By(f.places().Kubelet(t.Pod(), f.Now)), nil
 }
 
 // clockSkew is by how much the clock of the API server may differ from ours.
@@ -87,16 +95,16 @@ func (f Facts) Leftover(pod *corev1.Pod, revision rollout.Revision, c *Condition
 func (f Facts) Sized(pod *corev1.Pod, revision rollout.Revision, sized *corev1.PodTemplateSpec, c *Condition, underWay bool) (resize.Target, error) {
 	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending
 	if !begun || f.Contests.Lost(pod.UID) {
-		return resize.Sized(pod, revision.Template, sized)
+		return f.By(resize.Sized(pod, revision.Template, sized))
 	}
-	target, err := resize.SizedSince(pod, revision.Template, sized, c.LastTransitionTime.Add(-clockSkew))
+	target, err := f.By(resize.SizedSince(pod, revision.Template, sized, c.LastTransitionTime.Add(-clockSkew)))
 	if err != nil || !target.Overrules {
 		return target, err
 	}
 	may, _ := f.Settings.Resolve(target.Effects, revision.Template, f.Defaults.ResizePolicy)
 	if policy.Decide(may, f.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
 		f.Refused.Of(pod.UID, revision.Size(target.Changes)).Final {
-		return resize.Sized(pod, revision.Template, sized)
+		return f.By(resize.Sized(pod, revision.Template, sized))
 	}
 	return target, nil
 }
@@ -122,7 +130,7 @@ func (f Facts) Members(places []rollout.Place, revision rollout.Revision) []roll
 }
 
 func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capacity.Places) rollout.Member {
-	m := rollout.Member{Place: place, Lost: room.Lost(place.Pod), Policy: policy.LiveResizeable}
+	m := rollout.Member{Place: place, Lost: room.Lost(place.Pod), Kubelet: room.Kubelet(place.Pod, f.Now), Policy: policy.LiveResizeable}
 	if rollout.Gone(place.Pod) || place.Differs != "" {
 		return m
 	}
@@ -133,7 +141,7 @@ func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capa
 	if place.Updated {
 		return m
 	}
-	if unsupported := room.Unsupported(place, f.Now); unsupported.Reason != "" {
+	if unsupported := room.Unsupported(place); unsupported.Reason != "" {
 		m.Refusal = unsupported
 	}
 	m.Barred = room.Barred(place)

@@ -153,6 +153,11 @@ func changesOfPods() []change {
 			}}}
 		}},
 		{"on a lost node", func(pod *corev1.Pod) { pod.Spec.NodeName = "lost" }},
+		{"its kubelet has written", func(pod *corev1.Pod) {
+			at := metav1.NewTime(build.Start.Add(2 * time.Second))
+			pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kubelet", Subresource: "status", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:containerStatuses":{}}}`)})
+		}},
+		{"of a silent kubelet", func(pod *corev1.Pod) { pod.Status.ObservedGeneration = 0 }},
 		{"with overhead", func(pod *corev1.Pod) {
 			pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10")}
 		}},
@@ -193,6 +198,9 @@ func changesOfResources() []change {
 		{"terminated", func(pod *corev1.Pod) {
 			status(pod).State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 		}},
+		{"OOMKilled", func(pod *corev1.Pod) {
+			status(pod).LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
+		}},
 		{"guaranteed", func(pod *corev1.Pod) { pod.Status.QOSClass = corev1.PodQOSGuaranteed }},
 		{"restarting", func(pod *corev1.Pod) { status(pod).RestartCount = 3 }},
 		{"a sidecar restarts for cpu", func(pod *corev1.Pod) {
@@ -220,6 +228,9 @@ func says(pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod)
 		Nodes:    []*corev1.Node{node("node", "1"), node("large", "100", corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule})},
 		Settings: policy.Settings{Action: policy.LiveResizePreferred}, Defaults: policy.Standard, Now: build.Start.Add(time.Minute),
 	}
+	if target, err = facts.By(target, nil); err != nil {
+		return err.Error()
+	}
 	place := rollout.Place{
 		Name: pod.Name, Pod: pod, Target: target, Brings: resize.Describe(target.Changes),
 		Available: podutils.IsPodAvailable(pod, 5, metav1.NewTime(facts.Now)),
@@ -235,9 +246,9 @@ func says(pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod)
 	}
 	state, why := target.Observe()
 	patch, err := target.Patch()
-	return fmt.Sprintf("%v\n%v %v %v %v %v %v\n%v %q %v %v %v %q\n%s %v %v\n%v %v %q %q %q\n%+v\n%q %d %d %v %t\n%v",
+	return fmt.Sprintf("%v\n%v %v %v %v %v %v\n%v %q %v %v %v %q\n%s %v %v\n%v %v %q %q %q\n%+v\n%q %d %d %v %t\n%v\n%v",
 		resize.Describe(target.Changes), resize.Describe(target.Effects), target.Obstacles, target.Resized, target.Others, target.Overrules, target.Clean(),
 		state, why, target.Unscheduled(), target.Unreported(), target.Restarts(), target.Nowhere(),
 		patch, err, target.OldEnvironment(), target.GivesRoom(), rollout.Gone(pod), target.Wanted(), target.Applied(), m.Barred,
-		m.Unplaceable, does, len(step.Resize), len(step.MarkUpdated), step.RequeueAfter, step.Hold, podutils.ActivePods([]*corev1.Pod{pod, build.Pod("other", newer)}).Less(0, 1))
+		m.Unplaceable, does, len(step.Resize), len(step.MarkUpdated), step.RequeueAfter, step.Hold, podutils.ActivePods([]*corev1.Pod{pod, build.Pod("other", newer)}).Less(0, 1), target.By(resize.Kubelet{Version: "v1.34.0"}).Faults())
 }

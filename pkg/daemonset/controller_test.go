@@ -117,6 +117,24 @@ func TestHundredNodes(t *testing.T) {
 	}
 }
 
+// TestSilentKubelets: kubelets of 1.33 say no generation, and their pods are resized all the same.
+func TestSilentKubelets(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	for _, node := range c.nodes {
+		node.Status.NodeInfo.KubeletVersion = "v1.33.5"
+	}
+	c.nodesChange()
+	c.Silent = true
+	c.Lives()
+	c.Sees()
+	before := maps.Clone(c.Pods)
+	c.edit(newer)
+	c.Rest()
+	if replaced := c.replaced(before); replaced != "" {
+		t.Errorf("pods were replaced: %s", replaced)
+	}
+}
+
 // TestRefusedResize: what the API server refuses for good, only a new pod on that node can help.
 func TestRefusedResize(t *testing.T) {
 	for _, tt := range []struct {

@@ -192,6 +192,18 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 	}
 }
 
+// TestSilentKubelets: kubelets of 1.33 say no generation, and their pods are resized all the same.
+func TestSilentKubelets(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{}, maxUnavailable1)
+	node := largeNode()
+	node.Status.NodeInfo.KubeletVersion = "v1.33.5"
+	c.Nodes.Set(node)
+	c.Silent = true
+	c.Lives()
+	c.Sees()
+	c.thereAndBack(t)
+}
+
 // thereAndBack rolls out newer, and older again, with a pod that is never resized.
 func (c *cluster) thereAndBack(t *testing.T) {
 	before := c.names()

@@ -309,18 +309,14 @@ func (o observation) place(base *replicaSet, pod *corev1.Pod) (rollout.Place, er
 func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, error) {
 	wanted := o.deployment.template.PodTemplateSpec
 	if base.template.Same(o.deployment.template) && !base.madeBefore(pod) {
-		return resize.Leftover(pod, wanted)
+		return o.By(resize.Leftover(pod, wanted))
 	}
-	size := resize.For
-	if o.Contests.Lost(pod.UID) {
-		size = resize.ForBut
-	}
-	target, err := size(pod, base.template.PodTemplateSpec, wanted)
+	target, err := o.Target(pod, base.template.PodTemplateSpec, wanted)
 	if err != nil || base.outgoing == nil {
 		return target, err
 	}
 	// The ReplicaSet controller may have made it after the adoption, from base's former template.
-	late, err := size(pod, base.outgoing.template.PodTemplateSpec, wanted)
+	late, err := o.Target(pod, base.outgoing.template.PodTemplateSpec, wanted)
 	if err == nil && len(late.Obstacles) > len(target.Obstacles) {
 		target = late
 	}

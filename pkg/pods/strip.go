@@ -30,7 +30,7 @@ func stripMeta(pod *corev1.Pod) metav1.ObjectMeta {
 	kept := metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
 		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-		Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, ManagedFields: filter(pod.ManagedFields, resize.Recorded),
+		Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, ManagedFields: resize.Kept(pod),
 	}
 	for key, value := range pod.Annotations {
 		if slices.Contains(annotations, key) {
@@ -79,6 +79,9 @@ func stripStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 		kept = append(kept, corev1.ContainerStatus{
 			Name: s.Name, State: s.State, RestartCount: s.RestartCount, Resources: s.Resources, AllocatedResources: s.AllocatedResources,
 		})
+		if last := s.LastTerminationState.Terminated; last != nil {
+			kept[len(kept)-1].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: last.Reason}
+		}
 	}
 	return kept
 }

@@ -12,13 +12,15 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-// Of managedFields, only the entries of the resize subresource are kept.
+// Of managedFields, the entries of the resize subresource are kept, and when the kubelet last wrote.
 func TestStripManagedFields(t *testing.T) {
 	const fields = `{"f:spec":{}}`
+	wrote := metav1.NewTime(build.Start)
 	pod := build.Pod("web-0", build.Size(t, ""), build.Ours(fields), build.ResizedBy("somebody-else", build.Start, fields), func(pod *corev1.Pod) {
 		pod.ManagedFields = append(pod.ManagedFields,
 			metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate},
-			metav1.ManagedFieldsEntry{Manager: "somebody-else", Subresource: "status"},
+			metav1.ManagedFieldsEntry{Manager: "somebody-else", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{}}}`)},
+			metav1.ManagedFieldsEntry{Manager: "kubelet", Subresource: "status", Time: &wrote, FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:containerStatuses":{}}}`)},
 			metav1.ManagedFieldsEntry{Manager: api.FieldManager},
 		)
 	})
@@ -26,13 +28,16 @@ func TestStripManagedFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := pod.ManagedFields[:2]
-	if got := stripped.ManagedFields; !slices.EqualFunc(got, want, func(a, b metav1.ManagedFieldsEntry) bool {
+	want, last := pod.ManagedFields[:2], len(stripped.ManagedFields)-1
+	if kubelet := stripped.ManagedFields[last]; kubelet.Subresource != "status" || !kubelet.Time.Equal(&wrote) || kubelet.FieldsV1 != nil {
+		t.Errorf("of the kubelet: kept %+v, want its time and no fields", kubelet)
+	}
+	if got := stripped.ManagedFields[:last]; !slices.EqualFunc(got, want, func(a, b metav1.ManagedFieldsEntry) bool {
 		return a.Manager == b.Manager && a.Subresource == "resize" && string(a.FieldsV1.GetRawBytes()) == fields
 	}) {
-		t.Errorf("kept %+v, want only what was set through the resize subresource", got)
+		t.Errorf("kept %+v, want what was set through the resize subresource", got)
 	}
-	if len(pod.ManagedFields) != 5 {
+	if len(pod.ManagedFields) != 6 {
 		t.Errorf("the pod itself has changed, to %+v", pod.ManagedFields)
 	}
 	if _, err := pods.Strip("no pod"); err == nil {

@@ -175,6 +175,9 @@ var neverInPlace = []string{
 	"resources for non-sidecar init containers are immutable",
 	"non-sidecar init containers with a resize policy of RestartContainer cannot be resized",
 	"resize of pods with pod-level resources is forbidden",
+	"pods with pod-level resources cannot be resized",          // until 1.34
+	"memory limits cannot be decreased unless resizePolicy is", // 1.33
+	"memory limits cannot be added unless resizePolicy is",
 	"may not be renamed or reordered on resize",
 	"may not be added or removed on resize",
 	"pod-level resources cannot be removed",

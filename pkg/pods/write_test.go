@@ -59,6 +59,8 @@ func TestRefusal(t *testing.T) {
 		final  bool
 	}{
 		{"another QoS class", invalid(qos), `Pod "web-0" is invalid: spec: Invalid value: "1": ` + qos, "Infeasible", true},
+		{"a lower memory limit, of an API server of 1.33", invalid("memory limits cannot be decreased unless resizePolicy is RestartContainer"),
+			`Pod "web-0" is invalid: spec: Invalid value: "1": memory limits cannot be decreased unless resizePolicy is RestartContainer`, "Infeasible", true},
 		{"a request above the limit, which a new pod has, too", invalid(limit), `Pod "web-0" is invalid: spec: Invalid value: "1": ` + limit, "AdmissionDenied", false},
 		{"a rule that nobody knows", invalid("no"), `Pod "web-0" is invalid: spec: Invalid value: "1": no`, "AdmissionDenied", false},
 		{"another QoS class, and a rule that nobody knows", invalid(qos, "no"), `Pod "web-0" is invalid: [spec: Invalid value: "1": ` + qos + `, spec: Invalid value: "1": no]`, "AdmissionDenied", false},

@@ -108,7 +108,7 @@ func BenchmarkBusy(b *testing.B) {
 	l := newLooks(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		resize.Busy(l.after)
+		resize.Busy(l.after, resize.Kubelet{})
 	}
 }
 

@@ -47,6 +47,16 @@ func (c Change) String() string {
 	return name + ": " + string(c.Resource) + " " + string(c.Side) + " " + quantity(c.From) + "→" + quantity(c.To)
 }
 
+// of reports whether both are about the same value.
+func (c Change) of(other Change) bool {
+	return c.Container == other.Container && c.Resource == other.Resource && c.Side == other.Side
+}
+
+// lowersMemory reports whether a memory limit gets lower, which it does where there was none, too.
+func (c Change) lowersMemory() bool {
+	return c.Resource == corev1.ResourceMemory && c.Side == Limit && c.To != nil && (c.From == nil || c.To.Cmp(*c.From) < 0)
+}
+
 func quantity(q *resource.Quantity) string {
 	if q == nil {
 		return "none"
@@ -74,9 +84,7 @@ func Between(from, to *corev1.PodTemplateSpec) []Change {
 func Join(changes, more []Change) []Change {
 	joined := slices.Clone(changes)
 	for _, c := range more {
-		if !slices.ContainsFunc(changes, func(other Change) bool {
-			return other.Container == c.Container && other.Resource == c.Resource && other.Side == c.Side
-		}) {
+		if !slices.ContainsFunc(changes, c.of) {
 			joined = append(joined, c)
 		}
 	}

@@ -30,7 +30,7 @@ func TestNothingIsChanged(t *testing.T) {
 			}
 			askAll(t, target)
 		}
-		resize.Busy(c.pod)
+		resize.Busy(c.pod, resize.Kubelet{})
 		resize.Between(c.older, c.newer)
 		resize.Defaulted(c.newer)
 		if !equality.Semantic.DeepEqual(pod, c.pod) {

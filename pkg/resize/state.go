@@ -60,7 +60,8 @@ const (
 // object: the spec has the size; the kubelet has observed that spec, reports no resize as
 // pending or in progress, has allocated the requests and applied the limits; and the pod is
 // Ready. Fewer are not enough: conditions are absent both before the kubelet notices the
-// spec and while a container restarts for its new size.
+// spec and while a container restarts for its new size. Kubelets before Kubernetes 1.34 do not
+// say which spec they have observed: see [Kubelet].
 func (t Target) Observe() (State, string) {
 	if t.pod == nil {
 		return "", ""
@@ -74,7 +75,7 @@ func (t Target) Observe() (State, string) {
 	if state, message := t.fromConditions(); state != "" {
 		return state, message
 	}
-	if observed := t.pod.Status.ObservedGeneration; observed < t.pod.Generation {
+	if !t.kubelet.observed(t.pod) {
 		return InProgress, fmt.Sprintf("waiting for the kubelet to observe generation %d", t.pod.Generation)
 	}
 	for _, p := range t.named {
@@ -91,8 +92,8 @@ func (t Target) Observe() (State, string) {
 // Busy reports whether the kubelet has not carried out yet, or not answered, what the pod's
 // spec asks for now, whoever has set it. Containers of which the kubelet reports no resources
 // do not count.
-func Busy(pod *corev1.Pod) bool {
-	t := Target{pod: pod}
+func Busy(pod *corev1.Pod, kubelet Kubelet) bool {
+	t := Target{pod: pod, kubelet: kubelet}
 	for _, p := range parts(&pod.Spec) {
 		if status := t.status(p); status != nil && status.Resources != nil {
 			t.named = append(t.named, p)
@@ -135,7 +136,7 @@ func (t Target) Nowhere() string {
 // fromConditions returns what the kubelet says of the present spec in the pod's conditions;
 // an empty state if it says nothing. A condition about an older generation shows that the
 // kubelet has not looked at this one yet. A condition without a generation comes from a
-// kubelet that sets none, and is believed.
+// kubelet that sets none: it is believed unless it may be from before the pod was last asked.
 func (t Target) fromConditions() (State, string) {
 	var progress State
 	var message string
@@ -144,7 +145,7 @@ func (t Target) fromConditions() (State, string) {
 			continue
 		}
 		switch {
-		case c.ObservedGeneration != 0 && c.ObservedGeneration < t.pod.Generation:
+		case c.ObservedGeneration != 0 && c.ObservedGeneration < t.pod.Generation || t.kubelet.stale(t.pod, c.LastProbeTime.Time):
 			progress, message = InProgress, "waiting for the kubelet to look at the new size"
 		case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
 			return Infeasible, c.Message

@@ -34,10 +34,11 @@ type Target struct {
 	// Overrules: a change takes back what one of the others has set.
 	Overrules bool
 
-	pod    *corev1.Pod // as observed
-	named  []part      // of the pod, that the template names
-	born   []Change    // lead, with Changes, from the pod's spec to that of a new pod
-	filled []Change    // take out what LimitRanges have filled in, and the template does not say
+	pod     *corev1.Pod // as observed
+	kubelet Kubelet     // that looks after it
+	named   []part      // of the pod, that the template names
+	born    []Change    // lead, with Changes, from the pod's spec to that of a new pod
+	filled  []Change    // take out what LimitRanges have filled in, and the template does not say
 }
 
 // For returns the size that pod, made from the older template, must have to be

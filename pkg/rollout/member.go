@@ -65,6 +65,8 @@ type Member struct {
 	Barred string
 	// Lost is why nothing is to be expected of the pod's node; empty if it is there.
 	Lost string
+	// Kubelet of the node.
+	Kubelet resize.Kubelet
 }
 
 // Sighting is what has been seen of a pod's resize before.
@@ -94,8 +96,13 @@ type Refusal struct {
 	Final bool
 	// Since then the answer has been of this kind.
 	Since time.Time
-	// Until then it is not asked for again.
+	// Until then it is not asked for again; zero of a final one that no request can change.
 	Until time.Time
+}
+
+// stands reports whether it is final, and not to be asked again now.
+func (r Refusal) stands(now time.Time) bool {
+	return r.Final && (r.Until.IsZero() || now.Before(r.Until))
 }
 
 // Refusals are what objects, such as pods, cannot have, by their UID.
@@ -115,7 +122,7 @@ func Gone(pod *corev1.Pod) bool {
 }
 
 // TakesShare reports whether the pod takes a share of the limits though it is no member.
-func (m Member) TakesShare() bool { return m.down() || resize.Busy(m.Pod) }
+func (m Member) TakesShare() bool { return m.down() || resize.Busy(m.Pod, m.Kubelet) }
 
 // Cures reports whether a resize can only do the pod good: it is not Ready, and no
 // container of it that runs would restart.
@@ -127,7 +134,7 @@ func (m Member) down() bool { return Gone(m.Pod) || m.Lost != "" || !m.Available
 
 // busy reports whether the pod is about to be resized for an edit that was given up.
 func (m Member) busy() bool {
-	return !Gone(m.Pod) && m.Differs == "" && len(m.Target.Changes) > 0 && resize.Busy(m.Pod)
+	return !Gone(m.Pod) && m.Differs == "" && len(m.Target.Changes) > 0 && resize.Busy(m.Pod, m.Kubelet)
 }
 
 // waitsForRoom reports whether the pod has its size, which was set while it had no node,

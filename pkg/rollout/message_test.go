@@ -8,7 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // waiting is what the pod agent-INDEX, on the node n-INDEX, waits for; POD and NODE in the
@@ -98,5 +101,38 @@ func BenchmarkCondition(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// TestFaultsAreGrouped: pods whose resizes may meet the same fault of their kubelets share a note.
+func TestFaultsAreGrouped(t *testing.T) {
+	older := build.Size(t, "requests: {memory: 1Mi}, limits: {memory: 2Gi}")
+	newer := build.Size(t, "requests: {memory: 1Mi}, limits: {memory: 1Gi}")
+	judged := func(pods int, p policy.Policy) rollout.Step {
+		var members []rollout.Member
+		for i := range pods {
+			pod := build.Pod(fmt.Sprintf("agent-%d", i), older)
+			pod.Spec.NodeName = fmt.Sprintf("n-%d", i)
+			target, err := resize.For(pod, older, newer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kubelet := resize.Kubelet{Version: "v1.36.4"}
+			members = append(members, rollout.Member{
+				Place:  rollout.Place{Name: pod.Name, Pod: pod, Available: true, Target: target.By(kubelet)},
+				Policy: p, Kubelet: kubelet,
+			})
+		}
+		o := rollout.Options{Limit: 1, Unavailable: 1, Strategy: policy.RollingUpdate}
+		return rollout.Next(rollout.Judge(members, o), o)
+	}
+	const note = "; kubernetes#141100 may affect agent-0 on node n-0 (kubelet v1.36.4), agent-1 on node n-1 (kubelet v1.36.4)"
+	for pods, want := range map[int]string{2: note + ": ", 7: ", agent-4 on node n-4 (kubelet v1.36.4) and 2 more: "} {
+		if got := judged(pods, policy.LiveResizeable).Condition(); strings.Count(got.Message, "kubernetes#") != 1 || !strings.Contains(got.Message, want) || got.Reason != rollout.ReasonProgressing {
+			t.Errorf("%d pods: %s: %s", pods, got.Reason, got.Message)
+		}
+	}
+	if got := judged(2, policy.RestartOnly).Condition().Message; strings.Contains(got, "kubernetes#") {
+		t.Errorf("pods that are restarted: %s", got)
 	}
 }

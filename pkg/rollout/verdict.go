@@ -43,6 +43,8 @@ type Verdict struct {
 	late policy.Decision
 	// claim is what the budget counts the member as.
 	claim claim
+	// faulty: its resize may meet a fault of its kubelet.
+	faulty bool
 }
 
 // Judge returns the verdict on each of the members.
@@ -77,7 +79,11 @@ func (m Member) Judge(o Options) *Verdict {
 		v.resize(o)
 	}
 	v.changesAt(m.AvailableAt(o.MinReadySeconds), o)
+	if m.Pod != nil {
+		v.changesAt(m.Kubelet.Looked(m.Pod), o)
+	}
 	v.claim = v.claims(o)
+	v.faulty = v.meetsFault()
 	return v
 }
 
@@ -278,7 +284,7 @@ func (m Member) known(o Options) progress {
 	case len(obstacles) > 0:
 		return progress{state: resize.Impossible, reason: ReasonInfeasible, why: strings.Join(obstacles, ", ")}
 	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
-	case m.Refusal.Final && (o.Now.Before(m.Refusal.Until) || o.Action != policy.LiveResize && !m.InPlaceOnly):
+	case m.Refusal.stands(o.Now) || m.Refusal.Final && o.Action != policy.LiveResize && !m.InPlaceOnly:
 		return progress{resize.Infeasible, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
 	case o.Unavailable == 0 && o.Action != policy.LiveResize && m.Available && m.Target.Restarts():
 		return progress{state: resize.Disruptive, reason: ReasonProgressing, why: "its resize would restart a container, and maxUnavailable is 0"}

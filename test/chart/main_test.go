@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -58,7 +59,9 @@ func needCluster(t *testing.T) (*controlplane.ControlPlane, kubernetes.Interface
 		if cluster.cp, cluster.err = controlplane.Start(ctx, controlplane.Options{}); cluster.err != nil {
 			return
 		}
-		if cluster.client, cluster.err = kubernetes.NewForConfig(cluster.cp.RESTConfig()); cluster.err != nil {
+		config := cluster.cp.RESTConfig()
+		config.WarningHandler = rest.NoWarnings{} // each edit has one
+		if cluster.client, cluster.err = kubernetes.NewForConfig(config); cluster.err != nil {
 			return
 		}
 		cluster.err = cluster.cp.AddNode(ctx, "node-1", controlplane.Node{CPU: "8", Memory: "16Gi"})

@@ -22,7 +22,9 @@ func TestSame(t *testing.T) {
 		namespace, values string
 		kustomization     string // its paths begin with deploy/
 	}{
-		"as it is": {namespace: "inplace-rollout", values: "hold=policy", kustomization: "resources: [deploy]"},
+		"as it is":        {namespace: "inplace-rollout", values: "hold=policy", kustomization: "resources: [deploy]"},
+		"held by v1beta1": {namespace: "inplace-rollout", values: "hold=v1beta1", kustomization: "resources: [deploy/overlays/v1beta1]"},
+		"held by webhook": {namespace: "inplace-rollout", values: "hold=webhook", kustomization: "resources: [deploy/overlays/webhook]"},
 		"for single namespaces, the cluster's part": {
 			namespace: "anywhere", values: "hold=policy,watch=namespace,parts=cluster",
 			kustomization: "resources: [deploy/overlays/one-namespace/cluster]",

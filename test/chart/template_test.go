@@ -121,9 +121,11 @@ func TestHold(t *testing.T) {
 		args []string
 		want string
 	}{
+		{nil, "webhook"},
 		{[]string{v1}, "policy"},
 		{[]string{v1, beta}, "policy"},
 		{[]string{beta}, "v1beta1"},
+		{[]string{v1, "--set=hold=webhook"}, "webhook"},
 		{[]string{"--set=hold=policy"}, "policy"},
 	} {
 		objects, err := template(t, folder(), "platform", tt.args...)
@@ -183,31 +185,40 @@ func TestIdentity(t *testing.T) {
 		if !strings.Contains(text, "system:serviceaccount:platform:resizer") {
 			t.Errorf("hold=%s: no policy knows the controller", hold)
 		}
+		if hold == "webhook" && !strings.Contains(text, "- --controller=system:serviceaccount:platform:resizer\n") {
+			t.Error("the webhook is not told who the controller is")
+		}
 	}
 }
 
 // TestValues: what values say is in the objects.
 func TestValues(t *testing.T) {
 	for values, want := range map[string]string{
-		"image.digest=sha256:" + strings.Repeat("0a", 32):                                      "image: inplace-rollout@sha256:0a0a",
-		"image.pullSecrets[0].name=registry":                                                   "imagePullSecrets:\n      - name: registry",
-		"priorityClassName=system-cluster-critical":                                            "priorityClassName: system-cluster-critical",
-		"resources.limits.memory=1Gi":                                                          "value: 921MiB",
-		"resources.limits.memory=500M":                                                         "value: 429MiB",
-		"leaderElection=false,replicas=1":                                                      "- --leader-elect=false",
-		"controller.defaultResourceResizePolicy=RestartOnly":                                   "- --default-resource-resize-policy=RestartOnly",
-		"controller.deferredTimeout=1h30m":                                                     "- --deferred-timeout=1h30m",
-		"controller.workers=4,controller.kubeAPIQPS=12":                                        "- --kube-api-qps=12\n        - --workers=4",
-		"controller.kubeAPIBurst=100000":                                                       "- --kube-api-burst=100000",
-		"extraArgs[0]=--dry-run":                                                               "- --dry-run",
-		"extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=x":                                     "- name: HTTPS_PROXY\n          value: x",
-		"podLabels.team=a":                                                                     "team: a",
-		"podSecurityContext.runAsUser=1000":                                                    "runAsUser: 1000",
-		"serviceAccount.create=false,serviceAccount.name=own":                                  "serviceAccountName: own",
-		"metrics.serviceMonitor.enabled=true,metrics.secure=true":                              "scheme: https",
-		"metrics.prometheusRule.enabled=true":                                                  "alert: InplaceRolloutControllerAbsent",
-		"metrics.dashboard.enabled=true":                                                       "grafana_dashboard: \"1\"",
-		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus": "release: prometheus",
+		"image.digest=sha256:" + strings.Repeat("0a", 32):                                       "image: inplace-rollout@sha256:0a0a",
+		"image.pullSecrets[0].name=registry":                                                    "imagePullSecrets:\n      - name: registry",
+		"priorityClassName=system-cluster-critical":                                             "priorityClassName: system-cluster-critical",
+		"resources.limits.memory=1Gi":                                                           "value: 921MiB",
+		"resources.limits.memory=500M":                                                          "value: 429MiB",
+		"leaderElection=false,replicas=1":                                                       "- --leader-elect=false",
+		"controller.defaultResourceResizePolicy=RestartOnly":                                    "- --default-resource-resize-policy=RestartOnly",
+		"controller.deferredTimeout=1h30m":                                                      "- --deferred-timeout=1h30m",
+		"controller.workers=4,controller.kubeAPIQPS=12":                                         "- --kube-api-qps=12\n        - --workers=4",
+		"controller.kubeAPIBurst=100000":                                                        "- --kube-api-burst=100000",
+		"extraArgs[0]=--dry-run":                                                                "- --dry-run",
+		"extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=x":                                      "- name: HTTPS_PROXY\n          value: x",
+		"podLabels.team=a":                                                                      "team: a",
+		"podSecurityContext.runAsUser=1000":                                                     "runAsUser: 1000",
+		"serviceAccount.create=false,serviceAccount.name=own":                                   "serviceAccountName: own",
+		"metrics.serviceMonitor.enabled=true,metrics.secure=true":                               "scheme: https",
+		"hold=webhook,webhook.replicas=3":                                                       "replicas: 3",
+		"hold=webhook,webhook.resources.limits.memory=512Mi":                                    "value: 460MiB",
+		"hold=webhook,priorityClassName=high,podLabels.team=a":                                  "app: inplace-rollout-webhook\n        team: a",
+		"hold=webhook,webhook.certManager.enabled=true":                                         "cert-manager.io/inject-ca-from: platform/inplace-rollout-webhook",
+		"hold=webhook,webhook.certManager.enabled=true,webhook.replicas=1":                      "- --tls-cert-file=/tls/tls.crt",
+		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.issuerRef.name=ours": "issuerRef:\n    name: ours",
+		"metrics.prometheusRule.enabled=true":                                                   "alert: InplaceRolloutControllerAbsent",
+		"metrics.dashboard.enabled=true":                                                        "grafana_dashboard: \"1\"",
+		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus":  "release: prometheus",
 	} {
 		objects, err := template(t, folder(), "platform", "--set", values)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -32,11 +33,11 @@ func (s *sandbox[W]) largeEnough(pods ...string) {
 	}
 }
 
-// needs skips a test of what only this version of Kubernetes and later ones have.
-func needs(t *testing.T, minor, what string) {
+// needsPolicies skips a test that takes the policies away which hold.
+func needsPolicies(t *testing.T) {
 	t.Helper()
-	if !cp.AtLeast(minor) {
-		t.Skipf("not applicable to %s: %s needs %s", cp.Version(), what, minor)
+	if way := controller.Hold(cp); way != prerequisite.Policy {
+		t.Skipf("not applicable to the way %s: here no MutatingAdmissionPolicies v1 hold", way)
 	}
 }
 
@@ -45,7 +46,7 @@ func needs(t *testing.T, minor, what string) {
 func reinstall(t *testing.T) func() {
 	t.Helper()
 	return sync.OnceFunc(func() {
-		if err := controller.Install(t.Context(), cp); err != nil {
+		if err := install(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -343,65 +343,10 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// TestUpgrade applies deploy/ again in the middle of rollouts, and replaces the
-// replicas of the controller one by one: the rollouts end in place.
-func TestUpgrade(t *testing.T) {
-	elected := controller.Options{Args: []string{"--leader-elect"}}
-	old := []*controller.Process{ownController(t, elected), ownController(t, elected)}
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	slow, daemon := d.names()[1], ds.on(2).Name
-	const deferred = "sim.inplace-rollout.io/resize=deferred"
-	w.annotatePod("web-1", deferred)
-	d.annotatePod(slow, deferred)
-	ds.annotatePod(daemon, deferred)
-	w.markAudit()
-	d.markAudit()
-	ds.markAudit()
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	ds.setResources("cpu=150m", "")
-	w.waitCondition("Deferred", "web-1")
-	d.waitCondition("Deferred", slow)
-	ds.waitCondition("Deferred", daemon)
-
-	defer administer(t, "scale", "-n", controller.Namespace, "deployment/inplace-rollout", "--replicas=0")
-	if err := controller.Apply(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
-	if !held(w.get()) || !held(d.get()) || !held(ds.get()) {
-		t.Error("applying deploy/ again lets go")
-	}
-	for _, process := range old {
-		ownController(t, elected)
-		process.Stop()
-	}
-	w.annotatePod("web-1", simAccepted)
-	d.annotatePod(slow, simAccepted)
-	ds.annotatePod(daemon, simAccepted)
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(setBefore)
-	d.assertMoved(before, "150m")
-	ds.assertMoved(daemonsBefore, "150m")
-	w.assertNoRefusals()
-	d.assertNoRefusals()
-	ds.assertNoRefusals()
-	for _, writes := range [][]string{w.writes(), d.writes(), ds.writes()} {
-		if got := only(writes, "patch pods/resize"); len(got) != 3 {
-			t.Errorf("resized %v, want each of three pods once", got)
-		}
-	}
-}
-
 // TestUnreadableHold: somebody has written nonsense into the hold while there was no
 // admission policy. Neither the controller nor release is stopped by that.
 func TestUnreadableHold(t *testing.T) {
+	needsPolicies(t)
 	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
 	byHand, byHandToo, byHandAgain := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
 	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()

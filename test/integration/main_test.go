@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
@@ -27,6 +28,7 @@ import (
 var (
 	cp     *controlplane.ControlPlane
 	client kubernetes.Interface
+	hook   *controller.Webhook // nil where no webhook holds rollouts
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +60,12 @@ func run(m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
-	if err := controller.Install(ctx, cp); err != nil {
+	defer func() {
+		if hook != nil {
+			hook.Stop()
+		}
+	}()
+	if err := install(ctx); err != nil {
 		return 1, err
 	}
 	defer func() {
@@ -67,6 +74,22 @@ func run(m *testing.M) (code int, err error) {
 		}
 	}()
 	return m.Run(), nil
+}
+
+// install installs deploy/ in the way of $HOLD, or mends what is installed.
+func install(ctx context.Context) error {
+	switch {
+	case controller.Hold(cp) != prerequisite.Webhook:
+		return controller.Install(ctx, cp)
+	case hook != nil:
+		return hook.Apply(ctx)
+	}
+	file, err := logFile("webhook.log")
+	if err != nil {
+		return err
+	}
+	hook, err = controller.StartWebhook(ctx, cp, controller.WebhookOptions{Log: file})
+	return err
 }
 
 // errorTimeout is the flag of the shared controller.
@@ -129,10 +152,19 @@ func start(o controller.Options) (*controller.Process, error) {
 
 // launch runs a controller; all of them log into one file.
 func launch(o controller.Options) (*controller.Process, error) {
-	file, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "inplace-rollout.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file, err := logFile("inplace-rollout.log")
 	if err != nil {
-		return nil, fmt.Errorf("opening the controller's log: %w", err)
+		return nil, err
 	}
 	o.Log = file
 	return controller.Start(context.Background(), cp, o)
+}
+
+// logFile opens a log beside those of the control plane.
+func logFile(name string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(cp.Dir(), "log", name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening a log: %w", err)
+	}
+	return file, nil
 }

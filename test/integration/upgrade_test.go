@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,7 +22,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	versioninfo "github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -149,6 +152,121 @@ func TestUpgradeFromEarlierCommits(t *testing.T) {
 			if mark, marked := rs.Annotations[api.AdoptedAnnotation]; marked {
 				t.Errorf("ReplicaSet %s is marked: %s", rs.Name, mark)
 			}
+		}
+	}
+}
+
+// installable is a version that can be installed and run.
+type installable struct {
+	deploy string // the folder
+	binary string
+}
+
+// install applies what the version has in deploy/, but runs no pods of it.
+func (v installable) install(t *testing.T) {
+	t.Helper()
+	if v.deploy == "" {
+		if err := controller.Install(t.Context(), cp); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	administer(t, "apply", "-k", v.deploy)
+	administer(t, "scale", "-n", controller.Namespace, "deployment/inplace-rollout", "--replicas=0")
+}
+
+// before is the last commit of the version before this one.
+const before = "1d71e2c2141465a70f36c56506c060d1c4d378d3"
+
+// earlier builds that version, from the history of this repository.
+func earlier(t *testing.T) installable {
+	t.Helper()
+	folder := t.TempDir()
+	for _, command := range [][]string{
+		{"git", "-C", controller.Root(), "archive", "--output", filepath.Join(folder, "sources.tar"), before},
+		{"tar", "--extract", "--file", filepath.Join(folder, "sources.tar"), "--directory", folder},
+		{"go", "build", "-C", folder, "-o", "inplace-rollout", "./cmd/inplace-rollout"},
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("building the version before this one, from commit %s (is it in this clone? A shallow one lacks it: git fetch --unshallow): %v: %v\n%s", before, command, err, out)
+		}
+	}
+	return installable{filepath.Join(folder, "deploy"), filepath.Join(folder, "inplace-rollout")}
+}
+
+// TestUpgrade applies another version of deploy/ in the middle of rollouts, and replaces the replicas of
+// the controller one by one: the rollouts end in place. Where the policies differ, the old replicas
+// rest from then on. docs/operations.md promises the same for the way back.
+func TestUpgrade(t *testing.T) {
+	if way := controller.Hold(cp); way != prerequisite.Policy {
+		t.Skipf("not applicable to %s: the version before holds by MutatingAdmissionPolicy only", way)
+	}
+	now, before := installable{}, earlier(t)
+	defer reinstall(t)()
+	t.Run("from the version before", func(t *testing.T) {
+		testUpgrade(t, before, now)
+		var said struct {
+			Client      versioninfo.Info
+			Controllers []struct{ Version string }
+		}
+		got := command(t, cp.Kubeconfig(), controller.Namespace, "", "version", "--output=json")
+		if err := json.Unmarshal([]byte(got.stdout), &said); err != nil || got.code != 0 || len(said.Controllers) != 1 || said.Controllers[0].Version != said.Client.LabelValue() {
+			t.Errorf("version ended with %d: %v: %s%s", got.code, err, got.stdout, got.stderr)
+		}
+	})
+	t.Run("to the same version", func(t *testing.T) { testUpgrade(t, now, now) })
+	t.Run("back to the version before", func(t *testing.T) { testUpgrade(t, now, before) })
+}
+
+func testUpgrade(t *testing.T, from, to installable) {
+	elected := func(of installable) *controller.Process {
+		return ownController(t, controller.Options{Binary: of.binary, Args: []string{"--leader-elect"}})
+	}
+	from.install(t)
+	old := []*controller.Process{elected(from), elected(from)}
+	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
+	w.waitComplete()
+	d.waitComplete()
+	ds.waitComplete()
+	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
+	slow, daemon := d.names()[1], ds.on(2).Name
+	w.annotatePod("web-1", simDeferred)
+	d.annotatePod(slow, simDeferred)
+	ds.annotatePod(daemon, simDeferred)
+	w.markAudit()
+	d.markAudit()
+	ds.markAudit()
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	ds.setResources("cpu=150m", "")
+	w.waitCondition("Deferred", "web-1")
+	d.waitCondition("Deferred", slow)
+	ds.waitCondition("Deferred", daemon)
+
+	to.install(t)
+	if !held(w.get()) || !held(d.get()) || !held(ds.get()) {
+		t.Error("applying deploy/ lets go")
+	}
+	for _, process := range old {
+		elected(to)
+		process.Stop()
+	}
+	w.annotatePod("web-1", simAccepted)
+	d.annotatePod(slow, simAccepted)
+	ds.annotatePod(daemon, simAccepted)
+	w.waitComplete()
+	d.waitComplete()
+	ds.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(setBefore)
+	d.assertMoved(before, "150m")
+	ds.assertMoved(daemonsBefore, "150m")
+	w.assertNoRefusals()
+	d.assertNoRefusals()
+	ds.assertNoRefusals()
+	for _, writes := range [][]string{w.writes(), d.writes(), ds.writes()} {
+		if got := only(writes, "patch pods/resize"); len(got) != 3 {
+			t.Errorf("resized %v, want each of three pods once", got)
 		}
 	}
 }

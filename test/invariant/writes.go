@@ -233,8 +233,10 @@ func (h *history) behind(work *workload, p *pod, versions []version, since time.
 	if p.versions[0].at.After(since) || p.doubt.After(p.versions[len(p.versions)-1].at) {
 		return "" // it is new, or the log does not show how it is
 	}
-	// Nobody fights over the size that somebody else gave it, unless it has been asked since.
-	others := !p.resized.IsZero() && !slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(p.resized) })
+	// Nobody fights over the size that somebody else gave it, or admission at its birth, unless it has been asked since.
+	template, known := h.template(p.versions[0].Pod)
+	admitted := known && lacks(p.versions[0].Pod, template) != ""
+	others := (admitted || !p.resized.IsZero()) && !slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(p.resized) })
 	var why string
 	for i, v := range p.versions {
 		if i+1 < len(p.versions) && !p.versions[i+1].at.After(since) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"regexp"
@@ -8,7 +9,7 @@ import (
 )
 
 // place is where the table is: it replaces what stands there.
-var place = regexp.MustCompile(`(?s)(<!-- matrix -->\n).*(\n<!-- end -->)`)
+var place = regexp.MustCompile(`(?s)(<!-- matrix -->\n)(.*?)(<!-- end -->)`)
 
 const head = "| `ONLY=` | Kubernetes | kubelet | passed | not applicable | failed |\n|---|---|---|---:|---:|---:|\n"
 
@@ -18,12 +19,14 @@ func enter(page string, c cell, r result) error {
 	if err != nil {
 		return fmt.Errorf("reading the page: %w", err)
 	}
-	found := place.FindSubmatchIndex(text)
-	if found == nil {
+	if !place.Match(text) {
 		return fmt.Errorf("%s has no place for the table: %s", page, place)
 	}
-	table := fill(string(text[found[3]:found[4]]), c, r)
-	if err := os.WriteFile(page, []byte(string(text[:found[3]])+"\n"+table+string(text[found[4]:])), 0o644); err != nil {
+	filled := place.ReplaceAllStringFunc(string(text), func(old string) string {
+		parts := place.FindStringSubmatch(old)
+		return parts[1] + "\n" + fill(parts[2], c, r) + "\n" + parts[3]
+	})
+	if err := os.WriteFile(page, []byte(filled), 0o644); err != nil {
 		return fmt.Errorf("writing the page: %w", err)
 	}
 	return nil
@@ -43,7 +46,7 @@ func fill(old string, c cell, r result) string {
 	for _, c := range cells {
 		row, is := rows[c.name()]
 		if !is {
-			row = fmt.Sprintf("| `%s` | %s | %s | not run | | |\n", c.name(), c.version, c.kubelet)
+			row = fmt.Sprintf("| `%s` | %s | %s | not run | | |\n", c.name(), c.version, cmp.Or(c.kubelet, simulatedKubelet))
 		}
 		table.WriteString(row)
 	}

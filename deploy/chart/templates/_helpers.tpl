@@ -47,37 +47,40 @@ webhook
 {{- end -}}
 
 {{- /*
-Prints the objects of a file of deploy/, as this release wants them: .file is its name in files/, .root is $.
+Prints the objects of a file of deploy/, as this release wants them: .file is its name in files/, .root is $, and
+.without a list of those that it does not want, as Kind/name.
 What differs from the file is all here.
 */ -}}
 {{- define "inplace-rollout.file" -}}
+{{- $file := .file -}}
+{{- $without := .without -}}
 {{- $ := .root -}}
 {{- $account := include "inplace-rollout.serviceAccount" $ -}}
 {{- $namespace := $.Release.Namespace -}}
 {{- $ownNamespaces := eq $.Values.watch "namespace" -}}
 {{- $hold := "" -}}
 {{- if include "inplace-rollout.ofCluster" $ }}{{ $hold = include "inplace-rollout.hold" $ }}{{ end -}}
-{{- $text := $.Files.Get (printf "files/%s" .file) -}}
-{{- $identity := "system:serviceaccount:inplace-rollout:inplace-rollout" -}}
-{{- /* The policies name the controller. Where each namespace has its own, it is the one of the workload's namespace. */ -}}
-{{- if $ownNamespaces }}
-{{- $text = $text | replace (quote $identity) (printf `"system:serviceaccount:" + request.namespace + ":%s"` $account) -}}
-{{- else }}
-{{- $text = $text | replace $identity (printf "system:serviceaccount:%s:%s" $namespace $account) -}}
-{{- end -}}
+{{- $installed := dict "matchLabels" (dict "inplace-rollout.io/installed" "true") -}}
+{{- /* The policies name the controller, within quotes. Where each namespace has its own, it is that of the workload's. */ -}}
+{{- $inOne := printf "system:serviceaccount:%s:%s" $namespace $account -}}
+{{- $inEach := printf `system:serviceaccount:" + request.namespace + ":%s` $account -}}
+{{- $text := $.Files.Get (printf "files/%s" $file) | replace "system:serviceaccount:inplace-rollout:inplace-rollout" (ternary $inEach $inOne $ownNamespaces) -}}
 {{- range regexSplit "(?m)^---$" $text -1 }}
 {{- $o := fromYaml . -}}
-{{- with $o.Error }}{{ fail (printf "files/%s: %s" $.file .) }}{{ end -}}
+{{- with $o.Error }}{{ fail (printf "files/%s: %s" $file .) }}{{ end -}}
 {{- $mutating := hasPrefix "MutatingAdmissionPolicy" ($o.kind | default "") -}}
-{{- if and $o.kind (not (and $mutating (eq $hold "webhook"))) (or (ne $o.kind "ServiceAccount") $.Values.serviceAccount.create) -}}
+{{- if and $o.kind (not (and $mutating (eq $hold "webhook"))) (not (has (printf "%s/%s" $o.kind $o.metadata.name) $without)) -}}
 {{- $_ := set $o.metadata "labels" (fromYaml (include "inplace-rollout.labels" $)) -}}
 {{- if and $mutating (eq $hold "v1beta1") }}{{ $_ := set $o "apiVersion" "admissionregistration.k8s.io/v1beta1" }}{{ end -}}
-{{- if has $o.kind (list "ServiceAccount" "Role" "RoleBinding" "NetworkPolicy") }}{{ $_ := set $o.metadata "namespace" $namespace }}{{ end -}}
-{{- if eq $o.kind "ServiceAccount" }}
+{{- if has $o.kind (list "ServiceAccount" "Role" "RoleBinding" "NetworkPolicy" "Deployment" "Service" "PodDisruptionBudget") }}{{ $_ := set $o.metadata "namespace" $namespace }}{{ end -}}
+{{- if and (eq $o.kind "ServiceAccount") (eq $o.metadata.name "inplace-rollout") }}
 {{- $_ := set $o.metadata "name" $account -}}
 {{- with $.Values.serviceAccount.annotations }}{{ $_ := set $o.metadata "annotations" . }}{{ end -}}
 {{- end -}}
-{{- range $o.subjects }}{{ $_ := set . "name" $account }}{{ $_ := set . "namespace" $namespace }}{{ end -}}
+{{- range $o.subjects }}
+{{- $_ := set . "namespace" $namespace -}}
+{{- if eq .name "inplace-rollout" }}{{ $_ := set . "name" $account }}{{ end -}}
+{{- end -}}
 {{- if eq $o.kind "FlowSchema" }}
 {{- range $o.spec.rules }}
 {{- range .subjects }}{{ $_ := set . "serviceAccount" (dict "name" $account "namespace" $namespace) }}{{ end -}}
@@ -85,7 +88,34 @@ What differs from the file is all here.
 {{- end -}}
 {{- end -}}
 {{- if and $ownNamespaces (hasSuffix "AdmissionPolicyBinding" $o.kind) }}
-{{- $_ := set $o.spec "matchResources" (dict "namespaceSelector" (dict "matchLabels" (dict "inplace-rollout.io/installed" "true"))) -}}
+{{- $_ := set $o.spec "matchResources" (dict "namespaceSelector" $installed) -}}
+{{- end -}}
+{{- if eq $o.kind "MutatingWebhookConfiguration" }}
+{{- range $o.webhooks }}
+{{- $_ := set .clientConfig.service "namespace" $namespace -}}
+{{- if $ownNamespaces }}{{ $_ := set . "namespaceSelector" $installed }}{{ end -}}
+{{- end -}}
+{{- if $.Values.webhook.certManager.enabled }}
+{{- $_ := set $o.metadata "annotations" (dict "cert-manager.io/inject-ca-from" (printf "%s/inplace-rollout-webhook" $namespace)) -}}
+{{- end -}}
+{{- end -}}
+{{- if eq $o.kind "Deployment" }}
+{{- $_ := set $o.spec "replicas" $.Values.webhook.replicas -}}
+{{- $_ := merge $o.spec.template.metadata.labels $.Values.podLabels -}}
+{{- with $.Values.podAnnotations }}{{ $_ := set $o.spec.template.metadata "annotations" . }}{{ end -}}
+{{- $pod := mergeOverwrite $o.spec.template.spec (fromYaml (include "inplace-rollout.pod" $)) -}}
+{{- $container := first $pod.containers -}}
+{{- $_ := unset $container "env" -}}
+{{- $_ := unset $container "resources" -}}
+{{- $_ := mergeOverwrite $container (fromYaml (include "inplace-rollout.container" (dict "root" $ "resources" $.Values.webhook.resources))) -}}
+{{- if or $ownNamespaces (ne $account "inplace-rollout") }}
+{{- $_ := set $container "args" (append $container.args (printf "--controller=%s" (ternary $inEach $inOne $ownNamespaces))) -}}
+{{- end -}}
+{{- if $.Values.webhook.certManager.enabled }}
+{{- $_ := set $container "args" (concat $container.args (list "--tls-cert-file=/tls/tls.crt" "--tls-private-key-file=/tls/tls.key")) -}}
+{{- $_ := set $container "volumeMounts" (list (dict "name" "tls" "mountPath" "/tls" "readOnly" true)) -}}
+{{- $_ := set $pod "volumes" (list (dict "name" "tls" "secret" (dict "secretName" "inplace-rollout-webhook-tls"))) -}}
+{{- end -}}
 {{- end -}}
 {{- /* The guards ask whether there is what holds. */ -}}
 {{- if and (eq $o.kind "ValidatingAdmissionPolicy") (eq (dig "paramKind" "kind" "" $o.spec) "MutatingAdmissionPolicyBinding") }}
@@ -118,35 +148,27 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{- /* What their containers have in common. */ -}}
+{{- /* What their containers have in common: .root is $, .resources theirs, .env a list of more variables. */ -}}
 {{- define "inplace-rollout.container" -}}
-image: {{ include "inplace-rollout.image" . | quote }}
-{{- if ne .Values.image.pullPolicy "IfNotPresent" }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-{{- end }}
-{{- with include "inplace-rollout.env" . | trim }}
-env:
-{{ . }}
-{{- end }}
-resources:
-  {{- toYaml .Values.resources | nindent 2 }}
-securityContext:
-  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- $env := .env | default list -}}
+{{- /* Before the limit is reached, Go collects garbage more often. */ -}}
+{{- with dig "limits" "memory" "" .resources -}}
+{{- $env = append $env (dict "name" "GOMEMLIMIT" "value" (include "inplace-rollout.nineTenths" .)) -}}
 {{- end -}}
-
-{{- define "inplace-rollout.env" -}}
-{{- if eq .Values.watch "namespace" }}
-- name: NAMESPACE
-  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- with .root.Values -}}
+image: {{ include "inplace-rollout.image" $.root | quote }}
+{{- if ne .image.pullPolicy "IfNotPresent" }}
+imagePullPolicy: {{ .image.pullPolicy }}
 {{- end }}
-{{- with dig "limits" "memory" "" .Values.resources }}
-{{- /* Before the limit is reached, Go collects garbage more often. */}}
-- name: GOMEMLIMIT
-  value: {{ include "inplace-rollout.nineTenths" . }}
-{{- end }}
-{{- with .Values.extraEnv }}
+{{- with concat $env .extraEnv }}
+env:
 {{ toYaml . }}
 {{- end }}
+resources:
+  {{- toYaml $.resources | nindent 2 }}
+securityContext:
+  {{- toYaml .securityContext | nindent 2 }}
+{{- end -}}
 {{- end -}}
 
 {{- /* Nine tenths of a quantity of memory, as Go writes it. */ -}}

@@ -1,0 +1,103 @@
+package resize
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Kubelet is what is known of the kubelet that looks after a pod. The zero one is not known, and
+// counts as a current one.
+type Kubelet struct {
+	// Version as its node says.
+	Version string
+	// Silent: it does not say which generation of a pod it has observed.
+	Silent bool
+	// Now is when the pod is looked at.
+	Now time.Time
+}
+
+// lookTime is within which a kubelet has looked at each of its pods, even if nothing happens: it
+// does so every 60 to 90 seconds (workerResyncIntervalJitterFactor in pkg/kubelet of Kubernetes).
+const lookTime = 2 * time.Minute
+
+// Looked returns when a silent kubelet has surely looked at the size that the pod was last asked
+// for, by whomever; zero for other kubelets, and if nobody ever asked.
+func (k Kubelet) Looked(pod *corev1.Pod) time.Time {
+	asked := lastWrite(pod, Recorded)
+	if !k.Silent || pod.Status.ObservedGeneration != 0 || asked.IsZero() {
+		return time.Time{}
+	}
+	return asked.Add(lookTime)
+}
+
+// observed reports whether the pod's status was written by a kubelet that had seen the pod's spec.
+// One that is silent has, if it has written the status since the pod was last asked for a size, or
+// must have looked meanwhile. That alone proves nothing: it may have written for another reason.
+// But it is needed: after an edit that was taken back at once, the status has the wanted values
+// before the kubelet has seen anything.
+func (k Kubelet) observed(pod *corev1.Pod) bool {
+	if k.Silent && pod.Status.ObservedGeneration == 0 {
+		return !k.stale(pod, lastWrite(pod, reported))
+	}
+	return pod.Status.ObservedGeneration >= pod.Generation
+}
+
+// stale reports whether what a silent kubelet said at that time may be about another size than the
+// pod was last asked for.
+func (k Kubelet) stale(pod *corev1.Pod, said time.Time) bool {
+	return k.Now.Before(k.Looked(pod)) && said.Before(lastWrite(pod, Recorded))
+}
+
+// By returns the target for a pod with that kubelet.
+func (t Target) By(kubelet Kubelet) Target {
+	t.kubelet = kubelet
+	return t
+}
+
+// Pod that the target is for; nil if there is none.
+func (t Target) Pod() *corev1.Pod { return t.pod }
+
+// Kept returns the managedFields entries of a pod that are read, without what is not read of them.
+func Kept(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
+	var kept []metav1.ManagedFieldsEntry
+	for _, entry := range pod.ManagedFields {
+		switch {
+		case Recorded(entry):
+			kept = append(kept, entry)
+		case reported(entry):
+			kept = append(kept, metav1.ManagedFieldsEntry{Subresource: entry.Subresource, Time: entry.Time})
+		}
+	}
+	return kept
+}
+
+// reported reports whether a managedFields entry tells when the kubelet last wrote the status. Of
+// those who write it, only the kubelet says how the containers are. [Kept] leaves the fields out.
+func reported(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Subresource == "status" && (entry.FieldsV1 == nil || bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:containerStatuses"`)))
+}
+
+// lastWrite is the time of the last of these managedFields entries; zero if there is none.
+func lastWrite(pod *corev1.Pod, these func(metav1.ManagedFieldsEntry) bool) time.Time {
+	var last time.Time
+	for _, entry := range pod.ManagedFields {
+		if these(entry) && entry.Time != nil && entry.Time.After(last) {
+			last = entry.Time.Time
+		}
+	}
+	return last
+}
+
+// ShrinksMemory reports whether the target asks for a lower memory limit than is in force in a
+// container, or for one where there is none, and the container is not restarted for it.
+func (t Target) ShrinksMemory() bool {
+	return slices.ContainsFunc(t.Effects, func(c Change) bool {
+		return c.lowersMemory() && slices.ContainsFunc(t.Changes, c.of) && slices.ContainsFunc(t.named, func(p part) bool {
+			return p.container != nil && p.name == c.Container && !p.restartsFor(corev1.ResourceMemory)
+		})
+	})
+}

@@ -1,0 +1,326 @@
+//go:build integration
+
+package chart
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// Where the chart is installed, and as what.
+const (
+	platform = "platform"
+	release  = "our-release"
+)
+
+// TestLifecycle installs the chart in a namespace of another name, upgrades it in the middle of a rollout,
+// and uninstalls it in the middle of another one, while somebody goes on editing: nothing is held in the end.
+func TestLifecycle(t *testing.T) {
+	w := newWorld(t)
+	w.helm("install", release, folder(), "--create-namespace", "--wait", "--timeout=2m")
+	w.startController()
+	w.applyStatefulSet("web")
+	w.applyStatefulSet("late")
+	before := w.uids("web")
+	w.edit("web", "150m")
+	w.complete("web")
+	w.assertInPlace("web", before, "150m")
+
+	// Upgraded and rolled back in the middle of a rollout, which ends in place.
+	w.defers("web", true)
+	w.edit("web", "160m")
+	w.waits("web")
+	w.helm("upgrade", release, folder(), "--set", "podAnnotations.changed=yes,flowControl=false")
+	w.helm("rollback", release, "1")
+	if !w.held("web") {
+		t.Error("an upgrade lets go")
+	}
+	w.defers("web", false)
+	w.complete("web")
+	w.assertInPlace("web", before, "160m")
+
+	w.defers("web", true)
+	w.edit("web", "170m")
+	w.waits("web")
+	w.uninstallFails()
+
+	// Uninstalled in the middle of a rollout.
+	stop := w.editAllTheTime("late")
+	said := w.uninstall()
+	if edits := stop(); edits == 0 {
+		t.Error("nothing was edited meanwhile")
+	}
+	if !strings.Contains(said, "statefulset.apps/web released") {
+		t.Errorf("the hook said %s", said)
+	}
+	if w.held("web") || w.held("late") {
+		t.Errorf("after the uninstallation, web is held: %t, and late: %t", w.held("web"), w.held("late"))
+	}
+	w.assertNothingLeft()
+	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
+}
+
+// world is the control plane, and a namespace for workloads.
+type world struct {
+	t         *testing.T
+	cp        *controlplane.ControlPlane
+	client    kubernetes.Interface
+	namespace string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t}
+	w.cp, w.client = needCluster(t)
+	namespace, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.namespace = namespace.Name
+	return w
+}
+
+func (w *world) helm(args ...string) {
+	w.t.Helper()
+	if _, _, err := helm(w.t.Context(), w.t, w.cp.Kubeconfig(), append(args, "--namespace", platform)...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) kubectl(args ...string) string {
+	w.t.Helper()
+	out, err := w.cp.Kubectl(w.t.Context(), append(args, "--namespace", w.namespace)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+// eventually waits for something, and fails with what it is instead.
+func (w *world) eventually(what string, is func() (bool, string)) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		yes, instead := is()
+		if yes {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("waited in vain for %s: %s", what, instead)
+		}
+	}
+}
+
+// startController runs the controller as the chart's ServiceAccount.
+func (w *world) startController() {
+	w.t.Helper()
+	log, err := os.Create(filepath.Join(w.cp.Dir(), "log", "inplace-rollout.log"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	process, err := controller.Start(w.t.Context(), w.cp, controller.Options{Namespace: platform, Log: log})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(process.Stop)
+	if err := process.WaitReady(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// applyStatefulSet applies an opted-in set, and waits until it is complete.
+func (w *world) applyStatefulSet(name string) {
+	w.t.Helper()
+	file := filepath.Join(w.t.TempDir(), name+".yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(`
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, labels: {inplace-rollout.io/enabled: "true"}}
+spec:
+  replicas: 2
+  serviceName: web
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0 # the simulated kubelet has no graceful termination
+      containers:
+      - {name: app, image: "app:1", resources: {requests: {cpu: 100m}, limits: {cpu: "1"}}}
+`, "web", name)), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.kubectl("apply", "--filename", file)
+	w.complete(name)
+}
+
+func (w *world) edit(name, cpu string) {
+	w.t.Helper()
+	w.kubectl("set", "resources", "statefulset/"+name, "--requests=cpu="+cpu)
+}
+
+func (w *world) complete(name string) {
+	w.t.Helper()
+	w.kubectl("wait", "--for=condition="+api.ConditionComplete, "statefulset/"+name, "--timeout="+patience.String())
+}
+
+// defers has the second pod's kubelet put off resizes, or not any more.
+func (w *world) defers(name string, yes bool) {
+	w.t.Helper()
+	says := map[bool]string{true: "deferred", false: "accepted"}[yes]
+	w.kubectl("annotate", "--overwrite", "pod/"+name+"-1", "sim.inplace-rollout.io/resize="+says)
+}
+
+// waits until the rollout waits for that pod.
+func (w *world) waits(name string) {
+	w.t.Helper()
+	w.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='"+api.ConditionComplete+"')].reason}=Deferred", "statefulset/"+name, "--timeout="+patience.String())
+}
+
+func (w *world) held(name string) bool {
+	w.t.Helper()
+	set, err := w.client.AppsV1().StatefulSets(w.namespace).Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return policy.Held(set)
+}
+
+// uids says who the pods are.
+func (w *world) uids(name string) string {
+	w.t.Helper()
+	return w.kubectl("get", "pods", "--selector=app="+name, "--output=jsonpath={.items[*].metadata.uid}")
+}
+
+func (w *world) assertInPlace(name, before, cpu string) {
+	w.t.Helper()
+	if after := w.uids(name); after != before {
+		w.t.Errorf("the pods of %s were %s, and are %s", name, before, after)
+	}
+	if got := w.kubectl("get", "pods", "--selector=app="+name, "--output=jsonpath={.items[*].status.containerStatuses[*].resources.requests.cpu}"); got != cpu+" "+cpu {
+		w.t.Errorf("the pods of %s have %s of cpu, want %s each", name, got, cpu)
+	}
+}
+
+// editAllTheTime edits a set until stop is called, which returns how often.
+func (w *world) editAllTheTime(name string) (stop func() (edits int)) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done, edits := make(chan struct{}), 0
+	go func() {
+		defer close(done)
+		for ; ctx.Err() == nil; edits++ {
+			patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"%dm"}}}]}}}}`, 200+edits%100)
+			_, err := w.client.AppsV1().StatefulSets(w.namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			if err != nil && ctx.Err() == nil {
+				w.t.Errorf("editing %s: %v", name, err)
+				return
+			}
+		}
+	}()
+	w.t.Cleanup(cancel)
+	return func() int { cancel(); <-done; return edits }
+}
+
+// job waits for the Job of the hook, of which there has been another one before.
+func (w *world) job() *batchv1.Job {
+	w.t.Helper()
+	var job *batchv1.Job
+	w.eventually("the Job of the hook", func() (bool, string) {
+		found, err := w.client.BatchV1().Jobs(platform).Get(w.t.Context(), "inplace-rollout-release", metav1.GetOptions{})
+		job = found
+		return err == nil && job.Status.Active > 0 && job.DeletionTimestamp == nil, fmt.Sprint(err)
+	})
+	return job
+}
+
+// startUninstall begins an uninstallation.
+func (w *world) startUninstall() <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := helm(w.t.Context(), w.t, w.cp.Kubeconfig(), "uninstall", release, "--namespace", platform, "--timeout=2m")
+		done <- err
+	}()
+	return done
+}
+
+// uninstallFails: where the hook cannot run, nothing is uninstalled.
+func (w *world) uninstallFails() {
+	w.t.Helper()
+	done := w.startUninstall()
+	job := w.job()
+	if _, err := w.client.BatchV1().Jobs(platform).Patch(w.t.Context(), job.Name, types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		w.t.Error("the uninstallation succeeds without its hook")
+	}
+	for _, object := range []string{"deployment/inplace-rollout", "mutatingadmissionpolicybinding/inplace-rollout-hold-statefulsets"} {
+		if out, err := w.cp.Kubectl(w.t.Context(), "get", object, "--namespace", platform); err != nil {
+			w.t.Errorf("it took away %s: %v %s", object, err, out)
+		}
+	}
+	if !w.held("web") {
+		w.t.Error("it let go")
+	}
+}
+
+// uninstall plays the part of the Job's container, with its command and its ServiceAccount:
+// simulated nodes run no images. It returns what the command printed.
+func (w *world) uninstall() string {
+	w.t.Helper()
+	done := w.startUninstall()
+	job := w.job()
+	spec := job.Spec.Template.Spec
+	kubeconfig, err := w.cp.ServiceAccountKubeconfig(w.t.Context(), platform, spec.ServiceAccountName, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(w.t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), spec.Containers[0].Args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("%v: %s", err, said)
+	}
+	pods, err := w.client.CoreV1().Pods(platform).List(w.t.Context(), metav1.ListOptions{LabelSelector: "job-name=" + job.Name})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, pod := range pods.Items {
+		_, err := w.client.CoreV1().Pods(platform).Patch(w.t.Context(), pod.Name, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+		if err != nil && !apierrors.IsNotFound(err) {
+			w.t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		w.t.Fatalf("%v\nthe hook said %s", err, said)
+	}
+	return string(said)
+}
+
+// assertNothingLeft waits until what the release had is gone.
+func (w *world) assertNothingLeft() {
+	w.t.Helper()
+	w.eventually("everything to be gone", func() (bool, string) {
+		left := w.kubectl("get", "--all-namespaces", "--selector=app.kubernetes.io/instance="+release, "--output=name",
+			"deployments,services,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,poddisruptionbudgets,jobs,secrets,"+
+				"mutatingadmissionpolicies,mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings,"+
+				"mutatingwebhookconfigurations,flowschemas,prioritylevelconfigurations")
+		return left == "", left
+	})
+}
