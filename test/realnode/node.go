@@ -193,6 +193,8 @@ func (n *Node) startControlPlane(ctx context.Context) error {
 	n.ControlPlane, err = controlplane.Start(ctx, controlplane.Options{
 		Bin: n.bin("k8s"), Dir: n.path("controlplane"), Log: io.Discard,
 		Kubelets: []string{Name}, Egress: n.path("egress.sock"),
+		// Nothing leads from a Service to its pods, so that the API server has to find them by itself to ask a webhook.
+		Flags: map[string][]string{"kube-apiserver": {"--enable-aggregator-routing"}},
 	})
 	if err != nil {
 		return err
@@ -237,6 +239,9 @@ func (n *Node) startKubelet(ctx context.Context) error {
 		node, err := client.CoreV1().Nodes().Get(ctx, Name, metav1.GetOptions{})
 		if err != nil {
 			return err
+		}
+		if want, is := n.options.Kubelet, node.Status.NodeInfo.KubeletVersion; want != "" && !strings.HasPrefix(is, "v"+want+".") {
+			return fmt.Errorf("the kubelet of version %s is %q", want, is)
 		}
 		return ready(node, since)
 	})
