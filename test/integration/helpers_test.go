@@ -33,14 +33,6 @@ func (s *sandbox[W]) largeEnough(pods ...string) {
 	}
 }
 
-// needs skips a test of what only this version of Kubernetes and later ones have.
-func needs(t *testing.T, minor, what string) {
-	t.Helper()
-	if !cp.AtLeast(minor) {
-		t.Skipf("not applicable to %s: %s needs %s", cp.Version(), what, minor)
-	}
-}
-
 // needsPolicies skips a test that takes the policies away which hold.
 func needsPolicies(t *testing.T) {
 	t.Helper()
