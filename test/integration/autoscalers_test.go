@@ -294,7 +294,9 @@ func testDivided(t *testing.T) {
 	w.ownController(t, controller.Options{})
 	w.waitComplete()
 	before, memory := w.uids(), w.vertical("InPlaceOrRecreate", "memory")
-	has := func(pod corev1.Pod) bool { return pod.Spec.Containers[0].Resources.Requests.Memory().String() == memory }
+	has := func(pod corev1.Pod) bool {
+		return pod.Spec.Containers[0].Resources.Requests.Memory().String() == memory
+	}
 	for name := range before {
 		w.waitPod(name, "to have the recommended memory", has)
 	}
