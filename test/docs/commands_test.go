@@ -37,7 +37,10 @@ var elsewhere = map[string]string{
 	"kubectl -n inplace-rollout logs deployment/inplace-rollout --all-pods": "test/e2e, if the controller is not ready: simulated pods have none",
 	"kubectl edit": "TestEdits in test/e2e: it wants an editor",
 
-	"kustomize edit set image inplace-rollout=": "a command of another project; test/e2e installs deploy/ as it is",
+	"kustomize edit set image inplace-rollout=":                                                        "a command of another project; test/e2e installs deploy/ as it is",
+	"helm install inplace-rollout deploy/chart -n platform --create-namespace --set image.repository=": "TestLifecycle in test/chart",
+	"helm uninstall inplace-rollout -n platform":                                                       "TestLifecycle in test/chart",
+	"helm uninstall inplace-rollout -n platform --no-hooks":                                            "a command of another project; what it needs is below \"Uninstall\"",
 	"helm upgrade":  "TestHelm in test/integration",
 	"helm rollback": "TestHelm in test/integration",
 	"helm template": "a command of another project",
