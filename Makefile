@@ -67,8 +67,16 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 
 # Most of the time these tests wait. A control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
-integration: tools monitoring-tools gitops-tools build ## Run the tests that need a control plane
+integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools build ## Run the tests that need a control plane
 	GOGC=200 go test -tags integration -count=1 -timeout 60m -p 1 -parallel 16 ./test/...
+	GOGC=200 go run ./test/matrix --short --only 1.35/webhook
+
+OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
+
+# A real node needs root: without it, choose other cells.
+.PHONY: matrix
+matrix: tools $(OLDER) node-tools build image test-images ## Run the tests on each version of Kubernetes, for the table of docs/compatibility.md (ONLY=1.35/webhook)
+	GOGC=200 go run ./test/matrix $(if $(ONLY),--only $(ONLY))
 
 WORLDS := 300
 SEED := 1
@@ -138,7 +146,7 @@ build: ## Build the controller, and the plugin of kubectl, into bin/
 NATIVE = linux/$(shell go env GOARCH)
 PLATFORMS := linux/amd64,linux/arm64
 # The real node needs its own only.
-e2e e2e-cgroup-v2 demo-real bench-real: PLATFORMS = $(NATIVE)
+matrix e2e e2e-cgroup-v2 demo-real bench-real: PLATFORMS = $(NATIVE)
 
 .PHONY: image
 image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
 )
 
@@ -97,12 +98,10 @@ func (o webhookOptions) validate() error {
 }
 
 func (o webhookOptions) run(ctx context.Context) error {
-	logger, err := newLogger(o.verbosity)
+	ctx, err := startLog(ctx, o.verbosity)
 	if err != nil {
 		return err
 	}
-	klog.SetLogger(logger)
-	ctx = klog.NewContext(ctx, logger)
 
 	namespace := cmp.Or(o.namespace, ownNamespace(), "inplace-rollout")
 	policies, err := webhook.Load(deploy.Cluster, cmp.Or(o.controller, "system:serviceaccount:"+namespace+":inplace-rollout"))
@@ -117,6 +116,7 @@ func (o webhookOptions) run(ctx context.Context) error {
 		return err
 	}
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(buildInfoMetric(version.Get()))
 	metrics := webhook.NewMetrics(registry, policies.Names(), certificates.Certificate)
 
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.bindAddress)
@@ -145,7 +145,7 @@ func (o webhookOptions) run(ctx context.Context) error {
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(listener, "", "") }()
-	logger.Info("Serving", "address", listener.Addr().String(), "policies", policies.Names())
+	klog.FromContext(ctx).Info("Serving", "address", listener.Addr().String(), "policies", policies.Names())
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving at --bind-address: %w", err)

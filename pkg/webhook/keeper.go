@@ -43,6 +43,7 @@ const settle = 30 * time.Second
 type Keeper struct {
 	client          kubernetes.Interface
 	namespace, name string // of the Secret
+	host            string // at which API servers ask
 	generate        func() (pair, error)
 	now             func() time.Time
 	lifetime        time.Duration
@@ -58,7 +59,7 @@ type Keeper struct {
 // NewKeeper returns a keeper of certificates for the host that are good for lifetime.
 func NewKeeper(client kubernetes.Interface, namespace, secret, host string, lifetime time.Duration) *Keeper {
 	return &Keeper{
-		client: client, namespace: namespace, name: secret, now: time.Now,
+		client: client, namespace: namespace, name: secret, host: host, now: time.Now,
 		generate: func() (pair, error) { return newPair(host, lifetime) },
 		lifetime: lifetime, settle: min(settle, lifetime/20),
 		err: errors.New("there is no certificate yet"),
@@ -111,6 +112,9 @@ func (k *Keeper) Sync(ctx context.Context) error {
 	if err != nil {
 		return k.failed(fmt.Errorf("reading the MutatingWebhookConfiguration %s: %w", prerequisite.WebhookConfiguration, err))
 	}
+	if other := k.other(configuration); other != "" {
+		return k.failed(fmt.Errorf("the MutatingWebhookConfiguration %s has API servers ask %s, and this is %s: remove one of the two installations", prerequisite.WebhookConfiguration, other, k.host))
+	}
 	pairs, err := k.keepSecret(ctx)
 	if err != nil {
 		return k.failed(err)
@@ -127,6 +131,17 @@ func (k *Keeper) Sync(ctx context.Context) error {
 	return nil
 }
 
+// other is the Service that the configuration names, if it is not the one of this webhook. Two that
+// put their CAs into one configuration would take away each other's, over and over.
+func (k *Keeper) other(c *registrationv1.MutatingWebhookConfiguration) string {
+	for _, w := range c.Webhooks {
+		if s := w.ClientConfig.Service; s != nil && s.Name+"."+s.Namespace+".svc" != k.host {
+			return s.Name + "." + s.Namespace + ".svc"
+		}
+	}
+	return ""
+}
+
 // keepSecret returns the pairs in the Secret, after it has got a new one if it is time.
 func (k *Keeper) keepSecret(ctx context.Context) ([]pair, error) {
 	secrets := k.client.CoreV1().Secrets(k.namespace)
@@ -140,7 +155,9 @@ func (k *Keeper) keepSecret(ctx context.Context) ([]pair, error) {
 		klog.FromContext(ctx).Error(unreadable, "What cannot be read of the Secret is replaced", "secret", klog.KRef(k.namespace, k.name))
 	}
 	now := k.now()
-	kept := slices.DeleteFunc(slices.Clone(pairs), func(p pair) bool { return !now.Before(p.serving.Leaf.NotAfter) })
+	kept := slices.DeleteFunc(slices.Clone(pairs), func(p pair) bool {
+		return !now.Before(p.serving.Leaf.NotAfter) || p.serving.Leaf.VerifyHostname(k.host) != nil
+	})
 	if !slices.ContainsFunc(kept, func(p pair) bool { return p.serving.Leaf.NotAfter.Sub(now) > k.lifetime/3 }) {
 		p, err := k.generate()
 		if err != nil {
@@ -241,6 +258,8 @@ func (k *Keeper) Ready() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
+	case k.serving == nil && k.err == nil:
+		return errors.New("there is no certificate yet that is valid and trusted")
 	case k.serving == nil:
 		return k.err
 	case !k.serving.valid(k.now()):

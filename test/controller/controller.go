@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
@@ -43,6 +44,13 @@ func Root() string {
 
 // Apply applies deploy/ as it is, in the way of [Hold], and waits until the policies are in force.
 func Apply(ctx context.Context, cp *controlplane.ControlPlane) error {
+	if err := apply(ctx, cp); err != nil {
+		return err
+	}
+	return waitForPolicies(ctx, cp)
+}
+
+func apply(ctx context.Context, cp *controlplane.ControlPlane) error {
 	folder, err := manifests(Hold(cp))
 	if err != nil {
 		return err
@@ -50,7 +58,7 @@ func Apply(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if _, err := cp.Kubectl(ctx, "apply", "--kustomize", folder); err != nil {
 		return fmt.Errorf("installing deploy/: %w", err)
 	}
-	return waitForPolicies(ctx, cp)
+	return nil
 }
 
 // Install applies deploy/. The controller's Deployment is scaled to nothing,
@@ -71,7 +79,7 @@ func Deploy(ctx context.Context, node *realnode.Node) error {
 	if err := node.Import(ctx, "inplace-rollout"); err != nil {
 		return err
 	}
-	if err := Apply(ctx, node.ControlPlane); err != nil {
+	if err := apply(ctx, node.ControlPlane); err != nil {
 		return err
 	}
 	if err := Deployed(ctx, node); err != nil {
@@ -79,14 +87,19 @@ func Deploy(ctx context.Context, node *realnode.Node) error {
 		logs, _ := node.Kubectl(ctx, "logs", "--namespace", Namespace, "deployment/inplace-rollout", "--all-pods")
 		return fmt.Errorf("%w\n%s\n%s", err, said, logs)
 	}
-	return nil
+	return waitForPolicies(ctx, node.ControlPlane)
 }
 
 // Deployed waits until all replicas that deploy/ has are ready.
 func Deployed(ctx context.Context, node *realnode.Node) error {
-	_, err := node.Kubectl(ctx, "rollout", "status", "--namespace", Namespace, "deployment/inplace-rollout", "--timeout=2m")
-	if err != nil {
-		return fmt.Errorf("waiting for the controller: %w", err)
+	deployments := []string{"deployment/inplace-rollout"}
+	if Hold(node.ControlPlane) == prerequisite.Webhook {
+		deployments = append(deployments, "deployment/inplace-rollout-webhook")
+	}
+	for _, deployment := range deployments {
+		if _, err := node.Kubectl(ctx, "rollout", "status", "--namespace", Namespace, deployment, "--timeout=2m"); err != nil {
+			return fmt.Errorf("waiting for %s: %w", deployment, err)
+		}
 	}
 	return nil
 }
@@ -117,14 +130,16 @@ func waitForPolicies(ctx context.Context, cp *controlplane.ControlPlane) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	var last error
 	for {
 		out, err := cp.Kubectl(ctx, "create", "--dry-run=server", "--output=yaml", "--filename", file)
-		if err != nil {
-			return fmt.Errorf("waiting for the admission policies: %w", err)
-		}
-		if !strings.Contains(out, "forged") {
+		if err == nil && !strings.Contains(out, "forged") {
 			return nil
 		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("waiting for the admission policies: %w", cmp.Or(last, ctx.Err()))
+		}
+		last = err // such as that of a webhook whose CA the API server does not know yet
 	}
 }
 

@@ -187,6 +187,9 @@ func (c *ControlPlane) start(ctx context.Context) error {
 		return fmt.Errorf("asking for version: %w", err)
 	}
 	c.version = version.GitVersion
+	if want := c.options.Version; want != "" && !strings.HasPrefix(c.version, "v"+want+".") {
+		return fmt.Errorf("the API server of version %s is %s", want, c.version)
+	}
 
 	if err := c.startProcesses(c.binaries()[2:]); err != nil {
 		return err

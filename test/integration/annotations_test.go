@@ -171,9 +171,7 @@ func TestInvalidPolicy(t *testing.T) {
 	}
 	w.waitValidation(false)
 	w.kubectl("annotate", "statefulset/web", api.ResizeActionAnnotation+"=Live")
-	if err := controller.Install(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	reinstall(t)()
 	w.waitValidation(true)
 	ownController(t, controller.Options{})
 

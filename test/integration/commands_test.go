@@ -555,6 +555,7 @@ func TestCommandReleaseAll(t *testing.T) {
 
 // deploy/ is gone, and what it held is let go all the same.
 func TestCommandReleaseWithoutPolicies(t *testing.T) {
+	needsPolicies(t)
 	w, d, a := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1}), newDaemonSet(t, options{Replicas: 1})
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")

@@ -5,6 +5,9 @@ package integration
 import (
 	"sync"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 // tooSmall has the kubelets of these pods refuse what their nodes can never hold. From 1.36 on nobody asks
@@ -30,11 +33,11 @@ func (s *sandbox[W]) largeEnough(pods ...string) {
 	}
 }
 
-// needs skips a test of what only this version of Kubernetes and later ones have.
-func needs(t *testing.T, minor, what string) {
+// needsPolicies skips a test that takes the policies away which hold.
+func needsPolicies(t *testing.T) {
 	t.Helper()
-	if !cp.AtLeast(minor) {
-		t.Skipf("not applicable to %s: %s needs %s", cp.Version(), what, minor)
+	if way := controller.Hold(cp); way != prerequisite.Policy {
+		t.Skipf("not applicable to the way %s: here no MutatingAdmissionPolicies v1 hold", way)
 	}
 }
 

@@ -346,6 +346,7 @@ func TestUninstall(t *testing.T) {
 // TestUnreadableHold: somebody has written nonsense into the hold while there was no
 // admission policy. Neither the controller nor release is stopped by that.
 func TestUnreadableHold(t *testing.T) {
+	needsPolicies(t)
 	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
 	byHand, byHandToo, byHandAgain := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
 	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()

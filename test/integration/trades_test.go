@@ -203,8 +203,13 @@ func TestUnsupportedByNode(t *testing.T) {
 			before := w.uids()
 			w.patch(bigger)
 			if action == "LiveResize" {
-				w.waitCondition("UnsupportedByNode", "node "+pool+" does not support it: pods \"web-1\" is forbidden: pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node")
-				w.waitEvent("UnsupportedByNode", "web-1")
+				if cp.AtLeast("1.36") {
+					w.waitCondition("UnsupportedByNode", "node "+pool+" does not support it: pods \"web-1\" is forbidden: pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node")
+					w.waitEvent("UnsupportedByNode", "web-1")
+				} else { // it is so on every node
+					w.waitCondition("Infeasible", "resources for non-sidecar init containers are immutable")
+					w.waitEvent("ResizeInfeasible", "web-1")
+				}
 				w.assertReplaced(before)
 				return
 			}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	versioninfo "github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -197,6 +198,9 @@ func earlier(t *testing.T) installable {
 // the controller one by one: the rollouts end in place. Where the policies differ, the old replicas
 // rest from then on. docs/operations.md promises the same for the way back.
 func TestUpgrade(t *testing.T) {
+	if way := controller.Hold(cp); way != prerequisite.Policy {
+		t.Skipf("not applicable to %s: the version before holds by MutatingAdmissionPolicy only", way)
+	}
 	now, before := installable{}, earlier(t)
 	defer reinstall(t)()
 	t.Run("from the version before", func(t *testing.T) {

@@ -16,6 +16,9 @@ import (
 // newest is the version of bin/k8s, which needs no name.
 const newest = "1.37"
 
+// simulatedKubelet is what the table says of the kubelets of [simulated] tests.
+const simulatedKubelet = "simulated"
+
 // cell is a control plane with a way of holding rollouts, or with a kubelet: what the tests run on.
 type cell struct {
 	version, hold string
@@ -32,6 +35,9 @@ var cells = []cell{
 	{version: "1.35", hold: "v1beta1"},
 	{version: "1.34", hold: "webhook"},
 	{version: "1.34", hold: "v1beta1"},
+	{version: "1.36", kubelet: "1.36"},
+	{version: "1.35", kubelet: "1.35"},
+	{version: "1.34", kubelet: "1.34"},
 	{version: "1.37", kubelet: "1.36"},
 	{version: "1.37", kubelet: "1.35"},
 	{version: "1.37", kubelet: "1.34"},
@@ -100,7 +106,7 @@ func (c cell) run(ctx context.Context, root string, short bool) (result, error) 
 		err = fmt.Errorf("no test of %s has run", pkg)
 	}
 	fmt.Printf("--- %s: %d passed, %d not applicable, %d failed\n", c.name(), r.passed, r.skipped, r.failed)
-	r.kubernetes, r.kubelet = versionOf(ctx, root, c.version, "kube-apiserver"), "simulated"
+	r.kubernetes, r.kubelet = versionOf(ctx, root, c.version, "kube-apiserver"), simulatedKubelet
 	if c.kubelet != "" {
 		r.kubelet = versionOf(ctx, root, c.kubelet, "kubelet")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"regexp"
@@ -45,7 +46,7 @@ func fill(old string, c cell, r result) string {
 	for _, c := range cells {
 		row, is := rows[c.name()]
 		if !is {
-			row = fmt.Sprintf("| `%s` | %s | %s | not run | | |\n", c.name(), c.version, c.kubelet)
+			row = fmt.Sprintf("| `%s` | %s | %s | not run | | |\n", c.name(), c.version, cmp.Or(c.kubelet, simulatedKubelet))
 		}
 		table.WriteString(row)
 	}

@@ -240,6 +240,9 @@ func (n *Node) startKubelet(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if want, is := n.options.Kubelet, node.Status.NodeInfo.KubeletVersion; want != "" && !strings.HasPrefix(is, "v"+want+".") {
+			return fmt.Errorf("the kubelet of version %s is %q", want, is)
+		}
 		return ready(node, since)
 	})
 }
