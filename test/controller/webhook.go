@@ -108,11 +108,11 @@ func (w *Webhook) Start(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	address, err := freeAddress()
+	address, err := FreeAddress()
 	if err != nil {
 		return err
 	}
-	metrics, err := freeAddress()
+	metrics, err := FreeAddress()
 	if err != nil {
 		return err
 	}
