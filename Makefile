@@ -12,6 +12,7 @@ K8S := bin/k8s
 RUNTIME := bin/node
 MONITORING := bin/monitoring
 GITOPS := bin/gitops
+AUTOSCALER := bin/autoscaler
 UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/) ./test/docs
 
 .PHONY: help
@@ -67,7 +68,7 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 
 # Most of the time these tests wait. A control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
-integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools build ## Run the tests that need a control plane
+integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools build ## Run the tests that need a control plane
 	GOGC=200 go test -tags integration -count=1 -timeout 60m -p 1 -parallel 16 ./test/...
 	GOGC=200 go run ./test/matrix --short --only 1.35/webhook
 
@@ -194,6 +195,9 @@ monitoring-tools: $(MONITORING)/.prometheus ## Build the pinned Prometheus and p
 
 .PHONY: gitops-tools
 gitops-tools: $(GITOPS)/.helm ## Build the pinned Helm into bin/gitops/ (once)
+
+.PHONY: autoscaler-tools
+autoscaler-tools: $(AUTOSCALER)/.vpa ## Build the pinned Vertical Pod Autoscaler into bin/autoscaler/ (once)
 
 # bin/k8s-1.35/.kubernetes says that the same of an older Kubernetes are there, as hack/tools/kubernetes-1.35 pins it.
 bin/k8s-%/.kubernetes: hack/tools/kubernetes-%/go.mod hack/build-tools.sh

@@ -60,8 +60,9 @@ type policy struct {
 	fails      bool // where it cannot be evaluated
 }
 
-// userName is what may be written into a string of CEL.
-var userName = regexp.MustCompile(`^[-a-zA-Z0-9:.@/_]+$`)
+// userName is what may be written into a string of CEL. Where each namespace has its own controller, it is
+// that of the workload's, as deploy/overlays/one-namespace says it.
+var userName = regexp.MustCompile(`^[-a-zA-Z0-9:.@/_]+(" \+ request\.namespace \+ "[-a-zA-Z0-9:.@/_]+)?$`)
 
 // Load compiles the mutating policies in the files for the controller that is this user.
 func Load(files fs.FS, controller string) (*Policies, error) {

@@ -98,6 +98,8 @@ func TestRefused(t *testing.T) {
 		"replicas=2,leaderElection=false":     "at '/replicas': maximum",
 		"controller.deferredTimeout=10":       "at '/controller/deferredTimeout'",
 		"controller.workers=0":                "at '/controller/workers': minimum",
+		"webhook.replicas=0":                  "at '/webhook/replicas': minimum",
+		"podLabels.app=ours":                  "at '/podLabels/app'",
 		"resources.limits.memory=plenty":      "at '/resources/limits/memory'",
 		"serviceAccount.name=Me":              "at '/serviceAccount/name'",
 		"extraArgs[0]=dry-run":                "at '/extraArgs/0'",
@@ -147,6 +149,21 @@ func TestHold(t *testing.T) {
 				if got := fmt.Sprint(kind["apiVersion"], " ", kind["kind"]); got != want {
 					t.Errorf("%v: %s asks for %s, want %s", tt.args, o, got, want)
 				}
+			}
+		}
+	}
+}
+
+// TestNoHook: what is printed without a cluster may be applied, and has no Job then that lets go of everything.
+func TestNoHook(t *testing.T) {
+	for _, values := range []string{"parts=all", "parts=controller,watch=namespace"} {
+		objects, err := template(t, folder(), "platform", "--set", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			if o["kind"] == "Job" || o.annotation("helm.sh/hook") != nil {
+				t.Errorf("--set %s: there is %s", values, o)
 			}
 		}
 	}

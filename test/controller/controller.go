@@ -183,7 +183,7 @@ func arguments(ctx context.Context, cp *controlplane.ControlPlane, o Options) (a
 	if err != nil {
 		return nil, "", err
 	}
-	if address, err = freeAddress(); err != nil {
+	if address, err = FreeAddress(); err != nil {
 		return nil, "", err
 	}
 	if o.Binary == "" {
@@ -225,7 +225,8 @@ func start(args []string, address string, log io.Writer) (*Process, error) {
 	return p, nil
 }
 
-func freeAddress() (string, error) {
+// FreeAddress returns an address of 127.0.0.1 that was free a moment ago.
+func FreeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("finding a free port: %w", err)

@@ -124,10 +124,10 @@ func StartReplica(ctx context.Context, cp *controlplane.ControlPlane, namespace 
 	if err != nil {
 		return nil, "", err
 	}
-	if address, err = freeAddress(); err != nil {
+	if address, err = FreeAddress(); err != nil {
 		return nil, "", err
 	}
-	metrics, err := freeAddress()
+	metrics, err := FreeAddress()
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,0 +1,361 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/autoscaler"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// used is what the metrics API reports of each container: three times what [base] requests.
+const used = `annotations: {` + autoscaler.Usage + `: "cpu=300m,memory=300Mi"}`
+
+// TestAutoscalers proves what docs/autoscalers.md and docs/recommenders.md say, with the real ones.
+func TestAutoscalers(t *testing.T) {
+	stop, err := autoscaler.Start(t.Context(), cp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("Horizontal", testHorizontal)
+	t.Run("Off", testRecommendation)
+	t.Run("Initial", testInitial)
+	t.Run("InPlaceOrRecreate", testInPlaceOrRecreate)
+	t.Run("Infeasible", testInfeasibleBesideUpdater)
+	for _, mode := range []string{"Recreate", "Auto"} {
+		t.Run(mode, func(t *testing.T) { testRecreate(t, mode) })
+	}
+	t.Run("Divided", testDivided)
+}
+
+// testHorizontal: with twice the request, the same load is half the utilization, and the number of
+// pods follows. An absolute target does not move.
+func testHorizontal(t *testing.T) {
+	t.Parallel()
+	for target, want := range map[string]int32{"{type: Utilization, averageUtilization: 300}": 2, "{type: AverageValue, averageValue: 300m}": 4} {
+		t.Run(target[len("{type: "):strings.Index(target, ",")], func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t, options{PodMeta: used, Replicas: 4, Resources: "{requests: {cpu: 100m}}"})
+			d.ownController(t, controller.Options{})
+			d.waitComplete()
+			d.apply(`
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 1
+  maxReplicas: 10
+  behavior: {scaleDown: {stabilizationWindowSeconds: 0}}
+  metrics: [{type: Resource, resource: {name: cpu, target: ` + target + `}}]
+`)
+			sees := func(cpu string) {
+				t.Helper()
+				eventually(t, "the autoscaler to look", func() (bool, string) {
+					status := d.kubectl("get", "hpa/web", "-o", "jsonpath={.status.currentMetrics[0].resource.current}")
+					return strings.Contains(status, `"averageValue":"`+cpu+`"`), status
+				})
+			}
+			sees("300m")
+			d.setResources("cpu=200m", "")
+			d.waitComplete()
+			if want == 4 { // almost the same load, to see that it has looked again
+				for _, name := range d.names() {
+					d.annotatePod(name, autoscaler.Usage+"=cpu=295m")
+				}
+				sees("295m")
+			}
+			d.waitFor("the number of pods", func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == want && d.Status.Replicas == want })
+		})
+	}
+}
+
+// testRecommendation: the autoscaler leaves the pods alone, and the job of the example writes what
+// it recommends into the template, from where it goes in place into the pods.
+func testRecommendation(t *testing.T) {
+	t.Parallel()
+	w := newWorkload(t, options{PodMeta: used, Resources: "{requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: '2', memory: 2Gi}}"})
+	w.ownController(t, controller.Options{})
+	w.waitComplete()
+	before := w.uids()
+	example, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "examples", "recommendation.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.apply(regexp.MustCompile(`\bdb\b`).ReplaceAllString(string(example), "web"))
+	cpu := w.recommended("cpu")
+	for _, pod := range w.pods() {
+		if got := cpuOf(pod.Spec.Containers[0].Resources); got != "100m" {
+			t.Errorf("%s requests %s before anybody has written that into the template", pod.Name, got)
+		}
+	}
+
+	job, err := client.BatchV1().CronJobs(w.namespace).Get(t.Context(), "apply-recommendation", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.runJob(&job.Spec.JobTemplate.Spec)
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	for name := range before {
+		w.waitSize(name, cpu)
+	}
+	if writes := w.byUpdater(); len(writes) > 0 {
+		t.Errorf("the autoscaler's updater wrote %v", writes)
+	}
+	w.markAudit()
+	w.runJob(&job.Spec.JobTemplate.Spec)
+	if writes := w.writes(); len(writes) > 0 {
+		t.Errorf("the same recommendation again: %v", writes)
+	}
+}
+
+// runJob runs the command of a job as its pod would, under its ServiceAccount.
+func (s *sandbox[W]) runJob(job *batchv1.JobSpec) {
+	s.t.Helper()
+	pod := job.Template.Spec
+	kubeconfig, err := cp.ServiceAccountKubeconfig(s.t.Context(), s.namespace, pod.ServiceAccountName, "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.kubectl("config", "set-context", "--current", "--namespace", s.namespace, "--kubeconfig", kubeconfig)
+	command := pod.Containers[0].Command
+	cmd := exec.CommandContext(s.t.Context(), command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+filepath.Dir(cp.Bin("kubectl"))+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// testInitial: only new pods have the recommended size, also those that the table restarts, and the
+// rollout is complete with them.
+func testInitial(t *testing.T) {
+	t.Parallel()
+	t.Run("StatefulSet", func(t *testing.T) {
+		t.Parallel()
+		w := newWorkload(t, options{PodMeta: used})
+		w.ownController(t, controller.Options{})
+		w.waitComplete()
+		cpu, before := w.vertical("Initial", "cpu"), w.uids()
+		w.kubectl("delete", "pod", "web-1")
+		w.waitSize("web-1", cpu)
+		w.waitComplete()
+		w.assertReplaced(before, "web-1")
+
+		before = w.uids()
+		w.annotatePod("web-0", simInfeasible)
+		w.setResources("cpu=150m", "")
+		w.waitComplete()
+		w.assertReplaced(before, "web-0")
+		for name, want := range map[string]string{"web-0": cpu, "web-1": "150m", "web-2": "150m"} {
+			w.waitSize(name, want)
+		}
+	})
+	t.Run("RestartOnly", func(t *testing.T) {
+		t.Parallel()
+		w := newWorkload(t, options{PodMeta: used, Meta: memoryRestarts("")})
+		w.ownController(t, controller.Options{})
+		w.waitComplete()
+		cpu := w.vertical("Initial", "cpu")
+		w.kubectl("delete", "pod", "web-1")
+		w.waitSize("web-1", cpu)
+		before := w.uids()
+		w.setResources("cpu=150m", "")
+		w.waitComplete()
+		w.assertReplaced(before, "web-1") // whose memory is not the template's, and is not again
+		w.waitSize("web-1", cpu)
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		t.Parallel()
+		d := newDeployment(t, options{PodMeta: used})
+		d.ownController(t, controller.Options{})
+		d.waitComplete()
+		cpu, before, restarted := d.vertical("Initial", "cpu"), d.uids(), d.names()[0]
+		d.annotatePod(restarted, simInfeasible)
+		d.edit("150m")
+		d.waitComplete()
+		d.assertReplaced(before, restarted)
+		for name := range d.uids() {
+			if before[name] == "" {
+				d.waitSize(name, cpu)
+			} else {
+				d.waitSize(name, "150m")
+			}
+		}
+	})
+}
+
+// testInPlaceOrRecreate: between edits the updater's sizes stay. On an edit the template wins, as
+// often as it is contested, but five times at most. Nothing is restarted.
+func testInPlaceOrRecreate(t *testing.T) {
+	t.Parallel()
+	w := newWorkload(t, options{PodMeta: used})
+	w.ownController(t, controller.Options{})
+	w.waitComplete()
+	w.markAudit()
+	before, cpu := w.uids(), w.vertical("InPlaceOrRecreate", "cpu")
+	w.waitSizes(cpu)
+	w.assertUncontested()
+
+	w.annotatePod("web-0", simNever) // the rollout is not over until the updater has tried all it can
+	w.setResources("cpu=150m", "")
+	for _, name := range []string{"web-1", "web-2"} {
+		w.waitEvent("ResizedByOthers", name+": updater resizes this pod again and again: what it sets next stays until the next edit")
+		w.waitSize(name, cpu)
+	}
+	w.annotatePod("web-0", simAccepted)
+	w.waitComplete()
+	if _, _, message := complete(w.get()); !strings.HasSuffix(message, "; also resized by updater") {
+		t.Errorf("the condition says %q", message)
+	}
+	ofPods, _ := tally(only(w.writes(), "patch"))
+	for name := range before {
+		if n := len(w.audit("patch", "pods", "resize", name)); n < 1 || n > 5 {
+			t.Errorf("%s was resized %d times: %v", name, n, ofPods)
+		}
+	}
+
+	w.markAudit()
+	w.waitSizes(cpu)
+	w.kubectl("scale", w.ref, "--replicas=4") // something for the controller to look at
+	w.waitSize("web-3", cpu)
+	w.assertUncontested()
+	w.assertReplaced(before)
+}
+
+// assertUncontested checks that the rollout is Complete, and that the controller has resized nothing.
+func (s *sandbox[W]) assertUncontested() {
+	s.t.Helper()
+	s.waitComplete()
+	if resized := only(s.writes(), "patch pods/resize"); len(resized) > 0 {
+		s.t.Errorf("between edits the controller resized %v", resized)
+	}
+}
+
+// testInfeasibleBesideUpdater: the updater evicts a pod whose resize is infeasible, whoever has asked
+// for it, also one that is to be left as it is.
+func testInfeasibleBesideUpdater(t *testing.T) {
+	t.Parallel()
+	w := newWorkload(t, options{PodMeta: used, Meta: `annotations: {inplace-rollout.io/resource-resize-action: LiveResize}`})
+	w.ownController(t, controller.Options{})
+	before := w.uids()
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=150m", "")
+	w.waitCondition("Infeasible", "web-1")
+	w.vertical("InPlaceOrRecreate", "cpu")
+	w.waitComplete()
+	w.assertReplaced(before, "web-1")
+}
+
+// testRecreate: the updater evicts pods, also in the middle of a rollout, which is complete all the same.
+func testRecreate(t *testing.T, mode string) {
+	t.Helper()
+	t.Parallel()
+	w := newWorkload(t, options{PodMeta: used})
+	w.ownController(t, controller.Options{})
+	w.waitComplete()
+	before, cpu := w.uids(), w.vertical(mode, "cpu")
+	w.waitSizes(cpu)
+	w.assertAllReplaced(before)
+	before = w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.waitSizes(cpu)
+	w.waitComplete()
+	w.assertAllReplaced(before)
+	if held(w.get()) {
+		t.Error("still held")
+	}
+}
+
+// testDivided: the autoscaler has the memory, and the template the cpu.
+func testDivided(t *testing.T) {
+	t.Parallel()
+	w := newWorkload(t, options{PodMeta: used, Resources: "{requests: {cpu: 100m}, limits: {cpu: 200m}}"})
+	w.ownController(t, controller.Options{})
+	w.waitComplete()
+	before, memory := w.uids(), w.vertical("InPlaceOrRecreate", "memory")
+	has := func(pod corev1.Pod) bool {
+		return pod.Spec.Containers[0].Resources.Requests.Memory().String() == memory
+	}
+	for name := range before {
+		w.waitPod(name, "to have the recommended memory", has)
+	}
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	for name, pod := range w.pods() {
+		if !has(pod) {
+			t.Errorf("%s lost the memory that the autoscaler had given it: %v", name, pod.Spec.Containers[0].Resources)
+		}
+	}
+	if _, _, message := complete(w.get()); strings.Contains(message, "also resized") {
+		t.Errorf("nobody disagrees, but the condition says %q", message)
+	}
+}
+
+// waitSizes waits until all pods run with the cpu request.
+func (s *sandbox[W]) waitSizes(cpu string) {
+	s.t.Helper()
+	for _, name := range s.names() {
+		s.waitSize(name, cpu)
+	}
+}
+
+// vertical makes a VerticalPodAutoscaler for the workload, of memory or of cpu and memory, and
+// returns how much it recommends.
+func (s *sandbox[W]) vertical(mode, resource string) string {
+	s.t.Helper()
+	controlled := map[string]string{"cpu": "cpu, memory", "memory": "memory"}
+	s.apply(fmt.Sprintf(`
+apiVersion: autoscaling.k8s.io/v1
+kind: VerticalPodAutoscaler
+metadata: {name: web}
+spec:
+  targetRef: {apiVersion: apps/v1, kind: %s, name: web}
+  updatePolicy: {updateMode: %q}
+  resourcePolicy: {containerPolicies: [{containerName: app, controlledResources: [%s]}]}
+`, s.kind, mode, controlled[resource]))
+	return s.recommended(resource)
+}
+
+// recommended waits until the autoscaler says how much.
+func (s *sandbox[W]) recommended(resource string) (target string) {
+	s.t.Helper()
+	eventually(s.t, "a recommendation", func() (bool, string) {
+		target = s.kubectl("get", "vpa/web", "-o", "jsonpath={.status.recommendation.containerRecommendations[0].target."+resource+"}")
+		return target != "", s.kubectl("get", "vpa/web", "-o", "yaml")
+	})
+	return target
+}
+
+// byUpdater is what the autoscaler's updater has done to pods.
+func (s *sandbox[W]) byUpdater() (writes []string) {
+	s.t.Helper()
+	for _, e := range s.audited(controlplane.ByUser(autoscaler.Updater)) {
+		if e.ObjectRef.Resource == "pods" {
+			writes = append(writes, fmt.Sprintf("%s pods/%s %s", e.Verb, e.ObjectRef.Subresource, e.ObjectRef.Name))
+		}
+	}
+	return writes
+}
