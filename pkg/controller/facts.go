@@ -152,6 +152,13 @@ func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capa
 	return m
 }
 
+// Live reports whether the pod of a place gets its size, or has it, without a restart, as far as
+// the facts say.
+func (f Facts) Live(place rollout.Place, options rollout.Options, revision rollout.Revision) bool {
+	decision := f.Members([]rollout.Place{place}, revision)[0].Judge(options).Decision
+	return decision == policy.Resize || decision == policy.Wait || decision == policy.MarkUpdated
+}
+
 // Forecast returns the members as a rollout will find them, without asking for any resize.
 // A size that is larger than the pod's node counts as refused, as the API server will do. A
 // restart that has no room in the cluster counts as such. The facts are those of

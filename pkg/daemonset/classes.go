@@ -1,7 +1,9 @@
 package daemonset
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,8 +30,8 @@ func (o observation) sizeOf(pod *corev1.Pod) policy.Size {
 // fit sets what a pod of the newest revision is to have: the size of its node's class or, where it
 // has none or that cannot be had in place, the template's.
 //
-// When a rollout is over, what is left is of a class that the pod has had before: no pod is
-// restarted for that, either.
+// What is left of a class that its node had before restarts no pod, either, and when a rollout is
+// over there is nothing else left.
 func (o observation) fit(p *rollout.Place) (err error) {
 	own := o.sizeOf(p.Pod)
 	p.Class, p.InPlaceOnly = own.Class.String(), own.Class != nil || o.over()
@@ -56,6 +58,7 @@ func (o observation) fit(p *rollout.Place) (err error) {
 			return err
 		}
 	}
+	p.InPlaceOnly = p.InPlaceOnly || len(p.Target.Effects) > 0 && !slices.ContainsFunc(p.Target.Effects, o.edited)
 	if p.Updated = p.Target.Clean(); !p.InPlaceOnly {
 		p.Brings = resize.Describe(p.Target.Changes)
 	}
@@ -92,20 +95,42 @@ func (o observation) inTheWay(t resize.Target) string {
 // edit returns the target of a pod of an older revision: the size of the newest template. Values
 // that the pod has for the class of its node stay as they are, and so does the pod if the edit is
 // about nothing else. Where that cannot be had, the pod gets the template's size first: no pod is
-// restarted for the size of a class.
+// restarted for the size of a class. Nor is it for going back from that of a class that its node
+// had before: that size stays where the edit can be had live with it, and only so.
 func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resize.Target, error) {
-	newer, own := o.revision().Template, o.sizeOf(pod)
-	if own.Class == nil || own.Void != nil || o.Contests.Lost(pod.UID) {
+	newer := o.revision().Template
+	if o.Contests.Lost(pod.UID) {
 		return o.Target(pod, older, newer)
 	}
-	kept, err := resize.ForKeeping(pod, older, newer, own.Template)
-	if err != nil {
+	sized := cmp.Or(o.sizeOf(pod).Template, newer)
+	target, err := o.By(resize.ForKeeping(pod, older, newer, sized, func(resize.Change) bool { return true }))
+	if err == nil && sized != newer && o.hopeless(target) {
+		sized = newer
+		target, err = o.Target(pod, older, sized)
+	}
+	if may, _ := o.Settings.Resolve(resize.Between(older, newer), newer, o.Defaults.ResizePolicy); err != nil || may == policy.RestartOnly {
+		return target, err
+	}
+	live := func(t resize.Target) bool {
+		return o.Live(rollout.Place{Name: pod.Name, Pod: pod, Available: o.available(pod), Target: t}, o.options(), o.revision())
+	}
+	kept, err := o.By(resize.ForKeeping(pod, older, newer, sized, o.edited))
+	if len(kept.Changes) < len(target.Changes) && policy.WithinLimits(kept.Spec()) && !live(target) && live(kept) {
 		return kept, err
 	}
-	state, _ := kept.Observe()
-	hopeless := slices.Contains([]resize.State{resize.Deferred, resize.Infeasible, resize.Failing}, state)
-	if hopeless || len(kept.Obstacles) > 0 || o.Refused.Of(pod.UID, o.revision().Size(kept.Changes)).Final {
-		return o.Target(pod, older, newer)
-	}
-	return kept, nil
+	return target, err
+}
+
+// hopeless reports whether a pod will not get that size in place.
+func (o observation) hopeless(t resize.Target) bool {
+	state, _ := t.Observe()
+	return slices.Contains([]resize.State{resize.Deferred, resize.Infeasible, resize.Failing}, state) ||
+		len(t.Obstacles) > 0 || o.Refused.Of(t.Pod().UID, o.revision().Size(t.Changes)).Final
+}
+
+// edited reports whether the value that a change starts from is of an edit: a revision says it. If
+// none does, and we have set it, it is of the class that the pod's node had before.
+func (o observation) edited(c resize.Change) bool {
+	said := func(r *revision) bool { return r != nil && resize.From(r.template.PodTemplateSpec, c) }
+	return c.From == nil || slices.ContainsFunc(slices.Collect(maps.Values(o.revisions)), said)
 }

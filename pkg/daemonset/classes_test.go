@@ -60,7 +60,7 @@ func TestClasses(t *testing.T) {
 		back = "; 1 of them have yet to go back to the template's size"
 		void = "it has the template's size: it cannot have that of class size=large in place on node node-1: "
 	)
-	isSaid := said(corev1.ConditionTrue, none)
+	isSaid, cpuUpOnly := said(corev1.ConditionTrue, none), inForce(";cpu:decrease=RestartOnly")
 	for _, tt := range []struct {
 		name     string
 		places   string
@@ -106,6 +106,14 @@ func TestClasses(t *testing.T) {
 		{"held: an edit of what the class has otherwise", "live|live, left with another cpu", []change{cpu3, large}, "mark web-1, resize web-0", "", false},
 		{"held: it only marks a pod that has its class's size", "updated|live, left with another cpu", []change{cpu3, large}, "mark web-1", "", false},
 		{"held: without the class, that pod is resized", "updated|live, left with another cpu", []change{cpu3}, "resize web-1", "", false},
+		{"held: the pod keeps the size of its former class, if nothing but going back is RestartOnly", "updated|live, left with another cpu", []change{cpuUpOnly}, "mark web-1", "", false},
+		{"held: with that size, the edit is live", "live|live, left with another cpu", []change{cpuUpOnly}, "mark web-1, resize web-0", "", false},
+		{"held: going back is live", "updated|live, left with another cpu", []change{inForce(";cpu:increase=LiveResizeable")}, "resize web-1", "", false},
+		{"held: the edit itself is RestartOnly", "updated|live, left with another cpu", []change{inForce(";cpu=RestartOnly")}, "release, hand over: cpu of app: RestartOnly (annotation cpu)", "", false},
+		{"held: what an edit that was given up has left is no class's", "updated|live, left with another cpu", []change{cpuUpOnly, givenUp}, "release, hand over: cpu of app: RestartOnly (annotation cpu:decrease)", "", false},
+		{"held: a former class keeps no hold", "updated|left with another cpu", []change{cpuUpOnly}, "release", "", false},
+		{"held: an edit that was given up does", "live|left with another cpu", []change{cpuUpOnly, givenUp}, "resize web-0", "", false},
+		{"going back is RestartOnly", "updated|left with another cpu", []change{unheld, cpuUpOnly, isSaid}, "", all + back + "; web-1: cpu of app: RestartOnly (annotation cpu:decrease); left as it is", false},
 		{"held: a size that the kubelet has refused is given up, and no pod for it", "updated|live, refused another cpu", []change{cpu3, large}, "resize web-1", "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

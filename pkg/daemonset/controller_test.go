@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -130,6 +131,47 @@ func TestSilentKubelets(t *testing.T) {
 	before := maps.Clone(c.Pods)
 	c.edit(newer)
 	c.Rest()
+	if replaced := c.replaced(before); replaced != "" {
+		t.Errorf("pods were replaced: %s", replaced)
+	}
+}
+
+// TestEditOfFormerClass: an edit comes before a pod has gone back from the size of its node's class,
+// which is RestartOnly. It is rolled out live, and the pod goes back when the policy lets it.
+func TestEditOfFormerClass(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	cpuOf := func(place string) int { return simulated.AppliedSize(c.Pods[place]).CPU }
+	annotate := func(edit func(annotations map[string]string)) {
+		c.user(func(set *appsv1.DaemonSet) { edit(set.Annotations) })
+	}
+	c.nodes["node-1"].Labels = map[string]string{"size": "large"}
+	c.nodesChange()
+	c.Change(func() {
+		annotate(func(a map[string]string) {
+			a[api.NodeResourcesAnnotation] = `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`
+		})
+	})
+	c.Until(60, func() bool { return cpuOf("web-002") == 9 })
+	before := maps.Clone(c.Pods)
+	c.Change(func() {
+		annotate(func(a map[string]string) {
+			delete(a, api.NodeResourcesAnnotation)
+			a[api.ResizePolicyAnnotation] = "cpu:decrease=RestartOnly"
+		})
+		c.users(newer)
+	})
+	c.Rounds(60)
+	const says = "1 of them have yet to go back to the template's size; web-002: cpu of app: RestartOnly (annotation cpu:decrease); left as it is"
+	if got := condition(c.set); got.Status != corev1.ConditionFalse || !strings.Contains(got.Message, says) || policy.Held(c.set) {
+		t.Errorf("held: %t; the condition is %s %s: %s", policy.Held(c.set), got.Status, got.Reason, got.Message)
+	}
+	for place, want := range map[string]int{"web-001": 2, "web-002": 9, "web-003": 2} {
+		if got := cpuOf(place); got != want {
+			t.Errorf("%s has %dm, want %dm", place, got, want)
+		}
+	}
+	c.Change(func() { annotate(func(a map[string]string) { delete(a, api.ResizePolicyAnnotation) }) })
+	c.Until(60, func() bool { return cpuOf("web-002") == newer.CPU && condition(c.set).Complete() })
 	if replaced := c.replaced(before); replaced != "" {
 		t.Errorf("pods were replaced: %s", replaced)
 	}

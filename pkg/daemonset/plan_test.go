@@ -16,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -185,6 +186,11 @@ func misscheduled(i int) change {
 	}
 }
 
+// givenUp is an edit to the size of the pods that are left with another cpu.
+func givenUp(o *observation) {
+	o.revisions["given-up"] = &revision{name: "given-up", template: &hash.Template{PodTemplateSpec: templates[version{Image: 1, CPU: 3}]}}
+}
+
 // observed is what a plan is made from: the situations of the nodes 0, 1, …; of a node with several
 // pods they are joined by +, the oldest first. The set is held.
 func observed(t *testing.T, places string, changes ...change) observation {
@@ -283,7 +289,7 @@ func TestNextStep(t *testing.T) {
 
 		{name: "contents: a pod that only counts as updated is resized", places: "live, counted|updated", want: "resize web-0"},
 		{name: "contents: and then gets the hash", places: "resized, counted|updated", want: "mark web-0"},
-		{name: "contents: what an edit that was given up has left is taken back", places: "updated|left with another cpu", want: "resize web-1"},
+		{name: "contents: what an edit that was given up has left is taken back", places: "updated|left with another cpu", changes: []change{givenUp}, want: "resize web-1"},
 		{name: "contents: or the pod is restarted", places: "updated|left with a limit", want: "delete web-1"},
 		{name: "contents: what others have set stays", places: "updated|resized by others", want: "release"},
 

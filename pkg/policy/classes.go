@@ -153,6 +153,12 @@ func beyondLimit(size corev1.ResourceRequirements) error {
 	return nil
 }
 
+// WithinLimits reports whether no container requests more than its limit.
+func WithinLimits(spec *corev1.PodSpec) bool {
+	beyond := func(c corev1.Container) bool { return beyondLimit(c.Resources) != nil }
+	return !slices.ContainsFunc(spec.InitContainers, beyond) && !slices.ContainsFunc(spec.Containers, beyond)
+}
+
 // HasClasses reports whether the annotation says sizes by class of node, well or badly.
 func HasClasses(annotations map[string]string) bool {
 	return strings.TrimSpace(annotations[api.NodeResourcesAnnotation]) != ""

@@ -175,3 +175,14 @@ func FuzzReadClasses(f *testing.F) {
 		}
 	})
 }
+
+func TestWithinLimits(t *testing.T) {
+	for size, want := range map[string]bool{
+		"requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 2Gi}": true, "requests: {cpu: 1}": true, "limits: {cpu: 1}": true, "": true,
+		"requests: {cpu: 1, memory: 2Gi}, limits: {cpu: 1, memory: 1Gi}": false,
+	} {
+		if got := policy.WithinLimits(&build.Size(t, size).Spec); got != want {
+			t.Errorf("%s: got %t", size, got)
+		}
+	}
+}

@@ -16,7 +16,7 @@ type Fault struct {
 }
 
 // faults are those that are known. The first versions with and without them are those whose source
-// shows it, but for what docs/compatibility.md says.
+// shows it, but for what docs/kubelets.md says.
 var faults = []struct {
 	Fault
 

@@ -62,13 +62,20 @@ func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, erro
 }
 
 // ForKeeping is like [For], for a pod that is to have the size of sized next: a copy of the newer
-// template in which some values are others. Of these values, what we have set before stays as it
-// is, unless pods of the older template have it too. So an edit of values that sized has otherwise
-// changes nothing in a pod that has them so already.
-func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec) (Target, error) {
+// template in which some values are others. Of these values, and of those that are not edited, what
+// we have set before stays as it is, unless pods of the older template have it too. So an edit of
+// values that sized has otherwise changes nothing in a pod that has them so already.
+func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec, edited func(Change) bool) (Target, error) {
 	others := parts(&sized.Spec)
 	return target(pod, older, newer, func(v value) bool {
-		return !v.otherwiseIn(others) || !v.by.ours || v.From == nil || same(v.From, v.was)
+		return !v.by.ours || v.From == nil || same(v.From, v.was) || !v.otherwiseIn(others) && edited(v.Change)
+	})
+}
+
+// From reports whether the pods of the template have the value that a change starts from.
+func From(template *corev1.PodTemplateSpec, c Change) bool {
+	return slices.ContainsFunc(parts(&template.Spec), func(p part) bool {
+		return p.name == c.Container && same(p.wanted(c.Side, c.Resource), c.From)
 	})
 }
 

@@ -448,15 +448,23 @@ func TestForKeeping(t *testing.T) {
 		name    string
 		change  []func(*corev1.Pod)
 		to      *corev1.PodTemplateSpec
+		left    bool // by a class that its node had before
 		changes string
 	}{
-		{"a pod with the size of the class is only to be relabelled", has(class(a)), b, ""},
-		{"but for what the class does not name", has(class(a)), more, "app: memory request 100Mi→200Mi"},
-		{"a pod that lacks the size of the class gets the template's", nil, b, "app: cpu request 100m→150m"},
-		{"one that was resized to the older template does, too", has(a), b, "app: cpu request 100m→150m"},
-		{"what somebody else has set is the template's again", []func(*corev1.Pod){build.Resized(class(a)), build.ResizedBy("updater", build.Start, size)}, b, "app: cpu request 500m→150m"},
+		{"a pod with the size of the class is only to be relabelled", has(class(a)), b, false, ""},
+		{"but for what the class does not name", has(class(a)), more, false, "app: memory request 100Mi→200Mi"},
+		{"a pod that lacks the size of the class gets the template's", nil, b, false, "app: cpu request 100m→150m"},
+		{"one that was resized to the older template does, too", has(a), b, false, "app: cpu request 100m→150m"},
+		{"what somebody else has set is the template's again", []func(*corev1.Pod){build.Resized(class(a)), build.ResizedBy("updater", build.Start, size)}, b, false, "app: cpu request 500m→150m"},
+		{"what a former class has left stays", has(class(a)), more, true, "app: memory request 100Mi→200Mi"},
+		{"what we have set to the older template's does not", has(a), more, true, "app: cpu request 100m→150m, app: memory request 100Mi→200Mi"},
+		{"nor does what somebody else has set", []func(*corev1.Pod){build.Resized(class(a)), build.ResizedBy("updater", build.Start, size)}, b, true, "app: cpu request 500m→150m"},
 	} {
-		target, err := resize.ForKeeping(build.Pod("web-0", a, tt.change...), a, tt.to, class(tt.to))
+		sized := class(tt.to)
+		if tt.left {
+			sized = tt.to
+		}
+		target, err := resize.ForKeeping(build.Pod("web-0", a, tt.change...), a, tt.to, sized, func(resize.Change) bool { return !tt.left })
 		if got := resize.Describe(target.Changes); got != tt.changes || len(target.Obstacles) > 0 || err != nil {
 			t.Errorf("%s: got %s, %q, error %v, want %s", tt.name, got, target.Obstacles, err, tt.changes)
 		}

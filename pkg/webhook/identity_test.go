@@ -19,8 +19,10 @@ func TestControllerOfEachNamespace(t *testing.T) {
 		"system:serviceaccount:other:inplace-rollout":           false,
 		"system:serviceaccount:inplace-rollout:inplace-rollout": false,
 	} {
-		_, response := ask(t, p, "inplace-rollout-fence-workloads",
-			update(t, "statefulsets", "", "StatefulSet", user, set, strings.Replace(set, "replicas: 3", "replicas: 4", 1)))
+		response, err := p.Evaluate(t.Context(), "inplace-rollout-fence-workloads", update(t, "", user, strings.Replace(set, "replicas: 3", "replicas: 4", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
 		if is := response.Patch != nil; is != known {
 			t.Errorf("%s: the fence is around it: %t, want %t", user, is, known)
 		}

@@ -95,13 +95,13 @@ func (k *Keeper) Run(ctx context.Context) {
 // watch wakes when somebody has written the Secret or the configuration.
 func (k *Keeper) watch(ctx context.Context, wake func(any)) {
 	handler := cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, now any) { wake(now) }, DeleteFunc: wake}
-	only := func(client cache.Getter, resource, name string, object runtime.Object) {
-		list := cache.NewListWatchFromClient(client, resource, k.namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
+	only := func(client cache.Getter, resource, namespace, name string, object runtime.Object) {
+		list := cache.NewListWatchFromClient(client, resource, namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
 		_, informer := cache.NewInformerWithOptions(cache.InformerOptions{ListerWatcher: list, ObjectType: object, Handler: handler})
 		go informer.RunWithContext(ctx)
 	}
-	only(k.client.CoreV1().RESTClient(), "secrets", k.name, &corev1.Secret{})
-	only(k.client.AdmissionregistrationV1().RESTClient(), "mutatingwebhookconfigurations", prerequisite.WebhookConfiguration, &registrationv1.MutatingWebhookConfiguration{})
+	only(k.client.CoreV1().RESTClient(), "secrets", k.namespace, k.name, &corev1.Secret{})
+	only(k.client.AdmissionregistrationV1().RESTClient(), "mutatingwebhookconfigurations", metav1.NamespaceAll, prerequisite.WebhookConfiguration, &registrationv1.MutatingWebhookConfiguration{})
 }
 
 // Sync makes what is missing, once, and chooses what is served.

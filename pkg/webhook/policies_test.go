@@ -1,13 +1,18 @@
 package webhook
 
 import (
-	"context"
+	"cmp"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,30 +31,6 @@ func load(t *testing.T) *Policies {
 	return p
 }
 
-// ask evaluates the policy as the API server asks the webhook, and returns the object after it.
-func ask(t *testing.T, p *Policies, policy string, request *admissionv1.AdmissionRequest) (map[string]any, *admissionv1.AdmissionResponse) {
-	t.Helper()
-	response, err := p.Evaluate(context.Background(), policy, request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := request.Object.Raw
-	if response.Patch != nil {
-		patch, err := jsonpatch.DecodePatch(response.Patch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if after, err = patch.Apply(after); err != nil {
-			t.Fatal(err)
-		}
-	}
-	object := map[string]any{}
-	if err := json.Unmarshal(after, &object); err != nil {
-		t.Fatal(err)
-	}
-	return object, response
-}
-
 func raw(t *testing.T, text string) runtime.RawExtension {
 	t.Helper()
 	encoded, err := yaml.YAMLToJSON([]byte(text))
@@ -59,15 +40,16 @@ func raw(t *testing.T, text string) runtime.RawExtension {
 	return runtime.RawExtension{Raw: encoded}
 }
 
-func update(t *testing.T, resource, subresource, kind, user, old, object string) *admissionv1.AdmissionRequest {
+// update of the set below, as the API server sends it.
+func update(t *testing.T, subresource, user, object string) *admissionv1.AdmissionRequest {
 	t.Helper()
 	return &admissionv1.AdmissionRequest{
 		UID: "1", Operation: admissionv1.Update, Namespace: "default", Name: "web", SubResource: subresource,
-		Kind:      metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind},
-		Resource:  metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource},
+		Kind:      metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"},
+		Resource:  metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"},
 		UserInfo:  authenticationv1.UserInfo{Username: user},
 		Options:   raw(t, "{kind: UpdateOptions, apiVersion: meta.k8s.io/v1, fieldManager: kubectl}"),
-		OldObject: raw(t, old), Object: raw(t, object),
+		OldObject: raw(t, set), Object: raw(t, object),
 	}
 }
 
@@ -95,13 +77,149 @@ status:
   - {type: Other, status: "True", fieldOfTomorrow: 2}
 `
 
-func TestHolds(t *testing.T) {
-	object, response := ask(t, load(t), "inplace-rollout-hold-statefulsets",
-		update(t, "statefulsets", "", "StatefulSet", "alice", set, strings.Replace(set, "100m", "200m", 1)))
-	t.Logf("%s", response.Patch)
-	_ = object
-	object, response = ask(t, load(t), "inplace-rollout-pending-statefulsets",
-		update(t, "statefulsets", "status", "StatefulSet", "alice", set, strings.Replace(set, "updateRevision: web-1", "updateRevision: web-2", 1)))
-	t.Logf("%s %v", response.Patch, response.Result)
-	_ = fstest.MapFS{}
+// What the policies change is changed, and nothing else, also of fields that client-go does not know.
+func TestEvaluate(t *testing.T) {
+	p := load(t)
+	const noted = `[{"op":"add","path":"/metadata/annotations","value":{}}]` // as the policy writes it for objects without annotations
+	for name, tt := range map[string]struct {
+		policy, subresource, user, old, object, want string
+	}{
+		"an edit is held": {
+			policy: "hold", old: "100m", object: "200m",
+			want: `[{"op":"add","path":"/metadata/annotations","value":{"inplace-rollout.io/hold":"0"}},` +
+				`{"op":"replace","path":"/spec/updateStrategy/rollingUpdate/partition","value":2147483647}]`,
+		},
+		"no edit":               {policy: "hold", old: "replicas: 3", object: "replicas: 5", want: noted},
+		"not opted in":          {policy: "hold", old: `enabled: "true"`, object: `enabled: "false"`, want: "any"},
+		"of the controller":     {policy: "hold", user: deploy.User, old: "replicas: 3", object: "replicas: 3", want: noted},
+		"another subresource":   {policy: "hold", subresource: "status", old: "100m", object: "200m"},
+		"fences the controller": {policy: "fence", user: deploy.User, old: "replicas: 3", object: "replicas: 5", want: `[{"op":"add","path":"/metadata/annotations","value":{"inplace-rollout.io/refused":"spec.replicas"}}]`},
+		"fences nobody else":    {policy: "fence", old: "replicas: 3", object: "replicas: 5"},
+		"a new revision takes the condition back": {
+			policy: "pending", subresource: "status", old: "updateRevision: web-1", object: "updateRevision: web-2",
+			want: `[{"op":"add","path":"/status/conditions/0/message","value":"waiting for inplace-rollout to look at this revision"},` +
+				`{"op":"replace","path":"/status/conditions/0/reason","value":"Pending"},{"op":"replace","path":"/status/conditions/0/status","value":"False"}]`,
+		},
+		"the controller's own condition": {policy: "pending", user: deploy.User, subresource: "status", old: "updateRevision: web-1", object: "updateRevision: web-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := map[string]string{"hold": "inplace-rollout-hold-statefulsets", "pending": "inplace-rollout-pending-statefulsets", "fence": "inplace-rollout-fence-workloads"}[tt.policy]
+			request := update(t, tt.subresource, cmp.Or(tt.user, "alice"), strings.Replace(set, tt.old, tt.object, 1))
+			response, err := p.Evaluate(t.Context(), policy, request)
+			if err != nil || !response.Allowed || response.UID != "1" {
+				t.Fatalf("it is refused: %v, %v", err, response)
+			}
+			if (response.Patch != nil) != (response.PatchType != nil) {
+				t.Errorf("a patch and its type go together: %v", response)
+			}
+			if tt.want != "any" && sorted(t, response.Patch) != sorted(t, []byte(tt.want)) {
+				t.Errorf("the patch is\n%s, want\n%s", response.Patch, tt.want)
+			}
+		})
+	}
+}
+
+// sorted returns the operations of a patch in an order that does not change.
+func sorted(t *testing.T, patch []byte) string {
+	t.Helper()
+	if len(patch) == 0 {
+		return ""
+	}
+	var operations []json.RawMessage
+	if err := json.Unmarshal(patch, &operations); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(operations, func(a, b json.RawMessage) int { return strings.Compare(string(a), string(b)) })
+	encoded, err := json.Marshal(operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(encoded)
+}
+
+// A question that makes no sense gets no answer: the API server then does as the failurePolicy says.
+func TestNonsense(t *testing.T) {
+	p := load(t)
+	handler := NewHandler(p, NewMetrics(prometheus.NewRegistry(), p.Names(), func() (*tls.Certificate, error) { return nil, errors.New("none") }))
+	good := update(t, "", "alice", strings.Replace(set, "100m", "200m", 1))
+	review := func(change func(*admissionv1.AdmissionReview)) string {
+		r := &admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: good.DeepCopy()}
+		change(r)
+		encoded, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(encoded)
+	}
+	for name, tt := range map[string]struct {
+		path, body string
+		want       int
+	}{
+		"a review":           {path: "inplace-rollout-hold-statefulsets", body: review(func(*admissionv1.AdmissionReview) {}), want: http.StatusOK},
+		"no such policy":     {path: "nothing", body: "{}", want: http.StatusNotFound},
+		"no JSON":            {path: "inplace-rollout-hold-statefulsets", body: "x", want: http.StatusBadRequest},
+		"no request":         {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request = nil }), want: http.StatusBadRequest},
+		"an older version":   {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.APIVersion = "admission.k8s.io/v1beta1" }), want: http.StatusBadRequest},
+		"no object":          {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = nil }), want: http.StatusBadRequest},
+		"another kind":       {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Kind.Kind = "Deployment" }), want: http.StatusBadRequest},
+		"far too long":       {path: "inplace-rollout-hold-statefulsets", body: `{"kind":"` + strings.Repeat("x", maxBody), want: http.StatusBadRequest},
+		"not even an object": {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = []byte("[1]") }), want: http.StatusBadRequest},
+	} {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, Path+tt.path, strings.NewReader(tt.body)))
+		if recorder.Code != tt.want {
+			t.Errorf("%s: the answer is %d %s, want %d", name, recorder.Code, recorder.Body, tt.want)
+		}
+	}
+}
+
+// What a policy cannot say of an object is as its failurePolicy says.
+func TestFailurePolicy(t *testing.T) {
+	for failurePolicy, allowed := range map[string]bool{"Fail": false, "Ignore": true} {
+		p, err := Load(fstest.MapFS{"cluster/policy.yaml": {Data: []byte(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: test}
+spec:
+  failurePolicy: ` + failurePolicy + `
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [apps], apiVersions: [v1], operations: [UPDATE], resources: [statefulsets]}
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: '[JSONPatch{op: "remove", path: object.nothing}]'}
+`)}}, deploy.User)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := p.Evaluate(t.Context(), "test", update(t, "", "alice", set))
+		if err != nil || response.Allowed != allowed || response.Patch != nil {
+			t.Errorf("%s: %v, %v", failurePolicy, response, err)
+		}
+	}
+}
+
+// What cannot be compiled ends the program at its start.
+func TestLoad(t *testing.T) {
+	broken := fstest.MapFS{"cluster/policy.yaml": {Data: []byte(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: test}
+spec:
+  matchConstraints: {}
+  mutations:
+  - {patchType: JSONPatch, jsonPatch: {expression: "variables.nothing"}}
+`)}}
+	if _, err := Load(broken, deploy.User); err == nil {
+		t.Error("a policy that cannot be compiled was loaded")
+	}
+	p, err := Load(deploy.Cluster, "system:serviceaccount:platform:other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := update(t, "", "system:serviceaccount:platform:other", strings.Replace(set, "replicas: 3", "replicas: 5", 1))
+	if response, err := p.Evaluate(t.Context(), "inplace-rollout-fence-workloads", request); err != nil || response.Patch == nil {
+		t.Errorf("a controller of another name is not fenced: %v, %v", response, err)
+	}
 }

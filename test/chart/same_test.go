@@ -25,6 +25,12 @@ func TestSame(t *testing.T) {
 		"as it is":        {namespace: "inplace-rollout", values: "hold=policy", kustomization: "resources: [deploy]"},
 		"held by v1beta1": {namespace: "inplace-rollout", values: "hold=v1beta1", kustomization: "resources: [deploy/overlays/v1beta1]"},
 		"held by webhook": {namespace: "inplace-rollout", values: "hold=webhook", kustomization: "resources: [deploy/overlays/webhook]"},
+		"held by webhook, in another namespace": {
+			namespace: "platform", values: "hold=webhook",
+			kustomization: "{namespace: platform, resources: [deploy/overlays/webhook], components: [deploy/components/identity], " +
+				"configMapGenerator: [{name: identity, literals: [namespace=platform], " +
+				"options: {disableNameSuffixHash: true, annotations: {config.kubernetes.io/local-config: 'true'}}}]}",
+		},
 		"for single namespaces, the cluster's part": {
 			namespace: "anywhere", values: "hold=policy,watch=namespace,parts=cluster",
 			kustomization: "resources: [deploy/overlays/one-namespace/cluster]",

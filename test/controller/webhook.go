@@ -37,7 +37,7 @@ type Webhook struct {
 
 	mu       sync.Mutex
 	replicas []*replica
-	next     int
+	asked    int // connections
 }
 
 type replica struct {
@@ -149,6 +149,13 @@ func (w *Webhook) Replica(i int) *Process {
 // Address is where the API server asks.
 func (w *Webhook) Address() string { return w.listener.Addr().String() }
 
+// Connections is how often the API server, or somebody else, has connected to ask something.
+func (w *Webhook) Connections() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked
+}
+
 // Stop kills the replicas that still run, and the balancer.
 func (w *Webhook) Stop() {
 	_ = w.listener.Close() // what is left of its connections ends with the replicas
@@ -184,10 +191,10 @@ func (w *Webhook) balance() {
 
 func (w *Webhook) dial() (net.Conn, error) {
 	w.mu.Lock()
-	w.next++
+	w.asked++
 	var replicas []*replica
 	for i := range w.replicas {
-		replicas = append(replicas, w.replicas[(w.next+i)%len(w.replicas)])
+		replicas = append(replicas, w.replicas[(w.asked+i)%len(w.replicas)])
 	}
 	w.mu.Unlock()
 	for _, r := range replicas {

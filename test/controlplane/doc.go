@@ -23,6 +23,11 @@
 // says RestartContainer for a resource that changed gets a new containerID and
 // startedAt and a higher restartCount, and stays Ready meanwhile.
 //
+// The annotation sim.inplace-rollout.io/kubelet: "1.33" makes it a kubelet of that version, which
+// says no observedGeneration, in the status and the conditions alike, and looks at no pod again. It
+// belongs to a node whose [Node].Kubelet says that version. That Kubernetes 1.33 lowers no memory
+// limit is its API server's doing.
+//
 // The annotation sim.inplace-rollout.io/ready: "false" makes a Running pod not
 // Ready, also from its birth, until the annotation is removed; "until-resized"
 // makes it so when its size is changed for the first time. Readiness gates

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -26,6 +27,8 @@ type Node struct {
 	Unschedulable bool
 	// Old has it declare no features, as a kubelet does that is too old for them.
 	Old bool
+	// Kubelet is its version; empty means the control plane's.
+	Kubelet string
 }
 
 // AddNode creates a node with room for 110 pods and waits until it takes them.
@@ -84,7 +87,7 @@ func (c *ControlPlane) newNode(name string, n Node) (*corev1.Node, error) {
 				{Type: corev1.NodeInternalIP, Address: "127.0.0.1"},
 				{Type: corev1.NodeHostName, Address: name},
 			},
-			NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: c.version},
+			NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: cmp.Or(n.Kubelet, c.version)},
 		},
 	}
 	if !n.Old { // without these the API server refuses the resizes of the same name

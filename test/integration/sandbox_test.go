@@ -37,14 +37,15 @@ const patience = 2 * time.Minute
 // sandbox is a namespace with one workload, named web, and what can be done and
 // asked there whatever the kind of the workload.
 type sandbox[W metav1.Object] struct {
-	t         *testing.T
-	namespace string
-	ref       string // the workload as kubectl names it
-	kind      string
-	workloads getter[W]
-	began     int64 // where the audit log stood when the sandbox was made
-	mark      int64 // the same, or since markAudit
-	unchecked bool  // promises are broken there on purpose, or not made
+	t           *testing.T
+	namespace   string
+	ref         string // the workload as kubectl names it
+	kind        string
+	workloads   getter[W]
+	began       int64    // where the audit log stood when the sandbox was made
+	mark        int64    // the same, or since markAudit
+	oldKubelets []string // nodes whose kubelets lower no memory limit
+	unchecked   bool     // promises are broken there on purpose, or not made
 }
 
 // getter is a typed client of one kind and namespace.
@@ -113,7 +114,7 @@ func (s *sandbox[W]) assertPromises() {
 	}
 	violations, err := invariant.Check(events, invariant.Options{
 		Controllers:     []string{controller.User, "system:serviceaccount:" + s.namespace + ":" + controller.ServiceAccount},
-		DeferredTimeout: policy.Standard.DeferredTimeout, ErrorTimeout: errorTimeout,
+		DeferredTimeout: policy.Standard.DeferredTimeout, ErrorTimeout: errorTimeout, OldKubelets: s.oldKubelets,
 	})
 	if err != nil {
 		s.t.Error(err)
@@ -395,6 +396,7 @@ func (s *sandbox[W]) assertSize(pod corev1.Pod, template *corev1.PodTemplateSpec
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	target = target.By(resize.Kubelet{Silent: pod.Annotations[simKubelet] == "1.33", Now: time.Now()})
 	if state, message := target.Observe(); state != resize.Actuated {
 		s.t.Errorf("%s: %s %s %s, want the template's size", pod.Name, state, message, resize.Describe(target.Changes))
 	}

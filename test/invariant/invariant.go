@@ -42,6 +42,8 @@ type Options struct {
 	Controllers []string
 	// DeferredTimeout and ErrorTimeout are the flags of the controller.
 	DeferredTimeout, ErrorTimeout time.Duration
+	// OldKubelets are the nodes whose kubelets lower no memory limit in place.
+	OldKubelets []string
 	// Lag is how long before a write the reads may be that it rests on; 10 s if 0.
 	Lag time.Duration
 }

@@ -207,6 +207,9 @@ func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
 		if inTheWay(p.last(), before, v.template) {
 			return "the API server, or its container, does not allow it in place"
 		}
+		if slices.Contains(h.options.OldKubelets, nodeOf(p.last())) && lowersMemory(p.last(), v.template) {
+			return "its kubelet lowers no memory limit"
+		}
 	}
 	deferred, failing := h.options.DeferredTimeout, h.options.ErrorTimeout
 	for _, v := range w.ofTemplate() {
@@ -235,6 +238,17 @@ func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
 		}
 	}
 	return ""
+}
+
+// lowersMemory reports whether a container has a lower memory limit in the template than in the pod.
+func lowersMemory(p *corev1.Pod, t corev1.PodTemplateSpec) bool {
+	wanted := containers(&t.Spec)
+	for name, c := range containers(&p.Spec) {
+		if of := wanted[name]; of != nil && !of.Resources.Limits.Memory().IsZero() && of.Resources.Limits.Memory().Cmp(*c.Resources.Limits.Memory()) < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *history) describe(w *workload, p *pod) string {

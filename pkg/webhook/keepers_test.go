@@ -1,0 +1,350 @@
+package webhook
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"pgregory.net/rapid"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+)
+
+const life = 90 * 24 * time.Hour
+
+// pairAt makes what newPair makes, at another time.
+func pairAt(now time.Time) (pair, error) {
+	serial := big.NewInt(now.UnixNano())
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "ca@" + serial.String()}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(life),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, DNSNames: []string{"webhook"},
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair{}, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return pair{}, err
+	}
+	encodedKey, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return pair{}, err
+	}
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	// The certificate is its own CA: it makes no difference here, and the simulation faster.
+	return newPairFrom(append(certificate, certificate...), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encodedKey}))
+}
+
+// world is an API server with the two objects, and what other API servers may still see of them.
+type world struct {
+	now           time.Time
+	version       int
+	secret        *corev1.Secret
+	configuration *registrationv1.MutatingWebhookConfiguration
+	seen          []view
+}
+
+// view is a bundle that was in the configuration until then.
+type view struct {
+	bundle []byte
+	until  time.Time
+}
+
+func newWorld() *world {
+	return &world{
+		now:           time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
+		configuration: &registrationv1.MutatingWebhookConfiguration{Webhooks: []registrationv1.MutatingWebhook{{Name: "a"}, {Name: "b"}}},
+	}
+}
+
+var errLost = errors.New("the process dies")
+
+// client asks this world; before and after each request something may happen.
+func (w *world) client(before, after func() error) *fake.Clientset {
+	client := fake.NewClientset()
+	client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if err := before(); err != nil {
+			return true, nil, err
+		}
+		object, err := w.answer(action)
+		return true, object, errors.Join(err, after())
+	})
+	return client
+}
+
+func (w *world) answer(action clienttesting.Action) (runtime.Object, error) {
+	resource := action.GetResource().GroupResource()
+	switch verb := action.GetVerb(); verb {
+	case "get":
+		if resource.Resource == "mutatingwebhookconfigurations" {
+			return w.configuration.DeepCopy(), nil
+		}
+		if w.secret == nil {
+			return nil, apierrors.NewNotFound(resource, "")
+		}
+		return w.secret.DeepCopy(), nil
+	case "patch":
+		return w.patch(action.(clienttesting.PatchAction).GetPatch())
+	case "create", "update":
+		secret := action.(clienttesting.CreateAction).GetObject().(*corev1.Secret).DeepCopy()
+		if verb == "create" && w.secret != nil {
+			return nil, apierrors.NewAlreadyExists(resource, "")
+		}
+		if verb == "update" && (w.secret == nil || w.secret.ResourceVersion != secret.ResourceVersion) {
+			return nil, conflict(resource)
+		}
+		secret.ResourceVersion = w.next()
+		w.secret = secret
+		return secret.DeepCopy(), nil
+	}
+	return nil, fmt.Errorf("unexpected: %v", action)
+}
+
+// patch does what a strategic merge patch of webhooks does.
+func (w *world) patch(encoded []byte) (runtime.Object, error) {
+	var patch struct {
+		Metadata struct{ ResourceVersion string }
+		Webhooks []registrationv1.MutatingWebhook
+	}
+	if err := json.Unmarshal(encoded, &patch); err != nil {
+		return nil, err
+	}
+	if patch.Metadata.ResourceVersion != w.configuration.ResourceVersion {
+		return nil, conflict(schema.GroupResource{Resource: "mutatingwebhookconfigurations"})
+	}
+	w.seen = append(w.seen, view{w.configuration.Webhooks[0].ClientConfig.CABundle, w.now})
+	for _, change := range patch.Webhooks {
+		for i := range w.configuration.Webhooks {
+			if webhook := &w.configuration.Webhooks[i]; webhook.Name == change.Name {
+				webhook.ClientConfig.CABundle = change.ClientConfig.CABundle
+			}
+		}
+	}
+	w.configuration.ResourceVersion = w.next()
+	return w.configuration.DeepCopy(), nil
+}
+
+func (w *world) next() string { w.version++; return fmt.Sprint(w.version) }
+
+func conflict(resource schema.GroupResource) error {
+	return apierrors.NewConflict(resource, "", errors.New("it has changed"))
+}
+
+// keeper of this world whose clock is late or early.
+func (w *world) keeper(skew time.Duration, before, after func() error) *Keeper {
+	k := NewKeeper(w.client(before, after), "inplace-rollout", "inplace-rollout-webhook", "webhook", life)
+	k.now = func() time.Time { return w.now.Add(skew) }
+	k.generate = func() (pair, error) { return pairAt(k.now()) }
+	return k
+}
+
+// check says of a replica that is asked whether every API server trusts it, also one that has not
+// seen what was written in the last seconds.
+func (w *world) check(k *Keeper) error {
+	if k.Ready() != nil {
+		return nil // it is not asked
+	}
+	serving := k.current()
+	if !serving.valid(w.now) {
+		return fmt.Errorf("at %s it serves a certificate that is good from %s to %s", w.now, serving.serving.Leaf.NotBefore, serving.serving.Leaf.NotAfter)
+	}
+	views := []view{{w.configuration.Webhooks[0].ClientConfig.CABundle, w.now}}
+	for _, v := range w.seen {
+		if w.now.Sub(v.until) < settle/2 && v.bundle != nil { // nobody had a certificate before the first one
+			views = append(views, v)
+		}
+	}
+	for _, v := range views {
+		if !trusts(v.bundle, serving.ca) {
+			return fmt.Errorf("at %s it serves %s, which is not trusted by who saw the configuration at %s", w.now, serving.ca.Subject, v.until)
+		}
+	}
+	return nil
+}
+
+// Replicas that race, die after any write, and have clocks that differ, never serve what an API
+// server does not trust.
+func TestKeepers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		keepers := make([]*Keeper, 2)
+		dead, depth, calm := make([]bool, 2), 0, false
+		var sync func(i int)
+		boot := func(i int) {
+			skew := time.Duration(rapid.IntRange(-29, 29).Draw(t, "skew")) * time.Minute
+			before := func() error {
+				if !calm && depth == 1 && rapid.IntRange(0, 3).Draw(t, "race") == 0 {
+					sync(1 - i) // all of the other's sync happens between two requests of this one
+				}
+				return nil
+			}
+			after := func() error {
+				if !calm && rapid.IntRange(0, 9).Draw(t, "dies") == 0 {
+					dead[i] = true
+				}
+				if dead[i] {
+					return errLost
+				}
+				return nil
+			}
+			keepers[i], dead[i] = w.keeper(skew, before, after), false
+		}
+		sync = func(i int) {
+			depth++
+			_ = keepers[i].Sync(context.Background()) // an error is tried again
+			depth--
+			if dead[i] {
+				boot(i)
+			}
+		}
+		boot(0)
+		boot(1)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			pass := rapid.SampledFrom([]time.Duration{0, time.Second, 10 * time.Second, settle, 25 * 24 * time.Hour}).Draw(t, "pass")
+			if calm = pass > settle; calm { // nothing fails for weeks
+				for range 3 {
+					sync(0)
+					sync(1)
+					w.now = w.now.Add(settle)
+				}
+				calm = false
+			}
+			w.now = w.now.Add(pass)
+			sync(rapid.IntRange(0, 1).Draw(t, "replica"))
+			if pass >= settle { // each replica syncs as often as that
+				sync(0)
+				sync(1)
+			}
+			for i, k := range keepers {
+				if err := w.check(k); err != nil {
+					t.Fatalf("replica %d: %v", i, err)
+				}
+			}
+		}
+	})
+}
+
+// After whatever has happened there is one certificate, and it is renewed in time.
+func TestKeeperRenews(t *testing.T) {
+	nothing := func() error { return nil }
+	w := newWorld()
+	k := w.keeper(0, nothing, nothing)
+	sync := func() {
+		t.Helper()
+		if err := k.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Ready(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if k.Ready() == nil {
+		t.Error("it is ready without a certificate")
+	}
+	sync()
+	first := k.current()
+	w.now = w.now.Add(life*2/3 - time.Minute)
+	sync()
+	if !k.current().same(*first) || w.version != 2 {
+		t.Errorf("there were %d writes for one certificate", w.version)
+	}
+	w.now = w.now.Add(2 * time.Minute)
+	sync()
+	if !k.current().same(*first) {
+		t.Error("a certificate is served before API servers can know of it")
+	}
+	w.now = w.now.Add(settle)
+	sync()
+	second := k.current()
+	if second.same(*first) || w.version != 4 {
+		t.Errorf("after %d writes the certificate is still the first one", w.version)
+	}
+	w.now = w.now.Add(life/3 + time.Minute)
+	sync()
+	if got := w.configuration.Webhooks[1].ClientConfig.CABundle; string(got) != string(bundle([]pair{*second})) || string(w.secret.Data[pairsKey]) != string(second.encoded) {
+		t.Errorf("what has expired does not go: %s", got)
+	}
+
+	for name, damage := range map[string]func(){
+		"no Secret":             func() { w.secret = nil },
+		"nonsense":              func() { w.secret.Data[pairsKey] = []byte("nonsense") },
+		"half a pair":           func() { w.secret.Data[pairsKey] = append(w.secret.Data[pairsKey], bundle([]pair{*second})...) },
+		"no CA in one entry":    func() { w.configuration.Webhooks[0].ClientConfig.CABundle = nil },
+		"a foreign CA":          func() { w.configuration.Webhooks[1].ClientConfig.CABundle = bundle([]pair{*first}) },
+		"no CA in any of them":  func() { w.configuration.Webhooks = newWorld().configuration.Webhooks },
+		"the CA, but not alone": func() { w.configuration.Webhooks[0].ClientConfig.CABundle = bundle([]pair{*first, *second}) },
+	} {
+		damage()
+		sync()
+		pairs, err := parsePairs(w.secret.Data[pairsKey])
+		if err != nil {
+			t.Errorf("%s: the Secret still has it: %v", name, err)
+		}
+		for _, webhook := range w.configuration.Webhooks {
+			if !trusts(webhook.ClientConfig.CABundle, k.current().ca) || !trusts(webhook.ClientConfig.CABundle, pairs[len(pairs)-1].ca) {
+				t.Errorf("%s: the configuration lacks a CA of ours", name)
+			}
+			if trusts(webhook.ClientConfig.CABundle, first.ca) {
+				t.Errorf("%s: the configuration has a CA that is not ours", name)
+			}
+		}
+		w.now = w.now.Add(settle)
+		sync()
+	}
+}
+
+// While the API server is away, what is served stays.
+func TestKeeperAlone(t *testing.T) {
+	var away error
+	w := newWorld()
+	k := w.keeper(0, func() error { return away }, func() error { return nil })
+	away = errors.New("the API server is away")
+	if err := k.Sync(t.Context()); err == nil || k.Ready() == nil {
+		t.Errorf("it is ready and has nothing: %v", err)
+	}
+	away = nil
+	if err := k.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late := w.keeper(-2*time.Hour, func() error { return nil }, func() error { return nil })
+	if err := late.Sync(t.Context()); err != nil || late.Ready() == nil {
+		t.Errorf("it is ready with a certificate that is not valid yet: %v", err)
+	}
+	away = errors.New("the API server is away")
+	if err := k.Sync(t.Context()); err == nil || k.Ready() != nil {
+		t.Errorf("it is not ready any more: %v", k.Ready())
+	}
+	w.now = w.now.Add(life)
+	if k.Ready() == nil {
+		t.Error("it is ready with a certificate that has expired")
+	}
+}
+
+func TestNoConfiguration(t *testing.T) {
+	k := NewKeeper(fake.NewClientset(), "inplace-rollout", "inplace-rollout-webhook", "webhook", life)
+	if err := k.Sync(t.Context()); !apierrors.IsNotFound(err) || !errors.Is(k.Ready(), err) {
+		t.Errorf("the configuration is not there: %v, %v", err, k.Ready())
+	}
+	if _, err := k.client.CoreV1().Secrets("inplace-rollout").Get(t.Context(), "inplace-rollout-webhook", metav1.GetOptions{}); err == nil {
+		t.Errorf("a Secret for nothing, and no %s", prerequisite.WebhookConfiguration)
+	}
+}

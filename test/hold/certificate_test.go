@@ -1,0 +1,238 @@
+//go:build integration
+
+package hold
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// ask asks the webhook as an API server that trusts the bundle and has no connection yet.
+func ask(w *controller.Webhook, bundle []byte) error {
+	set := []byte(`{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"web","labels":{"inplace-rollout.io/enabled":"true"}},
+		"spec":{"updateStrategy":{"type":"RollingUpdate"},"template":{"spec":{"containers":[]}}}}`)
+	review := admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "1", Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"},
+			Resource: metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}, Object: runtime.RawExtension{Raw: set}, UserInfo: authenticationv1.UserInfo{Username: "test"},
+		},
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "inplace-rollout-webhook.inplace-rollout.svc"}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+w.Address()+"/mutate/inplace-rollout-hold-statefulsets", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	review.Response = nil
+	if err := json.NewDecoder(response.Body).Decode(&review); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK || !review.Response.Allowed || len(review.Response.Patch) == 0 {
+		return fmt.Errorf("the answer is %d, %v", response.StatusCode, review.Response)
+	}
+	return nil
+}
+
+// bundles are those that the webhooks of the configuration have, each once.
+func bundles(ctx context.Context) ([][]byte, error) {
+	c, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "inplace-rollout", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var all [][]byte
+	for _, w := range c.Webhooks {
+		if !slices.ContainsFunc(all, func(b []byte) bool { return bytes.Equal(b, w.ClientConfig.CABundle) }) {
+			all = append(all, w.ClientConfig.CABundle)
+		}
+	}
+	return all, nil
+}
+
+// askOn asks one question after the other until told to stop, trusting what the configuration says
+// by then, as far as it can be read.
+func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs []error)) {
+	t.Helper()
+	stopping, done := make(chan struct{}), make(chan struct{})
+	var trusted []byte
+	var answers int
+	var errs []error
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stopping:
+				return
+			default:
+			}
+			if now, err := bundles(t.Context()); err == nil {
+				trusted = now[0]
+			}
+			answers++
+			if err := ask(w, trusted); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}()
+	return func() (int, []error) {
+		close(stopping)
+		<-done
+		return answers, errs
+	}
+}
+
+// Nobody notices that certificates are renewed.
+func TestRenewal(t *testing.T) {
+	w := serve(t, "--certificate-lifetime=24s")
+	create(t, "renewal", true)
+	stopAsking, stopEditing := askOn(t, w), editOn(t, "renewal")
+	seen := map[string]bool{}
+	eventually(t, "four certificates have been trusted, and the first one not any more", func() (bool, error) {
+		now, err := bundles(t.Context())
+		if err != nil || len(now) != 1 {
+			return false, fmt.Errorf("the configuration has %d bundles: %w", len(now), err)
+		}
+		certificates, err := cert.ParseCertsPEM(now[0])
+		if err != nil {
+			return false, err
+		}
+		for _, c := range certificates {
+			seen[string(c.Raw)] = true
+		}
+		if len(certificates) > 3 {
+			return false, fmt.Errorf("%d CAs are trusted at the same time", len(certificates))
+		}
+		return len(seen) >= 4, nil
+	})
+	answers, errs := stopAsking()
+	accepted, refused := stopEditing()
+	t.Logf("%d answers, %d edits", answers, accepted)
+	if len(errs) > 0 {
+		t.Errorf("of %d questions %d were not answered, such as: %v", answers, len(errs), errs[0])
+	}
+	if len(refused) > 0 {
+		t.Errorf("of %d edits %d were refused, such as: %v", accepted+len(refused), len(refused), refused[0])
+	}
+}
+
+// Whatever others write into the configuration or the Secret, it is mended.
+func TestMended(t *testing.T) {
+	w := serve(t)
+	create(t, "mended", true)
+	foreign, _, err := cert.GenerateSelfSignedCertKey("foreign", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configurations, secrets := client.AdmissionregistrationV1().MutatingWebhookConfigurations(), client.CoreV1().Secrets(controller.Namespace)
+	write := func(bundle []byte) func() error {
+		return func() error {
+			c, err := configurations.Get(t.Context(), "inplace-rollout", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range c.Webhooks {
+				c.Webhooks[i].ClientConfig.CABundle = bundle
+			}
+			_, err = configurations.Update(t.Context(), c, metav1.UpdateOptions{})
+			return err
+		}
+	}
+	own, err := bundles(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string]func() error{
+		"the manifest is applied again": func() error { return w.Apply(t.Context()) },
+		"no CA":                         write(nil),
+		"a foreign CA instead":          write(foreign),
+		"a foreign CA beside":           write(slices.Concat(own[0], foreign)),
+		"one entry only": func() error {
+			_, err := configurations.Patch(t.Context(), "inplace-rollout", types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/3/clientConfig/caBundle"}]`), metav1.PatchOptions{})
+			return err
+		},
+		"no Secret": func() error {
+			return secrets.Delete(t.Context(), "inplace-rollout-webhook", metav1.DeleteOptions{})
+		},
+		"nonsense in the Secret": func() error {
+			_, err := secrets.Patch(t.Context(), "inplace-rollout-webhook", types.MergePatchType, []byte(`{"data":{"pairs.pem":"bm9uc2Vuc2U="}}`), metav1.PatchOptions{})
+			return err
+		},
+		"no configuration for a while": func() error {
+			if err := configurations.Delete(t.Context(), "inplace-rollout", metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+			return w.Apply(t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			if err := damage(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "every entry trusts our CAs, and nothing else", func() (bool, error) {
+				now, err := bundles(t.Context())
+				if err != nil || len(now) != 1 {
+					return false, fmt.Errorf("the configuration has %d bundles: %w", len(now), err)
+				}
+				certificates, err := cert.ParseCertsPEM(now[0])
+				if err != nil {
+					return false, err
+				}
+				for _, c := range certificates {
+					if !strings.HasPrefix(c.Subject.CommonName, "inplace-rollout-webhook.") {
+						return false, fmt.Errorf("%s is trusted", c.Subject)
+					}
+				}
+				secret, err := secrets.Get(t.Context(), "inplace-rollout-webhook", metav1.GetOptions{})
+				if err != nil || !bytes.Contains(secret.Data["pairs.pem"], []byte("PRIVATE KEY")) {
+					return false, fmt.Errorf("the Secret is not mended: %w", err)
+				}
+				return true, ask(w, now[0])
+			})
+			// They look by themselves every 30 s.
+			if took := time.Since(start); took > 20*time.Second {
+				t.Errorf("the replicas were not told, and have found it after %s", took)
+			}
+			eventually(t, "an edit is held", func() (bool, error) {
+				set, err := edit(t, "mended", int(time.Now().UnixMilli()%100000))
+				return err == nil && held(set), err
+			})
+			for i := range 2 {
+				if err := w.Replica(i).WaitReady(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,226 @@
+//go:build integration
+
+package hold
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// editOn edits one after the other until told to stop; each that is accepted must be held. It
+// returns the errors.
+func editOn(t *testing.T, name string) (stop func() (accepted int, refused []error)) {
+	t.Helper()
+	stopping, done := make(chan struct{}), make(chan struct{})
+	var accepted int
+	var refused []error
+	go func() {
+		defer close(done)
+		for cpu := 10; ; cpu++ {
+			select {
+			case <-stopping:
+				return
+			default:
+			}
+			set, err := edit(t, name, cpu)
+			if err != nil {
+				refused = append(refused, err)
+				continue
+			}
+			accepted++
+			if !held(set) {
+				t.Errorf("an edit was accepted and is not held: %v %v", set.Annotations, set.Spec.UpdateStrategy)
+				return
+			}
+		}
+	}()
+	return func() (int, []error) {
+		close(stopping)
+		<-done
+		return accepted, refused
+	}
+}
+
+// Edits are held while one of two replicas dies, again and again.
+func TestReplicaDies(t *testing.T) {
+	w := serve(t)
+	create(t, "dies", true)
+	stop := editOn(t, "dies")
+	for i := range 4 {
+		w.Replica(i % 2).Kill()
+		if err := w.Start(t.Context(), i%2); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Replica(i % 2).WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Replica(0).Kill()
+	accepted, refused := stop()
+	t.Logf("%d edits were held, %d refused", accepted, len(refused))
+	for _, err := range refused { // it was just being asked
+		if !strings.Contains(err.Error(), "failed calling webhook") {
+			t.Error(err)
+		}
+	}
+	if len(refused) > 10 {
+		t.Errorf("%d edits were refused, and a replica died 5 times", len(refused))
+	}
+	set, err := edit(t, "dies", 1000)
+	if err != nil || !held(set) {
+		t.Errorf("an edit beside one dead replica: %v", err)
+	}
+}
+
+// A replica that is told to end, as by a drain or an upgrade, answers until nobody asks it.
+func TestReplicaEnds(t *testing.T) {
+	w := serve(t, "--shutdown-delay=2s")
+	create(t, "ends", true)
+	stop := editOn(t, "ends")
+	for i := range 4 {
+		p := w.Replica(i % 2)
+		if err := syscall.Kill(p.PID(), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-p.Done():
+		case <-time.After(time.Minute):
+			t.Fatal("the replica goes on")
+		}
+		if code := p.ExitCode(); code != 0 {
+			t.Errorf("the replica ended with %d", code)
+		}
+		if err := w.Start(t.Context(), i%2); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Replica(i % 2).WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accepted, refused := stop()
+	t.Logf("%d edits were held", accepted)
+	if len(refused) > 0 || accepted == 0 {
+		t.Errorf("%d edits were refused: %v", len(refused), refused)
+	}
+}
+
+// While no replica answers, writes of opted-in workloads are refused and say why, and no other
+// write is even sent.
+func TestNobodyAnswers(t *testing.T) {
+	w := serve(t)
+	create(t, "optedin", true)
+	create(t, "other", false)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "bare", Labels: map[string]string{"inplace-rollout.io/enabled": "true"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}},
+	}
+	before, err := edit(t, "optedin", 2)
+	if err != nil || !held(before) {
+		t.Fatalf("an edit is not held: %v", err)
+	}
+	w.Replica(0).Kill()
+	w.Replica(1).Kill()
+
+	_, err = edit(t, "optedin", 3)
+	if err == nil || !strings.Contains(err.Error(), `failed calling webhook "inplace-rollout-hold-statefulsets.inplace-rollout.io"`) {
+		t.Errorf("an edit that nobody can hold was answered so: %v", err)
+	}
+	sets := client.AppsV1().StatefulSets("default")
+	after, err := sets.Get(t.Context(), "optedin", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Generation != before.Generation || after.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String() != "2m" {
+		t.Errorf("it was written all the same: %v", after)
+	}
+	// The webhook fails whatever it is asked, so it is not asked about any of these.
+	resume, err := cp.Pause("kube-controller-manager") // which goes on to write the status of the other
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resume()
+	asked := w.Connections()
+	if _, err := edit(t, "other", 3); err != nil {
+		t.Errorf("an edit of a workload that is not opted in: %v", err)
+	}
+	for _, write := range []func() error{
+		func() error {
+			_, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := client.CoreV1().Pods("default").Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+			return err
+		},
+		func() error {
+			return client.CoreV1().Pods("default").Delete(t.Context(), "bare", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		},
+	} {
+		if err := write(); err != nil {
+			t.Errorf("a write of a pod: %v", err)
+		}
+	}
+	if now := w.Connections(); now != asked {
+		t.Errorf("the API server has asked the webhook %d times about what it does not hold", now-asked)
+	}
+
+	if err := w.Start(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an edit is held again", func() (bool, error) {
+		set, err := edit(t, "optedin", 4)
+		return err == nil && held(set), err
+	})
+}
+
+// What nobody reads may change at any time; the webhook needs no API server for its answer.
+func TestAPIServerRestarts(t *testing.T) {
+	w := serve(t)
+	create(t, "restarts", true)
+	stop := askOn(t, w)
+	if err := cp.Restart(t.Context(), "kube-apiserver"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an edit is held", func() (bool, error) {
+		set, err := edit(t, "restarts", 4)
+		return err == nil && held(set), err
+	})
+	if answers, errs := stop(); answers == 0 || len(errs) > 0 {
+		t.Errorf("of %d questions %d were not answered: %v", answers, len(errs), errs[0])
+	}
+}
+
+// The condition is taken back in the write of the built-in controller that observes an edit.
+func TestStatusWrites(t *testing.T) {
+	serve(t)
+	create(t, "status", true)
+	sets := client.AppsV1().StatefulSets("default")
+	for cpu := range 3 {
+		eventually(t, "the built-in controller has observed the set, and the condition is there", func() (bool, error) {
+			set, err := sets.Get(t.Context(), "status", metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			for _, c := range set.Status.Conditions {
+				if c.Type == "inplace-rollout.io/Complete" && c.Reason == "Pending" && set.Status.ObservedGeneration == set.Generation {
+					return true, nil
+				}
+			}
+			return false, fmt.Errorf("the status is %v", set.Status)
+		})
+		patch := `{"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"True","reason":"Tested"}]}}`
+		if _, err := sets.Patch(t.Context(), "status", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := edit(t, "status", 100+cpu); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

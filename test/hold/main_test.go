@@ -1,0 +1,139 @@
+//go:build integration
+
+// Package hold tests what is different where a webhook holds rollouts: that it can fail, and that
+// it has a certificate. What is held, is the same; see test/integration.
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+var (
+	cp     *controlplane.ControlPlane
+	client kubernetes.Interface
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if cp, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if code != 0 || err != nil {
+			cp.KeepLogs()
+		}
+		err = errors.Join(err, cp.Stop())
+	}()
+	config := cp.RESTConfig()
+	config.QPS = -1
+	if client, err = kubernetes.NewForConfig(config); err != nil {
+		return 1, fmt.Errorf("making a client: %w", err)
+	}
+	return m.Run(), nil
+}
+
+// serve installs the webhook and runs its replicas until the test ends.
+func serve(t *testing.T, args ...string) *controller.Webhook {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := controller.StartWebhook(t.Context(), cp, controller.WebhookOptions{Log: file, Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.Stop()
+		// The next test has a webhook of its own.
+		err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(context.Background(), "inplace-rollout", metav1.DeleteOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// create makes a StatefulSet without pods that goes with the test.
+func create(t *testing.T, name string, optedIn bool) {
+	t.Helper()
+	set := &appsv1.StatefulSet{}
+	if err := yaml.Unmarshal([]byte(`
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web, resources: {requests: {cpu: 1m}}}]}
+`), set); err != nil {
+		t.Fatal(err)
+	}
+	set.Name = name
+	if optedIn {
+		set.Labels = map[string]string{api.EnabledLabel: "true"}
+	}
+	sets := client.AppsV1().StatefulSets("default")
+	if _, err := sets.Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sets.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// edit writes a template with so much cpu.
+func edit(t *testing.T, name string, cpu int) (*appsv1.StatefulSet, error) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"%dm"}}}]}}}}`, cpu)
+	return client.AppsV1().StatefulSets("default").Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+}
+
+// held reports whether no pod would be restarted for the template.
+func held(set *appsv1.StatefulSet) bool {
+	u := set.Spec.UpdateStrategy.RollingUpdate
+	return set.Annotations[api.HoldAnnotation] == "0" && u != nil && u.Partition != nil && *u.Partition == 1<<31-1
+}
+
+// eventually waits until the condition is met, for at most five minutes.
+func eventually(t *testing.T, what string, met func() (bool, error)) {
+	t.Helper()
+	deadline := time.Now().Add(1 * time.Minute)
+	for {
+		ok, err := met()
+		if ok && err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting in vain until %s: %v", what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
