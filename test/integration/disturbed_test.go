@@ -381,11 +381,18 @@ func TestRemovedLimitIsRestarted(t *testing.T) {
 }
 
 // TestAbandonedPodLevelResources: the API server lets the pod's own resources be
-// added, but not removed.
+// added, but not removed. Before 1.36 it lets them be neither.
 func TestAbandonedPodLevelResources(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 2})
 	before := w.uids()
+	if !cp.AtLeast("1.36") {
+		w.patch(`{"spec":{"template":{"spec":{"resources":{"limits":{"cpu":"1"}}}}}}`)
+		w.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(before, "web-0", "web-1")
+		return
+	}
 	w.annotatePod("web-1", simNever)
 	w.patch(`{"spec":{"template":{"spec":{"resources":{"limits":{"cpu":"1"}}}}}}`)
 	w.waitPod("web-1", "to have resources of its own", func(pod corev1.Pod) bool { return pod.Spec.Resources != nil })
