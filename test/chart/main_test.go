@@ -9,11 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +26,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
 // patience bounds every wait. It is never the expected duration.
@@ -30,14 +34,21 @@ const patience = 2 * time.Minute
 
 // cluster is the control plane of the tests that need one.
 var cluster struct {
-	once   sync.Once
-	cp     *controlplane.ControlPlane
-	client kubernetes.Interface
-	err    error
+	once    sync.Once
+	cp      *controlplane.ControlPlane
+	client  kubernetes.Interface
+	err     error
+	dir     string       // of the socket
+	egress  *http.Server // by which the API server reaches the webhook's Service
+	webhook atomic.Value // address of the process that is behind it
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	if cluster.egress != nil {
+		_ = cluster.egress.Close() // nobody uses it any more
+		_ = os.RemoveAll(cluster.dir)
+	}
 	if cp := cluster.cp; cp != nil {
 		if code != 0 {
 			cp.KeepLogs()
@@ -56,20 +67,37 @@ func needCluster(t *testing.T) (*controlplane.ControlPlane, kubernetes.Interface
 	cluster.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
-		if cluster.cp, cluster.err = controlplane.Start(ctx, controlplane.Options{}); cluster.err != nil {
-			return
-		}
-		config := cluster.cp.RESTConfig()
-		config.WarningHandler = rest.NoWarnings{} // each edit has one
-		if cluster.client, cluster.err = kubernetes.NewForConfig(config); cluster.err != nil {
-			return
-		}
-		cluster.err = cluster.cp.AddNode(ctx, "node-1", controlplane.Node{CPU: "8", Memory: "16Gi"})
+		cluster.err = startCluster(ctx)
 	})
 	if cluster.err != nil {
 		t.Fatal(cluster.err)
 	}
 	return cluster.cp, cluster.client
+}
+
+func startCluster(ctx context.Context) (err error) {
+	if cluster.dir, err = os.MkdirTemp("", "chart-"); err != nil {
+		return err
+	}
+	socket := filepath.Join(cluster.dir, "egress.sock")
+	if cluster.egress, err = realnode.ServeEgress(socket, func(ctx context.Context, network, _ string) (net.Conn, error) {
+		address, is := cluster.webhook.Load().(string)
+		if !is {
+			return nil, errors.New("no webhook runs")
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}); err != nil {
+		return err
+	}
+	if cluster.cp, err = controlplane.Start(ctx, controlplane.Options{Egress: socket}); err != nil {
+		return err
+	}
+	config := cluster.cp.RESTConfig()
+	config.WarningHandler = rest.NoWarnings{} // each edit has one
+	if cluster.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	return cluster.cp.AddNode(ctx, "node-1", controlplane.Node{CPU: "8", Memory: "16Gi"})
 }
 
 func folder() string { return filepath.Join(controller.Root(), "deploy", "chart") }

@@ -39,6 +39,10 @@ func TestSame(t *testing.T) {
 			namespace: "team-a", values: "watch=namespace,parts=controller",
 			kustomization: "{namespace: team-a, resources: [deploy/overlays/one-namespace]}",
 		},
+		"in another namespace": {
+			namespace: "platform", values: "hold=policy",
+			kustomization: "{namespace: platform, resources: [deploy, identity.yaml], components: [deploy/components/identity]}",
+		},
 		"with the components": {
 			namespace: "inplace-rollout", values: "hold=policy,fenceOwners=true,resizeRight=true,networkPolicy.enabled=true,metrics.secure=true",
 			kustomization: "{namespace: inplace-rollout, resources: [deploy], components: [deploy/components/fence-owners, " +
@@ -64,6 +68,9 @@ func TestSame(t *testing.T) {
 	}
 }
 
+// identity tells the policies of another namespace, as docs/operations.md says.
+const identity = `{apiVersion: v1, kind: ConfigMap, metadata: {name: identity, annotations: {config.kubernetes.io/local-config: "true"}}, data: {namespace: platform}}`
+
 // kustomize returns what it makes of a kustomization.
 func kustomize(t *testing.T, kustomization string) []object {
 	t.Helper()
@@ -72,8 +79,10 @@ func kustomize(t *testing.T, kustomization string) []object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(strings.ReplaceAll(kustomization, "deploy", deploy)), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"kustomization.yaml": strings.ReplaceAll(kustomization, "deploy", deploy), "identity.yaml": identity} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "k8s", "kubectl"), "kustomize", dir)
 	cmd.Stderr = os.Stderr

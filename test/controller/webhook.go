@@ -104,21 +104,7 @@ func (w *Webhook) Apply(ctx context.Context) error {
 
 // Start starts the replica of that number, or starts it again after it has ended.
 func (w *Webhook) Start(ctx context.Context, i int) error {
-	kubeconfig, err := w.cp.ServiceAccountKubeconfig(ctx, Namespace, "inplace-rollout-webhook", w.o.Server)
-	if err != nil {
-		return err
-	}
-	address, err := FreeAddress()
-	if err != nil {
-		return err
-	}
-	metrics, err := FreeAddress()
-	if err != nil {
-		return err
-	}
-	binary := cmp.Or(w.o.Binary, filepath.Join(Root(), "bin", "inplace-rollout"))
-	p, err := start(append([]string{binary, "webhook", "--kubeconfig", kubeconfig, "--namespace", Namespace, "--bind-address", address,
-		"--metrics-bind-address", metrics}, w.o.Args...), metrics, w.o.Log)
+	p, address, err := StartReplica(ctx, w.cp, Namespace, w.o)
 	if err != nil {
 		return err
 	}
@@ -129,6 +115,28 @@ func (w *Webhook) Start(ctx context.Context, i int) error {
 	}
 	w.replicas[i] = &replica{Process: p, address: address}
 	return nil
+}
+
+// StartReplica starts a replica of a webhook that is installed in a namespace. The API server asks it at
+// the address.
+func StartReplica(ctx context.Context, cp *controlplane.ControlPlane, namespace string, o WebhookOptions) (p *Process, address string, err error) {
+	kubeconfig, err := cp.ServiceAccountKubeconfig(ctx, namespace, "inplace-rollout-webhook", o.Server)
+	if err != nil {
+		return nil, "", err
+	}
+	if address, err = FreeAddress(); err != nil {
+		return nil, "", err
+	}
+	metrics, err := FreeAddress()
+	if err != nil {
+		return nil, "", err
+	}
+	args := []string{
+		cmp.Or(o.Binary, filepath.Join(Root(), "bin", "inplace-rollout")), "webhook", "--kubeconfig", kubeconfig, "--namespace", namespace, "--bind-address", address,
+		"--metrics-bind-address", metrics,
+	}
+	p, err = start(append(args, o.Args...), metrics, o.Log)
+	return p, address, err
 }
 
 // Replica is the process of that number.
@@ -150,7 +158,7 @@ func (w *Webhook) Connections() int {
 
 // Stop kills the replicas that still run, and the balancer.
 func (w *Webhook) Stop() {
-	w.listener.Close()
+	_ = w.listener.Close() // what is left of its connections ends with the replicas
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.replicas {

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// dialer connects to an address somewhere.
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+// Dialer connects to an address somewhere.
+type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // forward passes every connection of a listener on to one address, until the listener is closed.
-func forward(listener net.Listener, dial dialer, address string) {
+func forward(listener net.Listener, dial Dialer, address string) {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -49,9 +49,9 @@ func send(to net.Conn, from io.Reader) {
 	}
 }
 
-// serveEgress answers HTTP CONNECT on a Unix socket by dialling in the node's
-// network. It is how the API server reaches the kubelet and the pods.
-func serveEgress(socket string, dial dialer) (*http.Server, error) {
+// ServeEgress answers HTTP CONNECT on a Unix socket by dialling, such as in the node's
+// network. It is how the API server reaches the kubelet, pods and Services.
+func ServeEgress(socket string, dial Dialer) (*http.Server, error) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("listening for the API server: %w", err)
@@ -69,7 +69,7 @@ func serveEgress(socket string, dial dialer) (*http.Server, error) {
 }
 
 // connect answers one CONNECT. Once the connection is taken over there is nobody to tell of an error.
-func connect(w http.ResponseWriter, r *http.Request, dial dialer) error {
+func connect(w http.ResponseWriter, r *http.Request, dial Dialer) error {
 	if r.Method != http.MethodConnect {
 		return errors.New("only CONNECT is served")
 	}

@@ -187,7 +187,7 @@ func (n *Node) startNamespaces(ctx context.Context) error {
 // startControlPlane starts it, and what connects it with the node.
 func (n *Node) startControlPlane(ctx context.Context) error {
 	var err error
-	if n.egress, err = serveEgress(n.path("egress.sock"), n.namespaces.dial); err != nil {
+	if n.egress, err = ServeEgress(n.path("egress.sock"), n.namespaces.dial); err != nil {
 		return err
 	}
 	n.ControlPlane, err = controlplane.Start(ctx, controlplane.Options{
