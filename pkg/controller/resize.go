@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,9 +44,16 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 		}
 	}
 	if missed := m.Target.Missed(resized); len(missed) > 0 { // admission would do so with a new pod, too
-		s.refused.Add(m.Pod.UID, p.Revision.Size(missed), rollout.Refusal{
+		refusal := rollout.Refusal{
 			Reason: "another admission plugin changed the size on its way: " + resize.Describe(missed), Kind: rollout.ReasonAdmissionDenied,
-		}, s.Now())
+		}
+		// Before 1.36 the API server does, and says nothing; a new pod can have them.
+		if resized.Spec.Resources == nil && slices.ContainsFunc(missed, func(c resize.Change) bool { return c.Container == "" }) {
+			refusal = rollout.Refusal{
+				Reason: "the API server gives a running pod no resources of its own: " + resize.Describe(missed), Kind: rollout.ReasonInfeasible, Final: true,
+			}
+		}
+		s.refused.Add(m.Pod.UID, p.Revision.Size(missed), refusal, s.Now())
 	} else if !s.refused.Known()[m.Pod.UID].Final {
 		s.refused.Remove(m.Pod.UID)
 	}

@@ -293,10 +293,13 @@ func (t Target) Missed(resized *corev1.Pod) []Change {
 	for _, p := range t.named {
 		have := counterpart(now, p)
 		for _, c := range t.Changes {
-			if have != nil && c.Container == p.name {
-				c.From = have.value(c.Side, c.Resource)
-				missed = appendChange(missed, c)
+			if c.Container != p.name {
+				continue
 			}
+			if have != nil { // the pod's own resources may have been left out as a whole
+				c.From = have.value(c.Side, c.Resource)
+			}
+			missed = appendChange(missed, c)
 		}
 	}
 	return missed

@@ -160,8 +160,8 @@ func (w *world) keeper(skew time.Duration, before, after func() error) *Keeper {
 // check says of a replica that is asked whether every API server trusts it, also one that has not
 // seen what was written in the last seconds.
 func (w *world) check(k *Keeper) error {
-	if k.Ready() != nil {
-		return nil // it is not asked
+	if ready := k.Ready() == nil; !ready { // it is not asked
+		return nil
 	}
 	serving := k.current()
 	if !serving.valid(w.now) {

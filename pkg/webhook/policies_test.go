@@ -166,7 +166,7 @@ func TestNonsense(t *testing.T) {
 		"not even an object": {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = []byte("[1]") }), want: http.StatusBadRequest},
 	} {
 		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, Path+tt.path, strings.NewReader(tt.body)))
+		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path+tt.path, strings.NewReader(tt.body)))
 		if recorder.Code != tt.want {
 			t.Errorf("%s: the answer is %d %s, want %d", name, recorder.Code, recorder.Body, tt.want)
 		}

@@ -32,9 +32,13 @@ var elsewhere = map[string]string{
 	"make soak WORLDS=":             "TestWorlds in test/worlds",
 	"make picture":                  "README.md runs make demo, of which it is a drawing; test/demo tests that",
 
-	"inplace-rollout controller --leader-elect":                             "make e2e, where the Deployment runs it: it does not end",
-	"inplace-rollout controller --kubeconfig ~/.kube/config --dry-run":      "the tests of pkg/statefulset and pkg/deployment: it does not end",
-	"kubectl -n inplace-rollout logs deployment/inplace-rollout --all-pods": "test/e2e, if the controller is not ready: simulated pods have none",
+	"inplace-rollout controller --leader-elect":                                                "make e2e, where the Deployment runs it: it does not end",
+	"inplace-rollout controller --kubeconfig ~/.kube/config --dry-run":                         "the tests of pkg/statefulset and pkg/deployment: it does not end",
+	"kubectl -n inplace-rollout logs deployment/inplace-rollout --all-pods":                    "test/e2e, if the controller is not ready: simulated pods have none",
+	"inplace-rollout webhook":                                                                  "test/hold, which runs it: it does not end",
+	"inplace-rollout webhook --tls-cert-file /tls/tls.crt --tls-private-key-file /tls/tls.key": "TestFiles in pkg/webhook: it does not end",
+	"kubectl apply -k deploy/overlays/webhook":                                                 "test/hold, and TestWebhook in test/e2e",
+	"kubectl delete mutatingwebhookconfiguration inplace-rollout":                              "TestWebhook in test/e2e: here the policies hold",
 	"kubectl edit": "TestEdits in test/e2e: it wants an editor",
 
 	"kustomize edit set image inplace-rollout=":                                                        "a command of another project; test/e2e installs deploy/ as it is",

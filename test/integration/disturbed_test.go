@@ -389,8 +389,8 @@ func TestAbandonedPodLevelResources(t *testing.T) {
 	if !cp.AtLeast("1.36") {
 		w.patch(`{"spec":{"template":{"spec":{"resources":{"limits":{"cpu":"1"}}}}}}`)
 		w.waitComplete()
-		w.assertMoved(0)
 		w.assertReplaced(before, "web-0", "web-1")
+		w.waitEvent("RestartFallback", "the API server gives a running pod no resources of its own")
 		return
 	}
 	w.annotatePod("web-1", simNever)
