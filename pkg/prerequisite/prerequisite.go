@@ -72,7 +72,11 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 		missing, known, bound = append(missing, err), known.Union(users), append(bound, b...)
 	}
 	if exact {
-		missing = append(missing, c.checkMode(ctx, bound, known)...)
+		mode := c.checkMode(ctx, bound, known)
+		if len(mode) == 0 { // where it is another installation's, so is the name
+			mode = c.checkIdentity(ctx, known)
+		}
+		missing = append(missing, mode...)
 	}
 	return way, append(missing, checkNamespace(ctx, c.Client, c.Namespace, bound)...)
 }
@@ -130,8 +134,6 @@ func (p policy) check(ctx context.Context, client kubernetes.Interface, way Way,
 // checkMode returns an error if the policies are not bound where this controller looks: in all
 // namespaces, or in those with a label. In the other case there is another installation, or was
 // one. A controller of the whole cluster may look after one namespace only.
-//
-// It also returns one if they do not know this controller: to them, its writes are a user's.
 func (c *Cluster) checkMode(ctx context.Context, bound []binding, known sets.Set[string]) []error {
 	me := c.whoAmI(ctx)
 	own := c.Namespace != "" && strings.HasPrefix(me, "system:serviceaccount:"+c.Namespace+":") && !known.Has(me)
@@ -159,9 +161,17 @@ func (c *Cluster) checkMode(ctx context.Context, bound []binding, known sets.Set
 		return append(missing, fmt.Errorf("%d of the policies' bindings are for namespaces with the label %s only, as deploy/overlays/one-namespace/cluster installs them "+
 			"for controllers of single namespaces: uninstall these, and then `kubectl apply -k deploy/`", other, api.InstalledLabel))
 	}
+	return missing
+}
+
+// checkIdentity returns an error if the policies do not know this controller: to them, its writes
+// are a user's.
+func (c *Cluster) checkIdentity(ctx context.Context, known sets.Set[string]) []error {
+	me := c.whoAmI(ctx)
 	if c.DryRun || me == "" {
-		return missing
+		return nil
 	}
+	var missing []error
 	for _, user := range sets.List(known) {
 		if user = strings.ReplaceAll(user, requestNamespace, c.Namespace); user != me {
 			missing = append(missing, fmt.Errorf("the policies know %s as the controller, and this one is %s: install them for its ServiceAccount, "+

@@ -45,9 +45,7 @@ func Webhooks() []admissionv1.MutatingWebhook {
 		for _, rule := range spec.MatchConstraints.ResourceRules {
 			hook.Rules = append(hook.Rules, rule.RuleWithOperations)
 		}
-		for _, condition := range spec.MatchConditions {
-			hook.MatchConditions = append(hook.MatchConditions, admissionv1.MatchCondition(condition))
-		}
+		hook.MatchConditions = append(hook.MatchConditions, spec.MatchConditions...)
 		all = append(all, hook)
 	}
 	return all

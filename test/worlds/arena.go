@@ -14,6 +14,7 @@ import (
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/faults"
@@ -39,7 +40,8 @@ type trouble struct {
 // arena is a control plane with controllers behind a hostile proxy, in which worlds are played.
 type arena struct {
 	cp    *controlplane.ControlPlane
-	log   io.WriteCloser // the controllers'
+	hook  *controller.Webhook // where it holds
+	log   io.WriteCloser      // the controllers', and the webhook's
 	tally tally
 	names int
 	limit time.Duration // for everything to converge
@@ -47,7 +49,7 @@ type arena struct {
 
 // newArena starts the control plane.
 func newArena(ctx context.Context, bin string, out io.Writer) (*arena, error) {
-	cp, err := controlplane.Start(ctx, controlplane.Options{Bin: bin, Log: out})
+	cp, err := controlplane.Start(ctx, controlplane.Options{Bin: bin, Log: out, Flags: controller.Flags()})
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +71,19 @@ func (a *arena) equip(ctx context.Context) error {
 	if a.log, err = os.OpenFile(filepath.Join(a.cp.Dir(), "log", "inplace-rollout.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return fmt.Errorf("opening the controllers' log: %w", err)
 	}
-	return controller.Install(ctx, a.cp)
+	if controller.Hold(a.cp) != prerequisite.Webhook {
+		return controller.Install(ctx, a.cp)
+	}
+	a.hook, err = controller.StartWebhook(ctx, a.cp, controller.WebhookOptions{Log: a.log})
+	return err
 }
 
-func (a *arena) close() error { return errors.Join(a.log.Close(), a.cp.Stop()) }
+func (a *arena) close() error {
+	if a.hook != nil {
+		a.hook.Stop()
+	}
+	return errors.Join(a.log.Close(), a.cp.Stop())
+}
 
 // outcome is what became of one world.
 type outcome struct {
