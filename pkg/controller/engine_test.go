@@ -19,11 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -282,6 +287,46 @@ func TestRememberRefusal(t *testing.T) {
 		}
 		if queued := e.queue.Len() == 1; queued != tt.kept {
 			t.Errorf("%v: queued: %t", tt.err, queued)
+		}
+	}
+}
+
+// TestResizedOtherwise: the answer to a resize tells what has become of it. Before 1.36 the API server
+// leaves a pod's own resources out, as often as it is asked.
+func TestResizedOtherwise(t *testing.T) {
+	const edit = "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}"
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Template(t, edit)
+	for _, tt := range []struct {
+		answer string
+		want   rollout.Refusal
+	}{
+		{answer: edit},
+		{answer: "containers: [{name: app, resources: {requests: {cpu: 150m}}}]", want: rollout.Refusal{
+			Kind: rollout.ReasonInfeasible, Final: true, Reason: "the API server gives a running pod no resources of its own: pod: cpu limit none→1",
+		}},
+		{answer: strings.Replace(edit, "150m", "120m", 1), want: rollout.Refusal{
+			Kind: rollout.ReasonAdmissionDenied, Reason: "another admission plugin changed the size on its way: app: cpu request 120m→150m",
+		}},
+	} {
+		pod := build.Pod("web-0", older)
+		target, err := resize.For(pod, older, newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, client := newEngine(t, Options{}), fake.NewClientset()
+		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, build.Pod("web-0", build.Template(t, tt.answer)), nil
+		})
+		e.client = client
+		if e.session.Pods, err = live.NewWatch(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		m, revision := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}
+		if err := e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.session.refused.Known()[pod.UID]; got.Kind != tt.want.Kind || got.Final != tt.want.Final || got.Reason != tt.want.Reason {
+			t.Errorf("%s: known is %+v, want %+v", tt.answer, got, tt.want)
 		}
 	}
 }

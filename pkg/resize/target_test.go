@@ -486,6 +486,20 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// TestMissedPodLevel: before 1.36 the API server leaves the pod's own resources out of a resize.
+func TestMissedPodLevel(t *testing.T) {
+	a := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 100m}}}]")
+	b := build.Template(t, "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}")
+	target, err := resize.For(build.Pod("web-0", a), a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 150m}}}]")
+	if got, want := resize.Describe(target.Missed(build.Pod("web-0", left))), "pod: cpu limit none→1"; got != want {
+		t.Errorf("missed %q, want %q", got, want)
+	}
+}
+
 func TestBetween(t *testing.T) {
 	a := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 100m}}}, {name: log}]")
 	b := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 150m}, limits: {memory: 1Gi}}}, {name: log}]")

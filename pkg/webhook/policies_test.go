@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing/fstest"
 
 	"github.com/prometheus/client_golang/prometheus"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 func load(t *testing.T) *Policies {
@@ -114,6 +117,66 @@ func TestEvaluate(t *testing.T) {
 			}
 			if tt.want != "any" && sorted(t, response.Patch) != sorted(t, []byte(tt.want)) {
 				t.Errorf("the patch is\n%s, want\n%s", response.Patch, tt.want)
+			}
+		})
+	}
+}
+
+// Before 1.37 the StatefulSet controller leaves the conditions of others out of the status. Ours is
+// put back as it was, but Complete only while it is true.
+func TestConditionIsPutBack(t *testing.T) {
+	p := load(t)
+	condition := func(status, reason, message, rest string) string {
+		return fmt.Sprintf("\n  - {type: %s, status: %q, reason: %s, message: %q%s}", api.ConditionComplete, status, reason, message, rest)
+	}
+	said := func(status, message string) string {
+		return condition(status, "Said", message, `, lastTransitionTime: "2026-01-01T00:00:00Z"`)
+	}
+	const held = api.HoldAnnotation + `: "0"`
+	pending := condition("False", "Pending", "waiting for inplace-rollout to look at this revision", "")
+	for name, tt := range map[string]struct {
+		user, annotations, strategy, revision, said, want string
+	}{
+		"as it was":              {said: said("True", "3 pods"), want: said("True", "3 pods")},
+		"not Complete":           {said: said("False", "web-1: deferred"), want: said("False", "web-1: deferred")},
+		"a hold":                 {annotations: held, said: said("True", ""), want: pending},
+		"a hold that is known":   {annotations: held, said: said("False", "0 of 3"), want: said("False", "0 of 3")},
+		"a new revision":         {revision: "web-2", said: said("True", ""), want: pending},
+		"another new revision":   {revision: "web-2", said: said("False", "0 of 3"), want: pending},
+		"a partition":            {said: said("True", "3 pods; partition 1"), want: said("True", "3 pods; partition 1")},
+		"OnDelete":               {strategy: "{type: OnDelete}", said: said("True", "3 pods"), want: said("True", "3 pods")},
+		"OnDelete, a partition":  {strategy: "{type: OnDelete}", said: said("True", "3 pods; partition 1"), want: pending},
+		"the controller's write": {user: deploy.User, said: said("True", "")},
+		"nothing was said":       {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, namespace: default, labels: {%s: "true"}, annotations: {%s}}
+spec: {updateStrategy: %s}
+status:
+  updateRevision: %s
+  conditions:
+  - {type: Other, status: "True"}`, api.EnabledLabel, tt.annotations, cmp.Or(tt.strategy, "{type: RollingUpdate}"), cmp.Or(tt.revision, "web-1"))
+			request := update(t, "status", cmp.Or(tt.user, "system:serviceaccount:kube-system:statefulset-controller"), now)
+			request.OldObject = raw(t, strings.Replace(now, "web-2", "web-1", 1)+tt.said)
+			response, err := p.Evaluate(t.Context(), "inplace-rollout-pending-statefulsets", request)
+			if err != nil || !response.Allowed {
+				t.Fatalf("it is refused: %v, %v", err, response)
+			}
+			got := request.Object.Raw
+			if len(response.Patch) > 0 {
+				patch, err := jsonpatch.DecodePatch(response.Patch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err = patch.Apply(got); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want := raw(t, now+tt.want).Raw; !jsonpatch.Equal(got, want) {
+				t.Errorf("it is\n%s, want\n%s", got, want)
 			}
 		})
 	}

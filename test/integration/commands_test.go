@@ -161,8 +161,9 @@ func (p planned) holds(before, after map[string]corev1.Pod) error {
 			ok = sized && applied && restarts == 1
 		case rollout.PodRestart:
 			ok = !same // a Deployment's is gone
-		default: // before 1.36 a pod on a node that is too small is asked to be larger, and is not
-			ok = same && restarts == 0 && (!sized || !applied && !cp.AtLeast("1.36"))
+		default: // before 1.36 only the kubelet refuses what the node is too small for, when the spec has the size
+			asked := !cp.AtLeast("1.36") && strings.Contains(foreseen.Reason, "is too small")
+			ok = same && restarts == 0 && sized == asked && !(asked && applied)
 		}
 		if !ok {
 			wrong = append(wrong, fmt.Errorf("%s: %s was foreseen, but same pod %t, resized %t, applied %t, %d restarts",
