@@ -137,10 +137,10 @@ func (o webhookOptions) run(ctx context.Context) error {
 	}
 	defer stopMetrics()
 
-	// Anybody may connect, and is to hold little of our memory, and not for long.
+	// Anybody may connect, and is to hold little of our memory, and not for long: API servers wait 5 s.
 	server := &http.Server{
 		Handler: webhook.NewHandler(policies, metrics), BaseContext: func(net.Listener) context.Context { return serving },
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ReadHeaderTimeout: 6 * time.Second, ReadTimeout: 6 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificates.Certificate() }},
 	}
 	failed := make(chan error, 1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/klog/v2"
 )
@@ -20,12 +21,17 @@ const Path = "/mutate/"
 // most 3 MiB.
 const maxBody = 8 << 20
 
+// maxBodies is how much may be received at once. Anybody in the cluster can send something, and
+// never finish; what API servers send is a thousandth of it.
+const maxBodies = 4 * maxBody
+
 // What a request can come to.
 const (
 	unchanged = "unchanged" // the policy has nothing to change, or does not match
 	changed   = "changed"
 	refused   = "refused" // the policy could not be evaluated, and fails then
 	malformed = "malformed"
+	crowded   = "crowded_out" // too much was being received
 )
 
 // Metrics of the webhook.
@@ -48,7 +54,7 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 	}
 	for _, policy := range policies {
 		m.seconds.WithLabelValues(policy)
-		for _, result := range []string{unchanged, changed, refused, malformed} {
+		for _, result := range []string{unchanged, changed, refused, malformed, crowded} {
 			m.requests.WithLabelValues(policy, result)
 		}
 	}
@@ -67,9 +73,19 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 // NewHandler answers the API servers' reviews below [Path]. What is no review gets no answer: then
 // the API server does as the failurePolicy says.
 func NewHandler(policies *Policies, metrics *Metrics) http.Handler {
-	mux := http.NewServeMux()
+	mux, room := http.NewServeMux(), semaphore.NewWeighted(maxBodies)
 	for _, name := range policies.Names() {
 		mux.HandleFunc("POST "+Path+name, func(w http.ResponseWriter, r *http.Request) {
+			size := int64(maxBody)
+			if r.ContentLength >= 0 {
+				size = min(r.ContentLength, maxBody)
+			}
+			if !room.TryAcquire(size) {
+				metrics.requests.WithLabelValues(name, crowded).Inc()
+				http.Error(w, "too much is being received", http.StatusServiceUnavailable)
+				return
+			}
+			defer room.Release(size)
 			start := time.Now()
 			result, err := review(w, r, policies, name)
 			if err != nil {

@@ -38,7 +38,9 @@ func TestReadme(t *testing.T) {
 	walk = func(path string, value any, schema map[string]any) {
 		properties, _ := schema["properties"].(map[string]any)
 		of, is := value.(map[string]any)
-		if _, free := schema["properties"]; !free || !is || path == ".webhook.certManager.issuerRef" {
+		_, described := schema["properties"]
+		_, open := schema["additionalProperties"].(map[string]any)
+		if !described || open || !is || path == ".webhook.certManager.issuerRef" {
 			text, err := json.Marshal(value)
 			if err != nil {
 				t.Fatal(err)

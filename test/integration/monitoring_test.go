@@ -18,6 +18,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -115,11 +116,30 @@ func impatient(t *testing.T) string {
 	return text
 }
 
+// serveWebhook runs a webhook for its metrics.
+func serveWebhook(t *testing.T) *controller.Process {
+	t.Helper()
+	certificate, key, err := cert.GenerateSelfSignedCertKey("webhook", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := controller.ServeFiles(writeFile(t, string(certificate)), writeFile(t, string(key)), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // TestMonitoring: a real Prometheus watches the real controller, with the alert
 // rules and the queries of the dashboard.
 func TestMonitoring(t *testing.T) {
 	p := ownController(t, controller.Options{Args: []string{"--leader-elect=true"}})
-	prom := startPrometheus(t, p, impatient(t))
+	webhook := serveWebhook(t)
+	prom := startPrometheus(t, p, webhook, impatient(t))
 	w, d := newWorkload(t, options{Replicas: 2}), newDeployment(t, options{Replicas: 2})
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
@@ -139,7 +159,9 @@ func TestMonitoring(t *testing.T) {
 			documented[row[1]] = row[2] + " " + strings.TrimSpace(row[3])
 		}
 		exported := map[string]string{}
-		for name, family := range scrape(t, p) {
+		both := scrape(t, p)
+		maps.Copy(both, scrape(t, webhook))
+		for name, family := range both {
 			if strings.HasPrefix(name, ours) {
 				var names []string
 				for _, l := range family.Metric[0].Label {
