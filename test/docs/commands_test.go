@@ -35,6 +35,7 @@ var elsewhere = map[string]string{
 	"inplace-rollout controller --leader-elect":                                                "make e2e, where the Deployment runs it: it does not end",
 	"inplace-rollout controller --kubeconfig ~/.kube/config --dry-run":                         "the tests of pkg/statefulset and pkg/deployment: it does not end",
 	"kubectl -n inplace-rollout logs deployment/inplace-rollout --all-pods":                    "test/e2e, if the controller is not ready: simulated pods have none",
+	"inplace-rollout release --all -A --for-good --yes":                                        "docs/operations.md, in a cluster of its own: nothing is held after it",
 	"inplace-rollout webhook":                                                                  "test/hold, which runs it: it does not end",
 	"inplace-rollout webhook --tls-cert-file /tls/tls.crt --tls-private-key-file /tls/tls.key": "TestFiles in pkg/webhook: it does not end",
 	"kubectl apply -k deploy/overlays/webhook":                                                 "test/hold, and TestWebhook in test/e2e",
