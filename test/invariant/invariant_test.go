@@ -228,6 +228,12 @@ func TestCheck(t *testing.T) {
 			l.statefulSets()
 			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
 		}, "order pods/web-0"},
+		{"the lower ordinal is asked first, which is not Ready: the size may be its cure", func(l *trail) {
+			l.statefulSets()
+			unready := func(p *corev1.Pod) { p.Status.Conditions = nil }
+			l.write("system:node:node", "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", unready))
+			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet", unready))
+		}, ""},
 		{"the higher ordinal is asked first", func(l *trail) {
 			l.statefulSets()
 			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))

@@ -143,12 +143,13 @@ func (h *history) namedSet(name string) *replicaSet {
 }
 
 // checkOrder checks that no pod is asked before one of a higher ordinal that is to be asked, too.
+// One that is not Ready has nothing to lose, and may be asked out of turn.
 func (h *history) checkOrder(w write) {
 	if !w.resized {
 		return
 	}
 	p := h.named(w.ObjectRef.Name)
-	if p == nil {
+	if p == nil || !ready(p.last()) {
 		return
 	}
 	work, _ := h.workload(p.last())
