@@ -28,7 +28,11 @@ func TestCrowd(t *testing.T) {
 	defer server.Close()
 	post := func(body io.Reader) (int, string) {
 		t.Helper()
-		answer, err := http.Post(server.URL+path, "application/json", body)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}
