@@ -74,15 +74,14 @@ func (o releaseOptions) stopHolding(ctx context.Context) error {
 		}
 		return nil
 	}
-	names := prerequisite.MutatingPolicies
 	var failed []error
 	for _, of := range []struct {
 		version, resource string
 		names             []string
 	}{
-		{"v1", "mutatingadmissionpolicybindings", names},
-		{"v1beta1", "mutatingadmissionpolicybindings", names}, // where v1 is not served
-		{"v1", "mutatingwebhookconfigurations", []string{"inplace-rollout"}},
+		{"v1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies},
+		{"v1beta1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies}, // where v1 is not served
+		{"v1", "mutatingwebhookconfigurations", []string{prerequisite.WebhookConfiguration}},
 	} {
 		gvr := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: of.version, Resource: of.resource}
 		for _, name := range of.names {

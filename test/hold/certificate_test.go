@@ -112,6 +112,16 @@ func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs 
 	}
 }
 
+// theBundle is the one that all entries of the configuration have, and the CAs in it.
+func theBundle(ctx context.Context) ([]byte, []*x509.Certificate, error) {
+	now, err := bundles(ctx)
+	if err != nil || len(now) != 1 {
+		return nil, nil, fmt.Errorf("the configuration has %d bundles: %w", len(now), err)
+	}
+	certificates, err := cert.ParseCertsPEM(now[0])
+	return now[0], certificates, err
+}
+
 // Nobody notices that certificates are renewed.
 func TestRenewal(t *testing.T) {
 	w := serve(t, "--certificate-lifetime=24s")
@@ -119,11 +129,7 @@ func TestRenewal(t *testing.T) {
 	stopAsking, stopEditing := askOn(t, w), editOn(t, "renewal")
 	seen := map[string]bool{}
 	eventually(t, "four certificates have been trusted, and the first one not any more", func() (bool, error) {
-		now, err := bundles(t.Context())
-		if err != nil || len(now) != 1 {
-			return false, fmt.Errorf("the configuration has %d bundles: %w", len(now), err)
-		}
-		certificates, err := cert.ParseCertsPEM(now[0])
+		_, certificates, err := theBundle(t.Context())
 		if err != nil {
 			return false, err
 		}
@@ -201,11 +207,7 @@ func TestMended(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "every entry trusts our CAs, and nothing else", func() (bool, error) {
-				now, err := bundles(t.Context())
-				if err != nil || len(now) != 1 {
-					return false, fmt.Errorf("the configuration has %d bundles: %w", len(now), err)
-				}
-				certificates, err := cert.ParseCertsPEM(now[0])
+				bundle, certificates, err := theBundle(t.Context())
 				if err != nil {
 					return false, err
 				}
@@ -218,7 +220,7 @@ func TestMended(t *testing.T) {
 				if err != nil || !bytes.Contains(secret.Data["pairs.pem"], []byte("PRIVATE KEY")) {
 					return false, fmt.Errorf("the Secret is not mended: %w", err)
 				}
-				return true, ask(w, now[0])
+				return true, ask(w, bundle)
 			})
 			// They look by themselves every 30 s.
 			if took := time.Since(start); took > 20*time.Second {
