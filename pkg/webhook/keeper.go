@@ -77,8 +77,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 	k.watch(ctx, wake)
 	for ctx.Err() == nil {
-		again := k.settle
-		if err := k.Sync(ctx); err != nil {
+		err := k.Sync(ctx)
+		again := k.again()
+		if err != nil {
 			if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) { // another replica was faster
 				klog.FromContext(ctx).Error(err, "Could not keep the certificate")
 			}
@@ -90,6 +91,16 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-time.After(again):
 		}
 	}
+}
+
+// again is how long the choice of the last Sync is good for. A certificate can expire before a later
+// one has settled: if no replica was there to renew it in time, or if its lifetime was shorter then.
+func (k *Keeper) again() time.Duration {
+	serving := k.current()
+	if serving == nil || !serving.valid(k.now()) {
+		return k.settle
+	}
+	return min(k.settle, serving.serving.Leaf.NotAfter.Sub(k.now()))
 }
 
 // watch wakes when somebody has written the Secret or the configuration.

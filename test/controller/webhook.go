@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
@@ -102,9 +103,12 @@ func (w *Webhook) Apply(ctx context.Context) error {
 	return nil
 }
 
-// Start starts the replica of that number, or starts it again after it has ended.
-func (w *Webhook) Start(ctx context.Context, i int) error {
-	p, address, err := StartReplica(ctx, w.cp, Namespace, w.o)
+// Start starts the replica of that number, or starts it again after it has ended. Args follow those of the
+// options.
+func (w *Webhook) Start(ctx context.Context, i int, args ...string) error {
+	o := w.o
+	o.Args = slices.Concat(o.Args, args)
+	p, address, err := StartReplica(ctx, w.cp, Namespace, o)
 	if err != nil {
 		return err
 	}

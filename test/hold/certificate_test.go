@@ -152,6 +152,32 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// A certificate that the replicas find may expire before every API server trusts their own.
+func TestExpiresSoon(t *testing.T) {
+	w := serve(t, "--certificate-lifetime=20s")
+	for i := range 2 {
+		w.Replica(i).Kill()
+	}
+	for i := range 2 {
+		if err := w.Start(t.Context(), i, "--certificate-lifetime=24h"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		if err := w.Replica(i).WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := askOn(t, w)
+	time.Sleep(23 * time.Second)
+	answers, errs := stop()
+	t.Logf("%d answers", answers)
+	// The last question before it expires may be answered after that.
+	if len(errs) > answers/20 {
+		t.Errorf("of %d questions %d were not answered, such as: %v", answers, len(errs), errs[0])
+	}
+}
+
 // Whatever others write into the configuration or the Secret, it is mended.
 func TestMended(t *testing.T) {
 	w := serve(t)
