@@ -65,6 +65,27 @@ const (
 	// The first whose labels the node has counts. Where there is none, the template's size does.
 	NodeResourcesAnnotation = "inplace-rollout.io/node-resources"
 
+	// InitialResourcesLabel opts a namespace or a pod into initial resources if its value is
+	// "enabled", or "annotate": then it is only said what would be set. What a pod says counts
+	// before what its namespace says. As an annotation of a pod it says what is set: "always",
+	// "if-not-set" or "never".
+	InitialResourcesLabel = "inplace-rollout.io/initial-resources"
+
+	// EstimateAnnotation says of a pod's containers what was estimated for them, and from what.
+	// The admission policy writes it, and the estimator where it has resized the pod.
+	EstimateAnnotation = "inplace-rollout.io/initial-resources-estimate"
+
+	// EstimatesName names the ConfigMap in which the estimator publishes the estimates for the
+	// pods of a namespace.
+	EstimatesName = "inplace-rollout-initial-resources"
+
+	// ClusterEstimatesName names the one in the estimator's own namespace that has the estimates
+	// for images that are new to a namespace.
+	ClusterEstimatesName = "inplace-rollout-initial-resources-cluster"
+
+	// EstimatorFieldManager names the estimator in managedFields.
+	EstimatorFieldManager = "inplace-rollout-estimator"
+
 	// ConditionComplete is the type of the status condition that says whether
 	// everything that the user lets move has moved.
 	ConditionComplete = "inplace-rollout.io/Complete"
