@@ -19,14 +19,11 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/flowcontrol"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests, queues and leader election
 	"k8s.io/klog/v2"
@@ -55,10 +52,6 @@ const parallelWrites = 16
 // an error after [requestTimeout], is no reason to start anew.
 const maxSilence = 5 * time.Minute
 
-// leaseTolerance is how long this process may go on after its Lease has run out, before it is not
-// alive. It should have ended by itself.
-const leaseTolerance = 20 * time.Second
-
 // controllerOptions are the flags of the controller command.
 type controllerOptions struct {
 	kubeconfig     string
@@ -77,7 +70,6 @@ type controllerOptions struct {
 	verbosity      int
 	defaults       policy.Defaults
 	resizePolicy   string
-	lease          *leaderelection.HealthzAdaptor
 }
 
 func newControllerCommand() *cobra.Command {
@@ -176,9 +168,9 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ofLease, leads := unlimited(config), newFence(renewDeadline) // the Lease must not wait behind rollouts
+	turns := newTurns(config, leaseName, o.namespaceOfLease())
 	if o.elects() {
-		config.Wrap(leads.transport)
+		config.Wrap(turns.fence.transport)
 	}
 	client, objects, err := newClients(config)
 	if err != nil {
@@ -198,8 +190,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.lease = leaderelection.NewLeaderHealthzAdaptor(leaseTolerance)
-	alive := func() error { return errors.Join(pulse.Err(), o.lease.Check(nil)) }
+	alive := func() error { return errors.Join(pulse.Err(), turns.health.Check(nil)) }
 	stopServing, err := o.serve(ctx, o.handler(client, alive, gate.Err, registry))
 	if err != nil {
 		return err
@@ -211,7 +202,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		controllers.run(ctx)
 		return nil
 	}
-	return o.lead(ctx, ofLease, leads, controllers.run)
+	return turns.lead(ctx, controllers.run)
 }
 
 // elects reports whether this process works only while it is the leader.
@@ -263,54 +254,6 @@ func (c *controllers) run(ctx context.Context) {
 		running.Go(func() { kind.Run(ctx) })
 	}
 	running.Wait()
-}
-
-// How long the Lease is good for the other replicas, and for the leader itself. Between the two
-// there is time for what the leader has sent to be done.
-const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-)
-
-// lead runs work while this process is the leader. Losing the lead is an error:
-// the process has to start anew.
-func (o controllerOptions) lead(ctx context.Context, config *rest.Config, leads *fence, work func(context.Context)) error {
-	hostname, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("finding the host's name: %w", err)
-	}
-	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
-	config.Timeout = renewDeadline / 2 // one request that hangs must not cost the lead
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("setting up the leader election: %w", err)
-	}
-	lock, err := resourcelock.NewWithLabels(resourcelock.LeasesResourceLock, o.namespaceOfLease(), leaseName, client.CoreV1(), client.CoordinationV1(),
-		resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())}, map[string]string{version.Label: version.Get().LabelValue()})
-	if err != nil {
-		return fmt.Errorf("setting up the leader election: %w", err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          fencedLock{Interface: lock, fence: leads},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: 2 * time.Second,
-		ReleaseOnCancel: true,
-		Name:            leaseName,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) { work(ctx); cancel() },
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("setting up the leader election: %w", err)
-	}
-	o.lease.SetLeaderElection(elector)
-	elector.Run(ctx)
-	if ctx.Err() == nil {
-		return errors.New("the lead was lost")
-	}
-	return nil
 }
 
 func (o controllerOptions) namespaceOfLease() string {

@@ -76,12 +76,15 @@ const (
 	EstimateAnnotation = "inplace-rollout.io/initial-resources-estimate"
 
 	// EstimatesName names the ConfigMap in which the estimator publishes the estimates for the
-	// pods of a namespace.
+	// pods of a namespace. The admission policy finds it by [ManagedByLabel]: of a name that is
+	// not there, API servers from 1.37 on would ask for each pod anew. There is one for each
+	// namespace, and it has all that its pods may get, estimates of the whole cluster included:
+	// API servers apply the bindings of a policy in no order, so none could come after another.
 	EstimatesName = "inplace-rollout-initial-resources"
 
-	// ClusterEstimatesName names the one in the estimator's own namespace that has the estimates
-	// for images that are new to a namespace.
-	ClusterEstimatesName = "inplace-rollout-initial-resources-cluster"
+	// ManagedByLabel is on that ConfigMap, and has the value ManagedBy.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedBy      = "inplace-rollout"
 
 	// EstimatorFieldManager names the estimator in managedFields.
 	EstimatorFieldManager = "inplace-rollout-estimator"
