@@ -15,7 +15,8 @@ var Resources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 // What has capped an estimate, or raised it to a minimum.
 const (
 	CappedByLimitRange = "LimitRange"
-	CappedByNode       = "node" // the largest has no more
+	CappedByNode       = "node"  // the largest has no more
+	CappedByLimit      = "limit" // the container's own
 )
 
 // Estimate is what a container would request of a resource, and why. Its JSON is what a
@@ -51,13 +52,13 @@ func (l Ladder) size(e *Estimate, samples Samples) {
 	}
 }
 
-// rounded is a quantity of at least as much: whole thousandths of a core of cpu, whole
-// mebibytes of memory. What is above only for want of a float's precision does not count.
+// rounded is a quantity of at least as much: whole thousandths of a core of cpu, but for
+// the billionths that a float's precision adds; whole mebibytes of memory.
 func rounded(name corev1.ResourceName, used float64) resource.Quantity {
 	if name == corev1.ResourceCPU {
 		return *resource.NewMilliQuantity(int64(math.Ceil(used*1000-1e-6)), resource.DecimalSI)
 	}
-	return *resource.NewQuantity(int64(math.Ceil(used/mebibyte-1e-6))*mebibyte, resource.BinarySI)
+	return *resource.NewQuantity(int64(math.Ceil(used/mebibyte))*mebibyte, resource.BinarySI)
 }
 
 // Value is the estimate as the value of an entry in a ConfigMap: what is requested, a
