@@ -75,6 +75,9 @@ const (
 	InitialResourcesEnabled  = "enabled"
 	InitialResourcesAnnotate = "annotate"
 
+	// InitialResourcesNever is the value of that annotation for a pod that is left alone.
+	InitialResourcesNever = "never"
+
 	// EstimateAnnotation says of a pod's containers what was estimated for them, and from what.
 	// The admission policy writes it, and the estimator where it has resized the pod.
 	EstimateAnnotation = "inplace-rollout.io/initial-resources-estimate"
