@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+)
+
+// usageOptions are what the commands that estimate have in common: where it can be read
+// what containers have used, and what is made of it.
+type usageOptions struct {
+	history     history.Options
+	ladder      estimate.Ladder
+	rungs       []string
+	clusterWide bool
+	key         string
+	leastCPU    resource.QuantityValue
+	leastMemory resource.QuantityValue
+	oomLeast    resource.QuantityValue
+}
+
+// What the flag --key can be.
+const (
+	keyImage     = "image"
+	keyContainer = "image,container"
+)
+
+func newUsageOptions() usageOptions {
+	o := usageOptions{history: history.Defaults(), ladder: estimate.Default(), key: keyImage}
+	for _, r := range o.ladder.Rungs {
+		o.rungs = append(o.rungs, r.String())
+	}
+	o.leastCPU = resource.QuantityValue{Quantity: o.ladder.Least[corev1.ResourceCPU]}
+	o.leastMemory = resource.QuantityValue{Quantity: o.ladder.Least[corev1.ResourceMemory]}
+	o.oomLeast = resource.QuantityValue{Quantity: o.ladder.OOMLeast}
+	return o
+}
+
+func (o *usageOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	server, metrics := &o.history.Server, &o.history.Metrics
+	f.StringVar(&server.URL, "prometheus-url", server.URL, "where Prometheus is, or what answers its queries: what comes before /api/v1")
+	f.StringVar(&server.CAFile, "prometheus-ca-file", server.CAFile, "certificates to trust; empty means those of the system")
+	f.StringVar(&server.CertFile, "prometheus-client-cert", server.CertFile, "certificate to show, with --prometheus-client-key")
+	f.StringVar(&server.KeyFile, "prometheus-client-key", server.KeyFile, "key of --prometheus-client-cert")
+	f.StringVar(&server.BearerTokenFile, "prometheus-bearer-token-file", server.BearerTokenFile, "file with a token to send")
+	f.BoolVar(&server.InsecureSkipVerify, "prometheus-insecure-skip-tls-verify", server.InsecureSkipVerify, "trust any certificate")
+	f.DurationVar(&server.Timeout, "prometheus-timeout", server.Timeout, "how long a query may take")
+	f.StringArrayVar(&o.history.Matchers, "matcher", o.history.Matchers, `what all series must match, such as cluster="eu-1"; may be repeated`)
+	for _, m := range []struct {
+		flag, what string
+		name       *string
+	}{
+		{"metric-cpu", "cpu that containers have used, in seconds", &metrics.CPU},
+		{"metric-memory", "memory that containers use, in bytes", &metrics.Memory},
+		{"metric-info", "which images containers run", &metrics.Info},
+		{"metric-init-info", "the same of init containers", &metrics.InitInfo},
+		{"metric-restarts", "how often containers were restarted", &metrics.Restarts},
+		{"metric-init-restarts", "the same of init containers", &metrics.InitRestarts},
+		{"metric-last-terminated", "why containers ended before they were restarted", &metrics.LastTerminated},
+		{"metric-init-last-terminated", "the same of init containers", &metrics.InitLastTerminated},
+		{"metric-terminated", "why containers have ended for good", &metrics.Terminated},
+		{"metric-completion", "when the pods of those have", &metrics.Completion},
+	} {
+		f.StringVar(m.name, m.flag, *m.name, "metric that says "+m.what)
+	}
+	f.DurationVar(&o.history.Resolution, "resolution", o.history.Resolution, "time between two samples")
+	f.DurationVar(&o.history.Range, "range", o.history.Range, "what a rate of cpu is taken over, and how long a value of memory is good for: at least twice the interval of the scrapes")
+	f.DurationVar(&o.history.Lag, "lag", o.history.Lag, "how long it takes until what was scraped can be asked for")
+
+	f.Float64Var(&o.ladder.Percentile, "percentile", o.ladder.Percentile, "percentile of the samples that is requested")
+	f.StringSliceVar(&o.rungs, "rung", o.rungs, "samples of which time span and of what count, tag (of the image) or image, if there are so many; the first that are enough")
+	f.BoolVar(&o.clusterWide, "cluster-wide", o.clusterWide, "where a namespace has too few samples, take those of all namespaces: it tells something of one to another")
+	f.StringVar(&o.key, "key", o.key, "what samples must have in common: "+keyImage+", or "+keyContainer+" where one image has many roles")
+	f.Float64Var(&o.ladder.OOMPercent, "oom-percent", o.ladder.OOMPercent, "raise memory by this share of it if containers were killed for want of it, or by --oom-least, whichever is more")
+	f.Var(&o.oomLeast, "oom-least", "see --oom-percent")
+	f.Var(&o.leastCPU, "least-cpu", "what is requested where the samples say less")
+	f.Var(&o.leastMemory, "least-memory", "what is requested where the samples say less")
+	completeFlag(cmd, "key", cobra.FixedCompletions([]cobra.Completion{keyImage, keyContainer}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// complete says what is wrong with the flags, and takes over what they say.
+func (o *usageOptions) complete() error {
+	var errs []error
+	server := o.history.Server
+	if server.URL == "" {
+		errs = append(errs, errors.New("--prometheus-url is needed: where Prometheus is, such as http://prometheus.monitoring:9090"))
+	} else if u, err := url.Parse(server.URL); err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) {
+		errs = append(errs, fmt.Errorf("--prometheus-url is %q: want a URL, such as http://prometheus.monitoring:9090", server.URL))
+	}
+	if (server.CertFile == "") != (server.KeyFile == "") {
+		errs = append(errs, errors.New("--prometheus-client-cert and --prometheus-client-key go together"))
+	}
+	if o.ladder.Percentile <= 0 || o.ladder.Percentile > 100 {
+		errs = append(errs, fmt.Errorf("--percentile is %v: want more than 0 and at most 100", o.ladder.Percentile))
+	}
+	if o.ladder.OOMPercent < 0 {
+		errs = append(errs, fmt.Errorf("--oom-percent is %v: want 0 or more", o.ladder.OOMPercent))
+	}
+	if o.leastCPU.Sign() <= 0 || o.leastMemory.Sign() <= 0 { // a request of 0 is none
+		errs = append(errs, errors.New("--least-cpu and --least-memory: want more than 0"))
+	}
+	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {
+		errs = append(errs, fmt.Errorf("--key is %q: want %s or %s", o.key, keyImage, keyContainer))
+	}
+	if len(o.rungs) == 0 {
+		errs = append(errs, errors.New("--rung: at least one is needed"))
+	}
+	o.ladder.Rungs = nil
+	for _, s := range o.rungs {
+		r, err := estimate.ParseRung(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--rung: %w", err))
+		}
+		o.ladder.Rungs = append(o.ladder.Rungs, r)
+	}
+	o.ladder.Least = corev1.ResourceList{corev1.ResourceCPU: o.leastCPU.Quantity, corev1.ResourceMemory: o.leastMemory.Quantity}
+	o.ladder.OOMLeast = o.oomLeast.Quantity
+	o.ladder.Scopes = []estimate.Scope{estimate.InNamespace}
+	if o.clusterWide {
+		o.ladder.Scopes = append(o.ladder.Scopes, estimate.InCluster)
+	}
+	o.history.Window, o.history.ByContainer = o.ladder.Longest(), o.key == keyContainer
+	return errors.Join(errs...)
+}
