@@ -3,6 +3,8 @@ package estimator
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -148,7 +150,10 @@ func onChange(informer cache.SharedIndexInformer, f func(before, after any)) err
 			f(before, nil)
 		},
 	})
-	return err
+	if err != nil {
+		return fmt.Errorf("handling changes: %w", err)
+	}
+	return nil
 }
 
 // changed has the namespace looked at that an object is in, or is.
@@ -201,8 +206,14 @@ func (e *Estimator) roomChanged() {
 	e.stale = true
 }
 
-// Ready reports whether all has been listed that decides what is published.
-func (e *Estimator) Ready() bool { return e.watched.synced() }
+// Ready returns an error while it runs and not all has been listed yet that decides what is
+// published. One that waits for its turn is ready.
+func (e *Estimator) Ready() error {
+	if e.metrics.leads() && !e.watched.synced() {
+		return errors.New("not all that estimates depend on has been listed yet")
+	}
+	return nil
+}
 
 // Run works until ctx is done.
 func (e *Estimator) Run(ctx context.Context) {

@@ -1,6 +1,7 @@
 package estimator
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
@@ -19,6 +21,7 @@ const (
 	reasonSet       = "InitialResourcesSet"       // a pod was created with requests from estimates
 	reasonEstimated = "InitialResourcesEstimated" // it is only said what they would be
 	reasonSkipped   = "InitialResourcesSkipped"   // nothing was set, and why
+	reasonUnknown   = "InitialResourcesUnknown"   // nothing was, as nothing is known of the images
 	reasonResized   = "InitialResourcesResized"
 	reasonRefused   = "InitialResourcesNotResized"
 	reasonNotOurs   = "EstimatesNotPublished"
@@ -85,57 +88,87 @@ func isSet(p *corev1.Pod, container string, s said) bool {
 }
 
 // news are what there is to tell of a pod, and the reason of the event; empty if nothing is.
-func news(p *corev1.Pod, a annotation) (reason, message string) {
+func news(p *pod, a annotation) (reason, message string) {
 	var lines []string
 	set, skipped := false, false
 	a.each(func(container string, resource corev1.ResourceName, s said) {
-		done := isSet(p, container, s)
-		set, skipped = set || done, skipped || s.Skipped != ""
+		done := isSet(p.whole, container, s)
+		set, skipped = set || done, skipped || s.Skipped != "" && s.Skipped != toldOnly
 		lines = append(lines, fmt.Sprintf("%s: %s %s", container, resource, s.describe(done)))
 	})
 	switch {
-	case len(lines) == 0:
-		return "", ""
 	case set:
 		reason = reasonSet
 	case skipped:
 		reason = reasonSkipped
-	default:
+	case len(lines) > 0:
 		reason = reasonEstimated
+	case len(p.lacks) > 0:
+		reason = reasonUnknown
+	}
+	for _, l := range p.lacks {
+		lines = append(lines, fmt.Sprintf("%s: no %s is known of %s", l.container, l.resource, l.image))
 	}
 	return reason, strings.Join(lines, ", ")
 }
 
+// lack is that a container neither requests a resource, nor has a limit of it, nor was told an
+// estimate.
+type lack struct {
+	container, image string
+	resource         corev1.ResourceName
+}
+
+// lacksOf are those of a pod that might have got estimates. It is not one of a DaemonSet, unless
+// it asks for them itself.
+func lacksOf(p *corev1.Pod) []lack {
+	policy, asked := p.Annotations[api.InitialResourcesLabel]
+	_, labelled := p.Labels[api.InitialResourcesLabel]
+	owner := metav1.GetControllerOf(p)
+	ofDaemonSet := owner != nil && owner.Kind == "DaemonSet"
+	_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
+	if policy == api.InitialResourcesNever || labelled && !optsIn(p.Labels) || ofDaemonSet && !labelled && !asked || mirror || p.Spec.Resources != nil {
+		return nil
+	}
+	var lacks []lack
+	known := readAnnotation(p)
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			for _, resource := range estimate.Resources {
+				if _, said := known[list[i].Name][resource]; !said && !states(&list[i], resource) {
+					lacks = append(lacks, lack{list[i].Name, list[i].Image, resource})
+				}
+			}
+		}
+	}
+	return lacks
+}
+
+// toldOnly is why nothing is set in a namespace, or a pod, that wants to be told only.
+const toldOnly = "annotate"
+
 // whySkipped explains what admission says of an estimate that it has not set.
 var whySkipped = map[string]string{
-	"quota":      "a ResourceQuota has no room for it",
-	"room":       "no node has room for it",
-	"LimitRange": "a LimitRange does not let the pod request that much",
-	"unknown":    "nothing is known of the image",
+	"quota":   "a ResourceQuota has no room for what the pod would request",
+	"room":    "no node has room for what the pod would request",
+	"pod-max": "a LimitRange does not let a pod request as much",
 }
 
 // describe says the estimate and where it comes from.
 func (s said) describe(set bool) string {
-	text := ""
-	if !s.Request.IsZero() {
-		text = fmt.Sprintf("%s (percentile %g of %d samples of the %s in %s, in the %s", &s.Request, s.Percentile, s.Samples, s.From, s.Window, s.Scope)
-		if s.OOMKills > 0 {
-			text += fmt.Sprintf(", and more for %d OOM kills", s.OOMKills)
-		}
-		if s.Capped != "" {
-			text += ", kept within the bounds of the " + s.Capped
-		}
-		text += ")"
+	text := fmt.Sprintf("%s (percentile %g of %d samples of the %s in %s, in the %s", &s.Request, s.Percentile, s.Samples, s.From, s.Window, s.Scope)
+	if s.OOMKills > 0 {
+		text += fmt.Sprintf(", and more for %d OOM kills", s.OOMKills)
 	}
+	if s.Capped != "" {
+		text += ", kept within the bounds of the " + s.Capped
+	}
+	text += ")"
 	switch {
-	case s.Skipped != "":
-		why, known := whySkipped[s.Skipped]
-		if !known {
-			why = s.Skipped
-		}
-		return strings.TrimPrefix(text+" not set: "+why, " ")
 	case set:
 		return text
+	case s.Skipped != "" && s.Skipped != toldOnly:
+		return text + " not set: " + cmp.Or(whySkipped[s.Skipped], s.Skipped)
 	default:
 		return text + " would be set"
 	}
@@ -143,21 +176,23 @@ func (s said) describe(set bool) string {
 
 // tell tells what has become of a new pod, once.
 func (e *Estimator) tell(p *pod) {
-	if p.whole == nil || e.clock.Since(p.CreationTimestamp.Time) > newborn {
+	if _, done := e.told[p.UID]; done || e.clock.Since(p.CreationTimestamp.Time) > newborn {
 		return
 	}
-	if _, done := e.told[p.UID]; done {
-		return
+	var a annotation
+	whole := &corev1.Pod{ObjectMeta: p.ObjectMeta}
+	if p.whole != nil {
+		whole = p.whole
+		a = readAnnotation(whole)
 	}
-	a := readAnnotation(p.whole)
-	if a == nil {
+	if a == nil && (len(p.lacks) == 0 || !optsIn(map[string]string{api.InitialResourcesLabel: e.mode(whole)})) {
 		return
 	}
 	e.told[p.UID] = struct{}{}
-	if reason, message := news(p.whole, a); reason != "" {
-		e.recorder.Once(p.whole, corev1.EventTypeNormal, reason, message)
+	if reason, message := news(p, a); reason != "" {
+		e.recorder.Once(whole, corev1.EventTypeNormal, reason, message)
 	}
-	e.metrics.born(p.whole, a)
+	e.metrics.born(p, a)
 }
 
 // optsInItself reports whether a pod opts in its namespace.

@@ -44,7 +44,10 @@ const (
 const otherRung = "other"
 
 // skipReasons are why admission does not set an estimate.
-var skipReasons = []string{"quota", "room", "LimitRange", "unknown", "other"}
+var skipReasons = []string{"annotate", "quota", "room", "pod-max", unknownImage, "other"}
+
+// unknownImage is that there was no estimate.
+const unknownImage = "unknown"
 
 // outcomes of resizing a pod afterwards.
 const (
@@ -163,6 +166,12 @@ func (m *Metrics) lead(e *Estimator) func() {
 	return func() { m.set(nil) }
 }
 
+func (m *Metrics) leads() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leading != nil
+}
+
 func (m *Metrics) set(e *Estimator) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,12 +182,15 @@ func (m *Metrics) set(e *Estimator) {
 
 // born counts what was estimated for a pod, unless it was there before this replica led: the one
 // before it has counted it.
-func (m *Metrics) born(p *corev1.Pod, a annotation) {
+func (m *Metrics) born(p *pod, a annotation) {
 	m.mu.Lock()
 	since := m.since
 	m.mu.Unlock()
 	if p.CreationTimestamp.Add(time.Second).Before(since) {
 		return
+	}
+	for _, l := range p.lacks {
+		m.skipped.WithLabelValues(string(l.resource), unknownImage).Inc()
 	}
 	a.each(func(_ string, resource corev1.ResourceName, s said) {
 		if s.Skipped != "" {

@@ -79,12 +79,13 @@ func (p *pass) resize(ctx context.Context, of *corev1.Pod) error {
 		return nil
 	}
 	c := circumstances{
-		Afterwards: *p.options.Afterwards, pod: of, said: said, enabled: p.enabled(of), roles: p.options.Roles,
+		Afterwards: *p.options.Afterwards, pod: of, said: said, roles: p.options.Roles,
 		left: p.left[of.Spec.NodeName], now: p.clock.Now(),
 	}
 	if table := p.stored(of.Namespace); table != nil && ours(table) {
 		c.table = table.Data
 	}
+	c.enabled = p.mode(of) == api.InitialResourcesEnabled && of.Annotations[api.InitialResourcesLabel] != api.InitialResourcesNever
 	s, err := c.size()
 	if err != nil {
 		return err
@@ -139,16 +140,17 @@ func (p *pass) note(ctx context.Context, of *corev1.Pod, s sizing, at time.Time)
 	return nil
 }
 
-// enabled reports whether a new pod like this one would get requests from estimates. What the pod
-// says counts before what its namespace says.
-func (e *Estimator) enabled(of *corev1.Pod) bool {
-	value, says := of.Labels[api.InitialResourcesLabel]
-	if object, exists, err := e.watched.namespaces.GetStore().GetByKey(of.Namespace); !says && exists && err == nil {
-		if n, is := object.(*corev1.Namespace); is {
-			value = n.Labels[api.InitialResourcesLabel]
-		}
+// mode says whether a new pod like this one would get requests from estimates. What the pod says
+// counts before what its namespace says.
+func (e *Estimator) mode(of *corev1.Pod) string {
+	if value, says := of.Labels[api.InitialResourcesLabel]; says {
+		return value
 	}
-	return value == api.InitialResourcesEnabled && of.Annotations[api.InitialResourcesLabel] != api.InitialResourcesNever
+	object, exists, err := e.watched.namespaces.GetStore().GetByKey(of.Namespace)
+	if n, is := object.(*corev1.Namespace); is && exists && err == nil {
+		return n.Labels[api.InitialResourcesLabel]
+	}
+	return ""
 }
 
 // workloadOf reads what owns the pod, and what owns that.

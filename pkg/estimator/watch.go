@@ -190,10 +190,12 @@ type pod struct {
 	// whole is the pod as [pods.Strip] leaves it, with its images, and what it says of initial
 	// resources. Nil if it says nothing.
 	whole *corev1.Pod
+	// lacks are the estimates that it might have got.
+	lacks []lack
 }
 
 func stripPod(p *corev1.Pod) *pod {
-	kept := &pod{ObjectMeta: identity(p.ObjectMeta)}
+	kept := &pod{ObjectMeta: identity(p.ObjectMeta), lacks: lacksOf(p)}
 	if !capacity.Over(p) && p.Spec.NodeName != "" {
 		kept.node = p.Spec.NodeName
 		kept.load = capacity.LoadOf(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
