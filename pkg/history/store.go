@@ -5,6 +5,9 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,28 +15,208 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
 )
 
+// quarter is a quarter of a day, in seconds: what is kept in one sketch, and forgotten at once.
+const quarter = 6 * 60 * 60
+
 // Store is what has been read. Its methods may be called while it is refreshed.
-type Store struct{ options Options }
+type Store struct {
+	*reader
+
+	refreshing sync.Mutex
+	length     time.Duration // of the pieces that are read
+	longest    time.Duration
+	passed     int // pieces since the length was last changed
+
+	lock   sync.RWMutex // guards what follows
+	window span         // that was wanted last
+	read   spans
+	images map[string]map[estimate.Key]series // by the images' names
+}
 
 var _ estimate.Source = (*Store)(nil)
 
+// series is what is known of a Key: its quarters of days, in order.
+type series []quarterly
+
+type quarterly struct {
+	start       int64
+	kills       int
+	cpu, memory packed
+}
+
 // New checks the options. It asks for nothing yet.
-func New(o Options) (*Store, error) { return &Store{o}, nil }
+func New(o Options) (*Store, error) {
+	reader, err := newReader(o)
+	if err != nil {
+		return nil, err
+	}
+	longest := time.Hour
+	if len(o.Images) > 0 { // of few pods
+		longest = 24 * time.Hour
+	}
+	return &Store{reader: reader, length: longest, longest: longest, images: map[string]map[estimate.Key]series{}}, nil
+}
 
 // Refresh reads what is missing of the window that ends now, the newest first, and forgets
 // what is older. What has been read before an error stays: call it again.
-func (s *Store) Refresh(context.Context, time.Time) error { return errors.New("not there yet") }
+func (s *Store) Refresh(ctx context.Context, now time.Time) error {
+	s.refreshing.Lock()
+	defer s.refreshing.Unlock()
+	until := now.Add(-s.Lag).Truncate(s.Resolution)
+	window := span{until.Add(-s.Window).Truncate(quarter * time.Second).Unix(), until.Unix()}
+	s.forget(window)
+	for {
+		piece := s.next(window)
+		if piece.empty() {
+			return nil
+		}
+		found, err := s.reader.read(ctx, piece, piece.to == window.to)
+		switch {
+		case err == nil:
+			s.keep(piece, found)
+			s.lengthen()
+		case tooMuch(err) && s.shorten():
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it did not even say that it is too much
+			s.shorten()
+			return err
+		case tooMuch(err):
+			return fmt.Errorf("not even %s can be asked for at once; raise the limits of Prometheus on queries (--query.max-samples, --query.timeout), or narrow them (--matcher): %w", s.length, err)
+		default:
+			return err
+		}
+	}
+}
+
+// next is what is read next: what is missing of the newest hour that is not whole.
+func (s *Store) next(window span) span {
+	s.lock.RLock()
+	defer s.lock.RUnlock()
+	gap := s.read.newestGap(window)
+	length := int64(s.length / time.Second)
+	gap.from = max(gap.from, (gap.to-1)/length*length)
+	return gap
+}
+
+// shorten has less read at once, if it can.
+func (s *Store) shorten() bool {
+	s.passed = 0
+	half := max(s.Resolution, (s.length / 2).Truncate(s.Resolution))
+	shorter := half < s.length
+	s.length = half
+	return shorter
+}
+
+// lengthen has more read at once after a while, for the server may have been busy.
+func (s *Store) lengthen() {
+	if s.passed++; s.passed >= 16 {
+		s.passed = 0
+		s.length = min(s.longest, 2*s.length)
+	}
+}
+
+// keep adds what was found in a piece.
+func (s *Store) keep(piece span, found harvest) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for of, gathered := range found {
+		name := of.key.Image.Name
+		if s.images[name] == nil {
+			s.images[name] = map[estimate.Key]series{}
+		}
+		quarters := s.images[name][of.key]
+		i, there := slices.BinarySearchFunc(quarters, of.quarter, func(q quarterly, start int64) int { return int(q.start - start) })
+		if !there {
+			quarters = slices.Insert(quarters, i, quarterly{start: of.quarter})
+			s.images[name][of.key] = quarters
+		}
+		q := &quarters[i]
+		q.kills += gathered.kills
+		if gathered.cpu != nil {
+			q.cpu = q.cpu.with(gathered.cpu)
+		}
+		if gathered.memory != nil {
+			q.memory = q.memory.with(gathered.memory)
+		}
+	}
+	s.read = s.read.add(piece)
+}
+
+// forget lets go of what is before a window.
+func (s *Store) forget(window span) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.window = window
+	s.read = s.read.forget(window.from)
+	for name, keys := range s.images {
+		for key, quarters := range keys {
+			gone := slices.IndexFunc(quarters, func(q quarterly) bool { return q.start >= window.from })
+			switch gone {
+			case 0:
+			case -1:
+				delete(keys, key)
+			default:
+				keys[key] = slices.Clone(quarters[gone:])
+			}
+		}
+		if len(keys) == 0 {
+			delete(s.images, name)
+		}
+	}
+}
 
 // Complete reports whether nothing is missing between the start of the window and Until.
-func (s *Store) Complete() bool { return false }
+func (s *Store) Complete() bool {
+	s.lock.RLock()
+	defer s.lock.RUnlock()
+	return len(s.read) == 1 && s.read[0].from <= s.window.from
+}
 
 // Until is up to when it has been read; zero before anything has.
-func (s *Store) Until() time.Time { return time.Time{} }
+func (s *Store) Until() time.Time {
+	s.lock.RLock()
+	defer s.lock.RUnlock()
+	if len(s.read) == 0 {
+		return time.Time{}
+	}
+	return time.Unix(s.read[len(s.read)-1].to, 0)
+}
 
 // Keys are those that there are samples of.
-func (s *Store) Keys() []estimate.Key { return nil }
+func (s *Store) Keys() []estimate.Key {
+	s.lock.RLock()
+	defer s.lock.RUnlock()
+	var all []estimate.Key
+	for _, keys := range s.images {
+		for key := range keys {
+			all = append(all, key)
+		}
+	}
+	return all
+}
 
 // Samples implements estimate.Source. They start with the quarter of a day that from is in.
 func (s *Store) Samples(from time.Time, of estimate.Key, resource corev1.ResourceName) estimate.Samples {
-	return nil
+	all := samples{sketch: newSketch()}
+	s.lock.RLock()
+	defer s.lock.RUnlock()
+	for key, quarters := range s.images[of.Image.Name] {
+		if !of.Matches(key) {
+			continue
+		}
+		for _, q := range slices.Backward(quarters) {
+			if q.start+quarter <= from.Unix() {
+				break
+			}
+			all.kills += q.kills
+			if resource == corev1.ResourceCPU {
+				q.cpu.addTo(all.sketch)
+			} else {
+				q.memory.addTo(all.sketch)
+			}
+		}
+	}
+	if all.sketch.IsEmpty() {
+		return nil
+	}
+	return all
 }

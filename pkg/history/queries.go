@@ -1,0 +1,79 @@
+package history
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+)
+
+// selector is what a metric's name and matchers select.
+func (r *reader) selector(metric string, matchers ...string) string {
+	return metric + "{" + strings.Join(append(append([]string{}, r.matchers...), matchers...), ",") + "}"
+}
+
+func anyOf(label string, values []string) string {
+	quoted := make([]string, len(values))
+	for i, value := range values {
+		quoted[i] = regexp.QuoteMeta(value)
+	}
+	return fmt.Sprintf("%s=~%q", label, strings.Join(quoted, "|"))
+}
+
+func duration(d time.Duration) string { return model.Duration(d).String() }
+
+// What is asked for may be there twice: two replicas of Prometheus behind one Thanos, two of
+// kube-state-metrics, and for a while a container beside the one that it follows.
+
+// runners asks which containers had which images in the time before.
+func (r *reader) runners(before time.Duration, where ...[]string) string {
+	var either []string
+	for _, matchers := range where {
+		for _, metric := range []string{r.Info, r.InitInfo} {
+			either = append(either, fmt.Sprintf("max_over_time(%s[%s])", r.selector(metric, matchers...), duration(before)))
+		}
+	}
+	return "group by (namespace, pod, container, image_spec, image) (" + strings.Join(either, " or ") + ")"
+}
+
+// usage has a pod's containers only: cAdvisor has also the pod as a whole, and its pause container.
+func (r *reader) usage(function, metric string, where []string) string {
+	selector := r.selector(metric, append([]string{`container!=""`, `container!="POD"`}, where...)...)
+	return fmt.Sprintf("max by (namespace, pod, container) (%s(%s[%s]))", function, selector, duration(r.Range))
+}
+
+func (r *reader) cpu(where []string) string { return r.usage("rate", r.CPU, where) }
+
+// memory is not looked for up to five minutes back, as it would be without a function:
+// cAdvisor gives its samples times, and so that of a container that is gone stays for as long.
+func (r *reader) memory(where []string) string { return r.usage("last_over_time", r.Memory, where) }
+
+// settled is how long kube-state-metrics may take to tell of a container's end.
+const settled = 2 * time.Minute
+
+// kills has a sample for each time that a container was killed for want of memory.
+//
+// container_oom_events_total counts something else: cAdvisor keeps it for a cgroup, and when
+// a container's first process is killed, or all of them at once, which is the rule on cgroup
+// v2, that cgroup is gone before the count is scraped. What stays are kills of children.
+//
+// kube-state-metrics knows from the pod's status why a container ended last. It goes on
+// saying so until it ends again, so what counts is that it was restarted since the step
+// before; of several restarts between two steps, one. A container that nobody starts again
+// (a Job's) says for good why it ended; it counts in the one step that is so long after the
+// end. This way each step stands for itself: pieces can be read in any order, and a gap in
+// the series hides a kill, but never counts one that was long ago.
+func (r *reader) kills(where []string) string {
+	const by, killed = "max by (namespace, pod, container, uid)", `reason="OOMKilled"`
+	killedWhere := append([]string{killed}, where...)
+	offset := " offset " + duration(r.Resolution)
+	restarts, initRestarts := r.selector(r.Restarts, where...), r.selector(r.InitRestarts, where...)
+	return fmt.Sprintf("%s (%s or %s) > %s (%s or %s) and on (namespace, pod, container, uid) %s (%s or %s) == 1",
+		by, restarts, initRestarts, by, restarts+offset, initRestarts+offset,
+		by, r.selector(r.LastTerminated, killedWhere...), r.selector(r.InitLastTerminated, killedWhere...)) +
+		fmt.Sprintf(" or %s (%s) == 1 and on (namespace, pod, uid) time() - max by (namespace, pod, uid) (%s) >= %d < %d",
+			by, r.selector(r.Terminated, killedWhere...), r.selector(r.Completion, where...),
+			int(settled.Seconds()), int((settled+r.Resolution).Seconds()))
+}

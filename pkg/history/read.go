@@ -1,0 +1,325 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/DataDog/sketches-go/ddsketch"
+	"github.com/prometheus/alertmanager/pkg/labels"
+	"github.com/prometheus/common/model"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+)
+
+// reader reads a piece of history.
+type reader struct {
+	Options
+	client   *client
+	matchers []string // that every selector has
+	narrow   []string // that all but one have, too: of the namespaces
+}
+
+func newReader(o Options) (*reader, error) {
+	client, err := newClient(o.Server, o.Observe)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{Options: o, client: client}
+	for _, text := range o.Matchers {
+		matcher, err := labels.ParseMatcher(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no matcher, such as cluster=\"eu-1\": %w", text, err)
+		}
+		r.matchers = append(r.matchers, matcher.String())
+	}
+	if len(o.Namespaces) > 0 {
+		r.narrow = []string{anyOf("namespace", o.Namespaces)}
+	}
+	for _, name := range []string{
+		o.CPU, o.Memory, o.Info, o.InitInfo, o.Restarts, o.InitRestarts, o.LastTerminated, o.InitLastTerminated, o.Terminated, o.Completion,
+	} {
+		if !model.LegacyValidation.IsValidMetricName(name) {
+			return nil, fmt.Errorf("%q is no name of a metric", name)
+		}
+	}
+	switch {
+	case o.Resolution < time.Second || quarter*time.Second%o.Resolution != 0 || o.Resolution%time.Second != 0:
+		return nil, fmt.Errorf("a resolution of %s is none that six hours are a multiple of, in seconds", o.Resolution)
+	case o.Range < o.Resolution || o.Range%time.Second != 0:
+		return nil, fmt.Errorf("a range of %s is less than the resolution, or none in seconds", o.Range)
+	case o.Window <= 0 || o.Lag < 0 || o.Timeout <= 0:
+		return nil, fmt.Errorf("the window (%s) and the timeout (%s) of queries must be more than nothing, and the lag (%s) not less", o.Window, o.Timeout, o.Lag)
+	}
+	return r, nil
+}
+
+// container is one of a pod, as all metrics name it. Pods with the same name follow each other.
+type container struct{ namespace, pod, name string }
+
+func containerOf(metric model.Metric) container {
+	return container{string(metric["namespace"]), string(metric["pod"]), string(metric["container"])}
+}
+
+// harvest is what a piece has yielded.
+type harvest map[bin]*gathered
+
+type bin struct {
+	key     estimate.Key
+	quarter int64
+}
+
+type gathered struct {
+	cpu, memory *ddsketch.DDSketch
+	kills       int
+}
+
+// read reads a piece. The newest must have something of everything: what nobody scrapes now
+// is not taken for unused.
+func (r *reader) read(ctx context.Context, piece span, newest bool) (harvest, error) {
+	found := harvest{}
+	selections, err := r.selections(ctx, piece)
+	if err != nil {
+		return nil, err
+	}
+	whole := len(r.Images) == 0 && len(r.Namespaces) == 0 // a part of the cluster may be empty
+	if newest && !whole {
+		if err := r.scraped(ctx, piece); err != nil {
+			return nil, err
+		}
+	}
+	for _, where := range selections {
+		if err := r.readSelection(ctx, piece, where, newest && whole, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// readSelection reads what the matchers select of a piece.
+func (r *reader) readSelection(ctx context.Context, piece span, where []string, complain bool, found harvest) error {
+	runs, err := r.runs(ctx, piece, where)
+	if err != nil {
+		return err
+	}
+	if complain && len(runs) == 0 {
+		return r.none(r.Info, ofInfo)
+	}
+	for _, of := range []struct{ query, expression, metric, cause string }{
+		{QueryCPU, r.cpu(where), r.CPU, "is cAdvisor scraped, and twice in " + duration(r.Range) + "?"},
+		{QueryMemory, r.memory(where), r.Memory, "is cAdvisor scraped?"},
+		{QueryKills, r.kills(where), "", ""},
+	} {
+		matrix, err := r.client.series(ctx, of.query, of.expression, piece, r.Resolution)
+		if err != nil {
+			return err
+		}
+		known := 0
+		for _, series := range matrix {
+			of, query := containerOf(series.Metric), of.query
+			run, ok := runs[of]
+			if !ok {
+				continue
+			}
+			known++
+			for _, sample := range series.Values {
+				at := sample.Timestamp.Unix()
+				if image, ok := run.at(at); ok {
+					found.add(r.key(of, image), query, at, float64(sample.Value))
+				}
+			}
+		}
+		switch {
+		case !complain || of.metric == "" || known > 0:
+		case len(matrix) == 0:
+			return r.none(of.metric, of.cause)
+		default:
+			return fmt.Errorf("%s knows none of the containers of %s: have both the labels namespace, pod and container? Where kube-state-metrics is scraped, that takes honor_labels", r.Info, of.metric)
+		}
+	}
+	return nil
+}
+
+func (h harvest) add(key estimate.Key, query string, at int64, value float64) {
+	of := bin{key, at / quarter * quarter}
+	g := h[of]
+	if g == nil {
+		g = &gathered{}
+		h[of] = g
+	}
+	var sketch **ddsketch.DDSketch
+	switch query {
+	case QueryKills:
+		g.kills++
+		return
+	case QueryCPU:
+		sketch = &g.cpu
+	default:
+		sketch = &g.memory
+	}
+	if *sketch == nil {
+		*sketch = newSketch()
+	}
+	if value < negligible {
+		value = 0
+	}
+	_ = (*sketch).Add(value) // it takes all but infinity and what is no number
+}
+
+func (r *reader) key(of container, image estimate.Image) estimate.Key {
+	key := estimate.Key{Namespace: of.namespace, Image: image}
+	if r.ByContainer {
+		key.Role = of.name
+	}
+	return key
+}
+
+// run says which image a container runs when.
+type run struct {
+	image estimate.Image
+	// changes has the image at each time, if there is more than one in the piece. Around a
+	// change, when nobody knows whose a sample is, it has none.
+	changes map[int64]estimate.Image
+}
+
+func (r run) at(t int64) (estimate.Image, bool) {
+	if r.changes == nil {
+		return r.image, true
+	}
+	image, ok := r.changes[t]
+	return image, ok
+}
+
+// runs asks which images run in a piece. For most containers it is one: the times are asked
+// for only where there are two or more.
+func (r *reader) runs(ctx context.Context, piece span, where []string) (map[container]run, error) {
+	// Samples from before the piece count in it, too.
+	whole := time.Duration(piece.to-piece.from)*time.Second + r.doubt()
+	vector, err := r.client.instant(ctx, QueryInfo, r.runners(whole, where), piece.to)
+	if err != nil {
+		return nil, err
+	}
+	runs, changing := map[container]run{}, map[string]bool{}
+	for _, sample := range vector {
+		image, ok := imageOf(sample.Metric)
+		if !ok {
+			continue
+		}
+		of := containerOf(sample.Metric)
+		if before, there := runs[of]; there && before.image != image {
+			changing[of.pod] = true
+			runs[of] = run{image: before.image, changes: map[int64]estimate.Image{}}
+		} else if !there {
+			runs[of] = run{image: image}
+		}
+	}
+	for pods := range slices.Chunk(slices.Sorted(maps.Keys(changing)), atOnce) {
+		matrix, err := r.client.series(ctx, QueryInfo, r.runners(r.doubt(), slices.Concat(where, []string{anyOf("pod", pods)})), piece, r.Resolution)
+		if err != nil {
+			return nil, err
+		}
+		several := map[container]map[int64]bool{}
+		for _, series := range matrix {
+			of := containerOf(series.Metric)
+			image, ok := imageOf(series.Metric)
+			changes := runs[of].changes
+			if !ok || changes == nil {
+				continue
+			}
+			if several[of] == nil {
+				several[of] = map[int64]bool{}
+			}
+			for _, sample := range series.Values {
+				at := sample.Timestamp.Unix()
+				if before, there := changes[at]; there && before != image {
+					several[of][at] = true
+				}
+				changes[at] = image
+			}
+		}
+		for of, times := range several {
+			for at := range times {
+				delete(runs[of].changes, at)
+			}
+		}
+	}
+	return runs, nil
+}
+
+// doubt is for how long a container that is gone may still be seen in the samples, or one
+// that is there not in kube-state-metrics'.
+func (r *reader) doubt() time.Duration { return 2 * r.Range }
+
+// imageOf is the image as the pod's spec has it. Older versions of kube-state-metrics know
+// only what the runtime calls it, which has no name at times.
+func imageOf(metric model.Metric) (estimate.Image, bool) {
+	name := metric["image_spec"]
+	if name == "" {
+		name = metric["image"]
+	}
+	image, err := estimate.ParseImage(string(name))
+	return image, err == nil
+}
+
+// atOnce is how many pods are named in a query.
+const atOnce = 100
+
+// selections are the matchers that select all that is to be read: none, if that is all there
+// is, or those of the pods that run the images in question, in handy numbers.
+func (r *reader) selections(ctx context.Context, piece span) ([][]string, error) {
+	if len(r.Images) == 0 {
+		return [][]string{r.narrow}, nil
+	}
+	whole := time.Duration(piece.to-piece.from)*time.Second + r.doubt()
+	vector, err := r.client.instant(ctx, QueryInfo, r.runners(whole, r.imageMatchers()...), piece.to)
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string]bool{}
+	for _, sample := range vector {
+		image, ok := imageOf(sample.Metric)
+		if ok && slices.ContainsFunc(r.Images, func(i estimate.Image) bool { return i.Name == image.Name }) {
+			pods[string(sample.Metric["pod"])] = true
+		}
+	}
+	var selections [][]string
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(pods)), atOnce) {
+		selections = append(selections, slices.Concat(r.narrow, []string{anyOf("pod", some)}))
+	}
+	return selections, nil
+}
+
+// imageMatchers select the images, in each of the two labels that may name them, and perhaps
+// others: the registry, and some of the path, may be left out in a spec.
+func (r *reader) imageMatchers() [][]string {
+	var names []string
+	for _, image := range r.Images {
+		names = append(names, regexp.QuoteMeta(image.Name[strings.LastIndex(image.Name, "/")+1:]))
+	}
+	pattern := fmt.Sprintf("(.*/)?(%s)([:@].*)?", strings.Join(names, "|"))
+	return [][]string{
+		slices.Concat(r.narrow, []string{fmt.Sprintf("image_spec=~%q", pattern)}),
+		slices.Concat(r.narrow, []string{`image_spec=""`, fmt.Sprintf("image=~%q", pattern)}),
+	}
+}
+
+// scraped is an error if nobody scrapes kube-state-metrics.
+func (r *reader) scraped(ctx context.Context, piece span) error {
+	vector, err := r.client.instant(ctx, QueryInfo, "group("+r.selector(r.Info)+")", piece.to)
+	if err == nil && len(vector) == 0 {
+		err = r.none(r.Info, ofInfo)
+	}
+	return err
+}
+
+// ofInfo is why there may be none.
+const ofInfo = "is kube-state-metrics scraped?"
+
+func (r *reader) none(metric, cause string) error {
+	return errors.New("Prometheus has no series of " + r.selector(metric) + " now: " + cause)
+}

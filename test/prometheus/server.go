@@ -1,0 +1,118 @@
+// Package prometheus runs the real Prometheus for tests and demos, and gives it a history
+// that they describe.
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/process"
+)
+
+// Bin is the path of a tool that `make monitoring-tools` builds.
+func Bin(name string) string {
+	return filepath.Join(controller.Root(), "bin", "monitoring", name)
+}
+
+// Server is a running Prometheus. Whoever starts it ends it.
+type Server struct {
+	Address, Dir string
+	flags        []string
+	spawner      process.Spawner
+	running      *process.Process
+}
+
+// Start runs Prometheus in a folder with this configuration, and returns when it answers.
+// Its data are in the folder's data; it keeps all that is there.
+func Start(ctx context.Context, dir, config string, flags ...string) (*Server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Address: listener.Addr().String(), Dir: dir, flags: flags, spawner: process.NewSpawner()}
+	if err := listener.Close(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "log"), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yaml"), []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	if err := s.Restart(ctx); err != nil {
+		s.spawner.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Restart runs it again where it was, after Pause.
+func (s *Server) Restart(ctx context.Context) error {
+	running, err := s.spawner.Start(s.Dir, Bin("prometheus"), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, append([]string{
+		"--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--storage.tsdb.retention.time=10y", "--web.listen-address=" + s.Address,
+	}, s.flags...))
+	if err != nil {
+		return err
+	}
+	s.running = running
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := s.ready(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case running.Ended():
+			return fmt.Errorf("prometheus has ended: %s", s.Log())
+		case ctx.Err() != nil:
+			s.Pause()
+			return fmt.Errorf("prometheus does not get ready: %w: %s", err, s.Log())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/-/ready", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+// URL is where it answers.
+func (s *Server) URL() string { return "http://" + s.Address }
+
+// Ended reports whether it has ended by itself, or is paused.
+func (s *Server) Ended() bool { return s.running.Ended() }
+
+// PID is the process id.
+func (s *Server) PID() int { return s.running.PID() }
+
+// Log is the end of what it has printed.
+func (s *Server) Log() string { return process.Tail(process.LogFile(s.Dir, "prometheus"), 20) }
+
+// Pause ends it until Restart.
+func (s *Server) Pause() { s.running.Stop() }
+
+// Stop ends it for good.
+func (s *Server) Stop() {
+	s.Pause()
+	s.spawner.Close()
+}
