@@ -29,8 +29,8 @@ func TestExamples(t *testing.T) {
 		"kubectl-inplace_rollout.exe":      "kubectl inplace-rollout",
 	} {
 		root := newRoot([]string{called})
-		if len(root.Commands()) != 8 {
-			t.Fatalf("there are %d commands, want 8", len(root.Commands()))
+		if len(root.Commands()) != 9 {
+			t.Fatalf("there are %d commands, want 9", len(root.Commands()))
 		}
 		for _, cmd := range root.Commands() {
 			found := examples(cmd, program)
