@@ -125,6 +125,10 @@ bench-scale: tools build ## Measure what 5,000 opted-in workloads cost, and 200 
 bench-watches: tools build ## Measure what the watches of a rollout cost, beside one watch of all pods
 	@$(BENCH) watches $(RESULTS)
 
+.PHONY: bench-initial-resources
+bench-initial-resources: tools ## Measure what estimating adds to the creation of a pod, beside a webhook (ADMISSION="--kubernetes 1.36")
+	@$(BENCH) initial-resources --bin $(K8S) --json bin/benchmark.json $(ADMISSION)
+
 .PHONY: bench-stuck
 bench-stuck: tools build ## Measure an edit beside 500 workloads that are stuck (STUCK=1000)
 	STUCK=$(STUCK) go test -tags integration -count=1 -timeout 30m -run '^TestStuckNeighbours$$' -v ./test/integration

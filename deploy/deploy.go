@@ -8,3 +8,8 @@ import "embed"
 //
 //go:embed cluster/*.yaml
 var Cluster embed.FS
+
+// InitialResources has the policies of deploy/initial-resources, and their bindings.
+//
+//go:embed initial-resources/estimate-pods.yaml initial-resources/validate.yaml
+var InitialResources embed.FS

@@ -10,40 +10,82 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// TestExpressions compiles what validates as the oldest API server does that is supported. One of
+// TestExpressions compiles all policies as the oldest API server does that is supported. One of
 // 1.34 takes new policies only if those of 1.33 would understand them.
 func TestExpressions(t *testing.T) {
 	objects, err := Objects(Cluster, User)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range objects {
-		policy, is := object.(*admissionv1.ValidatingAdmissionPolicy)
-		if !is {
-			continue
-		}
-		compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 33)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		check := func(result cel.CompilationResult) {
-			if result.Error != nil {
-				t.Errorf("%s: %v", policy.Name, result.Error)
+	estimates, err := Objects(InitialResources, User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range append(objects, estimates...) {
+		switch policy := object.(type) {
+		case *admissionv1.ValidatingAdmissionPolicy:
+			c := newCompiler(t, policy.Name, policy.Spec.ParamKind != nil)
+			for _, v := range policy.Spec.Variables {
+				c.variable(t, v.Name, v.Expression)
+			}
+			for _, m := range policy.Spec.MatchConditions {
+				c.check(t, m.Expression, celgo.BoolType)
+			}
+			for _, v := range policy.Spec.Validations {
+				c.check(t, v.Expression, celgo.BoolType)
+				if v.MessageExpression != "" {
+					c.check(t, v.MessageExpression, celgo.StringType)
+				}
+			}
+		case *admissionv1.MutatingAdmissionPolicy:
+			c := newCompiler(t, policy.Name, policy.Spec.ParamKind != nil)
+			for _, v := range policy.Spec.Variables {
+				c.variable(t, v.Name, v.Expression)
+			}
+			for _, m := range policy.Spec.MatchConditions {
+				c.check(t, m.Expression, celgo.BoolType)
+			}
+			c.options.HasPatchTypes = true
+			for _, m := range policy.Spec.Mutations {
+				if m.JSONPatch != nil {
+					c.check(t, m.JSONPatch.Expression, celgo.ListType(celgo.ObjectType("JSONPatch")))
+				} else {
+					c.check(t, m.ApplyConfiguration.Expression, celgo.ObjectType("Object"))
+				}
 			}
 		}
-		options := cel.OptionalVariableDeclarations{HasParams: policy.Spec.ParamKind != nil, HasAuthorizer: true}
-		for _, v := range policy.Spec.Variables {
-			check(compiler.CompileAndStoreVariable(variable{expression{v.Expression, celgo.AnyType}, v.Name}, options, environment.NewExpressions))
-		}
-		for _, c := range policy.Spec.MatchConditions {
-			check(compiler.CompileCELExpression(expression{c.Expression, celgo.BoolType}, options, environment.NewExpressions))
-		}
-		for _, v := range policy.Spec.Validations {
-			check(compiler.CompileCELExpression(expression{v.Expression, celgo.BoolType}, options, environment.NewExpressions))
-			if v.MessageExpression != "" {
-				check(compiler.CompileCELExpression(expression{v.MessageExpression, celgo.StringType}, options, environment.NewExpressions))
-			}
-		}
+	}
+}
+
+// compiler compiles the expressions of one policy.
+type compiler struct {
+	*cel.CompositedCompiler
+
+	policy  string
+	options cel.OptionalVariableDeclarations
+}
+
+func newCompiler(t *testing.T, policy string, params bool) *compiler {
+	t.Helper()
+	composited, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 33)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &compiler{composited, policy, cel.OptionalVariableDeclarations{HasParams: params, HasAuthorizer: true}}
+}
+
+func (c *compiler) variable(t *testing.T, name, text string) {
+	t.Helper()
+	compiled := c.CompileAndStoreVariable(variable{expression{text, celgo.AnyType}, name}, c.options, environment.NewExpressions)
+	if compiled.Error != nil {
+		t.Errorf("%s: variable %s: %v", c.policy, name, compiled.Error)
+	}
+}
+
+func (c *compiler) check(t *testing.T, text string, is *celgo.Type) {
+	t.Helper()
+	if compiled := c.CompileCELExpression(expression{text, is}, c.options, environment.NewExpressions); compiled.Error != nil {
+		t.Errorf("%s: %v", c.policy, compiled.Error)
 	}
 }
 

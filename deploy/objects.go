@@ -21,9 +21,9 @@ const User = "system:serviceaccount:inplace-rollout:inplace-rollout"
 
 // Objects returns the objects of Kubernetes in the files, for the controller that is this user.
 func Objects(files fs.FS, user string) ([]runtime.Object, error) {
-	names, err := fs.Glob(files, "cluster/*.yaml")
+	names, err := fs.Glob(files, "*/*.yaml")
 	if err != nil {
-		return nil, fmt.Errorf("listing deploy/cluster: %w", err)
+		return nil, fmt.Errorf("listing deploy/: %w", err)
 	}
 	var objects []runtime.Object
 	for _, name := range names {

@@ -29,8 +29,8 @@ func TestExamples(t *testing.T) {
 		"kubectl-inplace_rollout.exe":      "kubectl inplace-rollout",
 	} {
 		root := newRoot([]string{called})
-		if len(root.Commands()) != 7 {
-			t.Fatalf("there are %d commands, want 7", len(root.Commands()))
+		if len(root.Commands()) != 9 {
+			t.Fatalf("there are %d commands, want 9", len(root.Commands()))
 		}
 		for _, cmd := range root.Commands() {
 			found := examples(cmd, program)
@@ -77,6 +77,8 @@ func TestCompletion(t *testing.T) {
 		{"inplace-rollout", "__complete plan --output=", "json yaml wide :4"},
 		{"inplace-rollout", "__complete controller --default-resource-resize-policy=", "LiveResizeable RestartOnly :4"},
 		{"inplace-rollout", "__complete plan --filename=", "json yaml yml :8"},
+		{"inplace-rollout", "__complete estimate --policy=", "always if-not-set never :4"},
+		{"inplace-rollout", "__complete estimate --key=", "image image,container :4"},
 		{"kubectl_complete-inplace_rollout", "status --output=", "json yaml wide :4"},
 		{"inplace-rollout", "__complete status --server=http://127.0.0.1:1 sts/", ":1"}, // nobody answers there
 	} {

@@ -46,7 +46,7 @@ Linked as ` + pluginName + ` and ` + completeName + ` in the PATH,
 it is a plugin, with completion: kubectl inplace-rollout …`,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newControllerCommand(), newWebhookCommand(), newPlanCommand(), newStatusCommand(), newRetryCommand(), newReleaseCommand(), newVersionCommand())
+	root.AddCommand(newControllerCommand(), newWebhookCommand(), newEstimatorCommand(), newPlanCommand(), newEstimateCommand(), newStatusCommand(), newRetryCommand(), newReleaseCommand(), newVersionCommand())
 	root.SetArgs(args[1:])
 	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
 	case pluginName:

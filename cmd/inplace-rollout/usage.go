@@ -51,7 +51,7 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&server.CAFile, "prometheus-ca-file", server.CAFile, "certificates to trust; empty means those of the system")
 	f.StringVar(&server.CertFile, "prometheus-client-cert", server.CertFile, "certificate to show, with --prometheus-client-key")
 	f.StringVar(&server.KeyFile, "prometheus-client-key", server.KeyFile, "key of --prometheus-client-cert")
-	f.StringVar(&server.BearerTokenFile, "prometheus-bearer-token-file", server.BearerTokenFile, "file with a token to send")
+	f.StringVar(&server.BearerTokenFile, "prometheus-bearer-token-file", server.BearerTokenFile, "file with the token to send")
 	f.BoolVar(&server.InsecureSkipVerify, "prometheus-insecure-skip-tls-verify", server.InsecureSkipVerify, "trust any certificate")
 	f.DurationVar(&server.Timeout, "prometheus-timeout", server.Timeout, "how long a query may take")
 	f.StringArrayVar(&o.history.Matchers, "matcher", o.history.Matchers, `what all series must match, such as cluster="eu-1"; may be repeated`)
@@ -59,16 +59,16 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 		flag, what string
 		name       *string
 	}{
-		{"metric-cpu", "cpu that containers have used, in seconds", &metrics.CPU},
-		{"metric-memory", "memory that containers use, in bytes", &metrics.Memory},
+		{"metric-cpu", "what cpu containers have used, in seconds", &metrics.CPU},
+		{"metric-memory", "what memory containers use, in bytes", &metrics.Memory},
 		{"metric-info", "which images containers run", &metrics.Info},
-		{"metric-init-info", "the same of init containers", &metrics.InitInfo},
+		{"metric-init-info", "which images init containers run", &metrics.InitInfo},
 		{"metric-restarts", "how often containers were restarted", &metrics.Restarts},
-		{"metric-init-restarts", "the same of init containers", &metrics.InitRestarts},
+		{"metric-init-restarts", "how often init containers were restarted", &metrics.InitRestarts},
 		{"metric-last-terminated", "why containers ended before they were restarted", &metrics.LastTerminated},
-		{"metric-init-last-terminated", "the same of init containers", &metrics.InitLastTerminated},
-		{"metric-terminated", "why containers have ended for good", &metrics.Terminated},
-		{"metric-completion", "when the pods of those have", &metrics.Completion},
+		{"metric-init-last-terminated", "why init containers ended before they were restarted", &metrics.InitLastTerminated},
+		{"metric-terminated", "why containers ended for good", &metrics.Terminated},
+		{"metric-completion", "when pods ended for good", &metrics.Completion},
 	} {
 		f.StringVar(m.name, m.flag, *m.name, "metric that says "+m.what)
 	}
@@ -77,13 +77,13 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&o.history.Lag, "lag", o.history.Lag, "how long it takes until what was scraped can be asked for")
 
 	f.Float64Var(&o.ladder.Percentile, "percentile", o.ladder.Percentile, "percentile of the samples that is requested")
-	f.StringSliceVar(&o.rungs, "rung", o.rungs, "samples of which time span and of what count, tag (of the image) or image, if there are so many; the first that are enough")
+	f.StringSliceVar(&o.rungs, "rung", o.rungs, "WINDOW:tag:N takes the samples of the same tag within that time if there are N or more, WINDOW:image:N those of the same image; the first rung that has enough counts")
 	f.BoolVar(&o.clusterWide, "cluster-wide", o.clusterWide, "where a namespace has too few samples, take those of all namespaces: it tells something of one to another")
 	f.StringVar(&o.key, "key", o.key, "what samples must have in common: "+keyImage+", or "+keyContainer+" where one image has many roles")
-	f.Float64Var(&o.ladder.OOMPercent, "oom-percent", o.ladder.OOMPercent, "raise memory by this share of it if containers were killed for want of it, or by --oom-least, whichever is more")
-	f.Var(&o.oomLeast, "oom-least", "see --oom-percent")
-	f.Var(&o.leastCPU, "least-cpu", "what is requested where the samples say less")
-	f.Var(&o.leastMemory, "least-memory", "what is requested where the samples say less")
+	f.Float64Var(&o.ladder.OOMPercent, "oom-percent", o.ladder.OOMPercent, "what share of it memory is raised by if containers were killed for want of it")
+	f.Var(&o.oomLeast, "oom-least", "what memory is raised by, at least, if containers were killed for want of it")
+	f.Var(&o.leastCPU, "least-cpu", "cpu that is requested where the samples say less")
+	f.Var(&o.leastMemory, "least-memory", "memory that is requested where the samples say less")
 	completeFlag(cmd, "key", cobra.FixedCompletions([]cobra.Completion{keyImage, keyContainer}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -99,6 +99,17 @@ func (o *usageOptions) complete() error {
 	if (server.CertFile == "") != (server.KeyFile == "") {
 		errs = append(errs, errors.New("--prometheus-client-cert and --prometheus-client-key go together"))
 	}
+	errs = append(errs, o.completeLadder())
+	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {
+		errs = append(errs, fmt.Errorf("--key is %q: want %s or %s", o.key, keyImage, keyContainer))
+	}
+	o.history.Window, o.history.ByContainer = o.ladder.Longest(), o.key == keyContainer
+	return errors.Join(errs...)
+}
+
+// completeLadder does it for the ladder's numbers.
+func (o *usageOptions) completeLadder() error {
+	var errs []error
 	if o.ladder.Percentile <= 0 || o.ladder.Percentile > 100 {
 		errs = append(errs, fmt.Errorf("--percentile is %v: want more than 0 and at most 100", o.ladder.Percentile))
 	}
@@ -107,9 +118,6 @@ func (o *usageOptions) complete() error {
 	}
 	if o.leastCPU.Sign() <= 0 || o.leastMemory.Sign() <= 0 { // a request of 0 is none
 		errs = append(errs, errors.New("--least-cpu and --least-memory: want more than 0"))
-	}
-	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {
-		errs = append(errs, fmt.Errorf("--key is %q: want %s or %s", o.key, keyImage, keyContainer))
 	}
 	if len(o.rungs) == 0 {
 		errs = append(errs, errors.New("--rung: at least one is needed"))
@@ -128,6 +136,5 @@ func (o *usageOptions) complete() error {
 	if o.clusterWide {
 		o.ladder.Scopes = append(o.ladder.Scopes, estimate.InCluster)
 	}
-	o.history.Window, o.history.ByContainer = o.ladder.Longest(), o.key == keyContainer
 	return errors.Join(errs...)
 }

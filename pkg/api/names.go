@@ -71,6 +71,13 @@ const (
 	// "if-not-set" or "never".
 	InitialResourcesLabel = "inplace-rollout.io/initial-resources"
 
+	// InitialResourcesEnabled and InitialResourcesAnnotate are the values of that label.
+	InitialResourcesEnabled  = "enabled"
+	InitialResourcesAnnotate = "annotate"
+
+	// InitialResourcesNever is the value of that annotation for a pod that is left alone.
+	InitialResourcesNever = "never"
+
 	// EstimateAnnotation says of a pod's containers what was estimated for them, and from what.
 	// The admission policy writes it, and the estimator where it has resized the pod.
 	EstimateAnnotation = "inplace-rollout.io/initial-resources-estimate"

@@ -23,7 +23,7 @@ func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) bool {
 	left := maps.Clone(node.Status.Allocatable)
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	for _, other := range others {
-		if other.UID == pod.UID || over(other) || preempts(pod, other) {
+		if other.UID == pod.UID || Over(other) || preempts(pod, other) {
 			continue
 		}
 		if conflict(hostPorts(pod), hostPorts(other)) {
@@ -51,8 +51,8 @@ func preempts(pod, other *corev1.Pod) bool {
 		ptr.Deref(pod.Spec.PreemptionPolicy, corev1.PreemptLowerPriority) != corev1.PreemptNever
 }
 
-// over reports whether the pod takes no room any more.
-func over(pod *corev1.Pod) bool {
+// Over reports whether the pod takes no room any more.
+func Over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 

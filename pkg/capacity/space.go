@@ -75,7 +75,7 @@ func (c Cluster) spaces() spaces {
 		s[node.Name] = &nodeSpace{node.Status.Allocatable, corev1.ResourceList{}, corev1.ResourceList{}}
 	}
 	for _, pod := range c.Pods {
-		if n := s[pod.Spec.NodeName]; n != nil && !over(pod) {
+		if n := s[pod.Spec.NodeName]; n != nil && !Over(pod) {
 			addTo(n.requested, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
 		}
 	}

@@ -159,7 +159,7 @@ func (t *topology) peers() []podSet {
 func (t *topology) allows(node *corev1.Node, others []*corev1.Pod) bool {
 	var placed []*corev1.Pod
 	for _, other := range others {
-		if t.nodes[other.Spec.NodeName] != nil && other.UID != t.pod.UID && !over(other) {
+		if t.nodes[other.Spec.NodeName] != nil && other.UID != t.pod.UID && !Over(other) {
 			placed = append(placed, other)
 		}
 	}

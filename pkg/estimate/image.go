@@ -77,6 +77,10 @@ func (k Key) AnyVersion() Key {
 	return k
 }
 
+// RolesEntry is an entry of tables whose keys have roles: it tells admission so. Its value does
+// not matter.
+const RolesEntry = "roles"
+
 // Entry is the key in the data of a ConfigMap for what is estimated of a resource, as in
 // docker.io-_library-_nginx_-1.25.cpu. It is empty if there can be none: it would be too
 // long, or has characters that such keys cannot have, as an IPv6 address has.

@@ -146,11 +146,12 @@ func (l Ladder) Longest() time.Duration {
 // Estimate climbs the ladder for a container that key describes. There is no estimate if
 // no rung has enough samples.
 func (l Ladder) Estimate(source Source, key Key, resource corev1.ResourceName, now time.Time) (Estimate, bool) {
-	e, samples := l.climb(source, key, resource, now)
+	e, samples := l.Climb(source, key, resource, now)
 	return e, samples != nil
 }
 
-func (l Ladder) climb(source Source, key Key, resource corev1.ResourceName, now time.Time) (Estimate, Samples) {
+// Climb is Estimate for who wants to see the samples, too; nil if there is no estimate.
+func (l Ladder) Climb(source Source, key Key, resource corev1.ResourceName, now time.Time) (Estimate, Samples) {
 	for _, scope := range l.Scopes {
 		asked := key
 		switch {

@@ -7,9 +7,11 @@ package events
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,9 +50,16 @@ const (
 type Recorder struct {
 	component string
 	seed      maphash.Seed
-	queues    [writers]chan *corev1.Event
+	queues    [writers]chan queued
 	dropped   *prometheus.CounterVec
 	retryTime time.Duration
+}
+
+// queued is an event that waits to be written.
+type queued struct {
+	*corev1.Event
+
+	once bool // another one of that name is no other one
 }
 
 // NewRecorder returns a recorder for the component, and registers its metric.
@@ -60,7 +69,7 @@ func NewRecorder(component string, registry prometheus.Registerer) *Recorder {
 			Name: "inplace_rollout_events_dropped_total", Help: "Events that were recorded and are not written, by the reason.",
 		}, []string{"reason"})}
 	for i := range r.queues {
-		r.queues[i] = make(chan *corev1.Event, waiting)
+		r.queues[i] = make(chan queued, waiting)
 	}
 	for _, reason := range []string{queueFull, rateLimited, notWritten} {
 		r.dropped.WithLabelValues(reason)
@@ -72,6 +81,27 @@ func NewRecorder(component string, registry prometheus.Registerer) *Recorder {
 // Event records an event of the object. It does not wait: if too many events do, it drops this one.
 func (r *Recorder) Event(object runtime.Object, eventType, reason, message string) {
 	event, err := r.newEvent(object, eventType, reason, message)
+	r.record(queued{Event: event}, reason, message, err)
+}
+
+// Once is like Event, for what an object is told once: as long as its event is kept, another one
+// by this component is none, whoever records it.
+func (r *Recorder) Once(object runtime.Object, eventType, reason, message string) {
+	event, err := r.newEvent(object, eventType, reason, message)
+	if err == nil {
+		event.Name = onceName(r.component, event)
+	}
+	r.record(queued{event, true}, reason, message, err)
+}
+
+// onceName is the same for all events of an object that a component tells it once.
+func onceName(component string, event *corev1.Event) string {
+	const longest = 200 // with the hash it is short enough for a name
+	of, hash := event.InvolvedObject.Name, sha256.Sum256([]byte(component+"/"+string(event.InvolvedObject.UID)))
+	return fmt.Sprintf("%s.%x", strings.TrimRight(of[:min(len(of), longest)], "-."), hash[:8])
+}
+
+func (r *Recorder) record(event queued, reason, message string, err error) {
 	if err != nil {
 		r.drop(klog.Background(), notWritten, &corev1.Event{Reason: reason, Message: message}, err)
 		return
@@ -79,7 +109,7 @@ func (r *Recorder) Event(object runtime.Object, eventType, reason, message strin
 	select {
 	case r.queues[maphash.String(r.seed, string(event.InvolvedObject.UID))%writers] <- event:
 	default:
-		r.drop(klog.Background(), queueFull, event, nil)
+		r.drop(klog.Background(), queueFull, event.Event, nil)
 	}
 }
 
@@ -110,7 +140,7 @@ func (r *Recorder) Run(ctx context.Context, sink record.EventSink) {
 //
 // Many pods of a workload may have something to tell at once: the 25 events for each object
 // that client-go lets pass are too few.
-func (r *Recorder) write(ctx context.Context, sink record.EventSink, queue <-chan *corev1.Event) {
+func (r *Recorder) write(ctx context.Context, sink record.EventSink, queue <-chan queued) {
 	correlator := record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{BurstSize: 1000, QPS: 1})
 	for {
 		select {
@@ -121,15 +151,21 @@ func (r *Recorder) write(ctx context.Context, sink record.EventSink, queue <-cha
 			return
 		case event := <-queue:
 			if why, err := r.writeOne(ctx, sink, correlator, event); why != "" {
-				r.drop(klog.FromContext(ctx), why, event, err)
+				r.drop(klog.FromContext(ctx), why, event.Event, err)
 			}
 		}
 	}
 }
 
 // writeOne writes an event. If that cannot be done, it returns why.
-func (r *Recorder) writeOne(ctx context.Context, sink record.EventSink, correlator *record.EventCorrelator, event *corev1.Event) (why string, err error) {
-	result, err := correlator.EventCorrelate(event)
+func (r *Recorder) writeOne(ctx context.Context, sink record.EventSink, correlator *record.EventCorrelator, event queued) (why string, err error) {
+	if event.once {
+		if _, err := r.send(ctx, sink, &record.EventCorrelateResult{Event: event.Event}); err != nil {
+			return notWritten, fmt.Errorf("writing an event: %w", err)
+		}
+		return "", nil
+	}
+	result, err := correlator.EventCorrelate(event.Event)
 	if err != nil {
 		return notWritten, fmt.Errorf("comparing an event with others: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -30,12 +31,49 @@ func Resize(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, 
 	if err != nil {
 		return nil, err
 	}
-	resized, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{FieldManager: api.FieldManager}, "resize")
+	return patchSize(ctx, client, pod, patch, api.FieldManager)
+}
+
+// ResizeVersion is like [Resize], by that field manager, and has the pod's resource version as a
+// precondition, too.
+func ResizeVersion(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, target resize.Target, manager string) (*corev1.Pod, error) {
+	patch, err := target.Patch()
+	if err != nil {
+		return nil, err
+	}
+	version, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": pod.ResourceVersion}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the version of pod %s: %w", pod.Name, err)
+	}
+	if patch, err = jsonpatch.MergeMergePatches(patch, version); err != nil {
+		return nil, fmt.Errorf("encoding the resize of pod %s: %w", pod.Name, err)
+	}
+	return patchSize(ctx, client, pod, patch, manager)
+}
+
+func patchSize(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, patch []byte, manager string) (*corev1.Pod, error) {
+	resized, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "resize")
 	if err != nil {
 		return nil, fmt.Errorf("resizing pod %s: %w", pod.Name, err)
 	}
 	return resized, nil
+}
+
+// Annotate changes an annotation that the pod has, if its value is still the one that is known.
+func Annotate(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, name, value, manager string) error {
+	path := "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": pod.UID},
+		{"op": "test", "path": path, "value": pod.Annotations[name]},
+		{"op": "replace", "path": path, "value": value},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding an annotation of pod %s: %w", pod.Name, err)
+	}
+	if _, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager}); err != nil {
+		return fmt.Errorf("annotating pod %s: %w", pod.Name, err)
+	}
+	return nil
 }
 
 // Relabel marks the pod as updated to revision, the name of a ControllerRevision: the

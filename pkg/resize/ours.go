@@ -115,3 +115,23 @@ func (o owners) of(side Side, name corev1.ResourceName) owner {
 	}
 	return of
 }
+
+// SetBy returns the field manager that was the last to set a container's value through the resize
+// subresource, and when it last set any; empty if nobody has, and the pod was created with it. It
+// fails if the pod's managedFields cannot be read.
+func SetBy(pod *corev1.Pod, container string, side Side, name corev1.ResourceName) (manager string, at time.Time, err error) {
+	all, err := ownersOf(pod)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	for _, p := range parts(&pod.Spec) {
+		if p.kind != podLevel && p.name == container {
+			by := all.in(p).of(side, name)
+			if manager = by.other; by.ours {
+				manager = api.FieldManager
+			}
+			return manager, by.at, nil
+		}
+	}
+	return "", time.Time{}, nil
+}

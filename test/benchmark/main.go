@@ -59,7 +59,8 @@ func run(ctx context.Context, args []string) error {
 	klog.LogToStderr(false) // client-go logs the end of each watch; what goes wrong becomes an error
 	klog.SetOutput(io.Discard)
 	commands := map[string]func(context.Context, []string) error{
-		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "scale": scale, "watches": watches, "report": report,
+		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "scale": scale, "watches": watches, "initial-resources": initialResources,
+		"report": report,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		return fmt.Errorf("which one of %s?", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))

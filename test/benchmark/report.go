@@ -25,6 +25,8 @@ type results struct {
 	Real     []result   `json:"real,omitempty"`
 	Scale    *scaled    `json:"scale,omitempty"`
 	Watches  []watched  `json:"watches,omitempty"`
+
+	Admission []admitted `json:"admission,omitempty"`
 }
 
 // machine is where and when it was measured.
@@ -89,6 +91,9 @@ func (r results) save(file string) error {
 	}
 	if r.Watches == nil {
 		r.Watches = old.Watches
+	}
+	if r.Admission == nil {
+		r.Admission = old.Admission
 	}
 	return r.write(file)
 }

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+)
+
+// boundsTimeout is how long the cluster is asked for what LimitRanges and nodes allow.
+const boundsTimeout = 10 * time.Second
+
+// estimateOptions are the arguments of the estimate command.
+type estimateOptions struct {
+	*cluster
+	usage  usageOptions
+	file   string
+	output output
+	patch  bool
+	policy string
+	read   func(context.Context, history.Options) (estimate.Source, error)
+	now    func() time.Time
+}
+
+func newEstimateCommand() *cobra.Command {
+	o := &estimateOptions{cluster: newCluster(), usage: newUsageOptions(), read: readHistory, now: time.Now}
+	cmd := o.command()
+	o.flags.AddFlags(cmd.PersistentFlags())
+	o.completeFlags(cmd)
+	return cmd
+}
+
+func (o *estimateOptions) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "estimate (-f FILE | IMAGE…)",
+		Short: "Show what containers would request, by what others with the same image have used",
+		Long: `Show what containers would request, by what others with the same image have used.
+
+It shows the estimate of cpu and of memory for each container in the manifest, or for each
+image: from how many samples of what, and how they are distributed, from the least to the
+greatest; -o wide draws that as bars. Only a container that has neither a request nor a
+limit of a resource would get the estimate. For others it is shown beside what they have.
+The annotation inplace-rollout.io/initial-resources of the pod's template says otherwise if
+it is always or never, and --policy has the last word.
+
+The estimate is kept within the container's limit, the LimitRanges of its namespace and the
+largest node, as far as you may list those. What a quota has left, and what room nodes
+have, is not asked. Nothing is written.
+
+With --patch, a strategic merge patch is printed for each workload of the manifest that
+would get something: for kustomize, or one by one for 'kubectl patch --patch-file'.
+
+The exit code is 1 if nothing is known of a container that would get an estimate. What is
+known is printed all the same.`,
+		Example: `  # What would the containers of this manifest get?
+  inplace-rollout estimate -f web.yaml --prometheus-url=http://localhost:9090
+
+  # What do these use, in all namespaces?
+  inplace-rollout estimate nginx:1.25 redis --cluster-wide --prometheus-url=http://localhost:9090
+
+  # Write it into the manifest
+  inplace-rollout estimate -f web.yaml --patch --prometheus-url=http://localhost:9090 > requests.yaml`,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.validate(args); err != nil {
+				return err
+			}
+			var err error
+			if o.namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
+				return fmt.Errorf("reading the namespace from the kubeconfig: %w", err)
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, o.connect())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "filename", "f", "", "manifest with workloads or pods; - reads the standard input")
+	f.StringVarP((*string)(&o.output), "output", "o", "", "json, yaml or wide (with bars); none prints a table")
+	f.BoolVar(&o.patch, "patch", false, "print patches that write the estimates into the manifest")
+	f.StringVar(&o.policy, "policy", "", "always, if-not-set or never; empty means what the pod's annotation says, or if-not-set")
+	o.usage.addFlags(cmd)
+	completeFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", cobra.Completion(wide)}, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "policy", cobra.FixedCompletions(initialPolicies, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "filename", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
+	return cmd
+}
+
+func (o *estimateOptions) validate(args []string) error {
+	switch {
+	case (o.file == "") == (len(args) == 0):
+		return errors.New("want either images, such as nginx:1.25, or -f FILE")
+	case o.patch && o.file == "":
+		return errors.New("--patch goes with -f FILE: an image has no manifest")
+	case o.patch && o.output == wide:
+		return errors.New("--patch prints yaml, or json: leave -o wide away")
+	case o.policy != "" && !slices.Contains(initialPolicies, o.policy):
+		return fmt.Errorf("--policy is %q: want %s", o.policy, strings.Join(initialPolicies, ", "))
+	}
+	if err := o.output.validate(); err != nil {
+		return err
+	}
+	return o.usage.complete()
+}
+
+// readHistory reads what the options say once.
+func readHistory(ctx context.Context, options history.Options) (estimate.Source, error) {
+	store, err := history.New(options)
+	if err != nil {
+		return nil, err
+	}
+	return store, store.Refresh(ctx, time.Now())
+}
+
+// run does it. Without a cluster, which cannot be asked for the reason given, it is only not
+// known what that allows.
+func (o *estimateOptions) run(ctx context.Context, out, warnings io.Writer, args []string, noCluster error) error {
+	subjects, err := o.subjects(args)
+	if err != nil {
+		return err
+	}
+	namespaces := sets.New[string]()
+	for _, s := range subjects {
+		namespaces.Insert(s.namespace)
+	}
+	options := o.usage.history
+	options.Images = imagesOf(subjects)
+	if !o.usage.clusterWide {
+		options.Namespaces = sets.List(namespaces)
+	}
+	source, err := o.read(ctx, options)
+	if err != nil {
+		return fmt.Errorf("reading what containers have used: %w", err)
+	}
+	var bounds map[string]estimate.Bounds
+	if noCluster == nil {
+		bounds, noCluster = o.bounds(ctx, namespaces)
+	}
+	if noCluster != nil {
+		if _, err := fmt.Fprintf(warnings, "Warning: what LimitRanges and nodes allow is not known: %v\n", noCluster); err != nil {
+			return err
+		}
+	}
+	reporter := reporter{ladder: o.usage.ladder, source: source, roles: o.usage.history.ByContainer, policy: o.policy, now: o.now()}
+	reports := make([]estimateReport, len(subjects))
+	for i, s := range subjects {
+		if reports[i], err = reporter.report(s, bounds[s.namespace]); err != nil {
+			return err
+		}
+	}
+	if o.patch {
+		err = printPatches(out, warnings, o.output, subjects, reports)
+	} else {
+		err = print(out, o.output, reports, func(out io.Writer, r estimateReport) error { return r.table(out, o.output == wide) })
+	}
+	return errors.Join(err, unknown(reports, o.usage.clusterWide))
+}
+
+// subjects are what is asked about: what is in the file, or the images as the containers of one.
+func (o *estimateOptions) subjects(args []string) ([]subject, error) {
+	if o.file != "" {
+		return subjectsIn(o.file, o.namespace)
+	}
+	s := subject{namespace: o.namespace}
+	for _, image := range args {
+		if _, err := estimate.ParseImage(image); err != nil {
+			return nil, err
+		}
+		s.pod.Spec.Containers = append(s.pod.Spec.Containers, corev1.Container{Image: image})
+	}
+	return []subject{s}, nil
+}
+
+// imagesOf are the images of all containers, each once.
+func imagesOf(subjects []subject) []estimate.Image {
+	var images []estimate.Image
+	for _, s := range subjects {
+		for _, c := range slices.Concat(s.pod.Spec.InitContainers, s.pod.Spec.Containers) {
+			if image, err := estimate.ParseImage(c.Image); err == nil && !slices.Contains(images, image.AnyVersion()) {
+				images = append(images, image.AnyVersion())
+			}
+		}
+	}
+	return images
+}
+
+// bounds returns what LimitRanges and nodes allow in each namespace, as far as that can be
+// read, and why the rest cannot.
+func (o *estimateOptions) bounds(ctx context.Context, namespaces sets.Set[string]) (map[string]estimate.Bounds, error) {
+	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
+	defer cancel()
+	var errs []error
+	var nodes []*corev1.Node
+	list, err := o.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		errs = append(errs, err)
+	} else {
+		nodes = pointers(list.Items)
+	}
+	bounds := map[string]estimate.Bounds{}
+	for namespace := range namespaces {
+		list, err := o.client.CoreV1().LimitRanges(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			errs = append(errs, err)
+			list = &corev1.LimitRangeList{}
+		}
+		bounds[namespace] = estimate.NewBounds(pointers(list.Items), nodes)
+	}
+	return bounds, errors.Join(errs...)
+}
+
+func pointers[T any](items []T) []*T {
+	p := make([]*T, len(items))
+	for i := range items {
+		p[i] = &items[i]
+	}
+	return p
+}

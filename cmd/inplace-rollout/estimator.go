@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/estimator"
+	"github.com/inplace-rollout/inplace-rollout/pkg/events"
+	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+)
+
+// estimatorLease names the Lease of the estimator's leader election.
+const estimatorLease = "inplace-rollout-estimator"
+
+// estimatorOptions are the flags of the estimator command.
+type estimatorOptions struct {
+	usage            usageOptions
+	kubeconfig       string
+	leaderElect      bool
+	leaseNamespace   string
+	metricsAddress   string
+	profiling        bool
+	refresh          time.Duration
+	maxImages        int
+	resizeAfterwards bool
+	resizeInterval   time.Duration
+	resizeThreshold  float64
+	verbosity        int
+}
+
+func newEstimatorCommand() *cobra.Command {
+	o := estimatorOptions{usage: newUsageOptions()}
+	cmd := &cobra.Command{
+		Use:   "estimator",
+		Short: "Work out from Prometheus what new containers should request, and publish it",
+		Long: `Work out from Prometheus what new containers should request, and publish it, until told to
+stop.
+
+In each namespace that is opted in, or has a pod that is, the estimates are in the ConfigMap
+` + api.EstimatesName + `. Admission looks there, so pods are created without delay, with
+the last estimates, while the estimator or Prometheus is gone.`,
+		Example: `  # In a pod, with its ServiceAccount, two replicas taking turns
+  inplace-rollout estimator --prometheus-url http://prometheus.monitoring:9090
+
+  # The 95th percentile of the last two weeks, of the image in any version
+  inplace-rollout estimator --prometheus-url http://prometheus.monitoring:9090 --percentile 95 --rung 14d:image:60`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+estimatorLease)
+	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or inplace-rollout")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
+	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks")
+	f.DurationVar(&o.refresh, "refresh-interval", 5*time.Minute, "how often what is new is read, and the estimates are worked out anew")
+	f.IntVar(&o.maxImages, "max-images", 100, "with --cluster-wide, of how many images each namespace is told that are new to it; those count first that run in most namespaces")
+	f.BoolVar(&o.resizeAfterwards, "resize-afterwards", false, "resize pods whose requests are estimates as evidence grows, in place")
+	f.DurationVar(&o.resizeInterval, "resize-interval", 24*time.Hour, "least time between two such resizes of a pod")
+	f.Float64Var(&o.resizeThreshold, "resize-threshold", 10, "by how many percent an estimate must differ from what is requested to be worth it")
+	f.IntVarP(&o.verbosity, "v", "v", 2, "log level")
+	o.usage.addFlags(cmd)
+	return cmd
+}
+
+func (o *estimatorOptions) validate() error {
+	errs := []error{o.usage.complete()}
+	if o.refresh < time.Second {
+		errs = append(errs, fmt.Errorf("--refresh-interval is %s: want 1s or more", o.refresh))
+	}
+	if o.maxImages < 0 {
+		errs = append(errs, fmt.Errorf("--max-images is %d: want 0 or more", o.maxImages))
+	}
+	if o.resizeInterval < 0 || o.resizeThreshold < 0 {
+		errs = append(errs, fmt.Errorf("--resize-interval is %s and --resize-threshold %g: want 0 or more", o.resizeInterval, o.resizeThreshold))
+	}
+	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "0" {
+		errs = append(errs, fmt.Errorf("--metrics-bind-address is %q: want host:port, :port or 0: %w", o.metricsAddress, err))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *estimatorOptions) run(ctx context.Context) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // as in the controller
+	}
+	ctx, err := startLog(ctx, o.verbosity)
+	if err != nil {
+		return err
+	}
+	common := controllerOptions{kubeconfig: o.kubeconfig, metricsAddress: o.metricsAddress, profiling: o.profiling, leaseNamespace: o.leaseNamespace}
+	config, err := common.restConfig()
+	if err != nil {
+		return err
+	}
+	turns := newTurns(config, estimatorLease, common.namespaceOfLease())
+	if o.leaderElect {
+		config.Wrap(turns.fence.transport)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(buildInfoMetric(version.Get()))
+	metrics := estimator.NewMetrics(registry, o.usage.ladder.Rungs)
+	recorder := events.NewRecorder(api.EstimatorFieldManager, registry)
+	go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	o.usage.history.Observe = metrics.Observe
+	store, err := history.New(o.usage.history)
+	if err != nil {
+		return err
+	}
+	options := estimator.Options{
+		Ladder: o.usage.ladder, MaxImages: o.maxImages, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Metrics: metrics,
+	}
+	if o.resizeAfterwards {
+		options.Afterwards = &estimator.Afterwards{Interval: o.resizeInterval, Threshold: o.resizeThreshold}
+	}
+	e, err := estimator.New(client, store, recorder, options)
+	if err != nil {
+		return err
+	}
+	stopServing, err := common.serve(ctx, common.handler(client, func() error { return turns.health.Check(nil) }, e.Ready, registry))
+	if err != nil {
+		return err
+	}
+	defer stopServing()
+	if !o.leaderElect {
+		e.Run(ctx)
+		return nil
+	}
+	return turns.lead(ctx, e.Run)
+}
