@@ -129,7 +129,7 @@ func (r *reader) readSelection(ctx context.Context, piece span, where []string, 
 			known++
 			for _, sample := range series.Values {
 				at := sample.Timestamp.Unix()
-				if image, ok := run.at(at); ok {
+				if image, ok := run.at(at); ok && r.wants(image) {
 					found.add(r.key(of, image), query, at, float64(sample.Value))
 				}
 			}
@@ -283,7 +283,7 @@ func (r *reader) selections(ctx context.Context, piece span) ([][]string, error)
 	pods := map[string]bool{}
 	for _, sample := range vector {
 		image, ok := imageOf(sample.Metric)
-		if ok && slices.ContainsFunc(r.Images, func(i estimate.Image) bool { return i.Name == image.Name }) {
+		if ok && r.wants(image) {
 			pods[string(sample.Metric["pod"])] = true
 		}
 	}
@@ -292,6 +292,11 @@ func (r *reader) selections(ctx context.Context, piece span) ([][]string, error)
 		selections = append(selections, slices.Concat(r.narrow, []string{anyOf("pod", some)}))
 	}
 	return selections, nil
+}
+
+// wants reports whether an image is to be read. Its pods have others, too.
+func (r *reader) wants(image estimate.Image) bool {
+	return len(r.Images) == 0 || slices.ContainsFunc(r.Images, func(i estimate.Image) bool { return i.Name == image.Name })
 }
 
 // imageMatchers select the images, in each of the two labels that may name them, and perhaps

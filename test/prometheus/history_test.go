@@ -187,6 +187,14 @@ func TestMonth(t *testing.T) {
 		if asked > 31*5+10 {
 			t.Errorf("%d queries", asked)
 		}
+		only.Images = []estimate.Image{image(t, "old"), image(t, "registry.example:5000/team/app")}
+		two := refreshed(t, only, now)
+		if keys := two.Keys(); len(keys) != 4 {
+			t.Errorf("keys: %v", keys)
+		}
+		for _, key := range two.Keys() {
+			same(t, two, store, key)
+		}
 		only.Images = []estimate.Image{image(t, "never")}
 		if keys := refreshed(t, only, now).Keys(); len(keys) != 0 {
 			t.Errorf("keys: %v", keys)
