@@ -38,7 +38,8 @@ func (r *reader) runners(before time.Duration, where ...[]string) string {
 	return "group by (namespace, pod, container, image_spec, image) (" + strings.Join(either, " or ") + ")"
 }
 
-// usage has a pod's containers only: cAdvisor has also the pod as a whole, and its pause container.
+// usage leaves out the pod as a whole, and what holds its network: a third of what cAdvisor has
+// is enough.
 func (r *reader) usage(function, metric string, where []string) string {
 	selector := r.selector(metric, append([]string{`container!=""`, `container!="POD"`}, where...)...)
 	return fmt.Sprintf("max by (namespace, pod, container) (%s(%s[%s]))", function, selector, duration(r.Range))
