@@ -309,9 +309,10 @@ func TestHours(t *testing.T) {
 	t.Parallel()
 	images := map[string]int{"gone:1": 0, "postgres:15": 0, "postgres:16": 0, "mysql:9": 0, "hungry:1": 2, "job:1": 1, "job:2": 0, "prepare:1": 2}
 	for name, vary := range map[string]func(*prometheus.History){
-		"plain":                func(*prometheus.History) {},
-		"two replicas of each": func(h *prometheus.History) { h.KubeStateMetrics, h.Replicas = 2, 2 },
-		"without uid":          func(h *prometheus.History) { h.Without = []string{"uid"} },
+		"plain":                  func(*prometheus.History) {},
+		"a series for each core": func(h *prometheus.History) { h.Cores = 4 },
+		"two replicas of each":   func(h *prometheus.History) { h.KubeStateMetrics, h.Replicas = 2, 2 },
+		"without uid":            func(h *prometheus.History) { h.Without = []string{"uid"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
