@@ -51,6 +51,7 @@ unit: ## Run the unit tests
 	go test $(UNIT)
 	go test -C hack/tools/image ./...
 	go test -C hack/tools/govulncheck ./...
+	go test -C test/backtest ./...
 
 .PHONY: race
 race: ## Run the unit tests with the race detector
@@ -129,6 +130,10 @@ bench-watches: tools build ## Measure what the watches of a rollout cost, beside
 bench-initial-resources: tools ## Measure what estimating adds to the creation of a pod, beside a webhook (ADMISSION="--kubernetes 1.36")
 	@$(BENCH) initial-resources --bin $(K8S) --json bin/benchmark.json $(ADMISSION)
 
+.PHONY: backtest
+backtest: ## Compare estimates with what pods went on to use, beside other rules, for docs/initial-resources.md
+	@go run -C test/backtest . --page $(CURDIR)/docs/initial-resources.md --picture $(CURDIR)/docs/backtest.svg
+
 .PHONY: bench-stuck
 bench-stuck: tools build ## Measure an edit beside 500 workloads that are stuck (STUCK=1000)
 	STUCK=$(STUCK) go test -tags integration -count=1 -timeout 30m -run '^TestStuckNeighbours$$' -v ./test/integration
@@ -139,6 +144,7 @@ lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for c
 	bin/golangci-lint run --build-tags integration,e2e ./...
 	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run --build-tags release ./...
 	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
+	cd test/backtest && $(CURDIR)/bin/golangci-lint run ./...
 	go mod verify
 	hack/vulnerabilities.sh bin/govulncheck bin/inplace-rollout
 

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"encoding/xml"
+	"math"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+)
+
+// constant is a pod that uses the same all the time.
+func constant(start minute, length int, cpu, memory float64) *pod {
+	p := &pod{start: start}
+	for range length {
+		p.uses = append(p.uses, use{cpu, memory})
+	}
+	return p
+}
+
+func TestFigures(t *testing.T) {
+	of := func(u use) float64 { return u.cpu }
+	var f figures
+	f.add(1, []use{{cpu: 0.5}, {cpu: 2.5}}, of)
+	f.add(2, []use{{cpu: 1}, {cpu: 2}}, of) // what is just the request is not above it
+	f.add(0, []use{{cpu: 9}, {cpu: 9}}, of)
+	if f.births != 3 || f.answered != 2 || f.samples != 4 || f.above != 1 {
+		t.Errorf("%+v: want 2 of 3 births answered, and 1 of 4 samples above", f)
+	}
+	if f.slackShare() != "25 %" || f.meanSlack() != 0.375 || f.worstPod() != "× 1.5" {
+		t.Errorf("slack %s, %v; worst pod %s: want 1.5 of 6, 0.375, and 1.5 of 1", f.slackShare(), f.meanSlack(), f.worstPod())
+	}
+}
+
+func TestKRR(t *testing.T) {
+	at := 30 * day
+	rising := &pod{start: at - 100}
+	for i := range 101 {
+		rising.uses = append(rising.uses, use{cpu: float64(i+1) / 100, memory: 200e6})
+	}
+	for name, tt := range map[string]struct {
+		pods []*pod
+		want request
+	}{
+		"nothing":                           {nil, request{}},
+		"99 points of 75 seconds":           {[]*pod{constant(at-124, 124, 1, 200e6)}, request{}},
+		"100 points":                        {[]*pod{constant(at-125, 125, 1, 200e6)}, request{1, 230e6}},
+		"of two pods":                       {[]*pod{constant(at-70, 70, 1, 200e6), constant(at-70, 70, 2, 100e6)}, request{2, 230e6}},
+		"of before 14 days, and afterwards": {[]*pod{constant(at-15*day, int(day), 9, 9e9), constant(at-200, 200, 1, 200e6), constant(at, 200, 9, 9e9)}, request{1, 230e6}},
+		"idle":                              {[]*pod{constant(at-200, 200, 0.001, 1e6)}, request{0.01, 100e6}},
+		// Of 100 values up to 1.00 in steps of 0.01 the 95th percentile is 0.9505.
+		"a percentile": {[]*pod{rising, constant(at-100, 100, 0.5, 200e6)}, request{0.951, 230e6}},
+	} {
+		if got := krr(tt.pods, at); math.Abs(got.cpu-tt.want.cpu) > 1e-9 || math.Abs(got.memory-tt.want.memory) > 1 {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestVPA shows that it is the recommender's own code that answers: what a container uses all
+// the time, the end of the bucket that it is in, 15 % on top; and no less than a pod's minimum,
+// of which each container gets a part.
+func TestVPA(t *testing.T) {
+	for name, tt := range map[string]struct {
+		containers  int
+		cpu, memory float64
+		least, most request
+	}{
+		"a gigabyte":    {1, 1, 1e9, request{1.15, 1.15e9}, request{1.21, 1.21e9}},
+		"idle":          {1, 0.001, 1e6, request{0.025, 250 * mebibyte}, request{0.025, 250 * mebibyte}},
+		"an idle twin":  {2, 0.001, 1e6, request{0.012, 125 * mebibyte}, request{0.0125, 125 * mebibyte}},
+		"killed for it": {1, 1, 1e9, request{1.15, 1.2 * 1.15e9}, request{1.21, 1.2 * 1.21e9}},
+	} {
+		p := constant(0, int(2*day), tt.cpu, tt.memory)
+		if name == "killed for it" {
+			p.kills = []minute{hour, day + hour}
+		}
+		w := &workload{kind: &kind{containers: tt.containers}}
+		v := watch(&run{workload: w, namespace: "shop", pods: []*pod{p}})
+		if early, err := v.target(0); err != nil || early.cpu > 0.025 || early.memory > 250*mebibyte {
+			t.Errorf("%s: it recommends %v before it has seen a sample: %v", name, early, err)
+		}
+		got, err := v.target(2 * day)
+		if err != nil || got.cpu < tt.least.cpu || got.cpu > tt.most.cpu || got.memory < tt.least.memory || got.memory > tt.most.memory {
+			t.Errorf("%s: got %v, want between %v and %v: %v", name, got, tt.least, tt.most, err)
+		}
+	}
+}
+
+// TestKnown: an estimate knows what was before, by quarters of a day, and nothing of what comes.
+func TestKnown(t *testing.T) {
+	w := &workload{kind: &kind{}}
+	p := constant(day, int(day), 1, 1e9)
+	p.kills = []minute{day + 1, 2*day - 1}
+	kept, err := sketches(&run{workload: w, namespace: "shop", image: "app", pods: []*pod{p}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := estimate.ParseImage("app:v0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		until, from minute
+		want, kills int
+	}{
+		{day, 0, 0, 0},
+		{day + quarter, 0, 6 * 60, 1},
+		{2 * day, 0, 24 * 60, 2},
+		{2 * day, day + quarter, 18 * 60, 1},
+		{2 * day, day + quarter + 1, 18 * 60, 1},
+		{2 * day, 2*day - 1, 6 * 60, 1},
+		{3 * day, 2 * day, 0, 0},
+	} {
+		got := known{kept, tt.until}.Samples(tt.from.time(), estimate.Key{Namespace: "shop", Image: image}, corev1.ResourceCPU)
+		count, kills := 0, 0
+		if got != nil {
+			count, kills = int(got.Count()), got.OOMKills()
+		}
+		if count != tt.want || kills != tt.kills {
+			t.Errorf("from %d until %d: %d samples and %d kills, want %d and %d", tt.from, tt.until, count, kills, tt.want, tt.kills)
+		}
+	}
+}
+
+// TestPlay checks what must be so whatever the workloads are, with one workload of each kind.
+func TestPlay(t *testing.T) {
+	scores, err := play(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]situation{ // that a rule has an answer in
+		limitRange: newImage, ladder: newWorkload, ladder98: newWorkload, ladderRole: newWorkload, ladderWide: newNamespace,
+		vpaTarget: newVersion, krrSimple: newVersion,
+	}
+	for _, k := range kinds {
+		for i := range situations {
+			s := situation(i)
+			in := func(kind string, other situation) bool { return kind == k.name && other == s }
+			for _, r := range rules() {
+				of := scores.of(r.name, in)
+				for resource, f := range map[string]figures{"cpu": of.cpu, "memory": of.memory} {
+					// An hour of one pod is less than KRR asks for.
+					want := f.births
+					if s > last[r.name] || r.name == krrSimple && s == afterHour && k.replicas == 1 {
+						want = 0
+					}
+					if f.births != births || f.answered != want {
+						t.Errorf("%s, %s, %s, %s: %d of %d births answered, want %d of %d", r.name, k.name, situations[s], resource, f.answered, f.births, want, births)
+					}
+					if f.samples != f.answered*int(afterDays) || f.above > f.samples || f.slack < 0 || f.slack > f.requested {
+						t.Errorf("%s, %s, %s, %s: these cannot be: %+v", r.name, k.name, situations[s], resource, f)
+					}
+				}
+			}
+			lower, higher := scores.of(ladder, in), scores.of(ladder98, in)
+			if higher.cpu.above > lower.cpu.above || higher.cpu.slack < lower.cpu.slack || higher.memory.above > lower.memory.above || higher.memory.slack < lower.memory.slack {
+				t.Errorf("%s, %s: a higher percentile requests less: %+v, %+v", k.name, situations[s], lower, higher)
+			}
+		}
+		again, err := playOne(&k, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for a, one := range again {
+			if !reflect.DeepEqual(one, scores[a]) {
+				t.Errorf("%+v: played again it is %+v, and was %+v", a, one, scores[a])
+			}
+		}
+	}
+	t.Run("page", func(t *testing.T) { page(t, scores) })
+	t.Run("picture", func(t *testing.T) { picture(t, scores) })
+}
+
+// page checks that docs/initial-resources.md has the tables: the same rows and columns.
+func page(t *testing.T, scores scores) {
+	text, err := os.ReadFile("../../docs/initial-resources.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	filled, err := scores.fillIn(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, is := shape(string(text)), shape(filled)
+	if len(was) == 0 || !reflect.DeepEqual(was, is) {
+		t.Errorf("its tables are not those of `make backtest`:\n%s\nwant\n%s", strings.Join(was, "\n"), strings.Join(is, "\n"))
+	}
+	if _, err := scores.fillIn("# Nothing\n"); err == nil {
+		t.Error("a page without places is filled in")
+	}
+}
+
+// shape is what does not depend on the figures: titles, and how many cells a row has.
+func shape(page string) []string {
+	var found []string
+	for _, table := range place.FindAllString(page, -1) {
+		for i, line := range strings.Split(table, "\n") {
+			cells := strings.Split(line, "|")
+			switch {
+			case i == 2:
+				found = append(found, line)
+			case len(cells) > 1:
+				found = append(found, cells[1]+strings.Repeat("|", len(cells)-1))
+			}
+		}
+	}
+	return found
+}
+
+// picture checks the one that would be drawn, and the one that is in docs/.
+func picture(t *testing.T, scores scores) {
+	drawn, err := scores.draw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := os.ReadFile("../../docs/backtest.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"drawn": drawn, "kept": string(kept)} {
+		var svg struct {
+			Role   string `xml:"role,attr"`
+			Title  string `xml:"title"`
+			Desc   string `xml:"desc"`
+			Groups []struct {
+				Dots []struct {
+					X float64 `xml:"cx,attr"`
+					Y float64 `xml:"cy,attr"`
+				} `xml:"circle"`
+			} `xml:"g"`
+		}
+		if err := xml.Unmarshal([]byte(text), &svg); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if svg.Role != "img" || svg.Title == "" || !strings.Contains(svg.Desc, "ladder, memory: ") || len(svg.Groups) != 2 {
+			t.Errorf("%s: role %q, title %q, description %q, %d plots", name, svg.Role, svg.Title, svg.Desc, len(svg.Groups))
+		}
+		for i, g := range svg.Groups {
+			if want := 4*len(kinds) + len(classes); len(g.Dots) != want {
+				t.Errorf("%s: plot %d has %d dots, want %d", name, i, len(g.Dots), want)
+			}
+			p := newPlot("", i)
+			for _, d := range g.Dots {
+				if d.X < float64(p.Left)-0.1 || d.X > float64(p.Right)+0.1 || d.Y < float64(p.Top)-0.1 || d.Y > float64(p.Bottom)+0.1 {
+					t.Errorf("%s: a dot of plot %d is outside: %v", name, i, d)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,89 @@
+// Command backtest asks what containers would request if pods were created now and then in
+// the past, by the ladder of pkg/estimate and by other rules, and holds it against what they
+// went on to use. It brings that into docs/initial-resources.md, as tables and as a picture:
+//
+//	backtest --page docs/initial-resources.md --picture docs/backtest.svg
+//
+// What was used is made up (kinds.go), the same each time. There are traces of real clusters,
+// but none that says which image in which version a container ran, and none in a package.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+)
+
+func main() {
+	if err := backtest(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "backtest:", err)
+		os.Exit(1)
+	}
+}
+
+func backtest(args []string) error {
+	flags := flag.NewFlagSet("backtest", flag.ContinueOnError)
+	casts := flags.Int("casts", 6, "how many workloads of each kind there are, of which births are looked at")
+	page := flags.String("page", "", "the page with a place for each table; without it, they are printed")
+	picture := flags.String("picture", "", "where the picture goes")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	scores, err := play(*casts)
+	if err != nil {
+		return err
+	}
+	if *picture != "" {
+		drawn, err := scores.draw()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(*picture, []byte(drawn), 0o644); err != nil {
+			return fmt.Errorf("writing the picture: %w", err)
+		}
+	}
+	if *page == "" {
+		for _, t := range scores.tables() {
+			fmt.Printf("%s:\n\n%s\n", t.name, t.text)
+		}
+		return nil
+	}
+	text, err := os.ReadFile(*page)
+	if err != nil {
+		return fmt.Errorf("reading the page: %w", err)
+	}
+	filled, err := scores.fillIn(string(text))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(*page, []byte(filled), 0o644); err != nil {
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	return nil
+}
+
+// place is where a table goes: it replaces what stands there.
+var place = regexp.MustCompile(`(?s)(<!-- backtest: ([a-z]+) -->\n).*?<!-- end -->`)
+
+// fillIn returns the page with all tables in their places.
+func (s scores) fillIn(page string) (string, error) {
+	missing := map[string]string{}
+	for _, t := range s.tables() {
+		missing[t.name] = t.text
+	}
+	page = place.ReplaceAllStringFunc(page, func(old string) string {
+		parts := place.FindStringSubmatch(old)
+		text, ok := missing[parts[2]]
+		if !ok {
+			return old
+		}
+		delete(missing, parts[2])
+		return parts[1] + "\n" + text + "\n<!-- end -->"
+	})
+	for name := range missing {
+		return "", fmt.Errorf("the page has no place for the table %s", name)
+	}
+	return page, nil
+}
