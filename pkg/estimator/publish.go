@@ -147,6 +147,9 @@ func (e *Estimator) data(namespace string, stored *corev1.ConfigMap, state *tabl
 	maps.Copy(data, roomEntries(before, room))
 	maps.Copy(data, entries(quotaEntry, quotaLeft(of[*corev1.ResourceQuota](e.watched.quotas, namespace))))
 	maps.Copy(data, entries(podMaxEntry, podMax(ranges)))
+	if e.options.Roles {
+		data[estimate.RolesEntry] = "container"
+	}
 	return data
 }
 
