@@ -294,11 +294,8 @@ func (e resourceEstimate) note() string {
 			notes = append(notes, "as much as its limit")
 		}
 	}
-	switch {
-	case e.Estimate == nil:
+	if e.Reason != "" {
 		notes = append(notes, e.Reason)
-	case !e.Set:
-		notes = append(notes, "not set: "+e.Reason)
 	}
 	return strings.Join(notes, "; ")
 }

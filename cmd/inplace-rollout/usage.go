@@ -99,6 +99,17 @@ func (o *usageOptions) complete() error {
 	if (server.CertFile == "") != (server.KeyFile == "") {
 		errs = append(errs, errors.New("--prometheus-client-cert and --prometheus-client-key go together"))
 	}
+	errs = append(errs, o.completeLadder())
+	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {
+		errs = append(errs, fmt.Errorf("--key is %q: want %s or %s", o.key, keyImage, keyContainer))
+	}
+	o.history.Window, o.history.ByContainer = o.ladder.Longest(), o.key == keyContainer
+	return errors.Join(errs...)
+}
+
+// completeLadder does it for the ladder's numbers.
+func (o *usageOptions) completeLadder() error {
+	var errs []error
 	if o.ladder.Percentile <= 0 || o.ladder.Percentile > 100 {
 		errs = append(errs, fmt.Errorf("--percentile is %v: want more than 0 and at most 100", o.ladder.Percentile))
 	}
@@ -107,9 +118,6 @@ func (o *usageOptions) complete() error {
 	}
 	if o.leastCPU.Sign() <= 0 || o.leastMemory.Sign() <= 0 { // a request of 0 is none
 		errs = append(errs, errors.New("--least-cpu and --least-memory: want more than 0"))
-	}
-	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {
-		errs = append(errs, fmt.Errorf("--key is %q: want %s or %s", o.key, keyImage, keyContainer))
 	}
 	if len(o.rungs) == 0 {
 		errs = append(errs, errors.New("--rung: at least one is needed"))
@@ -128,6 +136,5 @@ func (o *usageOptions) complete() error {
 	if o.clusterWide {
 		o.ladder.Scopes = append(o.ladder.Scopes, estimate.InCluster)
 	}
-	o.history.Window, o.history.ByContainer = o.ladder.Longest(), o.key == keyContainer
 	return errors.Join(errs...)
 }
