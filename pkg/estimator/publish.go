@@ -70,7 +70,7 @@ func (e *Estimator) publish(ctx context.Context, namespace string) error {
 	if data == nil || stored != nil && (maps.Equal(data, stored.Data) || stored.ResourceVersion == state.version && maps.Equal(data, state.wanted)) {
 		return nil
 	}
-	if soon := state.written.Add(writeInterval).Sub(e.clock.Now()); soon > 0 {
+	if soon := state.written.Add(e.options.Publish).Sub(e.clock.Now()); soon > 0 {
 		e.queue.AddAfter(namespace, soon)
 		return nil
 	}
