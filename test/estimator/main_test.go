@@ -44,12 +44,12 @@ func TestMain(m *testing.M) {
 
 const mib = 1 << 20
 
-// usage is what has run in ten days. What is read of it may be 1 % more, as sketches have it.
+// usage is what has run in three days. What is read of it may be 1 % more, as sketches have it.
 func usage() prometheus.History {
 	end := time.Now().Add(2 * time.Hour)
 	ran := func(namespace, image string, cpu, memory float64) prometheus.Container {
 		return prometheus.Container{
-			Span: prometheus.Span{From: end.AddDate(0, 0, -10), To: end}, Namespace: namespace, Pod: "pod-" + strings.NewReplacer(":", "-", ".", "-").Replace(image),
+			Span: prometheus.Span{From: end.AddDate(0, 0, -3), To: end}, Namespace: namespace, Pod: "pod-" + strings.NewReplacer(":", "-", ".", "-").Replace(image),
 			Name: "app", Image: image, CPU: prometheus.Always(cpu), Memory: prometheus.Always(memory * mib),
 		}
 	}
@@ -101,7 +101,7 @@ func launch(t *testing.T, o controller.Options) *controller.Process {
 		t.Fatal(err)
 	}
 	o.Log = log
-	o.Args = append([]string{"--prometheus-url=" + server.URL(), "--resolution=5m", "--range=10m", "--refresh-interval=2s", "--publish-interval=100ms"}, o.Args...)
+	o.Args = append([]string{"--prometheus-url=" + server.URL(), "--resolution=5m", "--range=10m", "--rung=7d:tag:60,7d:image:1", "--refresh-interval=2s", "--publish-interval=100ms"}, o.Args...)
 	p, err := controller.StartEstimator(t.Context(), cp, o)
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func waitGone(t *testing.T, namespace string) {
 	eventually(t, "the table of namespace "+namespace+" to go", func() (bool, string) { return table(t, namespace) == nil, "it is there" })
 }
 
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 func eventually(t *testing.T, what string, check func() (bool, string)) {
 	t.Helper()

@@ -56,23 +56,25 @@ func waitEvents(t *testing.T, namespace, pod string, want ...string) {
 
 // TestEvents: each new pod is told of once, whatever becomes of the estimator.
 func TestEvents(t *testing.T) {
-	namespace(t, "told", "annotate")
+	// Where no namespace is opted in, admission leaves the annotations to the test.
+	namespace(t, "told", "")
+	namespace(t, "new", "annotate")
 	p := alone(t)
 	waitMetric(t, p, `inplace_rollout_estimate_tables{state="published"} 1`)
 	apply(t, pod("told", "set", set, "", "100m"))
 	apply(t, pod("told", "skipped", strings.Replace(set, `{"request"`, `{"skipped":"quota","request"`, 1), "", ""))
-	apply(t, pod("told", "unknown", "", "", ""))
+	apply(t, pod("new", "unknown", "", "", ""))
 	waitEvents(t, "told", "set", "InitialResourcesSet: app: cpu 100m (percentile 90 of 80 samples of the image:tag in 7d, in the namespace)")
 	waitEvents(t, "told", "skipped", "InitialResourcesSkipped: app: cpu 100m")
-	waitEvents(t, "told", "unknown", "InitialResourcesUnknown: app: no cpu is known of nginx:1.25, app: no memory")
+	waitEvents(t, "new", "unknown", "InitialResourcesUnknown: app: no cpu is known of nginx:1.25, app: no memory")
 	waitMetric(t, p, `inplace_rollout_estimated_requests_total{resource="cpu",rung="7d:tag",scope="namespace"} 1`)
 	waitMetric(t, p, `inplace_rollout_estimates_skipped_total{reason="quota",resource="cpu"} 1`)
 	p.Kill()
 	p = alone(t)
 	apply(t, pod("told", "later", set, "", "100m"))
 	waitEvents(t, "told", "later", "InitialResourcesSet")
-	for _, name := range []string{"set", "skipped", "unknown"} {
-		if all := eventsOf(t, "told", name); len(all) != 1 {
+	for name, in := range map[string]string{"set": "told", "skipped": "told", "unknown": "new"} {
+		if all := eventsOf(t, in, name); len(all) != 1 {
 			t.Errorf("pod %s has the events %q", name, all)
 		}
 	}
@@ -115,8 +117,7 @@ func requests(t *testing.T, namespace, name string) (cpu, annotation string, uid
 // TestResizeAfterwards: a pod that has been sized by an estimate is resized when that changes, and
 // no other.
 func TestResizeAfterwards(t *testing.T) {
-	namespace(t, "shop", "enabled")
-	label(t, "shop", "") // what is created has not been admitted by the policy
+	namespace(t, "shop", "") // admission leaves the annotations to the test
 	apply(t, pod("shop", "ours", set, "", "100m"))
 	apply(t, pod("shop", "users", set, "", "110m")) // somebody has resized it
 	apply(t, pod("shop", "never", set, "", "100m"))
