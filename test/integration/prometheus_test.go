@@ -42,7 +42,7 @@ func promtool(t *testing.T, args ...string) string {
 type prometheus struct{ address string }
 
 // startPrometheus runs a Prometheus that scrapes the controller twice a second, with these rules.
-func startPrometheus(t *testing.T, p, webhook *controller.Process, rules string) *prometheus {
+func startPrometheus(t *testing.T, p, webhook, estimator *controller.Process, rules string) *prometheus {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -60,7 +60,9 @@ scrape_configs:
   static_configs: [{targets: [%q]}]
 - job_name: inplace-rollout-webhook
   static_configs: [{targets: [%q]}]
-`, p.Address(), webhook.Address())
+- job_name: inplace-rollout-estimator
+  static_configs: [{targets: [%q]}]
+`, p.Address(), webhook.Address(), estimator.Address())
 	for name, text := range map[string]string{"prometheus.yaml": config, "rules.yaml": rules} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -84,12 +86,12 @@ scrape_configs:
 		}
 	})
 	prom := &prometheus{address}
-	eventually(t, "Prometheus to scrape both", func() (bool, string) {
+	eventually(t, "Prometheus to scrape all", func() (bool, string) {
 		if running.Ended() {
 			t.Fatal("Prometheus has ended")
 		}
 		found, err := prom.query("up == 1")
-		return len(found) == 2, fmt.Sprint(found, err)
+		return len(found) == 3, fmt.Sprint(found, err)
 	})
 	return prom
 }
