@@ -78,7 +78,8 @@ func publish(ctx context.Context, namespace string, table map[string]string) err
 	}
 	return await(ctx, func() error {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{api.InitialResourcesLabel: "annotate"}}}
-		pod.Spec.Containers = []corev1.Container{{Name: "probe", Image: probe}}
+		size := amounts("100m", "16Mi") // with which no LimitRange finds fault
+		pod.Spec.Containers = []corev1.Container{{Name: "probe", Image: probe, Resources: corev1.ResourceRequirements{Requests: size, Limits: size}}}
 		pod, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil && !strings.Contains(pod.Annotations[api.EstimateAnnotation], `"`+now+`"`) {
 			err = errors.New("the API server does not know the table")

@@ -65,6 +65,9 @@ var namespaces = []*namespace{
 		Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("55m")},
 	}}},
 	{name: "capped", label: "enabled", table: clamped(), ranges: []corev1.LimitRangeItem{capping}},
+	{name: "ratio", label: "enabled", table: with(map[string]string{"ratio.memory": "2"}), ranges: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")},
+	}}},
 	{name: "quota", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"})},
 	{name: "room", label: "enabled", table: with(map[string]string{"room.memory": "500Mi", "room.cpu": "240m"})},
 	{name: "pod-max", label: "enabled", table: with(map[string]string{"pod-max.cpu": "500m", "pod-max.memory": "300Mi"}), ranges: []corev1.LimitRangeItem{{
@@ -73,7 +76,7 @@ var namespaces = []*namespace{
 	{name: "roles", label: "enabled", table: table(roleEntries("web:1", "app", "11m", "11Mi"), roleEntries("web:1", "proxy", "22m", "22Mi"), map[string]string{estimate.RolesEntry: "container"})},
 	{name: "nonsense", label: "enabled", table: map[string]string{
 		"docker.io-_library-_web_-1.cpu":            "a lot",
-		"docker.io-_library-_web_-1.memory":         `300Mi {"request":"400Mi","from":"image:tag"}`,
+		"docker.io-_library-_web_-1.memory":         `{"request":"300Mi","from":"image:tag"}`,
 		"docker.io-_library-_negative_-1.cpu":       `-1 {"request":"-1","from":"image:tag"}`,
 		"docker.io-_library-_negative_-1.memory":    `0 {"request":"0","from":"image:tag"}`,
 		"docker.io-_library-_bare_-1.cpu":           "120m",
@@ -141,6 +144,11 @@ func TestRules(t *testing.T) {
 			"but no more than its limits", "on",
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m}, limits: {cpu: 100m, memory: 1Gi}}}]}}`,
 			"app cpu=100m limit-cpu=100m limit-memory=1Gi memory=300Mi", "app cpu=100m(image:tag,limit) memory=300Mi(image:tag)",
+		},
+		{
+			"nor less than a LimitRange wants beside a limit", "ratio",
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m, memory: 600Mi}, limits: {cpu: 1, memory: 1Gi}}}]}}`,
+			"app cpu=120m limit-cpu=1 limit-memory=1Gi memory=600Mi", "app cpu=120m(image:tag)",
 		},
 		{
 			"what an image does not tell stays, also if the pod says always", "on",
