@@ -74,7 +74,7 @@ func (b Bounds) Clamp(e Estimate) Estimate {
 		e = e.AtMost(most, CappedByNode)
 	}
 	if least, ok := b.min[e.Resource]; ok && e.Request.Cmp(least) < 0 {
-		e.Request, e.Capped = least.DeepCopy(), CappedByLimitRange
+		e.Request, e.Capped = plain(e.Resource, least), CappedByLimitRange
 	}
 	if most, ok := b.max[e.Resource]; ok {
 		e = e.AtMost(most, CappedByLimitRange)
@@ -98,7 +98,7 @@ func (b Bounds) ClampTo(e Estimate, limits corev1.ResourceList) Estimate {
 // AtMost returns the estimate with a request of no more than that, and who says so.
 func (e Estimate) AtMost(most resource.Quantity, by string) Estimate {
 	if e.Request.Cmp(most) > 0 {
-		e.Request, e.Capped = most.DeepCopy(), by
+		e.Request, e.Capped = plain(e.Resource, most), by
 	}
 	return e
 }

@@ -48,7 +48,7 @@ func (l Ladder) size(e *Estimate, samples Samples) {
 	}
 	e.Request = rounded(e.Resource, used)
 	if least, ok := l.Least[e.Resource]; ok && e.Request.Cmp(least) < 0 {
-		e.Request = least.DeepCopy()
+		e.Request = plain(e.Resource, least)
 	}
 }
 
@@ -59,6 +59,14 @@ func rounded(name corev1.ResourceName, used float64) resource.Quantity {
 		return *resource.NewMilliQuantity(int64(math.Ceil(used*1000-1e-6)), resource.DecimalSI)
 	}
 	return *resource.NewQuantity(int64(math.Ceil(used/mebibyte))*mebibyte, resource.BinarySI)
+}
+
+// plain is a quantity that is written with a suffix at most: admission takes no exponent.
+func plain(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
+	if name == corev1.ResourceCPU {
+		return *resource.NewMilliQuantity(q.MilliValue(), resource.DecimalSI)
+	}
+	return *resource.NewQuantity(q.Value(), resource.BinarySI)
 }
 
 // Value is the estimate as the value of an entry in a ConfigMap: what is requested, a

@@ -22,6 +22,7 @@ func TestHistogram(t *testing.T) {
 		"nothing used":     {memory, []float64{0, 0}, []string{"0-1Mi 2"}},
 		"an upper end":     {cpu, []float64{0.030, 0.0301}, []string{"29m-30m 1", "30m-31m 1"}},
 		"twos":             {cpu, build.Evenly(8, 0.001, 0.008), []string{"0-2m 2", "2m-4m 2", "4m-6m 2", "6m-8m 2"}},
+		"one bin too many": {cpu, build.Evenly(5, 0.001, 0.005), []string{"0-2m 2", "2m-4m 2", "4m-6m 1"}},
 		"fives":            {cpu, []float64{0.9, 0.915}, []string{"895m-900m 1", "900m-905m 0", "905m-910m 0", "910m-915m 1"}},
 		"whole cores":      {cpu, []float64{0.5, 7}, []string{"0-2 1", "2-4 0", "4-6 0", "6-8 1"}},
 		"powers of two":    {memory, []float64{500 * mi, 560 * mi}, []string{"496Mi-512Mi 1", "512Mi-528Mi 0", "528Mi-544Mi 0", "544Mi-560Mi 1"}},

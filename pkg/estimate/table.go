@@ -1,13 +1,6 @@
 package estimate
 
-import (
-	"cmp"
-	"maps"
-	"slices"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-)
+import "time"
 
 // MaxTable is how many bytes of keys and values a table has at most. A ConfigMap could hold
 // eight times as much, but the API server decodes it for each pod that it is a parameter of.
@@ -66,25 +59,4 @@ func (t *table) add(key, value string) {
 	}
 	t.data[key] = value
 	t.size += size
-}
-
-// Running lists what the containers of pods run, what most of them run first. With roles,
-// the containers' names are part of the keys.
-func Running(pods []*corev1.Pod, roles bool) []Key {
-	count := map[Key]int{}
-	for _, pod := range pods {
-		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-			if image, err := ParseImage(c.Image); err == nil {
-				key := Key{Namespace: pod.Namespace, Image: image}
-				if roles {
-					key.Role = c.Name
-				}
-				count[key]++
-			}
-		}
-	}
-	return slices.SortedFunc(maps.Keys(count), func(a, b Key) int {
-		return cmp.Or(count[b]-count[a], cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Image.Name, b.Image.Name),
-			cmp.Compare(a.Image.Version, b.Image.Version), cmp.Compare(a.Role, b.Role))
-	})
 }

@@ -142,29 +142,3 @@ func indexed(usage build.Usage) indexedUsage {
 func (i indexedUsage) Samples(from time.Time, of estimate.Key, resource corev1.ResourceName) estimate.Samples {
 	return i[of.Image.Name].Samples(from, of, resource)
 }
-
-func TestRunning(t *testing.T) {
-	pod := func(namespace string, init, app string) *corev1.Pod {
-		p := build.Pod("web", build.Template(t, "initContainers: [{name: init, image: "+init+"}]\ncontainers: [{name: app, image: '"+app+"'}, {name: log, image: fluent}]"))
-		p.Namespace = namespace
-		return p
-	}
-	pods := []*corev1.Pod{pod("shop", "busybox", "nginx:1.25"), pod("shop", "fluent:latest", "nginx:1.25"), pod("shop", "busybox", "NO IMAGE")}
-	var got []string
-	for _, k := range estimate.Running(pods, false) {
-		got = append(got, k.Namespace+" "+k.Image.String()+k.Role)
-	}
-	want := []string{"shop docker.io/library/fluent:latest", "shop docker.io/library/busybox:latest", "shop docker.io/library/nginx:1.25"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	got = nil
-	for _, k := range estimate.Running(pods, true) {
-		got = append(got, k.Entry(cpu))
-	}
-	want = []string{"docker.io-_library-_fluent..log_-latest.cpu", "docker.io-_library-_busybox..init_-latest.cpu",
-		"docker.io-_library-_nginx..app_-1.25.cpu", "docker.io-_library-_fluent..init_-latest.cpu"}
-	if !slices.Equal(got, want) {
-		t.Errorf("with roles %q, want %q", got, want)
-	}
-}

@@ -38,17 +38,21 @@ func (r *reader) runners(before time.Duration, where ...[]string) string {
 	return "group by (namespace, pod, container, image_spec, image) (" + strings.Join(either, " or ") + ")"
 }
 
-// usage has a pod's containers only: cAdvisor has also the pod as a whole, and its pause container.
-func (r *reader) usage(function, metric string, where []string) string {
+// usage leaves out the pod as a whole, and what holds its network: a third of what cAdvisor has
+// is enough.
+func (r *reader) usage(what, metric string, where []string) string {
 	selector := r.selector(metric, append([]string{`container!=""`, `container!="POD"`}, where...)...)
-	return fmt.Sprintf("max by (namespace, pod, container) (%s(%s[%s]))", function, selector, duration(r.Range))
+	return "max by (namespace, pod, container) (" + fmt.Sprintf(what, selector+"["+duration(r.Range)+"]") + ")"
 }
 
-func (r *reader) cpu(where []string) string { return r.usage("rate", r.CPU, where) }
+// cpu is that of all cores together; some have a series for each.
+func (r *reader) cpu(where []string) string {
+	return r.usage("sum without (cpu) (rate(%s))", r.CPU, where)
+}
 
 // memory is not looked for up to five minutes back, as it would be without a function:
 // cAdvisor gives its samples times, and so that of a container that is gone stays for as long.
-func (r *reader) memory(where []string) string { return r.usage("last_over_time", r.Memory, where) }
+func (r *reader) memory(where []string) string { return r.usage("last_over_time(%s)", r.Memory, where) }
 
 // settled is how long kube-state-metrics may take to tell of a container's end.
 const settled = 2 * time.Minute

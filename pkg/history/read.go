@@ -129,7 +129,7 @@ func (r *reader) readSelection(ctx context.Context, piece span, where []string, 
 			known++
 			for _, sample := range series.Values {
 				at := sample.Timestamp.Unix()
-				if image, ok := run.at(at); ok {
+				if image, ok := run.at(at); ok && r.wants(image) {
 					found.add(r.key(of, image), query, at, float64(sample.Value))
 				}
 			}
@@ -191,16 +191,14 @@ func (r run) at(t int64) (estimate.Image, bool) {
 	if r.changes == nil {
 		return r.image, true
 	}
-	image, ok := r.changes[t]
-	return image, ok
+	image := r.changes[t]
+	return image, image != estimate.Image{}
 }
 
 // runs asks which images run in a piece. For most containers it is one: the times are asked
 // for only where there are two or more.
 func (r *reader) runs(ctx context.Context, piece span, where []string) (map[container]run, error) {
-	// Samples from before the piece count in it, too.
-	whole := time.Duration(piece.to-piece.from)*time.Second + r.doubt()
-	vector, err := r.client.instant(ctx, QueryInfo, r.runners(whole, where), piece.to)
+	vector, err := r.client.instant(ctx, QueryInfo, r.runners(r.within(piece), where), piece.to)
 	if err != nil {
 		return nil, err
 	}
@@ -219,36 +217,40 @@ func (r *reader) runs(ctx context.Context, piece span, where []string) (map[cont
 		}
 	}
 	for pods := range slices.Chunk(slices.Sorted(maps.Keys(changing)), atOnce) {
-		matrix, err := r.client.series(ctx, QueryInfo, r.runners(r.doubt(), slices.Concat(where, []string{anyOf("pod", pods)})), piece, r.Resolution)
-		if err != nil {
+		if err := r.changes(ctx, piece, slices.Concat(where, []string{anyOf("pod", pods)}), runs); err != nil {
 			return nil, err
-		}
-		several := map[container]map[int64]bool{}
-		for _, series := range matrix {
-			of := containerOf(series.Metric)
-			image, ok := imageOf(series.Metric)
-			changes := runs[of].changes
-			if !ok || changes == nil {
-				continue
-			}
-			if several[of] == nil {
-				several[of] = map[int64]bool{}
-			}
-			for _, sample := range series.Values {
-				at := sample.Timestamp.Unix()
-				if before, there := changes[at]; there && before != image {
-					several[of][at] = true
-				}
-				changes[at] = image
-			}
-		}
-		for of, times := range several {
-			for at := range times {
-				delete(runs[of].changes, at)
-			}
 		}
 	}
 	return runs, nil
+}
+
+// changes asks when which image runs, where there is more than one.
+func (r *reader) changes(ctx context.Context, piece span, where []string, runs map[container]run) error {
+	matrix, err := r.client.series(ctx, QueryInfo, r.runners(r.doubt(), where), piece, r.Resolution)
+	if err != nil {
+		return err
+	}
+	for _, series := range matrix {
+		image, ok := imageOf(series.Metric)
+		changes := runs[containerOf(series.Metric)].changes
+		if !ok || changes == nil {
+			continue
+		}
+		for _, sample := range series.Values {
+			at := sample.Timestamp.Unix()
+			if before, there := changes[at]; there && before != image {
+				changes[at] = estimate.Image{}
+			} else {
+				changes[at] = image
+			}
+		}
+	}
+	return nil
+}
+
+// within is how far back from the end of a piece there are samples that count in it.
+func (r *reader) within(piece span) time.Duration {
+	return time.Duration(piece.to-piece.from)*time.Second + r.doubt()
 }
 
 // doubt is for how long a container that is gone may still be seen in the samples, or one
@@ -275,15 +277,14 @@ func (r *reader) selections(ctx context.Context, piece span) ([][]string, error)
 	if len(r.Images) == 0 {
 		return [][]string{r.narrow}, nil
 	}
-	whole := time.Duration(piece.to-piece.from)*time.Second + r.doubt()
-	vector, err := r.client.instant(ctx, QueryInfo, r.runners(whole, r.imageMatchers()...), piece.to)
+	vector, err := r.client.instant(ctx, QueryInfo, r.runners(r.within(piece), r.imageMatchers()...), piece.to)
 	if err != nil {
 		return nil, err
 	}
 	pods := map[string]bool{}
 	for _, sample := range vector {
 		image, ok := imageOf(sample.Metric)
-		if ok && slices.ContainsFunc(r.Images, func(i estimate.Image) bool { return i.Name == image.Name }) {
+		if ok && r.wants(image) {
 			pods[string(sample.Metric["pod"])] = true
 		}
 	}
@@ -292,6 +293,11 @@ func (r *reader) selections(ctx context.Context, piece span) ([][]string, error)
 		selections = append(selections, slices.Concat(r.narrow, []string{anyOf("pod", some)}))
 	}
 	return selections, nil
+}
+
+// wants reports whether an image is to be read. Its pods have others, too.
+func (r *reader) wants(image estimate.Image) bool {
+	return len(r.Images) == 0 || slices.ContainsFunc(r.Images, func(i estimate.Image) bool { return i.Name == image.Name })
 }
 
 // imageMatchers select the images, in each of the two labels that may name them, and perhaps

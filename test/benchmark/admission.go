@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -33,7 +34,7 @@ import (
 // admissionOptions are the flags of initial-resources.
 type admissionOptions struct {
 	bin, version, policy, json string
-	rounds, pods               int
+	rounds, pods, containers   int
 }
 
 // admitted is what the creation of pods has taken in one way.
@@ -51,19 +52,18 @@ type admitted struct {
 type admissionWay struct {
 	name      string
 	namespace string
-	images    int // that the tables of the namespace know
+	images    int // that the namespace's table knows
 	labels    map[string]string
 	policy    bool // whether the policy is there
-	webhook   bool
-	sets      bool // whether the pods get requests
+	own       bool // whether the pods have requests of their own
+	sets      bool // whether they have requests when they are there
+
+	containers int // of each pod
 
 	rounds    [][]time.Duration
 	admission time.Duration
 	cpu       float64
 }
-
-// perTable is how many images one ConfigMap has at most. It may not be larger than 1 MiB.
-const perTable = 1000
 
 func admissionWays() []*admissionWay {
 	enabled := map[string]string{api.InitialResourcesLabel: "enabled"}
@@ -71,13 +71,14 @@ func admissionWays() []*admissionWay {
 		{name: "no policy", namespace: "without"},
 		{name: "policy, not opted in", namespace: "without", policy: true},
 		{name: "policy, opted in, no table", namespace: "no-table", labels: enabled, policy: true},
+		{name: "policy, nothing to estimate", namespace: "own", images: 100, labels: enabled, policy: true, own: true, sets: true},
 	}
-	for _, images := range []int{10, 100, 500, 1000, 10000} {
+	for _, images := range []int{10, 100, 500, 1000} {
 		ways = append(ways, &admissionWay{
 			name: fmt.Sprintf("policy, %d images", images), namespace: fmt.Sprintf("images-%d", images), images: images, labels: enabled, policy: true, sets: true,
 		})
 	}
-	return append(ways, &admissionWay{name: "webhook with a map", namespace: "webhook", policy: true, webhook: true, sets: true})
+	return append(ways, &admissionWay{name: "webhook with a map", namespace: "webhook", policy: true, sets: true})
 }
 
 // initialResources measures what the policy of initial resources adds to the creation of a pod,
@@ -91,6 +92,7 @@ func initialResources(ctx context.Context, args []string) error {
 	flags.StringVar(&o.json, "json", "", "add what was measured to this file")
 	flags.IntVar(&o.rounds, "rounds", 20, "how often each way has its turn")
 	flags.IntVar(&o.pods, "pods", 50, "how many pods are created in each turn, one after the other")
+	flags.IntVar(&o.containers, "containers", 1, "how many containers each pod has")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func initialResources(ctx context.Context, args []string) error {
 	if err := all.save(o.json); err != nil {
 		return err
 	}
-	fmt.Println(all.Machine)
+	fmt.Printf("%s The pods have %d containers.\n", all.Machine, o.containers)
 	if err := printAdmitted(os.Stdout, measured); err != nil {
 		return err
 	}
@@ -126,6 +128,7 @@ func (o admissionOptions) measure(ctx context.Context) (_ []admitted, version st
 	}
 	ways := admissionWays()
 	for _, w := range ways {
+		w.containers = o.containers
 		if err := w.prepare(ctx, c); err != nil {
 			return nil, "", fmt.Errorf("%s: %w", w.name, err)
 		}
@@ -204,11 +207,11 @@ func (w *admissionWay) prepare(ctx context.Context, c *cluster) error {
 		}
 		return fmt.Errorf("creating a namespace: %w", err)
 	}
-	for from := 0; from < w.images; from += perTable {
-		table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-%d", api.EstimatesName, from), Labels: map[string]string{api.ManagedByLabel: api.ManagedBy},
-		}, Data: map[string]string{}}
-		for i := from; i < min(w.images, from+perTable); i++ {
+	if w.images > 0 {
+		table := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: api.EstimatesName, Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}}, Data: map[string]string{},
+		}
+		for i := range w.images { // with more than 1000, it is larger than ConfigMaps may be
 			key := strings.NewReplacer("/", "-_", ":", "_-").Replace(imageName(i))
 			for _, version := range []string{"_-v1.2.3", ""} {
 				table.Data[key+version+".cpu"] = `120m {"request":"120m","from":"image:tag","window":"7d","percentile":90,"samples":10080,"scope":"namespace"}`
@@ -230,34 +233,31 @@ func (w *admissionWay) prepare(ctx context.Context, c *cluster) error {
 	}
 }
 
-// pod is one as charts make them, which no scheduler looks at: two containers, one that comes before
-// them, and no requests.
+// pod is one as charts make them, which no scheduler looks at.
 func (w *admissionWay) pod(name string) *corev1.Pod {
-	image := imageName(max(w.images, 10)/2) + ":v1.2.3"
-	container := func(name string) corev1.Container {
-		c := corev1.Container{
-			Name: name, Image: image, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
-			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}},
-			VolumeMounts:   []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
-		}
-		c.ReadinessProbe.TCPSocket.Port.IntVal = 8080
-		for i := range 10 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", i), Value: "value"})
-		}
-		return c
-	}
-	prepare := container("prepare")
-	prepare.ReadinessProbe, prepare.Ports = nil, nil
-	proxy := container("proxy")
-	proxy.Ports = nil
-	return &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web", "team": "some-team"}},
 		Spec: corev1.PodSpec{
 			SchedulerName: "nobody", TerminationGracePeriodSeconds: new(int64),
-			InitContainers: []corev1.Container{prepare}, Containers: []corev1.Container{container("app"), proxy},
 			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},
 	}
+	for i := range max(1, w.containers) {
+		c := corev1.Container{
+			Name: fmt.Sprintf("container-%d", i), Image: imageName(max(w.images, 10)/2) + ":v1.2.3",
+			Ports:          []corev1.ContainerPort{{Name: fmt.Sprintf("http-%d", i), ContainerPort: int32(8080 + i)}},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(8080 + i)}}},
+			VolumeMounts:   []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+		}
+		for j := range 10 {
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", j), Value: "value"})
+		}
+		if w.own {
+			c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
+	}
+	return pod
 }
 
 // create creates a pod, and checks that it is as it should be.
@@ -266,7 +266,7 @@ func (w *admissionWay) create(ctx context.Context, c *cluster, name string, o me
 	if err != nil {
 		return fmt.Errorf("creating a pod: %w", err)
 	}
-	for _, one := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for _, one := range pod.Spec.Containers {
 		if set := !one.Resources.Requests.Cpu().IsZero() && !one.Resources.Requests.Memory().IsZero(); set != w.sets {
 			return fmt.Errorf("the pod's container %s has requests: %v, want %v", one.Name, set, w.sets)
 		}

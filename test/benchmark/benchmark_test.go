@@ -102,3 +102,23 @@ func TestWatches(t *testing.T) {
 		t.Errorf("measured %+v, the last of all pods", all.Watches)
 	}
 }
+
+// TestAdmission measures a few pods in each way.
+func TestAdmission(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "benchmark.json")
+	err := run(t.Context(), []string{
+		"initial-resources", "--bin", "../../bin/k8s", "--policy", "../../deploy/initial-resources/estimate-pods.yaml", "--rounds", "1", "--pods", "3", "--containers", "2", "--json", file,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := load(file)
+	if err != nil || len(all.Admission) < 5 {
+		t.Fatalf("measured %+v: %v", all.Admission, err)
+	}
+	for _, r := range all.Admission {
+		if r.P50 <= 0 || r.P99 < r.P50 || r.Admission <= 0 {
+			t.Errorf("faster than possible: %+v", r)
+		}
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,23 +13,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
-	"github.com/inplace-rollout/inplace-rollout/test/process"
+	promserver "github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
-
-// monitoringBin is the path of a tool that `make monitoring-tools` builds.
-func monitoringBin(name string) string {
-	return filepath.Join(controller.Root(), "bin", "monitoring", name)
-}
 
 // promtool runs promtool and returns what it prints; its complaints fail the test.
 func promtool(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(t.Context(), monitoringBin("promtool"), args...)
+	cmd := exec.CommandContext(t.Context(), promserver.Bin("promtool"), args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("promtool %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
@@ -39,19 +32,12 @@ func promtool(t *testing.T, args ...string) string {
 }
 
 // prometheus is a running Prometheus.
-type prometheus struct{ address string }
+type prometheus struct{ *promserver.Server }
 
 // startPrometheus runs a Prometheus that scrapes the controller twice a second, with these rules.
 func startPrometheus(t *testing.T, p, webhook, estimator *controller.Process, rules string) *prometheus {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, dir := listener.Addr().String(), t.TempDir()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
 	config := fmt.Sprintf(`
 global: {scrape_interval: 500ms, evaluation_interval: 500ms}
 rule_files: [rules.yaml]
@@ -63,31 +49,22 @@ scrape_configs:
 - job_name: inplace-rollout-estimator
   static_configs: [{targets: [%q]}]
 `, p.Address(), webhook.Address(), estimator.Address())
-	for name, text := range map[string]string{"prometheus.yaml": config, "rules.yaml": rules} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Mkdir(filepath.Join(dir, "log"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spawner := process.NewSpawner()
-	t.Cleanup(spawner.Close)
-	running, err := spawner.Start(dir, monitoringBin("prometheus"), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, []string{
-		"--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--web.listen-address=" + address,
-	})
+	server, err := promserver.Start(t.Context(), dir, config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		running.Stop()
+		server.Stop()
 		if t.Failed() {
-			t.Logf("Prometheus: %s", process.Tail(process.LogFile(dir, "prometheus"), 20))
+			t.Logf("Prometheus: %s", server.Log())
 		}
 	})
-	prom := &prometheus{address}
+	prom := &prometheus{server}
 	eventually(t, "Prometheus to scrape all", func() (bool, string) {
-		if running.Ended() {
+		if server.Ended() {
 			t.Fatal("Prometheus has ended")
 		}
 		found, err := prom.query("up == 1")
@@ -98,7 +75,7 @@ scrape_configs:
 
 // ask decodes the data of an answer of the API.
 func (p *prometheus) ask(path string, parameters url.Values, data any) error {
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+p.address+"/api/v1/"+path+"?"+parameters.Encode(), nil)
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, p.URL()+"/api/v1/"+path+"?"+parameters.Encode(), nil)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type History struct {
 	Replicas int
 	// Without are labels that are dropped, as many do with id and name of cAdvisor's.
 	Without []string
+	// Cores is how many series of cpu there are for each container; one of all, if it says nothing.
+	Cores int
 	// Labels are what all series have, too.
 	Labels map[string]string
 	// Extra are further lines of OpenMetrics.
@@ -186,13 +188,20 @@ func (w *writer) cadvisor(c Container, node int) {
 			"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "id", "/kubepods/" + id, "name", id,
 			"image", "registry.example/not-this@sha256:0", "instance", fmt.Sprintf("node-%d", node%10), "job", "kubelet",
 		}
-		cpu, memory := w.line("container_cpu_usage_seconds_total", labels...), w.line("container_memory_working_set_bytes", labels...)
-		total, before := 0.0, start
-		w.scrapes(life, func(t time.Time) {
-			total += c.CPU(t) * t.Sub(before).Seconds()
-			before = t
-			w.sample(cpu, total, t)
-		})
+		cores := []string{"total"}
+		for core := range w.history.Cores {
+			cores = append(cores[:core], fmt.Sprintf("cpu%02d", core))
+		}
+		for _, core := range cores {
+			line := w.line("container_cpu_usage_seconds_total", append([]string{"cpu", core}, labels...)...)
+			total, before := 0.0, start
+			w.scrapes(life, func(t time.Time) {
+				total += c.CPU(t) * t.Sub(before).Seconds() / float64(len(cores))
+				before = t
+				w.sample(line, total, t)
+			})
+		}
+		memory := w.line("container_memory_working_set_bytes", labels...)
 		w.scrapes(life, func(t time.Time) { w.sample(memory, c.Memory(t), t) })
 	}
 }

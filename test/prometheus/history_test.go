@@ -187,6 +187,14 @@ func TestMonth(t *testing.T) {
 		if asked > 31*5+10 {
 			t.Errorf("%d queries", asked)
 		}
+		only.Images = []estimate.Image{image(t, "old"), image(t, "registry.example:5000/team/app")}
+		two := refreshed(t, only, now)
+		if keys := two.Keys(); len(keys) != 4 {
+			t.Errorf("keys: %v", keys)
+		}
+		for _, key := range two.Keys() {
+			same(t, two, store, key)
+		}
 		only.Images = []estimate.Image{image(t, "never")}
 		if keys := refreshed(t, only, now).Keys(); len(keys) != 0 {
 			t.Errorf("keys: %v", keys)
@@ -273,6 +281,8 @@ func hours() prometheus.History {
 			{Span: long, Namespace: "data", Pod: "hungry", Name: "hungry", Image: "hungry:1", CPU: prometheus.Always(0.5), Memory: daily(100*mib, 200*mib), Restarts: []prometheus.Restart{
 				{At: ago(20*time.Hour + 5*time.Second), Reason: "OOMKilled"}, {At: ago(4*time.Hour + 5*time.Second), Reason: "OOMKilled"}, {At: ago(3*time.Hour + 5*time.Second), Reason: "Error"},
 			}},
+			// Of yesterday.
+			{Span: prometheus.Span{From: long.From, To: ago(16 * time.Hour)}, Namespace: "data", Pod: "gone", Name: "gone", Image: "gone:1", CPU: prometheus.Always(1), Memory: prometheus.Always(mib)},
 			// A Job that nobody starts again, and one that was killed long ago and is kept.
 			{Span: prometheus.Span{From: ago(6 * time.Hour), To: ago(5*time.Hour + 13*time.Second)}, Namespace: "jobs", Pod: "job-x", Name: "job", Image: "job:1", CPU: prometheus.Always(0.5), Memory: prometheus.Always(50 * mib), Ended: "OOMKilled", Kept: 3 * time.Hour},
 			{Span: prometheus.Span{From: ago(6 * time.Hour), To: ago(5*time.Hour + 13*time.Second)}, Namespace: "jobs", Pod: "job-y", Name: "job", Image: "job:2", CPU: prometheus.Always(0.5), Memory: prometheus.Always(50 * mib), Ended: "Completed", Kept: 3 * time.Hour},
@@ -297,11 +307,12 @@ func hours() prometheus.History {
 
 func TestHours(t *testing.T) {
 	t.Parallel()
-	images := map[string]int{"postgres:15": 0, "postgres:16": 0, "mysql:9": 0, "hungry:1": 2, "job:1": 1, "job:2": 0, "prepare:1": 2}
+	images := map[string]int{"gone:1": 0, "postgres:15": 0, "postgres:16": 0, "mysql:9": 0, "hungry:1": 2, "job:1": 1, "job:2": 0, "prepare:1": 2}
 	for name, vary := range map[string]func(*prometheus.History){
-		"plain":                func(*prometheus.History) {},
-		"two replicas of each": func(h *prometheus.History) { h.KubeStateMetrics, h.Replicas = 2, 2 },
-		"without uid":          func(h *prometheus.History) { h.Without = []string{"uid"} },
+		"plain":                  func(*prometheus.History) {},
+		"a series for each core": func(h *prometheus.History) { h.Cores = 4 },
+		"two replicas of each":   func(h *prometheus.History) { h.KubeStateMetrics, h.Replicas = 2, 2 },
+		"without uid":            func(h *prometheus.History) { h.Without = []string{"uid"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -357,6 +368,9 @@ func TestOutage(t *testing.T) {
 		}
 		if !store.Complete() {
 			t.Error("not complete")
+		}
+		if there := store.Samples(time.Time{}, estimate.Key{Image: image(t, "gone:1")}, corev1.ResourceCPU) != nil; there != (later > 0) {
+			t.Errorf("with what ended %s before the end of the window: %v", 16*time.Hour-later, there)
 		}
 	}
 	o.Observe = nil

@@ -1,0 +1,231 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+)
+
+// answering is a store that asks a server that answers so.
+func answering(t *testing.T, answer http.HandlerFunc, change ...func(*Options)) (*Store, *httptest.Server) {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	o := Defaults()
+	o.URL = server.URL
+	for _, f := range change {
+		f(&o)
+	}
+	store, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, server
+}
+
+func saying(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+// TestAnswers: whatever answers, the error says what it was, and what to do where we know.
+func TestAnswers(t *testing.T) {
+	const empty = `{"status":"success","data":{"resultType":"vector","result":[]}`
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		want   string
+	}{
+		"no token":       {saying(401, "who are you"), "--prometheus-bearer-token-file"},
+		"wrong token":    {saying(403, "forbidden"), "--prometheus-bearer-token-file"},
+		"other path":     {saying(404, "404 page not found"), "there is no Prometheus at http://127.0.0.1"},
+		"a login page":   {saying(200, "<html>\nplease log in"), "is no Prometheus: <html> please log in"},
+		"nothing":        {saying(200, ""), "is no Prometheus"},
+		"broken":         {saying(500, "oh"), "server error: 500"},
+		"starting":       {saying(503, "Service Unavailable\n"), "503 Service Unavailable: Service Unavailable"},
+		"other data":     {saying(200, `{"status":"success","data":{"resultType":"scalar","result":[0,"1"]}}`), "the answer is a scalar"},
+		"one store less": {saying(200, empty+`,"warnings":["store 10.0.0.1 is not there"]}`), "may lack something: store 10.0.0.1 is not there"},
+		"no history":     {saying(200, empty+`}`), "is kube-state-metrics scraped?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, _ := answering(t, c.answer)
+			err := store.Refresh(t.Context(), time.Now())
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v, want …%s…", err, c.want)
+			}
+			if store.Complete() || !store.Until().IsZero() {
+				t.Error("something was read")
+			}
+			if store.length != time.Hour {
+				t.Errorf("%s are read at once: less is no remedy", store.length)
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	store, server := answering(t, saying(200, ""))
+	server.Close()
+	if err := store.Refresh(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), server.URL) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestSilence: a server that does not answer in time is asked for less the next time.
+func TestSilence(t *testing.T) {
+	store, _ := answering(t, func(_ http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm() // only then it is noticed that the client has gone
+		<-r.Context().Done()
+	})
+	store.client.timeout = time.Millisecond - grace
+	if err := store.Refresh(t.Context(), time.Now()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the error is %v", err)
+	}
+	if store.length != time.Hour/2 {
+		t.Errorf("%s are read at once", store.length)
+	}
+}
+
+// limited answers range queries up to so many steps, and refuses larger ones.
+func limited(steps int, status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		value := func(name string) float64 {
+			f, _ := strconv.ParseFloat(r.FormValue(name), 64)
+			return f
+		}
+		labels := `{"namespace":"n","pod":"p","container":"c","image":"i"}`
+		switch asked := int((value("end")-value("start"))/60) + 1; {
+		case strings.HasSuffix(r.URL.Path, "/query"):
+			_, _ = fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":%s,"value":[1,"1"]}]}}`, labels)
+		case asked > steps:
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(body))
+		default:
+			var values []string
+			for i := range asked {
+				values = append(values, fmt.Sprintf(`[%v,"1"]`, value("start")+float64(i*60)))
+			}
+			_, _ = fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":%s,"values":[%s]}]}}`, labels, strings.Join(values, ","))
+		}
+	}
+}
+
+// TestRefusals: whoever refuses much at once, and however they say so, all is read once.
+func TestRefusals(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"too many samples":  limited(7, 422, `{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory in query execution"}`),
+		"too many points":   limited(7, 400, `{"status":"error","errorType":"bad_data","error":"exceeded maximum resolution of 11,000 points per timeseries"}`),
+		"too long":          limited(7, 503, `{"status":"error","errorType":"timeout","error":"query timed out in expression evaluation"}`),
+		"a proxy's limit":   limited(7, 413, "Request Entity Too Large"),
+		"a proxy's timeout": limited(7, 504, "Gateway Time-out"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, _ := answering(t, answer, func(o *Options) { o.Window = 7 * time.Hour })
+			now := time.Unix(1_800_000_000, 0)
+			if err := store.Refresh(t.Context(), now); err != nil || !store.Complete() {
+				t.Fatalf("complete: %v, error: %v", store.Complete(), err)
+			}
+			keys := store.Keys()
+			if len(keys) != 1 {
+				t.Fatalf("keys: %v", keys)
+			}
+			window := time.Duration(store.window.to-store.window.from) * time.Second
+			if got := store.Samples(time.Time{}, keys[0], "memory").Count(); got != window.Minutes() {
+				t.Errorf("%v samples in %s", got, window)
+			}
+		})
+	}
+	t.Run("even one", func(t *testing.T) {
+		store, _ := answering(t, limited(0, 422, `{"status":"error","errorType":"execution","error":"too many"}`))
+		err := store.Refresh(t.Context(), time.Now())
+		if err == nil || !strings.Contains(err.Error(), "--query.max-samples") || !strings.Contains(err.Error(), "too many") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// TestLengthen: after a while, more is read at once again, but not more than at first.
+func TestLengthen(t *testing.T) {
+	store, _ := answering(t, limited(60, 422, ""), func(o *Options) { o.Window = 5 * 24 * time.Hour })
+	store.length = time.Minute
+	if err := store.Refresh(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if store.length != time.Hour {
+		t.Errorf("%s are read at once", store.length)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		`"" is no URL`:                    func(o *Options) { o.URL = "" },
+		`"prometheus:9090" is no URL`:     func(o *Options) { o.URL = "prometheus:9090" },
+		`"http://" is no URL`:             func(o *Options) { o.URL = "http://" },
+		"no-such-ca":                      func(o *Options) { o.CAFile = "no-such-ca" },
+		`"cluster" is no matcher`:         func(o *Options) { o.Matchers = []string{"cluster"} },
+		`"a=~\"(\"" is no matcher`:        func(o *Options) { o.Matchers = []string{`a=~"("`} },
+		`"a=\"b\"} or b" is no matcher`:   func(o *Options) { o.Matchers = []string{`a="b"} or b`} },
+		`"rate(x)" is no name`:            func(o *Options) { o.CPU = "rate(x)" },
+		"a resolution of 7m0s is none":    func(o *Options) { o.Resolution = 7 * time.Minute },
+		"a resolution of 0s is none":      func(o *Options) { o.Resolution = 0 },
+		"a range of 30s is less than the": func(o *Options) { o.Range = 30 * time.Second },
+		"the window (0s)":                 func(o *Options) { o.Window = 0 },
+	} {
+		o := Defaults()
+		o.URL = "http://prometheus"
+		if _, err := New(o); err != nil {
+			t.Fatal(err)
+		}
+		change(&o)
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want …%s…", err, want)
+		}
+	}
+}
+
+// TestMatchers: they come to every metric as Prometheus writes them.
+func TestMatchers(t *testing.T) {
+	o := Defaults()
+	o.URL, o.Namespaces = "http://prometheus", []string{"a", "b.c"}
+	o.Matchers = []string{`cluster=eu-1`, `tier!~"a|\"b"`}
+	r, err := newReader(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, expression := range []string{r.runners(time.Hour, r.narrow), r.cpu(r.narrow), r.memory(r.narrow), r.kills(r.narrow)} {
+		metrics := strings.Count(expression, "{")
+		if n := strings.Count(expression, `{cluster="eu-1",tier!~"a|\"b"`); n != metrics || n == 0 {
+			t.Errorf("%d of %d have the matchers: %s", n, metrics, expression)
+		}
+		if n := strings.Count(expression, `,namespace=~"a|b\\.c"`); n != metrics {
+			t.Errorf("%d of %d have the namespaces: %s", n, metrics, expression)
+		}
+	}
+}
+
+func TestImageOf(t *testing.T) {
+	for _, c := range []struct {
+		metric model.Metric
+		want   string
+	}{
+		{model.Metric{"image": "docker.io/library/nginx:1.25"}, "docker.io/library/nginx:1.25"},
+		{model.Metric{"image": "sha256:0123", "image_spec": "nginx"}, "docker.io/library/nginx:latest"},
+		{model.Metric{"image": "sha256:0123"}, ""},
+		{model.Metric{"image": ""}, ""},
+		{model.Metric{}, ""},
+	} {
+		image, ok := imageOf(c.metric)
+		if ok != (c.want != "") || ok && image.String() != c.want {
+			t.Errorf("%v: %v, %v; want %q", c.metric, image, ok, c.want)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+//go:build integration
+
+package initialresources
+
+import (
+	"errors"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/webhook"
+)
+
+// container is one that a webhook adds.
+func container(name, image, cpu string) map[string]any {
+	c := map[string]any{"name": name, "image": image}
+	if cpu != "" {
+		c["resources"] = map[string]any{"requests": map[string]any{"cpu": cpu}}
+	}
+	return c
+}
+
+// inject returns a webhook's mutation that adds containers, once.
+func inject(list string, added ...any) webhook.Mutate {
+	return func(_ *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+		containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", list)
+		_ = unstructured.SetNestedSlice(pod.Object, append(added, containers...), "spec", list)
+		seen(pod)
+	}
+}
+
+// seen marks the pod, so that tests know that the webhook is asked.
+func seen(pod *unstructured.Unstructured) {
+	_ = unstructured.SetNestedField(pod.Object, "true", "metadata", "labels", "seen")
+}
+
+// TestAskedAgain has a webhook change the pod between the two times that the policy is asked.
+func TestAskedAgain(t *testing.T) {
+	for _, tt := range []struct {
+		sentence  string
+		namespace namespace
+		mutate    webhook.Mutate
+		pod       string
+		requests  string
+		says      string
+	}{
+		{
+			"a container that a webhook adds is estimated, too", namespace{name: "again", label: "enabled", table: known},
+			inject("containers", container("proxy", "small:1", "")),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"proxy cpu=10m memory=16Mi; app cpu=120m memory=300Mi",
+			"app cpu=120m(image:tag) memory=300Mi(image:tag); proxy cpu=10m(image:tag) memory=16Mi(image:tag)",
+		},
+		{
+			"a sidecar, too, and what is known of nothing else", namespace{name: "again-sidecar", label: "enabled", table: known},
+			inject("initContainers", map[string]any{"name": "proxy", "image": "small:1", "restartPolicy": "Always"}),
+			`spec: {containers: [{name: app, image: "new:1"}]}`,
+			"proxy cpu=10m memory=16Mi; app", "proxy cpu=10m(image:tag) memory=16Mi(image:tag)",
+		},
+		{
+			"what LimitRanger said the first time is not forgotten", namespace{name: "again-filled", label: "enabled", table: known, ranges: []corev1.LimitRangeItem{{
+				Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi"),
+			}}},
+			inject("containers", container("proxy", "small:1", "")),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"proxy cpu=10m memory=16Mi; app cpu=120m memory=300Mi",
+			"app cpu=120m(image:tag) memory=300Mi(image:tag); proxy cpu=10m(image:tag) memory=16Mi(image:tag)",
+		},
+		{
+			"containers may be called as resources are", namespace{name: "again-names", label: "enabled", table: known},
+			inject("containers", container("memory", "small:1", ""), container("request", "onlycpu:1", "")),
+			`spec: {containers: [{name: cpu, image: "web:1"}, {name: app, image: "onlycpu:1"}, {name: own, image: "web:1", resources: {requests: {cpu: 120m}}}]}`,
+			"memory cpu=10m memory=16Mi; request cpu=30m; cpu cpu=120m memory=300Mi; app cpu=30m; own cpu=120m memory=300Mi",
+			"app cpu=30m(image:tag); cpu cpu=120m(image:tag) memory=300Mi(image:tag); memory cpu=10m(image:tag) memory=16Mi(image:tag); " +
+				"own memory=300Mi(image:tag); request cpu=30m(image:tag)",
+		},
+		{
+			"what a webhook requests is its own", namespace{name: "again-other", label: "enabled", table: known},
+			func(_ *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+				containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+				_ = unstructured.SetNestedField(containers[0].(map[string]any), "33m", "resources", "requests", "cpu")
+				_ = unstructured.SetNestedSlice(pod.Object, containers, "spec", "containers")
+				seen(pod)
+			},
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"app cpu=33m memory=300Mi", "app memory=300Mi(image:tag)",
+		},
+		{
+			"an estimate is taken back if a webhook adds more than the quota has left", namespace{name: "again-quota", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"})},
+			inject("containers", container("proxy", "new:1", "100m")),
+			`spec: {containers: [{name: app, image: "web:1"}, {name: own, image: "new:1", resources: {requests: {cpu: 20m}}}]}`,
+			"proxy cpu=100m; app memory=300Mi; own cpu=20m", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag)",
+		},
+		{
+			"where it is only said, all of it is said", namespace{name: "again-told", label: "annotate", table: known},
+			inject("containers", container("proxy", "small:1", "")),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"proxy; app",
+			"app cpu=120m(image:tag,annotate) memory=300Mi(image:tag,annotate); proxy cpu=10m(image:tag,annotate) memory=16Mi(image:tag,annotate)",
+		},
+	} {
+		t.Run(tt.sentence, func(t *testing.T) {
+			t.Parallel()
+			if err := tt.namespace.create(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			webhook.Serve(t, client, webhook.Options{Namespace: tt.namespace.name, Resources: []string{"pods"}, Mutate: tt.mutate})
+			pod, err := newPod(tt.pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var made *corev1.Pod
+			if err := await(t.Context(), func() (err error) {
+				made, err = client.CoreV1().Pods(tt.namespace.name).Create(t.Context(), pod, metav1.CreateOptions{})
+				if err == nil && made.Labels["seen"] == "" {
+					err = errors.New("the webhook is not asked yet")
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			check(t, made, tt.requests, tt.says)
+		})
+	}
+}
+
+// check compares what a pod's containers request, and what its annotation says.
+func check(t *testing.T, pod *corev1.Pod, want, wantSaid string) {
+	t.Helper()
+	if got := requests(pod); got != want {
+		t.Errorf("the containers request\n%s, want\n%s", got, want)
+	}
+	got, err := says(pod)
+	if err != nil {
+		t.Error(err)
+	}
+	if got != wantSaid {
+		t.Errorf("the annotation says\n%s, want\n%s\nof %s", got, wantSaid, pod.Annotations[api.EstimateAnnotation])
+	}
+}
+
+// TestLater changes pods that are there: nothing is estimated then.
+func TestLater(t *testing.T) {
+	t.Parallel()
+	pod, err := newPod(`spec: {containers: [{name: app, image: "web:1"}, {name: own, image: "web:1", resources: {requests: {cpu: 5m, memory: 5Mi}}}, {name: new, image: "new:1"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := client.CoreV1().Pods("on")
+	if pod, err = pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const said = "app cpu=120m(image:tag) memory=300Mi(image:tag)"
+	check(t, pod, "app cpu=120m memory=300Mi; own cpu=5m memory=5Mi; new", said)
+
+	pod.Annotations[api.InitialResourcesLabel] = "always"
+	pod.Spec.Containers[2].Image = "web:1"
+	if pod, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	check(t, pod, "app cpu=120m memory=300Mi; own cpu=5m memory=5Mi; new", said)
+
+	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("77m")
+	if pod, err = pods.UpdateResize(t.Context(), pod.Name, pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	check(t, pod, "app cpu=77m memory=300Mi; own cpu=5m memory=5Mi; new", said)
+}

@@ -1,0 +1,145 @@
+//go:build integration
+
+package initialresources
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// TestWorkloads has the built-in controllers make pods.
+func TestWorkloads(t *testing.T) {
+	t.Parallel()
+	if err := cp.AddNode(t.Context(), "node", controlplane.Node{CPU: "10", Memory: "10Gi"}); err != nil {
+		t.Fatal(err)
+	}
+	n := namespace{name: "workloads", label: "enabled", table: known}
+	if err := n.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const pods = `{metadata: {labels: {app: %[1]s}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "web:1"}]}}`
+	const text = `apiVersion: apps/v1
+kind: %[2]s
+metadata: {name: %[1]s}
+spec: {selector: {matchLabels: {app: %[1]s}}, template: ` + pods + `}
+`
+	for _, tt := range []struct{ kind, text, requests, says string }{
+		{"Deployment", text, "app cpu=120m memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag)"},
+		{"StatefulSet", text, "app cpu=120m memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag)"},
+		{"DaemonSet", text, "app", ""},
+		{"Job", `apiVersion: batch/v1
+kind: %[2]s
+metadata: {name: %[1]s}
+spec: {template: {metadata: {labels: {app: %[1]s}}, spec: {restartPolicy: Never, containers: [{name: app, image: "web:1"}]}}}
+`, "app cpu=120m memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag)"},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			t.Parallel()
+			name := strings.ToLower(tt.kind)
+			if err := kubectl(t, fmt.Sprintf(tt.text, name, tt.kind), "apply", "--namespace", n.name); err != nil {
+				t.Fatal(err)
+			}
+			var pod corev1.Pod
+			if err := await(t.Context(), func() error {
+				pods, err := client.CoreV1().Pods(n.name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
+				if err != nil {
+					return err
+				}
+				if len(pods.Items) != 1 {
+					return fmt.Errorf("there are %d pods", len(pods.Items))
+				}
+				pod = pods.Items[0]
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			check(t, &pod, tt.requests, tt.says)
+		})
+	}
+}
+
+// TestManyContainers has a pod with as many containers as anybody has seen.
+func TestManyContainers(t *testing.T) {
+	t.Parallel()
+	var containers, want, said []string
+	for i := range 50 {
+		containers = append(containers, fmt.Sprintf(`{name: container-%02d, image: "registry.example.com:5000/some-team/some-folder/some-service:v1.2.3%s"}`, i, digest))
+		want = append(want, fmt.Sprintf("container-%02d cpu=120m memory=300Mi", i))
+		said = append(said, fmt.Sprintf("container-%02d cpu=120m(image:tag) memory=300Mi(image:tag)", i))
+	}
+	n := namespace{name: "many", label: "enabled", table: entries("registry.example.com:5000/some-team/some-folder/some-service:v1.2.3", "120m", "300Mi")}
+	n.table["quota.cpu"], n.table["quota.memory"] = "100", "100Gi"
+	if err := n.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := newPod("spec: {containers: [" + strings.Join(containers, ", ") + "]}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod, err = client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	check(t, pod, strings.Join(want, "; "), strings.Join(said, "; "))
+}
+
+// TestTable has the table change, go, and be joined by another ConfigMap.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	n := namespace{name: "table", label: "enabled", table: known}
+	if err := n.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	create := func(image string) *corev1.Pod {
+		t.Helper()
+		pod, err := newPod(`spec: {containers: [{name: app, image: "` + image + `"}]}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pod, err = client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	// One that is not the estimator's, with what it is found by.
+	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}}, Data: entries("new:1", "5", "5Gi")}
+	if _, err := client.CoreV1().ConfigMaps(n.name).Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := publish(t.Context(), n.name, table(known, entries("web:1", "130m", ""))); err != nil {
+		t.Fatal(err)
+	}
+	check(t, create("web:1"), "app cpu=130m memory=300Mi", "app cpu=130m(image:tag) memory=300Mi(image:tag)")
+	check(t, create("new:1"), "app", "")
+
+	if err := client.CoreV1().ConfigMaps(n.name).Delete(t.Context(), api.EstimatesName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t.Context(), func() error {
+		if pod := create("web:1"); requests(pod) != "app" {
+			return fmt.Errorf("the containers request %s", requests(pod))
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// kubectl runs it with the manifest.
+func kubectl(t *testing.T, manifest string, args ...string) error {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := cp.Kubectl(t.Context(), append(args, "--filename", file)...)
+	return err
+}

@@ -1,0 +1,151 @@
+//go:build integration
+
+package prometheus_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
+)
+
+// guarded is a proxy before Prometheus that wants TLS, a certificate and a token.
+func guarded(t *testing.T, server *prometheus.Server, pair tls.Certificate, token *atomic.Value) string {
+	t.Helper()
+	target, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer "+token.Load().(string):
+			w.WriteHeader(http.StatusUnauthorized)
+		case len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.String() != pair.Leaf.Subject.String():
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			http.StripPrefix("/prometheus", forward).ServeHTTP(w, r)
+		}
+	}))
+	proxy.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
+	proxy.StartTLS()
+	t.Cleanup(proxy.Close)
+	return proxy.URL + "/prometheus/"
+}
+
+func write(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestReach goes through a proxy that checks who we are. What is wrong is said, and the
+// token may change.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	h := hours()
+	server := start(t, h)
+	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(crt, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var token atomic.Value
+	token.Store("first")
+	good := options(server, h)
+	good.Window = time.Hour
+	good.URL = guarded(t, server, pair, &token)
+	good.CAFile, good.CertFile, good.KeyFile = write(t, "ca.crt", crt), write(t, "tls.crt", crt), write(t, "tls.key", key)
+	good.BearerTokenFile = write(t, "token", []byte("first\n"))
+
+	for want, change := range map[string]func(*history.Options){
+		"--prometheus-ca-file":                    func(o *history.Options) { o.CAFile = "" },
+		"401 Unauthorized":                        func(o *history.Options) { o.BearerTokenFile = "" },
+		"no such file":                            func(o *history.Options) { o.BearerTokenFile = "gone" },
+		"403 Forbidden":                           func(o *history.Options) { o.CertFile, o.KeyFile = "", "" },
+		"there is no Prometheus":                  func(o *history.Options) { o.URL = strings.TrimSuffix(o.URL, "prometheus/") },
+		"--prometheus-url must have a name":       func(o *history.Options) { o.URL = strings.Replace(o.URL, "127.0.0.1", "localhost", 1) },
+		"server gave HTTP response to HTTPS":      func(o *history.Options) { o.URL = strings.Replace(server.URL(), "http:", "https:", 1) },
+		"Client sent an HTTP request to an HTTPS": func(o *history.Options) { o.URL = strings.Replace(o.URL, "https:", "http:", 1) },
+	} {
+		o := good
+		change(&o)
+		if err := newStore(t, o).Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want …%s…", err, want)
+		}
+	}
+	trusting := good
+	trusting.CAFile, trusting.InsecureSkipVerify = "", true
+	refreshed(t, trusting, now)
+
+	store := refreshed(t, good, ago(time.Hour))
+	token.Store("second")
+	if err := store.Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("with the old token: %v", err)
+	}
+	if err := os.WriteFile(good.BearerTokenFile, []byte("second\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Refresh(t.Context(), now); err != nil || !store.Complete() {
+		t.Errorf("with the new token: %v", err)
+	}
+}
+
+// TestNothingThere: what nobody scrapes is missed at once, and not taken for unused.
+func TestNothingThere(t *testing.T) {
+	t.Parallel()
+	h := hours()
+	// As they are where the labels of the target win over those of kube-state-metrics.
+	for t := ago(time.Hour).Truncate(time.Minute); t.Before(now); t = t.Add(time.Minute) {
+		h.Extra += fmt.Sprintf("dishonoured{namespace=\"monitoring\",pod=\"kube-state-metrics\",container=\"kube-state-metrics\",exported_namespace=\"data\",image=\"nginx\"} 1 %d\n", t.Unix())
+	}
+	server := start(t, h)
+	good := options(server, h)
+	good.Window = time.Hour
+	for want, change := range map[string]func(*history.Options){
+		"no_cpu{} now: is cAdvisor scraped, and twice in 2m?":  func(o *history.Options) { o.CPU = "no_cpu" },
+		"container_cpu_usage_seconds_total{} now: is cAdvisor": func(o *history.Options) { o.Range, o.Resolution = 50*time.Second, 50*time.Second },
+		"no_memory{} now: is cAdvisor scraped?":                func(o *history.Options) { o.Memory = "no_memory" },
+		"no_info{} now: is kube-state-metrics scraped?":        func(o *history.Options) { o.Info, o.InitInfo = "no_info", "no_info_either" },
+		`kube_pod_container_info{cluster="eu"} now`:            func(o *history.Options) { o.Matchers = []string{"cluster=eu"} },
+		"honor_labels": func(o *history.Options) { o.Info, o.InitInfo = "dishonoured", "no_info_either" },
+		"{} now: is kube-state-metrics scraped?": func(o *history.Options) {
+			o.Info, o.InitInfo, o.Namespaces = "no_info", "no_info_either", []string{"data"}
+		},
+	} {
+		o := good
+		change(&o)
+		store := newStore(t, o)
+		if err := store.Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want …%s…", err, want)
+		}
+		if !store.Until().IsZero() {
+			t.Errorf("%s: read until %s", want, store.Until())
+		}
+	}
+	// Nobody scrapes any more; what was read before that stays.
+	store := refreshed(t, good, now)
+	if err := store.Refresh(t.Context(), now.Add(3*time.Hour)); err == nil || len(store.Keys()) == 0 {
+		t.Errorf("error: %v, keys: %v", err, store.Keys())
+	}
+}
