@@ -1,8 +1,6 @@
 package estimator
 
 import (
-	"math/bits"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -43,16 +41,19 @@ func largest(nodes []*corev1.Node, taken map[string]capacity.Load) capacity.Load
 
 // steady is the room to publish, where so much was published before; a negative number is none.
 // As long as what is there has at least that, and not much more, it stays. Room that shrinks is
-// rounded down, so that the next pods that take some of it change nothing.
-func steady(before, now int64) int64 {
+// rounded down to two digits of the unit, so that the next pods that take some of it change nothing.
+func steady(before, now, unit int64) int64 {
 	switch {
 	case before < 0 || now-before > now/8:
 		return now
 	case before <= now:
 		return before
 	}
-	insignificant := max(0, bits.Len64(uint64(now))-4)
-	return now >> insignificant << insignificant
+	digit := unit
+	for now/digit >= 100 {
+		digit *= 10
+	}
+	return now / digit * digit
 }
 
 // roomEntries are what the nodes have room for, where the table had those entries before.
@@ -66,8 +67,8 @@ func roomEntries(before map[string]string, now capacity.Load) map[string]string 
 	}
 	cpu, memory := had(corev1.ResourceCPU), had(corev1.ResourceMemory)
 	return entries(roomEntry, corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewMilliQuantity(steady(cpu.MilliValue(), now.MilliCPU), resource.DecimalSI),
-		corev1.ResourceMemory: *resource.NewQuantity(steady(memory.Value(), now.Memory), resource.BinarySI),
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(steady(cpu.MilliValue(), now.MilliCPU, 1), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(steady(memory.Value(), now.Memory, 1<<20), resource.BinarySI),
 	})
 }
 
