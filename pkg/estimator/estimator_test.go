@@ -226,6 +226,22 @@ func TestPublishAgain(t *testing.T) {
 	}
 }
 
+// TestAnnotated: admission looks at pods that have all requests, too, where the namespace wants it
+// said what they would get.
+func TestAnnotated(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.run()
+	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	if value, has := w.table().Data[estimate.AnnotateEntry]; has {
+		t.Errorf("the table says %s: %s", estimate.AnnotateEntry, value)
+	}
+	annotate := parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: annotate}}}")
+	if _, err := w.api.CoreV1().Namespaces().Update(t.Context(), annotate, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.waitEntry(estimate.AnnotateEntry, "true")
+}
+
 // TestIncomplete: as long as the history is not complete nothing new is published. What is there
 // stays, within what is allowed now.
 func TestIncomplete(t *testing.T) {

@@ -147,8 +147,12 @@ func (e *Estimator) data(namespace string, stored *corev1.ConfigMap, state *tabl
 	maps.Copy(data, roomEntries(before, room))
 	maps.Copy(data, entries(quotaEntry, quotaLeft(of[*corev1.ResourceQuota](e.watched.quotas, namespace))))
 	maps.Copy(data, entries(podMaxEntry, podMax(ranges)))
+	maps.Copy(data, entries(ratioEntry, ratios(ranges)))
 	if e.options.Roles {
 		data[estimate.RolesEntry] = "container"
+	}
+	if e.watched.mode(namespace) == api.InitialResourcesAnnotate {
+		data[estimate.AnnotateEntry] = "true"
 	}
 	return data
 }

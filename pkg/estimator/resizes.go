@@ -163,11 +163,7 @@ func (e *Estimator) mode(of *corev1.Pod) string {
 	if value, says := of.Labels[api.InitialResourcesLabel]; says {
 		return value
 	}
-	object, exists, err := e.watched.namespaces.GetStore().GetByKey(of.Namespace)
-	if n, is := object.(*corev1.Namespace); is && exists && err == nil {
-		return n.Labels[api.InitialResourcesLabel]
-	}
-	return ""
+	return e.watched.mode(of.Namespace)
 }
 
 // workloadOf reads what owns the pod, and what owns that.

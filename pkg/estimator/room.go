@@ -14,6 +14,7 @@ const (
 	roomEntry   = "room."    // the largest request that a node has room for
 	quotaEntry  = "quota."   // what the ResourceQuotas have left
 	podMaxEntry = "pod-max." // the most that LimitRanges let a pod request
+	ratioEntry  = "ratio."   // how many times its request they let a limit be
 )
 
 // loads sums up what the pods take of each node.
@@ -120,20 +121,30 @@ func forBestEffort(q *corev1.ResourceQuota) bool {
 // podMax is the most of each resource that the LimitRanges let the containers of a pod request
 // together.
 func podMax(ranges []*corev1.LimitRange) corev1.ResourceList {
-	most := corev1.ResourceList{}
+	return least(ranges, corev1.LimitTypePod, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.Max })
+}
+
+// ratios are how many times a container's request the LimitRanges let its limit be.
+func ratios(ranges []*corev1.LimitRange) corev1.ResourceList {
+	return least(ranges, corev1.LimitTypeContainer, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.MaxLimitRequestRatio })
+}
+
+// least is the least of what the LimitRanges say of things of a type.
+func least(ranges []*corev1.LimitRange, of corev1.LimitType, says func(corev1.LimitRangeItem) corev1.ResourceList) corev1.ResourceList {
+	all := corev1.ResourceList{}
 	for _, r := range ranges {
 		for _, item := range r.Spec.Limits {
-			if item.Type != corev1.LimitTypePod {
+			if item.Type != of {
 				continue
 			}
 			for _, name := range estimate.Resources {
-				if q, limited := item.Max[name]; limited {
-					keepLess(most, name, q)
+				if q, limited := says(item)[name]; limited {
+					keepLess(all, name, q)
 				}
 			}
 		}
 	}
-	return most
+	return all
 }
 
 func keepLess(list corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {

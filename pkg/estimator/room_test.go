@@ -102,6 +102,16 @@ func TestPodMax(t *testing.T) {
 	}
 }
 
+func TestRatios(t *testing.T) {
+	ranges := []*corev1.LimitRange{
+		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, maxLimitRequestRatio: {cpu: 1}}, {type: Container, max: {cpu: 1}, maxLimitRequestRatio: {memory: 3}}]}}"),
+		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Container, maxLimitRequestRatio: {memory: 2}}]}}"),
+	}
+	if got, want := entries(ratioEntry, ratios(ranges)), map[string]string{"ratio.memory": "2"}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // TestStripPod keeps of most pods what they take of their nodes.
 func TestStripPod(t *testing.T) {
 	p := parsed[corev1.Pod](t, `
