@@ -1,6 +1,9 @@
 package history
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // span is a time, in seconds since 1970. Its end is not part of it.
 type span struct{ from, to int64 }
@@ -10,7 +13,7 @@ type spans []span
 
 // add adds a time.
 func (s spans) add(more span) spans {
-	first, _ := slices.BinarySearchFunc(s, more.from, func(s span, from int64) int { return int(s.to - from) })
+	first, _ := slices.BinarySearchFunc(s, more.from, func(s span, from int64) int { return cmp.Compare(s.to, from) })
 	last := first
 	for ; last < len(s) && s[last].from <= more.to; last++ {
 		more = span{min(more.from, s[last].from), max(more.to, s[last].to)}

@@ -83,7 +83,7 @@ func (c *cast) runs(name string, from, to minute) []*run {
 
 func (c *cast) workload(name string, role int) *workload {
 	h := fnv.New64a()
-	fmt.Fprint(h, c.name, c.number, name, role)
+	_, _ = fmt.Fprint(h, c.name, c.number, name, role)
 	return makeUp(c.kind, role, h.Sum64())
 }
 

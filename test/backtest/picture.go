@@ -43,10 +43,10 @@ type dot struct {
 // classes are the rules in the picture, and how they are drawn.
 var classes = []struct{ Rule, Class, Label string }{
 	{limitRange, "default", "LimitRange"},
-	{krrSimple, "krr", "KRR"},
-	{vpaTarget, "vpa", "VPA"},
 	{ladder, "ladder", "ladder"},
 	{ladder98, "ladder98", "p98"},
+	{vpaTarget, "vpa", "VPA"},
+	{krrSimple, "krr", "KRR"},
 }
 
 // draw draws the rules by births that all of them know something of. Its colours can be read

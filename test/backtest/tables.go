@@ -48,19 +48,20 @@ func (s scores) bySituation() string {
 	return markdown(rows)
 }
 
-// byKind compares the rules by what containers do.
+// byKind compares the rules by what containers do, but for the LimitRange.
 func (s scores) byKind() string {
 	rows := [][]string{{""}}
-	for _, resource := range []string{"cpu", "memory"} {
-		for _, rule := range compared {
-			rows[0] = append(rows[0], resource+": "+rule)
+	for _, resource := range []string{"cpu: ", "memory: "} {
+		for _, c := range classes[1:] {
+			rows[0] = append(rows[0], resource+c.Label)
+			resource = ""
 		}
 	}
 	for _, k := range kinds {
 		row := []string{k.name}
 		for _, resource := range []func(score) figures{func(s score) figures { return s.cpu }, func(s score) figures { return s.memory }} {
-			for _, rule := range compared {
-				of := resource(s.of(rule, func(kind string, s situation) bool { return kind == k.name && s.known() }))
+			for _, c := range classes[1:] {
+				of := resource(s.of(c.Rule, func(kind string, s situation) bool { return kind == k.name && s.known() }))
 				row = append(row, of.both())
 			}
 		}
@@ -68,9 +69,6 @@ func (s scores) byKind() string {
 	}
 	return markdown(rows)
 }
-
-// compared are the rules of the table by kind.
-var compared = []string{ladder, vpaTarget, krrSimple}
 
 func markdown(rows [][]string) string {
 	var b strings.Builder
