@@ -33,6 +33,7 @@ type estimatorOptions struct {
 	metricsAddress   string
 	profiling        bool
 	refresh          time.Duration
+	publish          time.Duration
 	maxImages        int
 	resizeAfterwards bool
 	resizeInterval   time.Duration
@@ -72,6 +73,7 @@ the last estimates, while the estimator or Prometheus is gone.`,
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks")
 	f.DurationVar(&o.refresh, "refresh-interval", 5*time.Minute, "how often what is new is read, and the estimates are worked out anew")
+	f.DurationVar(&o.publish, "publish-interval", 5*time.Second, "least time between two writes of the estimates for the same namespace")
 	f.IntVar(&o.maxImages, "max-images", 100, "with --cluster-wide, of how many images each namespace is told that are new to it; those count first that run in most namespaces")
 	f.BoolVar(&o.resizeAfterwards, "resize-afterwards", false, "resize pods whose requests are estimates as evidence grows, in place")
 	f.DurationVar(&o.resizeInterval, "resize-interval", 24*time.Hour, "least time between two such resizes of a pod")
@@ -85,6 +87,9 @@ func (o *estimatorOptions) validate() error {
 	errs := []error{o.usage.complete()}
 	if o.refresh < time.Second {
 		errs = append(errs, fmt.Errorf("--refresh-interval is %s: want 1s or more", o.refresh))
+	}
+	if o.publish < 0 {
+		errs = append(errs, fmt.Errorf("--publish-interval is %s: want 0 or more", o.publish))
 	}
 	if o.maxImages < 0 {
 		errs = append(errs, fmt.Errorf("--max-images is %d: want 0 or more", o.maxImages))
@@ -131,7 +136,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 		return err
 	}
 	options := estimator.Options{
-		Ladder: o.usage.ladder, MaxImages: o.maxImages, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Metrics: metrics,
+		Ladder: o.usage.ladder, MaxImages: o.maxImages, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics,
 	}
 	if o.resizeAfterwards {
 		options.Afterwards = &estimator.Afterwards{Interval: o.resizeInterval, Threshold: o.resizeThreshold}

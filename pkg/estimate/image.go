@@ -77,9 +77,14 @@ func (k Key) AnyVersion() Key {
 	return k
 }
 
-// RolesEntry is an entry of tables whose keys have roles: it tells admission so. Its value does
-// not matter.
-const RolesEntry = "roles"
+// Entries of a table that are about no image. Their values do not matter.
+const (
+	// RolesEntry tells admission that the keys have roles.
+	RolesEntry = "roles"
+	// AnnotateEntry tells admission to look at pods that have all requests, too: there is
+	// something to say of them.
+	AnnotateEntry = "annotate"
+)
 
 // Entry is the key in the data of a ConfigMap for what is estimated of a resource, as in
 // docker.io-_library-_nginx_-1.25.cpu. It is empty if there can be none: it would be too

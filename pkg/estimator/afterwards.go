@@ -146,8 +146,8 @@ func (c circumstances) better(container *corev1.Container, name corev1.ResourceN
 	if limit, limited := container.Resources.Limits[name]; known && limited {
 		e = e.AtMost(limit, estimate.CappedByLimit)
 	}
-	before, after := has.AsApproximateFloat64(), e.Request.AsApproximateFloat64()
-	return e, known && after != before && max(after-before, before-after)*100 >= before*c.Threshold
+	before, more := amount(grown(name, resource.Quantity{}, has)), amount(grown(name, has, e.Request))
+	return e, known && more != 0 && max(more, -more)*100 >= before*c.Threshold
 }
 
 // states reports whether a container of a template says what is requested.
@@ -177,6 +177,9 @@ func grown(name corev1.ResourceName, from, to resource.Quantity) capacity.Load {
 	}
 	return capacity.Load{Memory: to.Value() - from.Value()}
 }
+
+// amount is that of the one resource that a load has.
+func amount(l capacity.Load) float64 { return float64(l.MilliCPU + l.Memory) }
 
 // wanted is a template of the pod as it is, but for these requests.
 func (c circumstances) wanted(to map[string]map[corev1.ResourceName]estimate.Estimate) *corev1.PodTemplateSpec {

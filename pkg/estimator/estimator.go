@@ -54,6 +54,8 @@ type Options struct {
 	Roles bool
 	// Refresh is how often the history is read.
 	Refresh time.Duration
+	// Publish is the least time between two writes of the same table.
+	Publish time.Duration
 	// Afterwards says how pods are resized as evidence grows; nil if they are not.
 	Afterwards *Afterwards
 	Metrics    *Metrics
@@ -72,8 +74,6 @@ const (
 
 // Tests want less of these.
 var (
-	// writeInterval is the least time between two writes of the same table.
-	writeInterval = 5 * time.Second
 	// settleTime is how long a change waits for others that come with it.
 	settleTime = 200 * time.Millisecond
 	// roomInterval is how often it is looked how much room nodes have.

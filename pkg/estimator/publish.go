@@ -70,7 +70,7 @@ func (e *Estimator) publish(ctx context.Context, namespace string) error {
 	if data == nil || stored != nil && (maps.Equal(data, stored.Data) || stored.ResourceVersion == state.version && maps.Equal(data, state.wanted)) {
 		return nil
 	}
-	if soon := state.written.Add(writeInterval).Sub(e.clock.Now()); soon > 0 {
+	if soon := state.written.Add(e.options.Publish).Sub(e.clock.Now()); soon > 0 {
 		e.queue.AddAfter(namespace, soon)
 		return nil
 	}
@@ -147,6 +147,13 @@ func (e *Estimator) data(namespace string, stored *corev1.ConfigMap, state *tabl
 	maps.Copy(data, roomEntries(before, room))
 	maps.Copy(data, entries(quotaEntry, quotaLeft(of[*corev1.ResourceQuota](e.watched.quotas, namespace))))
 	maps.Copy(data, entries(podMaxEntry, podMax(ranges)))
+	maps.Copy(data, entries(ratioEntry, ratios(ranges)))
+	if e.options.Roles {
+		data[estimate.RolesEntry] = "container"
+	}
+	if e.watched.mode(namespace) == api.InitialResourcesAnnotate {
+		data[estimate.AnnotateEntry] = "true"
+	}
 	return data
 }
 

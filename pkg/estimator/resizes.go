@@ -2,6 +2,7 @@ package estimator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -60,16 +61,27 @@ func (e *Estimator) resizeAll(ctx context.Context) {
 		if one.whole == nil {
 			continue
 		}
-		if err := p.resize(ctx, one.whole); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			continue // the next pass sees it as it is
-		} else if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Could not resize a pod", "pod", klog.KObj(one.whole))
+		err := p.resize(ctx, one.whole)
+		no, is := errors.AsType[refusal](err)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case is:
 			e.metrics.resized.WithLabelValues(outcomeRefused).Inc()
 			refused[one.UID] = e.clock.Now()
-			e.recorder.Event(one.whole, corev1.EventTypeWarning, reasonRefused, pods.Refusal(err).Reason)
+			e.recorder.Event(one.whole, corev1.EventTypeWarning, reasonRefused, pods.Refusal(no.error).Reason)
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err): // else the next pass sees it as it is
+			klog.FromContext(ctx).Error(err, "Could not resize a pod", "pod", klog.KObj(one.whole))
 		}
 	}
 	e.refused = refused
+}
+
+// refusal is the API server's answer to a resize that it will not carry out.
+type refusal struct{ error }
+
+// refuses reports whether the API server has looked at a resize, and does not want it.
+func refuses(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // resize resizes a pod if its estimates have changed, and notes that in its annotation.
@@ -108,6 +120,9 @@ func (p *pass) resize(ctx context.Context, of *corev1.Pod) error {
 		return fmt.Errorf("waiting to resize: %w", err)
 	}
 	resized, err := pods.ResizeVersion(ctx, p.client.CoreV1(), of, s.target, api.EstimatorFieldManager)
+	if refuses(err) {
+		return refusal{err}
+	}
 	if err != nil {
 		return err
 	}
@@ -130,13 +145,15 @@ func (p *pass) note(ctx context.Context, of *corev1.Pod, s sizing, at time.Time)
 	if err := pods.Annotate(ctx, p.client.CoreV1(), of, api.EstimateAnnotation, text, api.EstimatorFieldManager); err != nil {
 		return err
 	}
-	message := resize.Describe(s.target.Changes)
+	changes := s.target.Changes
+	said := readAnnotation(of)
 	for container, requests := range s.done {
 		for name, request := range requests {
-			message += fmt.Sprintf("%s: %s request →%s ", container, name, &request)
+			was := said[container][name].Request
+			changes = append(changes, resize.Change{Container: container, Resource: name, Side: resize.Request, From: &was, To: &request})
 		}
 	}
-	p.recorder.Event(of, corev1.EventTypeNormal, reasonResized, "resized in place, as evidence has grown: "+message)
+	p.recorder.Event(of, corev1.EventTypeNormal, reasonResized, "resized in place, as evidence has grown: "+resize.Describe(changes))
 	return nil
 }
 
@@ -146,11 +163,7 @@ func (e *Estimator) mode(of *corev1.Pod) string {
 	if value, says := of.Labels[api.InitialResourcesLabel]; says {
 		return value
 	}
-	object, exists, err := e.watched.namespaces.GetStore().GetByKey(of.Namespace)
-	if n, is := object.(*corev1.Namespace); is && exists && err == nil {
-		return n.Labels[api.InitialResourcesLabel]
-	}
-	return ""
+	return e.watched.mode(of.Namespace)
 }
 
 // workloadOf reads what owns the pod, and what owns that.

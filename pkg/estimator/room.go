@@ -1,8 +1,6 @@
 package estimator
 
 import (
-	"math/bits"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -16,6 +14,7 @@ const (
 	roomEntry   = "room."    // the largest request that a node has room for
 	quotaEntry  = "quota."   // what the ResourceQuotas have left
 	podMaxEntry = "pod-max." // the most that LimitRanges let a pod request
+	ratioEntry  = "ratio."   // how many times its request they let a limit be
 )
 
 // loads sums up what the pods take of each node.
@@ -43,16 +42,19 @@ func largest(nodes []*corev1.Node, taken map[string]capacity.Load) capacity.Load
 
 // steady is the room to publish, where so much was published before; a negative number is none.
 // As long as what is there has at least that, and not much more, it stays. Room that shrinks is
-// rounded down, so that the next pods that take some of it change nothing.
-func steady(before, now int64) int64 {
+// rounded down to two digits of the unit, so that the next pods that take some of it change nothing.
+func steady(before, now, unit int64) int64 {
 	switch {
 	case before < 0 || now-before > now/8:
 		return now
 	case before <= now:
 		return before
 	}
-	insignificant := max(0, bits.Len64(uint64(now))-4)
-	return now >> insignificant << insignificant
+	digit := unit
+	for now/digit >= 100 {
+		digit *= 10
+	}
+	return now / digit * digit
 }
 
 // roomEntries are what the nodes have room for, where the table had those entries before.
@@ -66,8 +68,8 @@ func roomEntries(before map[string]string, now capacity.Load) map[string]string 
 	}
 	cpu, memory := had(corev1.ResourceCPU), had(corev1.ResourceMemory)
 	return entries(roomEntry, corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewMilliQuantity(steady(cpu.MilliValue(), now.MilliCPU), resource.DecimalSI),
-		corev1.ResourceMemory: *resource.NewQuantity(steady(memory.Value(), now.Memory), resource.BinarySI),
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(steady(cpu.MilliValue(), now.MilliCPU, 1), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(steady(memory.Value(), now.Memory, 1<<20), resource.BinarySI),
 	})
 }
 
@@ -119,20 +121,30 @@ func forBestEffort(q *corev1.ResourceQuota) bool {
 // podMax is the most of each resource that the LimitRanges let the containers of a pod request
 // together.
 func podMax(ranges []*corev1.LimitRange) corev1.ResourceList {
-	most := corev1.ResourceList{}
+	return least(ranges, corev1.LimitTypePod, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.Max })
+}
+
+// ratios are how many times a container's request the LimitRanges let its limit be.
+func ratios(ranges []*corev1.LimitRange) corev1.ResourceList {
+	return least(ranges, corev1.LimitTypeContainer, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.MaxLimitRequestRatio })
+}
+
+// least is the least of what the LimitRanges say of things of a type.
+func least(ranges []*corev1.LimitRange, of corev1.LimitType, says func(corev1.LimitRangeItem) corev1.ResourceList) corev1.ResourceList {
+	all := corev1.ResourceList{}
 	for _, r := range ranges {
 		for _, item := range r.Spec.Limits {
-			if item.Type != corev1.LimitTypePod {
+			if item.Type != of {
 				continue
 			}
 			for _, name := range estimate.Resources {
-				if q, limited := item.Max[name]; limited {
-					keepLess(most, name, q)
+				if q, limited := says(item)[name]; limited {
+					keepLess(all, name, q)
 				}
 			}
 		}
 	}
-	return most
+	return all
 }
 
 func keepLess(list corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {

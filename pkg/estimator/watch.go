@@ -98,6 +98,15 @@ func (w *watched) allOptedIn() []string {
 	return slices.DeleteFunc(w.namespaces.GetStore().ListKeys(), func(namespace string) bool { return !w.optedIn(namespace) })
 }
 
+// mode is what the label of a namespace says to its pods.
+func (w *watched) mode(namespace string) string {
+	object, exists, err := w.namespaces.GetStore().GetByKey(namespace)
+	if n, is := object.(*corev1.Namespace); is && exists && err == nil {
+		return n.Labels[api.InitialResourcesLabel]
+	}
+	return ""
+}
+
 // optsIn reports whether labels opt in whatever has them.
 func optsIn(labels map[string]string) bool {
 	return slices.Contains([]string{api.InitialResourcesEnabled, api.InitialResourcesAnnotate}, labels[api.InitialResourcesLabel])

@@ -43,6 +43,16 @@ func TestSame(t *testing.T) {
 			namespace: "platform", values: "hold=policy",
 			kustomization: "{namespace: platform, resources: [deploy, identity.yaml], components: [deploy/components/identity]}",
 		},
+		"with initial resources": {
+			namespace: "inplace-rollout", values: "hold=policy,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
+			kustomization: "resources: [deploy, deploy/initial-resources]",
+		},
+		"with initial resources, in another namespace": {
+			namespace: "platform", values: "hold=policy,initialResources.enabled=true,initialResources.resizeAfterwards=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
+			kustomization: "{namespace: platform, resources: [deploy, deploy/initial-resources, identity.yaml], " +
+				"components: [deploy/components/resize-afterwards, deploy/components/identity], " +
+				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+		},
 		"with the components": {
 			namespace: "inplace-rollout", values: "hold=policy,fenceOwners=true,resizeRight=true,networkPolicy.enabled=true,metrics.secure=true",
 			kustomization: "{namespace: inplace-rollout, resources: [deploy], components: [deploy/components/fence-owners, " +

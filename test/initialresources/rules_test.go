@@ -50,7 +50,7 @@ func clamped() map[string]string {
 var namespaces = []*namespace{
 	{name: "off", table: known},
 	{name: "on", label: "enabled", table: known},
-	{name: "told", label: "annotate", table: known},
+	{name: "told", label: "annotate", table: with(map[string]string{estimate.AnnotateEntry: "true"})},
 	{name: "unknown", label: "enabled"}, // to the estimator
 	{name: "filled-requests", label: "enabled", table: known, ranges: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi"),

@@ -134,12 +134,29 @@ func serveWebhook(t *testing.T) *controller.Process {
 	return p
 }
 
+// serveEstimator runs an estimator for its metrics. It finds no Prometheus.
+func serveEstimator(t *testing.T) *controller.Process {
+	t.Helper()
+	if _, err := cp.Kubectl(t.Context(), "apply", "--namespace", controller.Namespace, "--filename", shipped("deploy", "initial-resources", "roles.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := controller.StartEstimator(t.Context(), cp, controller.Options{Log: t.Output(), Args: []string{"--leader-elect=false", "--prometheus-url=http://127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // TestMonitoring: a real Prometheus watches the real controller, with the alert
 // rules and the queries of the dashboard.
 func TestMonitoring(t *testing.T) {
 	p := ownController(t, controller.Options{Args: []string{"--leader-elect=true"}})
-	webhook := serveWebhook(t)
-	prom := startPrometheus(t, p, webhook, impatient(t))
+	webhook, estimator := serveWebhook(t), serveEstimator(t)
+	prom := startPrometheus(t, p, webhook, estimator, impatient(t))
 	w, d := newWorkload(t, options{Replicas: 2}), newDeployment(t, options{Replicas: 2})
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
@@ -159,9 +176,10 @@ func TestMonitoring(t *testing.T) {
 			documented[row[1]] = row[2] + " " + strings.TrimSpace(row[3])
 		}
 		exported := map[string]string{}
-		both := scrape(t, p)
-		maps.Copy(both, scrape(t, webhook))
-		for name, family := range both {
+		all := scrape(t, p)
+		maps.Copy(all, scrape(t, webhook))
+		maps.Copy(all, scrape(t, estimator))
+		for name, family := range all {
 			if strings.HasPrefix(name, ours) {
 				var names []string
 				for _, l := range family.Metric[0].Label {

@@ -35,7 +35,7 @@ func promtool(t *testing.T, args ...string) string {
 type prometheus struct{ *promserver.Server }
 
 // startPrometheus runs a Prometheus that scrapes the controller twice a second, with these rules.
-func startPrometheus(t *testing.T, p, webhook *controller.Process, rules string) *prometheus {
+func startPrometheus(t *testing.T, p, webhook, estimator *controller.Process, rules string) *prometheus {
 	t.Helper()
 	dir := t.TempDir()
 	config := fmt.Sprintf(`
@@ -46,7 +46,9 @@ scrape_configs:
   static_configs: [{targets: [%q]}]
 - job_name: inplace-rollout-webhook
   static_configs: [{targets: [%q]}]
-`, p.Address(), webhook.Address())
+- job_name: inplace-rollout-estimator
+  static_configs: [{targets: [%q]}]
+`, p.Address(), webhook.Address(), estimator.Address())
 	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +63,12 @@ scrape_configs:
 		}
 	})
 	prom := &prometheus{server}
-	eventually(t, "Prometheus to scrape both", func() (bool, string) {
+	eventually(t, "Prometheus to scrape all", func() (bool, string) {
 		if server.Ended() {
 			t.Fatal("Prometheus has ended")
 		}
 		found, err := prom.query("up == 1")
-		return len(found) == 2, fmt.Sprint(found, err)
+		return len(found) == 3, fmt.Sprint(found, err)
 	})
 	return prom
 }

@@ -64,7 +64,8 @@ What differs from the file is all here.
 {{- /* The policies name the controller, within quotes. Where each namespace has its own, it is that of the workload's. */ -}}
 {{- $inOne := printf "system:serviceaccount:%s:%s" $namespace $account -}}
 {{- $inEach := printf `system:serviceaccount:" + request.namespace + ":%s` $account -}}
-{{- $text := $.Files.Get (printf "files/%s" $file) | replace "system:serviceaccount:inplace-rollout:inplace-rollout" (ternary $inEach $inOne $ownNamespaces) -}}
+{{- $text := $.Files.Get (printf "files/%s" $file) | replace "system:serviceaccount:inplace-rollout:inplace-rollout\"" (printf "%s\"" (ternary $inEach $inOne $ownNamespaces)) -}}
+{{- $text = $text | replace "system:serviceaccount:inplace-rollout:inplace-rollout-estimator\"" (printf "system:serviceaccount:%s:inplace-rollout-estimator\"" $namespace) -}}
 {{- range regexSplit "(?m)^---$" $text -1 }}
 {{- $o := fromYaml . -}}
 {{- with $o.Error }}{{ fail (printf "files/%s: %s" $file .) }}{{ end -}}
@@ -100,14 +101,21 @@ What differs from the file is all here.
 {{- end -}}
 {{- end -}}
 {{- if eq $o.kind "Deployment" }}
-{{- $_ := set $o.spec "replicas" $.Values.webhook.replicas -}}
+{{- $estimates := eq $o.metadata.name "inplace-rollout-estimator" -}}
+{{- $values := ternary $.Values.initialResources.estimator $.Values.webhook $estimates -}}
+{{- $_ := set $o.spec "replicas" $values.replicas -}}
 {{- $_ := merge $o.spec.template.metadata.labels $.Values.podLabels -}}
 {{- with $.Values.podAnnotations }}{{ $_ := set $o.spec.template.metadata "annotations" . }}{{ end -}}
 {{- $pod := mergeOverwrite $o.spec.template.spec (fromYaml (include "inplace-rollout.pod" $)) -}}
 {{- $container := first $pod.containers -}}
 {{- $_ := unset $container "env" -}}
 {{- $_ := unset $container "resources" -}}
-{{- $_ := mergeOverwrite $container (fromYaml (include "inplace-rollout.container" (dict "root" $ "resources" $.Values.webhook.resources))) -}}
+{{- $_ := mergeOverwrite $container (fromYaml (include "inplace-rollout.container" (dict "root" $ "resources" $values.resources))) -}}
+{{- if $estimates }}
+{{- $args := list "estimator" (printf "--prometheus-url=%s" (required "initialResources.prometheusURL says where Prometheus is" $.Values.initialResources.prometheusURL)) -}}
+{{- if $.Values.initialResources.resizeAfterwards }}{{ $args = append $args "--resize-afterwards" }}{{ end -}}
+{{- $_ := set $container "args" (concat $args $values.extraArgs) -}}
+{{- else }}
 {{- if or $ownNamespaces (ne $account "inplace-rollout") }}
 {{- $_ := set $container "args" (append $container.args (printf "--controller=%s" (ternary $inEach $inOne $ownNamespaces))) -}}
 {{- end -}}
@@ -115,6 +123,7 @@ What differs from the file is all here.
 {{- $_ := set $container "args" (concat $container.args (list "--tls-cert-file=/tls/tls.crt" "--tls-private-key-file=/tls/tls.key")) -}}
 {{- $_ := set $container "volumeMounts" (list (dict "name" "tls" "mountPath" "/tls" "readOnly" true)) -}}
 {{- $_ := set $pod "volumes" (list (dict "name" "tls" "secret" (dict "secretName" "inplace-rollout-webhook-tls"))) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- /* The guards ask whether there is what holds. */ -}}

@@ -1,0 +1,448 @@
+package estimator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// past is a history that can be incomplete.
+type past struct {
+	usage
+
+	mu       sync.Mutex
+	complete bool
+	err      error
+}
+
+func (p *past) set(complete bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complete, p.err = complete, err
+}
+
+func (p *past) Refresh(context.Context, time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+func (p *past) Complete() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.complete
+}
+
+func (p *past) Samples(from time.Time, of estimate.Key, resource corev1.ResourceName) estimate.Samples {
+	return p.Usage.Samples(from, of, resource)
+}
+
+// said are the events that were recorded.
+type recorded struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (r *recorded) Event(object runtime.Object, _, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, fmt.Sprintf("%s %s: %s", object.(metav1.Object).GetName(), reason, message))
+}
+
+func (r *recorded) Once(object runtime.Object, eventType, reason, message string) {
+	r.Event(object, eventType, reason, message)
+}
+
+func (r *recorded) events() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
+// world is an estimator beside a fake API server.
+type world struct {
+	*Estimator
+
+	t        *testing.T
+	api      *fake.Clientset
+	past     *past
+	registry *prometheus.Registry
+	said     *recorded
+}
+
+// newWorld has the namespace shop, which is opted in, and a node.
+func newWorld(t *testing.T, o Options, objects ...runtime.Object) *world {
+	t.Helper()
+	settleTime, roomInterval = time.Millisecond, time.Millisecond
+	objects = append(objects,
+		parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
+		parsed[corev1.Node](t, "{metadata: {name: node}, status: {allocatable: {cpu: '8', memory: 16Gi, pods: '100'}}}"))
+	w := &world{t: t, api: fake.NewClientset(objects...), past: &past{complete: true}, registry: prometheus.NewRegistry(), said: &recorded{}}
+	w.past.ran(t, "shop", "nginx:1.25", 0.2, 64)
+	versions := int64(0) // the fake has none
+	w.api.PrependReactor("patch", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		_, after, err := clienttesting.ObjectReaction(w.api.Tracker())(action)
+		if c, is := after.(*corev1.ConfigMap); is && err == nil {
+			versions++
+			c = c.DeepCopy()
+			c.ResourceVersion = fmt.Sprint(versions)
+			err = w.api.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), c, c.Namespace)
+			after = c
+		}
+		return true, after, err
+	})
+	o.Ladder, o.Refresh, o.Metrics, o.Clock = ladder(estimate.InNamespace), 10*time.Millisecond, NewMetrics(w.registry, estimate.Default().Rungs), clocktesting.NewFakePassiveClock(now)
+	var err error
+	if w.Estimator, err = New(w.api, w.past, w.said, o); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// run runs the estimator until the test ends, or what is returned is called.
+func (w *world) run() (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) eventually(what string, check func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !check(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("waited in vain for %s; the events are %q", what, w.said.events())
+		}
+	}
+}
+
+// waitBooks waits until the history has been read so often again.
+func (w *world) waitBooks(n int) {
+	w.t.Helper()
+	last, _ := w.current()
+	for range n {
+		w.eventually("the history to be read again", func() bool {
+			b, _ := w.current()
+			changed := b != last
+			last = b
+			return changed
+		})
+	}
+}
+
+func (w *world) table() *corev1.ConfigMap {
+	w.t.Helper()
+	c, err := w.api.CoreV1().ConfigMaps("shop").Get(w.t.Context(), api.EstimatesName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) waitEntry(key, want string) {
+	w.t.Helper()
+	w.eventually(key+" to be "+want, func() bool {
+		c := w.table()
+		return c != nil && strings.HasPrefix(c.Data[key], want)
+	})
+}
+
+// writes counts what was asked of the API server.
+func (w *world) writes(resource string) int {
+	n := 0
+	for _, a := range w.api.Actions() {
+		if a.GetResource().Resource == resource && slices.Contains([]string{"create", "patch", "delete", "update"}, a.GetVerb()) {
+			n++
+		}
+	}
+	return n
+}
+
+// fail has the first so many requests fail.
+func (w *world) fail(verb, resource string, times int, err error) {
+	var mu sync.Mutex
+	w.api.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		times--
+		return times >= 0, nil, err
+	})
+}
+
+func value(t *testing.T, m prometheus.Metric) float64 {
+	t.Helper()
+	var into dto.Metric
+	if err := m.Write(&into); err != nil {
+		t.Fatal(err)
+	}
+	return into.Counter.GetValue()
+}
+
+// TestPublishAgain: what fails is tried again, and what is there is not written.
+func TestPublishAgain(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.fail("patch", "configmaps", 2, apierrors.NewInternalError(errors.New("the API server is away")))
+	w.run()
+	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	if n := value(t, w.metrics.errors); n != 2 {
+		t.Errorf("%v errors are counted", n)
+	}
+	written := w.writes("configmaps")
+	w.waitBooks(3)
+	w.eventually("all to be looked at", func() bool { return w.queue.Len() == 0 })
+	if again := w.writes("configmaps"); again != written {
+		t.Errorf("%d more writes", again-written)
+	}
+}
+
+// TestAnnotated: admission looks at pods that have all requests, too, where the namespace wants it
+// said what they would get.
+func TestAnnotated(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.run()
+	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	if value, has := w.table().Data[estimate.AnnotateEntry]; has {
+		t.Errorf("the table says %s: %s", estimate.AnnotateEntry, value)
+	}
+	annotate := parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: annotate}}}")
+	if _, err := w.api.CoreV1().Namespaces().Update(t.Context(), annotate, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.waitEntry(estimate.AnnotateEntry, "true")
+}
+
+// TestIncomplete: as long as the history is not complete nothing new is published. What is there
+// stays, within what is allowed now.
+func TestIncomplete(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.past.set(false, errors.New("Prometheus is away"))
+	stop := w.run()
+	w.eventually("everything to be listed", w.watched.synced)
+	time.Sleep(20 * time.Millisecond)
+	if w.table() != nil {
+		t.Errorf("published is %v", w.table().Data)
+	}
+	w.past.set(true, nil)
+	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	stop()
+	before := w.table().Data
+
+	again := newWorld(t, Options{}, w.table(), parsed[corev1.LimitRange](t, "{metadata: {namespace: shop, name: small}, spec: {limits: [{type: Container, max: {memory: 50Mi}}]}}"))
+	again.past.set(false, errors.New("Prometheus is away"))
+	again.past.Usage = nil
+	again.run()
+	again.waitEntry(nginx+"_-1.25.memory", "50Mi ")
+	if after := again.table().Data; after[nginx+"_-1.25.cpu"] != before[nginx+"_-1.25.cpu"] {
+		t.Errorf("of cpu it says %s, and said %s", after[nginx+"_-1.25.cpu"], before[nginx+"_-1.25.cpu"])
+	}
+}
+
+// TestTaken: a ConfigMap that somebody else has made is left as it is, also if they were faster
+// than what we see.
+func TestTaken(t *testing.T) {
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: api.EstimatesName}, Data: map[string]string{"theirs": "1"}}
+	w := newWorld(t, Options{}, theirs.DeepCopy())
+	w.run()
+	w.eventually("an event", func() bool {
+		return slices.ContainsFunc(w.said.events(), func(e string) bool { return strings.Contains(e, reasonNotOurs) })
+	})
+	if got := w.table().Data; !maps.Equal(got, theirs.Data) || w.writes("configmaps") > 0 {
+		t.Errorf("it is %v after %d writes", got, w.writes("configmaps"))
+	}
+
+	faster := newWorld(t, Options{})
+	if _, err := faster.api.CoreV1().ConfigMaps("shop").Create(t.Context(), theirs.DeepCopy(), metav1.CreateOptions{FieldManager: "kubectl"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := faster.apply(t.Context(), "shop", nil, map[string]string{"ours": "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if c := faster.table(); !maps.Equal(c.Data, theirs.Data) || len(c.Labels) > 0 {
+		t.Errorf("it is %v, with the labels %v", c.Data, c.Labels)
+	}
+}
+
+// TestPreconditions: a table is written, and removed, only as it was seen.
+func TestPreconditions(t *testing.T) {
+	w := newWorld(t, Options{})
+	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: api.EstimatesName, UID: "u", ResourceVersion: "7", Labels: map[string]string{api.ManagedByLabel: api.ManagedBy},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: api.EstimatorFieldManager, Operation: metav1.ManagedFieldsOperationApply}},
+	}}
+	if err := w.withdraw(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.apply(t.Context(), "shop", stored, map[string]string{"a": "b"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range w.api.Actions() {
+		switch a := a.(type) {
+		case clienttesting.DeleteActionImpl:
+			if p := a.DeleteOptions.Preconditions; *p.UID != "u" || *p.ResourceVersion != "7" {
+				t.Errorf("it is removed with %+v", p)
+			}
+		case clienttesting.PatchActionImpl:
+			if text := string(a.Patch); a.PatchType != types.ApplyYAMLPatchType && a.PatchType != types.ApplyCBORPatchType || !strings.Contains(text, `"resourceVersion":"7"`) || !strings.Contains(text, `"uid":"u"`) {
+				t.Errorf("it is written by %s %s", a.PatchType, text)
+			}
+		}
+	}
+}
+
+// TestDiesAfterResize: what it has done before it died is noted after that, and not done twice.
+func TestDiesAfterResize(t *testing.T) {
+	before := sized(t, func(p *corev1.Pod) { p.Namespace = "shop" })
+	after := before.DeepCopy() // what the API server makes of it
+	resizedBy(api.EstimatorFieldManager, now, "200m")(after)
+	w := newWorld(t, Options{Afterwards: &Afterwards{Interval: 24 * time.Hour, Threshold: 10}})
+	var patches []string
+	w.api.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patches = append(patches, fmt.Sprint(action.GetSubresource(), " ", string(action.(clienttesting.PatchAction).GetPatch())))
+		if len(patches) == 2 {
+			return true, nil, errors.New("the process dies here")
+		}
+		return true, after.DeepCopy(), nil
+	})
+	table := &corev1.ConfigMap{Data: estimates("200m", ""), ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: api.EstimatesName, Labels: map[string]string{api.ManagedByLabel: api.ManagedBy},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: api.EstimatorFieldManager, Operation: metav1.ManagedFieldsOperationApply}},
+	}}
+	for store, object := range map[cache.Store]any{
+		w.watched.tables.GetStore():     table,
+		w.watched.namespaces.GetStore(): parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
+	} {
+		if err := store.Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round := func() *pass {
+		return &pass{Estimator: w.Estimator, left: map[string]capacity.Load{"node": {MilliCPU: 1000}}, workloads: map[types.UID]workload{}}
+	}
+	if _, refused := errors.AsType[refusal](round().resize(t.Context(), before)); refused || len(patches) != 2 {
+		t.Fatalf("refused: %t, after %q", refused, patches)
+	}
+	if err := round().resize(t.Context(), stripPod(after).whole); err != nil {
+		t.Fatal(err)
+	}
+	resize, note := patches[0], patches[len(patches)-1]
+	if len(patches) != 3 || !strings.HasPrefix(resize, "resize ") || !strings.Contains(resize, `"cpu":"200m"`) || !strings.Contains(resize, `"resourceVersion":"1"`) || !strings.Contains(resize, `"uid":"uid-of-web"`) {
+		t.Errorf("it has written %q", patches)
+	}
+	if !strings.HasPrefix(note, " ") || !strings.Contains(note, `\"request\":\"200m\"`) || !strings.Contains(note, `"op":"test","path":"/metadata/uid"`) {
+		t.Errorf("it has noted %q", note)
+	}
+	if all := w.said.events(); len(all) != 1 || all[0] != "web InitialResourcesResized: resized in place, as evidence has grown: app: cpu request 100m→200m" {
+		t.Errorf("the events are %q", all)
+	}
+}
+
+// TestRefused: what the API server refuses is not asked for again on the same day, and told once.
+func TestRefused(t *testing.T) {
+	p := sized(t, func(p *corev1.Pod) { p.Namespace = "shop" })
+	w := newWorld(t, Options{Afterwards: &Afterwards{Interval: 24 * time.Hour, Threshold: 10}}, p)
+	w.fail("patch", "pods", 1000, apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("exceeded quota: few")))
+	w.run()
+	w.eventually("an event", func() bool { return len(w.said.events()) > 0 })
+	w.waitBooks(3)
+	if all := w.said.events(); len(all) != 1 || !strings.Contains(all[0], reasonRefused+": ") || !strings.Contains(all[0], "exceeded quota") || w.writes("pods") != 1 {
+		t.Errorf("after %d requests the events are %q", w.writes("pods"), all)
+	}
+	if n := value(t, w.metrics.resized.WithLabelValues(outcomeRefused)); n != 1 {
+		t.Errorf("%v refusals are counted", n)
+	}
+}
+
+// TestTold: a pod is told of once, and one that has been there for long is not.
+func TestTold(t *testing.T) {
+	young := build.Pod("young", build.Template(t, "containers: [{name: app, image: nginx, resources: {requests: {cpu: 100m}}}]"))
+	young.Namespace, young.CreationTimestamp = "shop", metav1.NewTime(now.Add(-newborn+time.Minute))
+	young.Annotations = map[string]string{api.EstimateAnnotation: `{"app":{"cpu":{"request":"100m"}}}`}
+	old := young.DeepCopy()
+	old.Name, old.UID, old.CreationTimestamp = "old", "old", metav1.NewTime(now.Add(-newborn-time.Minute))
+	w := newWorld(t, Options{}, young, old)
+	w.run()
+	w.eventually("an event", func() bool { return len(w.said.events()) > 0 })
+	changed := young.DeepCopy()
+	changed.Labels = map[string]string{"a": "b"}
+	if _, err := w.api.CoreV1().Pods("shop").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.waitEntry("room.cpu", "7800m")
+	if all := w.said.events(); len(all) != 1 || !strings.HasPrefix(all[0], "young InitialResourcesSet: app: cpu 100m") {
+		t.Errorf("the events are %q", all)
+	}
+	// The replica that led before has counted it.
+	if n := value(t, w.metrics.estimated.WithLabelValues("cpu", otherRung, "namespace")); n != 0 {
+		t.Errorf("%v are counted", n)
+	}
+}
+
+// TestMetrics: no series comes later but those that only the leader has.
+func TestMetrics(t *testing.T) {
+	w := newWorld(t, Options{})
+	names := func() []string {
+		families, err := w.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, f := range families {
+			for _, m := range f.Metric {
+				all = append(all, fmt.Sprint(f.GetName(), m.Label))
+			}
+		}
+		return all
+	}
+	before := names()
+	w.metrics.Observe("cpu", time.Second, errors.New("no answer"))
+	w.metrics.born(&pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now)}, lacks: []lack{{"app", "nginx", corev1.ResourceCPU}}}, annotation{
+		"a": {"cpu": said{Estimate: estimate.Estimate{From: "moon", Scope: "moon"}}}, "b": {"memory": said{Skipped: "moon"}},
+	})
+	if after := names(); !slices.Equal(before, after) {
+		t.Errorf("there are %d series, and were %d", len(after), len(before))
+	}
+	w.run()
+	w.waitEntry(nginx+".cpu", "200m ")
+	for name, want := range map[string]float64{"inplace_rollout_estimates_age_seconds": 0, "inplace_rollout_history_complete": 1, "inplace_rollout_history_images": 1} {
+		families, err := w.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+		if i < 0 || families[i].Metric[0].Gauge.GetValue() != want {
+			t.Errorf("%s is not %v", name, want)
+		}
+	}
+	w.eventually("the table to be counted", func() bool { return w.countTables()[tablePublished] == 1 })
+}

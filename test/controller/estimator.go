@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// EstimatorAccount is the ServiceAccount that deploy/initial-resources gives to the estimator.
+const EstimatorAccount = "inplace-rollout-estimator"
+
+// mutating are the policies that API servers before 1.36 do not have.
+var mutating = regexp.MustCompile(`(?m)^kind: MutatingAdmissionPolicy`)
+
+// InstallEstimator applies deploy/initial-resources with the component resize-afterwards, beside
+// deploy/ or by itself. Its Deployment is scaled to nothing: [StartEstimator] runs it as a process.
+func InstallEstimator(ctx context.Context, cp *controlplane.ControlPlane) error {
+	dir, err := os.MkdirTemp(cp.Dir(), "initial-resources")
+	if err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	deploy, err := filepath.Rel(dir, filepath.Join(Root(), "deploy"))
+	if err != nil {
+		return fmt.Errorf("finding deploy/: %w", err)
+	}
+	kustomization := fmt.Sprintf("resources: [%s/initial-resources]\ncomponents: [%[1]s/components/resize-afterwards]\nreplicas: [{name: inplace-rollout-estimator, count: 0}]\n", deploy)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		return fmt.Errorf("writing a kustomization: %w", err)
+	}
+	manifest, err := cp.Kubectl(ctx, "kustomize", dir)
+	if err != nil {
+		return fmt.Errorf("building deploy/initial-resources: %w", err)
+	}
+	kept := ""
+	for _, object := range regexp.MustCompile(`(?m)^---$`).Split(manifest, -1) {
+		if cp.AtLeast("1.36") || !mutating.MatchString(object) {
+			kept += "---\n" + strings.TrimPrefix(object, "\n")
+		}
+	}
+	file := filepath.Join(dir, "all.yaml")
+	if err := os.WriteFile(file, []byte(kept), 0o600); err != nil {
+		return fmt.Errorf("writing what is installed: %w", err)
+	}
+	for _, file := range []string{filepath.Join(Root(), "deploy", "common", "namespace.yaml"), file} {
+		if _, err := cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
+			return fmt.Errorf("installing deploy/initial-resources: %w", err)
+		}
+	}
+	return nil
+}
+
+// StartEstimator starts the estimator and does not wait until it is ready.
+func StartEstimator(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Process, error) {
+	kubeconfig, err := cp.ServiceAccountKubeconfig(ctx, Namespace, EstimatorAccount, o.Server)
+	if err != nil {
+		return nil, err
+	}
+	address, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{cmp.Or(o.Binary, filepath.Join(Root(), "bin", "inplace-rollout")), "estimator", "--kubeconfig", kubeconfig, "--metrics-bind-address", address, "-v", "4"}
+	return start(append(args, o.Args...), address, o.Log)
+}

@@ -1,0 +1,246 @@
+//go:build integration
+
+// Package estimator tests the estimator, as deploy/initial-resources installs it, on a real control
+// plane, with a real Prometheus.
+package estimator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
+)
+
+var (
+	cp     *controlplane.ControlPlane
+	client kubernetes.Interface
+	server *prometheus.Server
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+const mib = 1 << 20
+
+// usage is what has run in three days. What is read of it may be 1 % more, as sketches have it.
+func usage() prometheus.History {
+	end := time.Now().Add(2 * time.Hour)
+	ran := func(namespace, image string, cpu, memory float64) prometheus.Container {
+		return prometheus.Container{
+			Span: prometheus.Span{From: end.AddDate(0, 0, -3), To: end}, Namespace: namespace, Pod: "pod-" + strings.NewReplacer(":", "-", ".", "-").Replace(image),
+			Name: "app", Image: image, CPU: prometheus.Always(cpu), Memory: prometheus.Always(memory * mib),
+		}
+	}
+	return prometheus.History{Every: 5 * time.Minute, Containers: []prometheus.Container{
+		ran("shop", "nginx:1.25", 0.2, 64), ran("shop", "redis:7", 0.1, 32), ran("bank", "mysql:8", 1, 512), ran("bank", "nginx:1.26", 0.4, 128),
+	}}
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if cp, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if code != 0 || err != nil {
+			cp.KeepLogs()
+		}
+		err = errors.Join(err, cp.Stop())
+	}()
+	if client, err = kubernetes.NewForConfig(cp.RESTConfig()); err != nil {
+		return 1, fmt.Errorf("making a client: %w", err)
+	}
+	for _, node := range []string{"node-1", "node-2"} {
+		if err := cp.AddNode(ctx, node, controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
+			return 1, err
+		}
+	}
+	if err := controller.InstallEstimator(ctx, cp); err != nil {
+		return 1, err
+	}
+	dir, err := os.MkdirTemp("", "prometheus")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if server, err = prometheus.StartWith(ctx, dir, usage()); err != nil {
+		return 1, err
+	}
+	defer func() { server.Stop() }()
+	return m.Run(), nil
+}
+
+// launch starts an estimator that ends with the test at the latest.
+func launch(t *testing.T, o controller.Options) *controller.Process {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "estimator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Log = log
+	o.Args = append([]string{"--prometheus-url=" + server.URL(), "--resolution=5m", "--range=10m", "--rung=7d:tag:60,7d:image:1", "--refresh-interval=2s", "--publish-interval=100ms"}, o.Args...)
+	p, err := controller.StartEstimator(t.Context(), cp, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		_ = log.Close() // it has been written
+	})
+	if err := p.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// alone starts an estimator that takes no turns.
+func alone(t *testing.T, args ...string) *controller.Process {
+	t.Helper()
+	return launch(t, controller.Options{Args: append([]string{"--leader-elect=false"}, args...)})
+}
+
+// namespace makes one that is opted in if a mode is given, and takes its label away with the test.
+func namespace(t *testing.T, name, mode string) {
+	t.Helper()
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), n, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	label(t, name, mode)
+	t.Cleanup(func() { label(t, name, "") })
+}
+
+// label says whether a namespace is opted in.
+func label(t *testing.T, namespace, mode string) {
+	t.Helper()
+	value := "null"
+	if mode != "" {
+		value = fmt.Sprintf("%q", mode)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, api.InitialResourcesLabel, value)
+	if _, err := client.CoreV1().Namespaces().Patch(context.Background(), namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// table is what is published in a namespace; nil if nothing is.
+func table(t *testing.T, namespace string) *corev1.ConfigMap {
+	t.Helper()
+	c, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), api.EstimatesName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// waitEntry waits until a table has an entry that begins so; without any text, until it has none.
+func waitEntry(t *testing.T, namespace, entry, want string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s of namespace %s to be %q", entry, namespace, want), func() (bool, string) {
+		c := table(t, namespace)
+		if c == nil {
+			return false, "there is no table"
+		}
+		value, has := c.Data[entry]
+		return has == (want != "") && (value == want || want != "" && strings.HasPrefix(value, want+" ")), fmt.Sprint(c.Data)
+	})
+}
+
+func waitGone(t *testing.T, namespace string) {
+	t.Helper()
+	eventually(t, "the table of namespace "+namespace+" to go", func() (bool, string) { return table(t, namespace) == nil, "it is there" })
+}
+
+const patience = 3 * time.Minute
+
+func eventually(t *testing.T, what string, check func() (bool, string)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		done, seen := check()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s for %s: %s", patience, what, seen)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// apply creates objects, which go with the test.
+func apply(t *testing.T, manifest string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cp.Kubectl(t.Context(), "apply", "--filename", file); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := cp.Kubectl(context.Background(), "delete", "--ignore-not-found", "--grace-period=0", "--force", "--filename", file); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// waitMetric waits until the estimator serves this line.
+func waitMetric(t *testing.T, p *controller.Process, line string) {
+	t.Helper()
+	eventually(t, "the metric "+line, func() (bool, string) {
+		text, err := p.Metrics(t.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		var near []string
+		for l := range strings.Lines(text) {
+			if strings.HasPrefix(l, strings.SplitN(line, "{", 2)[0]) || strings.HasPrefix(l, strings.SplitN(line, " ", 2)[0]) {
+				near = append(near, l)
+			}
+		}
+		return strings.Contains(text, "\n"+line+"\n"), strings.Join(near, "")
+	})
+}
+
+// metric is the value of a metric that begins so.
+func metric(t *testing.T, p *controller.Process, name string) float64 {
+	t.Helper()
+	text, err := p.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(text, "\n"+name)
+	value, _, _ := strings.Cut(rest, "\n")
+	number, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		t.Fatalf("%s is %q: %v", name, value, err)
+	}
+	return number
+}

@@ -1,0 +1,215 @@
+//go:build integration
+
+package estimator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// set is what admission says of a request that it has set.
+const set = `{"app":{"cpu":{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":80,"scope":"namespace"}}}`
+
+// eventsOf are the messages of the estimator's events about a pod, with their reasons.
+func eventsOf(t *testing.T, namespace, pod string) []string {
+	t.Helper()
+	list, err := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range list.Items {
+		if e.Source.Component == api.EstimatorFieldManager {
+			all = append(all, e.Reason+": "+e.Message)
+		}
+	}
+	return all
+}
+
+func waitEvents(t *testing.T, namespace, pod string, want ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("events %q of pod %s", want, pod), func() (bool, string) {
+		all := eventsOf(t, namespace, pod)
+		for _, w := range want {
+			found := false
+			for _, e := range all {
+				found = found || strings.Contains(e, w)
+			}
+			if !found {
+				return false, fmt.Sprintf("%q", all)
+			}
+		}
+		return len(all) == len(want), fmt.Sprintf("%q", all)
+	})
+}
+
+// TestEvents: each new pod is told of once, whatever becomes of the estimator.
+func TestEvents(t *testing.T) {
+	// Where no namespace is opted in, admission leaves the annotations to the test.
+	namespace(t, "told", "")
+	namespace(t, "new", "annotate")
+	p := alone(t)
+	waitMetric(t, p, `inplace_rollout_estimate_tables{state="published"} 1`)
+	apply(t, pod("told", "set", set, "", "100m"))
+	apply(t, pod("told", "skipped", strings.Replace(set, `{"request"`, `{"skipped":"quota","request"`, 1), "", ""))
+	apply(t, pod("new", "unknown", "", "", ""))
+	waitEvents(t, "told", "set", "InitialResourcesSet: app: cpu 100m (percentile 90 of 80 samples of the image:tag in 7d, in the namespace)")
+	waitEvents(t, "told", "skipped", "InitialResourcesSkipped: app: cpu 100m")
+	waitEvents(t, "new", "unknown", "InitialResourcesUnknown: app: no cpu is known of nginx:1.25, app: no memory")
+	waitMetric(t, p, `inplace_rollout_estimated_requests_total{resource="cpu",rung="7d:tag",scope="namespace"} 1`)
+	waitMetric(t, p, `inplace_rollout_estimates_skipped_total{reason="quota",resource="cpu"} 1`)
+	p.Kill()
+	p = alone(t)
+	apply(t, pod("told", "later", set, "", "100m"))
+	waitEvents(t, "told", "later", "InitialResourcesSet")
+	for name, in := range map[string]string{"set": "told", "skipped": "told", "unknown": "new"} {
+		if all := eventsOf(t, in, name); len(all) != 1 {
+			t.Errorf("pod %s has the events %q", name, all)
+		}
+	}
+	waitMetric(t, p, `inplace_rollout_estimated_requests_total{resource="cpu",rung="7d:tag",scope="namespace"} 1`)
+}
+
+// TestAdmission: what is published is what pods are created with.
+func TestAdmission(t *testing.T) {
+	if !cp.AtLeast("1.36") {
+		t.Skip("there is no MutatingAdmissionPolicy v1")
+	}
+	namespace(t, "shop", "enabled")
+	alone(t)
+	waitEntry(t, "shop", nginx+"_-1.25.cpu", "200m")
+	eventually(t, "a pod with requests", func() (bool, string) { // the API server takes a moment to see the table
+		created, err := client.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "born-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "nginx:1.25"}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if request := created.Spec.Containers[0].Resources.Requests; request.Cpu().String() != "200m" || request.Memory().String() != "65Mi" {
+			return false, fmt.Sprint(request)
+		}
+		waitEvents(t, "shop", created.Name, "InitialResourcesSet: app: cpu 200m (percentile 90 of ")
+		return true, ""
+	})
+}
+
+// requests are those of a pod's container, and what its annotation says of its cpu.
+func requests(t *testing.T, namespace, name string) (cpu, annotation string, uid types.UID) {
+	t.Helper()
+	p, err := client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Spec.Containers[0].Resources.Requests.Cpu().String(), p.Annotations[api.EstimateAnnotation], p.UID
+}
+
+// TestResizeAfterwards: a pod that has been sized by an estimate is resized when that changes, and
+// no other.
+func TestResizeAfterwards(t *testing.T) {
+	namespace(t, "shop", "") // admission leaves the annotations to the test
+	apply(t, pod("shop", "ours", set, "", "100m"))
+	apply(t, pod("shop", "users", set, "", "110m")) // somebody has resized it
+	apply(t, pod("shop", "never", set, "", "100m"))
+	apply(t, `
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {namespace: shop, name: stated}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: stated}}
+  template:
+    metadata: {labels: {app: stated}, annotations: {`+api.EstimateAnnotation+`: '`+set+`'}}
+    spec: {containers: [{name: app, image: "nginx:1.25", resources: {requests: {cpu: 100m}}}]}
+`)
+	if _, err := cp.Kubectl(t.Context(), "annotate", "--namespace=shop", "pod/never", api.InitialResourcesLabel+"=never"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "pods that run", func() (bool, string) {
+		list, err := client.CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Running"})
+		return err == nil && len(list.Items) >= 4, fmt.Sprint(err)
+	})
+	_, _, uid := requests(t, "shop", "ours")
+	label(t, "shop", "enabled")
+	p := alone(t, "--resize-afterwards")
+	eventually(t, "the pod to be resized", func() (bool, string) {
+		cpu, annotation, _ := requests(t, "shop", "ours")
+		return cpu == "200m" && strings.Contains(annotation, `"request":"200m"`) && strings.Contains(annotation, `"was":"100m"`) && strings.Contains(annotation, `"resized":"20`), cpu + annotation
+	})
+	if _, _, now := requests(t, "shop", "ours"); now != uid {
+		t.Error("it is another pod")
+	}
+	waitEvents(t, "shop", "ours", "InitialResourcesSet", "InitialResourcesResized: resized in place, as evidence has grown: app: cpu request 100m→200m")
+	waitMetric(t, p, `inplace_rollout_estimate_resizes_total{outcome="resized"} 1`)
+
+	// The estimate is another one after that, but not a day later.
+	p.Kill()
+	p = alone(t, "--resize-afterwards", "--least-cpu=300m")
+	waitEntry(t, "shop", nginx+"_-1.25.cpu", "300m")
+	eventually(t, "the others to be left alone", func() (bool, string) {
+		done := metric(t, p, `workqueue_work_duration_seconds_count{name="estimates"} `) > 20
+		return done, ""
+	})
+	for name, want := range map[string]string{"ours": "200m", "users": "110m", "never": "100m", "stated-0": "100m"} {
+		if cpu, annotation, _ := requests(t, "shop", name); cpu != want {
+			t.Errorf("pod %s has %s, want %s: %s", name, cpu, want, annotation)
+		}
+	}
+	p.Kill()
+	alone(t, "--resize-afterwards", "--least-cpu=300m", "--resize-interval=1s")
+	eventually(t, "the pod to be resized again", func() (bool, string) {
+		cpu, annotation, _ := requests(t, "shop", "ours")
+		return cpu == "300m" && strings.Contains(annotation, `"was":"200m"`), cpu + annotation
+	})
+}
+
+// TestFence: the estimator may change nothing of pods but what it is there for.
+func TestFence(t *testing.T) {
+	namespace(t, "shop", "")
+	apply(t, pod("shop", "ours", set, "", "100m"))
+	apply(t, pod("shop", "users", "", "", "100m"))
+	kubeconfig, err := cp.ServiceAccountKubeconfig(t.Context(), controller.Namespace, controller.EstimatorAccount, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	as, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		what, pod, subresource, patch string
+		allowed                       bool
+	}{
+		{"a label", "ours", "", `{"metadata":{"labels":{"a":"b"}}}`, false},
+		{"another annotation", "ours", "", `{"metadata":{"annotations":{"a":"b"}}}`, false},
+		{"an image", "ours", "", `{"spec":{"containers":[{"name":"app","image":"evil"}]}}`, false},
+		{"no annotation any more", "ours", "", `{"metadata":{"annotations":{"` + api.EstimateAnnotation + `":null}}}`, false},
+		{"a pod without an estimate", "users", "", `{"metadata":{"annotations":{"` + api.EstimateAnnotation + `":"{}"}}}`, false},
+		{"the size of one", "users", "resize", `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"200m"}}}]}}`, false},
+		{"a limit", "ours", "resize", `{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":"200m"}}}]}}`, false},
+		{"its annotation", "ours", "", `{"metadata":{"annotations":{"` + api.EstimateAnnotation + `":"{}"}}}`, true},
+	} {
+		var subresources []string
+		if tt.subresource != "" {
+			subresources = []string{tt.subresource}
+		}
+		_, err := as.CoreV1().Pods("shop").Patch(t.Context(), tt.pod, types.StrategicMergePatchType, []byte(tt.patch), metav1.PatchOptions{}, subresources...)
+		if (err == nil) != tt.allowed || err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+	}
+}
