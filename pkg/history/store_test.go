@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 
 // TestLengthen: after a while, more is read at once again, but not more than at first.
 func TestLengthen(t *testing.T) {
-	store, _ := answering(t, limited(60, 422, ""), func(o *Options) { o.Window = 5 * 24 * time.Hour })
+	store, _ := answering(t, limited(60, 422, ""), func(o *Options) { o.Window = 2 * 24 * time.Hour })
 	store.length = time.Minute
 	if err := store.Refresh(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)

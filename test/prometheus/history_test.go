@@ -275,6 +275,9 @@ func hours() prometheus.History {
 			// The second pod of this name follows at once, as a StatefulSet's does.
 			{Span: prometheus.Span{From: long.From, To: change}, Namespace: "data", Pod: "db-0", Name: "db", Image: "postgres:15", CPU: prometheus.Always(3), Memory: prometheus.Always(3000 * mib)},
 			{Span: prometheus.Span{From: change.Add(2 * time.Second), To: long.To}, Namespace: "data", Pod: "db-0", Name: "db", Image: "postgres:16", CPU: prometheus.Always(0.1), Memory: prometheus.Always(100 * mib)},
+			// The same with an image of another name.
+			{Span: prometheus.Span{From: ago(13 * time.Hour), To: change}, Namespace: "data", Pod: "swap-0", Name: "swap", Image: "alpha:1", CPU: prometheus.Always(4), Memory: prometheus.Always(4000 * mib)},
+			{Span: prometheus.Span{From: change.Add(2 * time.Second), To: ago(9 * time.Hour)}, Namespace: "data", Pod: "swap-0", Name: "swap", Image: "beta:1", CPU: prometheus.Always(0.2), Memory: prometheus.Always(200 * mib)},
 			// Beside it the same that has not changed.
 			{Span: long, Namespace: "data", Pod: "db-1", Name: "db", Image: "mysql:9", CPU: daily(1, 2), Memory: daily(100*mib, 110*mib)},
 			// Killed for want of memory: twice, then it ends for another reason.
@@ -307,7 +310,7 @@ func hours() prometheus.History {
 
 func TestHours(t *testing.T) {
 	t.Parallel()
-	images := map[string]int{"gone:1": 0, "postgres:15": 0, "postgres:16": 0, "mysql:9": 0, "hungry:1": 2, "job:1": 1, "job:2": 0, "prepare:1": 2}
+	images := map[string]int{"gone:1": 0, "alpha:1": 0, "beta:1": 0, "postgres:15": 0, "postgres:16": 0, "mysql:9": 0, "hungry:1": 2, "job:1": 1, "job:2": 0, "prepare:1": 2}
 	for name, vary := range map[string]func(*prometheus.History){
 		"plain":                  func(*prometheus.History) {},
 		"a series for each core": func(h *prometheus.History) { h.Cores = 4 },
@@ -325,8 +328,11 @@ func TestHours(t *testing.T) {
 				check(t, store, ago(30*day), estimate.Key{Image: image(t, spec)}, expect(h, o, now, is("", spec)), kills)
 			}
 			only := o
-			only.Images = []estimate.Image{image(t, "postgres:16")}
-			same(t, refreshed(t, only, now), store, estimate.Key{Image: image(t, "postgres").AnyVersion()})
+			only.Images = []estimate.Image{image(t, "postgres:16"), image(t, "beta:1")}
+			some := refreshed(t, only, now)
+			for _, image := range only.Images {
+				same(t, some, store, estimate.Key{Image: image.AnyVersion()})
+			}
 		})
 	}
 }
