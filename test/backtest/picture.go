@@ -38,15 +38,21 @@ type dot struct {
 	X, Y  float64
 	Class string
 	Label string
+	DX    int // of the label
+	DY    float64
 }
 
 // classes are the rules in the picture, and how they are drawn.
-var classes = []struct{ Rule, Class, Label string }{
-	{limitRange, "default", "LimitRange"},
-	{ladder, "ladder", "ladder"},
-	{ladder98, "ladder98", "p98"},
-	{vpaTarget, "vpa", "VPA"},
-	{krrSimple, "krr", "KRR"},
+var classes = []struct {
+	Rule, Class, Label string
+	DX                 int // where the label goes, so that they do not cover each other
+	DY                 float64
+}{
+	{limitRange, "default", "LimitRange", 11, -3},
+	{ladder, "ladder", "ladder", 11, 4.5},
+	{ladder98, "ladder98", "p98", 11, 13},
+	{vpaTarget, "vpa", "VPA", 11, 10},
+	{krrSimple, "krr", "KRR", -12, 4.5},
 }
 
 // draw draws the rules by births that all of them know something of. Its colours can be read
@@ -58,11 +64,11 @@ func (s scores) draw() (string, error) {
 		for i, of := range []func(score) figures{func(s score) figures { return s.cpu }, func(s score) figures { return s.memory }} {
 			if c.Rule != ladder98 {
 				for _, k := range kinds {
-					plots[i].add(of(s.of(c.Rule, func(kind string, s situation) bool { return kind == k.name && s.known() })), c.Class+" small", "")
+					plots[i].add(of(s.of(c.Rule, func(kind string, s situation) bool { return kind == k.name && s.known() })), c.Class+" small", "", 0, 0)
 				}
 			}
 			all := of(s.of(c.Rule, ofKnown))
-			plots[i].add(all, c.Class, c.Label)
+			plots[i].add(all, c.Class, c.Label, c.DX, c.DY)
 			fmt.Fprintf(&said, "%s, %s: %s of the requests are not used, %s of the samples are above them. ", c.Label, plots[i].Title, all.slackShare(), all.aboveShare())
 		}
 	}
@@ -91,8 +97,8 @@ func (p *plot) x(share float64) float64 { return float64(p.Left) + share*plotWid
 // y spreads small shares: they matter.
 func (p *plot) y(share float64) float64 { return float64(p.Bottom) - math.Sqrt(share)*plotHeight }
 
-func (p *plot) add(f figures, class, label string) {
+func (p *plot) add(f figures, class, label string, dx int, dy float64) {
 	if f.samples > 0 {
-		p.Dots = append(p.Dots, dot{p.x(f.slack / f.requested), p.y(share(f.above, f.samples)), class, label})
+		p.Dots = append(p.Dots, dot{p.x(f.slack / f.requested), p.y(share(f.above, f.samples)), class, label, dx, dy})
 	}
 }
