@@ -271,6 +271,18 @@ func (s *sandbox[W]) try(t *testing.T, args ...string) error {
 	return err
 }
 
+// allow gives a user a role in the namespace, --role=… or --clusterrole=…, and waits until the API
+// server knows that the user may do something of it: it authorizes from a cache.
+func (s *sandbox[W]) allow(user, role, verb, resource string) {
+	s.t.Helper()
+	_, name, _ := strings.Cut(role, "=")
+	s.kubectl("create", "rolebinding", user+"-"+name, role, "--user="+user)
+	eventually(s.t, user+" to have the rights of "+name, func() (bool, string) {
+		err := s.try(s.t, "auth", "can-i", verb, resource, "--as="+user)
+		return err == nil, said(err)
+	})
+}
+
 // said is the text of an error, or "".
 func said(err error) string {
 	if err == nil {
