@@ -362,8 +362,8 @@ func component(t *testing.T, name string, inForce func() bool) {
 // resize pods. The ClusterRole edit has it not.
 func TestResizeRight(t *testing.T) {
 	w, d := newWorkload(t, options{Replicas: 1, OptedOut: true}), newDeployment(t, options{Replicas: 1})
-	w.mallory("edit")
-	d.mallory("edit")
+	w.allow("mallory", "--clusterrole=edit", "get", "pods")
+	d.allow("mallory", "--clusterrole=edit", "get", "pods")
 	w.allow("alice", "--clusterrole=edit", "get", "pods")
 	w.kubectl("create", "role", "resize", "--resource=pods/resize", "--verb=patch")
 	w.allow("alice", "--role=resize", "patch", "pods/resize")

@@ -248,8 +248,11 @@ func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
 func (p *pod) leftBehind(t corev1.PodTemplateSpec) bool {
 	is, wanted := containers(&p.last().Spec), containers(&t.Spec)
 	return slices.ContainsFunc(p.asked, func(a ask) bool {
+		if a.code >= 300 {
+			return false
+		}
 		for name, was := range containers(&a.before.Spec) {
-			if is[name] == nil || wanted[name] == nil || a.code >= 300 {
+			if is[name] == nil || wanted[name] == nil {
 				continue
 			}
 			if added(was.Resources.Requests, is[name].Resources.Requests, wanted[name].Resources.Requests) ||
