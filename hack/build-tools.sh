@@ -49,7 +49,7 @@ vpa)
 	# The admission controller would listen on all addresses, and has no flag for that: its copy listens on 127.0.0.1.
 	loopback=$(mktemp -d)
 	trap 'rm -rf "$loopback"' EXIT
-	cp --no-preserve=mode "$(go list -m -f '{{.Dir}}' k8s.io/autoscaler/vertical-pod-autoscaler)"/pkg/admission-controller/{main,config,certs}.go "$loopback"
+	cp --no-preserve=mode "$(go list -f '{{.Dir}}' k8s.io/autoscaler/vertical-pod-autoscaler/pkg/admission-controller)"/{main,config,certs}.go "$loopback"
 	grep -q 'Sprintf(":%d"' "$loopback/main.go"
 	sed -i 's/Sprintf(":%d"/Sprintf("127.0.0.1:%d"/' "$loopback/main.go"
 	;;

@@ -438,20 +438,20 @@ func TestSeed(t *testing.T) {
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{Rate: 1, UserAgent: "replica-a"})
-	get := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	get := func(timeout time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		return w.client.CoordinationV1().RESTClient().Get().AbsPath("/apis/coordination.k8s.io/v1/namespaces/a/leases/web").Do(ctx).Error()
 	}
-	if err := get(); err != nil {
+	if err := get(30 * time.Second); err != nil {
 		t.Errorf("Leases meet faults: %v", err)
 	}
 	w.proxy.CutLeases()
-	if err := get(); err == nil {
+	if err := get(100 * time.Millisecond); err == nil {
 		t.Error("a Lease is answered")
 	}
 	w.proxy.PassLeases()
-	if err := get(); err != nil {
+	if err := get(30 * time.Second); err != nil {
 		t.Errorf("Leases do not pass again: %v", err)
 	}
 	if len(w.server.agents) != 1 || !w.server.agents["replica-a"] {

@@ -80,10 +80,7 @@ subjects: [{kind: ServiceAccount, name: planner, namespace: ` + s.namespace + `}
 		s.t.Fatal(err)
 	}
 	user = "system:serviceaccount:" + s.namespace + ":planner"
-	eventually(s.t, "the rights of "+user+" to be in force", func() (bool, string) {
-		err := s.try(s.t, "auth", "can-i", "list", "nodes", "--as="+user)
-		return err == nil, said(err)
-	})
+	s.waitAllowed(user, "list", "nodes")
 	return kubeconfig, user
 }
 

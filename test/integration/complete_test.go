@@ -87,11 +87,13 @@ func TestUndoneAndReleasedWithoutController(t *testing.T) {
 		w.annotatePod("web-1", simNever)
 		w.begin("150m", "web-1") // web-2 has it, and the label
 		w.abandon(process)
+		w.waitPod("web-2", "to be replaced by the StatefulSet controller: it was of the abandoned revision", func(pod corev1.Pod) bool { return pod.UID != before["web-2"] })
+		ownController(t, controller.Options{})
 		w.waitFor("the old revision", func(set *appsv1.StatefulSet) bool { return set.Status.UpdatedReplicas > 0 })
 		w.annotatePod("web-1", simAccepted)
 		w.waitSays(ofRevision(w.get(), 3, 3))
 		w.assertMoved(0)
-		w.assertReplaced(before, "web-2") // by the StatefulSet controller: it was of the abandoned revision
+		w.assertReplaced(before, "web-2")
 	})
 	t.Run("Deployment", func(t *testing.T) {
 		process := ownController(t, controller.Options{})
@@ -102,6 +104,7 @@ func TestUndoneAndReleasedWithoutController(t *testing.T) {
 		d.annotatePod(slow, simNever)
 		d.begin("150m", slow)
 		d.abandon(process)
+		ownController(t, controller.Options{})
 		d.annotatePod(slow, simAccepted)
 		d.waitComplete()
 		d.assertMoved(before, "100m")
@@ -116,7 +119,6 @@ func (s *sandbox[W]) abandon(process *controller.Process) {
 	if got := s.run("release", s.ref, "--yes"); got.code != 0 || held(s.get()) {
 		s.t.Fatalf("releasing it ended with %d: %s", got.code, got.stderr)
 	}
-	ownController(s.t, controller.Options{})
 }
 
 // TestMessageFollowsTheReplicas: Complete stays, and says how many pods there are, without a

@@ -98,9 +98,10 @@ func TestCanaryIsLostDuringTheHold(t *testing.T) {
 	if got := w.run("release", w.ref, "--yes"); got.code != 0 {
 		t.Fatal(got.stderr)
 	}
-	canary := func() string { return w.pods()["web-2"].Spec.Containers[0].Image }
+	image := func(pod corev1.Pod) string { return pod.Spec.Containers[0].Image }
+	w.waitPod("web-2", "to be the canary", func(pod corev1.Pod) bool { return image(pod) == "app:2" })
 	w.waitFor("the canary", func(set *appsv1.StatefulSet) bool {
-		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3 && canary() == "app:2"
+		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3
 	})
 	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
 	if set := w.get(); holdOf(set) != "0" || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 2 {
@@ -108,15 +109,15 @@ func TestCanaryIsLostDuringTheHold(t *testing.T) {
 	}
 	before := w.uids()
 	w.kubectl("delete", "pod", "web-2", "web-0")
-	w.waitFor("the pods to be back", func(set *appsv1.StatefulSet) bool {
-		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3 && w.uids()["web-2"] != before["web-2"] && w.uids()["web-0"] != before["web-0"]
+	for name, want := range map[string]string{"web-2": "app:2", "web-0": "app:1"} {
+		w.waitPod(name, "to be back", func(pod corev1.Pod) bool { return pod.UID != before[name] })
+		if got := image(w.pods()[name]); got != want {
+			t.Errorf("%s came back with %s, want %s", name, got, want)
+		}
+	}
+	w.waitFor("all of them to be available", func(set *appsv1.StatefulSet) bool {
+		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3
 	})
-	if image := canary(); image != "app:2" {
-		t.Errorf("the canary came back with %s", image)
-	}
-	if image := w.pods()["web-0"].Spec.Containers[0].Image; image != "app:1" {
-		t.Errorf("web-0 came back with %s", image)
-	}
 }
 
 // TestCanaryBySteps: a size goes from partition 3 by 2 to 0, in place.

@@ -362,11 +362,11 @@ func component(t *testing.T, name string, inForce func() bool) {
 // resize pods. The ClusterRole edit has it not.
 func TestResizeRight(t *testing.T) {
 	w, d := newWorkload(t, options{Replicas: 1, OptedOut: true}), newDeployment(t, options{Replicas: 1})
-	w.kubectl("create", "rolebinding", "mallory", "--clusterrole=edit", "--user=mallory")
-	d.kubectl("create", "rolebinding", "mallory", "--clusterrole=edit", "--user=mallory")
-	w.kubectl("create", "rolebinding", "alice", "--clusterrole=edit", "--user=alice")
+	w.allow("mallory", "--clusterrole=edit", "get", "pods")
+	d.allow("mallory", "--clusterrole=edit", "get", "pods")
+	w.allow("alice", "--clusterrole=edit", "get", "pods")
 	w.kubectl("create", "role", "resize", "--resource=pods/resize", "--verb=patch")
-	w.kubectl("create", "rolebinding", "alice-resizes", "--role=resize", "--user=alice")
+	w.allow("alice", "--role=resize", "patch", "pods/resize")
 	optIn := func(user string) error {
 		return w.try(t, "--as="+user, "label", "--overwrite", w.ref, enabled+"=true", "--dry-run=server")
 	}

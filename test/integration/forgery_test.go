@@ -19,7 +19,7 @@ const simDone = "sim.inplace-rollout.io/resize-"
 // mallory may do in a sandbox's namespace what a ClusterRole allows, such as edit.
 func (s *sandbox[W]) mallory(clusterRole string) (do func(args ...string)) {
 	s.t.Helper()
-	s.kubectl("create", "rolebinding", "mallory", "--clusterrole="+clusterRole, "--user=mallory")
+	s.allow("mallory", "--clusterrole="+clusterRole, "get", "pods")
 	return func(args ...string) {
 		s.t.Helper()
 		s.kubectl(append([]string{"--as=mallory"}, args...)...)
@@ -102,7 +102,7 @@ func TestForgedMark(t *testing.T) {
 			d := newDeployment(t, options{Replicas: 2})
 			d.waitComplete()
 			d.kubectl("create", "role", "patch-replicasets", "--resource=replicasets.apps", "--verb=get,patch")
-			d.kubectl("create", "rolebinding", "mallory", "--role=patch-replicasets", "--user=mallory")
+			d.allow("mallory", "--role=patch-replicasets", "patch", "replicasets.apps")
 			live, before := d.active(), d.uids()
 			template := templateOf(live)
 			tt.forge(&template)

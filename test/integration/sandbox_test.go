@@ -271,6 +271,24 @@ func (s *sandbox[W]) try(t *testing.T, args ...string) error {
 	return err
 }
 
+// allow gives a user a role in the namespace, --role=… or --clusterrole=…, and waits until something
+// of it is allowed.
+func (s *sandbox[W]) allow(user, role, verb, resource string) {
+	s.t.Helper()
+	_, name, _ := strings.Cut(role, "=")
+	s.kubectl("create", "rolebinding", user+"-"+name, role, "--user="+user)
+	s.waitAllowed(user, verb, resource)
+}
+
+// waitAllowed waits until the API server knows that a user may do something: it authorizes from a cache.
+func (s *sandbox[W]) waitAllowed(user, verb, resource string) {
+	s.t.Helper()
+	eventually(s.t, "the rights of "+user+" to be in force", func() (bool, string) {
+		err := s.try(s.t, "auth", "can-i", verb, resource, "--as="+user)
+		return err == nil, said(err)
+	})
+}
+
 // said is the text of an error, or "".
 func said(err error) string {
 	if err == nil {

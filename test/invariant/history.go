@@ -160,8 +160,9 @@ type podVersion struct {
 
 // ask is a resize that the controller asked for.
 type ask struct {
-	at   time.Time
-	code int32
+	at     time.Time
+	code   int32
+	before *corev1.Pod
 }
 
 func (p *pod) last() *corev1.Pod { return p.versions[len(p.versions)-1].Pod }
@@ -288,7 +289,7 @@ func (h *history) violate(w write, invariant, object, format string, args ...any
 func (h *history) apply(w write) {
 	if w.resized && h.ours(w.User.Username) {
 		if p := h.named(w.ObjectRef.Name); p != nil && w.ResponseStatus != nil {
-			p.asked = append(p.asked, ask{w.at, w.ResponseStatus.Code})
+			p.asked = append(p.asked, ask{w.at, w.ResponseStatus.Code, p.last()})
 		}
 	}
 	if w.failed() {

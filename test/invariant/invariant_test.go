@@ -111,6 +111,10 @@ func infeasible(p *corev1.Pod) {
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible})
 }
 
+func limited(p *corev1.Pod) {
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+}
+
 // statefulSets logs a set of 1 cpu with two pods, and an edit to 2.
 func (l *trail) statefulSets(change ...func(*appsv1.StatefulSet)) {
 	l.write(user, "create", "statefulsets", "web", set("1", change...))
@@ -209,6 +213,19 @@ func TestCheck(t *testing.T) {
 			l.answered(ours, "patch", "pods/resize", "web-1", 422, nil)
 			l.write(statefulSet, "delete", "pods", "web-1", nil)
 		}, ""},
+		{"an edit back, and the edit has added a limit", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", limited))
+			l.write(user, "patch", "statefulsets", "web", set("1", annotated(hold, "0")))
+			l.write(ours, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"an edit back, and somebody else has added a limit", func(l *trail) {
+			l.statefulSets()
+			l.write(user, "patch", "pods/resize", "web-1", pod("web-1", "1", "web-1", "set", "StatefulSet", limited))
+			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", limited))
+			l.write(user, "patch", "statefulsets", "web", set("1", annotated(hold, "0")))
+			l.write(ours, "delete", "pods", "web-1", nil)
+		}, "restart pods/web-1"},
 		{"OnDelete with the action Restart", func(l *trail) {
 			onDelete := func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType }
 			l.statefulSets(annotated(action, "Restart"), onDelete)

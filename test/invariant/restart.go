@@ -211,6 +211,9 @@ func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
 			return "its kubelet lowers no memory limit"
 		}
 	}
+	if p.leftBehind(w.last().template) {
+		return "an edit that was taken back has given it what no resize can take away"
+	}
 	deferred, failing := h.options.DeferredTimeout, h.options.ErrorTimeout
 	for _, v := range w.ofTemplate() {
 		if said, err := time.ParseDuration(v.annotation("deferred-timeout")); err == nil {
@@ -238,6 +241,37 @@ func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
 		}
 	}
 	return ""
+}
+
+// leftBehind reports whether the controller has added a request or a limit that the template does
+// not have.
+func (p *pod) leftBehind(t corev1.PodTemplateSpec) bool {
+	is, wanted := containers(&p.last().Spec), containers(&t.Spec)
+	return slices.ContainsFunc(p.asked, func(a ask) bool {
+		if a.code >= 300 {
+			return false
+		}
+		for name, was := range containers(&a.before.Spec) {
+			if is[name] == nil || wanted[name] == nil {
+				continue
+			}
+			if added(was.Resources.Requests, is[name].Resources.Requests, wanted[name].Resources.Requests) ||
+				added(was.Resources.Limits, is[name].Resources.Limits, wanted[name].Resources.Limits) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// added reports whether there is a size that neither was there before nor is wanted.
+func added(was, is, wanted corev1.ResourceList) bool {
+	return slices.ContainsFunc(sizes, func(size corev1.ResourceName) bool {
+		_, had := was[size]
+		_, has := is[size]
+		_, wants := wanted[size]
+		return has && !had && !wants
+	})
 }
 
 // lowersMemory reports whether a container has a lower memory limit in the template than in the pod.
