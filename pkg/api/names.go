@@ -71,8 +71,10 @@ const (
 	// "if-not-set" or "never".
 	InitialResourcesLabel = "inplace-rollout.io/initial-resources"
 
-	// InitialResourcesEnabled and InitialResourcesAnnotate are the values of that label.
-	InitialResourcesEnabled  = "enabled"
+	// InitialResourcesEnabled is the value of that label which has requests set.
+	InitialResourcesEnabled = "enabled"
+
+	// InitialResourcesAnnotate is the value of that label which only has it said what they would be.
 	InitialResourcesAnnotate = "annotate"
 
 	// InitialResourcesNever is the value of that annotation for a pod that is left alone.
