@@ -24,18 +24,19 @@ import (
 
 // webhookOptions are the flags of the webhook command.
 type webhookOptions struct {
-	kubeconfig     string
-	bindAddress    string
-	namespace      string
-	service        string
-	secret         string
-	certFile       string
-	keyFile        string
-	lifetime       time.Duration
-	controller     string
-	metricsAddress string
-	drain          time.Duration
-	verbosity      int
+	kubeconfig       string
+	bindAddress      string
+	namespace        string
+	service          string
+	secret           string
+	certFile         string
+	keyFile          string
+	lifetime         time.Duration
+	controller       string
+	initialResources bool
+	metricsAddress   string
+	drain            time.Duration
+	verbosity        int
 }
 
 func newWebhookCommand() *cobra.Command {
@@ -47,7 +48,8 @@ func newWebhookCommand() *cobra.Command {
 told to stop.
 
 It evaluates the same policies as the API server does elsewhere. See "Three ways to
-hold" in docs/operations.md.`,
+hold" in docs/operations.md. With --initial-resources it also evaluates the policy that gives
+new pods the estimator's requests; that one lets pods through as they are if it fails.`,
 		Example: `  # In a pod, with its ServiceAccount, as deploy/overlays/webhook has it
   inplace-rollout webhook
 
@@ -72,6 +74,7 @@ hold" in docs/operations.md.`,
 	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate that somebody else makes and renews; then neither --secret nor the webhook configuration is touched")
 	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.StringVar(&o.controller, "controller", "", "user name of the controller; empty means system:serviceaccount:<namespace>:inplace-rollout")
+	f.BoolVar(&o.initialResources, "initial-resources", false, "evaluate the policy of deploy/initial-resources, too; namespaces and the estimator's ConfigMaps are watched for that")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.DurationVar(&o.drain, "shutdown-delay", 10*time.Second, "how long requests are still answered after it was told to stop, and is not ready any more")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level")
@@ -115,6 +118,12 @@ func (o webhookOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	complete := func() error { return nil }
+	if o.initialResources {
+		if complete, err = o.addInitialResources(serving, policies); err != nil {
+			return err
+		}
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(buildInfoMetric(version.Get()))
 	metrics := webhook.NewMetrics(registry, policies.Names(), certificates.Certificate)
@@ -128,7 +137,7 @@ func (o webhookOptions) run(ctx context.Context) error {
 		if ending.Load() {
 			return errors.New("it was told to stop")
 		}
-		return certificates.Ready()
+		return cmp.Or(certificates.Ready(), complete())
 	}
 	common := controllerOptions{metricsAddress: o.metricsAddress}
 	stopMetrics, err := common.serve(serving, common.handler(nil, func() error { return nil }, ready, registry))
@@ -177,6 +186,34 @@ func (o webhookOptions) certificates(ctx context.Context, namespace string) (cer
 		go content.Run(ctx, 1)
 		return webhook.Files{Content: content}, nil
 	}
+	client, err := o.client()
+	if err != nil {
+		return nil, err
+	}
+	keeper := webhook.NewKeeper(client, namespace, o.secret, o.service+"."+namespace+".svc", o.lifetime)
+	go keeper.Run(ctx)
+	return keeper, nil
+}
+
+// addInitialResources has the policies give new pods their requests. What it returns says whether
+// the estimates have been read.
+func (o webhookOptions) addInitialResources(ctx context.Context, policies *webhook.Policies) (ready func() error, err error) {
+	client, err := o.client()
+	if err != nil {
+		return nil, err
+	}
+	tables, err := webhook.NewTables(client)
+	if err != nil {
+		return nil, err
+	}
+	if err := policies.AddInitialResources(tables); err != nil {
+		return nil, err
+	}
+	go tables.Run(ctx)
+	return tables.Ready, nil
+}
+
+func (o webhookOptions) client() (kubernetes.Interface, error) {
 	config, err := controllerOptions{kubeconfig: o.kubeconfig}.restConfig()
 	if err != nil {
 		return nil, err
@@ -185,7 +222,5 @@ func (o webhookOptions) certificates(ctx context.Context, namespace string) (cer
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	keeper := webhook.NewKeeper(client, namespace, o.secret, o.service+"."+namespace+".svc", o.lifetime)
-	go keeper.Run(ctx)
-	return keeper, nil
+	return client, nil
 }

@@ -3,6 +3,8 @@ package webhook
 import (
 	"flag"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,47 +13,119 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 )
 
-var write = flag.Bool("update", false, "write deploy/overlays/webhook/configuration.yaml")
+var write = flag.Bool("update", false, "write configuration.yaml of deploy/overlays/webhook and webhook-initial-resources")
 
-const configurationFile = "../../deploy/overlays/webhook/configuration.yaml"
-
-const configurationComment = `# One entry for each MutatingAdmissionPolicy of deploy/cluster. Do not edit:
-# go test ./pkg/webhook -update
-#
-# The webhook fills in the CAs itself.
-`
+// domain ends the names of webhooks.
+const domain = ".inplace-rollout.io"
 
 // The configuration says of each policy what the API server has to know of it.
 func TestConfiguration(t *testing.T) {
-	c := registrationv1.MutatingWebhookConfiguration{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
-		ObjectMeta: metav1.ObjectMeta{Name: prerequisite.WebhookConfiguration},
-		Webhooks:   prerequisite.Webhooks(),
+	hooks := prerequisite.Webhooks()
+	for i := range hooks {
+		hooks[i].ClientConfig = at(strings.TrimSuffix(hooks[i].Name, domain))
 	}
-	for i := range c.Webhooks {
-		w := &c.Webhooks[i]
-		w.ClientConfig.Service = &registrationv1.ServiceReference{
-			Namespace: "inplace-rollout", Name: "inplace-rollout-webhook", Path: ptr.To(Path + strings.TrimSuffix(w.Name, ".inplace-rollout.io")),
-		}
-	}
-	encoded, err := yaml.Marshal(c)
+	compare(t, "webhook", `# One entry for each MutatingAdmissionPolicy of deploy/cluster. Do not edit:
+# go test ./pkg/webhook -update
+#
+# The webhook fills in the CAs itself.
+`, hooks)
+}
+
+// onlyAnnotates is what says in a condition of the policy that pods of the namespace are only told.
+var onlyAnnotates = regexp.MustCompile(`\s*\|\|\s*params\.\?data\[\?"annotate"\]\.hasValue\(\)\s*$`)
+
+// TestInitialResourcesConfiguration does so for the bindings of the policy of deploy/initial-resources.
+// What their parameters say, the API server cannot know; but namespaces in which pods are only told have
+// an entry of their own.
+func TestInitialResourcesConfiguration(t *testing.T) {
+	objects, err := deploy.Objects(deploy.InitialResources, deploy.User)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := configurationComment + string(encoded)
+	var policy *registrationv1.MutatingAdmissionPolicy
+	var hooks []registrationv1.MutatingWebhook
+	for _, object := range objects {
+		deploy.SetDefaults(object)
+		switch o := object.(type) {
+		case *registrationv1.MutatingAdmissionPolicy:
+			policy = o
+		case *registrationv1.MutatingAdmissionPolicyBinding:
+			match := o.Spec.MatchResources
+			if len(match.NamespaceSelector.MatchExpressions) == 0 {
+				hooks = append(hooks, estimating(t, policy, o.Name, *match, false))
+				continue
+			}
+			for _, mode := range match.NamespaceSelector.MatchExpressions[0].Values {
+				match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.InitialResourcesLabel: mode}}
+				hooks = append(hooks, estimating(t, policy, o.Name+"-"+mode, *match, mode == api.InitialResourcesAnnotate))
+			}
+		}
+	}
+	compare(t, "webhook-initial-resources", `# Entries beside those of overlays/webhook, for the policy and the bindings of deploy/initial-resources:
+# pods of opted-in namespaces, and those that are opted in themselves. Do not edit:
+# go test ./pkg/webhook -update
+`, hooks)
+}
+
+// estimating is the webhook in place of a binding. Pods do not wait for it long.
+func estimating(t *testing.T, policy *registrationv1.MutatingAdmissionPolicy, name string, match registrationv1.MatchResources, annotates bool) registrationv1.MutatingWebhook {
+	t.Helper()
+	hook := registrationv1.MutatingWebhook{
+		Name: name + domain, ClientConfig: at(policy.Name), FailurePolicy: policy.Spec.FailurePolicy, MatchPolicy: policy.Spec.MatchConstraints.MatchPolicy,
+		NamespaceSelector: match.NamespaceSelector, ObjectSelector: match.ObjectSelector,
+		ReinvocationPolicy: &policy.Spec.ReinvocationPolicy, SideEffects: ptr.To(registrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To[int32](1),
+		AdmissionReviewVersions: []string{"v1"},
+	}
+	for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
+		hook.Rules = append(hook.Rules, rule.RuleWithOperations)
+	}
+	for _, c := range policy.Spec.MatchConditions {
+		if c.Name == "table-of-the-estimator" || annotates && onlyAnnotates.MatchString(c.Expression) {
+			continue
+		}
+		c.Expression = onlyAnnotates.ReplaceAllString(c.Expression, "\n")
+		if strings.Contains(c.Expression, "params") {
+			t.Errorf("the condition %s has parameters, which webhooks have not: %s", c.Name, c.Expression)
+		}
+		hook.MatchConditions = append(hook.MatchConditions, c)
+	}
+	return hook
+}
+
+// at is where the webhook evaluates a policy.
+func at(policy string) registrationv1.WebhookClientConfig {
+	return registrationv1.WebhookClientConfig{Service: &registrationv1.ServiceReference{
+		Namespace: "inplace-rollout", Name: "inplace-rollout-webhook", Path: ptr.To(Path + policy),
+	}}
+}
+
+// compare compares the configuration.yaml of an overlay with what it should be, or writes it.
+func compare(t *testing.T, overlay, comment string, hooks []registrationv1.MutatingWebhook) {
+	t.Helper()
+	encoded, err := yaml.Marshal(registrationv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: prerequisite.WebhookConfiguration},
+		Webhooks:   hooks,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, want := "../../deploy/overlays/"+overlay+"/configuration.yaml", slices.Concat([]byte(comment), encoded)
 	if *write {
-		if err := os.WriteFile(configurationFile, []byte(want), 0o644); err != nil {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := os.ReadFile(configurationFile)
+	got, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(got) != want {
-		t.Errorf("deploy/overlays/webhook/configuration.yaml is not what the policies of deploy/cluster make: go test ./pkg/webhook -update\nwant:\n%s", want)
+	if string(got) != string(want) {
+		t.Errorf("%s is not what the policies make: go test ./pkg/webhook -update\nwant:\n%s", file, want)
 	}
 }

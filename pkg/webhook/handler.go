@@ -30,6 +30,7 @@ const (
 	unchanged = "unchanged" // the policy has nothing to change, or does not match
 	changed   = "changed"
 	refused   = "refused" // the policy could not be evaluated, and fails then
+	ignored   = "ignored" // it could not be evaluated, and lets the write through then
 	malformed = "malformed"
 	crowded   = "crowded_out" // too much was being received
 )
@@ -54,7 +55,7 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 	}
 	for _, policy := range policies {
 		m.seconds.WithLabelValues(policy)
-		for _, result := range []string{unchanged, changed, refused, malformed, crowded} {
+		for _, result := range []string{unchanged, changed, refused, ignored, malformed, crowded} {
 			m.requests.WithLabelValues(policy, result)
 		}
 	}
@@ -117,6 +118,9 @@ func review(w http.ResponseWriter, r *http.Request, policies *Policies, name str
 	case !response.Allowed:
 		klog.FromContext(r.Context()).Info("Refused a write", "policy", name, "object", klog.KRef(asked.Request.Namespace, asked.Request.Name), "reason", response.Result.Message)
 		return refused, nil
+	case response.Result != nil:
+		klog.FromContext(r.Context()).Info("Let a write through as it is", "policy", name, "object", klog.KRef(asked.Request.Namespace, asked.Request.Name), "reason", response.Result.Message)
+		return ignored, nil
 	case response.Patch != nil:
 		return changed, nil
 	}

@@ -1,6 +1,7 @@
 // Package webhook evaluates the mutating admission policies of deploy/cluster outside the API
-// server, for clusters that do not know MutatingAdmissionPolicy v1. It is the API server's own
-// library that compiles, matches and applies them.
+// server, for clusters that do not know MutatingAdmissionPolicy v1, and that of
+// deploy/initial-resources. It is the API server's own library that compiles, matches and applies
+// them.
 package webhook
 
 import (
@@ -57,7 +58,9 @@ type policy struct {
 	compiler   *cel.CompositedCompiler
 	conditions matchconditions.Matcher
 	patchers   []patch.Patcher
-	fails      bool // where it cannot be evaluated
+	fails      bool      // where it cannot be evaluated
+	tables     *Tables   // has its parameters; nil if it wants none
+	bindings   []binding // by which they are found
 }
 
 // userName is what may be written into a string of CEL. Where each namespace has its own controller, it is
@@ -69,32 +72,58 @@ func Load(files fs.FS, controller string) (*Policies, error) {
 	if !userName.MatchString(controller) {
 		return nil, fmt.Errorf("%q is no user name of a controller", controller)
 	}
-	objects, err := deploy.Objects(files, controller)
-	if err != nil {
-		return nil, err
-	}
 	converter, err := newTypeConverter()
 	if err != nil {
 		return nil, err
 	}
 	p := &Policies{byName: map[string]policy{}, matcher: matching.NewMatcher(nil, nil), converter: converter}
+	if err := p.add(files, controller, nil); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// AddInitialResources compiles the policy of deploy/initial-resources, too.
+func (p *Policies) AddInitialResources(tables *Tables) error {
+	return p.add(deploy.InitialResources, deploy.User, tables)
+}
+
+func (p *Policies) add(files fs.FS, controller string, tables *Tables) error {
+	objects, err := deploy.Objects(files, controller)
+	if err != nil {
+		return err
+	}
+	bindings := map[string][]binding{}
+	for _, object := range objects {
+		if object, ok := object.(*registrationv1.MutatingAdmissionPolicyBinding); ok && tables != nil {
+			deploy.SetDefaults(object)
+			b, err := newBinding(object)
+			if err != nil {
+				return err
+			}
+			bindings[object.Spec.PolicyName] = append(bindings[object.Spec.PolicyName], b)
+		}
+	}
 	for _, object := range objects {
 		if object, ok := object.(*registrationv1.MutatingAdmissionPolicy); ok {
 			deploy.SetDefaults(object)
-			if p.byName[object.Name], err = compile(object); err != nil {
-				return nil, fmt.Errorf("compiling the policy %s: %w", object.Name, err)
+			compiled, err := compile(object, tables != nil)
+			if err != nil {
+				return fmt.Errorf("compiling the policy %s: %w", object.Name, err)
 			}
+			compiled.tables, compiled.bindings = tables, bindings[object.Name]
+			p.byName[object.Name] = compiled
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // Names are those of the policies, in alphabetical order.
 func (p *Policies) Names() []string { return slices.Sorted(maps.Keys(p.byName)) }
 
-// compile has no authorizer, no parameters and no namespaces for a policy: those of deploy/cluster
-// want none, and the API server is not asked for anything while it waits for the answer.
-func compile(object *registrationv1.MutatingAdmissionPolicy) (policy, error) {
+// compile has no authorizer for a policy, and namespaces only for those with parameters: ours want no
+// others, and the API server is not asked for anything while it waits for the answer.
+func compile(object *registrationv1.MutatingAdmissionPolicy, parameters bool) (policy, error) {
 	spec := object.Spec
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
@@ -102,11 +131,11 @@ func compile(object *registrationv1.MutatingAdmissionPolicy) (policy, error) {
 	}
 	p := policy{match: *spec.MatchConstraints, compiler: compiler, fails: *spec.FailurePolicy != registrationv1.Ignore}
 	var errs []error
-	if spec.ParamKind != nil {
-		errs = append(errs, errors.New("it has parameters, which are not supported"))
+	if kind := spec.ParamKind; (kind != nil) != parameters || parameters && *kind != (registrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}) {
+		errs = append(errs, fmt.Errorf("it has the parameters %v, which are not supported", kind))
 	}
 	for _, v := range spec.Variables {
-		compiled := compiler.CompileAndStoreVariable(&variable{Name: v.Name, Expression: v.Expression}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+		compiled := compiler.CompileAndStoreVariable(&variable{Name: v.Name, Expression: v.Expression}, cel.OptionalVariableDeclarations{HasParams: parameters}, environment.StoredExpressions)
 		if compiled.Error != nil {
 			errs = append(errs, fmt.Errorf("variable %s: %w", v.Name, compiled.Error))
 		}
@@ -115,12 +144,12 @@ func compile(object *registrationv1.MutatingAdmissionPolicy) (policy, error) {
 	for _, c := range spec.MatchConditions {
 		conditions = append(conditions, (*matchconditions.MatchCondition)(&c))
 	}
-	compiled := compiler.CompileCondition(conditions, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+	compiled := compiler.CompileCondition(conditions, cel.OptionalVariableDeclarations{HasParams: parameters}, environment.StoredExpressions)
 	errs = append(errs, compiled.CompilationErrors()...)
 	p.conditions = matchconditions.NewMatcher(compiled, spec.FailurePolicy, "policy", "webhook", object.Name)
 	for _, m := range spec.Mutations {
 		evaluator := func(e cel.ExpressionAccessor) cel.MutatingEvaluator {
-			compiled := compiler.CompileMutatingEvaluator(e, cel.OptionalVariableDeclarations{HasPatchTypes: true}, environment.StoredExpressions)
+			compiled := compiler.CompileMutatingEvaluator(e, cel.OptionalVariableDeclarations{HasParams: parameters, HasPatchTypes: true}, environment.StoredExpressions)
 			errs = append(errs, compiled.CompilationErrors()...)
 			return compiled
 		}
@@ -165,10 +194,8 @@ func (p *Policies) Evaluate(ctx context.Context, name string, request *admission
 	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
 	after, err := p.apply(ctx, policy, attributes)
 	if err != nil {
-		if policy.fails {
-			response.Allowed = false
-			response.Result = &metav1.Status{Code: http.StatusInternalServerError, Message: fmt.Sprintf("the policy %s could not be evaluated: %v", name, err)}
-		}
+		response.Allowed = !policy.fails
+		response.Result = &metav1.Status{Code: http.StatusInternalServerError, Message: fmt.Sprintf("the policy %s could not be evaluated: %v", name, err)}
 		return response, nil
 	}
 	if after == nil {
@@ -194,18 +221,40 @@ func (p *Policies) apply(ctx context.Context, policy policy, attributes admissio
 	if err != nil {
 		return nil, err
 	}
-	ctx = policy.compiler.CreateContext(ctx)
-	if met := policy.conditions.Match(ctx, versioned, nil, nil); met.Error != nil || !met.Matches {
-		return nil, met.Error
-	}
-	for _, patcher := range policy.patchers {
-		after, err := patcher.Patch(ctx, patch.Request{
-			MatchedResource: resource, VersionedAttributes: versioned, ObjectInterfaces: interfaces, TypeConverter: p.converter,
-		}, apiservercel.RuntimeCELCostBudget)
+	invocations := []invocation{{}}
+	if policy.tables != nil {
+		invocations, err = policy.tables.invocations(attributes.GetNamespace(), policy.bindings, func(c matching.MatchCriteria) (bool, error) {
+			matches, _, _, err := p.matcher.Matches(attributes, interfaces, c)
+			return matches, err
+		})
 		if err != nil {
 			return nil, err
 		}
-		versioned.UpdateObject(after)
+	}
+	matches = false
+	for _, i := range invocations {
+		ctx := policy.compiler.CreateContext(ctx)
+		met := policy.conditions.Match(ctx, versioned, i.parameter, nil)
+		if met.Error != nil {
+			return nil, met.Error
+		}
+		if !met.Matches {
+			continue
+		}
+		matches = true
+		for _, patcher := range policy.patchers {
+			after, err := patcher.Patch(ctx, patch.Request{
+				MatchedResource: resource, VersionedAttributes: versioned, ObjectInterfaces: interfaces, TypeConverter: p.converter,
+				Namespace: i.namespace, OptionalVariables: cel.OptionalVariableBindings{VersionedParams: i.parameter},
+			}, apiservercel.RuntimeCELCostBudget)
+			if err != nil {
+				return nil, err
+			}
+			versioned.UpdateObject(after)
+		}
+	}
+	if !matches {
+		return nil, nil
 	}
 	return versioned.GetObject(), nil
 }
@@ -217,7 +266,8 @@ func (v *variable) GetName() string            { return v.Name }
 func (v *variable) GetExpression() string      { return v.Expression }
 func (v *variable) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.AnyType, celgo.DynType} }
 
-// criteria are what a policy matches. It is for the webhook configuration to say in which namespaces.
+// criteria are what a policy matches, wherever that is: the webhook configuration says in which
+// namespaces, and bindings that have parameters.
 type criteria registrationv1.MatchResources
 
 func (c criteria) GetParsedNamespaceSelector() (labels.Selector, error) {

@@ -53,6 +53,19 @@ func TestSame(t *testing.T) {
 				"components: [deploy/components/resize-afterwards, deploy/components/identity], " +
 				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
 		},
+		"with initial resources by webhook": {
+			namespace: "inplace-rollout", values: "hold=webhook,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
+			kustomization: "resources: [deploy/overlays/webhook-initial-resources]",
+		},
+		"with initial resources by webhook, and cert-manager": {
+			namespace: "inplace-rollout", values: "hold=webhook,webhook.certManager.enabled=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
+			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/cert-manager], " +
+				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+		},
+		"with initial resources by webhook, in another namespace": {
+			namespace: "platform", values: "hold=webhook,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
+			kustomization: "{namespace: platform, resources: [deploy/overlays/webhook-initial-resources, identity.yaml], components: [deploy/components/identity]}",
+		},
 		"with the components": {
 			namespace: "inplace-rollout", values: "hold=policy,fenceOwners=true,resizeRight=true,networkPolicy.enabled=true,metrics.secure=true",
 			kustomization: "{namespace: inplace-rollout, resources: [deploy], components: [deploy/components/fence-owners, " +

@@ -92,6 +92,10 @@ What differs from the file is all here.
 {{- $_ := set $o.spec "matchResources" (dict "namespaceSelector" $installed) -}}
 {{- end -}}
 {{- if eq $o.kind "MutatingWebhookConfiguration" }}
+{{- if $.Values.initialResources.enabled }}
+{{- $more := fromYaml ($.Files.Get "files/webhook-initial-resources/configuration.yaml") -}}
+{{- $_ := set $o "webhooks" (concat $more.webhooks $o.webhooks) -}}
+{{- end -}}
 {{- range $o.webhooks }}
 {{- $_ := set .clientConfig.service "namespace" $namespace -}}
 {{- if $ownNamespaces }}{{ $_ := set . "namespaceSelector" $installed }}{{ end -}}
@@ -116,6 +120,7 @@ What differs from the file is all here.
 {{- if $.Values.initialResources.resizeAfterwards }}{{ $args = append $args "--resize-afterwards" }}{{ end -}}
 {{- $_ := set $container "args" (concat $args $values.extraArgs) -}}
 {{- else }}
+{{- if $.Values.initialResources.enabled }}{{ $_ := set $container "args" (append $container.args "--initial-resources") }}{{ end -}}
 {{- if or $ownNamespaces (ne $account "inplace-rollout") }}
 {{- $_ := set $container "args" (append $container.args (printf "--controller=%s" (ternary $inEach $inOne $ownNamespaces))) -}}
 {{- end -}}
