@@ -91,9 +91,11 @@ const (
 	// API servers apply the bindings of a policy in no order, so none could come after another.
 	EstimatesName = "inplace-rollout-initial-resources"
 
-	// ManagedByLabel is on that ConfigMap, and has the value ManagedBy.
+	// ManagedByLabel is on that ConfigMap.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "inplace-rollout"
+
+	// ManagedBy is its value there.
+	ManagedBy = "inplace-rollout"
 
 	// EstimatorFieldManager names the estimator in managedFields.
 	EstimatorFieldManager = "inplace-rollout-estimator"
