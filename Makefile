@@ -31,6 +31,10 @@ demo: demo-$(NODE) ## Show a rollout in place beside the built-in one (NODE=real
 demo-simulated: tools build
 	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout
 
+.PHONY: demo-initial-resources
+demo-initial-resources: tools monitoring-tools build ## Show pods that get a first size by what others of their image have used
+	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout --show initial-resources
+
 .PHONY: picture
 picture: tools build ## Draw docs/rollout.svg from what the demo measures
 	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout --picture docs/rollout.svg
@@ -82,7 +86,7 @@ OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack
 
 # A real node needs root: without it, choose other cells.
 .PHONY: matrix
-matrix: tools $(OLDER) node-tools build image test-images ## Run the tests on each version of Kubernetes, for the table of docs/compatibility.md (ONLY=1.35/webhook)
+matrix: tools $(OLDER) node-tools monitoring-tools build image test-images ## Run the tests on each version of Kubernetes, for the table of docs/compatibility.md (ONLY=1.35/webhook)
 	GOGC=200 go run ./test/matrix $(if $(ONLY),--only $(ONLY))
 
 WORLDS := 300
@@ -98,7 +102,7 @@ mutants: tools ## Take the safeties out one at a time, and show that each is mis
 
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
 .PHONY: e2e
-e2e: tools node-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
+e2e: tools node-tools monitoring-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
 	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/... ./test/benchmark/...
 
 .PHONY: e2e-cgroup-v2
