@@ -36,6 +36,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
@@ -177,7 +178,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 
-	gate, pulse, registry := &prerequisite.Gate{}, controller.NewPulse(maxSilence), prometheus.NewRegistry()
+	gate, pulse, registry := &prerequisite.Gate{}, pulse.New(maxSilence), prometheus.NewRegistry()
 	registry.MustRegister(readyMetric(gate), holdMetric{gate}, buildInfoMetric(version.Get()))
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {

@@ -18,6 +18,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/estimator"
 	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
@@ -130,13 +131,19 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	metrics := estimator.NewMetrics(registry, o.usage.ladder.Rungs)
 	recorder := events.NewRecorder(api.EstimatorFieldManager, registry)
 	go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	o.usage.history.Observe = metrics.Observe
+	// A query that is not answered ends by itself, and Prometheus may be gone for long: what was read
+	// is not to be read again for that.
+	beats := pulse.New(maxSilence + o.usage.history.Timeout)
+	o.usage.history.Observe = func(query string, took time.Duration, err error) {
+		metrics.Observe(query, took, err)
+		beats.Beat(estimator.Reading)
+	}
 	store, err := history.New(o.usage.history)
 	if err != nil {
 		return err
 	}
 	options := estimator.Options{
-		Ladder: o.usage.ladder, MaxImages: o.maxImages, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics,
+		Ladder: o.usage.ladder, MaxImages: o.maxImages, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics, Pulse: beats,
 	}
 	if o.resizeAfterwards {
 		options.Afterwards = &estimator.Afterwards{Interval: o.resizeInterval, Threshold: o.resizeThreshold}
@@ -145,7 +152,8 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stopServing, err := common.serve(ctx, common.handler(client, func() error { return turns.health.Check(nil) }, e.Ready, registry))
+	alive := func() error { return errors.Join(beats.Err(), turns.health.Check(nil)) }
+	stopServing, err := common.serve(ctx, common.handler(client, alive, e.Ready, registry))
 	if err != nil {
 		return err
 	}

@@ -71,8 +71,10 @@ const (
 	// "if-not-set" or "never".
 	InitialResourcesLabel = "inplace-rollout.io/initial-resources"
 
-	// InitialResourcesEnabled and InitialResourcesAnnotate are the values of that label.
-	InitialResourcesEnabled  = "enabled"
+	// InitialResourcesEnabled is the value of that label which has requests set.
+	InitialResourcesEnabled = "enabled"
+
+	// InitialResourcesAnnotate is the value of that label which only has it said what they would be.
 	InitialResourcesAnnotate = "annotate"
 
 	// InitialResourcesNever is the value of that annotation for a pod that is left alone.
@@ -89,9 +91,11 @@ const (
 	// API servers apply the bindings of a policy in no order, so none could come after another.
 	EstimatesName = "inplace-rollout-initial-resources"
 
-	// ManagedByLabel is on that ConfigMap, and has the value ManagedBy.
+	// ManagedByLabel is on that ConfigMap.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "inplace-rollout"
+
+	// ManagedBy is its value there.
+	ManagedBy = "inplace-rollout"
 
 	// EstimatorFieldManager names the estimator in managedFields.
 	EstimatorFieldManager = "inplace-rollout-estimator"

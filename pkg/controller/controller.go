@@ -232,14 +232,19 @@ func (c *Controller[W, X]) work(ctx context.Context) {
 	}
 }
 
+// syncOf names a sync for the pulse.
+func (c *Controller[W, X]) syncOf(name cache.ObjectName) string {
+	return "the sync of " + c.kind.Name() + " " + name.String()
+}
+
 func (c *Controller[W, X]) workOne(ctx context.Context) bool {
 	name, shutdown := c.queue.Get()
 	if shutdown {
 		return false
 	}
 	defer c.queue.Done(name)
-	c.options.Pulse.beat(c.kind.Name(), name)
-	defer c.options.Pulse.end(c.kind.Name(), name)
+	c.options.Pulse.Beat(c.syncOf(name))
+	defer c.options.Pulse.End(c.syncOf(name))
 	logger := klog.FromContext(ctx).WithValues("kind", c.kind.Name(), "workload", name)
 	requeueAfter, err := c.Sync(klog.NewContext(ctx, logger), name)
 	switch {

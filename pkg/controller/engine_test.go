@@ -29,6 +29,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -192,7 +193,7 @@ func TestStrip(t *testing.T) {
 
 // A write that is never answered is told, with the workload. The others' syncs are not.
 func TestPulse(t *testing.T) {
-	pulse := NewPulse(100 * time.Millisecond)
+	pulse := pulse.New(100 * time.Millisecond)
 	e := newEngine(t, Options{Pulse: pulse, Ready: func() error { return nil }})
 	e.kind.left, e.kind.hang = tight{}, make(chan struct{})
 	e.queue.Add(e.session.name) // it is gone, and has left something behind
@@ -201,12 +202,12 @@ func TestPulse(t *testing.T) {
 	var err error
 	for deadline := time.Now().Add(time.Minute); err == nil && time.Now().Before(deadline); err = pulse.Err() {
 		time.Sleep(time.Millisecond)
-		pulse.beat("Plain", cache.ObjectName{Namespace: "default", Name: "large"}) // goes on
+		pulse.Beat("the sync of Plain default/large") // goes on
 	}
 	if err == nil || !strings.HasPrefix(err.Error(), "the sync of Plain default/web hangs: nothing has come of it for ") {
 		t.Errorf("it says: %v", err)
 	}
-	pulse.end("Plain", cache.ObjectName{Namespace: "default", Name: "large"})
+	pulse.End("the sync of Plain default/large")
 	close(e.kind.hang)
 	<-done
 	if err := pulse.Err(); err != nil {

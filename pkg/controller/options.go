@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 )
 
 // Options of a Controller.
@@ -26,7 +27,7 @@ type Options struct {
 	// Metrics to count in; nil counts nothing.
 	Metrics *Metrics
 	// Pulse is told of each sync; nil hears nothing.
-	Pulse *Pulse
+	Pulse *pulse.Pulse
 	// Clock of the plans; nil is that of the machine.
 	Clock clock.PassiveClock
 }

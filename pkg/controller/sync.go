@@ -274,7 +274,7 @@ func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p r
 }
 
 func (c *Controller[W, X]) applyOne(ctx context.Context, s *Session[W, X], w W, p rollout.Plan, write rollout.Write) error {
-	defer c.options.Pulse.beat(c.kind.Name(), s.name) // a large rollout takes long, and is alive
+	defer c.options.Pulse.Beat(c.syncOf(s.name)) // a large rollout takes long, and is alive
 	switch write := write.(type) {
 	case rollout.ResizePod:
 		return s.resize(ctx, w, p, write.Member)

@@ -2,6 +2,7 @@ package estimator
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,19 +40,22 @@ type circumstances struct {
 	roles bool
 	// templates of its workload. Where one of them states a size, that counts.
 	templates []*corev1.PodTemplateSpec
-	// left is what the pod's node has left.
-	left capacity.Load
-	now  time.Time
+	// left is what the pod's node has left, and given is what pods of the namespace were given in
+	// this pass: the table may not count it yet.
+	left, given capacity.Load
+	now         time.Time
 }
 
 // sizing is what is to be done with a pod.
 type sizing struct {
 	// target has no changes if the pod is not to be resized.
 	target resize.Target
-	// to are the estimates that the pod is given, by container.
-	to map[string]map[corev1.ResourceName]estimate.Estimate
+	// to are the estimates that the pod is given, by container, and growth is by how much it
+	// requests more then.
+	to     map[string]map[corev1.ResourceName]estimate.Estimate
+	growth capacity.Load
 	// done are the requests that we have set, and that the annotation does not say yet: we have
-	// died in between. At is when that was.
+	// died in between. At is when that was, or when we last set any.
 	done map[string]map[corev1.ResourceName]resource.Quantity
 	at   time.Time
 }
@@ -62,45 +66,13 @@ type sizing struct {
 // today's table, if nobody states a cpu for it, its node has 50m left, and it was not resized
 // today.
 func (c circumstances) size() (sizing, error) {
-	s := sizing{to: map[string]map[corev1.ResourceName]estimate.Estimate{}, done: map[string]map[corev1.ResourceName]resource.Quantity{}}
-	var failed error
-	growth := capacity.Load{}
-	c.said.each(func(name string, resource corev1.ResourceName, was said) {
-		container := resizable(&c.pod.Spec, name)
-		if container == nil || was.Skipped != "" {
-			return
-		}
-		has, requests := container.Resources.Requests[resource]
-		if !requests {
-			return
-		}
-		if was.Resized != nil && was.Resized.After(s.at) {
-			s.at = *was.Resized
-		}
-		by, at, err := resize.SetBy(c.pod, name, resize.Request, resource)
-		if err != nil {
-			failed = err
-			return
-		}
-		if by == api.EstimatorFieldManager && at.After(s.at) {
-			s.at = at
-		}
-		switch {
-		case has.Cmp(was.Request) == 0:
-			if e, worth := c.better(container, resource, has); worth {
-				put(s.to, name, resource, e)
-				growth = growth.Plus(grown(resource, has, e.Request))
-			}
-		case by == api.EstimatorFieldManager:
-			put(s.done, name, resource, has)
-		}
-	})
-	if failed != nil || !c.may(s) {
+	s, err := c.look()
+	if err != nil || !c.may(s) {
 		s.to = nil
-		return s, failed
+		return s, err
 	}
 	for _, resource := range estimate.Resources {
-		if !c.fits(resource, growth) {
+		if !c.fits(resource, s.growth) {
 			for _, of := range s.to {
 				delete(of, resource)
 			}
@@ -115,6 +87,54 @@ func (c circumstances) size() (sizing, error) {
 		s.target = target
 	}
 	return s, nil
+}
+
+// look goes through what the annotation says: what the pod still has of it, what it should have,
+// and what we have set since.
+func (c circumstances) look() (sizing, error) {
+	s := sizing{to: map[string]map[corev1.ResourceName]estimate.Estimate{}, done: map[string]map[corev1.ResourceName]resource.Quantity{}}
+	var errs []error
+	c.said.each(func(name string, resource corev1.ResourceName, was said) {
+		container := resizable(&c.pod.Spec, name)
+		if container == nil || was.Skipped != "" {
+			return
+		}
+		if has, requests := container.Resources.Requests[resource]; requests {
+			errs = append(errs, c.lookAt(&s, container, resource, has, was))
+		}
+	})
+	return s, errors.Join(errs...)
+}
+
+// lookAt adds to the plan what is to be done about a request that the container has, and of which
+// the annotation says that an estimate has set it.
+func (c circumstances) lookAt(s *sizing, container *corev1.Container, resource corev1.ResourceName, has resource.Quantity, was said) error {
+	by, at, err := resize.SetBy(c.pod, container.Name, resize.Request, resource)
+	if err != nil {
+		return err
+	}
+	s.since(was.Resized)
+	if by == api.EstimatorFieldManager {
+		s.since(&at)
+	}
+	switch {
+	case by != "" && by != api.EstimatorFieldManager: // somebody else has decided, be it for the same size
+	case has.Cmp(was.Request) == 0:
+		if e, worth := c.better(container, resource, has); worth {
+			put(s.to, container.Name, resource, e)
+			s.growth = s.growth.Plus(grown(resource, has, e.Request))
+		}
+	case by == api.EstimatorFieldManager:
+		put(s.done, container.Name, resource, has)
+	}
+	return nil
+}
+
+// since notes that we have set something at that time.
+func (s *sizing) since(at *time.Time) {
+	if at != nil && at.After(s.at) {
+		s.at = *at
+	}
 }
 
 // may reports whether the pod may be resized at all.
@@ -159,15 +179,17 @@ func states(c *corev1.Container, name corev1.ResourceName) bool {
 
 // fits reports whether the node, and the quotas of the namespace, have room for so much more.
 func (c circumstances) fits(name corev1.ResourceName, growth capacity.Load) bool {
-	more, left := *resource.NewMilliQuantity(growth.MilliCPU, resource.DecimalSI), *resource.NewMilliQuantity(c.left.MilliCPU, resource.DecimalSI)
+	more, left, given := growth.MilliCPU, c.left.MilliCPU, c.given.MilliCPU
+	of := func(q resource.Quantity) int64 { return q.MilliValue() }
 	if name == corev1.ResourceMemory {
-		more, left = *resource.NewQuantity(growth.Memory, resource.BinarySI), *resource.NewQuantity(c.left.Memory, resource.BinarySI)
+		more, left, given = growth.Memory, c.left.Memory, c.given.Memory
+		of = func(q resource.Quantity) int64 { return q.Value() }
 	}
-	if more.Sign() <= 0 {
+	if more <= 0 {
 		return true
 	}
 	quota, err := resource.ParseQuantity(c.table[quotaEntry+string(name)])
-	return more.Cmp(left) <= 0 && (err != nil || more.Cmp(quota) <= 0)
+	return more <= left && (err != nil || more+given <= of(quota))
 }
 
 // grown is by how much a request grows.

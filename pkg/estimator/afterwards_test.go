@@ -97,6 +97,7 @@ func TestSize(t *testing.T) {
 			c.templates = template("containers: [{name: app}, {name: other, resources: {limits: {cpu: 1}}}]")
 		}, want: grown},
 		{name: "somebody else has resized it", pod: sized(t, resizedBy("vpa", yesterday, "120m")), want: "app: memory request 64Mi→128Mi"},
+		{name: "and back again", pod: sized(t, resizedBy("vpa", yesterday, "100m")), want: "app: memory request 64Mi→128Mi"},
 		{name: "it was never set", pod: sized(t, annotate(`{"app":{"cpu":{"request":"100m","skipped":"annotate"}}}`))},
 		{name: "of a container that is not there", pod: sized(t, annotate(`{"gone":{"cpu":{"request":"100m"}}}`))},
 		{name: "it was resized today", pod: sized(t, annotate(`{"app":{"cpu":{"request":"100m","resized":"`+today.Format(time.RFC3339)+`"},"memory":{"request":"64Mi"}}}`))},
@@ -106,6 +107,9 @@ func TestSize(t *testing.T) {
 		{name: "it has just enough", pod: sized(t), change: func(c *circumstances) { c.left = capacity.Load{MilliCPU: 50, Memory: 64 << 20} }, want: grown},
 		{name: "what shrinks needs no room", pod: sized(t), change: func(c *circumstances) { c.table, c.left = estimates("50m", ""), capacity.Load{MilliCPU: -5} }, want: "app: cpu request 100m→50m"},
 		{name: "a quota has no memory left", pod: sized(t), change: func(c *circumstances) { c.table["quota.memory"] = "63Mi" }, want: "app: cpu request 100m→150m"},
+		{name: "other pods were given it", pod: sized(t), change: func(c *circumstances) {
+			c.table["quota.cpu"], c.table["quota.memory"], c.given = "100m", "100Mi", capacity.Load{MilliCPU: 50, Memory: 50 << 20}
+		}, want: "app: cpu request 100m→150m"},
 		{name: "a resize is under way", pod: sized(t, func(p *corev1.Pod) {
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue})
 		})},

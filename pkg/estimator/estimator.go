@@ -21,6 +21,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 )
 
 // History is what containers have used: [history.Store].
@@ -59,6 +60,9 @@ type Options struct {
 	// Afterwards says how pods are resized as evidence grows; nil if they are not.
 	Afterwards *Afterwards
 	Metrics    *Metrics
+	// Pulse is told of what is under way; nil hears nothing. Whoever makes the History has it
+	// beat with [Reading] at each answer.
+	Pulse *pulse.Pulse
 	// Clock is that of the machine if it is nil.
 	Clock clock.PassiveClock
 }
@@ -70,6 +74,13 @@ const (
 	writesPerSecond, writesAtOnce = 10, 20
 	// patience is how long what fails waits before it is tried again, at first and at most.
 	patience, mostPatience = time.Second, time.Minute
+)
+
+// What may be under way, for the pulse.
+const (
+	Reading    = "reading the history"
+	resizing   = "resizing pods"
+	publishing = "publishing the estimates for namespace "
 )
 
 // Tests want less of these.
@@ -118,7 +129,7 @@ func New(client kubernetes.Interface, history History, recorder Recorder, option
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "estimates"}),
 		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesAtOnce),
 		resizes: flowcontrol.NewTokenBucketRateLimiter(resizesPerSecond, 1),
-		tables:  map[string]*tableState{}, told: map[types.UID]struct{}{},
+		tables:  map[string]*tableState{}, told: map[types.UID]struct{}{}, refused: map[types.UID]time.Time{},
 	}
 	if e.clock == nil {
 		e.clock = clock.RealClock{}
@@ -244,16 +255,19 @@ func (e *Estimator) refresh(ctx context.Context) {
 	again := failed
 	for ctx.Err() == nil {
 		now := e.clock.Now()
+		e.options.Pulse.Beat(Reading)
 		err := e.history.Refresh(ctx, now)
+		e.options.Pulse.End(Reading)
 		next := e.options.Refresh
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil:
+			again = failed
+			if e.history.Complete() {
+				e.open(ctx, newBook(e.history, e.options.Ladder, e.options.MaxImages, now))
+			}
+		case ctx.Err() == nil: // the book stays: what has aged meanwhile is not replaced by anything newer
 			next = again.Step()
 			klog.FromContext(ctx).Error(err, "Could not read the history", "again", next.String())
-		} else {
-			again = failed
-		}
-		if e.history.Complete() {
-			e.open(ctx, newBook(e.history, e.options.Ladder, e.options.MaxImages, now))
 		}
 		select {
 		case <-ctx.Done():

@@ -26,6 +26,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -36,6 +37,8 @@ type past struct {
 	mu       sync.Mutex
 	complete bool
 	err      error
+	refreshs int
+	hang     chan struct{} // if it is there, nothing is read until it is closed
 }
 
 func (p *past) set(complete bool, err error) {
@@ -45,9 +48,19 @@ func (p *past) set(complete bool, err error) {
 }
 
 func (p *past) Refresh(context.Context, time.Time) error {
+	if p.hang != nil {
+		<-p.hang
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.refreshs++
 	return p.err
+}
+
+func (p *past) refreshed() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refreshs
 }
 
 func (p *past) Complete() bool {
@@ -268,6 +281,41 @@ func TestIncomplete(t *testing.T) {
 	}
 }
 
+// TestOutage: while Prometheus is away, and what was read grows old, nothing is published from it.
+func TestOutage(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.run()
+	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	w.past.set(true, errors.New("Prometheus is away"))
+	before := w.past.refreshed()
+	w.eventually("the next try", func() bool { return w.past.refreshed() > before })
+	book, _ := w.current()
+	w.eventually("some more", func() bool { return w.past.refreshed() > before+2 })
+	if now, _ := w.current(); now != book {
+		t.Error("the book is a new one")
+	}
+	w.past.set(true, nil)
+	w.waitBooks(1)
+}
+
+// TestPulse: a history that hangs is no life; one that fails is.
+func TestPulse(t *testing.T) {
+	beats := pulse.New(100 * time.Millisecond)
+	w := newWorld(t, Options{Pulse: beats})
+	w.past.set(false, errors.New("Prometheus is away"))
+	w.past.hang = make(chan struct{})
+	w.run()
+	goOn := sync.OnceFunc(func() { close(w.past.hang) })
+	t.Cleanup(goOn)
+	w.eventually("an error", func() bool { return beats.Err() != nil })
+	if err := beats.Err(); !strings.HasPrefix(err.Error(), Reading+" hangs") {
+		t.Errorf("it says: %v", err)
+	}
+	goOn()
+	w.eventually("it to fail", func() bool { return w.past.refreshed() > 0 })
+	w.eventually("nothing to hang", func() bool { return beats.Err() == nil })
+}
+
 // TestTaken: a ConfigMap that somebody else has made is left as it is, also if they were faster
 // than what we see.
 func TestTaken(t *testing.T) {
@@ -290,6 +338,32 @@ func TestTaken(t *testing.T) {
 	}
 	if c := faster.table(); !maps.Equal(c.Data, theirs.Data) || len(c.Labels) > 0 {
 		t.Errorf("it is %v, with the labels %v", c.Data, c.Labels)
+	}
+}
+
+// TestTouched: the label of a table is put back, for admission goes by it. What somebody has put in
+// stays, and does not go with the estimates.
+func TestTouched(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.run()
+	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	change := func(patch string) {
+		t.Helper()
+		if _, err := w.api.CoreV1().ConfigMaps("shop").Patch(t.Context(), api.EstimatesName, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubectl"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(`{"metadata":{"labels":{"` + api.ManagedByLabel + `":null}}}`)
+	w.eventually("the label", func() bool { return w.table().Labels[api.ManagedByLabel] == api.ManagedBy })
+	change(`{"data":{"theirs":"1"}}`)
+	w.eventually("their data", func() bool { stored := w.stored("shop"); return stored != nil && stored.Data["theirs"] == "1" })
+	out := parsed[corev1.Namespace](t, "{metadata: {name: shop}}")
+	if _, err := w.api.CoreV1().Namespaces().Update(t.Context(), out, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("theirs alone", func() bool { c := w.table(); return c == nil || maps.Equal(c.Data, map[string]string{"theirs": "1"}) })
+	if c := w.table(); c == nil || len(c.Labels) > 0 {
+		t.Errorf("it is %v", c)
 	}
 }
 
@@ -334,25 +408,11 @@ func TestDiesAfterResize(t *testing.T) {
 		}
 		return true, after.DeepCopy(), nil
 	})
-	table := &corev1.ConfigMap{Data: estimates("200m", ""), ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: api.EstimatesName, Labels: map[string]string{api.ManagedByLabel: api.ManagedBy},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: api.EstimatorFieldManager, Operation: metav1.ManagedFieldsOperationApply}},
-	}}
-	for store, object := range map[cache.Store]any{
-		w.watched.tables.GetStore():     table,
-		w.watched.namespaces.GetStore(): parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
-	} {
-		if err := store.Add(object); err != nil {
-			t.Fatal(err)
-		}
-	}
-	round := func() *pass {
-		return &pass{Estimator: w.Estimator, left: map[string]capacity.Load{"node": {MilliCPU: 1000}}, workloads: map[types.UID]workload{}}
-	}
-	if _, refused := errors.AsType[refusal](round().resize(t.Context(), before)); refused || len(patches) != 2 {
+	w.see(estimates("200m", ""))
+	if _, refused := errors.AsType[refusal](w.newPassWith(1000).resize(t.Context(), before)); refused || len(patches) != 2 {
 		t.Fatalf("refused: %t, after %q", refused, patches)
 	}
-	if err := round().resize(t.Context(), stripPod(after).whole); err != nil {
+	if err := w.newPassWith(1000).resize(t.Context(), stripPod(after).whole); err != nil {
 		t.Fatal(err)
 	}
 	resize, note := patches[0], patches[len(patches)-1]
@@ -365,6 +425,76 @@ func TestDiesAfterResize(t *testing.T) {
 	if all := w.said.events(); len(all) != 1 || all[0] != "web InitialResourcesResized: resized in place, as evidence has grown: app: cpu request 100m→200m" {
 		t.Errorf("the events are %q", all)
 	}
+}
+
+// TestQuotaOnce: what a quota has left is not given to two pods, though the table does not say yet
+// that one of them has it.
+func TestQuotaOnce(t *testing.T) {
+	w := newWorld(t, Options{Afterwards: &Afterwards{Interval: 24 * time.Hour, Threshold: 10}})
+	table := estimates("200m", "")
+	table["quota.cpu"] = "199m"
+	w.see(table)
+	w.api.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, sized(t, func(p *corev1.Pod) { p.Namespace = "shop" }), nil
+	})
+	round := w.newPassWith(1000)
+	for _, name := range []string{"first", "second"} {
+		if err := round.resize(t.Context(), sized(t, func(p *corev1.Pod) { p.Namespace, p.Name = "shop", name })); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := value(t, w.metrics.resized.WithLabelValues(outcomeResized)); n != 1 {
+		t.Errorf("%v pods are resized", n)
+	}
+}
+
+// TestRefusedLate: a refusal is remembered, though there is no time for all pods.
+func TestRefusedLate(t *testing.T) {
+	w := newWorld(t, Options{Afterwards: &Afterwards{Interval: 24 * time.Hour, Threshold: 10}})
+	w.options.Refresh = time.Hour
+	w.see(estimates("50m", "")) // what shrinks needs no room
+	for _, name := range []string{"first", "second", "third"} {
+		p := sized(t, func(p *corev1.Pod) { p.Namespace, p.Name, p.UID = "shop", name, types.UID(name) })
+		if err := w.watched.pods.GetStore().Add(stripPod(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := 0
+	w.api.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if asked++; asked == 2 {
+			cancel()
+		}
+		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("exceeded quota: few"))
+	})
+	w.resizeAll(ctx)
+	if asked != 2 || len(w.refused) != 1 {
+		t.Errorf("after %d requests %v are remembered", asked, w.refused)
+	}
+}
+
+// see has a table in the caches, as if it had been watched.
+func (w *world) see(data map[string]string) {
+	w.t.Helper()
+	table := &corev1.ConfigMap{Data: data, ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: api.EstimatesName, Labels: map[string]string{api.ManagedByLabel: api.ManagedBy},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: api.EstimatorFieldManager, Operation: metav1.ManagedFieldsOperationApply}},
+	}}
+	for store, object := range map[cache.Store]any{
+		w.watched.tables.GetStore():     table,
+		w.watched.namespaces.GetStore(): parsed[corev1.Namespace](w.t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
+	} {
+		if err := store.Add(object); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// newPassWith is a pass where the node has so much cpu left.
+func (w *world) newPassWith(cpu int64) *pass {
+	p := w.newPass()
+	p.left["node"] = capacity.Load{MilliCPU: cpu}
+	return p
 }
 
 // TestRefused: what the API server refuses is not asked for again on the same day, and told once.

@@ -35,7 +35,9 @@ func (e *Estimator) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
+		e.options.Pulse.Beat(publishing + namespace)
 		err := e.publish(ctx, namespace)
+		e.options.Pulse.End(publishing + namespace)
 		switch {
 		case err == nil:
 			e.queue.Forget(namespace)
@@ -67,7 +69,7 @@ func (e *Estimator) publish(ctx context.Context, namespace string) error {
 	}
 	state := e.state(namespace)
 	data := e.data(namespace, stored, state)
-	if data == nil || stored != nil && (maps.Equal(data, stored.Data) || stored.ResourceVersion == state.version && maps.Equal(data, state.wanted)) {
+	if data == nil || stored != nil && state.isIn(stored, data) {
 		return nil
 	}
 	if soon := state.written.Add(e.options.Publish).Sub(e.clock.Now()); soon > 0 {
@@ -86,6 +88,13 @@ func (e *Estimator) publish(ctx context.Context, namespace string) error {
 	return nil
 }
 
+// isIn reports whether the stored table has what it is to have, and the label that admission finds
+// it by. What others have added stays there, so what we have written once counts, too.
+func (s *tableState) isIn(stored *corev1.ConfigMap, data map[string]string) bool {
+	return stored.Labels[api.ManagedByLabel] == api.ManagedBy &&
+		(maps.Equal(data, stored.Data) || stored.ResourceVersion == s.version && maps.Equal(data, s.wanted))
+}
+
 // stored is the ConfigMap that has the name of the table, or nil.
 func (e *Estimator) stored(namespace string) *corev1.ConfigMap {
 	for _, c := range of[*corev1.ConfigMap](e.watched.tables, namespace) {
@@ -96,9 +105,12 @@ func (e *Estimator) stored(namespace string) *corev1.ConfigMap {
 	return nil
 }
 
-// ours reports whether we have made the ConfigMap.
-func ours(c *corev1.ConfigMap) bool {
-	return c.Labels[api.ManagedByLabel] == api.ManagedBy && slices.ContainsFunc(c.ManagedFields, byUs)
+// ours reports whether we have made the ConfigMap, whatever others have changed of it since.
+func ours(c *corev1.ConfigMap) bool { return slices.ContainsFunc(c.ManagedFields, byUs) }
+
+// others reports whether somebody else has written some of the ConfigMap.
+func others(c *corev1.ConfigMap) bool {
+	return slices.ContainsFunc(c.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return !byUs(entry) })
 }
 
 func byUs(entry metav1.ManagedFieldsEntry) bool {
@@ -169,26 +181,34 @@ func (e *Estimator) apply(ctx context.Context, namespace string, stored *corev1.
 	if err != nil {
 		return nil, fmt.Errorf("publishing the estimates for namespace %s: %w", namespace, err)
 	}
-	if stored != nil || !slices.ContainsFunc(written.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return !byUs(entry) }) {
+	if stored != nil || !others(written) {
 		return written, nil
 	}
-	// Somebody was faster, and we had not seen it: what we have added goes again.
-	nothing := applycorev1.ConfigMap(api.EstimatesName, namespace).WithUID(written.UID)
-	if _, err := e.client.CoreV1().ConfigMaps(namespace).Apply(ctx, nothing, applyOptions); err != nil {
-		return nil, fmt.Errorf("taking the estimates out of a ConfigMap of namespace %s: %w", namespace, err)
+	return written, e.takeOut(ctx, written) // somebody was faster, and we had not seen it
+}
+
+// takeOut takes out of a ConfigMap what we have written. What others have written stays.
+func (e *Estimator) takeOut(ctx context.Context, of *corev1.ConfigMap) error {
+	nothing := applycorev1.ConfigMap(of.Name, of.Namespace).WithUID(of.UID)
+	if _, err := e.client.CoreV1().ConfigMaps(of.Namespace).Apply(ctx, nothing, applyOptions); err != nil {
+		return fmt.Errorf("taking the estimates out of a ConfigMap of namespace %s: %w", of.Namespace, err)
 	}
-	return written, nil
+	return nil
 }
 
 var applyOptions = metav1.ApplyOptions{FieldManager: api.EstimatorFieldManager, Force: true}
 
-// withdraw removes a table that is ours.
+// withdraw removes a table that is ours. If somebody else has written data into it, that stays: the
+// ConfigMap may be theirs, and we may have died before we had taken out what was ours.
 func (e *Estimator) withdraw(ctx context.Context, stored *corev1.ConfigMap) error {
 	if stored == nil || !ours(stored) || stored.DeletionTimestamp != nil {
 		return nil
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return fmt.Errorf("waiting to write: %w", err)
+	}
+	if others(stored) {
+		return e.takeOut(ctx, stored)
 	}
 	err := e.client.CoreV1().ConfigMaps(stored.Namespace).Delete(ctx, stored.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &stored.UID, ResourceVersion: &stored.ResourceVersion},

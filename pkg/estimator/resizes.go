@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,10 +26,15 @@ const resizesPerSecond = 5
 type pass struct {
 	*Estimator
 
-	// left is what each node has left; those that are resized take of it.
-	left map[string]capacity.Load
+	// left is what each node has left; those that are resized take of it. Given is by how much the
+	// pods of each namespace have grown.
+	left, given map[string]capacity.Load
 	// workloads are the templates that have been read, by the UID of what owns pods.
 	workloads map[types.UID]workload
+}
+
+func (e *Estimator) newPass() *pass {
+	return &pass{Estimator: e, left: map[string]capacity.Load{}, given: map[string]capacity.Load{}, workloads: map[types.UID]workload{}}
 }
 
 // workload is what is known of what owns a pod.
@@ -43,37 +49,34 @@ type workload struct {
 func (e *Estimator) resizeAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Refresh)
 	defer cancel()
+	defer e.options.Pulse.End(resizing)
 	all := typed[*pod](e.watched.pods.GetStore().List())
-	p := pass{Estimator: e, left: map[string]capacity.Load{}, workloads: map[types.UID]workload{}}
+	p := e.newPass()
 	taken := loads(all)
 	for _, n := range e.watched.nodes.List() {
 		p.left[n.Name] = taken[n.Name].Left(n)
 	}
-	refused := map[types.UID]time.Time{}
+	maps.DeleteFunc(e.refused, func(_ types.UID, at time.Time) bool { return e.clock.Since(at) >= e.options.Afterwards.Interval })
 	for _, one := range all {
+		if _, was := e.refused[one.UID]; was || one.whole == nil {
+			continue
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		if at, was := e.refused[one.UID]; was && e.clock.Since(at) < e.options.Afterwards.Interval {
-			refused[one.UID] = at
-			continue
-		}
-		if one.whole == nil {
-			continue
-		}
+		e.options.Pulse.Beat(resizing)
 		err := p.resize(ctx, one.whole)
 		no, is := errors.AsType[refusal](err)
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case is:
 			e.metrics.resized.WithLabelValues(outcomeRefused).Inc()
-			refused[one.UID] = e.clock.Now()
+			e.refused[one.UID] = e.clock.Now()
 			e.recorder.Event(one.whole, corev1.EventTypeWarning, reasonRefused, pods.Refusal(no.error).Reason)
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err): // else the next pass sees it as it is
 			klog.FromContext(ctx).Error(err, "Could not resize a pod", "pod", klog.KObj(one.whole))
 		}
 	}
-	e.refused = refused
 }
 
 // refusal is the API server's answer to a resize that it will not carry out.
@@ -86,26 +89,14 @@ func refuses(err error) bool {
 
 // resize resizes a pod if its estimates have changed, and notes that in its annotation.
 func (p *pass) resize(ctx context.Context, of *corev1.Pod) error {
-	said := readAnnotation(of)
-	if said == nil {
-		return nil
-	}
-	c := circumstances{
-		Afterwards: *p.options.Afterwards, pod: of, said: said, roles: p.options.Roles,
-		left: p.left[of.Spec.NodeName], now: p.clock.Now(),
-	}
-	if table := p.stored(of.Namespace); table != nil && ours(table) {
-		c.table = table.Data
-	}
-	c.enabled = p.mode(of) == api.InitialResourcesEnabled && of.Annotations[api.InitialResourcesLabel] != api.InitialResourcesNever
+	c := p.circumstances(of)
 	s, err := c.size()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if len(s.done) > 0 { // we have died after the resize
+	case len(s.done) > 0: // we have died after the resize
 		return p.note(ctx, of, sizing{done: s.done}, s.at)
-	}
-	if len(s.target.Changes) == 0 {
+	case len(s.target.Changes) == 0:
 		return nil
 	}
 	owner, err := p.workloadOf(ctx, of)
@@ -116,6 +107,24 @@ func (p *pass) resize(ctx context.Context, of *corev1.Pod) error {
 	if s, err = c.size(); err != nil || len(s.target.Changes) == 0 {
 		return err
 	}
+	return p.carryOut(ctx, of, s)
+}
+
+// circumstances are those of a pod, but for its workload's templates.
+func (p *pass) circumstances(of *corev1.Pod) circumstances {
+	c := circumstances{
+		Afterwards: *p.options.Afterwards, pod: of, said: readAnnotation(of), roles: p.options.Roles,
+		left: p.left[of.Spec.NodeName], given: p.given[of.Namespace], now: p.clock.Now(),
+		enabled: p.mode(of) == api.InitialResourcesEnabled && of.Annotations[api.InitialResourcesLabel] != api.InitialResourcesNever,
+	}
+	if table := p.stored(of.Namespace); table != nil && ours(table) {
+		c.table = table.Data
+	}
+	return c
+}
+
+// carryOut resizes a pod as it is planned.
+func (p *pass) carryOut(ctx context.Context, of *corev1.Pod, s sizing) error {
 	if err := p.resizes.Wait(ctx); err != nil {
 		return fmt.Errorf("waiting to resize: %w", err)
 	}
@@ -128,9 +137,9 @@ func (p *pass) resize(ctx context.Context, of *corev1.Pod) error {
 	}
 	p.metrics.resized.WithLabelValues(outcomeResized).Inc()
 	for _, change := range s.target.Changes {
-		left := p.left[of.Spec.NodeName]
-		more := grown(change.Resource, *change.From, *change.To)
+		more, left := grown(change.Resource, *change.From, *change.To), p.left[of.Spec.NodeName]
 		p.left[of.Spec.NodeName] = capacity.Load{MilliCPU: left.MilliCPU - more.MilliCPU, Memory: left.Memory - more.Memory, Pods: left.Pods}
+		p.given[of.Namespace] = p.given[of.Namespace].Plus(capacity.Load{MilliCPU: max(more.MilliCPU, 0), Memory: max(more.Memory, 0)})
 	}
 	klog.FromContext(ctx).Info("Resized a pod, as evidence has grown", "pod", klog.KObj(of), "changes", resize.Describe(s.target.Changes))
 	return p.note(ctx, resized, s, p.clock.Now())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -171,14 +172,22 @@ func stripQuota(q *corev1.ResourceQuota) *corev1.ResourceQuota {
 	return &corev1.ResourceQuota{ObjectMeta: identity(q.ObjectMeta), Spec: q.Spec, Status: q.Status}
 }
 
-// stripTable keeps who manages a ConfigMap, but not which of its fields.
+// stripTable keeps who has written data of a ConfigMap, but not which.
 func stripTable(c *corev1.ConfigMap) *corev1.ConfigMap {
 	kept := &corev1.ConfigMap{TypeMeta: c.TypeMeta, ObjectMeta: identity(c.ObjectMeta), Data: c.Data}
 	kept.Labels = only(c.Labels, api.ManagedByLabel)
 	for _, entry := range c.ManagedFields {
+		if !byUs(entry) && !writesData(entry) {
+			continue
+		}
 		kept.ManagedFields = append(kept.ManagedFields, metav1.ManagedFieldsEntry{Manager: entry.Manager, Operation: entry.Operation})
 	}
 	return kept
+}
+
+func writesData(entry metav1.ManagedFieldsEntry) bool {
+	return entry.FieldsV1 != nil &&
+		(strings.Contains(entry.FieldsV1.GetRawString(), `"f:data"`) || strings.Contains(entry.FieldsV1.GetRawString(), `"f:binaryData"`))
 }
 
 // only returns a map with one of the keys, or nil.

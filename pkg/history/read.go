@@ -23,14 +23,18 @@ type reader struct {
 	client   *client
 	matchers []string // that every selector has
 	narrow   []string // that all but one have, too: of the namespaces
+	samples  int      // that are asked for at once, about
 }
+
+// samplesAtOnce keeps an answer from taking more than some 300 MB while it is read.
+const samplesAtOnce = 2_000_000
 
 func newReader(o Options) (*reader, error) {
 	client, err := newClient(o.Server, o.Observe)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{Options: o, client: client}
+	r := &reader{Options: o, client: client, samples: samplesAtOnce}
 	for _, text := range o.Matchers {
 		matcher, err := labels.ParseMatcher(text)
 		if err != nil {
@@ -115,34 +119,52 @@ func (r *reader) readSelection(ctx context.Context, piece span, where []string, 
 		{QueryMemory, r.memory(where), r.Memory, "is cAdvisor scraped?"},
 		{QueryKills, r.kills(where), "", ""},
 	} {
-		matrix, err := r.client.series(ctx, of.query, of.expression, piece, r.Resolution)
-		if err != nil {
-			return err
-		}
-		known := 0
-		for _, series := range matrix {
-			of, query := containerOf(series.Metric), of.query
-			run, ok := runs[of]
-			if !ok {
-				continue
+		series, known := 0, 0
+		for _, part := range r.parts(piece, len(runs)) {
+			matrix, err := r.client.series(ctx, of.query, of.expression, part, r.Resolution)
+			if err != nil {
+				return err
 			}
-			known++
-			for _, sample := range series.Values {
-				at := sample.Timestamp.Unix()
-				if image, ok := run.at(at); ok && r.wants(image) {
-					found.add(r.key(of, image), query, at, float64(sample.Value))
-				}
-			}
+			series, known = series+len(matrix), known+r.take(matrix, of.query, runs, found)
 		}
 		switch {
 		case !complain || of.metric == "" || known > 0:
-		case len(matrix) == 0:
+		case series == 0:
 			return r.none(of.metric, of.cause)
 		default:
 			return fmt.Errorf("%s knows none of the containers of %s: have both the labels namespace, pod and container? Where kube-state-metrics is scraped, that takes honor_labels", r.Info, of.metric)
 		}
 	}
 	return nil
+}
+
+// take adds what was used to what was found, and counts the series of containers that are known.
+func (r *reader) take(matrix model.Matrix, query string, runs map[container]run, found harvest) (known int) {
+	for _, series := range matrix {
+		of := containerOf(series.Metric)
+		run, ok := runs[of]
+		if !ok {
+			continue
+		}
+		known++
+		for _, sample := range series.Values {
+			at := sample.Timestamp.Unix()
+			if image, ok := run.at(at); ok && r.wants(image) {
+				found.add(r.key(of, image), query, at, float64(sample.Value))
+			}
+		}
+	}
+	return known
+}
+
+// parts cuts a piece into those that are asked for at once, for so many containers.
+func (r *reader) parts(piece span, containers int) []span {
+	length := max(1, int64(r.samples/max(containers, 1))) * int64(r.Resolution/time.Second)
+	var all []span
+	for from := piece.from; from < piece.to; from += length {
+		all = append(all, span{from, min(from+length, piece.to)})
+	}
+	return all
 }
 
 func (h harvest) add(key estimate.Key, query string, at int64, value float64) {

@@ -15,7 +15,7 @@ import (
 )
 
 // answering is a store that asks a server that answers so.
-func answering(t *testing.T, answer http.HandlerFunc, change ...func(*Options)) (*Store, *httptest.Server) {
+func answering(t testing.TB, answer http.HandlerFunc, change ...func(*Options)) (*Store, *httptest.Server) {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)

@@ -43,7 +43,6 @@ var elsewhere = map[string]string{
 	"inplace-rollout webhook":                                                                  "test/hold, which runs it: it does not end",
 	"inplace-rollout webhook --tls-cert-file /tls/tls.crt --tls-private-key-file /tls/tls.key": "TestFiles in pkg/webhook: it does not end",
 	"kubectl apply -k deploy/overlays/webhook":                                                 "test/hold, and TestWebhook in test/e2e",
-	"kubectl apply -k deploy/overlays/webhook-initial-resources":                               "test/hold",
 	"kubectl delete mutatingwebhookconfiguration inplace-rollout":                              "TestWebhook in test/e2e: here the policies hold",
 	"kubectl edit": "TestEdits in test/e2e: it wants an editor",
 

@@ -329,15 +329,18 @@ func TestScrapeConfigs(t *testing.T) {
 	})
 
 	t.Run("Prometheus", func(t *testing.T) {
-		// Simulated nodes run no controller: these stand for the endpoints of its Service, and of another.
-		another := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "another"}, Spec: corev1.ServiceSpec{Ports: metrics.Spec.Ports}}
-		if _, err := client.CoreV1().Services(controller.Namespace).Create(t.Context(), another, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = client.CoreV1().Services(controller.Namespace).Delete(context.Background(), another.Name, metav1.DeleteOptions{})
-		})
-		for name, address := range map[string]string{service: "192.0.2.1", another.Name: "192.0.2.2"} {
+		// Simulated nodes run nothing: these stand for the endpoints of the Services, and of another.
+		addresses := map[string]string{service: "192.0.2.1", "inplace-rollout-webhook-metrics": "192.0.2.2", "inplace-rollout-estimator-metrics": "192.0.2.3", "another": "192.0.2.4"}
+		for name, address := range addresses {
+			if name != service {
+				other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: metrics.Spec.Ports}}
+				if _, err := client.CoreV1().Services(controller.Namespace).Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					_ = client.CoreV1().Services(controller.Namespace).Delete(context.Background(), name, metav1.DeleteOptions{})
+				})
+			}
 			_, err := client.DiscoveryV1().EndpointSlices(controller.Namespace).Create(t.Context(), &discoveryv1.EndpointSlice{
 				ObjectMeta:  metav1.ObjectMeta{Name: "test-" + name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 				AddressType: discoveryv1.AddressTypeIPv4,
@@ -372,14 +375,19 @@ func TestScrapeConfigs(t *testing.T) {
 		if err := json.Unmarshal([]byte(found), &targets); err != nil {
 			t.Fatalf("%v: %s", err, found)
 		}
-		scraped := map[string]string{}
+		scraped, want := map[string]string{}, map[string]string{}
 		for _, target := range targets {
 			if len(target.Labels) > 0 {
 				scraped[target.Labels["pod"]] = target.Labels["__address__"] + target.Labels["__metrics_path__"]
 			}
 		}
-		if want := map[string]string{service + "-0": "192.0.2.1:8080/metrics"}; !maps.Equal(scraped, want) || len(targets) != 2 {
-			t.Errorf("would scrape %v of %d targets, want %v of 2", scraped, len(targets), want)
+		for _, file := range []string{"controller/controller.yaml", "overlays/webhook/webhook.yaml", "initial-resources/estimator.yaml"} {
+			for _, name := range regexp.MustCompile(`(?m)^  name: (\S+-metrics)$`).FindAllStringSubmatch(read(t, shipped("deploy", file)), -1) {
+				want[name[1]+"-0"] = addresses[name[1]] + ":8080/metrics"
+			}
+		}
+		if len(want) != 3 || !maps.Equal(scraped, want) || len(targets) != len(addresses) {
+			t.Errorf("would scrape %v of %d targets, want %v of %d", scraped, len(targets), want, len(addresses))
 		}
 	})
 }
