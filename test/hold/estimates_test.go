@@ -56,8 +56,10 @@ func born(t *testing.T, namespace string, requests corev1.ResourceList) string {
 func estimated(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, "a pod is estimated", func() (bool, error) {
-		got := born(t, namespace, nil)
-		return got == "120m", fmt.Errorf("it requests %s", got)
+		if got := born(t, namespace, nil); got != "120m" {
+			return false, fmt.Errorf("it requests %s", got)
+		}
+		return true, nil
 	})
 }
 
