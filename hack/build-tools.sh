@@ -8,6 +8,7 @@
 # The Go build cache makes every build after the first one a matter of seconds.
 set -euo pipefail
 
+export GOGC=400 # for the compiler, as in the Makefile
 name=$1
 out=$(mkdir -p "$2" && cd "$2" && pwd)
 cd "$(dirname "$0")/tools/$name"

@@ -123,11 +123,15 @@ func (d *demo) verdict(ctx context.Context, c *checker) error {
 		d.out.line(d.out.paint(dim, fmt.Sprintf("%s (initialDelaySeconds of its readiness probe). A real one may take minutes.", seconds(c.slowest))))
 		d.out.line("")
 	}
+	return d.conclude(c, "in place nothing was replaced or restarted, the built-in controllers agree.")
+}
+
+// conclude says whether all checks have passed, and what that means.
+func (d *demo) conclude(c *checker, passed string) error {
 	if len(c.differing) > 0 {
 		d.out.line(d.out.paint(red, fmt.Sprintf("%d of %d checks failed.", len(c.differing), c.made)))
 		return fmt.Errorf("not as claimed:\n%w", errors.Join(c.differing...))
 	}
-	d.out.line(d.out.paint(green, fmt.Sprintf("All %d checks passed", c.made)) +
-		": in place nothing was replaced or restarted, the built-in controllers agree.")
+	d.out.line(d.out.paint(green, fmt.Sprintf("All %d checks passed", c.made)) + ": " + passed)
 	return nil
 }

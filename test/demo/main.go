@@ -9,6 +9,9 @@
 //	demo --bin bin/k8s --node real
 //
 // With --picture it draws what it has measured.
+//
+// With --show initial-resources it shows something else: pods that get their first size by what
+// others of their image have used, and another one while they run.
 package main
 
 import (
@@ -29,11 +32,15 @@ const limit = 3 * time.Minute
 
 // options are the flags.
 type options struct {
-	bin, controller, node, picture string
+	bin, controller, node, show, picture string
 }
 
-// realNode is the flag's value for a real node.
-const realNode = "real"
+// Values of the flags: a real node, and what is shown.
+const (
+	realNode         = "real"
+	rollouts         = "rollouts"
+	initialResources = "initial-resources"
+)
 
 func main() {
 	if err := catching(os.Args[1:], os.Stdout); err != nil {
@@ -73,6 +80,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.bin, "bin", "bin/k8s", "folder of the Kubernetes binaries; what a real node needs is beside it")
 	flags.StringVar(&o.controller, "controller", "bin/inplace-rollout", "the controller's binary; a real node has its image")
 	flags.StringVar(&o.node, "node", "simulated", "simulated or real")
+	flags.StringVar(&o.show, "show", rollouts, "rollouts or initial-resources; these on simulated nodes only")
 	flags.StringVar(&o.picture, "picture", "", "draw what was measured into this SVG file")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -82,6 +90,12 @@ func parse(args []string) (options, error) {
 	}
 	if o.node != "simulated" && o.node != realNode {
 		return o, fmt.Errorf("unknown node %q", o.node)
+	}
+	switch {
+	case o.show != rollouts && o.show != initialResources:
+		return o, fmt.Errorf("nothing to show that is called %q", o.show)
+	case o.show == initialResources && (o.node == realNode || o.picture != ""):
+		return o, errors.New("initial resources are shown on simulated nodes, without a picture")
 	}
 	return o, nil
 }
@@ -126,6 +140,9 @@ func runIn(ctx context.Context, dir string, o options, out *screen) (err error) 
 		return err
 	}
 	d := &demo{cluster: c, out: out, recorder: rec}
+	if o.show == initialResources {
+		return explained(ctx, d.playInitial(ctx, o, begin))
+	}
 	if c.node == nil {
 		err = playProbes(ctx, c.client, fail)
 	} else {
@@ -135,18 +152,20 @@ func runIn(ctx context.Context, dir string, o options, out *screen) (err error) 
 		return err
 	}
 	d.introduce(time.Since(begin))
-	if err := d.play(ctx); err != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		return err
-	}
-	if o.picture == "" {
-		return nil
+	if err := d.play(ctx); err != nil || o.picture == "" {
+		return explained(ctx, err)
 	}
 	return picture{
 		Title:   "The same edit, in place and built in",
 		Source:  fmt.Sprintf("Measured on %s by make picture: Kubernetes %s, simulated kubelets. The edit is at 0 s.", begin.Format(time.DateOnly), c.Version()),
 		Columns: d.columns,
 	}.write(o.picture)
+}
+
+// explained adds to an error why the demo was ended, if it was.
+func explained(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }

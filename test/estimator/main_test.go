@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -129,8 +130,26 @@ func namespace(t *testing.T, name, mode string) {
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), n, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
+	empty(t, name)
 	label(t, name, mode)
 	t.Cleanup(func() { label(t, name, "") })
+}
+
+// empty takes away what the tests before have left: a table that nobody looks after any more, and
+// pods that may take a moment to go after what owned them.
+func empty(t *testing.T, namespace string) {
+	t.Helper()
+	if err := client.CoreV1().ConfigMaps(namespace).Delete(t.Context(), api.EstimatesName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	eventually(t, "the pods of namespace "+namespace+" to go", func() (bool, string) {
+		err := client.CoreV1().Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		list, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0, fmt.Sprint(len(list.Items), err)
+	})
 }
 
 // label says whether a namespace is opted in.

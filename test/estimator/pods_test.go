@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,6 +71,7 @@ func TestEvents(t *testing.T) {
 	waitMetric(t, p, `inplace_rollout_estimated_requests_total{resource="cpu",rung="7d:tag",scope="namespace"} 1`)
 	waitMetric(t, p, `inplace_rollout_estimates_skipped_total{reason="quota",resource="cpu"} 1`)
 	p.Kill()
+	time.Sleep(time.Second) // times of creation are whole seconds: one that is not past may be another's
 	p = alone(t)
 	apply(t, pod("told", "later", set, "", "100m"))
 	waitEvents(t, "told", "later", "InitialResourcesSet")

@@ -21,8 +21,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-const estimatorUser = "system:serviceaccount:" + controller.Namespace + ":" + controller.EstimatorAccount
-
 const (
 	nginx = "docker.io-_library-_nginx"
 	mysql = "docker.io-_library-_mysql"
@@ -110,7 +108,7 @@ func TestPublish(t *testing.T) {
 		before := metric(t, p, looks)
 		// It looks at each namespace after it has read the history.
 		eventually(t, "looks at all tables", func() (bool, string) { now := metric(t, p, looks); return now > before+20, fmt.Sprint(now) })
-		writes, err := cp.AuditSince(mark, controlplane.ByUser(estimatorUser), controlplane.OnResource("configmaps", ""), func(e *auditv1.Event) bool {
+		writes, err := cp.AuditSince(mark, controlplane.ByUser(controller.EstimatorUser), controlplane.OnResource("configmaps", ""), func(e *auditv1.Event) bool {
 			return e.Verb != "watch" && e.Verb != "list"
 		})
 		if err != nil || len(writes) > 0 {

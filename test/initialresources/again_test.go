@@ -97,6 +97,12 @@ func TestAskedAgain(t *testing.T) {
 			"proxy cpu=100m; app memory=300Mi; own cpu=20m", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag)",
 		},
 		{
+			"of memory, too", namespace{name: "again-quota-memory", label: "enabled", table: with(map[string]string{"quota.memory": "350Mi"})},
+			inject("containers", map[string]any{"name": "proxy", "image": "new:1", "resources": map[string]any{"requests": map[string]any{"memory": "100Mi"}}}),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"proxy memory=100Mi; app cpu=120m", "app cpu=120m(image:tag) memory=300Mi(image:tag,quota)",
+		},
+		{
 			"where it is only said, all of it is said", namespace{name: "again-told", label: "annotate", table: known},
 			inject("containers", container("proxy", "small:1", "")),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,

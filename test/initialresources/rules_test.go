@@ -28,7 +28,7 @@ var known = table(
 	entries("small:1", "10m", "16Mi"),
 	entries("counted:1", "30m", ""), anyVersion("counted", "40m", "50Mi"),
 	entries("onlycpu:1", "30m", ""),
-	entries("registry:5000/a/b:1", "60m", "60Mi"), entries("localhost/x", "70m", "70Mi"), entries("web:RC_1.x-Y", "80m", "80Mi"),
+	entries("MyRegistry/web:1", "90m", "90Mi"), entries("registry:5000/a/b:1", "60m", "60Mi"), entries("localhost/x", "70m", "70Mi"), entries("web:RC_1.x-Y", "80m", "80Mi"),
 )
 
 func with(bounds map[string]string) map[string]string { return table(known, bounds) }
@@ -219,6 +219,12 @@ func TestRules(t *testing.T) {
 			"app cpu=150m(image:tag) memory=350Mi(image:tag); full cpu=150m(image:tag) memory=350Mi(image:tag); same cpu=150m(image:tag) memory=350Mi(image:tag)",
 		},
 		{
+			"docker.io has had another name", "on",
+			`spec: {containers: [{name: app, image: "index.docker.io/web:1"}, {name: full, image: "index.docker.io/library/web:1"}]}`,
+			"app cpu=120m memory=300Mi; full cpu=120m memory=300Mi",
+			"app cpu=120m(image:tag) memory=300Mi(image:tag); full cpu=120m(image:tag) memory=300Mi(image:tag)",
+		},
+		{
 			"a digest is a version", "on",
 			`spec: {containers: [{name: app, image: "web` + digest + `"}, {name: other, image: "web` + otherDigest + `"}]}`,
 			"app cpu=170m memory=370Mi; other cpu=200m memory=400Mi",
@@ -230,10 +236,10 @@ func TestRules(t *testing.T) {
 			"app cpu=120m memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag)",
 		},
 		{
-			"a registry has a port, or is localhost, and a tag has capitals", "on",
-			`spec: {containers: [{name: port, image: "registry:5000/a/b:1"}, {name: local, image: localhost/x}, {name: tag, image: "web:RC_1.x-Y"}]}`,
-			"port cpu=60m memory=60Mi; local cpu=70m memory=70Mi; tag cpu=80m memory=80Mi",
-			"local cpu=70m(image:tag) memory=70Mi(image:tag); port cpu=60m(image:tag) memory=60Mi(image:tag); tag cpu=80m(image:tag) memory=80Mi(image:tag)",
+			"a registry has a port, or capitals, or is localhost, and a tag has capitals", "on",
+			`spec: {containers: [{name: port, image: "registry:5000/a/b:1"}, {name: capitals, image: "MyRegistry/web:1"}, {name: local, image: localhost/x}, {name: tag, image: "web:RC_1.x-Y"}]}`,
+			"port cpu=60m memory=60Mi; capitals cpu=90m memory=90Mi; local cpu=70m memory=70Mi; tag cpu=80m memory=80Mi",
+			"capitals cpu=90m(image:tag) memory=90Mi(image:tag); local cpu=70m(image:tag) memory=70Mi(image:tag); port cpu=60m(image:tag) memory=60Mi(image:tag); tag cpu=80m(image:tag) memory=80Mi(image:tag)",
 		},
 		{
 			"where roles are told apart, the container's name counts", "roles",
@@ -318,6 +324,11 @@ func TestRules(t *testing.T) {
 			"and where the pod says so", "on",
 			`{metadata: {labels: {inplace-rollout.io/initial-resources: annotate}}, spec: {containers: [{name: app, image: "web:1"}]}}`,
 			"app", "app cpu=120m(image:tag,annotate) memory=300Mi(image:tag,annotate)",
+		},
+		{
+			"and there of containers with requests, too", "on",
+			`{metadata: {labels: {inplace-rollout.io/initial-resources: annotate}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 1, memory: 1Gi}}}]}}`,
+			"app cpu=1 memory=1Gi", "app cpu=120m(image:tag,annotate) memory=300Mi(image:tag,annotate)",
 		},
 		{
 			"what the pod says counts before what the namespace says", "told",

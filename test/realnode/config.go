@@ -55,14 +55,15 @@ const cniConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [{
 type KubeletConfig map[string]any
 
 // kubeletConfig is how the kubelet is started if nothing else is said. It listens
-// in the node's own network only, where nobody but the API server and pods are.
+// in the node's own network only, where nobody but the API server and pods are. The
+// API server does not say who it is; whoever does is asked for a token that is good.
 func (n *Node) kubeletConfig() KubeletConfig {
 	return KubeletConfig{
 		"apiVersion":                  "kubelet.config.k8s.io/v1beta1",
 		"kind":                        "KubeletConfiguration",
 		"address":                     nodeAddress,
 		"healthzBindAddress":          "127.0.0.1",
-		"authentication":              map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
+		"authentication":              map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": true}},
 		"authorization":               map[string]any{"mode": "AlwaysAllow"},
 		"failCgroupV1":                false,
 		"failSwapOn":                  false,

@@ -56,16 +56,18 @@ func ServeEgress(socket string, dial Dialer) (*http.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for the API server: %w", err)
 	}
-	server := &http.Server{
-		ReadHeaderTimeout: 10 * time.Second,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := connect(w, r, dial); err != nil {
-				http.Error(w, err.Error(), http.StatusBadGateway)
-			}
-		}),
-	}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: Egress(dial)}
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	return server, nil
+}
+
+// Egress answers HTTP CONNECT by dialling.
+func Egress(dial Dialer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := connect(w, r, dial); err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		}
+	})
 }
 
 // connect answers one CONNECT. Once the connection is taken over there is nobody to tell of an error.

@@ -47,6 +47,8 @@ import (
 const (
 	// Name is the node's.
 	Name = "real-node"
+	// Kubelet is where the kubelet listens, in the node's network.
+	Kubelet = nodeAddress + ":10250"
 	// pauseImage is what containerd runs in every pod, by the name that it was built under.
 	pauseImage = "docker.io/library/inplace-rollout-pause:test"
 	// poll is the pause between two looks at something that is about to happen.
@@ -311,6 +313,17 @@ func (n *Node) Import(ctx context.Context, name string) error {
 // Dial connects to a pod, or to anything else in the node's network.
 func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return n.namespaces.dial(ctx, network, address)
+}
+
+// Expose leads from a new address in the node's network to one of the machine's, such as that of a
+// server on 127.0.0.1, until the node ends or stop is called.
+func (n *Node) Expose(to string) (address string, stop func() error, err error) {
+	listener, err := n.namespaces.listen(nodeAddress + ":0")
+	if err != nil {
+		return "", nil, err
+	}
+	go forward(listener, (&net.Dialer{}).DialContext, to)
+	return listener.Addr().String(), listener.Close, nil
 }
 
 // HTTP is a new client for pods.

@@ -8,7 +8,8 @@
 //	GET  /healthz  ok
 //
 // With --memory it holds so many bytes from its start; with --on, only where that is
-// the name of the host, which is the pod's. Told to end, it ends at once.
+// the name of the host, which is the pod's. With --cpu it uses so many thousandths of a
+// core all the time. Told to end, it ends at once.
 package main
 
 import (
@@ -35,10 +36,12 @@ func main() {
 	address := flag.String("address", ":8080", "where to listen")
 	held := flag.Int("memory", 0, "bytes to hold from the start")
 	on := flag.String("on", "", "the only host where they are held, if not all")
+	cpu := flag.Int("cpu", 0, "thousandths of a core to use all the time")
 	flag.Parse()
 	if host, err := os.Hostname(); err != nil || *on != "" && *on != host {
 		*held = 0
 	}
+	go burn(*cpu)
 	if err := serve(*address, *held); err != nil {
 		log.Fatal(err)
 	}
@@ -66,6 +69,20 @@ func serve(address string, held int) error {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return nil
+}
+
+// burn has the program use so many thousandths of a core. What it could not use while the machine
+// was busy, it uses afterwards.
+func burn(millicores int) {
+	for began := time.Now(); millicores > 0; {
+		var spent syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &spent); err != nil {
+			log.Fatal(err)
+		}
+		if due := time.Since(began) * time.Duration(millicores) / 1000; time.Duration(spent.Utime.Nano()+spent.Stime.Nano()) > due {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 }
 
 func limits(w http.ResponseWriter, _ *http.Request) {

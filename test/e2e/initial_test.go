@@ -1,0 +1,191 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
+	"github.com/inplace-rollout/inplace-rollout/test/realnode"
+)
+
+// TestInitialResources has a pod that states no size run, BestEffort, measured by the kubelet's
+// cAdvisor, which a real Prometheus scrapes. Created again, it has requests near what it used, and
+// is resized while it runs: by the estimator when it uses more, and by an edit of its template.
+func TestInitialResources(t *testing.T) {
+	if !node.AtLeast("1.36") {
+		t.Skip("there is no MutatingAdmissionPolicy v1")
+	}
+	t.Parallel()
+	const held, burnt = 64 << 20, 100
+	a := newApp(t, options{Replicas: 1, Resources: "{}", Container: fmt.Sprintf(`args: ["--memory=%d", "--cpu=%d"]`, held, burnt)})
+	unsized := a.pods()[0]
+	if unsized.Status.QOSClass != corev1.PodQOSBestEffort {
+		t.Fatalf("without requests, the pod is %s", unsized.Status.QOSClass)
+	}
+	began := time.Now()
+	a.estimator(a.prometheus())
+	a.kubectl("label", "namespace", a.namespace, api.InitialResourcesLabel+"="+api.InitialResourcesEnabled)
+
+	// It must be seen for a while before its rate of cpu is that of all the time.
+	a.eventually("a pod that would get requests near what was used", func() (bool, string) {
+		time.Sleep(500 * time.Millisecond)
+		has := a.wouldGet()
+		return has.Cpu().MilliValue() >= burnt*7/10 && has.Memory().Value() >= held, fmt.Sprint(has)
+	})
+	t.Logf("an estimate was there after %s", time.Since(began).Round(time.Second))
+	a.kubectl("delete", "pod", "web-0")
+	a.eventually("the pod to be Ready again", func() (bool, string) {
+		pods := a.pods()
+		return len(pods) == 1 && pods[0].UID != unsized.UID && appOf(&pods[0]).Ready, fmt.Sprint(names(pods))
+	})
+	before := a.pods()
+	born := &before[0]
+	if born.Status.QOSClass != corev1.PodQOSBurstable {
+		t.Fatalf("created again, the pod is %s: %v", born.Status.QOSClass, born.Spec.Containers[0].Resources)
+	}
+	requests := born.Spec.Containers[0].Resources.Requests
+	if cpu, memory := requests.Cpu().MilliValue(), requests.Memory().Value(); cpu > 3*burnt || memory > held+(32<<20) {
+		t.Errorf("it requests %v, and has used %dm and some more than %d bytes", requests, burnt, held)
+	}
+	a.assertSize(born, corev1.ResourceRequirements{Requests: requests})
+	a.event("Pod", "InitialResourcesSet", fmt.Sprintf("web-0: app: cpu %s (percentile 90 of ", requests.Cpu()))
+
+	// More than a tenth of its samples are larger.
+	const more = 2 * held
+	hold(t, born, more)
+	a.eventually("the pod to be resized", func() (bool, string) {
+		pod := a.pods()[0]
+		has, status := pod.Spec.Containers[0].Resources, appOf(&pod).Resources
+		return has.Requests.Memory().Value() >= more && status != nil && apiequality.Semantic.DeepEqual(*status, has), fmt.Sprint(has, status)
+	})
+	a.assertKept(before, 0)
+	a.event("Pod", "InitialResourcesResized", "web-0: resized in place, as evidence has grown: app: ")
+	pod := a.pods()[0]
+	a.assertSize(&pod, pod.Spec.Containers[0].Resources)
+	t.Logf("it had %v, and was resized to %v after %s", requests, pod.Spec.Containers[0].Resources.Requests, time.Since(began).Round(time.Second))
+
+	a.kubectl("set", "resources", a.ref, "--containers=app", "--requests=cpu=60m,memory=192Mi")
+	a.complete()
+	a.assertMoved()
+	a.assertKept(before, 0)
+	a.podEvents("ResizeCompleted")
+}
+
+// wouldGet are the requests that a new pod with the image of the counter would have.
+func (a *app) wouldGet() corev1.ResourceList {
+	a.t.Helper()
+	pod, err := client.CoreV1().Pods(a.namespace).Create(a.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "probe"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "inplace-rollout-counter:test"}}},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return pod.Spec.Containers[0].Resources.Requests
+}
+
+// estimator runs in its image until the test ends, as deploy/initial-resources has it, but sooner
+// content, and looks more often.
+func (a *app) estimator(prometheus string) {
+	a.t.Helper()
+	manifest, err := controller.DeployEstimator(a.t.Context(), node, "--prometheus-url=http://"+prometheus,
+		"--resolution=1s", "--range=40s", "--lag=1s", "--rung=1h:tag:20", "--refresh-interval=1s", "--publish-interval=1s",
+		"--resize-afterwards", "--resize-interval=1s")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() {
+		if a.t.Failed() {
+			said, err := node.Kubectl(context.Background(), "logs", "--namespace", controller.Namespace, "deployment/inplace-rollout-estimator", "--all-pods")
+			a.t.Logf("the estimator: %s %v", said, err)
+		}
+		if _, err := node.Kubectl(context.Background(), "delete", "--wait=false", "--filename", manifest); err != nil {
+			a.t.Error(err)
+		}
+	})
+}
+
+// scraped is the configuration of Prometheus. It reaches the kubelet by a proxy, and shows it a
+// token; that the kubelet's certificate is its own is usual.
+const scraped = `global: {scrape_interval: 2s, scrape_timeout: 2s}
+scrape_configs:
+- job_name: kubelet
+  scheme: https
+  metrics_path: /metrics/cadvisor
+  authorization: {credentials: %q}
+  tls_config: {insecure_skip_verify: true}
+  proxy_url: %q
+  static_configs: [{targets: [%q]}]
+- job_name: kube-state-metrics
+  honor_labels: true
+  static_configs: [{targets: [%q]}]
+`
+
+// prometheus runs until the test ends. It returns where pods reach it.
+func (a *app) prometheus() string {
+	a.t.Helper()
+	token, err := client.CoreV1().ServiceAccounts(a.namespace).CreateToken(a.t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.assertAsksForToken(token.Status.Token)
+	proxy := httptest.NewServer(realnode.Egress(node.Dial))
+	a.t.Cleanup(proxy.Close)
+	state, err := prometheus.ServeLive(client, nil)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() { _ = state.Close() })
+	server, err := prometheus.Start(a.t.Context(), a.t.TempDir(), fmt.Sprintf(scraped, token.Status.Token, proxy.URL, realnode.Kubelet, state.Address()))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() {
+		server.Stop()
+		if a.t.Failed() {
+			a.t.Logf("Prometheus: %s", server.Log())
+		}
+	})
+	address, stop, err := node.Expose(server.Address)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() { _ = stop() })
+	return address
+}
+
+// assertAsksForToken checks that the kubelet takes this token, and not any.
+func (a *app) assertAsksForToken(token string) {
+	a.t.Helper()
+	kubelet := &http.Client{Transport: &http.Transport{DialContext: node.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer kubelet.CloseIdleConnections()
+	for shown, want := range map[string]int{token: http.StatusOK, "another": http.StatusUnauthorized} {
+		request, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, "https://"+realnode.Kubelet+"/metrics/cadvisor", http.NoBody)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+shown)
+		response, err := kubelet.Do(request)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			a.t.Errorf("of a token the kubelet says %s, want %d", response.Status, want)
+		}
+	}
+}
