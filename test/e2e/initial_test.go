@@ -76,7 +76,8 @@ func TestInitialResources(t *testing.T) {
 	a.event("Pod", "InitialResourcesResized", "web-0: resized in place, as evidence has grown: app: ")
 	pod := a.pods()[0]
 	a.assertSize(&pod, pod.Spec.Containers[0].Resources)
-	t.Logf("it had %v, and was resized to %v after %s", requests, pod.Spec.Containers[0].Resources.Requests, time.Since(began).Round(time.Second))
+	now := pod.Spec.Containers[0].Resources.Requests
+	t.Logf("born with %s and %s, it was resized to %s and %s after %s", requests.Cpu(), requests.Memory(), now.Cpu(), now.Memory(), time.Since(began).Round(time.Second))
 
 	a.kubectl("set", "resources", a.ref, "--containers=app", "--requests=cpu=60m,memory=192Mi")
 	a.complete()
