@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -76,7 +77,8 @@ func TestInitialResources(t *testing.T) {
 	a.event("Pod", "InitialResourcesResized", "web-0: resized in place, as evidence has grown: app: ")
 	pod := a.pods()[0]
 	a.assertSize(&pod, pod.Spec.Containers[0].Resources)
-	t.Logf("it had %v, and was resized to %v after %s", requests, pod.Spec.Containers[0].Resources.Requests, time.Since(began).Round(time.Second))
+	now := pod.Spec.Containers[0].Resources.Requests
+	t.Logf("born with %s and %s, it was resized to %s and %s after %s", requests.Cpu(), requests.Memory(), now.Cpu(), now.Memory(), time.Since(began).Round(time.Second))
 
 	a.kubectl("set", "resources", a.ref, "--containers=app", "--requests=cpu=60m,memory=192Mi")
 	a.complete()
@@ -145,12 +147,13 @@ func (a *app) prometheus() string {
 	a.assertAsksForToken(token.Status.Token)
 	proxy := httptest.NewServer(realnode.Egress(node.Dial))
 	a.t.Cleanup(proxy.Close)
-	state, err := prometheus.ServeLive(client, nil)
+	dir := a.t.TempDir()
+	states, err := prometheus.StartStateMetrics(a.t.Context(), dir, filepath.Join(node.Dir(), "kubeconfig"))
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.t.Cleanup(func() { _ = state.Close() })
-	server, err := prometheus.Start(a.t.Context(), a.t.TempDir(), fmt.Sprintf(scraped, token.Status.Token, proxy.URL, realnode.Kubelet, state.Address()))
+	a.t.Cleanup(states.Stop)
+	server, err := prometheus.Start(a.t.Context(), dir, fmt.Sprintf(scraped, token.Status.Token, proxy.URL, realnode.Kubelet, states.Address))
 	if err != nil {
 		a.t.Fatal(err)
 	}
