@@ -210,7 +210,7 @@ tools: $(K8S)/.kubernetes $(K8S)/.etcd $(K8S)/.kwok ## Build the pinned Kubernet
 node-tools: $(RUNTIME)/.containerd $(RUNTIME)/.runc $(RUNTIME)/.cni ## Build the pinned containerd, runc and CNI plugins into bin/node/ (once)
 
 .PHONY: monitoring-tools
-monitoring-tools: $(MONITORING)/.prometheus ## Build the pinned Prometheus and promtool into bin/monitoring/ (once)
+monitoring-tools: $(MONITORING)/.prometheus $(MONITORING)/.kube-state-metrics ## Build the pinned Prometheus, promtool and kube-state-metrics into bin/monitoring/ (once)
 
 .PHONY: gitops-tools
 gitops-tools: $(GITOPS)/.helm ## Build the pinned Helm into bin/gitops/ (once)

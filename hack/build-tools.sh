@@ -59,7 +59,7 @@ esac
 echo "building $name $version into ${out/#$OLDPWD\//} (the first build compiles every package once)"
 for package in "${packages[@]}"; do
 	binary=${package##*/}
-	[[ $name == etcd ]] && binary=etcd # its package is called server/v3
+	[[ $name == etcd || $name == kube-state-metrics ]] && binary=$name # their packages are called server/v3 and v2
 	[[ $binary == admission-controller ]] && package="$loopback/main.go $loopback/config.go $loopback/certs.go"
 	# -v names each package as it is compiled: count them to show that it moves, and pass everything else on.
 	go build -v -tags "$tags" -ldflags "$ldflags" -o "$out/$binary" $package 2>&1 |

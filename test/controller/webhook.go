@@ -24,6 +24,9 @@ type WebhookOptions struct {
 	Server string
 	// Replicas that run; 2 if zero.
 	Replicas int
+	// InitialResources has it set the requests of new pods, too: what is installed is
+	// deploy/overlays/webhook-initial-resources then.
+	InitialResources bool
 	// Args follow the ones that StartWebhook gives.
 	Args []string
 	// Log receives what the replicas write.
@@ -50,8 +53,8 @@ type replica struct {
 var service = regexp.MustCompile(`service:\n +name: inplace-rollout-webhook\n +namespace: inplace-rollout\n +path: `)
 
 // StartWebhook applies deploy/overlays/webhook, runs replicas of the webhook, and waits until the
-// API server asks them. Their Deployment and that of the controller are scaled to nothing. In place
-// of a Service a balancer on the loopback address brings requests to the replicas that are ready.
+// API server asks them. All Deployments are scaled to nothing. In place of a Service a balancer on
+// the loopback address brings requests to the replicas that are ready.
 func StartWebhook(ctx context.Context, cp *controlplane.ControlPlane, o WebhookOptions) (*Webhook, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,11 +86,15 @@ func (w *Webhook) start(ctx context.Context) error {
 	return waitForPolicies(ctx, w.cp)
 }
 
-// Apply applies deploy/overlays/webhook again.
+// Apply applies the overlay again.
 func (w *Webhook) Apply(ctx context.Context) error {
-	manifest, err := w.cp.Kubectl(ctx, "kustomize", filepath.Join(Root(), "deploy", "overlays", "webhook"))
+	overlay := filepath.Join(Root(), "deploy", "overlays", "webhook")
+	if w.o.InitialResources {
+		overlay += "-initial-resources"
+	}
+	manifest, err := w.cp.Kubectl(ctx, "kustomize", overlay)
 	if err != nil {
-		return fmt.Errorf("building deploy/overlays/webhook: %w", err)
+		return fmt.Errorf("building %s: %w", overlay, err)
 	}
 	manifest = service.ReplaceAllString(manifest, "url: https://"+w.listener.Addr().String())
 	file := filepath.Join(w.cp.Dir(), "webhook.yaml")
@@ -95,10 +102,10 @@ func (w *Webhook) Apply(ctx context.Context) error {
 		return fmt.Errorf("writing what is installed: %w", err)
 	}
 	if _, err := w.cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
-		return fmt.Errorf("installing deploy/overlays/webhook: %w", err)
+		return fmt.Errorf("installing %s: %w", overlay, err)
 	}
-	if _, err := w.cp.Kubectl(ctx, "scale", "--namespace", Namespace, "deployment/inplace-rollout", "deployment/inplace-rollout-webhook", "--replicas=0"); err != nil {
-		return fmt.Errorf("installing deploy/overlays/webhook: %w", err)
+	if _, err := w.cp.Kubectl(ctx, "scale", "--namespace", Namespace, "deployment", "--all", "--replicas=0"); err != nil {
+		return fmt.Errorf("installing %s: %w", overlay, err)
 	}
 	return nil
 }
@@ -138,6 +145,9 @@ func StartReplica(ctx context.Context, cp *controlplane.ControlPlane, namespace 
 	args := []string{
 		cmp.Or(o.Binary, filepath.Join(Root(), "bin", "inplace-rollout")), "webhook", "--kubeconfig", kubeconfig, "--namespace", namespace, "--bind-address", address,
 		"--metrics-bind-address", metrics,
+	}
+	if o.InitialResources {
+		args = append(args, "--initial-resources")
 	}
 	p, err = start(append(args, o.Args...), metrics, o.Log)
 	return p, address, err

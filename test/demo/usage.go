@@ -72,18 +72,19 @@ func percentile(until time.Time) (cores, bytes float64) {
 
 // measured is what knows how much containers use.
 type measured struct {
-	live      *prometheus.Live
+	cadvisor  *prometheus.CAdvisor
+	states    *prometheus.Server
 	server    *prometheus.Server
 	estimator *controller.Process
 	log       io.Closer
 }
 
-// scraped is the configuration of a Prometheus that asks one address each second.
+// scraped is the configuration of a Prometheus that asks two addresses each second.
 const scraped = `global: {scrape_interval: 1s, scrape_timeout: 1s}
 scrape_configs:
 - job_name: cluster
   honor_labels: true
-  static_configs: [{targets: [%q]}]
+  static_configs: [{targets: [%q, %q]}]
 `
 
 // startPrometheus runs a Prometheus that knows for three hours what the pods of a subject have
@@ -107,10 +108,13 @@ func (m *measured) startPrometheus(ctx context.Context, c *cluster, pods []strin
 		return err
 	}
 	var err error
-	if m.live, err = prometheus.ServeLive(c.client, usage); err != nil {
+	if m.cadvisor, err = prometheus.ServeCAdvisor(c.client, usage); err != nil {
 		return err
 	}
-	m.server, err = prometheus.Start(ctx, dir, fmt.Sprintf(scraped, m.live.Address()))
+	if m.states, err = prometheus.StartStateMetrics(ctx, dir, filepath.Join(c.Dir(), "kubeconfig")); err != nil {
+		return err
+	}
+	m.server, err = prometheus.Start(ctx, dir, fmt.Sprintf(scraped, m.cadvisor.Address(), m.states.Address))
 	return err
 }
 
@@ -146,8 +150,11 @@ func (m *measured) end() error {
 	if m.server != nil {
 		m.server.Stop()
 	}
-	if m.live != nil {
-		failed = append(failed, m.live.Close())
+	if m.states != nil {
+		m.states.Stop()
+	}
+	if m.cadvisor != nil {
+		failed = append(failed, m.cadvisor.Close())
 	}
 	return errors.Join(failed...)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -146,12 +147,13 @@ func (a *app) prometheus() string {
 	a.assertAsksForToken(token.Status.Token)
 	proxy := httptest.NewServer(realnode.Egress(node.Dial))
 	a.t.Cleanup(proxy.Close)
-	state, err := prometheus.ServeLive(client, nil)
+	dir := a.t.TempDir()
+	states, err := prometheus.StartStateMetrics(a.t.Context(), dir, filepath.Join(node.Dir(), "kubeconfig"))
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.t.Cleanup(func() { _ = state.Close() })
-	server, err := prometheus.Start(a.t.Context(), a.t.TempDir(), fmt.Sprintf(scraped, token.Status.Token, proxy.URL, realnode.Kubelet, state.Address()))
+	a.t.Cleanup(states.Stop)
+	server, err := prometheus.Start(a.t.Context(), dir, fmt.Sprintf(scraped, token.Status.Token, proxy.URL, realnode.Kubelet, states.Address))
 	if err != nil {
 		a.t.Fatal(err)
 	}

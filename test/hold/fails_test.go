@@ -146,29 +146,35 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resume()
-	asked := w.Connections()
-	if _, err := edit(t, "other", 3); err != nil {
-		t.Errorf("an edit of a workload that is not opted in: %v", err)
-	}
-	for _, write := range []func() error{
-		func() error {
-			_, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
-			return err
-		},
-		func() error {
-			_, err := client.CoreV1().Pods("default").Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
-			return err
-		},
-		func() error {
-			return client.CoreV1().Pods("default").Delete(t.Context(), "bare", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-		},
-	} {
-		if err := write(); err != nil {
-			t.Errorf("a write of a pod: %v", err)
+	asked := func() int {
+		before := w.Connections()
+		if _, err := edit(t, "other", 3); err != nil {
+			t.Errorf("an edit of a workload that is not opted in: %v", err)
 		}
+		for _, write := range []func() error{
+			func() error {
+				_, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+				return err
+			},
+			func() error {
+				_, err := client.CoreV1().Pods("default").Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+				return err
+			},
+			func() error {
+				return client.CoreV1().Pods("default").Delete(t.Context(), "bare", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+			},
+		} {
+			if err := write(); err != nil {
+				t.Errorf("a write of a pod: %v", err)
+			}
+		}
+		return w.Connections() - before
 	}
-	if now := w.Connections(); now != asked {
-		t.Errorf("the API server has asked the webhook %d times about what it does not hold", now-asked)
+	// The first time, a write that it sent before it was paused may still be asked about.
+	if asked() > 0 {
+		if n := asked(); n > 0 {
+			t.Errorf("the API server has asked the webhook %d times about what it does not hold", n)
+		}
 	}
 
 	if err := w.Start(t.Context(), 0); err != nil {

@@ -61,11 +61,17 @@ func run(m *testing.M) (code int, err error) {
 // serve installs the webhook and runs its replicas until the test ends.
 func serve(t *testing.T, args ...string) *controller.Webhook {
 	t.Helper()
+	return serveWith(t, controller.WebhookOptions{Args: args})
+}
+
+func serveWith(t *testing.T, o controller.WebhookOptions) *controller.Webhook {
+	t.Helper()
 	file, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := controller.StartWebhook(t.Context(), cp, controller.WebhookOptions{Log: file, Args: args})
+	o.Log = file
+	w, err := controller.StartWebhook(t.Context(), cp, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 //go:build integration
 
-// Package initialresources tests what new pods get by deploy/initial-resources, on a real API server.
+// Package initialresources tests what new pods get by deploy/initial-resources, on a real API server: by
+// its policies, or by the webhook, as $HOLD says, or as clusters of the version have it.
 package initialresources
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
@@ -38,7 +41,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	if cp, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+	if cp, err = controlplane.Start(ctx, controlplane.Options{Flags: controller.Flags()}); err != nil {
 		return 1, err
 	}
 	defer func() {
@@ -47,10 +50,6 @@ func run(m *testing.M) (code int, err error) {
 		}
 		err = errors.Join(err, cp.Stop())
 	}()
-	if !cp.AtLeast("1.36") {
-		fmt.Println("There is no MutatingAdmissionPolicy v1, so there is nothing to test.")
-		return 0, nil
-	}
 	config := cp.RESTConfig()
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	if client, err = kubernetes.NewForConfig(config); err != nil {
@@ -67,17 +66,54 @@ func run(m *testing.M) (code int, err error) {
 	if _, err := cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
 		return 1, fmt.Errorf("creating what is older: %w", err)
 	}
-	for _, file := range []string{"estimate-pods.yaml", "validate.yaml"} {
-		if _, err := cp.Kubectl(ctx, "apply", "--filename", filepath.Join(controller.Root(), "deploy", "initial-resources", file)); err != nil {
-			return 1, fmt.Errorf("installing the policies: %w", err)
-		}
+	stop, err := install(ctx)
+	if err != nil {
+		return 1, err
 	}
+	defer stop()
 	for _, n := range namespaces {
 		if err := n.create(ctx); err != nil {
 			return 1, fmt.Errorf("making the namespace %s: %w", n.name, err)
 		}
 	}
 	return m.Run(), nil
+}
+
+// beta is the version of policies in the way of [prerequisite.Beta].
+var beta = strings.NewReplacer("/v1\nkind: MutatingAdmissionPolicy", "/v1beta1\nkind: MutatingAdmissionPolicy")
+
+// install installs what estimates, in the way of [controller.Hold].
+func install(ctx context.Context) (stop func(), err error) {
+	way := controller.Hold(cp)
+	if way == prerequisite.Webhook {
+		log, err := os.Create(filepath.Join(cp.Dir(), "log", "webhook.log"))
+		if err != nil {
+			return nil, fmt.Errorf("creating a log: %w", err)
+		}
+		// One replica: what it knows is what the pods get.
+		hook, err := controller.StartWebhook(ctx, cp, controller.WebhookOptions{InitialResources: true, Replicas: 1, Log: log})
+		if err != nil {
+			return nil, err
+		}
+		return hook.Stop, nil
+	}
+	for _, name := range []string{"estimate-pods.yaml", "validate.yaml"} {
+		text, err := os.ReadFile(filepath.Join(controller.Root(), "deploy", "initial-resources", name))
+		if err != nil {
+			return nil, fmt.Errorf("reading the policies: %w", err)
+		}
+		if way == prerequisite.Beta {
+			text = []byte(beta.Replace(string(text)))
+		}
+		file := filepath.Join(cp.Dir(), name)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return nil, fmt.Errorf("writing the policies: %w", err)
+		}
+		if _, err := cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
+			return nil, fmt.Errorf("installing the policies: %w", err)
+		}
+	}
+	return func() {}, nil
 }
 
 // await waits until there is no error, for at most a minute.

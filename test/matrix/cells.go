@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
@@ -51,7 +52,7 @@ func (c cell) name() string {
 	return c.version + "/" + c.hold
 }
 
-// simulated are the tests on simulated nodes: the hold in every shape, and for each kind live
+// simulated are the tests of rollouts on simulated nodes: the hold in every shape, and for each kind live
 // resizes, restarts, what people do meanwhile, and what they are told.
 var simulated = []string{
 	"TestHold", "TestInForce", "TestUnreadableHold", "TestForged", "TestSavedDuringAHold", "TestCreate", ".*RestoredFromABackup", "TestCondition",
@@ -69,25 +70,31 @@ var shortly = []string{
 	"TestWarn", "TestAnnotations", "TestFence$", "TestDeploymentTooSmallNode",
 }
 
+// estimates are those of initial resources; its table has a name that is in both lists.
+var estimates = []string{"TestRules$", "TestAskedAgain$", "TestLater$", "TestWorkloads$", "TestManyContainers$", "TestValues$", "TestOlderValues$"}
+
 // real are those on a real node: cpu and memory up and down, for each kind.
 var real = []string{"TestEdits$"}
 
-// tests are the package of a cell's tests, the tag that it is built with, and the names.
-func (c cell) tests(short bool) (pkg, tag string, names []string) {
-	switch {
-	case c.kubelet != "":
-		return "./test/e2e", "e2e", real
-	case short:
-		return "./test/integration", "integration", shortly
+// tests are the packages of a cell's tests, the tag that they are built with, and the names.
+func (c cell) tests(short bool) (packages []string, tag string, names []string) {
+	if c.kubelet != "" {
+		return []string{"./test/e2e"}, "e2e", real
 	}
-	return "./test/integration", "integration", simulated
+	names = simulated
+	if short {
+		names = shortly
+	}
+	return []string{"./test/integration", "./test/initialresources"}, "integration", slices.Concat(names, estimates)
 }
 
 // run runs the cell's tests.
 func (c cell) run(ctx context.Context, root string, short bool) (result, error) {
-	pkg, tag, names := c.tests(short)
+	packages, tag, names := c.tests(short)
 	fmt.Printf("=== %s\n", c.name())
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-tags", tag, "-count=1", "-timeout=60m", "-parallel=16", "-run", "^("+strings.Join(names, "|")+")", pkg)
+	cmd := exec.CommandContext(ctx, "go", append([]string{
+		"test", "-json", "-tags", tag, "-count=1", "-timeout=60m", "-p=1", "-parallel=16", "-run", "^(" + strings.Join(names, "|") + ")",
+	}, packages...)...)
 	cmd.Dir = root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = append(os.Environ(), "KUBERNETES="+folder(c.version), "HOLD="+c.hold, "KUBELET="+folder(c.kubelet), "E2E=required")
@@ -103,7 +110,7 @@ func (c cell) run(ctx context.Context, root string, short bool) (result, error) 
 	_, _ = io.Copy(io.Discard, events) // lets it end
 	err = cmp.Or(cmd.Wait(), errRead)
 	if err == nil && r.passed == 0 {
-		err = fmt.Errorf("no test of %s has run", pkg)
+		err = fmt.Errorf("no test of %s has run", strings.Join(packages, " and "))
 	}
 	fmt.Printf("--- %s: %d passed, %d not applicable, %d failed\n", c.name(), r.passed, r.skipped, r.failed)
 	r.kubernetes, r.kubelet = versionOf(ctx, root, c.version, "kube-apiserver"), simulatedKubelet

@@ -5,9 +5,12 @@ import (
 	"testing"
 )
 
-// TestRead counts parts in place of their test, and a part that was skipped as no pass.
+// TestRead counts parts in place of their test, and a part that was skipped as no pass. Tests of two
+// packages may have the same name.
 func TestRead(t *testing.T) {
 	const events = `{"Action":"start"}
+{"Action":"pass","Package":"other","Test":"TestA"}
+{"Action":"pass","Package":"other"}
 {"Action":"output","Test":"TestA","Output":"fine\n"}
 {"Action":"pass","Test":"TestA"}
 {"Action":"pass","Test":"TestAB"}
@@ -26,7 +29,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (result{passed: 3, skipped: 1, failed: 1}); got != want {
+	if want := (result{passed: 4, skipped: 1, failed: 1}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
 	if want := "not applicable\nit is broken\nexit status 1\n"; log.String() != want {

@@ -16,7 +16,7 @@ type result struct {
 }
 
 // event is a line of `go test -json`.
-type event struct{ Action, Test, Output string }
+type event struct{ Action, Package, Test, Output string }
 
 // read counts the tests, and prints what those say that did not pass.
 func read(events io.Reader, log io.Writer) (result, error) {
@@ -28,26 +28,27 @@ func read(events io.Reader, log io.Writer) (result, error) {
 		} else if err != nil {
 			return result{}, fmt.Errorf("reading what the tests say: %w", err)
 		}
+		test := e.Package + " " + e.Test
 		switch e.Action {
 		case "output":
-			if said[e.Test] == nil {
-				said[e.Test] = &strings.Builder{}
+			if said[test] == nil {
+				said[test] = &strings.Builder{}
 			}
-			said[e.Test].WriteString(e.Output)
+			said[test].WriteString(e.Output)
 		case "pass":
-			ended[e.Test] = e.Action
-			delete(said, e.Test)
+			ended[test] = e.Action
+			delete(said, test)
 		case "fail", "skip":
-			ended[e.Test] = e.Action
-			if said[e.Test] != nil {
-				_, _ = io.WriteString(log, said[e.Test].String())
+			ended[test] = e.Action
+			if said[test] != nil {
+				_, _ = io.WriteString(log, said[test].String())
 			}
 		}
 	}
 	return count(ended), nil
 }
 
-// count counts the tests that have no parts. The package is the test without a name.
+// count counts the tests that have no parts. A package is a test without a name.
 func count(ended map[string]string) result {
 	var r result
 	names := make([]string, 0, len(ended))
@@ -57,7 +58,7 @@ func count(ended map[string]string) result {
 	slices.Sort(names)
 	for i, name := range names {
 		hasParts := slices.ContainsFunc(names[i+1:], func(other string) bool { return strings.HasPrefix(other, name+"/") })
-		if name == "" || hasParts {
+		if strings.HasSuffix(name, " ") || hasParts {
 			continue
 		}
 		switch ended[name] {

@@ -1,5 +1,5 @@
-// Package prometheus runs the real Prometheus for tests and demos, and gives it a history
-// that they describe.
+// Package prometheus runs the real Prometheus and kube-state-metrics for tests and demos, and gives
+// the former a history that they describe.
 package prometheus
 
 import (
@@ -22,10 +22,12 @@ func Bin(name string) string {
 	return filepath.Join(controller.Root(), "bin", "monitoring", name)
 }
 
-// Server is a running Prometheus. Whoever starts it ends it.
+// Server is a running Prometheus or kube-state-metrics. Whoever starts it ends it.
 type Server struct {
 	Address, Dir string
-	flags        []string
+	tool         string
+	args         []string
+	probe        string // the path that answers when it is ready
 	spawner      process.Spawner
 	running      *process.Process
 }
@@ -33,21 +35,50 @@ type Server struct {
 // Start runs Prometheus in a folder with this configuration, and returns when it answers.
 // Its data are in the folder's data; it keeps all that is there.
 func Start(ctx context.Context, dir, config string, flags ...string) (*Server, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	address, err := freeAddress(ctx)
 	if err != nil {
-		return nil, err
-	}
-	s := &Server{Address: listener.Addr().String(), Dir: dir, flags: flags, spawner: process.NewSpawner()}
-	if err := listener.Close(); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "log"), 0o755); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yaml"), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	if err := s.Restart(ctx); err != nil {
+	return start(ctx, &Server{Address: address, Dir: dir, tool: "prometheus", probe: "/-/ready", args: append([]string{
+		"--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--storage.tsdb.retention.time=10y", "--web.listen-address=" + address,
+	}, flags...)})
+}
+
+// StartStateMetrics runs kube-state-metrics for the pods of a cluster. Its log is in the folder.
+func StartStateMetrics(ctx context.Context, dir, kubeconfig string) (*Server, error) {
+	address, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	telemetry, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, port, _ := net.SplitHostPort(address)
+	_, telemetryPort, _ := net.SplitHostPort(telemetry)
+	return start(ctx, &Server{Address: address, Dir: dir, tool: "kube-state-metrics", probe: "/healthz", args: []string{
+		"--kubeconfig=" + kubeconfig, "--resources=pods", "--host=" + host, "--port=" + port, "--telemetry-host=" + host, "--telemetry-port=" + telemetryPort,
+	}})
+}
+
+func freeAddress(ctx context.Context) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
+}
+
+func start(ctx context.Context, s *Server) (*Server, error) {
+	s.spawner = process.NewSpawner()
+	err := os.MkdirAll(filepath.Join(s.Dir, "log"), 0o755)
+	if err == nil {
+		err = s.Restart(ctx)
+	}
+	if err != nil {
 		s.spawner.Close()
 		return nil, err
 	}
@@ -56,9 +87,7 @@ func Start(ctx context.Context, dir, config string, flags ...string) (*Server, e
 
 // Restart runs it again where it was, after Pause.
 func (s *Server) Restart(ctx context.Context) error {
-	running, err := s.spawner.Start(s.Dir, Bin("prometheus"), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, append([]string{
-		"--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--storage.tsdb.retention.time=10y", "--web.listen-address=" + s.Address,
-	}, s.flags...))
+	running, err := s.spawner.Start(s.Dir, Bin(s.tool), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, s.args)
 	if err != nil {
 		return err
 	}
@@ -71,17 +100,17 @@ func (s *Server) Restart(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case running.Ended():
-			return fmt.Errorf("prometheus has ended: %s", s.Log())
+			return fmt.Errorf("%s has ended: %s", s.tool, s.Log())
 		case ctx.Err() != nil:
 			s.Pause()
-			return fmt.Errorf("prometheus does not get ready: %w: %s", err, s.Log())
+			return fmt.Errorf("%s does not get ready: %w: %s", s.tool, err, s.Log())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
 func (s *Server) ready(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/-/ready", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+s.probe, nil)
 	if err != nil {
 		return err
 	}
@@ -106,7 +135,7 @@ func (s *Server) Ended() bool { return s.running.Ended() }
 func (s *Server) PID() int { return s.running.PID() }
 
 // Log is the end of what it has printed.
-func (s *Server) Log() string { return process.Tail(process.LogFile(s.Dir, "prometheus"), 20) }
+func (s *Server) Log() string { return process.Tail(process.LogFile(s.Dir, s.tool), 20) }
 
 // Pause ends it until Restart.
 func (s *Server) Pause() { s.running.Stop() }
