@@ -21,6 +21,9 @@ func NewBounds(ranges []*corev1.LimitRange, nodes []*corev1.Node) Bounds {
 	ratio, largestDefault := corev1.ResourceList{}, corev1.ResourceList{}
 	for _, r := range ranges {
 		for _, item := range r.Spec.Limits {
+			if item.Type == corev1.LimitTypePod { // a pod keeps to a ratio if each of its containers does
+				keepSmaller(ratio, item.MaxLimitRequestRatio)
+			}
 			if item.Type != corev1.LimitTypeContainer {
 				continue
 			}

@@ -60,6 +60,7 @@ func TestBounds(t *testing.T) {
 		"ratio 1.5":          {[]*corev1.LimitRange{limits("[{type: Container, default: {memory: 300Mi}, maxLimitRequestRatio: {memory: '1.5'}}]")}, nil, memory, "100Mi", nil, "200Mi", "LimitRange"},
 		"ratio, a default elsewhere": {[]*corev1.LimitRange{limits("[{type: Container, default: {cpu: '1'}}]"),
 			limits("[{type: Container, default: {cpu: 500m}, maxLimitRequestRatio: {cpu: '4'}}]")}, nil, cpu, "100m", nil, "250m", "LimitRange"},
+		"ratio of pods":         {[]*corev1.LimitRange{limits("[{type: Pod, maxLimitRequestRatio: {cpu: '4'}}, {type: Container, default: {cpu: '1'}}]")}, nil, cpu, "100m", nil, "250m", "LimitRange"},
 		"ratio without default": {[]*corev1.LimitRange{limits("[{type: Container, maxLimitRequestRatio: {cpu: '4'}}]")}, nil, cpu, "100m", nil, "100m", ""},
 
 		"default limit":             {[]*corev1.LimitRange{limits("[{type: Container, default: {memory: 64Mi}}]")}, nil, memory, "100Mi", nil, "64Mi", "LimitRange"},

@@ -152,6 +152,7 @@ var whySkipped = map[string]string{
 	"quota":   "a ResourceQuota has no room for what the pod would request",
 	"room":    "no node has room for what the pod would request",
 	"pod-max": "a LimitRange does not let a pod request as much",
+	"pod-min": "a LimitRange does not let a pod request as little",
 }
 
 // describe says the estimate and where it comes from.

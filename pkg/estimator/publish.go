@@ -156,9 +156,13 @@ func (e *Estimator) data(namespace string, stored *corev1.ConfigMap, state *tabl
 	}
 	ranges := of[*corev1.LimitRange](e.watched.limits, namespace)
 	data := clamped(images, estimate.NewBounds(ranges, e.watched.nodes.List()))
+	for key, value := range data {
+		data[key] = settled(key, before[key], value)
+	}
 	maps.Copy(data, roomEntries(before, room))
 	maps.Copy(data, entries(quotaEntry, quotaLeft(of[*corev1.ResourceQuota](e.watched.quotas, namespace))))
 	maps.Copy(data, entries(podMaxEntry, podMax(ranges)))
+	maps.Copy(data, entries(podMinEntry, podMin(ranges)))
 	maps.Copy(data, entries(ratioEntry, ratios(ranges)))
 	if e.options.Roles {
 		data[estimate.RolesEntry] = "container"

@@ -1,6 +1,8 @@
 package estimator
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -14,6 +16,7 @@ const (
 	roomEntry   = "room."    // the largest request that a node has room for
 	quotaEntry  = "quota."   // what the ResourceQuotas have left
 	podMaxEntry = "pod-max." // the most that LimitRanges let a pod request
+	podMinEntry = "pod-min." // the least
 	ratioEntry  = "ratio."   // how many times its request they let a limit be
 )
 
@@ -76,12 +79,16 @@ func roomEntries(before map[string]string, now capacity.Load) map[string]string 
 // quotaLeft is what the tightest ResourceQuota of a namespace has left of each resource. One that
 // is for some pods only, such as those of a PriorityClass, counts for all: an estimate that is
 // not set does less harm than a pod that is refused for it. Those for BestEffort pods count none
-// that request anything.
+// that request anything. Where one counts pods that are not BestEffort, nothing is left: it would
+// count a pod for its estimates alone, and refuse it, such as for a limit that it lacks.
 func quotaLeft(quotas []*corev1.ResourceQuota) corev1.ResourceList {
 	left := corev1.ResourceList{}
 	for _, q := range quotas {
-		if forBestEffort(q) {
+		if isFor(q, corev1.ResourceQuotaScopeBestEffort) {
 			continue
+		}
+		if isFor(q, corev1.ResourceQuotaScopeNotBestEffort) {
+			return corev1.ResourceList{corev1.ResourceCPU: {}, corev1.ResourceMemory: {}}
 		}
 		for _, name := range estimate.Resources {
 			for _, counted := range []corev1.ResourceName{name, corev1.DefaultResourceRequestsPrefix + name} {
@@ -101,50 +108,53 @@ func quotaLeft(quotas []*corev1.ResourceQuota) corev1.ResourceList {
 	return left
 }
 
-func forBestEffort(q *corev1.ResourceQuota) bool {
-	for _, scope := range q.Spec.Scopes {
-		if scope == corev1.ResourceQuotaScopeBestEffort {
-			return true
-		}
-	}
-	if q.Spec.ScopeSelector == nil {
-		return false
-	}
-	for _, s := range q.Spec.ScopeSelector.MatchExpressions {
-		if s.ScopeName == corev1.ResourceQuotaScopeBestEffort {
-			return true
-		}
-	}
-	return false
+// isFor reports whether a quota counts pods of that scope only.
+func isFor(q *corev1.ResourceQuota, scope corev1.ResourceQuotaScope) bool {
+	return slices.Contains(q.Spec.Scopes, scope) || q.Spec.ScopeSelector != nil && slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions,
+		func(s corev1.ScopedResourceSelectorRequirement) bool { return s.ScopeName == scope })
 }
 
 // podMax is the most of each resource that the LimitRanges let the containers of a pod request
-// together.
+// together, and podMin the least.
 func podMax(ranges []*corev1.LimitRange) corev1.ResourceList {
-	return least(ranges, corev1.LimitTypePod, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.Max })
+	return tightest(ranges, ofPods, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.Max }, keepLess)
 }
 
-// ratios are how many times a container's request the LimitRanges let its limit be.
+func podMin(ranges []*corev1.LimitRange) corev1.ResourceList {
+	return tightest(ranges, ofPods, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.Min }, keepMore)
+}
+
+// ratios are how many times a request the LimitRanges let a limit be. If each container keeps to
+// that, so does the pod.
 func ratios(ranges []*corev1.LimitRange) corev1.ResourceList {
-	return least(ranges, corev1.LimitTypeContainer, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.MaxLimitRequestRatio })
+	return tightest(ranges, append(ofPods, corev1.LimitTypeContainer), func(i corev1.LimitRangeItem) corev1.ResourceList { return i.MaxLimitRequestRatio }, keepLess)
 }
 
-// least is the least of what the LimitRanges say of things of a type.
-func least(ranges []*corev1.LimitRange, of corev1.LimitType, says func(corev1.LimitRangeItem) corev1.ResourceList) corev1.ResourceList {
+var ofPods = []corev1.LimitType{corev1.LimitTypePod}
+
+// tightest is what is kept of all that the LimitRanges say of things of these types.
+func tightest(ranges []*corev1.LimitRange, of []corev1.LimitType, says func(corev1.LimitRangeItem) corev1.ResourceList,
+	keep func(corev1.ResourceList, corev1.ResourceName, resource.Quantity)) corev1.ResourceList {
 	all := corev1.ResourceList{}
 	for _, r := range ranges {
 		for _, item := range r.Spec.Limits {
-			if item.Type != of {
+			if !slices.Contains(of, item.Type) {
 				continue
 			}
 			for _, name := range estimate.Resources {
 				if q, limited := says(item)[name]; limited {
-					keepLess(all, name, q)
+					keep(all, name, q)
 				}
 			}
 		}
 	}
 	return all
+}
+
+func keepMore(list corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
+	if have, has := list[name]; !has || q.Cmp(have) > 0 {
+		list[name] = q
+	}
 }
 
 func keepLess(list corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {

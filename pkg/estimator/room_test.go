@@ -84,6 +84,7 @@ func TestQuotaLeft(t *testing.T) {
 		"of limits":                {[]*corev1.ResourceQuota{quota("{}", "{limits.cpu: 2, pods: 1}", "{limits.cpu: 0, pods: 0}")}, map[string]string{}},
 		"for BestEffort pods":      {[]*corev1.ResourceQuota{quota("{scopes: [BestEffort]}", "{cpu: 2}", "{cpu: 0}")}, map[string]string{}},
 		"for them, by a selector":  {[]*corev1.ResourceQuota{quota("{scopeSelector: {matchExpressions: [{scopeName: BestEffort, operator: Exists}]}}", "{cpu: 2}", "{cpu: 0}")}, map[string]string{}},
+		"for all other pods":       {[]*corev1.ResourceQuota{quota("{}", "{cpu: 2}", "{cpu: 0}"), quota("{scopes: [NotBestEffort]}", "{limits.cpu: 2}", "{limits.cpu: 0}")}, map[string]string{"quota.cpu": "0", "quota.memory": "0"}},
 		"for some PriorityClasses": {[]*corev1.ResourceQuota{quota("{scopes: [PriorityClass]}", "{cpu: 2}", "{cpu: 0}")}, map[string]string{"quota.cpu": "2"}},
 	} {
 		if got := entries(quotaEntry, quotaLeft(tt.quotas)); !maps.Equal(got, tt.want) {
@@ -95,7 +96,10 @@ func TestQuotaLeft(t *testing.T) {
 func TestPodMax(t *testing.T) {
 	ranges := []*corev1.LimitRange{
 		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, max: {cpu: 4}}, {type: Container, max: {cpu: 1, memory: 1Gi}}]}}"),
-		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, max: {cpu: 3, memory: 8Gi}}]}}"),
+		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, min: {cpu: 10m}, max: {cpu: 3, memory: 8Gi}}, {type: Pod, min: {cpu: 20m}}, {type: Container, min: {cpu: 1}}]}}"),
+	}
+	if got, want := entries(podMinEntry, podMin(ranges)), map[string]string{"pod-min.cpu": "20m"}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 	if got, want := entries(podMaxEntry, podMax(ranges)), map[string]string{"pod-max.cpu": "3", "pod-max.memory": "8Gi"}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -104,10 +108,10 @@ func TestPodMax(t *testing.T) {
 
 func TestRatios(t *testing.T) {
 	ranges := []*corev1.LimitRange{
-		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, maxLimitRequestRatio: {cpu: 1}}, {type: Container, max: {cpu: 1}, maxLimitRequestRatio: {memory: 3}}]}}"),
+		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, maxLimitRequestRatio: {cpu: 4}}, {type: PersistentVolumeClaim, maxLimitRequestRatio: {cpu: 1}}, {type: Container, max: {cpu: 1}, maxLimitRequestRatio: {memory: 3}}]}}"),
 		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Container, maxLimitRequestRatio: {memory: 2}}]}}"),
 	}
-	if got, want := entries(ratioEntry, ratios(ranges)), map[string]string{"ratio.memory": "2"}; !maps.Equal(got, want) {
+	if got, want := entries(ratioEntry, ratios(ranges)), map[string]string{"ratio.cpu": "4", "ratio.memory": "2"}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

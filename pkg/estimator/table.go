@@ -152,6 +152,21 @@ func clamped(table map[string]string, bounds estimate.Bounds) map[string]string 
 	return data
 }
 
+// settled is the entry to publish, where another one was before: that one, if there are but a few
+// samples more or less. They grow all the time, and a table is written for what they say.
+func settled(key, before, now string) string {
+	old, was := parse(key, before)
+	e, is := parse(key, now)
+	if !was || !is || max(e.Samples-old.Samples, old.Samples-e.Samples) > old.Samples/8 {
+		return now
+	}
+	e.Samples = old.Samples
+	if e.Value() != before {
+		return now
+	}
+	return before
+}
+
 // parse reads an entry of a table; false if it is not about an image.
 func parse(key, value string) (estimate.Estimate, bool) {
 	_, why, found := strings.Cut(value, " ")

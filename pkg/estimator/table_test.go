@@ -120,6 +120,37 @@ func TestBookFull(t *testing.T) {
 	}
 }
 
+// TestSettled: some more samples are no reason to write, unless they are many, or say something else.
+func TestSettled(t *testing.T) {
+	const key = nginx + ".cpu"
+	entry := func(cpu string, samples int) string {
+		return fmt.Sprintf(`%s {"request":%q,"from":"image","window":"7d","percentile":90,"samples":%d,"scope":"namespace"}`, cpu, cpu, samples)
+	}
+	for _, tt := range []struct{ before, now, want string }{
+		{entry("100m", 80), entry("100m", 80), entry("100m", 80)},
+		{entry("100m", 80), entry("100m", 90), entry("100m", 80)},
+		{entry("100m", 80), entry("100m", 70), entry("100m", 80)},
+		{entry("100m", 80), entry("100m", 91), entry("100m", 91)},
+		{entry("100m", 80), entry("100m", 69), entry("100m", 69)},
+		{entry("100m", 80), entry("101m", 81), entry("101m", 81)},
+		{entry("100m", 1), entry("100m", 2), entry("100m", 2)},
+		{strings.Replace(entry("100m", 80), "7d", "30d", 1), entry("100m", 81), entry("100m", 81)},
+		{strings.Replace(entry("100m", 80), "100m", "200m", 1), entry("100m", 81), entry("100m", 81)}, // somebody's
+		{"", entry("100m", 80), entry("100m", 80)},
+		{"nonsense", entry("100m", 80), entry("100m", 80)},
+	} {
+		if got := settled(key, tt.before, tt.now); got != tt.want {
+			t.Errorf("after %s comes %s, want %s", tt.before, got, tt.want)
+		}
+	}
+	w := newWorld(t, Options{}) // which has 120 samples
+	w.book = newBook(w.past, w.options.Ladder, 0, now)
+	stored := &corev1.ConfigMap{Data: map[string]string{key: strings.Replace(entry("200m", 119), "7d", "30d", 1)}}
+	if data := w.data("shop", stored, &tableState{}); data[key] != stored.Data[key] {
+		t.Errorf("published is %s, and was %s", data[key], stored.Data[key])
+	}
+}
+
 func TestClampedAndLookUp(t *testing.T) {
 	u := &usage{}
 	u.ran(t, "shop", "nginx:1.25", 0.2, 64)

@@ -44,9 +44,10 @@ func TestPublish(t *testing.T) {
 	waitMetric(t, p, `inplace_rollout_estimate_tables{state="published"} 1`)
 
 	t.Run("within a LimitRange", func(t *testing.T) {
-		apply(t, `{apiVersion: v1, kind: LimitRange, metadata: {name: small, namespace: shop}, spec: {limits: [{type: Container, max: {memory: 50Mi}}, {type: Pod, max: {cpu: "3"}}]}}`)
+		apply(t, `{apiVersion: v1, kind: LimitRange, metadata: {name: small, namespace: shop}, spec: {limits: [{type: Container, max: {memory: 50Mi}}, {type: Pod, min: {cpu: 20m}, max: {cpu: "3"}}]}}`)
 		waitEntry(t, "shop", nginx+"_-1.25.memory", "50Mi")
 		waitEntry(t, "shop", "pod-max.cpu", "3")
+		waitEntry(t, "shop", "pod-min.cpu", "20m")
 		if value := table(t, "shop").Data[nginx+"_-1.25.memory"]; !strings.Contains(value, `"capped":"LimitRange"`) {
 			t.Errorf("it says %s", value)
 		}

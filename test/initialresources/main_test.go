@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -52,6 +54,10 @@ func run(m *testing.M) (code int, err error) {
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	if client, err = kubernetes.NewForConfig(config); err != nil {
 		return 1, fmt.Errorf("making a client: %w", err)
+	}
+	sandbox := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandbox"}, Handler: "sandbox", Overhead: &nodev1.Overhead{PodFixed: amounts("100m", "100Mi")}}
+	if _, err := client.NodeV1().RuntimeClasses().Create(ctx, sandbox, metav1.CreateOptions{}); err != nil {
+		return 1, fmt.Errorf("creating a RuntimeClass: %w", err)
 	}
 	file := filepath.Join(cp.Dir(), "older.yaml")
 	if err := os.WriteFile(file, []byte(older), 0o600); err != nil {

@@ -73,6 +73,11 @@ var namespaces = []*namespace{
 	{name: "pod-max", label: "enabled", table: with(map[string]string{"pod-max.cpu": "500m", "pod-max.memory": "300Mi"}), ranges: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypePod, Max: corev1.ResourceList{},
 	}}},
+	{name: "pod-min", label: "enabled", table: with(map[string]string{"pod-min.cpu": "100m"}), ranges: []corev1.LimitRangeItem{
+		{Type: corev1.LimitTypePod, Min: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+		{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+	}},
+	{name: "overhead", label: "enabled", table: with(map[string]string{"quota.cpu": "200m", "pod-max.memory": "300Mi"})},
 	{name: "roles", label: "enabled", table: table(roleEntries("web:1", "app", "11m", "11Mi"), roleEntries("web:1", "proxy", "22m", "22Mi"), map[string]string{estimate.RolesEntry: "container"})},
 	{name: "nonsense", label: "enabled", table: map[string]string{
 		"docker.io-_library-_web_-1.cpu":            "a lot",
@@ -381,6 +386,26 @@ func TestRules(t *testing.T) {
 			`spec: {containers: [{name: app, image: "web:1"}, {name: other, image: "small:1"}]}`,
 			"app cpu=120m; other cpu=10m",
 			"app cpu=120m(image:tag) memory=300Mi(image:tag,pod-max); other cpu=10m(image:tag) memory=16Mi(image:tag,pod-max)",
+		},
+		{
+			"less than it wants of a pod is not set", "pod-min",
+			`spec: {containers: [{name: app, image: "small:1"}]}`,
+			"app cpu=100m memory=16Mi", "app cpu=10m(image:tag,pod-min) memory=16Mi(image:tag)",
+		},
+		{
+			"just as much is", "pod-min",
+			`spec: {containers: [{name: app, image: "small:1"}, {name: own, image: "new:1", resources: {requests: {cpu: 90m}}}]}`,
+			"app cpu=10m memory=16Mi; own cpu=90m", "app cpu=10m(image:tag) memory=16Mi(image:tag)",
+		},
+		{
+			"what its RuntimeClass takes counts, but not for LimitRanges", "overhead",
+			`spec: {runtimeClassName: sandbox, containers: [{name: app, image: "web:1"}]}`,
+			"app memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag)",
+		},
+		{
+			"where there is no room to say why, nothing is set", "on",
+			`{metadata: {annotations: {long: ` + strings.Repeat("x", 262000) + `}}, spec: {containers: [{name: app, image: "web:1"}]}}`,
+			"app", "",
 		},
 		{
 			"without a table a pod is as it was written", "unknown",

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // TestValues writes labels and annotations, good and bad.
@@ -20,6 +24,7 @@ func TestValues(t *testing.T) {
 		"Deployment":  `{apiVersion: apps/v1, metadata: {name: a}, spec: {selector: {matchLabels: {app: web}}, template: TEMPLATE}}`,
 		"StatefulSet": `{apiVersion: apps/v1, metadata: {name: a}, spec: {selector: {matchLabels: {app: web}}, template: TEMPLATE}}`,
 		"DaemonSet":   `{apiVersion: apps/v1, metadata: {name: a}, spec: {selector: {matchLabels: {app: web}}, template: TEMPLATE}}`,
+		"ReplicaSet":  `{apiVersion: apps/v1, metadata: {name: a}, spec: {selector: {matchLabels: {app: web}}, template: TEMPLATE}}`,
 		"Job":         `{apiVersion: batch/v1, metadata: {name: a}, spec: {template: TEMPLATE}}`,
 		"CronJob":     `{apiVersion: batch/v1, metadata: {name: a}, spec: {schedule: "0 0 1 1 *", jobTemplate: {spec: {template: TEMPLATE}}}}`,
 		"Namespace":   `{apiVersion: v1, metadata: {name: a, META}}`,
@@ -82,6 +87,26 @@ func TestOlderValues(t *testing.T) {
 		err := kubectl(t, strings.Replace(older, edit[0], edit[1], 1), "apply", "--dry-run=server")
 		if refused := err != nil && strings.Contains(err.Error(), "must be"); refused != bad || err != nil && !refused {
 			t.Errorf("from %s to %s: %v; want it refused: %t", edit[0], edit[1], err, bad)
+		}
+	}
+}
+
+// TestLaterValues labels and annotates a pod that is there.
+func TestLaterValues(t *testing.T) {
+	t.Parallel()
+	pod, err := newPod(`spec: {containers: [{name: app, image: web}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod, err = client.CoreV1().Pods("on").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"label", "annotate"} {
+		for value, bad := range map[string]bool{"on": true, "enabled": verb == "annotate", "never": verb == "label"} {
+			_, err := cp.Kubectl(t.Context(), verb, "--namespace=on", "--dry-run=server", "pod", pod.Name, api.InitialResourcesLabel+"="+value)
+			if refused := err != nil && strings.Contains(err.Error(), "must be"); refused != bad || err != nil && !refused {
+				t.Errorf("%s %s: %v; want it refused: %t", verb, value, err, bad)
+			}
 		}
 	}
 }

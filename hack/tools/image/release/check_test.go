@@ -286,9 +286,12 @@ func (b *built) assertImages(t *testing.T, manifests []byte) {
 }
 
 func (b *built) testManifests(t *testing.T) {
-	for file, holds := range map[string]string{"install.yaml": "\nkind: MutatingAdmissionPolicy\n", "install-webhook.yaml": "\nkind: MutatingWebhookConfiguration\n"} {
+	for file, mutates := range map[string]string{
+		"install.yaml": "\nkind: MutatingAdmissionPolicy\n", "install-webhook.yaml": "\nkind: MutatingWebhookConfiguration\n",
+		"initial-resources.yaml": "\nkind: MutatingAdmissionPolicy\n",
+	} {
 		b.assertImages(t, b.files[file])
-		for _, there := range []string{holds, "\nkind: ValidatingAdmissionPolicy\n", "\nkind: Deployment\n", "app.kubernetes.io/version: " + b.version + "\n"} {
+		for _, there := range []string{mutates, "\nkind: ValidatingAdmissionPolicy\n", "\nkind: Deployment\n", "app.kubernetes.io/version: " + b.version + "\n"} {
 			if !bytes.Contains(b.files[file], []byte(there)) {
 				t.Errorf("%s has no %q", file, there)
 			}
