@@ -6,7 +6,6 @@ package estimator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,14 +33,7 @@ var (
 	server *prometheus.Server
 )
 
-func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(controlplane.RunTests(m, controlplane.Options{}, setUp)) }
 
 const mib = 1 << 20
 
@@ -59,39 +51,27 @@ func usage() prometheus.History {
 	}}
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if cp, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
-		return 1, err
-	}
-	defer func() {
-		if code != 0 || err != nil {
-			cp.KeepLogs()
-		}
-		err = errors.Join(err, cp.Stop())
-	}()
+func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {
+	cp = started
 	if client, err = kubernetes.NewForConfig(cp.RESTConfig()); err != nil {
-		return 1, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	for _, node := range []string{"node-1", "node-2"} {
 		if err := cp.AddNode(ctx, node, controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
-			return 1, err
+			return nil, err
 		}
 	}
 	if err := controller.InstallEstimator(ctx, cp); err != nil {
-		return 1, err
+		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "prometheus")
-	if err != nil {
-		return 1, err
+	dir := filepath.Join(cp.Dir(), "prometheus")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if server, err = prometheus.StartWith(ctx, dir, usage()); err != nil {
-		return 1, err
+		return nil, err
 	}
-	defer func() { server.Stop() }()
-	return m.Run(), nil
+	return server.Stop, nil
 }
 
 // launch starts an estimator that ends with the test at the latest.

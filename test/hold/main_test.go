@@ -6,7 +6,6 @@ package hold
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,33 +28,16 @@ var (
 	client kubernetes.Interface
 )
 
-func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(controlplane.RunTests(m, controlplane.Options{}, setUp)) }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if cp, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
-		return 1, err
-	}
-	defer func() {
-		if code != 0 || err != nil {
-			cp.KeepLogs()
-		}
-		err = errors.Join(err, cp.Stop())
-	}()
+func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {
+	cp = started
 	config := cp.RESTConfig()
 	config.QPS = -1
 	if client, err = kubernetes.NewForConfig(config); err != nil {
-		return 1, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	return m.Run(), nil
+	return nil, nil
 }
 
 // serve installs the webhook and runs its replicas until the test ends.

@@ -6,7 +6,6 @@ package initialresources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,53 +29,36 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(controlplane.RunTests(m, controlplane.Options{Flags: controller.Flags()}, setUp))
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if cp, err = controlplane.Start(ctx, controlplane.Options{Flags: controller.Flags()}); err != nil {
-		return 1, err
-	}
-	defer func() {
-		if code != 0 || err != nil {
-			cp.KeepLogs()
-		}
-		err = errors.Join(err, cp.Stop())
-	}()
+func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {
+	cp = started
 	config := cp.RESTConfig()
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	if client, err = kubernetes.NewForConfig(config); err != nil {
-		return 1, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	sandbox := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandbox"}, Handler: "sandbox", Overhead: &nodev1.Overhead{PodFixed: amounts("100m", "100Mi")}}
 	if _, err := client.NodeV1().RuntimeClasses().Create(ctx, sandbox, metav1.CreateOptions{}); err != nil {
-		return 1, fmt.Errorf("creating a RuntimeClass: %w", err)
+		return nil, fmt.Errorf("creating a RuntimeClass: %w", err)
 	}
 	file := filepath.Join(cp.Dir(), "older.yaml")
 	if err := os.WriteFile(file, []byte(older), 0o600); err != nil {
-		return 1, fmt.Errorf("writing a manifest: %w", err)
+		return nil, fmt.Errorf("writing a manifest: %w", err)
 	}
 	if _, err := cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
-		return 1, fmt.Errorf("creating what is older: %w", err)
+		return nil, fmt.Errorf("creating what is older: %w", err)
 	}
-	stop, err := install(ctx)
-	if err != nil {
-		return 1, err
+	if tearDown, err = install(ctx); err != nil {
+		return nil, err
 	}
-	defer stop()
 	for _, n := range namespaces {
 		if err := n.create(ctx); err != nil {
-			return 1, fmt.Errorf("making the namespace %s: %w", n.name, err)
+			return tearDown, fmt.Errorf("making the namespace %s: %w", n.name, err)
 		}
 	}
-	return m.Run(), nil
+	return tearDown, nil
 }
 
 // beta is the version of policies in the way of [prerequisite.Beta].

@@ -9,7 +9,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,48 +31,27 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(controlplane.RunTests(m, controlplane.Options{Flags: controller.Flags()}, setUp))
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if cp, err = controlplane.Start(ctx, controlplane.Options{Flags: controller.Flags()}); err != nil {
-		return 1, err
-	}
-	defer func() {
-		if code != 0 || err != nil {
-			cp.KeepLogs()
-		}
-		err = errors.Join(err, cp.Stop())
-	}()
+func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {
+	cp = started
 	if client, err = kubernetes.NewForConfig(cp.RESTConfig()); err != nil {
-		return 1, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	for _, node := range []string{"node-1", "node-2", "node-3"} {
 		if err := cp.AddNode(ctx, node, controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
-			return 1, err
+			return nil, err
 		}
 	}
-	defer func() {
-		if hook != nil {
-			hook.Stop()
-		}
-	}()
-	if err := install(ctx); err != nil {
-		return 1, err
-	}
-	defer func() {
+	return func() {
 		if shared.process != nil {
 			shared.process.Stop()
 		}
-	}()
-	return m.Run(), nil
+		if hook != nil {
+			hook.Stop()
+		}
+	}, install(ctx)
 }
 
 // install installs deploy/ in the way of $HOLD, or mends what is installed.
