@@ -21,6 +21,8 @@ func TestDryRun(t *testing.T) {
 		"hold=webhook",
 		"hold=policy,fenceOwners=true,resizeRight=true,networkPolicy.enabled=true,metrics.secure=true,metrics.dashboard.enabled=true",
 		"hold=policy,serviceAccount.name=resizer,flowControl=false,metrics.service=false",
+		"hold=policy,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus:9090,initialResources.resizeAfterwards=true",
+		"hold=webhook,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus:9090,metrics.service=false",
 		"hold=policy,watch=namespace,parts=cluster,fenceOwners=true",
 		"hold=webhook,watch=namespace,parts=cluster,webhook.replicas=3",
 		"watch=namespace,parts=controller,networkPolicy.enabled=true",
