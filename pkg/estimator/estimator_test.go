@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -106,10 +107,14 @@ type world struct {
 	said     *recorded
 }
 
+func TestMain(m *testing.M) {
+	settleTime, roomInterval = time.Millisecond, time.Millisecond
+	os.Exit(m.Run())
+}
+
 // newWorld has the namespace shop, which is opted in, and a node.
 func newWorld(t *testing.T, o Options, objects ...runtime.Object) *world {
 	t.Helper()
-	settleTime, roomInterval = time.Millisecond, time.Millisecond
 	objects = append(objects,
 		parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
 		parsed[corev1.Node](t, "{metadata: {name: node}, status: {allocatable: {cpu: '8', memory: 16Gi, pods: '100'}}}"))
