@@ -10,6 +10,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off
 
 # The compiler, which spends a quarter of its time on collecting garbage otherwise.
 unit race fuzz build image test-images release-check lint: export GOGC := 400
+bin/%: export GOGC := 400
 
 K8S := bin/k8s
 RUNTIME := bin/node

@@ -4,11 +4,10 @@
 #
 #   hack/build-tools.sh kubernetes bin/k8s
 #
-# It is for make, which says in GOFLAGS and CGO_ENABLED how everything is compiled.
+# It is for make, which says in GOFLAGS, CGO_ENABLED and GOGC how everything is compiled.
 # The Go build cache makes every build after the first one a matter of seconds.
 set -euo pipefail
 
-export GOGC=400 # for the compiler, as in the Makefile
 name=$1
 out=$(mkdir -p "$2" && cd "$2" && pwd)
 cd "$(dirname "$0")/tools/$name"
