@@ -35,7 +35,7 @@ type Server struct {
 // Start runs Prometheus in a folder with this configuration, and returns when it answers.
 // Its data are in the folder's data; it keeps all that is there.
 func Start(ctx context.Context, dir, config string, flags ...string) (*Server, error) {
-	address, err := freeAddress(ctx)
+	address, err := controller.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -49,11 +49,11 @@ func Start(ctx context.Context, dir, config string, flags ...string) (*Server, e
 
 // StartStateMetrics runs kube-state-metrics for the pods of a cluster. Its log is in the folder.
 func StartStateMetrics(ctx context.Context, dir, kubeconfig string) (*Server, error) {
-	address, err := freeAddress(ctx)
+	address, err := controller.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	telemetry, err := freeAddress(ctx)
+	telemetry, err := controller.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +62,6 @@ func StartStateMetrics(ctx context.Context, dir, kubeconfig string) (*Server, er
 	return start(ctx, &Server{Address: address, Dir: dir, tool: "kube-state-metrics", probe: "/healthz", args: []string{
 		"--kubeconfig=" + kubeconfig, "--resources=pods", "--host=" + host, "--port=" + port, "--telemetry-host=" + host, "--telemetry-port=" + telemetryPort,
 	}})
-}
-
-func freeAddress(ctx context.Context) (string, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
 }
 
 func start(ctx context.Context, s *Server) (*Server, error) {
