@@ -22,28 +22,28 @@ func NewBounds(ranges []*corev1.LimitRange, nodes []*corev1.Node) Bounds {
 	for _, r := range ranges {
 		for _, item := range r.Spec.Limits {
 			if item.Type == corev1.LimitTypePod { // a pod keeps to a ratio if each of its containers does
-				keepSmaller(ratio, item.MaxLimitRequestRatio)
+				KeepSmaller(ratio, item.MaxLimitRequestRatio)
 			}
 			if item.Type != corev1.LimitTypeContainer {
 				continue
 			}
-			keepLarger(b.min, item.Min)
-			keepSmaller(b.max, item.Max)
-			keepSmaller(b.defaultLimit, item.Default)
-			keepLarger(largestDefault, item.Default)
-			keepSmaller(ratio, item.MaxLimitRequestRatio)
+			KeepLarger(b.min, item.Min)
+			KeepSmaller(b.max, item.Max)
+			KeepSmaller(b.defaultLimit, item.Default)
+			KeepLarger(largestDefault, item.Default)
+			KeepSmaller(ratio, item.MaxLimitRequestRatio)
 		}
 	}
 	// A container without a limit gets a default one: its request may not be too small for that.
 	// Which of several LimitRanges sets it is a matter of chance.
 	for name, limit := range largestDefault {
 		if r, ok := ratio[name]; ok && r.Sign() > 0 {
-			keepLarger(b.min, corev1.ResourceList{name: divided(name, limit, r)})
+			KeepLarger(b.min, corev1.ResourceList{name: divided(name, limit, r)})
 		}
 	}
 	for _, n := range nodes {
 		if takesAny(n) {
-			keepLarger(b.node, n.Status.Allocatable)
+			KeepLarger(b.node, n.Status.Allocatable)
 		}
 	}
 	return b
@@ -106,7 +106,8 @@ func (e Estimate) AtMost(most resource.Quantity, by string) Estimate {
 	return e
 }
 
-func keepLarger(into, from corev1.ResourceList) {
+// KeepLarger has a list keep what another one has more of, or alone.
+func KeepLarger(into, from corev1.ResourceList) {
 	for name, q := range from {
 		if had, ok := into[name]; !ok || q.Cmp(had) > 0 {
 			into[name] = q.DeepCopy()
@@ -114,7 +115,8 @@ func keepLarger(into, from corev1.ResourceList) {
 	}
 }
 
-func keepSmaller(into, from corev1.ResourceList) {
+// KeepSmaller has a list keep what another one has less of, or alone.
+func KeepSmaller(into, from corev1.ResourceList) {
 	for name, q := range from {
 		if had, ok := into[name]; !ok || q.Cmp(had) < 0 {
 			into[name] = q.DeepCopy()

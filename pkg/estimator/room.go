@@ -1,6 +1,7 @@
 package estimator
 
 import (
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -101,7 +102,7 @@ func quotaLeft(quotas []*corev1.ResourceQuota) corev1.ResourceList {
 				if rest.Sub(used); rest.Sign() < 0 {
 					rest = resource.Quantity{Format: rest.Format}
 				}
-				keepLess(left, name, rest)
+				estimate.KeepSmaller(left, corev1.ResourceList{name: rest})
 			}
 		}
 	}
@@ -117,56 +118,51 @@ func isFor(q *corev1.ResourceQuota, scope corev1.ResourceQuotaScope) bool {
 // podMax is the most of each resource that the LimitRanges let the containers of a pod request
 // together, and podMin the least.
 func podMax(ranges []*corev1.LimitRange) corev1.ResourceList {
-	return tightest(ranges, ofPods, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.Max }, keepLess)
+	most := corev1.ResourceList{}
+	for item := range items(ranges, corev1.LimitTypePod) {
+		estimate.KeepSmaller(most, item.Max)
+	}
+	return most
 }
 
 func podMin(ranges []*corev1.LimitRange) corev1.ResourceList {
-	return tightest(ranges, ofPods, func(i corev1.LimitRangeItem) corev1.ResourceList { return i.Min }, keepMore)
+	least := corev1.ResourceList{}
+	for item := range items(ranges, corev1.LimitTypePod) {
+		estimate.KeepLarger(least, item.Min)
+	}
+	return least
 }
 
 // ratios are how many times a request the LimitRanges let a limit be. If each container keeps to
 // that, so does the pod.
 func ratios(ranges []*corev1.LimitRange) corev1.ResourceList {
-	return tightest(ranges, append(ofPods, corev1.LimitTypeContainer), func(i corev1.LimitRangeItem) corev1.ResourceList { return i.MaxLimitRequestRatio }, keepLess)
+	least := corev1.ResourceList{}
+	for item := range items(ranges, corev1.LimitTypePod, corev1.LimitTypeContainer) {
+		estimate.KeepSmaller(least, item.MaxLimitRequestRatio)
+	}
+	return least
 }
 
-var ofPods = []corev1.LimitType{corev1.LimitTypePod}
-
-// tightest is what is kept of all that the LimitRanges say of things of these types.
-func tightest(ranges []*corev1.LimitRange, of []corev1.LimitType, says func(corev1.LimitRangeItem) corev1.ResourceList,
-	keep func(corev1.ResourceList, corev1.ResourceName, resource.Quantity)) corev1.ResourceList {
-	all := corev1.ResourceList{}
-	for _, r := range ranges {
-		for _, item := range r.Spec.Limits {
-			if !slices.Contains(of, item.Type) {
-				continue
-			}
-			for _, name := range estimate.Resources {
-				if q, limited := says(item)[name]; limited {
-					keep(all, name, q)
+// items are what the LimitRanges say of things of these types.
+func items(ranges []*corev1.LimitRange, of ...corev1.LimitType) iter.Seq[corev1.LimitRangeItem] {
+	return func(yield func(corev1.LimitRangeItem) bool) {
+		for _, r := range ranges {
+			for _, item := range r.Spec.Limits {
+				if slices.Contains(of, item.Type) && !yield(item) {
+					return
 				}
 			}
 		}
 	}
-	return all
 }
 
-func keepMore(list corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
-	if have, has := list[name]; !has || q.Cmp(have) > 0 {
-		list[name] = q
-	}
-}
-
-func keepLess(list corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
-	if have, has := list[name]; !has || q.Cmp(have) < 0 {
-		list[name] = q
-	}
-}
-
+// entries are those of a table for the resources that are estimated.
 func entries(prefix string, list corev1.ResourceList) map[string]string {
 	data := make(map[string]string, len(list))
-	for name, q := range list {
-		data[prefix+string(name)] = q.String()
+	for _, name := range estimate.Resources {
+		if q, has := list[name]; has {
+			data[prefix+string(name)] = q.String()
+		}
 	}
 	return data
 }

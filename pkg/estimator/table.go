@@ -155,6 +155,9 @@ func clamped(table map[string]string, bounds estimate.Bounds) map[string]string 
 // settled is the entry to publish, where another one was before: that one, if there are but a few
 // samples more or less. They grow all the time, and a table is written for what they say.
 func settled(key, before, now string) string {
+	if now == before {
+		return now // as most are: room changes often
+	}
 	old, was := parse(key, before)
 	e, is := parse(key, now)
 	if !was || !is || max(e.Samples-old.Samples, old.Samples-e.Samples) > old.Samples/8 {
