@@ -10,6 +10,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/heap"
 )
 
 // BenchmarkPods says what is kept in memory of a pod with two containers: of most, that request
@@ -29,7 +30,7 @@ func BenchmarkPods(b *testing.B) {
 			const pods = 10_000
 			for range b.N {
 				store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-				before := inUse()
+				before := heap.InUse()
 				for i := range pods {
 					// As it is decoded, no two share anything.
 					p := build.Pod(fmt.Sprintf("app-%d-7d9c6b5f4-x2v%d", i%1000, i), build.Template(b, fmt.Sprintf(`{"containers": [
@@ -42,17 +43,9 @@ func BenchmarkPods(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				b.ReportMetric(float64(inUse()-before)/pods, "B/pod")
+				b.ReportMetric(float64(heap.InUse()-before)/pods, "B/pod")
 				runtime.KeepAlive(store)
 			}
 		})
 	}
-}
-
-// inUse is what the heap holds.
-func inUse() float64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/heap"
 )
 
 // looks are pods as a look finds them: before the edit, and after the resize.
@@ -72,21 +73,13 @@ func benchmarkTarget(b *testing.B, look func() (resize.Target, error)) {
 	}
 	b.StopTimer()
 	const many = 1000
-	before := heap()
+	before := heap.InUse()
 	kept := make([]resize.Target, many)
 	for i := range kept {
 		kept[i], _ = look()
 	}
-	b.ReportMetric(float64(heap()-before)/many, "B-kept/op")
+	b.ReportMetric(float64(heap.InUse()-before)/many, "B-kept/op")
 	runtime.KeepAlive(kept)
-}
-
-// heap returns how many bytes of the heap are in use.
-func heap() int64 {
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return int64(stats.HeapAlloc)
 }
 
 func BenchmarkObserve(b *testing.B) {

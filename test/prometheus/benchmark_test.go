@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/test/heap"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
@@ -49,13 +50,13 @@ func BenchmarkHistory(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
 		for range b.N {
 			store = newStore(b, o)
-			bytes := -inUse()
+			bytes := -heap.InUse()
 			measure(b, func() {
 				if err := store.Refresh(b.Context(), ago(10*time.Minute)); err != nil {
 					b.Fatal(err)
 				}
 			})
-			bytes += inUse()
+			bytes += heap.InUse()
 			b.ReportMetric(float64(bytes)/float64(len(store.Keys()))/(length-6*time.Hour).Hours()*24, "B/image-day")
 			b.ReportMetric(float64(len(store.Keys())), "images")
 		}
@@ -79,14 +80,6 @@ func BenchmarkHistory(b *testing.B) {
 		b.ReportMetric(float64(len(keys)), "images")
 	})
 	runtime.KeepAlive(store)
-}
-
-// inUse is what the heap holds.
-func inUse() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func ours(b *testing.B) time.Duration {
