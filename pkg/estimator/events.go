@@ -37,6 +37,8 @@ type said struct {
 
 	// Skipped is why the estimate was not set; empty if it was, or would be.
 	Skipped string `json:"skipped"`
+	// Was is what was requested before; empty if nothing was.
+	Was string `json:"was"`
 	// Resized is when the pod was given this estimate afterwards; nil if it was born with it.
 	Resized *time.Time `json:"resized"`
 }
@@ -166,6 +168,8 @@ func (s said) describe(set bool) string {
 	}
 	text += ")"
 	switch {
+	case set && s.Was != "":
+		return text + " instead of " + s.Was
 	case set:
 		return text
 	case s.Skipped != "" && s.Skipped != toldOnly:

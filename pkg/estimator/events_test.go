@@ -20,6 +20,8 @@ func TestNews(t *testing.T) {
 			"InitialResourcesSet", "app: cpu 100m (percentile 90 of 80 samples of the image:tag in 7d, in the namespace), app: no memory is known of "},
 		{"capped, and raised", "[{name: app, resources: {requests: {memory: 1Gi}, limits: {cpu: 1}}}]", `{"app":{"memory":{"request":"1Gi","capped":"LimitRange","oomKills":3,` + why + `}}}`,
 			"InitialResourcesSet", "in the namespace, and more for 3 OOM kills, kept within the bounds of the LimitRange)"},
+		{"in place of another", "[{name: app, resources: {requests: {cpu: 100m}}}]", `{"app":{"cpu":{"request":"100m","was":"55m",` + why + `}}}`,
+			"InitialResourcesSet", "in the namespace) instead of 55m, app: no memory"},
 		{"told only", "[{name: app, resources: {requests: {cpu: 1}}}]", `{"app":{"cpu":{"skipped":"annotate","request":"100m",` + why + `}}}`,
 			"InitialResourcesEstimated", "in the namespace) would be set"},
 		{"no quota", "[{name: app}]", `{"app":{"cpu":{"skipped":"quota","request":"100m",` + why + `}}}`,

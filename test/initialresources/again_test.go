@@ -69,7 +69,7 @@ func TestAskedAgain(t *testing.T) {
 			inject("containers", container("proxy", "small:1", "")),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
 			"proxy cpu=10m memory=16Mi; app cpu=120m memory=300Mi",
-			"app cpu=120m(image:tag) memory=300Mi(image:tag); proxy cpu=10m(image:tag) memory=16Mi(image:tag)",
+			"app cpu=120m(image:tag,was 55m) memory=300Mi(image:tag,was 55Mi); proxy cpu=10m(image:tag,was 55m) memory=16Mi(image:tag,was 55Mi)",
 		},
 		{
 			"containers may be called as resources are", namespace{name: "again-names", label: "enabled", table: known},
@@ -101,6 +101,21 @@ func TestAskedAgain(t *testing.T) {
 			inject("containers", map[string]any{"name": "proxy", "image": "new:1", "resources": map[string]any{"requests": map[string]any{"memory": "100Mi"}}}),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
 			"proxy memory=100Mi; app cpu=120m", "app cpu=120m(image:tag) memory=300Mi(image:tag,quota)",
+		},
+		{
+			"and gives back what LimitRanger has filled in", namespace{name: "again-given-back", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: []corev1.LimitRangeItem{{
+				Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi"),
+			}}},
+			inject("containers", container("proxy", "new:1", "100m")),
+			`spec: {initContainers: [{name: prepare, image: "web:1"}], containers: [{name: app, image: "web:1"}]}`,
+			"prepare cpu=55m memory=300Mi; proxy cpu=100m memory=55Mi; app cpu=55m memory=300Mi",
+			"app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi); prepare cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
+		},
+		{
+			"or what the user has requested", namespace{name: "again-always", label: "enabled", table: with(map[string]string{"quota.memory": "350Mi"})},
+			inject("containers", map[string]any{"name": "proxy", "image": "new:1", "resources": map[string]any{"requests": map[string]any{"memory": "100Mi"}}}),
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m, memory: 60Mi}}}]}}`,
+			"proxy memory=100Mi; app cpu=120m memory=60Mi", "app cpu=120m(image:tag,was 50m) memory=300Mi(image:tag,quota)",
 		},
 		{
 			"where it is only said, all of it is said", namespace{name: "again-told", label: "annotate", table: known},

@@ -156,6 +156,7 @@ func requests(pod *corev1.Pod) string {
 type why struct {
 	Skipped string
 	Request resource.Quantity
+	Was     string
 	From    string
 	Window  string
 	Samples int
@@ -178,6 +179,9 @@ func says(pod *corev1.Pod) (string, error) {
 		for _, name := range slices.Sorted(maps.Keys(said[container])) {
 			w := said[container][name]
 			one := name + "=" + w.Request.String() + "(" + w.From
+			if w.Was != "" {
+				one += ",was " + w.Was
+			}
 			for _, more := range []string{w.Capped, w.Skipped} {
 				if more != "" {
 					one += "," + more

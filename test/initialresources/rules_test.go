@@ -143,17 +143,17 @@ func TestRules(t *testing.T) {
 		{
 			"a pod that says always gets it in place of its own requests", "on",
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m, memory: 1Gi}}}]}}`,
-			"app cpu=120m memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag)",
+			"app cpu=120m memory=300Mi", "app cpu=120m(image:tag,was 50m) memory=300Mi(image:tag,was 1Gi)",
 		},
 		{
 			"but no more than its limits", "on",
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m}, limits: {cpu: 100m, memory: 1Gi}}}]}}`,
-			"app cpu=100m limit-cpu=100m limit-memory=1Gi memory=300Mi", "app cpu=100m(image:tag,limit) memory=300Mi(image:tag)",
+			"app cpu=100m limit-cpu=100m limit-memory=1Gi memory=300Mi", "app cpu=100m(image:tag,was 50m,limit) memory=300Mi(image:tag,was 1Gi)",
 		},
 		{
 			"nor less than a LimitRange wants beside a limit", "ratio",
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m, memory: 600Mi}, limits: {cpu: 1, memory: 1Gi}}}]}}`,
-			"app cpu=120m limit-cpu=1 limit-memory=1Gi memory=600Mi", "app cpu=120m(image:tag)",
+			"app cpu=120m limit-cpu=1 limit-memory=1Gi memory=600Mi", "app cpu=120m(image:tag,was 50m)",
 		},
 		{
 			"what an image does not tell stays, also if the pod says always", "on",
@@ -283,36 +283,37 @@ func TestRules(t *testing.T) {
 			"requests that LimitRanger has filled in are not the user's", "filled-requests",
 			`spec: {initContainers: [{name: prepare, image: "small:1"}], containers: [{name: app, image: "web:1"}, {name: own, image: "web:1", resources: {requests: {cpu: 5m}}}, {name: new, image: "new:1"}]}`,
 			"prepare cpu=10m memory=16Mi; app cpu=120m memory=300Mi; own cpu=5m memory=300Mi; new cpu=55m memory=55Mi",
-			"app cpu=120m(image:tag) memory=300Mi(image:tag); own memory=300Mi(image:tag); prepare cpu=10m(image:tag) memory=16Mi(image:tag)",
+			"app cpu=120m(image:tag,was 55m) memory=300Mi(image:tag,was 55Mi); own memory=300Mi(image:tag,was 55Mi); prepare cpu=10m(image:tag,was 55m) memory=16Mi(image:tag,was 55Mi)",
 		},
 		{
 			"also if it has filled in one of two resources", "filled-cpu",
 			`spec: {containers: [{name: app, image: "web:1"}, {name: own, image: "web:1", resources: {requests: {memory: 5Mi}}}]}`,
 			"app cpu=120m memory=300Mi; own cpu=120m memory=5Mi",
-			"app cpu=120m(image:tag) memory=300Mi(image:tag); own cpu=120m(image:tag)",
+			"app cpu=120m(image:tag,was 55m) memory=300Mi(image:tag); own cpu=120m(image:tag,was 55m)",
 		},
 		{
 			"limits that it has filled in hold", "filled-limits",
 			`spec: {initContainers: [{name: prepare, image: "web:1"}], containers: [{name: app, image: "web:1"}, {name: small, image: "small:1"}]}`,
 			"prepare cpu=100m limit-cpu=100m limit-memory=128Mi memory=128Mi; app cpu=100m limit-cpu=100m limit-memory=128Mi memory=128Mi; small cpu=10m limit-cpu=100m limit-memory=128Mi memory=16Mi",
-			"app cpu=100m(image:tag,limit) memory=128Mi(image:tag,limit); prepare cpu=100m(image:tag,limit) memory=128Mi(image:tag,limit); small cpu=10m(image:tag) memory=16Mi(image:tag)",
+			"app cpu=100m(image:tag,was 100m,limit) memory=128Mi(image:tag,was 128Mi,limit); prepare cpu=100m(image:tag,was 100m,limit) memory=128Mi(image:tag,was 128Mi,limit); " +
+				"small cpu=10m(image:tag,was 100m) memory=16Mi(image:tag,was 128Mi)",
 		},
 		{
 			"both are heard", "filled-both",
 			`spec: {containers: [{name: app, image: "web:1"}, {name: large, image: "web:2"}, {name: own, image: "web:1", resources: {limits: {cpu: 300m, memory: 290Mi}}}]}`,
 			"app cpu=120m limit-cpu=500m limit-memory=320Mi memory=300Mi; large cpu=200m limit-cpu=500m limit-memory=320Mi memory=320Mi; own cpu=300m limit-cpu=300m limit-memory=290Mi memory=290Mi",
-			"app cpu=120m(image:tag) memory=300Mi(image:tag); large cpu=200m(image) memory=320Mi(image,limit)",
+			"app cpu=120m(image:tag,was 55m) memory=300Mi(image:tag,was 55Mi); large cpu=200m(image,was 55m) memory=320Mi(image,was 55Mi,limit)",
 		},
 		{
 			"what the estimator has capped says so", "capped",
 			`spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 1m}, limits: {memory: 100Mi}}}, {name: other, image: "web:1", resources: {requests: {cpu: 1m}}}]}`,
 			"app cpu=1m limit-cpu=100m limit-memory=100Mi memory=100Mi; other cpu=1m limit-cpu=100m limit-memory=128Mi memory=128Mi",
-			"other memory=128Mi(image:tag,LimitRange)",
+			"other memory=128Mi(image:tag,was 128Mi,LimitRange)",
 		},
 		{
 			"also if a limit is lower", "capped",
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {limits: {memory: 100Mi, cpu: 1m}}}]}}`,
-			"app cpu=1m limit-cpu=1m limit-memory=100Mi memory=100Mi", "app memory=100Mi(image:tag,limit)",
+			"app cpu=1m limit-cpu=1m limit-memory=100Mi memory=100Mi", "app memory=100Mi(image:tag,was 100Mi,limit)",
 		},
 		{
 			"it is only said where the namespace says annotate", "told",
@@ -395,7 +396,7 @@ func TestRules(t *testing.T) {
 		{
 			"just as much is", "pod-min",
 			`spec: {containers: [{name: app, image: "small:1"}, {name: own, image: "new:1", resources: {requests: {cpu: 90m}}}]}`,
-			"app cpu=10m memory=16Mi; own cpu=90m", "app cpu=10m(image:tag) memory=16Mi(image:tag)",
+			"app cpu=10m memory=16Mi; own cpu=90m", "app cpu=10m(image:tag,was 100m) memory=16Mi(image:tag)",
 		},
 		{
 			"what its RuntimeClass takes counts, but not for LimitRanges", "overhead",
@@ -463,6 +464,19 @@ func TestRules(t *testing.T) {
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"77m","from":"image"},"memory":{"request":"77Mi","from":"image"}}}'}},
 			  spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 77m, memory: 78Mi}}}, {name: other, image: "small:1"}]}}`,
 			"app cpu=120m memory=78Mi; other cpu=10m memory=16Mi", "app cpu=120m(image:tag); other cpu=10m(image:tag) memory=16Mi(image:tag)",
+		},
+		{
+			"if one that fitted before does not fit any more, it has what was requested without it", "quota",
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always, inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"77m","was":"5m","from":"image"},"memory":{"request":"77Mi","was":"77Ki","from":"image"}}}'}},
+			  spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 77m, memory: 77Mi}}}, {name: own, image: "new:1", resources: {requests: {cpu: 100m}}}]}}`,
+			"app cpu=5m memory=300Mi; own cpu=100m", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 77Ki)",
+		},
+		{
+			"but nothing that is no request", "quota",
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"77m","was":"-5m"}},"other":{"cpu":{"request":"78m","was":"much"}},"third":{"cpu":{"request":"79m","was":""}}}'}},
+			  spec: {containers: [{name: app, image: "onlycpu:1", resources: {requests: {cpu: 77m}}}, {name: other, image: "onlycpu:1", resources: {requests: {cpu: 78m}}}, {name: third, image: "onlycpu:1", resources: {requests: {cpu: 79m}}},
+			    {name: own, image: "new:1", resources: {requests: {cpu: 150m}}}]}}`,
+			"app; other; third; own cpu=150m", "app cpu=30m(image:tag,quota); other cpu=30m(image:tag,quota); third cpu=30m(image:tag,quota)",
 		},
 	} {
 		t.Run(strings.ReplaceAll(tt.sentence, " ", "_"), func(t *testing.T) {
