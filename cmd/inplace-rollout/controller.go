@@ -6,27 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests, queues and leader election
-	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -60,11 +52,7 @@ type controllerOptions struct {
 	leaderElect    bool
 	leaseNamespace string
 	workers        int
-	metricsAddress string
-	secureMetrics  bool
-	certFile       string
-	keyFile        string
-	profiling      bool
+	serving        servingOptions
 	qps            float32
 	burst          int
 	dryRun         bool
@@ -97,16 +85,13 @@ as one of them is missing it is not ready, says what is missing, and touches not
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
+	addKubeconfigFlag(f, &o.kubeconfig)
 	f.StringVar(&o.namespace, "namespace", "", "look after the workloads of this namespace only; empty means all namespaces")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+leaseName)
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
 	f.IntVar(&o.workers, "workers", 16, "how many workloads are synced at the same time")
-	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
-	f.BoolVar(&o.secureMetrics, "secure-metrics", false, "serve at --metrics-bind-address over TLS, and all but /healthz and /readyz only to those whose token may get that path")
-	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate for --secure-metrics; empty means one that is made at the start, which nobody can verify")
-	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks, unless --secure-metrics is set")
+	o.serving.addFlags(f)
+	o.serving.addCertificateFlags(f)
 	f.Float32Var(&o.qps, "kube-api-qps", 0, "requests per second to the API server; 0 or less leaves the limit to its priority and fairness")
 	f.IntVar(&o.burst, "kube-api-burst", 0, "requests that may go out at once with --kube-api-qps; 0 means those of two seconds")
 	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
@@ -136,15 +121,7 @@ func (o *controllerOptions) validate() error {
 	if o.burst > 0 && o.qps <= 0 {
 		errs = append(errs, fmt.Errorf("--kube-api-burst is %d and --kube-api-qps %g: a burst needs a limit, so give both or none", o.burst, o.qps))
 	}
-	if o.metricsAddress != "0" {
-		if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil {
-			errs = append(errs, fmt.Errorf("--metrics-bind-address is %q: want host:port, :port or 0: %w", o.metricsAddress, err))
-		}
-	}
-	if (o.certFile == "") != (o.keyFile == "") || o.certFile != "" && !o.secureMetrics {
-		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together, and with --secure-metrics"))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.serving.validate())...)
 }
 
 // validResizePolicy checks the flag that the controller and plan have in common.
@@ -169,7 +146,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	turns := newTurns(config, leaseName, o.namespaceOfLease())
+	turns := newTurns(config, leaseName, cmp.Or(o.leaseNamespace, ownNamespace(), o.namespace, defaultNamespace))
 	if o.elects() {
 		config.Wrap(turns.fence.transport)
 	}
@@ -192,7 +169,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	alive := func() error { return errors.Join(pulse.Err(), turns.health.Check(nil)) }
-	stopServing, err := o.serve(ctx, o.handler(client, alive, gate.Err, registry))
+	stopServing, err := o.serving.serve(ctx, client, alive, gate.Err, registry)
 	if err != nil {
 		return err
 	}
@@ -257,33 +234,12 @@ func (c *controllers) run(ctx context.Context) {
 	running.Wait()
 }
 
-func (o controllerOptions) namespaceOfLease() string {
-	if o.leaseNamespace != "" {
-		return o.leaseNamespace
-	}
-	return cmp.Or(ownNamespace(), o.namespace, "inplace-rollout")
-}
-
-// ownNamespace is the namespace of the pod that this runs in; "" if it runs in none.
-func ownNamespace() string {
-	own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(own))
-}
-
+// restConfig is how the API server is reached, with the limits of the flags.
 func (o controllerOptions) restConfig() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	config, err := restConfig(o.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
+		return nil, err
 	}
-	config.UserAgent = version.Get().UserAgent()
-	config.DisableCompression = true // as kube-controller-manager does: each watch would keep 50 KiB for it
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return deadline{next, requestTimeout} })
-	config = unlimited(config)
 	if o.qps > 0 { // of all clients together
 		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.qps, cmp.Or(o.burst, int(math.Ceil(2*float64(o.qps)))))
 	}
@@ -302,39 +258,4 @@ func newClients(config *rest.Config) (kubernetes.Interface, dynamic.Interface, e
 		return nil, nil, fmt.Errorf("making a dynamic client: %w", err)
 	}
 	return client, objects, nil
-}
-
-// unlimited returns config without a limit on the rate of requests.
-func unlimited(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.QPS, config.RateLimiter = -1, nil // 0 would be client-go's default
-	return config
-}
-
-// startLog returns a context with the log of this process, which begins with what it was built from.
-func startLog(ctx context.Context, verbosity int) (context.Context, error) {
-	logger, err := newLogger(verbosity)
-	if err != nil {
-		return nil, err
-	}
-	klog.SetLogger(logger)
-	built := version.Get()
-	logger.Info("Starting", "version", built.Version, "commit", built.Commit, "go", built.GoVersion)
-	return klog.NewContext(ctx, logger), nil
-}
-
-func newLogger(verbosity int) (klog.Logger, error) {
-	config := zap.NewProductionConfig()
-	config.Level = zap.NewAtomicLevelAt(zapcore.Level(-verbosity)) // zapr's V(n) is zap's level -n
-	config.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
-	config.EncoderConfig.EncodeLevel = func(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) {
-		zapcore.LowercaseLevelEncoder(max(l, zapcore.DebugLevel), enc)
-	}
-	config.Sampling = nil
-	config.DisableStacktrace = true
-	logger, err := config.Build()
-	if err != nil {
-		return klog.Logger{}, fmt.Errorf("making a logger: %w", err)
-	}
-	return zapr.NewLogger(logger), nil
 }

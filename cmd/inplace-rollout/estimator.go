@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"runtime/debug"
 	"time"
@@ -31,8 +31,7 @@ type estimatorOptions struct {
 	kubeconfig       string
 	leaderElect      bool
 	leaseNamespace   string
-	metricsAddress   string
-	profiling        bool
+	serving          servingOptions
 	refresh          time.Duration
 	publish          time.Duration
 	maxImages        int
@@ -68,11 +67,11 @@ the last estimates, while the estimator or Prometheus is gone.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
+	addKubeconfigFlag(f, &o.kubeconfig)
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+estimatorLease)
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or inplace-rollout")
-	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
-	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks")
+	o.serving.addFlags(f)
+	o.serving.addCertificateFlags(f)
 	f.DurationVar(&o.refresh, "refresh-interval", 5*time.Minute, "how often what is new is read, and the estimates are worked out anew")
 	f.DurationVar(&o.publish, "publish-interval", 5*time.Second, "least time between two writes of the estimates for the same namespace")
 	f.IntVar(&o.maxImages, "max-images", 100, "with --cluster-wide, of how many images each namespace is told that are new to it; those count first that run in most namespaces")
@@ -85,7 +84,7 @@ the last estimates, while the estimator or Prometheus is gone.`,
 }
 
 func (o *estimatorOptions) validate() error {
-	errs := []error{o.usage.complete()}
+	errs := []error{o.usage.complete(), o.serving.validate()}
 	if o.refresh < time.Second {
 		errs = append(errs, fmt.Errorf("--refresh-interval is %s: want 1s or more", o.refresh))
 	}
@@ -98,9 +97,6 @@ func (o *estimatorOptions) validate() error {
 	if o.resizeInterval < 0 || o.resizeThreshold < 0 {
 		errs = append(errs, fmt.Errorf("--resize-interval is %s and --resize-threshold %g: want 0 or more", o.resizeInterval, o.resizeThreshold))
 	}
-	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "0" {
-		errs = append(errs, fmt.Errorf("--metrics-bind-address is %q: want host:port, :port or 0: %w", o.metricsAddress, err))
-	}
 	return errors.Join(errs...)
 }
 
@@ -112,12 +108,11 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	common := controllerOptions{kubeconfig: o.kubeconfig, metricsAddress: o.metricsAddress, profiling: o.profiling, leaseNamespace: o.leaseNamespace}
-	config, err := common.restConfig()
+	config, err := restConfig(o.kubeconfig)
 	if err != nil {
 		return err
 	}
-	turns := newTurns(config, estimatorLease, common.namespaceOfLease())
+	turns := newTurns(config, estimatorLease, cmp.Or(o.leaseNamespace, ownNamespace(), defaultNamespace))
 	if o.leaderElect {
 		config.Wrap(turns.fence.transport)
 	}
@@ -153,7 +148,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 		return err
 	}
 	alive := func() error { return errors.Join(beats.Err(), turns.health.Check(nil)) }
-	stopServing, err := common.serve(ctx, common.handler(client, alive, e.Ready, registry))
+	stopServing, err := o.serving.serve(ctx, client, alive, e.Ready, registry)
 	if err != nil {
 		return err
 	}

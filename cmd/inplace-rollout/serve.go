@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -22,39 +23,81 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
-// handler answers /metrics, /healthz and /readyz. A replica that waits for the lead is as ready
-// as the leader. The kubelet has no token, so the latter two are open to everybody.
-func (o controllerOptions) handler(client kubernetes.Interface, alive, ready func() error, registry prometheus.Gatherer) http.Handler {
-	mux := http.NewServeMux()
-	handle := func(pattern string, handler http.Handler) {
-		if o.secureMetrics {
-			handler = newGuard(client, handler)
+// servingOptions are the flags that say where and to whom /metrics, /healthz and /readyz are served.
+type servingOptions struct {
+	address   string
+	secure    bool
+	certFile  string
+	keyFile   string
+	profiling bool
+}
+
+func (o *servingOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.address, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
+	f.BoolVar(&o.secure, "secure-metrics", false, "serve at --metrics-bind-address over TLS, and all but /healthz and /readyz only to those whose token may get that path")
+	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks, unless --secure-metrics is set")
+}
+
+// addCertificateFlags adds the flags of a certificate that is for nothing else.
+func (o *servingOptions) addCertificateFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate for --secure-metrics; empty means one that is made at the start, which nobody can verify")
+	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+}
+
+func (o servingOptions) validate() error {
+	var errs []error
+	if o.address != "0" {
+		if _, _, err := net.SplitHostPort(o.address); err != nil {
+			errs = append(errs, fmt.Errorf("--metrics-bind-address is %q: want host:port, :port or 0: %w", o.address, err))
 		}
-		mux.Handle(pattern, handler)
 	}
+	if (o.certFile == "") != (o.keyFile == "") || o.certFile != "" && !o.secure {
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together, and with --secure-metrics"))
+	}
+	return errors.Join(errs...)
+}
+
+// handler answers /metrics, /healthz and /readyz. A replica that waits for the lead is as ready
+// as the leader. The kubelet has no token, so the latter two are open to everybody. The client is
+// for --secure-metrics.
+func (o servingOptions) handler(client kubernetes.Interface, alive, ready func() error, registry prometheus.Gatherer) (http.Handler, error) {
 	// Those of Go, the process and client-go are in Kubernetes' own registry.
 	all := prometheus.Gatherers{registry, legacyregistry.DefaultGatherer}
-	handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
+	telling := http.NewServeMux()
+	telling.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
 	if o.profiling {
-		handle("/debug/pprof/", http.HandlerFunc(pprof.Index)) // serves those that are named, such as heap, too
-		handle("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))
-		handle("/debug/pprof/trace", http.HandlerFunc(pprof.Trace))
+		telling.HandleFunc("/debug/pprof/", pprof.Index) // serves those that are named, such as heap, too
+		telling.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		telling.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
+	var others http.Handler = telling
+	if o.secure {
+		var err error
+		if others, err = guard(client, telling); err != nil {
+			return nil, err
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", others)
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, alive()) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, ready()) })
-	return mux
+	return mux, nil
 }
 
 // serve serves what handler answers; the returned function ends it.
-func (o controllerOptions) serve(ctx context.Context, handler http.Handler) (func(), error) {
-	if o.metricsAddress == "0" {
+func (o servingOptions) serve(ctx context.Context, client kubernetes.Interface, alive, ready func() error, registry prometheus.Gatherer) (stop func(), err error) {
+	if o.address == "0" {
 		return func() {}, nil
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.metricsAddress)
+	handler, err := o.handler(client, alive, ready, registry)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.address)
 	if err != nil {
 		return nil, fmt.Errorf("listening on --metrics-bind-address: %w", err)
 	}
-	if o.secureMetrics {
+	if o.secure {
 		config, err := o.tlsConfig()
 		if err != nil {
 			return nil, errors.Join(err, listener.Close())
@@ -65,7 +108,7 @@ func (o controllerOptions) serve(ctx context.Context, handler http.Handler) (fun
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "Stopped serving", "address", o.metricsAddress)
+			klog.FromContext(ctx).Error(err, "Stopped serving", "address", o.address)
 		}
 	}()
 	return func() {
@@ -76,7 +119,7 @@ func (o controllerOptions) serve(ctx context.Context, handler http.Handler) (fun
 }
 
 // tlsConfig has the certificate of the flags, or a new one that is signed by itself.
-func (o controllerOptions) tlsConfig() (*tls.Config, error) {
+func (o servingOptions) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.certFile != "" {
 		// They are read again for each connection, because certificates are replaced before they expire.

@@ -2,53 +2,83 @@ package main
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 )
 
-// reviewer knows two tokens: reader may get /metrics, and other may not. It counts what it is asked.
-func reviewer(asked *int) *fake.Clientset {
-	client := fake.NewClientset()
-	client.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		*asked++
-		review := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview)
-		switch token := review.Spec.Token; token {
-		case "reader", "other":
-			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: token, Groups: []string{"g"}}}
-		case "away":
-			return true, nil, errors.New("the API server is away")
+// reviewer is an API server that knows two tokens: reader may get /metrics, and other may not. It counts
+// the tokens that it is asked about, and breaks when it is asked about "away".
+func reviewer(t *testing.T, asked *atomic.Int32) kubernetes.Interface {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any
+		switch r.URL.Path {
+		case "/apis/authentication.k8s.io/v1/tokenreviews":
+			asked.Add(1)
+			review := &authenticationv1.TokenReview{}
+			err := json.NewDecoder(r.Body).Decode(review)
+			switch token := review.Spec.Token; {
+			case err != nil || token == "away":
+				http.Error(w, "away", http.StatusInternalServerError)
+				return
+			case token == "reader" || token == "other":
+				review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: token, Groups: []string{"g"}}}
+			default:
+				review.Status.Error = "unknown"
+			}
+			answer = review
+		case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+			review := &authorizationv1.SubjectAccessReview{}
+			if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+				t.Error(err)
+			}
+			of := review.Spec.NonResourceAttributes
+			review.Status.Allowed = review.Spec.User == "reader" && slices.Contains(review.Spec.Groups, "g") && of.Path == "/metrics" && of.Verb == "get"
+			if of.Path == "/debug/pprof/broken" {
+				http.Error(w, "away", http.StatusInternalServerError)
+				return
+			}
+			answer = review
 		}
-		return true, review, nil
-	})
-	client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-		of := review.Spec.NonResourceAttributes
-		review.Status.Allowed = review.Spec.User == "reader" && review.Spec.Groups[0] == "g" && of.Path == "/metrics" && of.Verb == "get"
-		return true, review, nil
-	})
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return client
 }
 
 func TestGuard(t *testing.T) {
-	asked := 0
+	var asked atomic.Int32
 	ready := func() error { return errors.New("a policy is missing") }
 	alive := func() error { return errors.New("the sync of StatefulSet default/web hangs") }
 	handler := func(secure bool) http.Handler {
-		return controllerOptions{secureMetrics: secure, profiling: true}.handler(reviewer(&asked), alive, ready, prometheus.NewRegistry())
+		h, err := servingOptions{secure: secure, profiling: true}.handler(reviewer(t, &asked), alive, ready, prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
 	}
 	open, guarded := handler(false), handler(true)
 	for _, tt := range []struct {
@@ -65,7 +95,9 @@ func TestGuard(t *testing.T) {
 		{"with a token that may not", guarded, "/metrics", "Bearer other", 403},
 		{"with one that may", guarded, "/metrics", "Bearer reader", 200},
 		{"with one that may get other paths only", guarded, "/debug/pprof/heap", "Bearer reader", 403},
-		{"nobody can say", guarded, "/metrics", "Bearer away", 503},
+		{"nobody can say whose token it is", guarded, "/metrics", "Bearer away", 401},
+		{"nobody can say what its user may", guarded, "/debug/pprof/broken", "Bearer reader", 503},
+		{"what is not there is not told to everybody", guarded, "/secret", "", 401},
 		{"what the kubelet asks is open", guarded, "/readyz", "", 503},
 		{"what the kubelet asks is open, and tells who hangs", guarded, "/healthz", "", 503},
 	} {
@@ -82,43 +114,29 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: it says %s", tt.name, w.Body)
 		}
 	}
-	// Of two pairs of a token and a path that read the same, only one is allowed.
-	asked = 0
-	client := reviewer(&asked)
-	client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-		review.Status.Allowed = true
-		return true, review, nil
-	})
-	one := newGuard(client, http.NotFoundHandler())
-	for _, tt := range []struct {
-		token, path string
-		want        int
-	}{{"reader", "/debug/pprof/ /debug/pprof/heap", 404}, {"reader /debug/pprof/", "/debug/pprof/heap", 401}} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-		r.URL.Path = tt.path
-		r.Header.Set("Authorization", "Bearer "+tt.token)
-		w := httptest.NewRecorder()
-		one.ServeHTTP(w, r)
-		if w.Code != tt.want {
-			t.Errorf("%q with %q: %d, want %d", tt.path, tt.token, w.Code, tt.want)
-		}
+	// Nothing but reading is allowed.
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/metrics", nil)
+	r.Header.Set("Authorization", "Bearer reader")
+	w := httptest.NewRecorder()
+	guarded.ServeHTTP(w, r)
+	if want := "forbidden: reader may not post /metrics"; w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), want) {
+		t.Errorf("%d %s, want 403 %s", w.Code, w.Body, want)
 	}
-	before := asked
+	before := asked.Load()
 	for range 3 {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		r.Header.Set("Authorization", "Bearer reader")
 		guarded.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	if asked != before {
-		t.Errorf("three more scrapes asked the API server %d times", asked-before)
+	if more := asked.Load() - before; more != 0 {
+		t.Errorf("three more scrapes asked the API server %d times", more)
 	}
 }
 
 // TestTLS: without files there is a certificate all the same; with them, it may be replaced.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	o := controllerOptions{secureMetrics: true, certFile: filepath.Join(dir, "tls.crt"), keyFile: filepath.Join(dir, "tls.key")}
+	o := servingOptions{secure: true, certFile: filepath.Join(dir, "tls.crt"), keyFile: filepath.Join(dir, "tls.key")}
 	if _, err := o.tlsConfig(); err == nil {
 		t.Error("there are no files")
 	}
@@ -130,7 +148,7 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	write("first.example")
-	name := func(o controllerOptions, replace func()) string {
+	name := func(o servingOptions, replace func()) string {
 		t.Helper()
 		config, err := o.tlsConfig()
 		if err != nil {
@@ -155,7 +173,7 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := name(controllerOptions{secureMetrics: true}, func() {}); !strings.HasPrefix(got, host+"@") {
+	if got := name(servingOptions{secure: true}, func() {}); !strings.HasPrefix(got, host+"@") {
 		t.Errorf("the certificate of its own is of %s", got)
 	}
 }

@@ -34,7 +34,7 @@ type webhookOptions struct {
 	lifetime         time.Duration
 	controller       string
 	initialResources bool
-	metricsAddress   string
+	serving          servingOptions
 	drain            time.Duration
 	verbosity        int
 }
@@ -65,28 +65,26 @@ new pods the estimator's requests; that one lets pods through as they are if it 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
+	addKubeconfigFlag(f, &o.kubeconfig)
 	f.StringVar(&o.bindAddress, "bind-address", ":8443", "address at which API servers ask, over TLS")
 	f.StringVar(&o.namespace, "namespace", "", "namespace of the Service and the Secret; empty means the pod's own, or inplace-rollout")
 	f.StringVar(&o.service, "service", "inplace-rollout-webhook", "Service by which API servers reach it: the certificate is for that name")
 	f.StringVar(&o.secret, "secret", "inplace-rollout-webhook", "Secret in which the replicas share the certificates that they make")
 	f.DurationVar(&o.lifetime, "certificate-lifetime", 90*24*time.Hour, "how long a certificate that is made here is good; the next one is made after two thirds of that")
-	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate that somebody else makes and renews; then neither --secret nor the webhook configuration is touched")
+	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate that somebody else makes and renews; then neither --secret nor the webhook configuration is touched. It is for --secure-metrics, too, which otherwise makes one that nobody can verify")
 	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.StringVar(&o.controller, "controller", "", "user name of the controller; empty means system:serviceaccount:<namespace>:inplace-rollout")
 	f.BoolVar(&o.initialResources, "initial-resources", false, "evaluate the policy of deploy/initial-resources, too; namespaces and the estimator's ConfigMaps are watched for that")
-	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
+	o.serving.addFlags(f)
 	f.DurationVar(&o.drain, "shutdown-delay", 10*time.Second, "how long requests are still answered after it was told to stop, and is not ready any more")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level")
 	return cmd
 }
 
 func (o webhookOptions) validate() error {
-	var errs []error
-	for _, a := range []struct{ flag, value string }{{"--bind-address", o.bindAddress}, {"--metrics-bind-address", o.metricsAddress}} {
-		if _, _, err := net.SplitHostPort(a.value); err != nil && (a.flag == "--bind-address" || a.value != "0") {
-			errs = append(errs, fmt.Errorf("%s is %q: want host:port or :port: %w", a.flag, a.value, err))
-		}
+	errs := []error{o.serving.validate()}
+	if _, _, err := net.SplitHostPort(o.bindAddress); err != nil {
+		errs = append(errs, fmt.Errorf("--bind-address is %q: want host:port or :port: %w", o.bindAddress, err))
 	}
 	if (o.certFile == "") != (o.keyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together"))
@@ -106,7 +104,7 @@ func (o webhookOptions) run(ctx context.Context) error {
 		return err
 	}
 
-	namespace := cmp.Or(o.namespace, ownNamespace(), "inplace-rollout")
+	namespace := cmp.Or(o.namespace, ownNamespace(), defaultNamespace)
 	policies, err := webhook.Load(deploy.Cluster, cmp.Or(o.controller, "system:serviceaccount:"+namespace+":inplace-rollout"))
 	if err != nil {
 		return err
@@ -139,8 +137,7 @@ func (o webhookOptions) run(ctx context.Context) error {
 		}
 		return cmp.Or(certificates.Ready(), complete())
 	}
-	common := controllerOptions{metricsAddress: o.metricsAddress}
-	stopMetrics, err := common.serve(serving, common.handler(nil, func() error { return nil }, ready, registry))
+	stopMetrics, err := o.serveMetrics(serving, ready, registry)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -169,6 +166,18 @@ func (o webhookOptions) run(ctx context.Context) error {
 		return fmt.Errorf("ending: %w", err)
 	}
 	return nil
+}
+
+// serveMetrics serves /metrics and what the kubelet asks. The certificate of the flags is for --secure-metrics, too.
+func (o webhookOptions) serveMetrics(ctx context.Context, ready func() error, registry prometheus.Gatherer) (stop func(), err error) {
+	var reviewer kubernetes.Interface
+	if o.serving.secure {
+		if reviewer, err = o.client(); err != nil {
+			return nil, err
+		}
+	}
+	o.serving.certFile, o.serving.keyFile = o.certFile, o.keyFile
+	return o.serving.serve(ctx, reviewer, func() error { return nil }, ready, registry)
 }
 
 // certificates is where the certificate comes from that is served.
@@ -214,7 +223,7 @@ func (o webhookOptions) addInitialResources(ctx context.Context, policies *webho
 }
 
 func (o webhookOptions) client() (kubernetes.Interface, error) {
-	config, err := controllerOptions{kubeconfig: o.kubeconfig}.restConfig()
+	config, err := restConfig(o.kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -72,6 +72,17 @@ func TestSame(t *testing.T) {
 				"deploy/components/resize-right, deploy/components/network-policy, deploy/components/secure-metrics], " +
 				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
 		},
+		"with all metrics over TLS": {
+			namespace: "inplace-rollout", values: "hold=webhook,metrics.secure=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
+			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/secure-metrics, deploy/components/secure-metrics-estimator], " +
+				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+		},
+		"with all metrics over TLS, in another namespace": {
+			namespace: "platform", values: "hold=policy,metrics.secure=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
+			kustomization: "{namespace: platform, resources: [deploy, deploy/initial-resources, identity.yaml], " +
+				"components: [deploy/components/secure-metrics, deploy/components/secure-metrics-estimator, deploy/components/identity], " +
+				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, folder(), tt.namespace, "--set", tt.values)

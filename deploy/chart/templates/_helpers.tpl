@@ -118,7 +118,7 @@ What differs from the file is all here.
 {{- if $estimates }}
 {{- $args := list "estimator" (printf "--prometheus-url=%s" (required "initialResources.prometheusURL says where Prometheus is" $.Values.initialResources.prometheusURL)) -}}
 {{- if $.Values.initialResources.resizeAfterwards }}{{ $args = append $args "--resize-afterwards" }}{{ end -}}
-{{- $_ := set $container "args" (concat $args $values.extraArgs) -}}
+{{- $_ := set $container "args" $args -}}
 {{- else }}
 {{- if $.Values.initialResources.enabled }}{{ $_ := set $container "args" (append $container.args "--initial-resources") }}{{ end -}}
 {{- if or $ownNamespaces (ne $account "inplace-rollout") }}
@@ -130,6 +130,11 @@ What differs from the file is all here.
 {{- $_ := set $pod "volumes" (list (dict "name" "tls" "secret" (dict "secretName" "inplace-rollout-webhook-tls"))) -}}
 {{- end -}}
 {{- end -}}
+{{- if $.Values.metrics.secure }}
+{{- $_ := set $container "args" (append $container.args "--secure-metrics") -}}
+{{- range list $container.livenessProbe $container.readinessProbe }}{{ $_ := set .httpGet "scheme" "HTTPS" }}{{ end -}}
+{{- end -}}
+{{- with $values.extraArgs }}{{ $_ := set $container "args" (concat $container.args .) }}{{ end -}}
 {{- end -}}
 {{- /* The guards ask whether there is what holds. */ -}}
 {{- if and (eq $o.kind "ValidatingAdmissionPolicy") (eq (dig "paramKind" "kind" "" $o.spec) "MutatingAdmissionPolicyBinding") }}

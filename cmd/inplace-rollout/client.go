@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+)
+
+// defaultNamespace is the one that deploy/ installs into.
+const defaultNamespace = "inplace-rollout"
+
+// ownNamespace is the namespace of the pod that this runs in; "" if it runs in none.
+func ownNamespace() string {
+	own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(own))
+}
+
+func addKubeconfigFlag(f *pflag.FlagSet, kubeconfig *string) {
+	f.StringVar(kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
+}
+
+// restConfig is how what runs in the cluster reaches the API server.
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
+	}
+	config.UserAgent = version.Get().UserAgent()
+	config.DisableCompression = true // as kube-controller-manager does: each watch would keep 50 KiB for it
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return deadline{next, requestTimeout} })
+	return unlimited(config), nil
+}
+
+// unlimited returns config without a limit on the rate of requests.
+func unlimited(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS, config.RateLimiter = -1, nil // 0 would be client-go's default
+	return config
+}
