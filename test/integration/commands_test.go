@@ -223,6 +223,9 @@ func TestCommandPlanOfStatefulSets(t *testing.T) {
 	) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
+			if p.end == "Infeasible" {
+				p.of.Pod = apart(t, "foreseen-statefulset")
+			}
 			testProphecy(t, p, newWorkload(t, p.of).sandbox)
 		})
 	}
@@ -240,6 +243,9 @@ func TestCommandPlanOfDeployments(t *testing.T) {
 	) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
+			if p.end == "Infeasible" {
+				p.of.Pod = apart(t, "foreseen-deployment")
+			}
 			testProphecy(t, p, newDeployment(t, p.of).sandbox)
 		})
 	}
