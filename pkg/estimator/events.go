@@ -155,6 +155,7 @@ var whySkipped = map[string]string{
 	"room":    "no node has room for what the pod would request",
 	"pod-max": "a LimitRange does not let a pod request as much",
 	"pod-min": "a LimitRange does not let a pod request as little",
+	"changed": "somebody has set another one since",
 }
 
 // describe says the estimate and where it comes from.

@@ -44,7 +44,7 @@ const (
 const otherRung = "other"
 
 // skipReasons are why admission does not set an estimate.
-var skipReasons = []string{"annotate", "quota", "room", "pod-max", "pod-min", unknownImage, "other"}
+var skipReasons = []string{"annotate", "quota", "room", "pod-max", "pod-min", "changed", unknownImage, "other"}
 
 // unknownImage is that there was no estimate.
 const unknownImage = "unknown"

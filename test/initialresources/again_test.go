@@ -4,6 +4,7 @@ package initialresources
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -15,6 +16,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
+
+// defaults are those of a LimitRange.
+var defaults = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi")}}
 
 // container is one that a webhook adds.
 func container(name, image, cpu string) map[string]any {
@@ -31,6 +35,32 @@ func inject(list string, added ...any) webhook.Mutate {
 		containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", list)
 		_ = unstructured.SetNestedSlice(pod.Object, append(added, containers...), "spec", list)
 		seen(pod)
+	}
+}
+
+// change returns a webhook's mutation that sets a field of a list's first container.
+func change(list string, value any, field ...string) webhook.Mutate {
+	return func(_ *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+		containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", list)
+		_ = unstructured.SetNestedField(containers[0].(map[string]any), value, field...)
+		_ = unstructured.SetNestedSlice(pod.Object, containers, "spec", list)
+		seen(pod)
+	}
+}
+
+// set returns a webhook's mutation that sets a field of the pod.
+func set(value any, field ...string) webhook.Mutate {
+	return func(_ *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(pod.Object, value, field...)
+		seen(pod)
+	}
+}
+
+// both returns a webhook's mutation that does both.
+func both(one, other webhook.Mutate) webhook.Mutate {
+	return func(r *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+		one(r, pod)
+		other(r, pod)
 	}
 }
 
@@ -63,9 +93,7 @@ func TestAskedAgain(t *testing.T) {
 			"proxy cpu=10m memory=16Mi; app", "proxy cpu=10m(image:tag) memory=16Mi(image:tag)",
 		},
 		{
-			"what LimitRanger said the first time is not forgotten", namespace{name: "again-filled", label: "enabled", table: known, ranges: []corev1.LimitRangeItem{{
-				Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi"),
-			}}},
+			"what LimitRanger said the first time is not forgotten", namespace{name: "again-filled", label: "enabled", table: known, ranges: defaults},
 			inject("containers", container("proxy", "small:1", "")),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
 			"proxy cpu=10m memory=16Mi; app cpu=120m memory=300Mi",
@@ -81,14 +109,9 @@ func TestAskedAgain(t *testing.T) {
 		},
 		{
 			"what a webhook requests is its own", namespace{name: "again-other", label: "enabled", table: known},
-			func(_ *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
-				containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
-				_ = unstructured.SetNestedField(containers[0].(map[string]any), "33m", "resources", "requests", "cpu")
-				_ = unstructured.SetNestedSlice(pod.Object, containers, "spec", "containers")
-				seen(pod)
-			},
+			change("containers", "33m", "resources", "requests", "cpu"),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"app cpu=33m memory=300Mi", "app memory=300Mi(image:tag)",
+			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag)",
 		},
 		{
 			"an estimate is taken back if a webhook adds more than the quota has left", namespace{name: "again-quota", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"})},
@@ -103,9 +126,7 @@ func TestAskedAgain(t *testing.T) {
 			"proxy memory=100Mi; app cpu=120m", "app cpu=120m(image:tag) memory=300Mi(image:tag,quota)",
 		},
 		{
-			"and gives back what LimitRanger has filled in", namespace{name: "again-given-back", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: []corev1.LimitRangeItem{{
-				Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi"),
-			}}},
+			"and gives back what LimitRanger has filled in", namespace{name: "again-given-back", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
 			inject("containers", container("proxy", "new:1", "100m")),
 			`spec: {initContainers: [{name: prepare, image: "web:1"}], containers: [{name: app, image: "web:1"}]}`,
 			"prepare cpu=55m memory=300Mi; proxy cpu=100m memory=55Mi; app cpu=55m memory=300Mi",
@@ -116,6 +137,92 @@ func TestAskedAgain(t *testing.T) {
 			inject("containers", map[string]any{"name": "proxy", "image": "new:1", "resources": map[string]any{"requests": map[string]any{"memory": "100Mi"}}}),
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m, memory: 60Mi}}}]}}`,
 			"proxy memory=100Mi; app cpu=120m memory=60Mi", "app cpu=120m(image:tag,was 50m) memory=300Mi(image:tag,quota)",
+		},
+		{
+			"also in place of what LimitRanger has filled in", namespace{name: "again-other-filled", label: "enabled", table: known, ranges: defaults},
+			change("containers", "33m", "resources", "requests", "cpu"),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag,was 55Mi)",
+		},
+		{
+			"and of a pod that says always", namespace{name: "again-other-always", label: "enabled", table: known},
+			change("containers", "33m", "resources", "requests", "cpu"),
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m}}}]}}`,
+			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag)",
+		},
+		{
+			"a lower limit that a webhook sets holds", namespace{name: "again-limit", label: "enabled", table: known},
+			change("containers", map[string]any{"cpu": "100m", "memory": "200Mi"}, "resources", "limits"),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"app cpu=100m limit-cpu=100m limit-memory=200Mi memory=200Mi", "app cpu=100m(image:tag,limit) memory=200Mi(image:tag,limit)",
+		},
+		{
+			"a limit that is too far above says what is requested", namespace{name: "again-ratio", label: "enabled", table: with(map[string]string{"ratio.memory": "2"}), ranges: []corev1.LimitRangeItem{{
+				Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")},
+			}}},
+			change("containers", map[string]any{"memory": "1Gi"}, "resources", "limits"),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"app cpu=120m limit-memory=1Gi memory=1Gi", "app cpu=120m(image:tag)",
+		},
+		{
+			"no more is given back than a limit that has come since", namespace{name: "again-back-limit", label: "enabled", table: with(map[string]string{"room.cpu": "600m"})},
+			both(change("containers", map[string]any{"cpu": "120m"}, "resources", "limits"), inject("containers", container("proxy", "new:1", "500m"))),
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 500m}}}]}}`,
+			"proxy cpu=500m; app cpu=120m limit-cpu=120m memory=300Mi", "app cpu=120m(image:tag,room) memory=300Mi(image:tag)",
+		},
+		{
+			"nor less than a LimitRange wants beside one", namespace{name: "again-back-ratio", label: "enabled", table: with(map[string]string{"room.memory": "500Mi", "ratio.memory": "2"}), ranges: []corev1.LimitRangeItem{{
+				Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")},
+			}}},
+			both(change("containers", map[string]any{"memory": "300Mi"}, "resources", "limits"), inject("containers", map[string]any{
+				"name": "proxy", "image": "new:1", "resources": map[string]any{"limits": map[string]any{"memory": "250Mi"}},
+			})),
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {memory: 100Mi}}}]}}`,
+			"proxy limit-memory=250Mi memory=250Mi; app cpu=120m limit-memory=300Mi memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag,room)",
+		},
+		{
+			"a webhook gives the pod resources as a whole", namespace{name: "again-whole", label: "enabled", table: known},
+			set(map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "100Mi"}}, "spec", "resources"),
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m}}}]}}`,
+			"app cpu=50m", "",
+		},
+		{
+			"or overhead", namespace{name: "again-overhead", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
+			set("sandbox", "spec", "runtimeClassName"),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"app cpu=55m memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
+		},
+		{
+			"or makes a sidecar of an init container", namespace{name: "again-restart", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
+			change("initContainers", "Always", "restartPolicy"),
+			`spec: {initContainers: [{name: prepare, image: "web:1"}], containers: [{name: app, image: "web:1"}]}`,
+			"prepare cpu=55m memory=300Mi; app cpu=55m memory=300Mi",
+			"app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi); prepare cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
+		},
+		{
+			"or takes a container away", namespace{name: "again-fewer", label: "enabled", table: with(map[string]string{"pod-min.cpu": "100m"}), ranges: []corev1.LimitRangeItem{
+				{Type: corev1.LimitTypePod, Min: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+				{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+			}},
+			func(_ *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+				containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+				_ = unstructured.SetNestedSlice(pod.Object, containers[:1], "spec", "containers")
+				seen(pod)
+			},
+			`spec: {containers: [{name: app, image: "small:1"}, {name: gone, image: "web:1"}]}`,
+			"app cpu=100m memory=16Mi", "app cpu=10m(image:tag,pod-min) memory=16Mi(image:tag)",
+		},
+		{
+			"or annotations that leave no room for ours", namespace{name: "again-long", label: "enabled", table: known},
+			set(strings.Repeat("x", 262000), "metadata", "annotations", "long"),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"app", "",
+		},
+		{
+			"or a container that is larger than anything", namespace{name: "again-large", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
+			inject("containers", map[string]any{"name": "large", "image": "new:1", "resources": map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "16Pi"}}}),
+			`spec: {containers: [{name: app, image: "web:1"}]}`,
+			"large cpu=100m memory=16Pi; app cpu=55m memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
 		},
 		{
 			"where it is only said, all of it is said", namespace{name: "again-told", label: "annotate", table: known},

@@ -446,7 +446,7 @@ func TestRules(t *testing.T) {
 		{
 			"if it tells of requests that are not there, it is not believed", "on",
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"1m"},"memory":{"request":"1Mi"}}}'}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {memory: 2Mi}}}]}}`,
-			"app cpu=120m memory=2Mi", "app cpu=120m(image:tag)",
+			"app cpu=120m memory=2Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag,changed)",
 		},
 		{
 			"nor if it says that something was skipped", "on",
@@ -463,13 +463,31 @@ func TestRules(t *testing.T) {
 			"and if it has another container, all that was estimated is estimated anew", "on",
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"77m","from":"image"},"memory":{"request":"77Mi","from":"image"}}}'}},
 			  spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 77m, memory: 78Mi}}}, {name: other, image: "small:1"}]}}`,
-			"app cpu=120m memory=78Mi; other cpu=10m memory=16Mi", "app cpu=120m(image:tag); other cpu=10m(image:tag) memory=16Mi(image:tag)",
+			"app cpu=120m memory=78Mi; other cpu=10m memory=16Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag,changed); other cpu=10m(image:tag) memory=16Mi(image:tag)",
 		},
 		{
 			"if one that fitted before does not fit any more, it has what was requested without it", "quota",
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always, inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"77m","was":"5m","from":"image"},"memory":{"request":"77Mi","was":"77Ki","from":"image"}}}'}},
 			  spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 77m, memory: 77Mi}}}, {name: own, image: "new:1", resources: {requests: {cpu: 100m}}}]}}`,
 			"app cpu=5m memory=300Mi; own cpu=100m", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 77Ki)",
+		},
+		{
+			"where it is only said, a copy keeps what it has", "told",
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"77m","was":"5m","from":"image"}}}'}},
+			  spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 77m, memory: 78Mi}}}]}}`,
+			"app cpu=77m memory=78Mi", "app cpu=120m(image:tag,annotate) memory=300Mi(image:tag,annotate)",
+		},
+		{
+			"and where the pod says never", "on",
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: never, inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"77m","was":"5m","from":"image"}}}'}},
+			  spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 77m}}}]}}`,
+			"app cpu=77m", "",
+		},
+		{
+			"what somebody has changed of a copy is theirs", "on",
+			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always, inplace-rollout.io/initial-resources-estimate: '{"app":{"cpu":{"request":"77m","was":"55m","from":"image"}}}'}},
+			  spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 700m, memory: 70Mi}}}]}}`,
+			"app cpu=700m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag,was 70Mi)",
 		},
 		{
 			"but nothing that is no request", "quota",
