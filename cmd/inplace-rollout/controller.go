@@ -169,7 +169,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	alive := func() error { return errors.Join(pulse.Err(), turns.health.Check(nil)) }
-	stopServing, err := o.serving.serve(ctx, client, alive, gate.Err, registry)
+	stopServing, err := o.serving.serve(ctx, o.kubeconfig, alive, gate.Err, registry)
 	if err != nil {
 		return err
 	}

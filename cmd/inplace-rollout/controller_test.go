@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -47,6 +48,32 @@ func TestRateLimits(t *testing.T) {
 				t.Errorf("%d requests may go out at once, want %d", got, tt.atOnce)
 			}
 		})
+	}
+}
+
+// TestReviewsHaveALimitOfTheirOwn: whoever sends made-up tokens does not use up the controller's.
+func TestReviewsHaveALimitOfTheirOwn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := controllerOptions{kubeconfig: file, qps: 5}.restConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reviewer, err := newReviewer(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks, writes := reviewer.AuthenticationV1().RESTClient().GetRateLimiter(), client.AppsV1().RESTClient().GetRateLimiter()
+	for asks.TryAccept() {
+	}
+	if !writes.TryAccept() {
+		t.Error("reviews have used up what is for writes")
 	}
 }
 

@@ -148,7 +148,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 		return err
 	}
 	alive := func() error { return errors.Join(beats.Err(), turns.health.Check(nil)) }
-	stopServing, err := o.serving.serve(ctx, client, alive, e.Ready, registry)
+	stopServing, err := o.serving.serve(ctx, o.kubeconfig, alive, e.Ready, registry)
 	if err != nil {
 		return err
 	}

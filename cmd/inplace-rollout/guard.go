@@ -1,11 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -24,6 +30,21 @@ const (
 // reviewBackoff is for questions to the API server that fail. A scrape waits 10 s, mostly.
 var reviewBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
 
+// newReviewer returns the client for a guard. Anybody may have it ask, so it has a limit of its own, and what
+// is written to workloads does not wait for it.
+func newReviewer(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = 20, 40
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for reviews: %w", err)
+	}
+	return client, nil
+}
+
 // guard lets those through to next whose token is that of a user who may do with the path what they
 // ask for. The API server knows both. It is logged if it does not answer.
 func guard(client kubernetes.Interface, next http.Handler) (http.Handler, error) {
@@ -41,6 +62,10 @@ func guard(client kubernetes.Interface, next http.Handler) (http.Handler, error)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, known, err := authentication.AuthenticateRequest(r)
+		if unanswered(err) {
+			http.Error(w, "the API server does not say whose token this is", http.StatusServiceUnavailable)
+			return
+		}
 		if err != nil || !known {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "a bearer token of this cluster is needed", http.StatusUnauthorized)
@@ -57,4 +82,14 @@ func guard(client kubernetes.Interface, next http.Handler) (http.Handler, error)
 			http.Error(w, fmt.Sprintf("forbidden: %s may not %s %s", who.User.GetName(), verb, path), http.StatusForbidden)
 		}
 	}), nil
+}
+
+// unanswered reports whether an error is of the API server, or of the way there, and not what it says of a token.
+func unanswered(err error) bool {
+	if all, are := errors.AsType[utilerrors.Aggregate](err); are {
+		return slices.ContainsFunc(all.Errors(), unanswered)
+	}
+	_, answer := errors.AsType[*apierrors.StatusError](err)
+	_, network := errors.AsType[*url.Error](err)
+	return answer || network || errors.Is(err, context.DeadlineExceeded)
 }

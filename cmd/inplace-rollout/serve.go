@@ -58,9 +58,9 @@ func (o servingOptions) validate() error {
 }
 
 // handler answers /metrics, /healthz and /readyz. A replica that waits for the lead is as ready
-// as the leader. The kubelet has no token, so the latter two are open to everybody. The client is
+// as the leader. The kubelet has no token, so the latter two are open to everybody. The reviewer is
 // for --secure-metrics.
-func (o servingOptions) handler(client kubernetes.Interface, alive, ready func() error, registry prometheus.Gatherer) (http.Handler, error) {
+func (o servingOptions) handler(reviewer kubernetes.Interface, alive, ready func() error, registry prometheus.Gatherer) (http.Handler, error) {
 	// Those of Go, the process and client-go are in Kubernetes' own registry.
 	all := prometheus.Gatherers{registry, legacyregistry.DefaultGatherer}
 	telling := http.NewServeMux()
@@ -73,7 +73,7 @@ func (o servingOptions) handler(client kubernetes.Interface, alive, ready func()
 	var others http.Handler = telling
 	if o.secure {
 		var err error
-		if others, err = guard(client, telling); err != nil {
+		if others, err = guard(reviewer, telling); err != nil {
 			return nil, err
 		}
 	}
@@ -84,12 +84,19 @@ func (o servingOptions) handler(client kubernetes.Interface, alive, ready func()
 	return mux, nil
 }
 
-// serve serves what handler answers; the returned function ends it.
-func (o servingOptions) serve(ctx context.Context, client kubernetes.Interface, alive, ready func() error, registry prometheus.Gatherer) (stop func(), err error) {
+// serve serves what handler answers; the returned function ends it. The kubeconfig is for --secure-metrics, and is not
+// looked at otherwise.
+func (o servingOptions) serve(ctx context.Context, kubeconfig string, alive, ready func() error, registry prometheus.Gatherer) (stop func(), err error) {
 	if o.address == "0" {
 		return func() {}, nil
 	}
-	handler, err := o.handler(client, alive, ready, registry)
+	var reviewer kubernetes.Interface
+	if o.secure {
+		if reviewer, err = newReviewer(kubeconfig); err != nil {
+			return nil, err
+		}
+	}
+	handler, err := o.handler(reviewer, alive, ready, registry)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func TestGuard(t *testing.T) {
 		{"with a token that may not", guarded, "/metrics", "Bearer other", 403},
 		{"with one that may", guarded, "/metrics", "Bearer reader", 200},
 		{"with one that may get other paths only", guarded, "/debug/pprof/heap", "Bearer reader", 403},
-		{"nobody can say whose token it is", guarded, "/metrics", "Bearer away", 401},
+		{"nobody can say whose token it is", guarded, "/metrics", "Bearer away", 503},
 		{"nobody can say what its user may", guarded, "/debug/pprof/broken", "Bearer reader", 503},
 		{"what is not there is not told to everybody", guarded, "/secret", "", 401},
 		{"what the kubelet asks is open", guarded, "/readyz", "", 503},

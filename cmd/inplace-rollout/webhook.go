@@ -137,7 +137,8 @@ func (o webhookOptions) run(ctx context.Context) error {
 		}
 		return cmp.Or(certificates.Ready(), complete())
 	}
-	stopMetrics, err := o.serveMetrics(serving, ready, registry)
+	o.serving.certFile, o.serving.keyFile = o.certFile, o.keyFile
+	stopMetrics, err := o.serving.serve(serving, o.kubeconfig, func() error { return nil }, ready, registry)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -166,18 +167,6 @@ func (o webhookOptions) run(ctx context.Context) error {
 		return fmt.Errorf("ending: %w", err)
 	}
 	return nil
-}
-
-// serveMetrics serves /metrics and what the kubelet asks. The certificate of the flags is for --secure-metrics, too.
-func (o webhookOptions) serveMetrics(ctx context.Context, ready func() error, registry prometheus.Gatherer) (stop func(), err error) {
-	var reviewer kubernetes.Interface
-	if o.serving.secure {
-		if reviewer, err = o.client(); err != nil {
-			return nil, err
-		}
-	}
-	o.serving.certFile, o.serving.keyFile = o.certFile, o.keyFile
-	return o.serving.serve(ctx, reviewer, func() error { return nil }, ready, registry)
 }
 
 // certificates is where the certificate comes from that is served.

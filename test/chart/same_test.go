@@ -74,7 +74,8 @@ func TestSame(t *testing.T) {
 		},
 		"with all metrics over TLS": {
 			namespace: "inplace-rollout", values: "hold=webhook,metrics.secure=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
-			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/secure-metrics, deploy/components/secure-metrics-estimator], " +
+			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/secure-metrics, deploy/components/secure-metrics-webhook, " +
+				"deploy/components/secure-metrics-estimator], " +
 				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
 		},
 		"with all metrics over TLS, in another namespace": {

@@ -17,7 +17,7 @@ import (
 // only over TLS. The kubelet's probes need no token. So it is with all that is installed, and with the
 // replica that waits for the lead, and writes nothing.
 func TestSecureMetrics(t *testing.T) {
-	for _, name := range []string{"secure-metrics", "secure-metrics-estimator"} {
+	for _, name := range []string{"secure-metrics", "secure-metrics-webhook", "secure-metrics-estimator"} {
 		roles := shipped("deploy", "components", name, "roles.yaml")
 		administer(t, "apply", "-f", roles)
 		defer administer(t, "delete", "-f", roles)
