@@ -16,13 +16,19 @@ contexts: [{name: c, context: {cluster: c}}]
 current-context: c
 `
 
-// What client-go makes of the configuration: its limit is off only where the rate is negative
-// and there is no limiter.
-func TestRateLimits(t *testing.T) {
+func kubeconfigFile(t *testing.T) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// What client-go makes of the configuration: its limit is off only where the rate is negative
+// and there is no limiter.
+func TestRateLimits(t *testing.T) {
+	file := kubeconfigFile(t)
 	for name, tt := range map[string]struct {
 		qps     float32
 		burst   int
@@ -53,10 +59,7 @@ func TestRateLimits(t *testing.T) {
 
 // TestReviewsHaveALimitOfTheirOwn: whoever sends made-up tokens does not use up the controller's.
 func TestReviewsHaveALimitOfTheirOwn(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := kubeconfigFile(t)
 	config, err := controllerOptions{kubeconfig: file, qps: 5}.restConfig()
 	if err != nil {
 		t.Fatal(err)

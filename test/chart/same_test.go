@@ -16,6 +16,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
+// labelled gives what components add the labels that deploy/ gives.
+const labelled = "labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]"
+
 // TestSame compares what the chart installs with what kustomize makes of deploy/.
 func TestSame(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -51,7 +54,7 @@ func TestSame(t *testing.T) {
 			namespace: "platform", values: "hold=policy,initialResources.enabled=true,initialResources.resizeAfterwards=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
 			kustomization: "{namespace: platform, resources: [deploy, deploy/initial-resources, identity.yaml], " +
 				"components: [deploy/components/resize-afterwards, deploy/components/identity], " +
-				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+				labelled + "}",
 		},
 		"with initial resources by webhook": {
 			namespace: "inplace-rollout", values: "hold=webhook,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
@@ -60,7 +63,7 @@ func TestSame(t *testing.T) {
 		"with initial resources by webhook, and cert-manager": {
 			namespace: "inplace-rollout", values: "hold=webhook,webhook.certManager.enabled=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
 			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/cert-manager], " +
-				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+				labelled + "}",
 		},
 		"with initial resources by webhook, in another namespace": {
 			namespace: "platform", values: "hold=webhook,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
@@ -70,19 +73,19 @@ func TestSame(t *testing.T) {
 			namespace: "inplace-rollout", values: "hold=policy,fenceOwners=true,resizeRight=true,networkPolicy.enabled=true,metrics.secure=true",
 			kustomization: "{namespace: inplace-rollout, resources: [deploy], components: [deploy/components/fence-owners, " +
 				"deploy/components/resize-right, deploy/components/network-policy, deploy/components/secure-metrics], " +
-				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+				labelled + "}",
 		},
 		"with all metrics over TLS": {
 			namespace: "inplace-rollout", values: "hold=webhook,metrics.secure=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
 			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/secure-metrics, deploy/components/secure-metrics-webhook, " +
 				"deploy/components/secure-metrics-estimator], " +
-				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+				labelled + "}",
 		},
 		"with all metrics over TLS, in another namespace": {
 			namespace: "platform", values: "hold=policy,metrics.secure=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
 			kustomization: "{namespace: platform, resources: [deploy, deploy/initial-resources, identity.yaml], " +
 				"components: [deploy/components/secure-metrics, deploy/components/secure-metrics-estimator, deploy/components/identity], " +
-				"labels: [{pairs: {app.kubernetes.io/name: inplace-rollout, app.kubernetes.io/part-of: inplace-rollout}}]}",
+				labelled + "}",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

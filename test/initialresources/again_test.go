@@ -17,9 +17,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
-// defaults are those of a LimitRange.
-var defaults = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi")}}
-
 // container is one that a webhook adds.
 func container(name, image, cpu string) map[string]any {
 	c := map[string]any{"name": name, "image": image}
@@ -157,9 +154,7 @@ func TestAskedAgain(t *testing.T) {
 			"app cpu=100m limit-cpu=100m limit-memory=200Mi memory=200Mi", "app cpu=100m(image:tag,limit) memory=200Mi(image:tag,limit)",
 		},
 		{
-			"a limit that is too far above says what is requested", namespace{name: "again-ratio", label: "enabled", table: with(map[string]string{"ratio.memory": "2"}), ranges: []corev1.LimitRangeItem{{
-				Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")},
-			}}},
+			"a limit that is too far above says what is requested", namespace{name: "again-ratio", label: "enabled", table: with(map[string]string{"ratio.memory": "2"}), ranges: doubled},
 			change("containers", map[string]any{"memory": "1Gi"}, "resources", "limits"),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
 			"app cpu=120m limit-memory=1Gi memory=1Gi", "app cpu=120m(image:tag)",
@@ -171,9 +166,7 @@ func TestAskedAgain(t *testing.T) {
 			"proxy cpu=500m; app cpu=120m limit-cpu=120m memory=300Mi", "app cpu=120m(image:tag,room) memory=300Mi(image:tag)",
 		},
 		{
-			"nor less than a LimitRange wants beside one", namespace{name: "again-back-ratio", label: "enabled", table: with(map[string]string{"room.memory": "500Mi", "ratio.memory": "2"}), ranges: []corev1.LimitRangeItem{{
-				Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")},
-			}}},
+			"nor less than a LimitRange wants beside one", namespace{name: "again-back-ratio", label: "enabled", table: with(map[string]string{"room.memory": "500Mi", "ratio.memory": "2"}), ranges: doubled},
 			both(change("containers", map[string]any{"memory": "300Mi"}, "resources", "limits"), inject("containers", map[string]any{
 				"name": "proxy", "image": "new:1", "resources": map[string]any{"limits": map[string]any{"memory": "250Mi"}},
 			})),
@@ -200,10 +193,7 @@ func TestAskedAgain(t *testing.T) {
 			"app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi); prepare cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
 		},
 		{
-			"or takes a container away", namespace{name: "again-fewer", label: "enabled", table: with(map[string]string{"pod-min.cpu": "100m"}), ranges: []corev1.LimitRangeItem{
-				{Type: corev1.LimitTypePod, Min: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
-				{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
-			}},
+			"or takes a container away", namespace{name: "again-fewer", label: "enabled", table: with(map[string]string{"pod-min.cpu": "100m"}), ranges: atLeast},
 			func(_ *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
 				containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
 				_ = unstructured.SetNestedSlice(pod.Object, containers[:1], "spec", "containers")

@@ -37,6 +37,19 @@ func amounts(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
+// What LimitRanges say: a default for requests; limits of no more than twice the request; and at least 100m for a pod,
+// which is the default for a container, too.
+var (
+	defaults = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi")}}
+	doubled  = []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")},
+	}}
+	atLeast = []corev1.LimitRangeItem{
+		{Type: corev1.LimitTypePod, Min: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+		{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+	}
+)
+
 // capping is a LimitRange that allows no more than this.
 var capping = corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: amounts("100m", "128Mi")}
 
@@ -52,9 +65,7 @@ var namespaces = []*namespace{
 	{name: "on", label: "enabled", table: known},
 	{name: "told", label: "annotate", table: with(map[string]string{estimate.AnnotateEntry: "true"})},
 	{name: "unknown", label: "enabled"}, // to the estimator
-	{name: "filled-requests", label: "enabled", table: known, ranges: []corev1.LimitRangeItem{{
-		Type: corev1.LimitTypeContainer, DefaultRequest: amounts("55m", "55Mi"),
-	}}},
+	{name: "filled-requests", label: "enabled", table: known, ranges: defaults},
 	{name: "filled-limits", label: "enabled", table: known, ranges: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypeContainer, Default: amounts("100m", "128Mi"),
 	}}},
@@ -65,18 +76,13 @@ var namespaces = []*namespace{
 		Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("55m")},
 	}}},
 	{name: "capped", label: "enabled", table: clamped(), ranges: []corev1.LimitRangeItem{capping}},
-	{name: "ratio", label: "enabled", table: with(map[string]string{"ratio.memory": "2"}), ranges: []corev1.LimitRangeItem{{
-		Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")},
-	}}},
+	{name: "ratio", label: "enabled", table: with(map[string]string{"ratio.memory": "2"}), ranges: doubled},
 	{name: "quota", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"})},
 	{name: "room", label: "enabled", table: with(map[string]string{"room.memory": "500Mi", "room.cpu": "240m"})},
 	{name: "pod-max", label: "enabled", table: with(map[string]string{"pod-max.cpu": "500m", "pod-max.memory": "300Mi"}), ranges: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypePod, Max: corev1.ResourceList{},
 	}}},
-	{name: "pod-min", label: "enabled", table: with(map[string]string{"pod-min.cpu": "100m"}), ranges: []corev1.LimitRangeItem{
-		{Type: corev1.LimitTypePod, Min: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
-		{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
-	}},
+	{name: "pod-min", label: "enabled", table: with(map[string]string{"pod-min.cpu": "100m"}), ranges: atLeast},
 	{name: "overhead", label: "enabled", table: with(map[string]string{"quota.cpu": "200m", "pod-max.memory": "300Mi"})},
 	{name: "roles", label: "enabled", table: table(roleEntries("web:1", "app", "11m", "11Mi"), roleEntries("web:1", "proxy", "22m", "22Mi"), map[string]string{estimate.RolesEntry: "container"})},
 	{name: "nonsense", label: "enabled", table: map[string]string{
