@@ -52,6 +52,7 @@ type controllerOptions struct {
 	leaderElect    bool
 	leaseNamespace string
 	workers        int
+	sessions       int
 	serving        servingOptions
 	qps            float32
 	burst          int
@@ -59,6 +60,7 @@ type controllerOptions struct {
 	verbosity      int
 	defaults       policy.Defaults
 	resizePolicy   string
+	critical       []string
 }
 
 func newControllerCommand() *cobra.Command {
@@ -90,6 +92,7 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+leaseName)
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
 	f.IntVar(&o.workers, "workers", 16, "how many workloads are synced at the same time")
+	f.IntVar(&o.sessions, "max-sessions", controller.DefaultSessions, "how many workloads of each kind are watched at the same time; where more are held, the others are looked at every 30s")
 	o.serving.addFlags(f)
 	o.serving.addCertificateFlags(f)
 	f.Float32Var(&o.qps, "kube-api-qps", 0, "requests per second to the API server; 0 or less leaves the limit to its priority and fairness")
@@ -97,6 +100,7 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
 	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", policy.Standard.ErrorTimeout, "how long a pod's resize may fail before that counts as final")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.Standard.ResizePolicy), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
+	f.StringSliceVar(&o.critical, "critical-namespaces", nil, "namespaces, besides "+api.CriticalNamespace+", of what the cluster needs to come up: an event tells of what is opted in there without the annotation "+api.AllowCriticalAnnotation+"; the policy that refuses it has a list of its own")
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be done and write nothing")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level: 2 logs what is done, 4 also what is waited for")
 	completePolicy(cmd)
@@ -114,6 +118,9 @@ func (o *controllerOptions) validate() error {
 	}
 	if o.workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers is %d: at least 1 is needed", o.workers))
+	}
+	if o.sessions < 1 {
+		errs = append(errs, fmt.Errorf("--max-sessions is %d: at least 1 is needed", o.sessions))
 	}
 	if o.burst < 0 {
 		errs = append(errs, fmt.Errorf("--kube-api-burst is %d: want 0 or more", o.burst))
@@ -162,8 +169,9 @@ func (o controllerOptions) run(ctx context.Context) error {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	}
 	controllers, err := newControllers(ctx, client, objects, recorder, controller.Options{
-		Namespace: o.namespace, Workers: o.workers, Parallel: parallelWrites, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
-		Metrics: controller.NewMetrics(registry), Pulse: pulse,
+		Namespace: o.namespace, Workers: o.workers, Sessions: o.sessions, Parallel: parallelWrites, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
+		Critical: append([]string{api.CriticalNamespace}, o.critical...),
+		Metrics:  controller.NewMetrics(registry), Pulse: pulse,
 	})
 	if err != nil {
 		return err

@@ -55,6 +55,9 @@ func TestPlan(t *testing.T) {
 		code  int // with --fail-on-restart
 	}{
 		"live": {edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
+		"min-ready-seconds": {edit: func(t *testing.T) *unstructured.Unstructured {
+			return manifest(t, "StatefulSet", "minReadySeconds: 40", larger)
+		}},
 		"known-faults": {
 			stage: func(t *testing.T) *stage {
 				s := newSetStage(t, 9)
@@ -178,6 +181,26 @@ func TestPlan(t *testing.T) {
 			},
 			edit: func(t *testing.T) *unstructured.Unstructured {
 				return manifest(t, "StatefulSet", "updateStrategy: {rollingUpdate: {partition: 1}}", larger)
+			}},
+		"recreate": {code: 3,
+			stage: func(t *testing.T) *stage {
+				s := newSetStage(t, 2)
+				s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"}
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				return manifest(t, "StatefulSet", "updateStrategy: {type: Recreate}", larger)
+			}},
+		"bad-label": {code: 3,
+			stage: func(t *testing.T) *stage {
+				s := newSetStage(t, 1)
+				s.set.Labels = map[string]string{api.EnabledLabel: "yes"}
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				m := manifest(t, "StatefulSet", "", larger)
+				m.SetLabels(map[string]string{api.EnabledLabel: "yes"})
+				return m
 			}},
 		"not-opted-in-ondelete": {code: 3,
 			stage: func(t *testing.T) *stage {

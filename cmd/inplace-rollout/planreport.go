@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -29,6 +30,9 @@ type planReport struct {
 	OldEnvironment []string `json:"oldEnvironment,omitempty"`
 	// KnownFaults are those of the nodes' kubelets that the resizes may meet.
 	KnownFaults []knownFault `json:"knownFaults,omitempty"`
+	// MinReadySeconds is for how long each pod that is resized has to be Ready before the rollout goes
+	// on after it; 0 if it does at once, or none is resized.
+	MinReadySeconds int64 `json:"minReadySeconds,omitempty"`
 	// RoomUnknown is why it is not known what room the nodes have; empty if it is.
 	RoomUnknown string      `json:"roomUnknown,omitempty"`
 	Summary     planSummary `json:"summary"`
@@ -106,6 +110,9 @@ func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadFo
 			}
 		}
 	}
+	if len(resized) > 0 {
+		r.MinReadySeconds, _, _ = unstructured.NestedInt64(after.Object, "spec", "minReadySeconds")
+	}
 	for _, f := range rollout.Faults(resized) {
 		r.KnownFaults = append(r.KnownFaults, knownFault{f.Issue, f.Says, f.Pods, f.String()})
 	}
@@ -181,6 +188,12 @@ func (r planReport) table(out io.Writer, each bool) error {
 	}
 	if len(r.OldEnvironment) > 0 {
 		if _, err := fmt.Fprintf(out, "Environment variables that show the old size until a restart: %s.\n", strings.Join(r.OldEnvironment, ", ")); err != nil {
+			return err
+		}
+	}
+	if r.MinReadySeconds > 0 {
+		proof := time.Duration(r.MinReadySeconds) * time.Second
+		if _, err := fmt.Fprintf(out, "Each resized pod has to prove its size: to be Ready for %s since its resize.\n", proof); err != nil {
 			return err
 		}
 	}

@@ -123,6 +123,9 @@ func (p podStatus) line() string {
 	if p.Why != "" {
 		text += ": " + p.Why
 	}
+	if p.Proved != nil { // a line of a log must not change with each second
+		text += ": proved at " + p.Proved.UTC().Format(time.TimeOnly) + " UTC"
+	}
 	return text
 }
 

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -49,8 +50,9 @@ opted in, in a namespace or everywhere.
 
 A pod's state is in the words of the proposal for vertical scaling: Waiting (it has
 not been asked yet), Requested (the kubelet has not answered, or defers it), Accepted
-(it is being carried out, or the pod is not available yet), Rejected (not possible on
-this node) or Done; or KeptBack, by the partition or the pause. Beside it stands what
+(it is being carried out, or the pod is not available yet, or has not been Ready for
+minReadySeconds since), Rejected (not possible on this node) or Done; or KeptBack, by
+the partition or the pause. Beside it stands what
 Kubernetes says in the pod's conditions. Of more than 20 pods, those of which the same
 is to be said share a row; -o wide shows each.
 
@@ -199,6 +201,7 @@ type podStatus struct {
 	State     podState     `json:"state"`
 	Condition string       `json:"condition,omitempty"` // of Kubernetes
 	Since     *metav1.Time `json:"since,omitempty"`
+	Proved    *metav1.Time `json:"proved,omitempty"` // when the pod will have proved its size, as far as the clock here tells
 	Why       string       `json:"why,omitempty"`
 }
 
@@ -258,6 +261,9 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 	}
 	for _, f := range forecast.Pods {
 		if f.Forecast != rollout.ScaledIn {
+			if r.Complete { // so that has been proved, whatever the clock here says
+				f.ProvedAt = time.Time{}
+			}
 			r.Pods = append(r.Pods, statusOf(f))
 		}
 	}
@@ -300,7 +306,7 @@ func (r *statusReport) catchUp() {
 // readCondition takes over the controller's condition, if it is about what is there now.
 func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 	if !r.OptedIn {
-		r.Reason, r.Message = "NotOptedIn", "label it with "+api.EnabledLabel+"=true to have it rolled out in place"
+		r.Reason, r.Message = "NotOptedIn", cmp.Or(policy.BadLabel(u), "label it with "+api.EnabledLabel+"=true to have it rolled out in place")
 		return
 	}
 	r.Reason, r.Message = "Unknown", "the controller has said nothing yet"
@@ -356,6 +362,9 @@ func statusOf(f rollout.PodForecast) podStatus {
 			p.State = stateAccepted // the kubelet has seen it, and does not say that it has to wait
 		}
 	}
+	if !f.ProvedAt.IsZero() {
+		p.State, p.Why, p.Proved = stateAccepted, "", ptr.To(metav1.NewTime(f.ProvedAt))
+	}
 	return p
 }
 
@@ -400,7 +409,11 @@ func (r statusReport) table(out io.Writer, each bool, now time.Time) error {
 		if p.Since != nil {
 			since = duration.HumanDuration(now.Sub(p.Since.Time))
 		}
-		rows = append(rows, row{p.Name, p.Node, p.Class, []string{p.Wanted, p.Applied, string(p.State), p.Condition}, since, p.Why})
+		why := p.Why
+		if p.Proved != nil {
+			why = "proved in " + duration.HumanDuration(p.Proved.Sub(now))
+		}
+		rows = append(rows, row{p.Name, p.Node, p.Class, []string{p.Wanted, p.Applied, string(p.State), p.Condition}, since, why})
 	}
 	return tableOf(out, each, []string{"POD", "NODE", "WANTED", "APPLIED", "STATE", "CONDITION", "SINCE", "WHY"}, rows)
 }

@@ -120,6 +120,19 @@ func TestStatus(t *testing.T) {
 			s.asked(1)
 			return s
 		},
+		"proving": func(t *testing.T) *stage {
+			s := newSetStage(t, 3)
+			s.heldAt(t, larger)
+			s.set.Spec.MinReadySeconds = 600
+			build.Resized(&s.set.Spec.Template)(s.pods[2])
+			build.ResizedAt(now.Add(-time.Hour))(s.pods[2])
+			build.Resized(&s.set.Spec.Template)(s.pods[1])
+			build.ResizedAt(now.Add(-5 * time.Minute).Add(10 * time.Second))(s.pods[1])
+			for _, pod := range s.pods[1:] {
+				pod.Labels["controller-revision-hash"] = "web-b"
+			}
+			return s
+		},
 		"newer-edit": func(t *testing.T) *stage {
 			s := newSetStage(t, 1)
 			s.set.Generation = 2
@@ -276,18 +289,20 @@ func TestStatusWatchOfATroubledCluster(t *testing.T) {
 }
 
 func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
-	s := newSetStage(t, 1)
-	s.set.Labels = nil
-	o := statusOptions{cluster: s.cluster(t)}
-	r, err := o.report(t.Context(), worldOf(s), s.live(t))
-	if err != nil {
-		t.Fatal(err)
+	for name, labels := range map[string]map[string]string{"not-opted-in": nil, "bad-label": {api.EnabledLabel: "True"}} {
+		s := newSetStage(t, 1)
+		s.set.Labels = labels
+		o := statusOptions{cluster: s.cluster(t)}
+		r, err := o.report(t.Context(), worldOf(s), s.live(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := printStatus(&out, "", []statusReport{r}, now); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "status-"+name+".txt", out.Bytes())
 	}
-	var out bytes.Buffer
-	if err := printStatus(&out, "", []statusReport{r}, now); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "status-not-opted-in.txt", out.Bytes())
 }
 
 // The lines of a log say only what is new; a terminal shows all in one place.

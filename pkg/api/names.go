@@ -34,6 +34,14 @@ const (
 	// it was taken out of; the Deployment owns it meanwhile.
 	DetachedLabel = "inplace-rollout.io/detached-from"
 
+	// AllowCriticalAnnotation is "true" on a workload that may be opted in though the cluster may
+	// need it to come up. Admission wants it in [CriticalNamespace], and where an installation
+	// says so.
+	AllowCriticalAnnotation = "inplace-rollout.io/allow-critical"
+
+	// CriticalNamespace is always one of those.
+	CriticalNamespace = "kube-system"
+
 	// ResizePolicyAnnotation says which changed resources may be resized live
 	// (resourceResizePolicy of the 2017 proposal).
 	ResizePolicyAnnotation = "inplace-rollout.io/resource-resize-policy"

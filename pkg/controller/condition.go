@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -55,19 +56,19 @@ func (c *Condition) since() Condition {
 // its time, which is still that of the condition before, such as the last Complete.
 func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.ReasonPending }
 
-// writeCondition writes the plan's condition if it differs, and then records the events that
-// go with it. It returns after which time a message that was put off is due; 0 if none was.
-func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan) (due time.Duration, err error) {
+// writeCondition writes the plan's condition if it differs, or others are to be written beside it, and
+// then records the events that go with it. It returns after which time a message that was put off is due; 0 if none was.
+func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan, beside ...any) (due time.Duration, err error) {
 	if p.Started != "" && !p.Condition.Complete && !c.options.DryRun {
 		c.begun(w)
 	}
 	now := metav1.NewTime(c.clock.Now())
-	have, want := c.kind.Condition(w), newCondition(p.Condition, now)
+	have, want := c.kind.Condition(w), newCondition(p.Condition, *cmp.Or(written(w), &now))
 	if have != nil && have.Status == want.Status {
 		if !have.pending() {
 			want.LastTransitionTime = have.LastTransitionTime
 		}
-		if have.Reason == want.Reason {
+		if have.Reason == want.Reason && len(beside) == 0 {
 			if have.Message == want.Message {
 				c.upToDate(w)
 				return 0, nil
@@ -88,7 +89,7 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": metadata,
-		"status":   map[string]any{"conditions": []any{c.kind.NewCondition(want, now)}},
+		"status":   map[string]any{"conditions": append([]any{c.kind.NewCondition(want, now)}, beside...)},
 	})
 	if err != nil {
 		return 0, fmt.Errorf("encoding the condition: %w", err)
@@ -101,9 +102,10 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	return 0, nil
 }
 
-// newCondition returns the planned condition as it is written, with now as its transition.
-func newCondition(planned rollout.Condition, now metav1.Time) Condition {
-	c := Condition{Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: planned.Reason, Message: planned.Message}
+// newCondition returns the planned condition as it is written, with the time of its transition. That
+// is told by the clock of the API server, which tells also when others have resized a pod.
+func newCondition(planned rollout.Condition, transition metav1.Time) Condition {
+	c := Condition{Status: corev1.ConditionFalse, LastTransitionTime: transition, Reason: planned.Reason, Message: planned.Message}
 	if planned.Complete {
 		c.Status = corev1.ConditionTrue
 	}

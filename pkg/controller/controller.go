@@ -6,6 +6,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -70,7 +71,8 @@ type Kind[W Workload, X Own] interface {
 	Condition(w W) *Condition
 	// NewCondition is a condition, written now, as this kind has it.
 	NewCondition(c Condition, now metav1.Time) any
-	// SameTemplate reports whether two versions of a workload have the same template.
+	// SameTemplate reports whether two versions of a workload have the same template to the
+	// built-in controller.
 	SameTemplate(a, b W) bool
 	// Unrestored returns the fields that bring back what the user of a held workload wants, as far as
 	// they are still missing in what is written when the hold has been let go; nil if none is.
@@ -132,7 +134,8 @@ type Controller[W Workload, X Own] struct {
 
 	mu       sync.Mutex
 	sessions map[cache.ObjectName]*Session[W, X]
-	opening  map[bool]opening // of those that are held, and of others
+	memories map[cache.ObjectName]*memory // of those that have a session, or had one that was put away
+	opening  map[bool]*opening            // of those that are held, and of others
 	messages map[cache.ObjectName]message
 	rolling  sets.Set[cache.ObjectName] // with a rollout whose end is not counted yet
 }
@@ -144,13 +147,16 @@ func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kuberne
 		kind:     kind,
 		informer: kind.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
 		sessions: map[cache.ObjectName]*Session[W, X]{},
-		opening:  map[bool]opening{true: newOpening(), false: newOpening()},
+		memories: map[cache.ObjectName]*memory{},
 		messages: map[cache.ObjectName]message{},
 		rolling:  sets.Set[cache.ObjectName]{},
 	}
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
 	}
+	c.options.Sessions = cmp.Or(options.Sessions, DefaultSessions)
+	most := maxOpening(c.options.Sessions)
+	c.opening = map[bool]*opening{true: newOpening(most), false: newOpening(most)}
 	c.queue = newQueue(strings.ToLower(kind.Name()), c.held)
 	if err := c.informer.SetTransform(live.Strip[W](c.strip).Transform); err != nil {
 		return nil, fmt.Errorf("stripping watched %ss: %w", kind.Name(), err)
@@ -286,13 +292,33 @@ func (c *Controller[W, X]) strip(obj any) (w W, err error) {
 	}
 	_, atRest := c.atRest(w)
 	w = c.kind.Strip(w, atRest)
-	w.SetManagedFields(nil)
+	keepWritten(w)
 	if _, applied := w.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; applied {
 		annotations := maps.Clone(w.GetAnnotations())
 		delete(annotations, corev1.LastAppliedConfigAnnotation)
 		w.SetAnnotations(annotations)
 	}
 	return w, nil
+}
+
+// keepWritten leaves nothing of managedFields but when the workload was last written.
+func keepWritten(w metav1.Object) {
+	var last []metav1.ManagedFieldsEntry
+	if at := written(w); at != nil {
+		last = []metav1.ManagedFieldsEntry{{Time: at}}
+	}
+	w.SetManagedFields(last)
+}
+
+// written returns when the workload was last written, by the clock of the API server; nil if that is
+// not known.
+func written(w metav1.Object) (last *metav1.Time) {
+	for _, entry := range w.GetManagedFields() {
+		if last == nil || entry.Time != nil && last.Before(entry.Time) {
+			last = entry.Time
+		}
+	}
+	return last
 }
 
 // atRest reports whether nothing in the workload is ours to do now: see [Unheld.AtRest].

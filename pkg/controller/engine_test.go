@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -46,17 +46,32 @@ type plainKind struct {
 	left               rollout.Write
 	hang               chan struct{} // writes take until it is closed
 	unobserved         bool
+	watched            error // why pods cannot be watched
 }
 
 type plainOwn struct{}
 
 func (plainOwn) HasSynced() bool { return true }
-func (plainOwn) Retry()          {}
 
 func (*plainKind) Name() string { return "Plain" }
 
 func (*plainKind) NewInformer(string, func(*metav1.ListOptions)) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{}, &appsv1.ReplicaSet{}, 0, cache.Indexers{})
+}
+
+func (k *plainKind) NewPodInformer(string, string) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return &corev1.PodList{}, k.watched },
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			return watch.NewFake(), k.watched
+		},
+	}, &corev1.Pod{}, 0, cache.Indexers{})
+}
+
+func (*plainKind) Selector(w *appsv1.ReplicaSet) *metav1.LabelSelector { return w.Spec.Selector }
+
+func (*plainKind) Open(context.Context, *appsv1.ReplicaSet, func()) (plainOwn, error) {
+	return plainOwn{}, nil
 }
 
 func (*plainKind) Decode(obj any) (*appsv1.ReplicaSet, error) { return obj.(*appsv1.ReplicaSet), nil }
@@ -139,8 +154,7 @@ func newEngine(t *testing.T, options Options) *engine {
 		t.Fatal(err)
 	}
 	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
-		controller: e.Controller, name: cache.MetaObjectToName(e.w), refused: NewRefusals(), full: NewRefusals(), seen: &Sightings{}, contests: Contests{}, kept: &Kept{},
-		asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w), kept: &Kept{},
 	}
 	return e
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -40,6 +42,10 @@ func (c *Controller[W, X]) recordCondition(w W, before *Condition, p rollout.Pla
 	}
 	if fresh && p.Started != "" {
 		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventStarted, p.Started)
+		if policy.Unconfirmed(w, c.options.Critical) {
+			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventCritical, "the cluster may need this "+c.kind.Name()+" to come up, and its edits stay held while no controller of inplace-rollout runs: "+
+				"say that this is meant, with the annotation "+api.AllowCriticalAnnotation+"=true, or opt it out")
+		}
 	}
 	if !fresh && before.Reason == p.Condition.Reason {
 		return
@@ -151,7 +157,7 @@ func (s *Session[W, X]) recordProgress(w W, p rollout.Plan) {
 	if !first && p.Updated/each == s.progress.pods/each && !p.AtRest() {
 		return
 	}
-	s.Record(w, corev1.EventTypeNormal, rollout.EventResized, fmt.Sprintf("%d of %d pods resized; %s", p.Updated, p.Total, s.progress.last))
+	s.Record(w, corev1.EventTypeNormal, rollout.EventResized, p.Progress()+"; "+s.progress.last)
 	s.progress = progress{revision: p.Revision.Name, pods: p.Updated}
 }
 

@@ -28,6 +28,8 @@ type Facts struct {
 	Contests Contests
 	// Seen is what has been seen of the pods' resizes; nil if nothing has.
 	Seen *Sightings
+	// Firsts are when the pods were first seen as they are; nil if nobody has looked before.
+	Firsts Firsts
 	// Settings in force for the rollout.
 	Settings policy.Settings
 	// Defaults where the workload says nothing.
@@ -74,10 +76,20 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 	if err != nil {
 		return t, err
 	}
-	return t.By(f.places().Kubelet(t.Pod(), f.Now)), nil
+	return t.By(f.kubelet(t.Pod(), f.places())), nil
 }
 
-// clockSkew is by how much the clock of the API server may differ from ours.
+// kubelet returns what is known of the kubelet of a pod, which may be nil, and since when it may know
+// of the pod's spec.
+func (f Facts) kubelet(pod *corev1.Pod, room *capacity.Places) resize.Kubelet {
+	k := room.Kubelet(pod, f.Now)
+	if k.Silent && f.Firsts != nil {
+		k.Asked = f.Firsts.specified(pod, f.Now)
+	}
+	return k
+}
+
+// clockSkew is by how much the clocks of the API servers of a cluster may differ.
 const clockSkew = 10 * time.Second
 
 // Leftover returns the target that takes back what a pod that counts as updated has otherwise
@@ -109,6 +121,11 @@ func (f Facts) Sized(pod *corev1.Pod, revision rollout.Revision, sized *corev1.P
 	return target, nil
 }
 
+// TooLarge returns why no node could hold a pod that is made from the template; empty if one could.
+func (f Facts) TooLarge(template *corev1.PodTemplateSpec) string {
+	return f.places().TooLarge(template)
+}
+
 // Node returns the node of that name; nil if it is not known.
 func (f Facts) Node(name string) *corev1.Node { return f.places().Node(name) }
 
@@ -130,7 +147,7 @@ func (f Facts) Members(places []rollout.Place, revision rollout.Revision) []roll
 }
 
 func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capacity.Places) rollout.Member {
-	m := rollout.Member{Place: place, Lost: room.Lost(place.Pod), Kubelet: room.Kubelet(place.Pod, f.Now), Policy: policy.LiveResizeable}
+	m := rollout.Member{Place: place, Refusal: place.Unborn, Lost: room.Lost(place.Pod), Kubelet: f.kubelet(place.Pod, room), Policy: policy.LiveResizeable}
 	if rollout.Gone(place.Pod) || place.Differs != "" {
 		return m
 	}
@@ -138,7 +155,11 @@ func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capa
 	m.Policy, m.Why = f.Settings.Resolve(place.Target.Effects, revision.Template, f.Defaults.ResizePolicy)
 	size := revision.Size(place.Target.Changes)
 	m.Refusal = f.Refused.Of(place.Pod.UID, size)
-	if place.Updated {
+	full := f.Full.Of(place.Pod.UID, size)
+	if place.Updated { // it may have to go all the same, with others
+		if f.Now.Before(full.Until) {
+			m.Unplaceable = full
+		}
 		return m
 	}
 	if unsupported := room.Unsupported(place); unsupported.Reason != "" {
@@ -146,7 +167,7 @@ func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capa
 	}
 	m.Barred = room.Barred(place)
 	m.Unplaceable = room.Unplaceable(place, f.Now)
-	if full := f.Full.Of(place.Pod.UID, size); m.Unplaceable.Reason == "" && f.Now.Before(full.Until) {
+	if m.Unplaceable.Reason == "" && f.Now.Before(full.Until) {
 		m.Unplaceable = full
 	}
 	return m

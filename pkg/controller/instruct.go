@@ -1,11 +1,13 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -33,6 +35,14 @@ func (s *Session[W, X]) Instruct(ctx context.Context, w W, annotations map[strin
 		err = ErrEdited
 	}
 	return written, err
+}
+
+// SameText reports whether two templates are written in the same way, as the StatefulSet and the
+// DaemonSet controller compare them: a quantity that is spelled otherwise makes a new revision.
+func SameText(a, b *corev1.PodTemplateSpec) bool {
+	one, errOne := json.Marshal(a)
+	other, errOther := json.Marshal(b)
+	return errOne == nil && errOther == nil && bytes.Equal(one, other)
 }
 
 // release asks the admission policies to let go of the hold of w, and to bring back what the user
@@ -71,11 +81,19 @@ func (s *Session[W, X]) Restore(ctx context.Context, w W, fields map[string]any)
 	return nil
 }
 
-// merge merges fields into w, and returns what is stored then.
-func (s *Session[W, X]) merge(ctx context.Context, w W, fields map[string]any) (written W, err error) {
+// MergeStatus merges fields into the status of w. The resource version of w is a precondition.
+func (s *Session[W, X]) MergeStatus(ctx context.Context, w W, fields map[string]any) error {
+	_, err := s.merge(ctx, w, map[string]any{
+		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()}, "status": fields,
+	}, "status")
+	return err
+}
+
+// merge merges fields into w, or a subresource of it, and returns what is stored then.
+func (s *Session[W, X]) merge(ctx context.Context, w W, fields map[string]any, subresources ...string) (written W, err error) {
 	patch, err := json.Marshal(fields)
 	if err != nil {
 		return written, fmt.Errorf("encoding a patch: %w", err)
 	}
-	return s.controller.patch(ctx, w, types.MergePatchType, patch)
+	return s.controller.patch(ctx, w, types.MergePatchType, patch, subresources...)
 }

@@ -95,7 +95,7 @@ func (l *Look) Aside(pod *corev1.Pod, place func() rollout.Place) *rollout.Membe
 	p := place()
 	aside := l.takesShare(p)
 	until := p.AvailableAt(l.options.MinReadySeconds)
-	if looked := l.room.Kubelet(pod, l.facts.Now).Looked(pod); looked.After(l.facts.Now) && (until.IsZero() || looked.Before(until)) {
+	if looked := l.facts.kubelet(pod, l.room).Looked(pod); looked.After(l.facts.Now) && (until.IsZero() || looked.Before(until)) {
 		until = looked
 	}
 	kept.keep(pod, look{aside: aside, until: until})
@@ -103,7 +103,7 @@ func (l *Look) Aside(pod *corev1.Pod, place func() rollout.Place) *rollout.Membe
 }
 
 func (l *Look) takesShare(place rollout.Place) *rollout.Member {
-	if m := (rollout.Member{Place: place, Lost: l.room.Lost(place.Pod), Kubelet: l.room.Kubelet(place.Pod, l.facts.Now)}); m.TakesShare() {
+	if m := (rollout.Member{Place: place, Lost: l.room.Lost(place.Pod), Kubelet: l.facts.kubelet(place.Pod, l.room)}); m.TakesShare() {
 		return &m
 	}
 	return nil

@@ -214,7 +214,7 @@ func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// waiting counts the pods of all sessions by the reason that they wait for.
+// waiting counts the pods of workloads that are not at rest by the reason that they wait for.
 func (c *Controller[W, X]) waiting() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,8 +222,8 @@ func (c *Controller[W, X]) waiting() map[string]int {
 	for reason := range eventOfWait {
 		count[reason] = 0
 	}
-	for _, s := range c.sessions {
-		for reason, n := range s.waiting {
+	for _, m := range c.memories {
+		for reason, n := range m.waiting {
 			if _, worth := eventOfWait[reason]; worth {
 				count[reason] += n
 			}

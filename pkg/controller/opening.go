@@ -1,32 +1,83 @@
 package controller
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 )
 
-// What one tenant can make the controller do at once is bounded.
-const (
-	// maxOpening bounds how many sessions are opened at once. When thousands of workloads are opted
-	// in or edited together, each is looked at once, and each look needs watches. The same goes for
-	// a controller that is started where thousands are held.
-	maxOpening = 50
+// openingShare of the sessions are opened at once: 50 of 300. When thousands of workloads are opted in
+// or edited together, each is looked at once, and each look needs watches. The same goes for a
+// controller that is started where thousands are held.
+const openingShare = 6
 
-	// maxSessions bounds how many sessions of a kind there are at once. Each has two watches; 500
-	// sessions of one pod each took 80 MiB, and deploy/ gives 256 to all.
-	maxSessions = 300
-)
+// maxOpening bounds how many of so many sessions are opened at once.
+func maxOpening(sessions int) int { return max(sessions/openingShare, 2) }
+
+// openingTime is for how long a session may be opened before another one has its turn. Its watches go
+// on: one may have much to list, or ask for what the API server never answers, such as by a selector
+// that is too long for a request.
+const openingTime = 30 * time.Second
 
 // opening are workloads whose sessions are being opened, and those that wait for their turn.
 type opening struct {
-	now     sets.Set[cache.ObjectName]
-	waiting *turns
+	most    int                            // at once
+	now     map[cache.ObjectName]time.Time // since when
+	waits   sets.Set[cache.ObjectName]
+	waiting *line
 }
 
-func newOpening() opening {
-	return opening{sets.Set[cache.ObjectName]{}, newTurns(func(cache.ObjectName) bool { return true })}
+func newOpening(most int) *opening {
+	return &opening{most, map[cache.ObjectName]time.Time{}, sets.Set[cache.ObjectName]{}, newLine()}
+}
+
+// opens returns of how many workloads of a namespace sessions are being opened.
+func (o *opening) opens(namespace string) (number int) {
+	for name := range o.now {
+		if name.Namespace == namespace {
+			number++
+		}
+	}
+	return number
+}
+
+// mayTurn reports whether a namespace may have one more turn while another one waits: then none has
+// more than half of them.
+func (o *opening) mayTurn(namespace string) bool { return o.opens(namespace) < o.most/2 }
+
+// takeBack ends a turn, if there are as many as there may be, for the sake of a workload of the
+// namespace: the longest of a namespace that has more than half of them.
+func (o *opening) takeBack(namespace string) {
+	if len(o.now) < o.most || !o.mayTurn(namespace) {
+		return
+	}
+	var longest cache.ObjectName
+	for name, since := range o.now {
+		if o.opens(name.Namespace) > o.most/2 && (longest.Name == "" || since.Before(o.now[longest])) {
+			longest = name
+		}
+	}
+	delete(o.now, longest)
+}
+
+// wait puts a workload into the line, if it is not there.
+func (o *opening) wait(name cache.ObjectName) {
+	if !o.waits.Has(name) {
+		o.waits.Insert(name)
+		o.waiting.push(name)
+	}
+}
+
+// next takes out of the line whose turn it is now; false if nobody's.
+func (o *opening) next() (name cache.ObjectName, is bool) {
+	if len(o.now) >= o.most || o.waiting.len() == 0 {
+		return name, false
+	}
+	name = o.waiting.pop(o.mayTurn)
+	o.waits.Delete(name)
+	return name, true
 }
 
 // mayOpen reports whether the session of a workload may be opened now. If not, the workload is
@@ -35,42 +86,48 @@ func (c *Controller[W, X]) mayOpen(name cache.ObjectName, held bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.opening[held]
-	switch {
-	case c.sessions[name] != nil:
-	case o.now.Len() >= maxOpening:
-		if _, waits := o.waiting.queued[name]; !waits {
-			o.waiting.Push(name)
-		}
-		return false
-	default:
-		o.now.Insert(name)
+	if _, has := o.now[name]; has || c.sessions[name] != nil {
+		return true
 	}
+	if o.takeBack(name.Namespace); len(o.now) >= o.most {
+		o.wait(name)
+		return false
+	}
+	c.turn(o, name)
 	return true
+}
+
+// turn begins a workload's turn. It is looked at again when that is over. The caller has locked c.mu.
+func (c *Controller[W, X]) turn(o *opening, name cache.ObjectName) {
+	o.now[name] = c.clock.Now()
+	c.queue.AddAfter(name, openingTime)
 }
 
 // openNext gives those that wait their turn, after a sync of the workload of that name.
 func (c *Controller[W, X]) openNext(name cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.sessions[name]
+	s, now := c.sessions[name], c.clock.Now()
 	if s != nil {
-		s.idleSince = time.Now()
+		s.idleSince = now
 	}
 	for _, o := range c.opening {
 		if s == nil || s.hasSynced() {
-			o.now.Delete(name)
+			delete(o.now, name)
 		}
-		for range min(maxOpening-o.now.Len(), o.waiting.Len()) {
-			c.queue.Add(o.waiting.Pop())
+		maps.DeleteFunc(o.now, func(_ cache.ObjectName, since time.Time) bool { return now.Sub(since) >= openingTime })
+		for next, is := o.next(); is; next, is = o.next() {
+			c.turn(o, next)
+			c.queue.Add(next)
 		}
 	}
 }
 
-// makeRoom ends one session if there are as many as there may be: one that only stands if there is,
-// of the namespace that has most of them, the one that has waited longest. It is a cache, and its
-// workload is looked at again soon. The caller has locked c.mu.
+// makeRoom puts one session away if there are as many as there may be: one that only stands if there
+// is, of the namespace that has most of them, the one that has waited longest. What is remembered of
+// its workload stays, and that is looked at again soon. The caller has locked c.mu.
 func (c *Controller[W, X]) makeRoom() {
-	if len(c.sessions) < maxSessions {
+	if len(c.sessions) < c.options.Sessions {
 		return
 	}
 	idle := map[string]int{}

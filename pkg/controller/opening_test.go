@@ -1,22 +1,23 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // Of many workloads, so many are looked at at once. The others follow, also where one of them
 // turns out to need no look.
 func TestOpening(t *testing.T) {
 	e := newEngine(t, Options{})
+	maxOpening := maxOpening(DefaultSessions)
 	var now, waiting []cache.ObjectName
 	for i := range maxOpening + 3 {
 		name := cache.ObjectName{Namespace: "default", Name: fmt.Sprint(i)}
@@ -64,8 +65,9 @@ func TestOpening(t *testing.T) {
 // Namespaces take turns at being looked at.
 func TestOpeningInTurns(t *testing.T) {
 	e := newEngine(t, Options{})
-	for i := range maxOpening + 100 {
-		e.mayOpen(cache.ObjectName{Namespace: "many", Name: fmt.Sprint(i)}, true)
+	namespaces := []string{"many", "more"}
+	for i := range maxOpening(DefaultSessions) + 100 {
+		e.mayOpen(cache.ObjectName{Namespace: namespaces[i%2], Name: fmt.Sprint(i / 2)}, true)
 	}
 	one := cache.ObjectName{Namespace: "few", Name: "one"}
 	if e.mayOpen(one, true) {
@@ -84,6 +86,80 @@ func TestOpeningInTurns(t *testing.T) {
 	}
 }
 
+// Where watches never begin, the others have their turn after a while; those of another namespace at
+// once, as long as it has no more than half of the turns.
+func TestOpeningEnds(t *testing.T) {
+	e := newEngine(t, Options{})
+	most := maxOpening(DefaultSessions)
+	ask := func(namespace string, number int) (opened int) {
+		for i := range number {
+			if e.mayOpen(cache.ObjectName{Namespace: namespace, Name: fmt.Sprint(i)}, true) {
+				opened++
+			}
+		}
+		return opened
+	}
+	queued := func() map[string]int {
+		t.Helper()
+		count := map[string]int{}
+		for e.queue.Len() > 0 {
+			name, _ := e.queue.Get()
+			e.queue.Done(name)
+			if count[name.Namespace]++; !e.mayOpen(name, true) {
+				t.Errorf("%s has its turn, and may not be opened", name)
+			}
+		}
+		return count
+	}
+	if opened := ask("bad", most+10); opened != most {
+		t.Errorf("%d of the first namespace are opened, want %d", opened, most)
+	}
+	if opened := ask("few", 1); opened != 1 {
+		t.Error("one of another namespace waits for more than half of all")
+	}
+	e.pass(time.Second)
+	if opened := ask("worse", most); opened != most/2-1 {
+		t.Errorf("%d of a third namespace are opened, want %d", opened, most/2-1)
+	}
+	if opened := e.opening[true].opens("bad"); opened != most/2 {
+		t.Errorf("%d of the first namespace are being opened still, want %d", opened, most/2)
+	}
+	if opened := ask("late", 1); opened != 0 {
+		t.Error("there is no bound")
+	}
+	nobody := cache.ObjectName{Namespace: "nobody"}
+	e.pass(openingTime - time.Second)
+	e.openNext(nobody) // some sync has ended
+	if got, want := queued(), map[string]int{"bad": 9, "worse": 1, "late": 1}; got["late"] != 1 || got["bad"]+got["worse"] != most/2 {
+		t.Errorf("their turn have %v, want %v", got, want)
+	}
+	e.pass(openingTime)
+	e.openNext(nobody)
+	if len(e.opening[true].now) > most || e.queue.Len() == 0 {
+		t.Errorf("%d are being opened, and %d have their turn", len(e.opening[true].now), e.queue.Len())
+	}
+}
+
+// Why the pods of a workload cannot be watched is told, without the address: the selector in it may
+// be very long.
+func TestNeverWatched(t *testing.T) {
+	e := newEngine(t, Options{Ready: func() error { return nil }})
+	e.kind.watched = &url.Error{Op: "Get", URL: "https://api/pods?labelSelector=" + strings.Repeat("x", 1<<20), Err: errors.New("the request is too large")}
+	if err := e.informer.GetStore().Add(e.w); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		_, err := e.Sync(t.Context(), e.session.name)
+		if err == nil && time.Now().Before(deadline) {
+			continue // it has not tried yet
+		}
+		if err == nil || err.Error() != "failed to watch: the request is too large" {
+			t.Errorf("the sync returns %.200v", err)
+		}
+		return
+	}
+}
+
 // A workload that was edited a moment ago waits for its turn like others: many may be edited at once.
 func TestPrepareInTurn(t *testing.T) {
 	e := newEngine(t, Options{Ready: func() error { return nil }})
@@ -91,14 +167,14 @@ func TestPrepareInTurn(t *testing.T) {
 	if err := e.informer.GetStore().Add(e.w); err != nil {
 		t.Fatal(err)
 	}
-	for i := range maxOpening {
-		e.mayOpen(cache.ObjectName{Namespace: "many", Name: fmt.Sprint(i)}, true)
+	for i := range maxOpening(DefaultSessions) {
+		e.mayOpen(cache.ObjectName{Namespace: e.w.Namespace, Name: fmt.Sprint(i)}, true)
 	}
 	if _, err := e.Sync(t.Context(), e.session.name); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.sessions) > 0 || e.opening[true].waiting.Len() != 1 {
-		t.Errorf("there are %d sessions, and %d wait for one", len(e.sessions), e.opening[true].waiting.Len())
+	if len(e.sessions) > 0 || e.opening[true].waits.Len() != 1 {
+		t.Errorf("there are %d sessions, and %d wait for one", len(e.sessions), e.opening[true].waits.Len())
 	}
 }
 
@@ -108,14 +184,14 @@ func TestMakeRoom(t *testing.T) {
 	e := newEngine(t, Options{})
 	add := func(namespace string, number int, idleFor time.Duration) cache.ObjectName {
 		name := cache.ObjectName{Namespace: namespace, Name: fmt.Sprint(number)}
-		s := &Session[*appsv1.ReplicaSet, plainOwn]{controller: e.Controller, name: name, stop: func() {}}
+		s := &Session[*appsv1.ReplicaSet, plainOwn]{memory: newMemory(""), controller: e.Controller, name: name, stop: func() {}}
 		if idleFor > 0 {
-			s.idleSince = time.Now().Add(-idleFor)
+			s.idleSince = e.clock.Now().Add(-idleFor)
 		}
 		e.sessions[name] = s
 		return name
 	}
-	for i := range maxSessions - 6 {
+	for i := range DefaultSessions - 6 {
 		add("many", i, time.Minute)
 	}
 	for i := range 3 {
@@ -123,13 +199,13 @@ func TestMakeRoom(t *testing.T) {
 	}
 	add("many", 1001, 0) // is being synced
 	e.makeRoom()
-	if len(e.sessions) != maxSessions-2 {
+	if len(e.sessions) != DefaultSessions-2 {
 		t.Fatalf("%d sessions are left, though there is room", len(e.sessions))
 	}
 	longest := add("many", 1002, 10*time.Minute)
 	add("many", 1003, time.Second)
 	e.makeRoom()
-	if len(e.sessions) != maxSessions-1 || e.sessions[longest] != nil {
+	if len(e.sessions) != DefaultSessions-1 || e.sessions[longest] != nil {
 		t.Errorf("%d sessions are left; the one that has waited longest of the largest namespace is among them: %t", len(e.sessions), e.sessions[longest] != nil)
 	}
 	e.sessions[add("few", 5, time.Second)].standing = true
@@ -142,28 +218,7 @@ func TestMakeRoom(t *testing.T) {
 	}
 	add("few", 4, 0)
 	e.makeRoom()
-	if len(e.sessions) != maxSessions {
+	if len(e.sessions) != DefaultSessions {
 		t.Errorf("one that is being synced has lost its session")
-	}
-}
-
-// TestForget: a session that stands does not grow with the pods that come and go.
-func TestForget(t *testing.T) {
-	e := newEngine(t, Options{})
-	s := e.session
-	var members []*rollout.Verdict
-	for i := range 1000 {
-		pod := build.Pod(fmt.Sprint(i), build.Size(t, ""))
-		v := &rollout.Verdict{Member: rollout.Member{Place: rollout.Place{Pod: pod}}}
-		members = append(members[max(0, len(members)-9):], v)
-		s.seen.See(members)
-		s.refused.Add(pod.UID, "", rollout.Refusal{Reason: "too large"}, time.Now())
-		s.recorded[pod.UID], s.asked[pod.UID], s.contests[pod.UID] = "Infeasible", request{}, 1
-		s.forget(members)
-	}
-	for what, n := range map[string]int{"sightings": len(s.seen.pods), "refusals": len(s.refused.known), "backoffs": len(s.refused.backoffs), "events": len(s.recorded), "requests": len(s.asked), "contests": len(s.contests)} {
-		if n < 10 || n > 20+fewNotes {
-			t.Errorf("%d %s are kept of 10 pods", n, what)
-		}
 	}
 }

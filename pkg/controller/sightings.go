@@ -53,6 +53,7 @@ func (s *Sightings) Of(place rollout.Place, now time.Time) rollout.Sighting {
 	if seen.Since.IsZero() || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress {
 		seen.Generation, seen.State, seen.Since = place.Pod.Generation, state, now
 	}
+	seen.Proof = seen.Proof.Of(place.Pod, state, now)
 	return seen
 }
 

@@ -49,3 +49,57 @@ func TestSightings(t *testing.T) {
 		}
 	}
 }
+
+// TestProof: it begins when the pod is first seen well with its size, and anew with another size,
+// when a container has restarted, and when it was not Ready. What a retry asks for is no reason.
+func TestProof(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	start := build.Start.Add(time.Hour)
+	seen := Sightings{}
+	for i, tt := range []struct {
+		what   string
+		change func(*corev1.Pod)
+		retry  bool
+		at     time.Duration
+		want   time.Duration // since the start; less than 0 for none
+	}{
+		{what: "not resized yet", change: build.WithSize(newer), at: 0, want: -1},
+		{what: "resized", at: time.Second, want: time.Second},
+		{what: "time passes", at: 5 * time.Second, want: time.Second},
+		{what: "everything is asked for again", retry: true, at: 6 * time.Second, want: time.Second},
+		{what: "not Ready", change: build.NotReady, at: 7 * time.Second, want: -1},
+		{what: "Ready again", at: 8 * time.Second, want: 8 * time.Second},
+		{what: "a container has restarted", change: func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].RestartCount++ }, at: 9 * time.Second, want: 9 * time.Second},
+		{what: "time passes again", change: func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].RestartCount++ }, at: 12 * time.Second, want: 9 * time.Second},
+		{what: "another size", change: func(pod *corev1.Pod) {
+			pod.Status.ContainerStatuses[0].RestartCount++
+			pod.Generation++
+			pod.Status.ObservedGeneration++
+		}, at: 13 * time.Second, want: 13 * time.Second},
+	} {
+		pod := build.Pod("web-0", older, build.Resized(newer))
+		if tt.change != nil {
+			tt.change(pod)
+		}
+		if i == 0 {
+			pod = build.Pod("web-0", older, tt.change)
+		}
+		if tt.retry {
+			seen.askAgain()
+		}
+		target, err := resize.For(pod, older, newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}
+		m.Sighting = seen.Of(m.Place, start.Add(tt.at))
+		seen.See([]*rollout.Verdict{{Member: m}})
+		var want time.Time
+		if tt.want >= 0 {
+			want = start.Add(tt.want)
+		}
+		if got := m.Proof.Since; !got.Equal(want) {
+			t.Errorf("%s: proved since %s, want %s", tt.what, got, want)
+		}
+	}
+}

@@ -48,6 +48,9 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 		return 0, err
 	}
 	// 5. Note what was observed, and apply the plan's writes.
+	there, _ := o.Pods()
+	s.firsts.See(f.Now, there...)
+	s.firsts.forget(there)
 	c.note(s, w, f, p)
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
@@ -61,12 +64,15 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 // open returns the workload and its session. The session is nil if there is nothing to plan
 // now; then the workload's condition is up to date.
 func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W, s *Session[W, X], requeueAfter time.Duration, err error) {
-	if ready := c.options.Ready() == nil; !ready {
-		return w, nil, 0, nil
-	}
 	w, exists, err := c.get(name)
 	if err != nil {
 		return w, nil, 0, err
+	}
+	if ready := c.options.Ready() == nil; !ready {
+		if exists { // it is requeued when we are
+			return w, nil, 0, nil
+		}
+		return w, nil, maxRetryInterval, nil
 	}
 	if !exists || !policy.Enabled(w) {
 		c.abandon(name)
@@ -88,8 +94,11 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 	if !c.mayOpen(name, policy.Held(w)) {
 		return w, nil, 0, nil
 	}
-	if s, err = c.session(ctx, w); err != nil || !s.hasSynced() {
-		return w, nil, 0, err // the watches requeue the workload when they have
+	if s, err = c.session(ctx, w); err != nil {
+		return w, nil, 0, err
+	}
+	if !s.hasSynced() {
+		return w, nil, 0, s.Pods.Err() // the watches requeue the workload when they have
 	}
 	s.standing = !policy.Held(w) && c.kind.Unheld(w).Standing
 	s.retry(w)
@@ -142,7 +151,7 @@ func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, liv
 	}
 	return Facts{
 		Nodes: s.nodes, Limits: s.limits, Refused: s.refused.Known(), Full: s.full.Known(),
-		Contests: s.contests, Seen: s.seen, Defaults: c.options.Defaults, Now: c.clock.Now(), Kept: kept, room: s.room,
+		Contests: s.contests, Seen: s.seen, Firsts: s.firsts, Defaults: c.options.Defaults, Now: c.clock.Now(), Kept: kept, room: s.room,
 	}, nil
 }
 
@@ -229,8 +238,12 @@ func (c *Controller[W, X]) note(s *Session[W, X], w W, f Facts, p rollout.Plan) 
 func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
 	if p.Condition.Reason != "" {
 		c.nameOthers(s, w, p.Verdicts, &p.Condition)
-		if due, err = c.writeCondition(ctx, w, p); err != nil {
+		beside, within := c.deadline(s.memory, w, p)
+		if due, err = c.writeCondition(ctx, w, p, beside...); err != nil {
 			return 0, err
+		}
+		if within > 0 && (due == 0 || within < due) {
+			due = within
 		}
 	}
 	if c.options.DryRun {

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"slices"
+
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -46,7 +48,7 @@ func (t *turns) Len() int { return len(t.queued) }
 func (t *turns) Pop() cache.ObjectName {
 	for {
 		held := t.lines[true].len() > 0 && (t.passed < patience || t.lines[false].len() == 0)
-		name := t.lines[held].pop()
+		name := t.lines[held].pop(nil)
 		if is, queued := t.queued[name]; !queued || is != held {
 			continue // it has gone to the other line
 		}
@@ -76,10 +78,16 @@ func (l *line) push(name cache.ObjectName) {
 	l.names[name.Namespace] = append(waiting, name)
 }
 
-func (l *line) pop() cache.ObjectName {
-	namespace := l.namespaces[0]
+// pop takes out the next one: of the first namespace that may, or of the first if none may, or may is
+// nil. There must be one.
+func (l *line) pop(may func(namespace string) bool) cache.ObjectName {
+	first := 0
+	if may != nil {
+		first = max(slices.IndexFunc(l.namespaces, may), 0)
+	}
+	namespace := l.namespaces[first]
 	waiting := l.names[namespace]
-	l.namespaces = l.namespaces[1:]
+	l.namespaces = slices.Delete(l.namespaces, first, first+1)
 	if len(waiting) == 1 {
 		delete(l.names, namespace)
 	} else {

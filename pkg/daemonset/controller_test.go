@@ -470,3 +470,30 @@ func TestHistoryOfAnotherSpelling(t *testing.T) {
 		t.Errorf("afterwards: %v, and %+v is the newest", err, s.Own.newest)
 	}
 }
+
+// TestCriticalNamespace: what was opted in without a second word, before it took one, goes on, and is told of.
+func TestCriticalNamespace(t *testing.T) {
+	for name, tt := range map[string]struct {
+		allow    string
+		critical []string
+		want     int
+	}{
+		"told":              {"", []string{"kube-system", "default"}, 1},
+		"confirmed":         {"true", []string{"default"}, 0},
+		"another namespace": {"", []string{"kube-system"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 1, controller.Options{Critical: tt.critical})
+			c.set.Annotations[api.AllowCriticalAnnotation] = tt.allow
+			before := maps.Clone(c.Pods)
+			c.edit(newer)
+			c.Rest()
+			if replaced := c.replaced(before); replaced != "" {
+				t.Errorf("pods were replaced: %s", replaced)
+			}
+			if n := simulated.Count(c.Events, "Warning "+rollout.EventCritical); n != tt.want {
+				t.Errorf("it was told of %d times, want %d: %q", n, tt.want, c.Events)
+			}
+		})
+	}
+}

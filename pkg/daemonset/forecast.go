@@ -57,7 +57,7 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 	members := o.Forecast(ctx, cluster, places, o.revision(), options.Unavailable == 0)
 	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, options))}
 	if !policy.Enabled(o.set) {
-		f.HandOver = controller.NotOptedIn("DaemonSet")
+		f.HandOver = policy.NotOptedIn(o.set, "DaemonSet")
 	}
 	for i := range f.Pods {
 		m := f.Pods[i].Member

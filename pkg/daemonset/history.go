@@ -32,9 +32,6 @@ type revision struct {
 // HasSynced is that of controller.Own: revisions are read when they are needed.
 func (*history) HasSynced() bool { return true }
 
-// Retry is that of controller.Own: there is no refusal in it to forget.
-func (*history) Retry() {}
-
 // update reads the history of the set where it may not be known: of another generation, or of pods
 // of another revision. It fails if the set's template is not in it.
 func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pods []*corev1.Pod) error {

@@ -10,7 +10,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,7 +75,7 @@ func (Kind) Open(context.Context, *appsv1.DaemonSet, func()) (*history, error) {
 
 // SameTemplate is that of controller.Kind.
 func (Kind) SameTemplate(a, b *appsv1.DaemonSet) bool {
-	return equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
+	return controller.SameText(&a.Spec.Template, &b.Spec.Template)
 }
 
 // Unrestored is that of controller.Kind. Only a set that its user wants to be rolled is held.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -23,7 +22,7 @@ import (
 // rolling reports whether the user wants the DaemonSet controller to restart stale pods by itself.
 // Only then is a set held, by another type.
 func rolling(set *appsv1.DaemonSet) bool {
-	return policy.Held(set) || set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType
+	return policy.Held(set) || set.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType
 }
 
 // bounds returns how many pods may be there beyond one on each node, and how many nodes may lack an
@@ -63,7 +62,7 @@ func (o observation) options() rollout.Options {
 	options := o.Options()
 	surge, unavailable := bounds(o.set)
 	options.Limit, options.Unavailable = max(surge, unavailable), unavailable
-	options.Restarts, options.PassLost = rollout.Alone, true
+	options.Restarts, options.PassLost, options.PassDeferred = rollout.Alone, true, true
 	if surge > 0 { // the new pod comes first, which is the DaemonSet controller's to do
 		options.Restarts = rollout.Last
 	}
@@ -230,12 +229,7 @@ const watchLag = 10 * time.Second
 // Of the pods a, b and c, only a is updated: the number is 1. We relabel c, and somebody deletes a:
 // the number is 1, whether the DaemonSet controller has seen both or nothing.
 func (o observation) doubt() (counts bool, wait time.Duration) {
-	var last time.Time
-	for _, pod := range o.pods {
-		if at := pods.Relabelled(pod); at.After(last) {
-			last = at
-		}
-	}
+	last, known := o.Firsts.Relabelled(o.pods, o.labelled, o.Now)
 	oldest := o.oldest()
 	updated, conceals := 0, o.set.Status.NumberMisscheduled > 0 || int(o.set.Status.CurrentNumberScheduled) != len(oldest)
 	for _, pod := range oldest {
@@ -249,7 +243,7 @@ func (o observation) doubt() (counts bool, wait time.Duration) {
 	behind := updated - int(o.set.Status.UpdatedNumberScheduled)
 	counts = behind >= 0 && behind <= int(o.set.Status.NumberMisscheduled)
 	if conceals {
-		wait = max(last.Add(watchLag).Sub(o.Now), 0)
+		wait = max(known.Add(watchLag).Sub(o.Now), 0)
 	}
 	return counts, wait
 }

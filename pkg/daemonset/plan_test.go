@@ -1,6 +1,7 @@
 package daemonset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -233,6 +235,10 @@ func observed(t *testing.T, places string, changes ...change) observation {
 	for _, change := range changes {
 		change(&o)
 	}
+	o.Firsts = controller.Firsts{}
+	for _, pod := range o.pods { // the clocks do not differ
+		o.Firsts.See(cmp.Or(pods.Relabelled(pod), build.Start), pod)
+	}
 	return o
 }
 
@@ -374,8 +380,13 @@ func TestDoubt(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.places, func(t *testing.T) {
 			o := observed(t, tt.places, tt.changes...)
-			if counts, wait := o.doubt(); counts != tt.counts || wait != tt.want {
-				t.Errorf("counts: %t, and waits for %s; want %t, and %s", counts, wait, tt.counts, tt.want)
+			for _, ahead := range []time.Duration{0, 10 * time.Minute, -20 * time.Minute} { // the API server's clock
+				for _, pod := range o.pods {
+					build.Late(pod, ahead)
+				}
+				if counts, wait := o.doubt(); counts != tt.counts || wait != tt.want {
+					t.Errorf("counts: %t, and waits for %s; want %t, and %s", counts, wait, tt.counts, tt.want)
+				}
 			}
 			p, err := planned(o)
 			if err != nil || (!tt.counts || tt.want > 0) && strings.Contains(does(p), "release") || tt.counts && tt.want > 0 && !p.Hold && p.RequeueAfter != tt.want {

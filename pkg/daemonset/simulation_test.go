@@ -150,7 +150,9 @@ func (s *simulation) rules(set *appsv1.DaemonSet) simulated.Rules {
 	want := wanted(set)
 	surge, unavailable := bounds(set)
 	return simulated.Rules{
-		Cluster: s.Cluster, Want: want, InForce: set.Annotations[api.InForceAnnotation], Edit: edit(set), Most: max(surge, unavailable),
+		Cluster: s.Cluster, Want: want, InForce: set.Annotations[api.InForceAnnotation], Edit: edit(set), MinReady: time.Duration(set.Spec.MinReadySeconds) * time.Second, Most: max(surge, unavailable),
+		PassDeferred: true,
+
 		Labelled:  func(pod *corev1.Pod) bool { return s.of(pod) == want },
 		Available: observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}.available,
 		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
@@ -264,9 +266,12 @@ func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Ob
 // takes checks the limit for a node that is taken.
 func (s *simulation) takes(set *appsv1.DaemonSet, u under, pod *corev1.Pod) {
 	s.under[capacity.TargetNode(pod)] = u
-	taken := 0
+	taken, waiting := 0, map[types.UID]bool{}
+	for _, shown := range s.Shown {
+		waiting[shown.UID] = shown.UID != pod.UID && s.rules(set).WaitsForRoom(shown)
+	}
 	for node, other := range s.under {
-		taken += asInt(other.edit == u.edit && !s.lost(node))
+		taken += asInt(other.edit == u.edit && !s.lost(node) && (other.gone || !waiting[other.uid]))
 	}
 	if most := s.rules(set).Most; taken > most {
 		s.must("%d nodes are under way, more than %d", taken, most)
@@ -274,10 +279,14 @@ func (s *simulation) takes(set *appsv1.DaemonSet, u under, pod *corev1.Pod) {
 }
 
 // isComplete checks the pods when the condition says that the rollout is over. One may have been
-// lost since they were looked at, but none is of an older revision, or has the size of another.
+// lost since they were looked at, but none is of an older revision, has the size of another, or has
+// yet to prove its own.
 func (s *simulation) isComplete() {
 	want := wanted(s.set)
 	for _, pod := range s.Pods {
+		if s.Unproved(pod, time.Duration(s.set.Spec.MinReadySeconds)*time.Second) && !s.lost(capacity.TargetNode(pod)) {
+			s.never("the set says Complete, and %s has yet to prove its size", pod.Name)
+		}
 		if pod.DeletionTimestamp == nil && (s.of(pod) != want || !s.admitted(pod, want) && simulated.VersionOf(&pod.Spec) != want) {
 			s.never("the set says Complete, and %s is of %v with %+v", pod.Name, s.of(pod), simulated.VersionOf(&pod.Spec))
 		}

@@ -186,7 +186,7 @@ func pinned(node string) *corev1.Affinity {
 func (w *world) newPod(set *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 	uid := w.NextUID()
 	pod := simulated.NewPod(uid, fmt.Sprintf("web-%03s", uid), &set.Spec.Template)
-	pod.CreationTimestamp = metav1.NewTime(w.Clock.Now())
+	pod.CreationTimestamp = w.Stamp()
 	pod.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: hash}
 	if generation := templateGeneration(set); generation != "" {
 		pod.Labels[templateGenerationLabel] = generation

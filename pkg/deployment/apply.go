@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
@@ -26,7 +27,7 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case detach:
 		return k.detach(ctx, s, d, w.restart)
 	case evict:
-		return k.evict(ctx, s, d, w.restart)
+		return k.evict(ctx, s, d, w)
 	case giveBack:
 		return GiveBack(ctx, k.client, k.objects, w.pods[0].Namespace, w.pods)
 	case removeSet:
@@ -38,6 +39,9 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 		return k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err))
 	case mark:
 		patch, err := markPatch(w.set, w.restarts)
+		return k.patchSet(ctx, s, d, w.set, patch, err)
+	case revert:
+		patch, err := revertPatch(w.set, w.template)
 		return k.patchSet(ctx, s, d, w.set, patch, err)
 	case unmark:
 		patch, err := unmarkPatch(w.set)
@@ -61,28 +65,36 @@ func (k Kind) detach(ctx context.Context, s *session, d *Deployment, r rollout.R
 // eviction names the eviction among what a pod may be refused.
 const eviction = "eviction"
 
-func (k Kind) evict(ctx context.Context, s *session, d *Deployment, r rollout.Restart) error {
-	pod := r.Member.Pod
-	err := pods.Evict(ctx, k.client.CoreV1(), pod)
+func (k Kind) evict(ctx context.Context, s *session, d *Deployment, w evict) error {
+	pod := w.restart.Member.Pod
+	take, how := pods.Evict, "evicted"
+	if w.down { // in this very version
+		take, how = pods.Delete, "deleted, as it is not Ready"
+	}
+	err := take(ctx, k.client.CoreV1(), pod)
 	if refusal, refused := pods.EvictionRefusal(err); refused {
-		s.Own.evictions.Add(pod.UID, eviction, refusal, s.Now())
+		s.Evictions.Add(pod.UID, eviction, refusal, s.Now())
 		s.Requeue()
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	s.Own.evictions.Remove(pod.UID)
+	s.Evictions.Remove(pod.UID)
 	if isDetached(pod) {
-		s.RecordPod(d, pod, corev1.EventTypeNormal, rollout.EventRestart, "evicted: "+r.Reason)
+		s.RecordPod(d, pod, corev1.EventTypeNormal, rollout.EventRestart, how+": "+w.restart.Reason)
 	} else {
-		s.RecordRestart(d, r, "evicted")
+		s.RecordRestart(d, w.restart, how)
 	}
 	return nil
 }
 
 // GiveBack puts detached pods under their ReplicaSets again. A ReplicaSet then has a pod too
 // many, and its controller chooses which one goes. A pod whose ReplicaSet is gone is evicted.
+//
+// One that nothing owns may never have been detached, whatever its label says. So it must have been
+// made by that ReplicaSet, as what its name was generated from tells, which nobody can change.
+// Otherwise it stays as it is.
 func GiveBack(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespace string, detached []*corev1.Pod) error {
 	list, err := objects.Resource(replicaSets).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -90,7 +102,14 @@ func GiveBack(ctx context.Context, client kubernetes.Interface, objects dynamic.
 	}
 	var failed []error
 	for _, pod := range detached {
-		i := slices.IndexFunc(list.Items, func(rs unstructured.Unstructured) bool { return string(rs.GetUID()) == pod.Labels[api.DetachedLabel] })
+		owned := len(pod.OwnerReferences) > 0
+		i := slices.IndexFunc(list.Items, func(rs unstructured.Unstructured) bool {
+			return string(rs.GetUID()) == pod.Labels[api.DetachedLabel] && (owned || pod.GenerateName == rs.GetName()+"-")
+		})
+		if i < 0 && !owned {
+			klog.FromContext(ctx).Info("Leaving a pod that nothing owns, and whose ReplicaSet there is not", "pod", klog.KObj(pod))
+			continue
+		}
 		if i < 0 {
 			failed = append(failed, pods.Evict(ctx, client.CoreV1(), pod))
 			continue
@@ -129,7 +148,7 @@ func (k Kind) saveHistory(ctx context.Context, s *session, d *Deployment, w save
 	}
 	if err == nil && !written.template.Means(w.set.outgoing.template) {
 		// It would be written again and again.
-		s.Own.history.Add(w.set.UID, formerTemplate(w.set), rollout.Refusal{
+		s.History.Add(w.set.UID, formerTemplate(w.set), rollout.Refusal{
 			Reason: "a mutating webhook changes the template of ReplicaSet " + written.Name, Kind: rollout.ReasonAdmissionDenied, Final: true,
 		}, s.Now())
 	}
@@ -139,7 +158,7 @@ func (k Kind) saveHistory(ctx context.Context, s *session, d *Deployment, w save
 	}
 	refusal := pods.Refusal(err)
 	refusal.Final = apierrors.IsInvalid(err)
-	s.Own.history.Add(w.set.UID, formerTemplate(w.set), refusal, s.Now())
+	s.History.Add(w.set.UID, formerTemplate(w.set), refusal, s.Now())
 	s.Requeue()
 	return nil
 }

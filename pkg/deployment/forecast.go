@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
@@ -43,13 +44,14 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 	}
 	for _, rs := range o.sets {
 		if !o.sized(rs) {
-			for _, pod := range o.podsOf(rs) {
-				f.Stale = append(f.Stale, pod.Name)
-			}
+			f.Stale = append(f.Stale, namesOf(o.podsOf(rs))...)
 		}
 		if rs != base {
 			f.Pods = append(f.Pods, o.forecastOther(rs)...)
 		}
+	}
+	if f.HandOver == "" && o.deployment.recreates() {
+		f.HandOver = recreated(f.Pods)
 	}
 	going := o.scaledIn()
 	paused := o.deployment.wishedPaused()
@@ -72,6 +74,23 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 	return f, nil
 }
 
+func namesOf(pods []*corev1.Pod) []string {
+	names := make([]string, len(pods))
+	for i, pod := range pods {
+		names[i] = pod.Name
+	}
+	return names
+}
+
+// recreated returns why all pods are restarted because one is; empty if none is.
+func recreated(pods []rollout.PodForecast) string {
+	i := slices.IndexFunc(pods, func(f rollout.PodForecast) bool { return f.Forecast == rollout.PodRestart })
+	if i < 0 || slices.ContainsFunc(pods, func(f rollout.PodForecast) bool { return f.Forecast == rollout.Refused }) {
+		return ""
+	}
+	return fmt.Sprintf("the strategy is Recreate, and %s cannot be resized: %s", pods[i].Member.Name, pods[i].Reason)
+}
+
 // scaledIn names the pods that are too many, if one ReplicaSet has all pods: the Deployment
 // controller scales it even while the rollout is held. It names none if several have pods.
 func (o observation) scaledIn() []string {
@@ -86,11 +105,7 @@ func (o observation) scaledIn() []string {
 	}
 	pods := o.podsOf(active[0])
 	sortAsDeleted(pods)
-	var names []string
-	for _, pod := range pods[:max(len(pods)-o.deployment.replicas(), 0)] {
-		names = append(names, pod.Name)
-	}
-	return names
+	return namesOf(pods[:max(len(pods)-o.deployment.replicas(), 0)])
 }
 
 // forecastBase returns what comes of the pods of the ReplicaSet base, and why the whole rollout
@@ -129,7 +144,7 @@ func (o observation) notOptedIn() string {
 	if policy.Enabled(o.deployment) {
 		return ""
 	}
-	return controller.NotOptedIn("Deployment")
+	return policy.NotOptedIn(o.deployment, "Deployment")
 }
 
 // sized reports whether the pods of rs are as the Deployment's template says. The template of

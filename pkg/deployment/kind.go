@@ -7,6 +7,8 @@ package deployment
 import (
 	"context"
 	"fmt"
+	"math"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -54,22 +57,22 @@ func New(client kubernetes.Interface, objects dynamic.Interface, namespace strin
 
 // own is what a session keeps of a Deployment besides its pods.
 type own struct {
-	sets      *live.Watch[*replicaSet]
-	evictions *controller.Refusals // by the pod
-	history   *controller.Refusals // of former templates, by the ReplicaSet
+	sets *live.Watch[*replicaSet]
 }
 
 // HasSynced is that of controller.Own.
 func (o *own) HasSynced() bool { return o.sets.HasSynced() }
 
-// Retry is that of controller.Own: it forgets the evictions that were refused.
-func (o *own) Retry() { o.evictions.Clear() }
-
 type session = controller.Session[*Deployment, *own]
 
-// DetachedFrom names the Deployment that controls a detached pod; false if none does. Then the
-// pod is not a detached one, whatever its label says: anybody may have given it that.
+// DetachedFrom names the Deployment that controls a detached pod; false if something else does. Then
+// the pod is not a detached one, whatever its label says: anybody may have given it that.
+//
+// The name is empty if nothing owns the pod: its Deployment may have been deleted without it.
 func DetachedFrom(pod *corev1.Pod) (cache.ObjectName, bool) {
+	if len(pod.OwnerReferences) == 0 {
+		return cache.NewObjectName(pod.Namespace, ""), isDetached(pod)
+	}
 	owner := ptr.Deref(metav1.GetControllerOfNoCopy(pod), metav1.OwnerReference{})
 	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == "Deployment" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
 }
@@ -137,6 +140,31 @@ func (Kind) NewCondition(c controller.Condition, now metav1.Time) any {
 	}
 }
 
+// Deadline is that of controller.Deadlined. There is none while the user has the Deployment paused.
+func (Kind) Deadline(d *Deployment) (deadline time.Duration, exceeded bool) {
+	c := deploymentutil.GetDeploymentCondition(d.Status, appsv1.DeploymentProgressing)
+	exceeded = c != nil && c.Reason == deploymentutil.TimedOutReason
+	seconds := d.Spec.ProgressDeadlineSeconds
+	if seconds == nil || *seconds == math.MaxInt32 || d.wishedPaused() {
+		return 0, exceeded
+	}
+	return time.Duration(*seconds) * time.Second, exceeded
+}
+
+// NewDeadline is that of controller.Deadlined. The Deployment controller leaves the one word as it is
+// while the Deployment is paused, and would say the other one itself.
+func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
+	c := appsv1.DeploymentCondition{
+		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastUpdateTime: now,
+		Reason: "DeploymentPaused", Message: "Deployment is paused",
+	}
+	if exceeded {
+		c.Status, c.Reason = corev1.ConditionFalse, deploymentutil.TimedOutReason
+		c.Message = fmt.Sprintf("The rollout has not moved for %ds: the condition %s says what it waits for.", *d.Spec.ProgressDeadlineSeconds, api.ConditionComplete)
+	}
+	return c
+}
+
 // Open is that of controller.Kind.
 func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, error) {
 	informer := dynamicinformer.NewFilteredDynamicInformer(k.objects, replicaSets, d.Namespace, 0,
@@ -145,7 +173,7 @@ func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, er
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}
-	return &own{sets: watch, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, nil
+	return &own{watch}, nil
 }
 
 // LeftBehind is that of controller.Kind: pods that were detached from a Deployment go back.
@@ -202,7 +230,7 @@ func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list contro
 		return nil, err
 	}
 	o := newObservation(d, sets, all)
-	o.evictions, o.history = s.Own.evictions.Known(), s.Own.history.Known()
+	o.evictions, o.history = s.Evictions.Known(), s.History.Known()
 	return o, nil
 }
 

@@ -41,11 +41,16 @@ func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) 
 // wishedPaused reports whether the user wants the Deployment paused, held or not.
 func (d *Deployment) wishedPaused() bool { return policy.WishedPaused(d, d.Spec.Paused) }
 
+// recreates reports whether no new pod may be there before the last old one has gone.
+func (d *Deployment) recreates() bool {
+	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+}
+
 // bounds returns maxSurge and maxUnavailable as numbers of pods; at least one of them is
 // positive. The strategy Recreate lets all pods be down at once. It fails if they are no
 // numbers and no percentages.
 func (d *Deployment) bounds() (surge, unavailable int, err error) {
-	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+	if d.recreates() {
 		return 0, max(d.replicas(), 1), nil
 	}
 	strategy := ptr.Deref(d.Spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
@@ -220,7 +225,7 @@ func (o observation) available(pod *corev1.Pod) bool {
 func (o observation) options(surge, unavailable int) rollout.Options {
 	options := o.Options()
 	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
-	options.Restarts = rollout.Last
+	options.Restarts, options.PassDeferred = rollout.Last, true
 	options.MinReadySeconds = o.deployment.Spec.MinReadySeconds
 	return options
 }

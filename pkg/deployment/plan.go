@@ -10,6 +10,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -29,7 +30,7 @@ type plan struct {
 	// detach these pods from base. They are evicted when others have taken their place.
 	detach []rollout.Restart
 	// evict these pods now.
-	evict []rollout.Restart
+	evict []evict
 }
 
 // Plan returns the next step.
@@ -55,8 +56,8 @@ func (p plan) complete(o observation) rollout.Plan {
 	for _, r := range p.detach {
 		p.Writes = append(p.Writes, detach{r})
 	}
-	for _, r := range p.evict {
-		p.Writes = append(p.Writes, evict{r})
+	for _, write := range p.evict {
+		p.Writes = append(p.Writes, write)
 	}
 	if len(p.giveBack) > 0 {
 		p.Writes = append(p.Writes, giveBack{p.giveBack})
@@ -71,17 +72,25 @@ func (p plan) complete(o observation) rollout.Plan {
 }
 
 // givesUp notes the pods that will be replaced because of this plan: now or, if it adopts or
-// lets go, after that. With maxUnavailable 0 the new ones come first.
+// lets go, after that: all of them, if the strategy is Recreate. With maxUnavailable 0 the new ones come first.
 func (p *plan) givesUp(o observation) {
 	_, unavailable, err := o.deployment.bounds()
 	p.NewFirst = err == nil && unavailable == 0
+	release, releases := p.write.(rollout.Release)
+	_, reverts := p.write.(revert)
+	if reverts || releases && release.HandOver != "" && o.deployment.recreates() {
+		for _, v := range p.Verdicts {
+			p.Replaced = append(p.Replaced, rollout.Restart{Member: v.Member})
+		}
+		return
+	}
 	switch p.write.(type) {
 	case adopt, rollout.Release:
 		p.Replaced = p.Restart
 	default:
-		for _, r := range p.evict {
-			if !isDetached(r.Member.Pod) {
-				p.Replaced = append(p.Replaced, r)
+		for _, write := range p.evict {
+			if !isDetached(write.restart.Member.Pod) {
+				p.Replaced = append(p.Replaced, write.restart)
 			}
 		}
 		p.Replaced = append(p.Replaced, p.detach...)
@@ -116,6 +125,7 @@ func (o observation) nextStep() (plan, error) {
 	p, err := o.ofBase(base)
 	if err == nil && policy.Held(o.deployment) {
 		p.Condition = p.Step.Condition()
+		p.Condition.Message += o.besides(base)
 	}
 	return p, err
 }
@@ -134,17 +144,20 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 		return plan{}, err
 	}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options)}, base: base}
+	p.Beside = o.allPods() - len(verdicts)
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
 	historyDue := p.awaitsHistory(o)
 	switch {
 	case !policy.Held(o.deployment):
 		p.unheld(o, unavailable)
-	case p.Hold || len(p.Resize) > 0: // not all that can be resized has been
+	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
 	case restartsAll(p):
 		p.letGo(o, p.Restart[0].Reason)
 	case p.Unready: // it may be the size
+	case len(p.Restart) > 0 && o.deployment.recreates():
+		p.recreate(o)
 	case base.lags():
 		p.wait("waiting for ReplicaSet %s to take over its template", base.Name)
 	case historyDue:
@@ -191,6 +204,44 @@ func restartsAll(p plan) bool {
 	return inevitable > 0 && inevitable == p.Total
 }
 
+// recreate hands the rollout over where a pod can only be restarted, and no old pod may be there
+// beside a new one: the Deployment controller takes them all down before it makes the first. So it
+// must not take the ReplicaSet for the new one, which makes a pod as soon as another goes. One that
+// has the new template already, such as after an edit back, gets one that its pods were made from.
+//
+// All pods go then. None does as long as one, with its new size too, would find no room again.
+func (p *plan) recreate(o observation) {
+	for _, v := range p.Verdicts {
+		if full := v.Member.Unplaceable; v.Member.Updated && full.Reason != "" {
+			p.Waits = append(p.Waits, rollout.Wait{Member: v.Member, Reason: full.Kind, Message: "not restarted with the others, because " + full.Reason})
+			p.RequeueWithin(full.Until.Sub(o.Now))
+			return
+		}
+	}
+	if !p.base.template.Same(o.deployment.template) {
+		p.letGo(o, p.Restart[0].Reason)
+	} else if former := p.former(); former != nil {
+		p.write = revert{p.base, former}
+	} else {
+		p.leave("the strategy is Recreate")
+	}
+}
+
+// former returns a template other than that of the base, which is the Deployment's, for those pods
+// that only a restart helps: the one before the adoption or, if there was none, one with the size of
+// such a pod. It is nil if there is none.
+func (p *plan) former() *hash.Template {
+	if was := p.base.outgoing; was != nil && !was.template.Same(p.base.template) {
+		return was.template
+	}
+	for _, r := range p.Restart {
+		if like, err := sizedLike(p.base.template, r.Member.Pod); err == nil && !like.Same(p.base.template) {
+			return like
+		}
+	}
+	return nil
+}
+
 // outdated names the members that lack the new size.
 func (p plan) outdated() []string {
 	var names []string
@@ -231,20 +282,15 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 // Deployment controller has seen all of our writes, it lets go of the hold. The last of these
 // writes takes the mark away. A watch keeps the order of writes: a Deployment controller that
 // acknowledges this one has seen the others, too.
-//
-// Before the first pod is replaced, the mark is closed: the pods that come from then on
-// are of the new template, whatever admission makes of them, and none of them is
-// restarted. Of 3 pods where one is replaced, and where admission makes new pods
-// Guaranteed, that one is Guaranteed then; restarting it would make another such pod.
 func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	detached := o.detached()
 	switch {
 	case p.base.lags():
 		p.wait("waiting for ReplicaSet %s to take over the new template", p.base.Name)
-	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
-		p.write = p.mark()
 	case len(p.Restart)+len(detached) > 0:
-		p.replace(o, detached, surge, unavailable)
+		p.giveUp(o, detached, surge, unavailable)
+	case p.leavesAny(o):
+		p.letGoLeaving(o)
 	case len(p.base.mark.Restarts) > 0 && p.awaits():
 	case p.Unready: // not before they are Ready again, or there is a new edit
 	case o.retries(p.base): // only the mark has the former template
@@ -257,6 +303,82 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	default:
 		p.letGo(o, "")
 	}
+}
+
+// giveUp has those pods replaced that only a new one can replace.
+//
+// Before the first of them goes, the mark is closed: the pods that come from then on
+// are of the new template, whatever admission makes of them, and none of them is
+// restarted. Of 3 pods where one is replaced, and where admission makes new pods
+// Guaranteed, that one is Guaranteed then; restarting it would make another such pod.
+func (p *plan) giveUp(o observation, detached []*corev1.Pod, surge, unavailable int) {
+	switch {
+	case len(p.Restart) > 0 && o.deployment.recreates():
+		p.recreate(o)
+	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
+		p.write = p.mark()
+	default:
+		p.replace(o, detached, surge, unavailable)
+	}
+}
+
+// leavesAny reports whether pods of the base cannot have their size for now, which may last, and all
+// the others have it, while pods of other ReplicaSets are to be replaced. Those are not to wait, but
+// where a pod is to be restarted when there is room and the new one has to come first: that needs the hold.
+func (p *plan) leavesAny(o observation) bool {
+	if p.Unready || o.deployment.recreates() || o.besides(p.base) == "" {
+		return false
+	}
+	_, unavailable, err := o.deployment.bounds()
+	left := false
+	for _, v := range p.Verdicts {
+		refused := v.State == resize.Refused && v.Reason != rollout.ReasonProgressing
+		switch {
+		case v.Cause != "" && (err != nil || unavailable == 0):
+			return false
+		case v.Decision == policy.Leave || refused:
+			left = true
+		case v.Decision != "" && v.Decision != policy.RestartByController:
+			return false
+		}
+	}
+	return left
+}
+
+// letGoLeaving lets go of the hold while pods of the base lack their size. The mark, which names
+// them, stays: they are looked at as before, though nobody holds the rollout. They are not restarted
+// before the Deployment controller has made its own.
+func (p *plan) letGoLeaving(o observation) {
+	p.giveBack, p.write = o.detached(), o.removeDuplicate()
+	switch {
+	case p.base.adopted() && !p.base.mark.Closed:
+		p.write = p.mark()
+	case o.retries(p.base), p.write != nil:
+	case !p.base.acknowledged():
+		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.base.Name)
+	case len(p.giveBack) == 0:
+		p.write = rollout.Release{}
+	}
+}
+
+// allPods returns how many pods there are, or are to be. What is detached has been replaced.
+func (o observation) allPods() int {
+	all := 0
+	for _, rs := range o.sets {
+		all += max(int(rs.replicas()), len(o.podsOf(rs)))
+	}
+	return all
+}
+
+// besides says, for the end of a message, which pods are not of the base; empty if all are.
+func (o observation) besides(base *replicaSet) string {
+	said := ""
+	for _, rs := range o.sets {
+		if n := max(int(rs.replicas()), len(o.podsOf(rs))); rs != base && n > 0 {
+			said += fmt.Sprintf("; the Deployment controller has yet to replace %d of ReplicaSet %s", n, rs.Name)
+		}
+	}
+	return said
 }
 
 // letGo lets go of the hold, once what only the rollout needed is gone.
@@ -299,42 +421,77 @@ func (p *plan) mark() rollout.Write {
 // when its replacement is available. With maxUnavailable 0 and maxSurge 1 none may
 // be evicted; so one is detached from the ReplicaSet, which makes another pod, and
 // is evicted when there are 5 available.
+//
+// A pod that is not Ready is deleted: a PodDisruptionBudget would keep all of them where too many are so,
+// though the restart is their cure. As many are at once as may be unavailable, but for those in which
+// nothing runs, and what has come for others counts until it is available.
 func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable int) {
-	spare := unavailable - o.deployment.replicas()
-	for _, pod := range o.pods {
-		if o.available(pod) {
-			spare++
-		}
-	}
-	evict := func(r rollout.Restart) bool {
-		available := o.available(r.Member.Pod)
-		if available && spare <= 0 {
-			return false
-		}
-		if available {
-			spare--
-		}
-		if refused := o.evictions.Of(r.Member.Pod.UID, eviction); refused.Reason != "" {
-			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, rollout.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
-			if o.Now.Before(refused.Until) {
-				p.RequeueWithin(refused.Until.Sub(o.Now))
-				return true
-			}
-		}
-		p.evict = append(p.evict, r)
-		return true
-	}
+	left := o.allowance(p.Restart, unavailable)
 	for _, pod := range detached {
 		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}
-		if !evict(rollout.Restart{Member: m, Reason: "it has been replaced"}) {
+		if o.available(pod) && left.spare <= 0 {
 			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: rollout.ReasonProgressing, Message: "waiting for the pod that takes its place"})
+			continue
 		}
+		p.remove(o, rollout.Restart{Member: m, Reason: "it has been replaced"}, &left)
 	}
 	for _, r := range p.Restart {
-		if !evict(r) && unavailable == 0 && len(detached)+len(p.detach) < surge {
+		switch {
+		case !o.available(r.Member.Pod) || left.spare > 0:
+			p.remove(o, r, &left)
+		case unavailable == 0 && len(detached)+len(p.detach) < surge:
 			p.detach = append(p.detach, r)
 		}
 	}
+}
+
+// allowance is how many pods may still go.
+type allowance struct {
+	spare  int // that are available; none if negative
+	broken int // that are not Ready, and in which a container runs
+}
+
+func (o observation) allowance(restarts []rollout.Restart, unavailable int) allowance {
+	a := allowance{spare: unavailable - o.deployment.replicas(), broken: max(unavailable, 1) - o.coming(restarts)}
+	for _, pod := range o.pods {
+		a.spare += asInt(o.available(pod))
+	}
+	return a
+}
+
+// remove evicts a pod, or deletes one that is not Ready, if that is not to wait for others, or for
+// the end of a refusal.
+func (p *plan) remove(o observation, r rollout.Restart, left *allowance) {
+	pod := r.Member.Pod
+	available, down := o.available(pod), !podutils.IsPodReady(pod) && !isDetached(pod)
+	switch {
+	case available:
+		left.spare--
+	case down && r.Member.Runs():
+		if left.broken <= 0 {
+			return
+		}
+		left.broken--
+	}
+	if refused := o.evictions.Of(pod.UID, eviction); refused.Reason != "" {
+		p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, rollout.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
+		if o.Now.Before(refused.Until) {
+			p.RequeueWithin(refused.Until.Sub(o.Now))
+			return
+		}
+	}
+	p.evict = append(p.evict, evict{r, down})
+}
+
+// coming returns how many pods are missing, or have come and are not available yet: they are none of
+// those that are to be restarted.
+func (o observation) coming(restarts []rollout.Restart) int {
+	n := len(o.toCome())
+	for _, pod := range o.pods {
+		old := isDetached(pod) || slices.ContainsFunc(restarts, func(r rollout.Restart) bool { return r.Member.Pod.UID == pod.UID })
+		n += asInt(!old && !rollout.Gone(pod) && !o.available(pod))
+	}
+	return n
 }
 
 // awaits reports whether pods that come for restarted ones are not there yet, or not Ready,

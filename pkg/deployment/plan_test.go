@@ -203,6 +203,15 @@ func bounds(surge, unavailable int32) change {
 	}
 }
 
+// nothingRuns has no container of any pod run.
+func nothingRuns(s *scene) {
+	for _, pod := range s.pods {
+		for i := range pod.Status.ContainerStatuses {
+			pod.Status.ContainerStatuses[i].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+		}
+	}
+}
+
 func replicas(n int32) change { return func(s *scene) { s.d.Spec.Replicas = &n } }
 
 func recreate(s *scene) {
@@ -260,7 +269,11 @@ func does(p rollout.Plan) string {
 		case detach:
 			say("detach", w.restart.Member.Name)
 		case evict:
-			say("evict", w.restart.Member.Name)
+			verb := "evict"
+			if w.down {
+				verb = "delete"
+			}
+			say(verb, w.restart.Member.Name)
 		case giveBack:
 			for _, pod := range w.pods {
 				say("give back", pod.Name)
@@ -271,6 +284,14 @@ func does(p rollout.Plan) string {
 			say("mark", append([]string{w.set.Name}, w.restarts...)...)
 		case unmark:
 			say("unmark", w.set.Name)
+		case revert:
+			to := simulated.VersionOf(&w.template.Spec).String()
+			for name, v := range versionNames {
+				if v.String() == to {
+					to = name
+				}
+			}
+			say("revert "+w.set.Name+" to", to)
 		case saveHistory:
 			if w.reuse != nil {
 				say("keep "+w.set.Name+" in", w.reuse.Name)
@@ -391,7 +412,12 @@ func TestNextStep(t *testing.T) {
 		{name: "replace: within maxUnavailable", sets: "a newer closed: infeasible|infeasible|resized", changes: changes{bounds(1, 1)}, want: "evict a-0"},
 		{name: "replace: the next one when the first is back", sets: "a newer closed: infeasible|newer, not ready|resized", changes: changes{bounds(1, 1)}},
 		{name: "replace: what is missing counts", sets: "a newer closed 4: infeasible|resized|resized", changes: changes{bounds(1, 1)}},
-		{name: "replace: what is not available is evicted at once", sets: "a newer closed: infeasible, not ready|infeasible", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "replace: what is not Ready is deleted", sets: "a newer closed: infeasible, not ready|infeasible", changes: changes{bounds(1, 1)}, want: "delete a-0"},
+		{name: "replace: within maxUnavailable", sets: "a newer closed: infeasible, not ready|infeasible, not ready|infeasible, not ready", changes: changes{bounds(0, 2)}, want: "delete a-0 a-1"},
+		{name: "replace: one at least", sets: "a newer closed: infeasible, not ready|infeasible, not ready", changes: changes{bounds(1, 0)}, want: "delete a-0"},
+		{name: "replace: what has come for another counts until it is available", sets: "a newer closed: newer, not ready|infeasible, not ready", changes: changes{bounds(0, 1)}},
+		{name: "replace: what is missing counts", sets: "a newer closed 2: infeasible, not ready", changes: changes{bounds(0, 1)}},
+		{name: "replace: whatever is to come, where nothing runs", sets: "a newer closed 2: infeasible, not ready", changes: changes{bounds(0, 1), nothingRuns}, want: "delete a-0"},
 		{name: "replace: with maxUnavailable 0 one is detached", sets: "a newer closed: infeasible|infeasible", want: "detach a-0"},
 		{name: "replace: or as many as maxSurge", sets: "a newer closed: infeasible|infeasible|infeasible", changes: changes{bounds(2, 0)}, want: "detach a-0 a-1"},
 		{name: "replace: no more than that", sets: "a newer closed 2: infeasible; detached: infeasible", changes: changes{replicas(2)},
@@ -399,7 +425,12 @@ func TestNextStep(t *testing.T) {
 		{name: "replace: the detached one goes when another is available", sets: "a newer closed: newer|infeasible; detached: infeasible", changes: changes{replicas(2)}, want: "evict detached-0"},
 		{name: "replace: a detached one that is down goes at once", sets: "a newer closed 2: infeasible; detached: infeasible, not ready", changes: changes{replicas(2)}, want: "evict detached-0"},
 		{name: "replace: a spare pod of another set counts", sets: "a newer closed: infeasible|infeasible; b image: image", changes: changes{replicas(2)}, want: "detach a-1, evict a-0"},
-		{name: "replace: strategy Recreate evicts all", sets: "a newer closed: infeasible|infeasible", changes: changes{recreate}, want: "evict a-0 a-1"},
+		{name: "Recreate: nothing is adopted while a pod has to go", sets: "a older: infeasible|resized", changes: changes{recreate}, want: "release, hand over: infeasible on node node: too big"},
+		{name: "Recreate: first what can be is resized", sets: "a older: infeasible|older", changes: changes{recreate}, want: "resize a-1"},
+		{name: "Recreate: whatever the others wait for", sets: "a older: infeasible|resized, not ready", changes: changes{recreate}},
+		{name: "Recreate: after an adoption the base goes back", sets: "a newer was-older closed: infeasible|newer; b older: ", changes: changes{recreate}, want: "revert web-a to older"},
+		{name: "Recreate: after an edit back it gets what the edit has left", sets: "a newer: newer|left with a limit", changes: changes{recreate}, want: "revert web-a to i1c2m1"},
+		{name: "Recreate: if that is known", sets: "a newer was-newer closed restart-a-0: infeasible|newer", changes: changes{recreate}, waits: "a-0: left as it is until the next edit, because the strategy is Recreate"},
 		{name: "replace: not before the ReplicaSet makes pods of the new size", sets: "a newer closed: infeasible", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a"},
 		{name: "replace: not while another pod can be resized", sets: "a newer adopted: infeasible|older", changes: changes{bounds(1, 1)}, want: "resize a-1"},
 
@@ -417,6 +448,14 @@ func TestNextStep(t *testing.T) {
 			want: "remove web-c"},
 
 		{name: "action LiveResize: what cannot be resized is left, and the others go on", sets: "a older: infeasible|older", changes: changes{inForce("LiveResize;"), bounds(1, 1)}, want: "resize a-1"},
+		{name: "action LiveResize: pods of another template wait for the others of the size", sets: "a image: image; b older: infeasible|resizing", changes: changes{inForce("LiveResize;")},
+			waits: "; the Deployment controller has yet to replace 1 of ReplicaSet web-a"},
+		{name: "action LiveResize: but not for one that cannot have it", sets: "a image: image; b older: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "adopt web-b"},
+		{name: "action LiveResize: nor where the size harms", sets: "a image: image; b older: infeasible|resized, not ready", changes: changes{inForce("LiveResize;")}},
+		{name: "leaving: the mark is closed first", sets: "a image: image; b newer was-older: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "mark web-b b-0"},
+		{name: "leaving: the Deployment controller has to have seen that", sets: "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")},
+			waits: "b-0: infeasible on node node: too big; left as it is; web-b: waiting for the Deployment controller to take ReplicaSet web-b"},
+		{name: "leaving: then the hold is let go, and the mark stays", sets: "a image: image; b newer was-older closed acknowledged restart-b-0: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "release"},
 		{name: "action LiveResize: and is held for ever", sets: "a older: infeasible|resized", changes: changes{inForce("LiveResize;")}, waits: "a-0: infeasible on node node: too big; left as it is"},
 
 		{name: "A→C→A: what C left is resized back", sets: "a newer: newer|of other", want: "resize a-1"},
@@ -432,7 +471,7 @@ func TestNextStep(t *testing.T) {
 		{name: "A→C→A: a size that somebody else has set is left alone", sets: "a newer acknowledged: newer|resized by others", want: "release"},
 		{name: "A→C→D: the base is adopted by D, whatever C left", sets: "a other adopted: older|of other|resized", want: "resize a-0"},
 
-		{name: "minReadySeconds: look again when the pod becomes available", sets: "a older: resized|older", changes: changes{minReady}, after: 10*time.Second + 100*time.Millisecond},
+		{name: "minReadySeconds: look again when the pod has proved its size", sets: "a older: resized|older", changes: changes{minReady}, after: 10 * time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -505,6 +544,8 @@ func TestNextStepNoNodeFits(t *testing.T) {
 	}{
 		{"what cannot be resized is left, and the others are resized", "a older: infeasible|older", "resize a-1", []change{small, bounds(1, 1)}},
 		{"nothing is adopted", "a older: infeasible|resized", "", []change{small}},
+		{"though pods of another template wait, where the new pod has to come first", "a image: image; b older: infeasible|resized; c older: ", "", []change{small, bounds(1, 0)}},
+		{"otherwise it is, so that they need not", "a image: image; b older: infeasible|resized; c older: ", "adopt web-b", []change{small, bounds(1, 1)}},
 		{"nor handed over", "a older: older", "", []change{small, inForce("Restart;")}},
 		{"nor evicted", "a newer closed: infeasible|resized", "", []change{small, bounds(1, 1)}},
 	} {
@@ -645,8 +686,17 @@ func TestNextStepUnheld(t *testing.T) {
 		{"not with LiveResize", "a newer: newer|left with a limit", []change{bounds(0, 1), inForce("LiveResize;")}, "", "1 of 2 pods resized; a-1: app: the memory limit is removed; left as it is", false},
 		{"nor with maxUnavailable 0", "a newer: newer|left with a limit", []change{bounds(1, 0)}, "",
 			"1 of 2 pods resized; a-1: left as it is until the next edit, because maxUnavailable is 0: app: the memory limit is removed", false},
+		{"strategy Recreate: the Deployment controller gets a reason to replace all", "a newer: newer|left with a limit", []change{recreate}, "revert web-a to i1c2m1", "1 of 2 pods resized; a-1: restarting: app: the memory limit is removed", false},
 		{"nor while the user has it paused", "a newer: newer|of other", []change{paused}, "", wasPaused + "pod a-1 has the size of an edit that was given up", false},
 		{"paused, and nothing is to be done", "a newer: newer|newer", []change{paused}, "", "2 of 2 pods are of revision 2", true},
+		{"a pod is left, and others are of another template", "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", []change{inForce("LiveResize;")}, "",
+			left + "ReplicaSet web-a of another template is to have 1 pods; 1 of 3 pods resized; b-0: infeasible on node node: too big; left as it is", false},
+		{"it is resized meanwhile, if it can be", "a image: image; b newer was-older closed restart-b-0: older|resized; c older: ", nil, "resize b-0",
+			left + "ReplicaSet web-a of another template is to have 1 pods; 1 of 3 pods resized; b-0: resizing: app: cpu request 1m→2m", false},
+		{"but not restarted before them", "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", []change{bounds(1, 1)}, "",
+			left + "ReplicaSet web-a of another template is to have 1 pods; 1 of 3 pods resized; b-0: restarting: infeasible on node node: too big", false},
+		{"when they have gone, it is", "a newer was-older closed restart-a-0: infeasible|resized; c older: ", []change{bounds(1, 1)}, "evict a-0",
+			"1 of 2 pods resized; a-0: restarting: infeasible on node node: too big", false},
 		{"an adoption that was let go of is finished: sizes", "a newer was-older: newer|older; b older: ", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 1m→2m", false},
 		{"an adoption that was let go of is finished: the history", "a newer was-older: newer|older", []change{bounds(0, 1)}, "keep web-a", "", false},
 		{"an adoption that was let go of is finished: the mark", "a newer was-older: newer|newer; b older: ", nil, "unmark web-a", "2 of 2 pods resized", false},
@@ -909,6 +959,7 @@ func TestPatches(t *testing.T) {
 	former := `{"annotations":{"deployment.kubernetes.io/revision":"3"},"template":` + string(live.template.Raw)
 	adopted[api.AdoptedAnnotation] = former + `,"restarts":["live-a"]}`
 	marked[api.AdoptedAnnotation] = former + `,"restarts":["live-a","live-b"],"closed":true}`
+	delete(marked, api.HoldAnnotation)
 	for _, tt := range []struct {
 		name, of    string
 		patch       func() ([]byte, error)
@@ -920,6 +971,8 @@ func TestPatches(t *testing.T) {
 		{"mark", "live", func() ([]byte, error) { return markPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return unmarkPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
+		{"revert", "live", func() ([]byte, error) { return revertPatch(live, deployment.template) }, deployment.template,
+			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"}},
 		{"keep", "idle", func() ([]byte, error) { return historyPatch(idle, live) }, live.template, map[string]string{"deployment.kubernetes.io/revision": "3"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -191,7 +191,7 @@ func (rs *replicaSet) adopted() bool {
 }
 
 // acknowledged reports whether the Deployment controller has taken the ReplicaSet for the new
-// one since we took the mark away. We remove the copy of the hold together with the mark. When
+// one since we took the mark away, or closed it. We remove the copy of the hold with that. When
 // the Deployment controller syncs the new ReplicaSet, it copies the Deployment's annotations to
 // it, the hold among them.
 func (rs *replicaSet) acknowledged() bool {
@@ -248,7 +248,7 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 		hash = rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
 		name = replicaSetName(d.Name, hash)
 	}
-	template, err := labelled(rs.outgoing.template, &hash)
+	template, err := labelled(rs.outgoing.template.Raw, &hash)
 	if err != nil {
 		return nil, err
 	}
@@ -287,9 +287,9 @@ func replicaSetName(deployment, hash string) string {
 }
 
 // labelled returns the template as a ReplicaSet of that pod-template-hash has it; with nil, as one without.
-func labelled(template *hash.Template, hash *string) (map[string]any, error) {
+func labelled(template []byte, hash *string) (map[string]any, error) {
 	var fields map[string]any
-	if err := json.Unmarshal(template.Raw, &fields); err != nil {
+	if err := json.Unmarshal(template, &fields); err != nil {
 		return nil, fmt.Errorf("decoding a pod template: %w", err)
 	}
 	if hash == nil {
@@ -299,6 +299,17 @@ func labelled(template *hash.Template, hash *string) (map[string]any, error) {
 		return nil, fmt.Errorf("labelling a pod template: %w", err)
 	}
 	return fields, nil
+}
+
+// written returns the template as it is to be written over that of rs. A quantity that means the same as before is
+// written as before: the Deployment controller takes the two for equal, and then the write changes no text but that of
+// the size, which is all that the fence around our ServiceAccount lets through.
+func (rs *replicaSet) written(template *hash.Template) (map[string]any, error) {
+	raw, err := template.SpelledAs(rs.template)
+	if err != nil {
+		return nil, fmt.Errorf("spelling a pod template: %w", err)
+	}
+	return labelled(raw, rs.hash)
 }
 
 // operation is one of a JSON patch (RFC 6902).
@@ -319,7 +330,7 @@ func precondition(uid types.UID, resourceVersion string) []operation {
 
 // historyPatch gives an idle ReplicaSet the former template of rs.
 func historyPatch(idle, rs *replicaSet) ([]byte, error) {
-	template, err := labelled(rs.outgoing.template, idle.hash)
+	template, err := idle.written(rs.outgoing.template)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +346,7 @@ const maxMark = 200 << 10
 // adoptPatch makes rs the Deployment's new ReplicaSet. It marks rs with its former template, and
 // with the pods that are still to be restarted.
 func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string) ([]byte, error) {
-	fields, err := labelled(template, rs.hash)
+	fields, err := rs.written(template)
 	if err != nil {
 		return nil, err
 	}
@@ -348,8 +359,80 @@ func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string) ([]b
 		operation{"add", "/metadata/annotations", annotations}))
 }
 
+// revertPatch undoes adoptPatch, but for the number of the revision, which is the Deployment
+// controller's to give.
+func revertPatch(rs *replicaSet, template *hash.Template) ([]byte, error) {
+	fields, err := rs.written(template)
+	if err != nil {
+		return nil, err
+	}
+	annotations := maps.Clone(rs.Annotations)
+	delete(annotations, api.AdoptedAnnotation)
+	return encode(append(precondition(rs.UID, rs.ResourceVersion),
+		operation{"replace", "/spec/template", fields},
+		operation{"add", "/metadata/annotations", annotations}))
+}
+
+// sizedLike returns the template with the cpu and memory of the pod.
+func sizedLike(template *hash.Template, pod *corev1.Pod) (*hash.Template, error) {
+	fields, err := labelled(template.Raw, nil)
+	if err != nil {
+		return nil, err
+	}
+	spec, _, err := unstructured.NestedMap(fields, "spec")
+	if err != nil {
+		return nil, fmt.Errorf("reading a pod template: %w", err)
+	}
+	sizes := map[string]corev1.ResourceRequirements{}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		sizes[c.Name] = c.Resources
+	}
+	for _, part := range []string{"initContainers", "containers"} {
+		list, _ := spec[part].([]any)
+		for _, item := range list {
+			c, _ := item.(map[string]any)
+			name, _ := c["name"].(string)
+			takeSize(c, sizes[name])
+		}
+	}
+	if _, of := spec["resources"]; of && pod.Spec.Resources != nil {
+		takeSize(spec, *pod.Spec.Resources)
+	}
+	fields["spec"] = spec
+	raw, err := encode(fields)
+	if err != nil {
+		return nil, err
+	}
+	return hash.NewTemplate(raw)
+}
+
+// takeSize gives a container, or a pod, this cpu and memory.
+func takeSize(c map[string]any, size corev1.ResourceRequirements) {
+	resources, _ := c["resources"].(map[string]any)
+	if resources == nil {
+		resources = map[string]any{}
+	}
+	for part, list := range map[string]corev1.ResourceList{"requests": size.Requests, "limits": size.Limits} {
+		said, _ := resources[part].(map[string]any)
+		if said == nil {
+			said = map[string]any{}
+		}
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			delete(said, string(name))
+			if quantity, is := list[name]; is {
+				said[string(name)] = quantity.String()
+			}
+		}
+		delete(resources, part)
+		if len(said) > 0 {
+			resources[part] = said
+		}
+	}
+	c["resources"] = resources
+}
+
 // markPatch marks rs, which has the Deployment's template already, so that no pods but
-// these are restarted any more.
+// these are restarted any more. It takes the copy of the hold away, as unmarkPatch does.
 func markPatch(rs *replicaSet, restarts []string) ([]byte, error) {
 	closed := rs.mark
 	closed.Restarts, closed.Closed = restarts, true
@@ -357,6 +440,7 @@ func markPatch(rs *replicaSet, restarts []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	delete(annotations, api.HoldAnnotation)
 	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", annotations}))
 }
 

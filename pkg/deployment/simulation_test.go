@@ -181,7 +181,7 @@ type watching struct {
 func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error) {
 	w.s.sees(false, true, true)
 	sets, err := simulated.Watch(w.s.views.sets, decodeReplicaSet)
-	return &own{sets: sets, evictions: controller.NewRefusals(), history: controller.NewRefusals()}, err
+	return &own{sets}, err
 }
 
 // Gather notes what the plan is made for.
@@ -222,7 +222,10 @@ func (s *simulation) requested(verb string, object metav1.Object) {
 		}
 		s.givesUp(d, pod)
 		s.detached[pod.UID] = true
-	case "evict":
+	case "evict", "delete":
+		if verb == "delete" && podutils.IsPodReady(pod) {
+			s.t.Fatalf("deletes %s, which was Ready", pod.Name)
+		}
 		s.mayEvict(d, pod)
 		if !s.detached[pod.UID] {
 			s.givesUp(d, pod)
@@ -240,7 +243,7 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 	s.asked[pod.UID] = int(d.Generation)
 	underWay := 0
 	for _, other := range s.Pods {
-		sent := simulated.SizeOf(other) != simulated.AppliedSize(other) || other.UID == pod.UID
+		sent := simulated.SizeOf(other) != simulated.AppliedSize(other) && !s.waitsForRoom(d, other) || other.UID == pod.UID
 		if sent && s.asked[other.UID] == int(d.Generation) && !rollout.Gone(other) && !s.Outcome(other, simulated.VersionOf(&d.Spec.Template.Spec)).Fails() {
 			underWay++
 		}
@@ -262,7 +265,7 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable int) {
 	want := simulated.VersionOf(&d.Spec.Template.Spec)
 	want.Image = 0
-	down, harmed, proved, unproved := 0, 0, 0, 0
+	down, harmed, proved, unproved, proving := 0, 0, 0, 0, 0
 	for name, seen := range s.seen.pods {
 		now := s.listed[name]
 		if seen.UID == pod.UID || rollout.Gone(seen) {
@@ -275,6 +278,10 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 		sent := simulated.SizeOf(now) == want && now.Generation > 1 && s.asked[now.UID] > 0
 		has := sent && simulated.AppliedSize(now) == want && simulated.AppliedSize(seen) == want
 		switch {
+		case has && s.unproved(now) && s.unproved(seen):
+			down++
+			proving++
+		case s.waitsForRoom(d, now):
 		case s.available(now) || s.available(seen):
 			proved += asInt(simulated.AppliedSize(now) == want && simulated.SizeOf(now) == want)
 			unproved += asInt(sent && !has && s.asked[now.UID] == int(d.Generation) && simulated.AppliedSize(seen) != want && !s.Outcome(now, want).Fails())
@@ -294,7 +301,10 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 	} else if simulated.Restarts(pod, want) && down >= least {
 		s.t.Fatalf("restarts the container of %s while %d others are down: at most %d may be", pod.Name, down, least)
 	}
-	if proved < most && (s.batch > proved || unproved > 0 && s.batch == 0) {
+	if proving >= most {
+		s.t.Fatalf("asks %s while %d pods have yet to prove their size: the limit is %d", pod.Name, proving, most)
+	}
+	if unproved += proving; proved < most && (s.batch > proved || unproved > 0 && s.batch == 0) {
 		s.t.Fatalf("asks %s after %d others, while %d pods have proved the size, and %d have yet to", pod.Name, s.batch, proved, unproved)
 	}
 	s.batch++
@@ -304,6 +314,9 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 func (s *simulation) mayEvict(d *Deployment, pod *corev1.Pod) {
 	if _, is := pod.Labels[api.DetachedLabel]; is && !s.detached[pod.UID] || !is && !s.needsRestart(pod, d.Deployment) {
 		s.t.Fatalf("evicts %s, which needs no restart", pod.Name)
+	}
+	if d.recreates() && !s.detached[pod.UID] {
+		s.t.Fatalf("evicts %s, and another pod comes before it is gone", pod.Name)
 	}
 	_, unavailable, err := d.bounds()
 	s.NoError(err)
@@ -324,6 +337,20 @@ func (s *simulation) mayEvict(d *Deployment, pod *corev1.Pod) {
 
 func (s *simulation) available(pod *corev1.Pod) bool {
 	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, s.d.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now()))
+}
+
+// unproved reports whether the pod has been well with the size that it was resized to for less than
+// minReadySeconds.
+func (s *simulation) unproved(pod *corev1.Pod) bool {
+	return s.Unproved(pod, time.Duration(s.d.Spec.MinReadySeconds)*time.Second)
+}
+
+// waitsForRoom reports whether the pod, as the controller saw it, waits for room on its node: nobody
+// waits for it where it has nothing to lose.
+func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
+	seen, want := s.seen.pods[pod.Name], simulated.VersionOf(&d.Spec.Template.Spec)
+	want.Image = 0
+	return seen != nil && seen.UID == pod.UID && simulated.Pending(seen) && simulated.SizeOf(seen) == want && s.available(seen) && !simulated.Restarts(seen, want)
 }
 
 // needsRestart reports, by the rules of the world, whether only a new pod can be one of d's template.
@@ -424,6 +451,9 @@ func (s *simulation) complete() {
 		}
 		if s.admitted(pod, want) {
 			continue
+		}
+		if s.unproved(pod) {
+			s.t.Fatalf("Complete, and %s has yet to prove its size", pod.Name)
 		}
 		if have := simulated.AppliedSize(pod); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
 			s.t.Fatalf("Complete, and %s is of %v and has %v, not %v", pod.Name, simulated.VersionOf(&pod.Spec), have, want)

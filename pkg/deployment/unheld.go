@@ -2,8 +2,10 @@ package deployment
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -11,13 +13,14 @@ import (
 )
 
 // beyondUs returns the condition of a Deployment that is not held, and whether nothing is to be
-// done about its pods. There may be none. They may be of another template: then the Deployment
-// controller makes the rollout. Or the user has the Deployment paused: then what an edit that
+// done about its pods. There may be none. Some may be of another template: then the Deployment
+// controller makes the rollout, and only those that it leaves alone are looked at, if the mark names
+// them. Or the user has the Deployment paused: then what an edit that
 // was given up has left is taken back when it is resumed.
 func (o observation) beyondUs(base *replicaSet) (rollout.Condition, bool) {
 	d := o.deployment
 	if stale := o.stale(); stale != "" {
-		return d.incomplete(stale), true
+		return d.incomplete(stale), base == nil || !base.adopted() || d.Spec.Paused
 	}
 	if base == nil || !d.Spec.Paused {
 		return unheldCondition(d), base == nil
@@ -33,31 +36,48 @@ func (o observation) beyondUs(base *replicaSet) (rollout.Condition, bool) {
 // unheld plans for a Deployment that is not held. Its pods may have the size of an edit that
 // was given up, as where the hold was let go without us. They need no hold: the Deployment
 // controller does not touch them. Where only new pods help, they are evicted. None is replaced
-// before it goes: that needs the hold.
+// before it goes: that needs the hold. Where no old pod may be there beside a new one, the Deployment
+// controller is given a reason to replace them all.
 func (p *plan) unheld(o observation, unavailable int) {
 	p.Condition = p.Step.Condition()
+	stale := o.stale()
+	if stale != "" {
+		p.Condition.Message = o.deployment.incomplete(stale).Message + "; " + p.Condition.Message
+	}
 	switch {
 	case p.Hold || len(p.Resize) > 0:
-	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
-		if !p.base.lags() { // see afterAdoption
-			p.write = p.mark()
-		}
+	case stale != "": // these go first
+	case len(p.Restart) > 0 && p.base.lags() && p.base.adopted() && !p.base.mark.Closed: // see afterAdoption
 	case len(p.Restart) > 0:
-		p.replace(o, nil, 0, unavailable)
-		if len(p.evict) == 0 && unavailable == 0 {
-			m := p.Restart[0].Member
-			p.Condition.Reason = rollout.ReasonInfeasible
-			p.Condition.Message = fmt.Sprintf("%d of %d pods resized; %s: left as it is until the next edit, because maxUnavailable is 0: %s", p.Updated, p.Total, m.Name, p.Restart[0].Reason)
+		p.giveUp(o, nil, 0, unavailable)
+		if p.write == nil && len(p.evict) == 0 && unavailable == 0 {
+			p.leave("maxUnavailable is 0")
 		}
 	case p.base.adopted():
 		p.unmark(o)
 	default:
-		p.Started = "" // nothing is rolled out
-		// Once Complete, a Deployment stays so when it is scaled, or a pod is lost.
-		if condition(o.deployment).Complete() || len(p.Waits) == 0 {
-			p.Condition = unheldCondition(o.deployment)
+		p.done(o)
+	}
+}
+
+// done completes the plan where nothing is rolled out. Once Complete, a Deployment stays so when it
+// is scaled, or a pod is lost.
+func (p *plan) done(o observation) {
+	p.Started = ""
+	if condition(o.deployment).Complete() || len(p.Waits) == 0 {
+		p.Condition = unheldCondition(o.deployment)
+	}
+}
+
+// leave says that the pods that only a restart helps are left as they are, and why.
+func (p *plan) leave(why string) {
+	for i, w := range p.Waits {
+		at := slices.IndexFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Name == w.Member.Name })
+		if at >= 0 {
+			p.Waits[i].Reason, p.Waits[i].Message = rollout.ReasonInfeasible, "left as it is until the next edit, because "+why+": "+p.Restart[at].Reason
 		}
 	}
+	p.Condition = p.Step.Condition()
 }
 
 // Unheld is that of controller.Kind. Of an edit that was made while the Deployment was opted
@@ -68,7 +88,15 @@ func (Kind) Unheld(d *Deployment) controller.Unheld {
 	return controller.Unheld{
 		Condition: unheldCondition(d), Of: allOf(d), BuiltIn: true, Stale: stale,
 		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
+		Standing: leaves(condition(d)),
 	}
+}
+
+// leaves reports whether a condition says that a pod cannot have its size for now. Where nobody holds
+// the rollout, it may be let go of all the same: see letGoLeaving.
+func leaves(c *controller.Condition) bool {
+	return c != nil && c.Status == corev1.ConditionFalse && !slices.Contains(
+		[]string{rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonPaused, rollout.ReasonInvalidPolicy}, c.Reason)
 }
 
 // allOf returns how the message ends of a condition that says Complete: it names the revision.

@@ -141,7 +141,7 @@ func (w *world) createSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 		return nil
 	}
 	rs.UID, rs.Generation, rs.Status = w.NextUID(), 1, appsv1.ReplicaSetStatus{}
-	rs.CreationTimestamp = metav1.NewTime(w.Clock.Now().Truncate(time.Second))
+	rs.CreationTimestamp = metav1.NewTime(w.Stamp().Truncate(time.Second))
 	return w.writeSet(rs)
 }
 
@@ -205,7 +205,9 @@ func admit(old, d *appsv1.Deployment, ours, released bool) {
 		wish = !brought
 	}
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template)
-	stirs := edited || before && !wish || !enabledBefore
+	recreating := !held && !before && old.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && *old.Spec.Replicas > 0 &&
+		old.Status.UpdatedReplicas == 0
+	stirs := (edited || before && !wish || !enabledBefore) && !recreating
 	enabled := policy.Enabled(d)
 	instructs := ours && !edited
 	hold := enabled && !released && (held || stirs && !wish)
@@ -795,7 +797,7 @@ func (w *world) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
 	uid := w.NextUID()
 	pod := simulated.NewPod(uid, fmt.Sprintf("%s-%s", rs.Name, uid), &rs.Spec.Template)
 	build.OwnedBy(rs, "ReplicaSet")(pod)
-	pod.CreationTimestamp = metav1.NewTime(w.Clock.Now().Truncate(time.Second))
+	pod.CreationTimestamp = metav1.NewTime(w.Stamp().Truncate(time.Second))
 	pod.Labels = maps.Clone(rs.Spec.Template.Labels)
 	w.admission(rs, pod)
 	return pod
@@ -823,6 +825,11 @@ func (w *world) serve(client *fake.Clientset) {
 	client.AddReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		pod, err := w.patchPod(action.(clienttesting.PatchAction))
 		return true, pod, err
+	})
+	client.AddReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		deletion := action.(clienttesting.DeleteActionImpl)
+		_, err := request(w, "delete", w.Pods[deletion.Name], func() (*corev1.Pod, error) { return nil, w.deletePod(deletion) })
+		return true, nil, err
 	})
 	client.AddReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		eviction := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
@@ -869,6 +876,23 @@ func (w *world) patchPod(patch clienttesting.PatchAction) (*corev1.Pod, error) {
 		w.WritePod(pod)
 		return pod, nil
 	})
+}
+
+// deletePod deletes a pod that is not Ready; no other one may the controller delete.
+func (w *world) deletePod(deletion clienttesting.DeleteActionImpl) error {
+	pod := w.Pods[deletion.Name]
+	if pod == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, deletion.Name)
+	}
+	p := deletion.DeleteOptions.Preconditions
+	if err := simulated.Meets(pod, *p.UID, *p.ResourceVersion); err != nil {
+		return err
+	}
+	if podutils.IsPodReady(pod) {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, deletion.Name, errors.New("it is Ready"))
+	}
+	w.DeletePod(pod.Name)
+	return nil
 }
 
 func (w *world) evictPod(eviction *policyv1.Eviction) error {

@@ -14,7 +14,10 @@ import (
 type detach struct{ restart rollout.Restart }
 
 // evict evicts a pod that only a new one can replace, or that has been replaced.
-type evict struct{ restart rollout.Restart }
+type evict struct {
+	restart rollout.Restart
+	down    bool // it is not Ready, so that it is deleted
+}
 
 // giveBack puts detached pods under their ReplicaSets again.
 type giveBack struct{ pods []*corev1.Pod }
@@ -50,6 +53,13 @@ type unmark struct {
 	forgets string // as in adopt
 }
 
+// revert gives a ReplicaSet a template that its pods were made from, so that the Deployment
+// controller takes it for an old one.
+type revert struct {
+	set      *replicaSet
+	template *hash.Template
+}
+
 // Loose is that of rollout.Write.
 func (detach) Loose() bool { return true }
 
@@ -74,18 +84,23 @@ func (mark) Loose() bool { return true }
 // Loose is that of rollout.Write.
 func (unmark) Loose() bool { return true }
 
+// Loose is that of rollout.Write.
+func (revert) Loose() bool { return true }
+
 func (w detach) String() string {
 	return "detach pod " + w.restart.Member.Name + ": " + w.restart.Reason
 }
 
-func (w evict) String() string { return "evict pod " + w.restart.Member.Name + ": " + w.restart.Reason }
+func (w evict) String() string {
+	verb := "evict"
+	if w.down {
+		verb = "delete"
+	}
+	return verb + " pod " + w.restart.Member.Name + ": " + w.restart.Reason
+}
 
 func (w giveBack) String() string {
-	names := make([]string, len(w.pods))
-	for i, pod := range w.pods {
-		names[i] = pod.Name
-	}
-	return "give pods back to their ReplicaSets: " + strings.Join(names, ", ")
+	return "give pods back to their ReplicaSets: " + strings.Join(namesOf(w.pods), ", ")
 }
 
 func (w removeSet) String() string { return "remove ReplicaSet " + w.set.Name }
@@ -102,3 +117,5 @@ func (w adopt) String() string { return "give ReplicaSet " + w.set.Name + " the 
 func (w mark) String() string { return "mark ReplicaSet " + w.set.Name + " as adopted" }
 
 func (w unmark) String() string { return "take the mark from ReplicaSet " + w.set.Name }
+
+func (w revert) String() string { return "give ReplicaSet " + w.set.Name + " a former template back" }

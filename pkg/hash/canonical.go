@@ -46,7 +46,7 @@ func clean(path string, value any) any {
 			v[i] = clean(path+"[]", v[i])
 		}
 	default:
-		if t := fields[path]; t == quantityType || t == reflect.PointerTo(quantityType) {
+		if quantities(path) {
 			return canonicalQuantity(v)
 		}
 	}
@@ -55,10 +55,7 @@ func clean(path string, value any) any {
 
 func cleanMap(path string, object map[string]any) {
 	for key, value := range object {
-		at := join(path, key)
-		if at == "spec.initContainers" { // the same type with the same defaults
-			at = "spec.containers"
-		}
+		at := elementOf(path, key)
 		if value = clean(at, value); counts(at, value) {
 			object[key] = value
 		} else {
@@ -73,6 +70,21 @@ func cleanMap(path string, object map[string]any) {
 	if rule, ok := rules[path]; ok {
 		rule(object)
 	}
+}
+
+// elementOf returns the path of an object's field.
+func elementOf(path, key string) string {
+	at := join(path, key)
+	if at == "spec.initContainers" { // the same type with the same defaults
+		return "spec.containers"
+	}
+	return at
+}
+
+// quantities reports whether the value at the path is a quantity, or a list of them by resource.
+func quantities(path string) bool {
+	t := fields[path]
+	return t == quantityType || t == reflect.PointerTo(quantityType) || t == resourceListType
 }
 
 // counts reports whether a cleaned value of an object means something else than no value.

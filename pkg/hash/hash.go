@@ -65,6 +65,14 @@ func Differences(a, b []byte) ([]string, error) {
 
 // canonical returns what counts of a template, in its canonical spelling. It fails if raw is not one JSON object.
 func canonical(raw []byte) (any, error) {
+	template, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	return clean("", template), nil
+}
+
+func decode(raw []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	var value any
@@ -78,5 +86,5 @@ func canonical(raw []byte) (any, error) {
 	if !ok {
 		return nil, errors.New("decoding pod template: not a JSON object")
 	}
-	return clean("", template), nil
+	return template, nil
 }

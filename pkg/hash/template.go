@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
@@ -75,6 +76,58 @@ func (t *Template) Same(other *Template) bool {
 // when it stores a template.
 func (t *Template) Means(other *Template) bool {
 	return t.Hash == other.Hash && len(resize.Between(t.PodTemplateSpec, other.PodTemplateSpec)) == 0
+}
+
+// SpelledAs returns the template as it is stored, but with each quantity that means the same in other spelled as there:
+// what is written over other then differs from it in nothing that means the same.
+func (t *Template) SpelledAs(other *Template) ([]byte, error) {
+	fields, err := decode(t.Raw)
+	if err != nil {
+		return nil, err
+	}
+	before, err := decode(other.Raw)
+	if err != nil {
+		return nil, err
+	}
+	spelled, err := json.Marshal(spellAs("", fields, before))
+	if err != nil {
+		return nil, fmt.Errorf("encoding a pod template: %w", err)
+	}
+	return spelled, nil
+}
+
+// spellAs returns value, where a quantity that is equal to that of other at the same path is the one of other. Objects
+// and lists are changed in place.
+func spellAs(path string, value, other any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		before, _ := other.(map[string]any)
+		for key, each := range v {
+			at := elementOf(path, key)
+			if quantities(path) {
+				at = path
+			}
+			v[key] = spellAs(at, each, before[key])
+		}
+	case []any:
+		before, _ := other.([]any)
+		for i := range v {
+			if i < len(before) {
+				v[i] = spellAs(path+"[]", v[i], before[i])
+			}
+		}
+	default:
+		if quantities(path) && sameQuantity(v, other) {
+			return other
+		}
+	}
+	return value
+}
+
+func sameQuantity(a, b any) bool {
+	one, errOne := resource.ParseQuantity(fmt.Sprint(a))
+	other, errOther := resource.ParseQuantity(fmt.Sprint(b))
+	return errOne == nil && errOther == nil && one.Cmp(other) == 0
 }
 
 // Differs says where newer differs from t in more than cpu and memory; empty if it does not.

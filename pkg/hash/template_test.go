@@ -1,7 +1,10 @@
 package hash_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
@@ -28,4 +31,65 @@ func TestNewTemplateRoundsQuantities(t *testing.T) {
 	if !stored.Same(manifest) {
 		t.Error("what the API server stores is not the same as the manifest")
 	}
+}
+
+// TestSpelledAs: what is equal is spelled as before, so that no text changes but that of the size.
+func TestSpelledAs(t *testing.T) {
+	template := func(cpu, quantity string) *hash.Template {
+		raw := strings.NewReplacer("CPU", cpu, "QUANTITY", quantity).Replace(`{"metadata":{"labels":{"a":"1Gi"}},"spec":{"containers":[
+			{"env":[{"name":"A","value":"1Gi"},{"name":"B","valueFrom":{"resourceFieldRef":{"divisor":"QUANTITY","resource":"limits.memory"}}}],"name":"app",
+				"resources":{"limits":{"cpu":"CPU","ephemeral-storage":"QUANTITY","example.com/device":"QUANTITY"},"requests":{"hugepages-2Mi":"QUANTITY"}}}],
+			"initContainers":[{"env":[{"name":"B","valueFrom":{"resourceFieldRef":{"divisor":"QUANTITY","resource":"limits.memory"}}}],"name":"init","resources":{"limits":{"ephemeral-storage":"QUANTITY"}}}],
+			"overhead":{"memory":"QUANTITY"},"resources":{"limits":{"cpu":"CPU","memory":"QUANTITY"}},
+			"volumes":[{"emptyDir":{"sizeLimit":"QUANTITY"},"name":"a"},
+				{"downwardAPI":{"items":[{"path":"p","resourceFieldRef":{"divisor":"QUANTITY","resource":"limits.memory"}}]},"name":"b"},
+				{"name":"c","projected":{"sources":[{"downwardAPI":{"items":[{"path":"p","resourceFieldRef":{"divisor":"QUANTITY","resource":"limits.memory"}}]}}]}},
+				{"ephemeral":{"volumeClaimTemplate":{"spec":{"resources":{"requests":{"storage":"QUANTITY"}}}}},"name":"d"}]}}`)
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, []byte(raw)); err != nil {
+			t.Fatal(err)
+		}
+		template, err := hash.NewTemplate(compact.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return template
+	}
+	before, after := template("1", "1Gi"), template("2", "1073741824")
+	if before.Hash != after.Hash || before.Same(after) {
+		t.Fatalf("the edit is not of cpu alone: %s", before.Differs(after))
+	}
+	got, err := after.SpelledAs(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := template("2", "1Gi"); sorted(t, got) != sorted(t, want.Raw) {
+		t.Errorf("got\n%s\nwant\n%s", got, want.Raw)
+	}
+	// What is not equal stays as it is, and so does what was not there.
+	other := template("1", "2Gi")
+	if got, err = after.SpelledAs(other); err != nil || sorted(t, got) != sorted(t, after.Raw) {
+		t.Errorf("of another template: %v\n%s\nwant\n%s", err, got, after.Raw)
+	}
+	empty, err := hash.NewTemplate([]byte(`{"spec":{"containers":[]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err = after.SpelledAs(empty); err != nil || sorted(t, got) != sorted(t, after.Raw) {
+		t.Errorf("of an empty template: %v\n%s\nwant\n%s", err, got, after.Raw)
+	}
+}
+
+// sorted is JSON with the keys of its objects in order.
+func sorted(t *testing.T, text []byte) string {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(encoded)
 }

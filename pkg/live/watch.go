@@ -4,7 +4,9 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,7 @@ type Watch[T Object] struct {
 
 	mu      sync.Mutex
 	written map[cache.ObjectName]T // by us, as long as the watch has not brought it
+	failed  error                  // why the last list or watch has ended
 }
 
 // Object is what can be watched.
@@ -50,6 +53,10 @@ func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer,
 	if err := informer.SetTransform(strip.Transform); err != nil {
 		return nil, fmt.Errorf("stripping what is watched: %w", err)
 	}
+	w := &Watch[T]{strip: strip, informer: informer, written: map[cache.ObjectName]T{}}
+	if err := informer.SetWatchErrorHandlerWithContext(w.fail); err != nil {
+		return nil, fmt.Errorf("handling failures: %w", err)
+	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
@@ -63,11 +70,32 @@ func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer,
 			changed()
 		}
 	}()
-	return &Watch[T]{strip: strip, informer: informer, written: map[cache.ObjectName]T{}}, nil
+	return w, nil
+}
+
+// fail notes why a list or a watch has ended, and leaves out the address: a selector in it may be long.
+func (w *Watch[T]) fail(ctx context.Context, r *cache.Reflector, err error) {
+	if in := (*url.Error)(nil); errors.As(err, &in) {
+		err = fmt.Errorf("failed to watch: %w", in.Err)
+	}
+	cache.DefaultWatchErrorHandler(ctx, r, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed = err
 }
 
 // HasSynced reports whether the first list is complete.
 func (w *Watch[T]) HasSynced() bool { return w.informer.HasSynced() }
+
+// Err returns why there is no complete list yet; nil if there is one, or nothing has failed.
+func (w *Watch[T]) Err() error {
+	if w.HasSynced() {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
+}
 
 // List returns the objects. They are shared: do not change them.
 func (w *Watch[T]) List() ([]T, error) {

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
@@ -31,6 +32,9 @@ func stripMeta(pod *corev1.Pod) metav1.ObjectMeta {
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
 		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 		Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, ManagedFields: resize.Kept(pod),
+	}
+	if _, detached := pod.Labels[api.DetachedLabel]; detached {
+		kept.GenerateName = pod.GenerateName
 	}
 	for key, value := range pod.Annotations {
 		if slices.Contains(annotations, key) {

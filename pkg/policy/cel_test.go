@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -76,7 +77,11 @@ func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admi
 		if w.old != nil {
 			operation, options = apiserver.Update, &metav1.UpdateOptions{}
 		}
-		attributes := apiserver.NewAttributesRecord(w.object, w.old, w.kind, "default", "web", resource, "", operation, options, false, &user.DefaultInfo{Name: "somebody"})
+		named, err := meta.Accessor(w.object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		attributes := apiserver.NewAttributesRecord(w.object, w.old, w.kind, named.GetNamespace(), named.GetName(), resource, "", operation, options, false, &user.DefaultInfo{Name: "somebody"})
 		versioned := &apiserver.VersionedAttributes{Attributes: attributes, VersionedKind: w.kind, VersionedObject: apiserver.NewLazyObject(w.object)}
 		if w.old != nil {
 			versioned.VersionedOldObject = apiserver.NewLazyObject(w.old)

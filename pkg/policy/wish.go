@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,6 +15,38 @@ import (
 // Enabled reports whether w is opted in and not about to be deleted.
 func Enabled(w metav1.Object) bool {
 	return w.GetLabels()[api.EnabledLabel] == "true" && w.GetDeletionTimestamp() == nil
+}
+
+// BadLabel says what is wrong with the label that opts w in; empty if nothing is. Admission refuses such a
+// value, in the same words, but it may have got in before.
+func BadLabel(w metav1.Object) string {
+	value, labelled := w.GetLabels()[api.EnabledLabel]
+	if !labelled || value == "true" || value == "false" {
+		return ""
+	}
+	return fmt.Sprintf(`label %s: %q must be "true", which opts in, or "false", which is as good as no label`, api.EnabledLabel, value)
+}
+
+// NotOptedIn returns the reason for which a rollout of w, which is of that kind and not opted in, is left
+// to the built-in controller.
+func NotOptedIn(w metav1.Object, kind string) string {
+	reason := "the " + kind + " is not opted in"
+	if bad := BadLabel(w); bad != "" {
+		reason += ": " + bad
+	}
+	return reason
+}
+
+// NotHoldable returns the reason for which a rollout is left to the built-in controller where nothing holds
+// a set of this update strategy. Admission refuses to opt such a set in.
+func NotHoldable(strategy string) string {
+	return "the update strategy " + strategy + " cannot be held, only RollingUpdate and OnDelete can be opted in"
+}
+
+// Unconfirmed reports whether w is in one of the critical namespaces, and its user has not said that it may be
+// opted in all the same. Admission refuses that, but it may have got in before.
+func Unconfirmed(w metav1.Object, critical []string) bool {
+	return slices.Contains(critical, w.GetNamespace()) && w.GetAnnotations()[api.AllowCriticalAnnotation] != "true"
 }
 
 // Held reports whether the rollout of w is held.

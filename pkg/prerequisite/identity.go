@@ -10,13 +10,19 @@ import (
 
 // named finds where an expression names the controller: by one name, or, where single namespaces
 // have controllers, by one in the namespace of the request.
-var named = regexp.MustCompile(`(request\.userInfo\.username\s*[!=]=\s*)"(system:serviceaccount:(?:[^:"]*|"\s*\+\s*request\.namespace\s*\+\s*"):[^:"]*)"`)
+var named = regexp.MustCompile(`"(system:serviceaccount:(?:[^:"]*|"\s*\+\s*request\.namespace\s*\+\s*"):[^:"]*)"`)
 
 // requestNamespace stands in such a name for the namespace of the request.
 const requestNamespace = `" + request.namespace + "`
 
+// critical finds a list of critical namespaces; an installation may name more than deploy/cluster does, which names
+// the standard one.
+var critical = regexp.MustCompile(`^\s*\["kube-system"(?:,\s*"[a-z0-9-]+")*\]\s*$`)
+
+const standard = `["kube-system"]`
+
 // anonymous returns a spec with the name of deploy/cluster in place of the names by which its
-// expressions know the controller, and those.
+// expressions know the controller, and those; and without what an installation may say for itself.
 func anonymous(spec map[string]any) (map[string]any, sets.Set[string]) {
 	names := sets.New[string]()
 	renamed, _ := rename(spec, names).(map[string]any)
@@ -27,9 +33,9 @@ func rename(value any, names sets.Set[string]) any {
 	switch v := value.(type) {
 	case string:
 		for _, match := range named.FindAllStringSubmatch(v, -1) {
-			names.Insert(squeeze(match[2]))
+			names.Insert(squeeze(match[1]))
 		}
-		return named.ReplaceAllString(v, `${1}"`+deploy.User+`"`)
+		return critical.ReplaceAllString(named.ReplaceAllString(v, `"`+deploy.User+`"`), standard)
 	case []any:
 		renamed := make([]any, len(v))
 		for i, each := range v {

@@ -353,6 +353,12 @@ func TestDifferences(t *testing.T) {
 		"it looks after its own namespace only":                           {client: is(knowing(t, itsOwn), itsOwn), namespace: "team-a"},
 		"they know another":                                               {client: is(complete(t), "system:serviceaccount:platform:ipr"), want: "the policies know " + theOne + " as the controller, and this one is system:serviceaccount:platform:ipr: install them for its ServiceAccount"},
 		"it is a person":                                                  {client: is(complete(t), "admin"), want: "and this one is admin"},
+		"it names more critical namespaces": {client: validatingOf("inplace-rollout-validate-opt-in", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+			s.Variables[0].Expression = `["kube-system", "calico-system"]`
+		})},
+		"it does not name kube-system": {client: validatingOf("inplace-rollout-validate-opt-in", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+			s.Variables[0].Expression = `["calico-system"]`
+		}), want: "spec.variables[0].expression: it is "},
 		"one of them knows another": {client: is(validatingOf("inplace-rollout-fence-pods", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
 			s.MatchConditions[0].Expression = strings.ReplaceAll(s.MatchConditions[0].Expression, theOne, itsOwn)
 		}), theOne), want: "the policies know " + itsOwn + " as the controller, and this one is " + theOne},

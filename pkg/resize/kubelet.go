@@ -16,6 +16,9 @@ type Kubelet struct {
 	Version string
 	// Silent: it does not say which generation of a pod it has observed.
 	Silent bool
+	// Asked is since when it may know of the pod's spec, by the same clock as Now. Without it, that is
+	// when the API server says that the pod was resized.
+	Asked time.Time
 	// Now is when the pod is looked at.
 	Now time.Time
 }
@@ -30,6 +33,9 @@ func (k Kubelet) Looked(pod *corev1.Pod) time.Time {
 	asked := lastWrite(pod, Recorded)
 	if !k.Silent || pod.Status.ObservedGeneration != 0 || asked.IsZero() {
 		return time.Time{}
+	}
+	if !k.Asked.IsZero() {
+		asked = k.Asked
 	}
 	return asked.Add(lookTime)
 }

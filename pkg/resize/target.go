@@ -321,10 +321,29 @@ func (t Target) Newborn(unfilled bool) *corev1.PodSpec {
 // Restarts reports whether a container that runs would be restarted, in place, for what
 // changes. A container that waits to be started, as in a crash loop, does not count.
 func (t Target) Restarts() bool {
+	return t.restartsFor(func(p part, name corev1.ResourceName) bool {
+		return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && c.Resource == name })
+	})
+}
+
+// WillRestart is like Restarts, for what the pod's spec asks for already and its kubelet has not
+// carried out. What the kubelet does not report counts as such.
+func (t Target) WillRestart() bool {
+	return t.restartsFor(func(p part, name corev1.ResourceName) bool {
+		allocated, applied := t.reported(p)
+		request, limit := p.value(Request, name), p.value(Limit, name)
+		return request != nil && !same(request, lookup(allocated, name)) ||
+			limit != nil && !appliedAs(name, Limit, *limit, lookup(applied.Limits, name))
+	})
+}
+
+// restartsFor reports whether a container that runs is restarted for a resource that changes.
+func (t Target) restartsFor(changes func(part, corev1.ResourceName) bool) bool {
 	return slices.ContainsFunc(t.named, func(p part) bool {
 		status := t.status(p)
-		return status != nil && status.State.Running != nil &&
-			slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && p.restartsFor(c.Resource) })
+		return status != nil && status.State.Running != nil && slices.ContainsFunc(resizable, func(name corev1.ResourceName) bool {
+			return p.restartsFor(name) && changes(p, name)
+		})
 	})
 }
 
@@ -332,6 +351,20 @@ func (t Target) Restarts() bool {
 func (t Target) GivesRoom() bool {
 	return len(t.Changes) > 0 && !slices.ContainsFunc(t.Changes, func(c Change) bool {
 		return c.From == nil || c.To == nil || c.To.Cmp(*c.From) > 0
+	})
+}
+
+// AsksForMore reports whether the wanted size asks for more of something than the pod has: than its spec
+// says, or its kubelet has allocated and applied.
+func (t Target) AsksForMore() bool {
+	return slices.ContainsFunc(slices.Concat(t.Changes, t.Effects), func(c Change) bool { return c.To != nil && (c.From == nil || c.To.Cmp(*c.From) > 0) })
+}
+
+// Takes reports whether the pod gets less of something than it has in force, or a limit that it lacks:
+// that can break it, where more of everything cannot.
+func (t Target) Takes() bool {
+	return slices.ContainsFunc(t.Effects, func(c Change) bool {
+		return c.To == nil || c.From == nil && c.Side == Limit || c.From != nil && c.To.Cmp(*c.From) < 0
 	})
 }
 

@@ -4,12 +4,15 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
 // budget is what is taken of a rollout's limits, and so what may still be done in one step.
 //
 // Every pod that is not available takes a share, wherever it is and whatever for, and so does
-// every pod that is being resized. One more pod may be touched while the others that count are
+// every pod that is being resized, or has its size and has yet to prove it. Where pods have no order,
+// one that waits for room on its node takes none, if it is available, and its resize will restart no
+// container and takes nothing from the pod: nothing is down. One more pod may be touched while the others that count are
 // fewer than the limit. Which ones count depends on what is to be done to it:
 //
 //	resize that restarts no container, the pod is not Ready  | nobody: the size may be its cure
@@ -20,6 +23,8 @@ import (
 //	restart of a pod that is available                       | shares
 //	restart of a pod that is not                             | pods at work; nobody, if no container of it runs
 //
+// With limit 1 and places 1 Ready since its resize for less than minReadySeconds, 0 stale, 0 waits.
+// With limit 1 and places 1 deferred, 0 stale, 0 waits in an OrderedReady set, and nowhere else.
 // With limit 2 and places 4 not available, 3 being resized, 2, 1, 0, none of the last three may
 // be touched; 4 may be, for its share is taken already.
 type budget struct {
@@ -60,9 +65,11 @@ type budget struct {
 // It is read from the pods alone: while none is pending, one more may be asked than has proved
 // the size; from the limit on, every pod that has proved it lets another one go.
 type batch struct {
-	// proved are the pods that have the size and are available.
+	// proved are the pods that have the size, are available, and have been well for minReadySeconds
+	// since they were resized.
 	proved int
-	// pending are those that have been asked for it before this step, and have yet to prove it.
+	// pending are those that have been asked for it before this step, and have yet to prove it. One
+	// that takes no share, because it waits for room on its node, may never have the size.
 	pending int
 	// asked are those that this step asks.
 	asked int
@@ -170,16 +177,24 @@ type claim struct {
 func (v *Verdict) claims(o Options) claim {
 	m := v.Member
 	return claim{
-		missing: m.Pod == nil, down: m.down(), share: v.takesShare(),
-		busy: m.busy(), idle: v.idle(o), proved: v.proved(), pending: v.pending(),
-		ready: m.Pod != nil && podutils.IsPodReady(m.Pod), runs: m.runs(),
+		missing: m.Pod == nil, down: m.down(), share: v.takesShare(o),
+		busy: m.busy(), idle: v.idle(o), proved: v.proved(), pending: v.pending(o),
+		ready: m.Pod != nil && podutils.IsPodReady(m.Pod), runs: m.Runs(),
 		goesDown: m.Target.Restarts(), givesRoom: m.Target.GivesRoom(), comesBack: m.comesBack(),
 	}
 }
 
 // takesShare reports whether the pod takes a share before anything is done to it in this step.
-func (v *Verdict) takesShare() bool {
-	return v.Member.down() || v.Member.busy() || v.Decision == policy.Wait
+func (v *Verdict) takesShare(o Options) bool {
+	return v.Member.down() || v.Member.busy() || v.Decision == policy.Wait && !v.passed(o) || v.unproved()
+}
+
+// passed reports whether nobody is to wait for the pod while it waits for room on its node: it is
+// available, and so it will be when its kubelet finds room for it and for others at once. Of a size
+// that has less of something, nobody knows that: its limit may be too small.
+func (v *Verdict) passed(o Options) bool {
+	return o.PassDeferred && v.State == resize.Deferred && !v.Member.down() &&
+		!v.Member.Target.WillRestart() && !v.Member.Target.Takes()
 }
 
 // idle reports whether the pod is down until others have been resized, or until its node comes
@@ -191,25 +206,25 @@ func (v *Verdict) idle(o Options) bool {
 	}
 	restarts := !Gone(m.Pod) && !podutils.IsPodReady(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
 		(v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete)
-	return m.down() && (restarts || m.waitsForRoom())
+	return m.down() && (restarts || m.waitsForRoom() || m.Pod == nil && m.Remade)
 }
 
 // proved reports whether the pod has the size, and is well with it.
 func (v *Verdict) proved() bool {
-	return (v.Member.Updated || v.Decision == policy.MarkUpdated) && !v.Member.down() && !v.Member.busy()
+	return (v.Member.Updated || v.Decision == policy.MarkUpdated) && !v.Member.down() && !v.Member.busy() && !v.unproved()
 }
 
 // pending reports whether the pod has been asked for the size, and has yet to prove it. One
 // that was not Ready when it was asked has lost nothing by it, and proves nothing.
-func (v *Verdict) pending() bool {
+func (v *Verdict) pending(o Options) bool {
 	m := v.Member
 	switch {
 	case Gone(m.Pod) || m.Lost != "" || m.Differs != "" || len(m.Target.Changes) > 0 || m.Cure && m.down() || m.waitsForRoom():
 		return false
 	case m.Updated || v.Decision == policy.MarkUpdated:
-		return !m.Available && !m.Target.Resized.IsZero()
+		return v.unproved() || !m.Available && !m.Target.Resized.IsZero()
 	default:
-		return v.Decision == policy.Wait
+		return v.Decision == policy.Wait && !v.passed(o)
 	}
 }
 

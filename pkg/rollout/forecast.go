@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -46,6 +48,8 @@ type PodForecast struct {
 	// Observed and Says are those of the verdict.
 	Observed resize.State
 	Says     string
+	// ProvedAt is that of the verdict.
+	ProvedAt time.Time
 	// Forecast for the pod.
 	Forecast Forecast
 	// Reason for it; empty for Unchanged, and for Live if nothing is in the way.
@@ -79,7 +83,7 @@ func Forecasts(verdicts []*Verdict) []PodForecast {
 
 func (v *Verdict) forecast() PodForecast {
 	m := v.Member
-	f := PodForecast{Member: m, Observed: v.Observed, Says: v.Says, Forecast: forecastOf[v.Decision]}
+	f := PodForecast{Member: m, Observed: v.Observed, Says: v.Says, ProvedAt: v.ProvedAt, Forecast: forecastOf[v.Decision]}
 	switch born := m.Updated || m.Differs == ""; {
 	case born && m.Pod == nil:
 		f.Forecast, f.Reason = New, "there is no pod now"

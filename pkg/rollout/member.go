@@ -39,6 +39,10 @@ type Place struct {
 	// Differs is what besides cpu and memory differs between the revision of the pod (for an
 	// empty place: of the pod that is born there next) and the newest one; empty if nothing does.
 	Differs string
+	// Unborn is why no pod comes to an empty place; without a reason, nothing is known of that. If
+	// Remade is set, one comes as soon as it, or one before it, may be made of the newest revision.
+	Unborn Refusal
+	Remade bool
 	// Brings is what the newest revision changes of cpu and memory; empty if the pod is
 	// updated or Differs is not empty.
 	Brings string
@@ -82,6 +86,8 @@ type Sighting struct {
 	Cure bool
 	// Again: the pod is to be asked once more for what its kubelet has put off or refused.
 	Again bool
+	// Proof is since when the pod has been well with its size.
+	Proof Proof
 }
 
 // Refusal is why something cannot be had now, such as a size that the API server does not take.
@@ -155,8 +161,8 @@ func (m Member) node() string {
 	return m.Pod.Spec.NodeName
 }
 
-// runs reports whether a container of the pod runs.
-func (m Member) runs() bool {
+// Runs reports whether a container of the pod runs.
+func (m Member) Runs() bool {
 	return m.Pod != nil && slices.ContainsFunc(m.Pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 }
 

@@ -29,7 +29,7 @@ const (
 // more than progress names the reason. Pods that their size may have harmed come first.
 func (s Step) Condition() Condition {
 	reason, text := Spell(s.Waits)
-	return Condition{Reason: reason, Message: fmt.Sprintf("%d of %d pods resized", s.Updated, s.Total) + text + s.faults()}
+	return Condition{Reason: reason, Message: s.Progress() + text + s.faults()}
 }
 
 // Spell returns the reason that the waits name, and spells them out for the end of a message.

@@ -75,6 +75,8 @@ const (
 	EventNodeLost = "NodeLost"
 	// EventResizedByOthers: somebody else, such as a vertical autoscaler, resizes the same pods.
 	EventResizedByOthers = "ResizedByOthers"
+	// EventCritical: a workload that the cluster may need to come up was opted in before that took a second word.
+	EventCritical = "CriticalNamespace"
 	// EventInvalidPolicy: an annotation is malformed.
 	EventInvalidPolicy = "InvalidPolicy"
 	// EventStepFailed: the next step of the rollout has failed several times.

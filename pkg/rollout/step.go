@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -38,11 +39,15 @@ type Options struct {
 	Restarts Restarts
 	// PassLost: a pod whose node is lost holds up no resize that takes no pod down.
 	PassLost bool
+	// PassDeferred: a pod that waits for room on its node, and loses nothing meanwhile or when it
+	// comes, holds up nobody.
+	PassDeferred bool
 	// Strategy decides who restarts pods.
 	Strategy policy.Strategy
 	// Action that came with the edit.
 	Action policy.Action
-	// MinReadySeconds is for how long a pod has to be Ready until it is available.
+	// MinReadySeconds is for how long a pod has to be Ready until it is available, and to be well
+	// since its resize until it has proved its size.
 	MinReadySeconds int32
 	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
 	// before that counts as final.
@@ -67,8 +72,8 @@ type Step struct {
 	Hold bool
 	// Waits, in the order of the members.
 	Waits []Wait
-	// Updated pods, of Total.
-	Updated, Total int
+	// Updated pods, of Total. Beside them the workload has others that are no members, or is to have them.
+	Updated, Total, Beside int
 	// RequeueAfter is when something becomes possible, or is over, without any event; 0 if
 	// nothing is.
 	RequeueAfter time.Duration
@@ -78,6 +83,7 @@ type Step struct {
 	passedOver string // the first pod that is; empty if none is
 	down       []int  // the Waits of pods that are passed over, and take their share all the same
 	waiting    bool   // some pod waits for others before it is resized
+	proving    bool   // some pod has yet to prove its size
 }
 
 // Restart is a pod that only a new one can replace.
@@ -132,6 +138,7 @@ func Next(verdicts []*Verdict, o Options) Step {
 func (s *Step) add(v *Verdict, o Options, b *budget) {
 	s.Updated += asInt(v.Member.Updated && !Gone(v.Member.Pod))
 	s.RequeueWithin(v.Until.Sub(o.Now))
+	s.proving = s.proving || v.unproved()
 	s.Unready = s.Unready || v.Unready && !v.Member.InPlaceOnly
 	s.Hold = s.Hold || v.holds()
 	switch v.Decision {
@@ -154,6 +161,11 @@ func (s *Step) add(v *Verdict, o Options, b *budget) {
 func (s *Step) resize(v *Verdict, o Options, b *budget) {
 	if !b.mayResize(v.claim) {
 		s.waiting = true
+		if v.claim.ready && v.claim.down {
+			w := Verdict{Member: v.Member}
+			w.comeUp(o)
+			s.wait(&w)
+		}
 		return
 	}
 	sent := !o.Now.Before(v.Member.Refusal.Until)
@@ -219,6 +231,11 @@ func (s *Step) RequeueWithin(d time.Duration) {
 	}
 }
 
+// Progress says how many of the workload's pods have the size.
+func (s Step) Progress() string {
+	return fmt.Sprintf("%d of %d pods resized", s.Updated, s.Total+s.Beside)
+}
+
 // AtRest reports whether nothing is under way, or about to be: every pod is updated, or waits
 // for something that may last, such as room on its node. What the condition says then is
 // the last word for now.
@@ -229,5 +246,5 @@ func (s Step) AtRest() bool {
 			waiting++
 		}
 	}
-	return len(s.Resize)+len(s.MarkUpdated) == 0 && s.Updated+waiting == s.Total
+	return !s.proving && len(s.Resize)+len(s.MarkUpdated) == 0 && s.Updated+waiting == s.Total
 }

@@ -33,6 +33,10 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		restarts := "containers: [{name: app, image: 'app:1', resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources: {requests: {memory: %s}}}]"
 		older, newer = build.Template(t, fmt.Sprintf(restarts, "1Gi")), build.Template(t, fmt.Sprintf(restarts, "2Gi"))
 	}
+	if rest, is := strings.CutPrefix(situation, "mixed "); is { // more cpu, and a lower limit of memory
+		situation = rest
+		older, newer = build.Size(t, "requests: {cpu: 100m}, limits: {memory: 2Gi}"), build.Size(t, "requests: {cpu: 150m}, limits: {memory: 1Gi}")
+	}
 	if rest, is := strings.CutPrefix(situation, "larger "); is { // than it has to be
 		situation, older, newer = rest, newer, older
 	}
@@ -55,6 +59,9 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 		})
 		m.Available = false
+	case "stale, Ready for a moment":
+		stale()
+		m.Available = false
 	case "stale, not available":
 		stale(build.NotReady)
 		m.Available = false
@@ -67,6 +74,21 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	case "resized by us, not available":
 		stale(build.Resized(newer), build.ResizedAt(build.Start))
 		m.Available = false
+	case "resized, to prove itself":
+		stale(build.Resized(newer), build.ResizedAt(build.Start))
+		m.Proof.Since = now.Add(-4 * time.Second)
+	case "updated, to prove itself":
+		m = member(t, index, "resized, to prove itself")
+		m.Updated, m.Labelled = true, true
+	case "updated, proved":
+		m = member(t, index, "updated, to prove itself")
+		m.Proof.Since = now.Add(-10 * time.Second)
+	case "cured, to prove itself":
+		m = member(t, index, "updated, to prove itself")
+		m.Cure = true
+	case "updated long ago, and nobody has looked":
+		m = member(t, index, "updated, proved")
+		m.Proof.Since = time.Time{}
 	case "just born, other image":
 		m.Pod, m.Differs, m.Available = build.Pod(name, older, build.NotReady), "the image changed", false
 	case "resized, not available":
@@ -75,6 +97,9 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	case "deferred":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
 		m.Since = now.Add(-time.Minute)
+	case "deferred, not available":
+		m = member(t, index, "deferred")
+		m.Pod.Status.Conditions[0].Status, m.Available = corev1.ConditionFalse, false
 	case "infeasible":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 	case "failing":
@@ -102,10 +127,10 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Available = false
 	case "no node yet, updated":
 		m = member(t, index, "no node yet, resized")
-		m.Updated = true
+		m.Updated, m.Since = true, build.Start
 	case "no node yet, just updated":
-		stale(build.Unschedulable, build.NotReady, build.WithSize(newer), build.ResizedAt(now))
-		m.Updated, m.Available = true, false
+		stale(build.Unschedulable, build.NotReady, build.WithSize(newer), build.ResizedAt(build.Start)) // by another clock
+		m.Updated, m.Available, m.Since = true, false, now
 	case "refused, as a new pod would be":
 		stale()
 		m.Barred, m.Unplaceable = "the request is above the limit", invalidPod
@@ -201,6 +226,8 @@ func TestNext(t *testing.T) {
 		passRestart bool
 		restarts    rollout.Restarts
 		action      policy.Action
+		minReady    int32
+		pass        bool // pods that wait for room on their nodes
 		want        string
 		reason      string
 		message     string
@@ -216,6 +243,14 @@ func TestNext(t *testing.T) {
 		{name: "a pod that is not Ready is resized all the same: the size may be the cure", places: "stale, not available|stale", limit: 1, want: "resize 1, hold"},
 		{name: "deferred: the next waits", places: "deferred|stale", limit: 1, want: "hold, look in 4m0s",
 			reason: "Deferred", message: "0 of 2 pods resized; web-1: deferred on node node: no room"},
+		{name: "deferred, where pods have no order: nothing is down, and the next goes", pass: true, places: "deferred|stale|stale", limit: 1, want: "resize 1, hold",
+			reason: "Deferred", message: "0 of 3 pods resized; web-2: deferred on node node: no room; web-1: resizing: app: cpu request 100m→150m"},
+		{name: "deferred, where pods have no order: one at a time, all are asked", pass: true, places: "deferred|deferred|resizing|stale", limit: 1, want: "hold, look in 4m0s"},
+		{name: "deferred, where pods have no order: it proves nothing", pass: true, places: "deferred|stale|stale", limit: 2, want: "resize 1, hold"},
+		{name: "deferred, where pods have no order: but not beside others that would go down with it", pass: true, places: "memory deferred|memory stale", limit: 1, want: "hold, look in 4m0s"},
+		{name: "deferred, where pods have no order: but not with a size that takes something, which all would have at once", pass: true, places: "mixed deferred|mixed stale", limit: 1, want: "hold, look in 4m0s"},
+		{name: "deferred, where pods have no order: but not where the pod is down", pass: true, places: "deferred, not available|stale", limit: 1, want: "hold, look in 4m0s"},
+		{name: "deferred, where pods have no order: a restart takes its own share only", pass: true, restarts: rollout.Alone, places: "deferred|infeasible", limit: 1, want: "restart 0, hold"},
 		{name: "failing: the next waits", places: "failing|stale", limit: 1, want: "hold",
 			reason: "ResizeError", message: "0 of 2 pods resized; web-1: failing on node node: in use"},
 		{name: "infeasible: only a restart helps", places: "infeasible|stale", limit: 1, want: "restart 1, hold",
@@ -354,6 +389,22 @@ func TestNext(t *testing.T) {
 		{name: "restarts last: nothing keeps them back when nothing is live", restarts: rollout.Last, places: "updated|infeasible|restart only", limit: 1, want: "restart 1 0"},
 		{name: "restarts last: no running pod is given up for one that no node can hold", restarts: rollout.Last, places: "no node fits|infeasible", limit: 1, want: "hold",
 			message: "0 of 2 pods resized; web-1: not restarted, because no node can hold cpu 100: infeasible on node node: too big; web-0: waits for web-1, which is kept: infeasible on node node: too big"},
+		{name: "minReadySeconds: a resized pod is marked as updated, and has yet to prove its size", minReady: 10, places: "resized, to prove itself|stale", limit: 1, want: "mark 1, hold"},
+		{name: "minReadySeconds: the next waits until the size is proved", minReady: 10, places: "updated, to prove itself|stale", limit: 1, want: "hold, look in 6s",
+			reason: "Progressing", message: "1 of 2 pods resized; web-1: waiting until it has been Ready for 10s since its resize"},
+		{name: "minReadySeconds: and goes then", minReady: 10, places: "updated, proved|stale", limit: 1, want: "resize 0, hold"},
+		{name: "minReadySeconds: the hold stays until the last size is proved", minReady: 10, places: "updated, proved|updated, to prove itself", limit: 1, want: "hold, look in 6s",
+			message: "2 of 2 pods resized; web-0: waiting until it has been Ready for 10s since its resize"},
+		{name: "minReadySeconds: one size has to be proved before two are asked for", minReady: 10, places: "updated, to prove itself|stale|stale", limit: 3, want: "hold, look in 6s"},
+		{name: "minReadySeconds: then two may be asked", minReady: 10, places: "updated, proved|stale|stale|stale", limit: 3, want: "resize 2 1, hold"},
+		{name: "minReadySeconds: a restart waits for the proof, too", minReady: 10, places: "updated, to prove itself|restart only|stale", limit: 2, want: "hold, look in 6s"},
+		{name: "minReadySeconds: whatever was its cure has to prove itself", minReady: 10, places: "cured, to prove itself|stale", limit: 1, want: "hold, look in 6s"},
+		{name: "minReadySeconds: a pod that is not Ready waits for nobody's proof", minReady: 10, places: "updated, to prove itself|stale, not available", limit: 1, want: "resize 0, hold"},
+		{name: "minReadySeconds: nothing is to be proved on a lost node", minReady: 10, places: "updated, to prove itself, node lost", limit: 1, want: ""},
+		{name: "minReadySeconds: where nobody has looked, the time of the resize has to do", minReady: 10, places: "updated long ago, and nobody has looked", limit: 1, want: ""},
+		{name: "minReadySeconds: it is said that others have yet to be Ready for so long", minReady: 10, places: "stale, Ready for a moment|stale, Ready for a moment|stale", limit: 1, want: "hold",
+			reason: "Progressing", message: "0 of 3 pods resized; web-2: waiting for the pod to become available; likewise web-1"},
+		{name: "no minReadySeconds, nothing to prove", places: "updated, to prove itself|stale", limit: 1, want: "resize 0, hold"},
 		{name: "everything updated", places: "updated|updated", limit: 1, want: "", message: "2 of 2 pods resized"},
 		{name: "a missing pod will be born old and can be resized then", places: "updated|missing", limit: 1, want: "hold"},
 		{name: "a missing pod that would be born with another image needs no waiting", places: "missing, born with another image|other image", limit: 1, want: "restart 1 0"},
@@ -372,7 +423,7 @@ func TestNext(t *testing.T) {
 			}
 			options := rollout.Options{
 				Limit: tt.limit, Unavailable: cmp.Or(tt.unavailable, tt.limit), Restarts: tt.restarts, Strategy: policy.RollingUpdate, Action: tt.action,
-				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
+				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now, MinReadySeconds: tt.minReady, PassDeferred: tt.pass,
 			}
 			if tt.unavailable < 0 {
 				options.Unavailable = 0

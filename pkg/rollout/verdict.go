@@ -32,6 +32,9 @@ type Verdict struct {
 	Reason, Message string
 	// Unready: the pod is not Ready since it was resized. The size may have done it.
 	Unready bool
+	// ProvedAt is when the pod, which has its size, will have proved it; zero if it has, does not
+	// have it, or has nothing to prove.
+	ProvedAt time.Time
 	// Until is when the verdict may become another one though nothing happens; zero if it does not.
 	Until time.Time
 
@@ -60,10 +63,7 @@ func Judge(members []Member, o Options) []*Verdict {
 // is aside, and it holds until the member or another option changes, or Until has come.
 func (m Member) Judge(o Options) *Verdict {
 	v := &Verdict{Member: m, OldEnvironment: m.Target.OldEnvironment()}
-	if !Gone(m.Pod) && m.Differs == "" {
-		v.Observed, v.Says = m.Target.Observe()
-	}
-	v.Unready = v.Observed == resize.Unready && m.Lost == "" && !m.Target.Resized.IsZero() && !m.Target.Unscheduled()
+	v.observe()
 	switch {
 	case m.Updated && m.Void != "":
 		v.Reason, v.Message = ReasonInfeasible, m.Void
@@ -72,12 +72,15 @@ func (m Member) Judge(o Options) *Verdict {
 		v.comeUp(o)
 	case m.Differs != "":
 		v.replace(o, CauseTemplate, m.Differs)
+	case m.Pod == nil && m.Remade:
+		v.replace(o, CauseImpossible, "no pod of the older revision can be made: "+m.Unborn.Reason)
 	case Gone(m.Pod):
 		v.Decision = policy.Wait
 		v.comeUp(o)
 	default:
 		v.resize(o)
 	}
+	v.prove(o)
 	v.changesAt(m.AvailableAt(o.MinReadySeconds), o)
 	if m.Pod != nil {
 		v.changesAt(m.Kubelet.Looked(m.Pod), o)
@@ -85,6 +88,15 @@ func (m Member) Judge(o Options) *Verdict {
 	v.claim = v.claims(o)
 	v.faulty = v.meetsFault()
 	return v
+}
+
+// observe reads what the pod shows.
+func (v *Verdict) observe() {
+	m := v.Member
+	if !Gone(m.Pod) && m.Differs == "" {
+		v.Observed, v.Says = m.Target.Observe()
+	}
+	v.Unready = v.Observed == resize.Unready && m.Lost == "" && !m.Target.Resized.IsZero() && !m.Target.Unscheduled()
 }
 
 // resize decides about a pod that has still to get its size.
@@ -206,7 +218,7 @@ const schedulerTime = 10 * time.Second
 // had none keeps the rollout open until it has one, so that its resize can be recorded.
 func (v *Verdict) findNode(o Options) {
 	nowhere, resized := v.Member.Target.Nowhere(), v.Member.Target.Resized
-	looked := resized.Add(schedulerTime)
+	looked := v.Member.since(o).Add(schedulerTime)
 	if !resized.IsZero() {
 		v.Decision = policy.Wait
 	}

@@ -20,6 +20,8 @@ func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, wr
 	switch w := write.(type) {
 	case lowerPartition:
 		return k.lowerPartition(ctx, s, set, w)
+	case makeOfNewest:
+		return k.makeOfNewest(ctx, s, set, w)
 	default:
 		return fmt.Errorf("applying a %T, which is no write of a StatefulSet", write)
 	}
@@ -41,6 +43,14 @@ func (k Kind) lowerPartition(ctx context.Context, s *session, set *appsv1.Statef
 	for _, restart := range w.restarts {
 		s.RecordRestart(set, restart, "restarted by the StatefulSet controller")
 	}
+	return nil
+}
+
+func (k Kind) makeOfNewest(ctx context.Context, s *session, set *appsv1.StatefulSet, w makeOfNewest) error {
+	if err := s.MergeStatus(ctx, set, map[string]any{"currentRevision": w.revision}); err != nil {
+		return fmt.Errorf("having missing pods made of revision %s: %w", w.revision, err)
+	}
+	klog.FromContext(ctx).V(2).Info("Missing pods are made of the newest revision", "revision", w.revision, "reason", w.why)
 	return nil
 }
 

@@ -33,7 +33,7 @@ import (
 // cluster is the world of the simulation with the whole controller in it.
 type cluster struct {
 	*world
-	*simulated.Harness[*appsv1.StatefulSet, history]
+	*simulated.Harness[*appsv1.StatefulSet, *memory]
 }
 
 // newCluster has a set of older that is at rest.
@@ -42,7 +42,7 @@ func newCluster(t *testing.T, replicas int, options controller.Options, outcomes
 	load(t)
 	c, client := &cluster{world: newWorld(webSet(older, replicas), outcomes)}, &fake.Clientset{}
 	c.serve(client)
-	c.Harness = simulated.NewHarness[*appsv1.StatefulSet, history](t, c, c.Cluster, client, largeNode())
+	c.Harness = simulated.NewHarness[*appsv1.StatefulSet, *memory](t, c, c.Cluster, client, largeNode())
 	options.Defaults = defaults
 	c.Start(New(client), options)
 	return c
@@ -753,11 +753,11 @@ func TestHistory(t *testing.T) {
 	foreign.Name, foreign.OwnerReferences[0].UID = "foreign", "another"
 	former := foreign.DeepCopy()
 	former.Name, set.Status.UpdateRevision = "former", "former"
-	s := &session{Own: history{}}
+	s := &session{Own: &memory{history: history{}}}
 	if err := New(fake.NewClientset(mine, orphan, foreign, former)).readRevisions(t.Context(), s, set); err != nil {
 		t.Fatal(err)
 	}
-	if s.Own[mine.Name] == nil || s.Own[orphan.Name] == nil || s.Own[foreign.Name] != nil || s.Own[former.Name] == nil {
-		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.Own)))
+	if s.Own.history[mine.Name] == nil || s.Own.history[orphan.Name] == nil || s.Own.history[foreign.Name] != nil || s.Own.history[former.Name] == nil {
+		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.Own.history)))
 	}
 }

@@ -74,10 +74,7 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 		places = append(places, place)
 	}
 	members := o.Forecast(ctx, cluster, places, o.revision(), false)
-	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options()))}
-	if !policy.Enabled(o.set) {
-		f.HandOver = controller.NotOptedIn("StatefulSet")
-	}
+	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options())), HandOver: o.notHeld()}
 	for i, forecast := range f.Pods {
 		m := forecast.Member
 		if m.Index >= from && m.Pod != nil && !m.Labelled && rolling(o.set) {
@@ -93,6 +90,18 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 	}
 	f.Pods = append(o.scaledIn(), f.Pods...)
 	return f, nil
+}
+
+// notHeld is why an edit of the set is not held; empty if it is.
+func (o observation) notHeld() string {
+	switch {
+	case !policy.Enabled(o.set):
+		return policy.NotOptedIn(o.set, "StatefulSet")
+	case rolling(o.set) && !holdable(o.set):
+		return policy.NotHoldable(string(o.set.Spec.UpdateStrategy.Type))
+	default:
+		return ""
+	}
 }
 
 // scaledIn lists the pods for which there is no place any more, the highest ordinal first.

@@ -9,10 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,25 +27,46 @@ import (
 
 // Kind is [controller.Kind] for StatefulSets.
 type Kind struct {
-	controller.Plain[*appsv1.StatefulSet, history]
+	controller.Plain[*appsv1.StatefulSet, *memory]
 }
 
 // New returns the kind, which reads and writes through client.
 func New(client kubernetes.Interface) Kind {
-	return Kind{controller.Plain[*appsv1.StatefulSet, history]{Client: client}}
+	return Kind{controller.Plain[*appsv1.StatefulSet, *memory]{Client: client}}
 }
 
-// history is what a session keeps of a set: the templates of its revisions, by their name. A
-// revision never changes. One that is gone has no template: nil.
+// history has the templates of a set's revisions, by their name. A revision never changes. One that
+// is gone has no template: nil.
 type history map[string]*hash.Template
 
-// HasSynced is that of controller.Own: revisions are read when they are needed.
-func (history) HasSynced() bool { return true }
+// memory is what a session keeps of a set.
+type memory struct {
+	history
+	births
+	seen seen
+}
 
-// Retry is that of controller.Own: there is no refusal in it to forget.
-func (history) Retry() {}
+// seen is since when the set has been seen, and this version of it, by our own clock.
+type seen struct {
+	version string
+	first   time.Time
+	since   time.Time
+}
 
-type session = controller.Session[*appsv1.StatefulSet, history]
+// see notes which version is seen.
+func (s *seen) see(version string, now time.Time) {
+	if s.first.IsZero() {
+		s.first = now
+	}
+	if s.version != version {
+		s.version, s.since = version, now
+	}
+}
+
+// HasSynced is that of controller.Own: all of it is read when it is needed.
+func (*memory) HasSynced() bool { return true }
+
+type session = controller.Session[*appsv1.StatefulSet, *memory]
 
 // Name of the kind.
 func (Kind) Name() string { return "StatefulSet" }
@@ -85,19 +106,19 @@ func (Kind) NewCondition(c controller.Condition, _ metav1.Time) any {
 }
 
 // Open is that of controller.Kind.
-func (Kind) Open(context.Context, *appsv1.StatefulSet, func()) (history, error) {
-	return history{}, nil
+func (Kind) Open(context.Context, *appsv1.StatefulSet, func()) (*memory, error) {
+	return &memory{history: history{}}, nil
 }
 
 // SameTemplate is that of controller.Kind.
 func (Kind) SameTemplate(a, b *appsv1.StatefulSet) bool {
-	return equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
+	return controller.SameText(&a.Spec.Template, &b.Spec.Template)
 }
 
 // Unrestored is that of controller.Kind.
 func (Kind) Unrestored(held, written *appsv1.StatefulSet) map[string]any {
 	fields, wish := unanswered(written), wishedPartition(held)
-	if rolling(written) && partition(written) != wish {
+	if holdable(written) && partition(written) != wish {
 		if fields == nil {
 			fields = map[string]any{}
 		}
@@ -146,21 +167,21 @@ func orphans(all []*corev1.Pod) []*corev1.Pod {
 }
 
 // Gather is that of controller.Kind.
-func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, list controller.ListPods, _ bool) (controller.Observation, error) {
+func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, list controller.ListPods, live bool) (controller.Observation, error) {
 	all, err := list()
 	if err != nil {
 		return nil, err
 	}
-	o := observation{set: set, pods: owned(set, all), orphans: orphans(all), revisions: s.Own}
+	o := observation{set: set, pods: owned(set, all), orphans: orphans(all), revisions: s.Own.history}
 	known := func(revision string) error {
-		if _, known := s.Own[revision]; known {
+		if _, known := s.Own.history[revision]; known {
 			return nil
 		}
 		if err := k.readRevisions(ctx, s, set); err != nil {
 			return err
 		}
-		if _, still := s.Own[revision]; !still {
-			s.Own[revision] = nil // gone: do not ask for it again
+		if _, still := s.Own.history[revision]; !still {
+			s.Own.history[revision] = nil // gone: do not ask for it again
 		}
 		return nil
 	}
@@ -173,11 +194,14 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	if err != nil {
 		return nil, err
 	}
-	if s.Own[set.Status.UpdateRevision] == nil {
-		delete(s.Own, set.Status.UpdateRevision)
+	if s.Own.history[set.Status.UpdateRevision] == nil {
+		delete(s.Own.history, set.Status.UpdateRevision)
 		return nil, fmt.Errorf("the set's update revision %q is not in the history", set.Status.UpdateRevision)
 	}
-	return o, nil
+	s.Own.seen.see(set.ResourceVersion, s.Now())
+	o.seen = s.Own.seen
+	o.births, err = k.awaitBirths(ctx, s, o, live)
+	return o, err
 }
 
 // readRevisions reads the history of the set. Like the StatefulSet controller, it takes revisions for
@@ -194,7 +218,7 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 		if !metav1.IsControlledBy(stored, set) && metav1.GetControllerOfNoCopy(stored) != nil && stored.Name != set.Status.UpdateRevision {
 			continue
 		}
-		if s.Own[stored.Name], err = hash.OfRevision(stored); err != nil {
+		if s.Own.history[stored.Name], err = hash.OfRevision(stored); err != nil {
 			return err
 		}
 	}

@@ -22,8 +22,15 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// rolling reports whether the StatefulSet controller restarts stale pods by itself.
+// rolling reports whether the StatefulSet controller restarts stale pods by itself: with every
+// strategy but OnDelete, for all that we know.
 func rolling(set *appsv1.StatefulSet) bool {
+	return set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType
+}
+
+// holdable reports whether a partition keeps the StatefulSet controller from that. Admission lets no
+// other set be opted in, but it may have been before.
+func holdable(set *appsv1.StatefulSet) bool {
 	return set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType
 }
 
@@ -70,12 +77,15 @@ type observation struct {
 	pods      []*corev1.Pod
 	orphans   []*corev1.Pod // that the set is about to adopt
 	revisions map[string]*hash.Template
+	births    births
+	seen      seen
 }
 
 // options returns those of a rollout, but for what is aside.
 func (o observation) options() rollout.Options {
 	options := o.Options()
 	options.Restarts = rollout.InTurn
+	options.PassDeferred = o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
 	options.MinReadySeconds = o.set.Spec.MinReadySeconds
@@ -121,6 +131,18 @@ func (o observation) seats() []*corev1.Pod {
 		}
 	}
 	return seats
+}
+
+// surplus returns how many pods are there that are not to be: the StatefulSet controller takes them away
+// one by one.
+func (o observation) surplus() int {
+	n := 0
+	for _, pod := range o.pods {
+		if i, ok := o.index(pod); ok && (i < 0 || i >= replicas(o.set)) && !rollout.Gone(pod) {
+			n++
+		}
+	}
+	return n
 }
 
 // bornOld reports whether the next pod at the index will be made from the old revision: the
@@ -209,6 +231,11 @@ func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 		} else {
 			p.Updated = !o.orphaned(index)
 		}
+		if pod == nil {
+			var remade bool
+			p.Unborn, remade = o.unborn(index)
+			p.Remade = remade && wishedPartition(o.set) > 0 // else all are made of the newest: see renew
+		}
 		return p, nil
 	}
 	p.Available = o.available(pod)
@@ -249,8 +276,7 @@ func (o observation) differs(name string) string {
 // new label, it would delete that pod. Where pods have no other labels than they were made
 // with, as in a new set, it has nothing to catch up with.
 func (o observation) caughtUp() bool {
-	relabelled := func(pod *corev1.Pod) bool { return !pods.Relabelled(pod).IsZero() }
-	if o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && !slices.ContainsFunc(o.pods, relabelled) {
+	if o.asMade() {
 		return true
 	}
 	updated := 0
@@ -260,6 +286,29 @@ func (o observation) caughtUp() bool {
 		}
 	}
 	return int(o.set.Status.UpdatedReplicas) == updated
+}
+
+// asMade reports whether pods have no other labels than they were made with, all of one revision.
+func (o observation) asMade() bool {
+	relabelled := func(pod *corev1.Pod) bool { return !pods.Relabelled(pod).IsZero() }
+	return o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && !slices.ContainsFunc(o.pods, relabelled)
+}
+
+// While the pods of a new set come up, its status changes all the time, and a write that names its
+// version fails. So it waits until the status has been quiet for settleTime: then the next pod takes
+// long, or never comes. If it is not quiet for comeUpTime, the write is tried all the same.
+const (
+	settleTime = 2 * time.Second
+	comeUpTime = time.Minute
+)
+
+// settles returns for how long letting go of the set waits while its pods come up; 0 if it does not.
+// Nothing depends on it: the pods are made of the only revision that there is.
+func (o observation) settles() time.Duration {
+	if !o.asMade() || int(o.set.Status.AvailableReplicas) >= replicas(o.set) || !o.Now.Before(o.seen.first.Add(comeUpTime)) {
+		return 0
+	}
+	return max(o.seen.since.Add(settleTime).Sub(o.Now), 0)
 }
 
 func (o observation) labelled(pod *corev1.Pod) bool {
@@ -278,12 +327,7 @@ const watchLag = 10 * time.Second
 // somebody deletes 0: the number is 1, whether the StatefulSet controller has seen both
 // or nothing.
 func (o observation) doubt() time.Duration {
-	var last time.Time
-	for _, pod := range o.pods {
-		if at := pods.Relabelled(pod); at.After(last) {
-			last = at
-		}
-	}
+	last, known := o.Firsts.Relabelled(o.pods, o.labelled, o.Now)
 	conceals := int(o.set.Status.Replicas) != len(o.pods)
 	for _, pod := range o.seats() {
 		switch {
@@ -298,5 +342,5 @@ func (o observation) doubt() time.Duration {
 	if !conceals {
 		return 0
 	}
-	return max(last.Add(watchLag).Sub(o.Now), 0)
+	return max(known.Add(watchLag).Sub(o.Now), 0)
 }

@@ -22,6 +22,8 @@ type plan struct {
 	// byPartition are the pods that the StatefulSet controller restarts because of that, and
 	// did not before.
 	byPartition []rollout.Restart
+	// renew has missing pods made of the newest revision, though they are below the partition.
+	renew *makeOfNewest
 	// release lets go of the hold: the user's partition comes back.
 	release bool
 	// handOver is why a release leaves the rest to the StatefulSet controller; empty if there
@@ -38,14 +40,17 @@ func (p plan) complete() rollout.Plan {
 		p.Writes = append(p.Writes, rollout.MarkPod{Member: m, Label: p.Revision.Name, Revision: p.Revision.Name})
 	}
 	p.Writes = append(p.Writes, rollout.Resizes(p.Resize)...)
+	if p.renew != nil {
+		p.Writes = append(p.Writes, *p.renew)
+	}
 	for _, r := range p.remove {
 		p.Writes = append(p.Writes, rollout.DeletePod{Restart: r})
 	}
-	switch p.Replaced = p.Restart; {
+	switch {
 	case p.release:
 		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: leftTo + ", revision " + p.Revision.Name})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
-	case p.partition != nil:
+	case p.partition != nil && p.renew == nil: // both name the version of the set
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})
 	}
 	return p.Plan
@@ -76,12 +81,17 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 		return rollout.Plan{}, err
 	}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision()}}
+	p.Beside = o.surplus()
 	p.Condition = p.Step.Condition()
 	if p.Updated < p.Total {
 		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldEnvironment(verdicts))
 	}
+	p.Replaced = p.Restart
+	p.RequeueWithin(o.nextBirth())
 	if policy.Held(o.set) {
-		p.letGo(o)
+		if p.letGo(o); !p.release {
+			p.renew = o.renew()
+		}
 	} else {
 		p.Plan, p.remove = Kind{}.Unheld(o.set).Plan(p.Plan, condition(o.set))
 	}
@@ -95,8 +105,11 @@ func (p *plan) letGo(o observation) {
 		p.Passing = true // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Hold || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs):
+	case p.Hold || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.now()) < len(p.Restart):
 		p.lowerPartition(o)
+	case len(p.Restart) == 0 && o.settles() > 0:
+		p.Passing, p.Started = true, "" // nothing is rolled out
+		p.RequeueWithin(o.settles())
 	default:
 		p.release = true
 		if len(p.Restart) > 0 {
@@ -104,9 +117,44 @@ func (p *plan) letGo(o observation) {
 		}
 		return
 	}
-	if index := exposed(p.Plan, partition(o.set)); index >= 0 && p.partition == nil {
+	if index := p.exposed(partition(o.set)); index >= 0 && p.partition == nil {
 		p.partition = ptr.To(index + 1)
 	}
+}
+
+// renew returns the write that has missing pods made of the newest revision; nil if they are, or are to
+// be made of the current one. If that differs in more than the size, nothing is to be had in place: it
+// is what the user has left. Nor is it if no pod of it can be made. Where the user keeps pods back,
+// they come back as they were, and the partition is lowered to the others.
+func (o observation) renew() *makeOfNewest {
+	if o.set.Status.CurrentRevision == o.set.Status.UpdateRevision || wishedPartition(o.set) > 0 {
+		return nil
+	}
+	if differs := o.differs(o.set.Status.CurrentRevision); differs != "" {
+		return &makeOfNewest{o.set.Status.UpdateRevision, differs}
+	}
+	for i := range replicas(o.set) {
+		if why, remade := o.unborn(i); remade {
+			return &makeOfNewest{o.set.Status.UpdateRevision, o.name(i) + ": " + why.Reason}
+		}
+	}
+	return nil
+}
+
+// now returns the restarts that have their turn: all, unless one asks for more than the pod has. There
+// may be room for some of these only, and who takes it meanwhile is not known: so they go one after the
+// other, as many as may be down, and room is looked at before each.
+func (p *plan) now() []rollout.Restart {
+	if !slices.ContainsFunc(p.Restart, needsRoom) {
+		return p.Restart
+	}
+	return slices.DeleteFunc(slices.Clone(p.Restart), func(r rollout.Restart) bool { return !r.Now })
+}
+
+// needsRoom reports whether the new pod asks for more than the one that is given up for it. Where the
+// template differs in more than the size, the edit is the StatefulSet controller's.
+func needsRoom(r rollout.Restart) bool {
+	return r.Cause != rollout.CauseTemplate && r.Member.Target.AsksForMore()
 }
 
 // lowerPartition has the pods restarted whose turn it is. It lowers the partition to the lowest
@@ -116,10 +164,11 @@ func (p *plan) letGo(o observation) {
 // Pods that the StatefulSet controller takes for updated have a turn of their own: it would not
 // count them against maxUnavailable when it restarts the others.
 func (p *plan) lowerPartition(o observation) {
-	if len(p.Restart) == 0 {
+	turn := p.now()
+	p.Replaced = turn
+	if len(turn) == 0 {
 		return
 	}
-	turn := p.Restart
 	labelled := turn[0].Member.Labelled
 	if i := slices.IndexFunc(turn, func(r rollout.Restart) bool { return r.Member.Labelled != labelled }); i > 0 {
 		turn = turn[:i]
@@ -152,16 +201,23 @@ func (o observation) needsUs(r rollout.Restart) bool {
 // exposed returns the highest index of a pod that the StatefulSet controller may delete and
 // must not; -1 if there is none. A pod at or above a lowered partition turns stale when a
 // condemned one is scaled back in. A terminating pod is lost already, and its successor is of
-// the newest revision.
-func exposed(p rollout.Plan, partition int) int {
-	for _, v := range p.Verdicts {
+// the newest revision. A pod whose turn has not come is let be as long as one below it needs the
+// partition where it is: one that is down waits for nobody, and nor does its successor.
+func (p *plan) exposed(partition int) int {
+	highest, needed, turn := -1, false, p.now()
+	for _, v := range slices.Backward(p.Verdicts) { // the lowest first
 		m := &v.Member
-		if m.Index < partition || m.Pod == nil || m.Pod.DeletionTimestamp != nil || m.Labelled {
-			continue
+		among := func(restarts []rollout.Restart) bool {
+			return slices.ContainsFunc(restarts, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
 		}
-		if !slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Index == m.Index }) {
-			return m.Index
+		switch {
+		case m.Index < partition:
+		case m.Pod == nil || m.Pod.DeletionTimestamp != nil || among(turn):
+			needed = true
+		case m.Labelled || needed && among(p.Restart):
+		default:
+			highest = m.Index
 		}
 	}
-	return -1
+	return highest
 }

@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -120,6 +122,10 @@ func onDelete(set *appsv1.StatefulSet) {
 	set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
 }
 
+func recreate(set *appsv1.StatefulSet) {
+	set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"} // of 1.37
+}
+
 func two(set *appsv1.StatefulSet) {
 	set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 }
@@ -188,6 +194,10 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	for _, change := range changes { // the status
 		change(o.set)
 	}
+	o.Firsts = controller.Firsts{}
+	for _, pod := range o.pods { // the clocks do not differ
+		o.Firsts.See(cmp.Or(pods.Relabelled(pod), build.Start), pod)
+	}
 	return o
 }
 
@@ -239,8 +249,17 @@ func TestDoubt(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.places, func(t *testing.T) {
 			o := observed(t, tt.places, append(tt.changes, held("0", everything))...)
-			if got := o.doubt(); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
+			for _, ahead := range []time.Duration{0, 10 * time.Minute, -20 * time.Minute} { // the API server's clock
+				for _, pod := range o.pods {
+					build.Late(pod, ahead)
+				}
+				if got := o.doubt(); got != tt.want {
+					t.Errorf("got %s, want %s", got, tt.want)
+				}
+			}
+			first := o
+			if first.Firsts = nil; tt.want > 0 && first.doubt() != watchLag {
+				t.Errorf("at its first look a controller waits for %s, want %s", first.doubt(), watchLag)
 			}
 			p, err := planned(o)
 			if err != nil || movesPartition(p) && tt.want > 0 || tt.want > 0 && p.RequeueAfter != tt.want {
@@ -279,13 +298,14 @@ func TestNextStep(t *testing.T) {
 		{name: "partition: it stays there until the new pod is back", places: "updated|infeasible|live", changes: changes{held("0", 1)}},
 		{name: "partition: the new pod is not ready yet", places: "updated|updated, not ready|live", changes: changes{held("0", 1)}},
 		{name: "partition: once it is, the next one is resized", places: "updated|updated|live", changes: changes{held("0", 1)}, want: "resize web-0"},
-		{name: "partition: restarts side by side go together", places: "other image|infeasible|limited|live", changes: changes{all}, want: "partition 1 for web-3 web-2 web-1"},
+		{name: "partition: restarts that ask for more go one by one", places: "other image|infeasible|limited|live", changes: changes{all}, want: "partition 3 for web-3"},
 		{name: "partition: not while a live one above is left", places: "live|infeasible|live", changes: changes{all, two}, want: "resize web-2"},
 		{name: "partition: not while a live one above is under way", places: "resizing|infeasible|live", changes: changes{all}},
 		{name: "partition: not before the StatefulSet controller has seen the labels above", places: "updated|infeasible|live", changes: changes{all, lagging}},
 		{name: "partition: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
-		{name: "partition: pods that it has let go already are not recorded again", places: "updated|infeasible|infeasible|infeasible|live", changes: changes{held("0", 2)},
+		{name: "partition: pods that it has let go already are not recorded again", places: "updated|other image|other image|other image|live", changes: changes{held("0", 2)},
 			want: "partition 1 for web-1"},
+		{name: "partition: those that ask for more go one by one", places: "updated|infeasible|infeasible|infeasible|live", changes: changes{held("0", 2)}, want: "partition 3"},
 
 		{name: "held below the maximum: the pods between the wish and that are resized", places: "updated|updated|live|live", changes: changes{held("0", 2)}, want: "resize web-1"},
 		{name: "held below the maximum: done when they are", places: "updated|updated|updated|live", changes: changes{held("1", 2)}, want: "release"},
@@ -297,14 +317,19 @@ func TestNextStep(t *testing.T) {
 		{name: "new: one of the newest revision does not", places: "updated|orphan, updated", changes: changes{all, isNew}, want: "release"},
 		{name: "relabelled: a status that lags is waited for, also where the current revision is the newest", places: "relabelled long ago|updated", changes: changes{all, isNew, lagging}},
 
-		{name: "hand-over: nothing live is left", places: "updated|infeasible|other image", changes: changes{all}, want: "release, hand over: infeasible on node node: too big"},
+		{name: "hand-over: nothing live is left", places: "updated|updated|infeasible", changes: changes{all}, want: "release, hand over: infeasible on node node: too big"},
+		{name: "hand-over: not of what asks for more together with others", places: "updated|infeasible|other image", changes: changes{all}, want: "partition 1 for web-1"},
 		{name: "hand-over: a template change", places: "other image|other image", changes: changes{all},
 			want: "release, hand over: the template changed in spec.containers[app].image"},
 		{name: "hand-over: a limit is removed", places: "limited", changes: changes{all}, want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
 		{name: "hand-over: not before the StatefulSet controller counts what we do", places: "updated|other image", changes: changes{all, lagging}},
 
 		{name: "stuck: the partition is lowered first", places: "infeasible, not ready|updated", changes: changes{all}, want: "partition 1"},
-		{name: "stuck: what is not goes with the partition", places: "infeasible, not ready|infeasible|live", changes: changes{all}, want: "partition 1 for web-1"},
+		{name: "stuck: what asks for more and is not has its turn later", places: "infeasible, not ready|infeasible|live", changes: changes{all}, want: "partition 2"},
+		{name: "down below: it waits for nobody, and those above have their turn later", places: "live|live|live, not ready", changes: changes{parallel, all, inForce("Restart;")}, want: "partition 0 for web-0"},
+		{name: "down below: they are let be as long as it needs the partition", places: "live|live|live, not ready", changes: changes{held("0", 0), inForce("Restart;")}, want: "delete web-0"},
+		{name: "down below: also until it is made again", places: "live|live|missing", changes: changes{held("0", 0), inForce("Restart;")}},
+		{name: "down below: then the partition is raised again", places: "live|live|updated, not ready", changes: changes{held("0", 0), inForce("Restart;")}, want: "partition 3"},
 		{name: "stuck: then the pod is deleted", places: "infeasible, not ready|updated", changes: changes{held("0", 1)}, want: "delete web-1"},
 		{name: "stuck: a Parallel set gets along by itself", places: "infeasible, not ready|updated", changes: changes{parallel, all}, want: "release, hand over: infeasible on node node: too big"},
 		{name: "stuck: a template change is not ours to force", places: "other image, not ready|updated", changes: changes{all},
@@ -337,15 +362,15 @@ func TestNextStep(t *testing.T) {
 		{name: "exposed: a pod that is being restarted is not, or its place would be born old", places: "terminating|live", changes: changes{held("0", 1)}},
 		{name: "exposed: raised even while the StatefulSet controller lags", places: "updated|live", changes: changes{held("0", 0), lagging}, want: "resize web-0, partition 1"},
 
-		{name: "action Restart: everything is handed over", places: "live|live", changes: changes{all, inForce("Restart;")}, want: "release, hand over: the action is Restart"},
+		{name: "action Restart: for more, one by one", places: "live|live", changes: changes{all, inForce("Restart;")}, want: "partition 1 for web-1"},
+		{name: "action Restart: the last one is handed over", places: "updated|live", changes: changes{all, inForce("Restart;")}, want: "release, hand over: the action is Restart"},
 		{name: "action Restart: what is resized already is settled", places: "resized|live", changes: changes{all, inForce("Restart;")}, want: "mark web-1"},
 		{name: "action Restart: a stuck pod is deleted", places: "live, not ready|updated", changes: changes{held("0", 1), inForce("Restart;")}, want: "delete web-1"},
 		{name: "action LiveResize: what cannot be resized is left, and the next one goes on", places: "infeasible|limited|live", changes: changes{all, inForce("LiveResize;")}, want: "resize web-0"},
 		{name: "action LiveResize: what is left is held for ever", places: "infeasible|limited|updated", changes: changes{all, inForce("LiveResize;")}},
 		{name: "action LiveResize: a left pod above keeps a template change waiting", places: "infeasible|other image", changes: changes{all, inForce("LiveResize;")}},
 		{name: "action LiveResizePreferred: as if nothing were said", places: "infeasible|live", changes: changes{all, inForce("LiveResizePreferred;")}, want: "partition 1 for web-1"},
-		{name: "policy RestartOnly for what changes: handed over", places: "live|live", changes: changes{all, inForce(";cpu=RestartOnly")},
-			want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
+		{name: "policy RestartOnly for what changes: for more, one by one", places: "live|live", changes: changes{all, inForce(";cpu=RestartOnly")}, want: "partition 1 for web-1"},
 		{name: "policy RestartOnly for something else: live", places: "live|live", changes: changes{all, inForce(";cpu:decrease=RestartOnly,memory=RestartOnly")}, want: "resize web-1"},
 		{name: "policy RestartOnly dominates the action LiveResize", places: "live", changes: changes{all, inForce("LiveResize;app/cpu=RestartOnly")},
 			want: "release, hand over: cpu of app: RestartOnly (annotation app/cpu)"},
@@ -428,7 +453,7 @@ func TestNextStepDeadlocks(t *testing.T) {
 		at           int
 	}{
 		{"the place above is empty", "missing|infeasible, not ready", everything},
-		{"a restart above takes the limit, and what is between waits for it", "infeasible|live|infeasible, not ready", 2},
+		{"a restart above takes the limit, and what is between waits for it", "infeasible|live|infeasible, not ready", everything},
 	} {
 		p, err := planned(observed(t, tt.places, held("0", tt.at)))
 		if err != nil {
@@ -547,6 +572,8 @@ func TestNextStepUnheld(t *testing.T) {
 		{name: "a pod that is to be scaled away does not count", places: "updated|live", says: left + "web-0 is of an older revision",
 			changes: changes{func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(1)) }}},
 
+		{name: "but it is told of", places: "updated|left with another cpu", says: "0 of 2 pods resized; web-0: resizing: app: cpu request 3m→2m", want: "resize web-0",
+			changes: changes{func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(1)) }}},
 		{name: "what an edit that was given up has left is resized back", places: "updated|left with another cpu", want: "resize web-0",
 			says: "1 of 2 pods resized; web-0: resizing: app: cpu request 3m→2m"},
 		{name: "also where the pod is not Ready", places: "left with another cpu, not ready|updated, not ready", want: "resize web-1",
@@ -554,6 +581,7 @@ func TestNextStepUnheld(t *testing.T) {
 		{name: "one after the other", places: "left with another cpu|left with another cpu", want: "resize web-1", says: "0 of 2 pods resized; web-1: resizing: app: cpu request 3m→2m"},
 		{name: "not below the partition", places: "updated|left with another cpu", changes: changes{at(1)}, says: "2 of 2" + newest + "; partition 1 keeps back the others", complete: true},
 		{name: "not while the StatefulSet controller restarts pods", places: "live|left with another cpu", says: left + "web-1 is of an older revision"},
+		{name: "nor where nothing can hold it", places: "live|left with another cpu", changes: changes{recreate}, says: left + "web-1 is of an older revision"},
 		{name: "where that is impossible, the pod is restarted", places: "updated|left with a limit", want: "delete web-0", says: "1 of 2 pods resized; web-0: restarting: app: the memory limit is removed"},
 		{name: "one after the other, too", places: "left with a limit|left with a limit", want: "delete web-1",
 			says: "0 of 2 pods resized; web-1: restarting: app: the memory limit is removed; likewise web-0"},

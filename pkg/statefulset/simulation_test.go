@@ -41,7 +41,7 @@ type simulation struct {
 	*simulated.Driver
 
 	t    simulated.T
-	eyes simulated.Eyes[*appsv1.StatefulSet, history]
+	eyes simulated.Eyes[*appsv1.StatefulSet, *memory]
 	lag  struct{ KCM, Controller bool } // whose view of the pods is a round behind
 
 	listed map[string]*corev1.Pod // as they were before
@@ -57,6 +57,11 @@ type simulation struct {
 
 	admits bool // admission sets the requests of new pods, as a vertical autoscaler does
 	births map[types.UID]birth
+
+	partitioned bool        // a partition of the user's has kept pods back at some time
+	wanted      map[int]int // when each image was last wanted: the number of that edit
+	planned     int64       // the generation that a sync has planned for
+	had         map[int]int // the image that was wanted last of those that each index has had
 }
 
 // birth is what is known of a pod that the pod itself does not show.
@@ -95,7 +100,12 @@ func (s *simulation) sees(set, pods bool) {
 // Sync has the controller take one step.
 func (s *simulation) Sync() (time.Duration, error) {
 	s.turns.Batch, s.listed = nil, maps.Clone(s.Pods)
-	return s.eyes.Sync()
+	saw := s.eyes.Seen.Workload
+	after, err := s.eyes.Sync()
+	if err == nil && saw.Status.ObservedGeneration == s.set.Generation {
+		s.planned = s.set.Generation
+	}
+	return after, err
 }
 
 // mayRequest checks each of the controller's writes before it is carried out.
@@ -118,7 +128,9 @@ func (s *simulation) mayRequest(action clienttesting.Action) {
 func (s *simulation) rules(set *appsv1.StatefulSet) simulated.Rules {
 	want := simulated.VersionOf(&set.Spec.Template.Spec)
 	return simulated.Rules{
-		Cluster: s.Cluster, Want: want, InForce: set.Annotations[api.InForceAnnotation], Edit: edit(set), Most: maxUnavailable(set),
+		Cluster: s.Cluster, Want: want, InForce: set.Annotations[api.InForceAnnotation], Edit: edit(set), MinReady: time.Duration(set.Spec.MinReadySeconds) * time.Second, Most: maxUnavailable(set),
+		PassDeferred: set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
+
 		Labelled:  func(pod *corev1.Pod) bool { return label(pod) == revisionOf(want) },
 		Available: observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}.available,
 		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
@@ -163,10 +175,13 @@ func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Ob
 
 // isComplete checks the pods when the condition says that the rollout is over.
 // One may have been lost since they were looked at, but none is of an older revision, or
-// has the size of another.
+// has the size of another, or has yet to prove its own.
 func (s *simulation) isComplete() {
 	newest := revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec))
 	for i := keptBack(s.set); i < replicas(s.set); i++ {
+		if pod := s.Pods[s.name(i)]; pod != nil && s.Unproved(pod, time.Duration(s.set.Spec.MinReadySeconds)*time.Second) {
+			s.t.Fatalf("the set says Complete, and %s has yet to prove its size", pod.Name)
+		}
 		if pod := s.Pods[s.name(i)]; pod != nil && pod.DeletionTimestamp == nil && (label(pod) != newest || !s.admitted(pod, versions[newest]) && simulated.VersionOf(&pod.Spec) != versions[newest]) {
 			s.t.Fatalf("the set says Complete, and %s is of %s with %+v", pod.Name, label(pod), simulated.VersionOf(&pod.Spec))
 		}
@@ -179,12 +194,20 @@ func (s *simulation) mayResize(o observation, pod *corev1.Pod) {
 	var others []simulated.Other
 	for i, other := range o.seats() {
 		if i != index {
-			others = append(others, simulated.Other{Pod: other, KeptBack: i < wishedPartition(o.set)})
+			wish := wishedPartition(o.set)
+			others = append(others, simulated.Other{Pod: other, KeptBack: i < wish, Lost: other == nil && wish > 0 && i >= wish && s.neverComes(o.set)})
 		}
 	}
 	if why := s.turns.MayResize(s.rules(o.set), pod.Name, pod, others); why != "" {
 		s.must("%s", why)
 	}
+}
+
+// neverComes reports whether admission refuses pods of the older size. They are made of the newest in their
+// turn: so those above them do not wait for them.
+func (s *simulation) neverComes(set *appsv1.StatefulSet) bool {
+	current := versions[set.Status.CurrentRevision]
+	return current != (version{}) && s.refuses(&corev1.Pod{Spec: templates[current].Spec})
 }
 
 // keptBack checks the user's partition for a place that is touched.
@@ -199,7 +222,10 @@ func (s *simulation) takes(set *appsv1.StatefulSet, index int, u under) {
 	s.keptBack(set, index)
 	s.under[index] = u
 	taken := 0
-	for _, other := range s.under {
+	for i, other := range s.under {
+		if pod := s.Shown[s.name(i)]; i != index && !other.gone && pod != nil && pod.UID == other.uid && s.rules(set).WaitsForRoom(pod) {
+			continue
+		}
 		if other.edit == u.edit {
 			taken++
 		}
@@ -265,8 +291,26 @@ func (s *simulation) born(pod *corev1.Pod) {
 	}
 	index, _ := observation{set: s.set}.index(pod)
 	wish := wishedPartition(s.set)
+	s.notDowngraded(index, pod)
 	if u := s.under[index]; u.gone && index >= wish && u.edit == edit(s.set) && label(pod) != revisionOf(simulated.VersionOf(&s.set.Spec.Template.Spec)) {
 		s.must("restarted %s for nothing: it is born again from the old revision", pod.Name)
+	}
+}
+
+// notDowngraded checks that no pod is made of an older image than the newest that its place has had,
+// unless the user went back to it. The StatefulSet controller may do so before it has seen an edit, or
+// written of it, and where the user keeps pods back: those come back as they were. And where the user
+// goes back to an image, it may make a pod of the one that is left, until it has seen our write.
+func (s *simulation) notDowngraded(index int, pod *corev1.Pod) {
+	s.partitioned = s.partitioned || wishedPartition(s.set) > 0
+	image, want := simulated.VersionOf(&pod.Spec).Image, simulated.VersionOf(&s.set.Spec.Template.Spec)
+	seen := s.seenSet.Generation == s.set.Generation && s.seenSet.Status.UpdateRevision == revisionOf(want) && s.seenSet.Status.CurrentRevision == s.set.Status.CurrentRevision
+	before, any := s.had[index]
+	if any && s.wanted[image] < s.wanted[before] && seen && !s.partitioned && (before != want.Image || s.planned == s.set.Generation) {
+		s.must("%s has had image %d, and is made of image %d, which is older", pod.Name, before, image)
+	}
+	if !any || s.wanted[image] > s.wanted[before] {
+		s.had[index] = image
 	}
 }
 
@@ -345,6 +389,7 @@ func (s *simulation) Do(happens step, pod *corev1.Pod) {
 				set.Spec.Template = *templates[edited]
 				n, _ := strconv.Atoi(edit(set))
 				set.Annotations[editAnnotation] = strconv.Itoa(n + 1)
+				s.wanted[edited.Image] = n + 1
 			})
 		}
 	case "action", "policy":
@@ -357,6 +402,7 @@ func (s *simulation) Do(happens step, pod *corev1.Pod) {
 				return
 			}
 			set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(happens.Arg % 6))
+			s.partitioned = s.partitioned || happens.Arg%6 > 0
 		})
 	case "opt":
 		s.user(func(set *appsv1.StatefulSet) {
@@ -489,7 +535,7 @@ func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.
 	s := &simulation{
 		world: newWorld(set, outcomes), t: t, first: simulated.VersionOf(&set.Spec.Template.Spec),
 		under: map[int]under{}, doomed: map[types.UID]string{}, excused: map[types.UID]bool{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{},
-		turns: simulated.NewTurns(),
+		turns: simulated.NewTurns(), wanted: map[int]int{}, had: map[int]int{},
 	}
 	s.restarts, s.birth, s.Requested, s.Wrote = s.restarted, s.born, s.mayRequest, s.hasWritten
 	s.Driver = simulated.NewDriver(t, s.Cluster, s)
@@ -522,6 +568,68 @@ func TestSimulation(t *testing.T) {
 		s.lag.KCM, s.lag.Controller = lags&1 > 0, lags&2 > 0
 		s.admits = admits // from now on
 		s.All(slices.Concat(happens...))
+		s.Finish(s.Unfinished, s.cured)
+	})
+}
+
+// TestSimulationOfImages: a size is edited while an image is rolled out, and pods are lost. None comes
+// back of an older image than it has had.
+func TestSimulationOfImages(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 300)
+	often := maps.Clone(happenings)
+	maps.Copy(often, map[string]int{"edit image": 5, "edit cpu": 5, "delete": 6, "scale": 2, "partition": 0, "kcm": 10})
+	rapid.Check(t, func(t *rapid.T) {
+		set := webSet(version{Image: 1, CPU: 1}, rapid.IntRange(2, 5).Draw(t, "replicas"))
+		if rapid.Bool().Draw(t, "parallel") {
+			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+		}
+		happens := simulated.Steps(often).Draw(t, "steps")
+
+		s := newSimulation(t, set, simulated.Outcomes(t))
+		defer s.Stop()
+		s.All(slices.Concat(happens...))
+		s.Finish(s.Unfinished, s.cured)
+	})
+}
+
+// TestSimulationOfRefusedBirths: admission comes to refuse new pods of some sizes, by a LimitRange or for
+// a reason that nobody knows. An edit to a size that it lets in brings every pod, of this size.
+func TestSimulationOfRefusedBirths(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 300)
+	often := maps.Clone(happenings)
+	maps.Copy(often, map[string]int{"delete": 6, "scale": 3, "edit cpu": 5, "edit image": 0, "first template": 0})
+	rapid.Check(t, func(t *rapid.T) {
+		set := webSet(version{Image: 1, CPU: 1}, rapid.IntRange(1, 5).Draw(t, "replicas"))
+		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "partition")))
+		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(1, 2).Draw(t, "maxUnavailable")))
+		if rapid.Bool().Draw(t, "parallel") {
+			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+		}
+		least := rapid.IntRange(2, 3).Draw(t, "least")
+		known := rapid.Bool().Draw(t, "known")
+		happens := simulated.Steps(often).Draw(t, "steps")
+
+		s := newSimulation(t, set, nil)
+		defer s.Stop()
+		s.refuses = func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU < least }
+		if known {
+			s.limits = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "least"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+				{Type: corev1.LimitTypeContainer, Min: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64(least), resource.DecimalSI)}},
+			}}}}
+		}
+		s.All(slices.Concat(happens...))
+		s.user(func(set *appsv1.StatefulSet) {
+			set.Spec.Template = *templates[version{Image: 1, CPU: 3}]
+			set.Annotations[editAnnotation] = "last"
+		})
+		s.wanted[1]++
+		for index := range wishedPartition(s.set) { // those come back as they were: so they must be there
+			if pod := s.Pods[s.name(index)]; index < replicas(s.set) && (pod == nil || pod.DeletionTimestamp != nil || !podutils.IsPodReady(pod)) {
+				t.Skip("a pod is missing that the user keeps back")
+			}
+		}
 		s.Finish(s.Unfinished, s.cured)
 	})
 }

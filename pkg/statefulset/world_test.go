@@ -83,12 +83,14 @@ type world struct {
 	statusRV            int
 	restarts            func(*corev1.Pod) // called before it deletes a pod for its revision
 	birth               func(*corev1.Pod)
+	refuses             func(*corev1.Pod) bool // admission lets no such pod in
+	limits              []corev1.LimitRange
 	history             map[string]bool // names of the revisions that it has made
 }
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
 	w := &world{
-		set: set, history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}}
+		set: set, history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, refuses: func(*corev1.Pod) bool { return false }}
 	w.Cluster = simulated.New(w.place, outcomes)
 	return w
 }
@@ -124,7 +126,7 @@ func (w *world) name(index int) string {
 // newPod is a pod of the named revision that nobody has scheduled yet.
 func (w *world) newPod(set *appsv1.StatefulSet, name, revision string) *corev1.Pod {
 	pod := simulated.NewPod(w.NextUID(), name, templates[versions[revision]])
-	pod.CreationTimestamp = metav1.NewTime(w.Clock.Now())
+	pod.CreationTimestamp = w.Stamp()
 	pod.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: revision}
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
 	return pod
@@ -309,10 +311,24 @@ func (w *world) kcm() {
 			c := &status.Conditions[i] // its time stays: a policy cannot set it
 			c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 		}
+		status.CurrentRevision = bornOf(set, status)
 		written := set.DeepCopy()
 		written.Status = status
 		w.storeSet(written)
 		w.statusRV = w.RV
+	}
+}
+
+// bornOf is what lost pods are made from once the status of a set is written: likewise.
+func bornOf(set *appsv1.StatefulSet, status appsv1.StatefulSetStatus) string {
+	before := set.Status
+	switch {
+	case set.Labels[api.EnabledLabel] != "true" || set.Annotations[api.HoldAnnotation] != "0" || status.CurrentRevision == status.UpdateRevision:
+		return status.CurrentRevision
+	case status.UpdateRevision == before.UpdateRevision || status.UpdateRevision == before.CurrentRevision:
+		return before.CurrentRevision
+	default:
+		return before.UpdateRevision
 	}
 }
 
@@ -340,6 +356,12 @@ func (w *world) kcmPods(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatu
 			name := w.name(i)
 			if w.Pods[name] == nil {
 				born := w.newPod(set, name, revision)
+				if w.refuses(born) {
+					if parallel {
+						continue
+					}
+					return
+				}
 				w.birth(born)
 				w.WritePod(born)
 				w.created = w.RV
@@ -413,6 +435,9 @@ func (w *world) serve(client *fake.Clientset) {
 			list.Items = append(list.Items, *stored[name])
 		}
 		return true, list, nil
+	})
+	client.AddReactor("list", "limitranges", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.LimitRangeList{Items: w.limits}, nil
 	})
 	client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}, Items: []appsv1.StatefulSet{*w.set}}, nil

@@ -17,3 +17,14 @@ type lowerPartition struct {
 func (lowerPartition) Loose() bool { return true }
 
 func (w lowerPartition) String() string { return fmt.Sprintf("lower the partition to %d", w.to) }
+
+// makeOfNewest has pods that are lost made of the newest revision though the set is held: the
+// StatefulSet controller makes those below the partition from the current revision of the status.
+type makeOfNewest struct{ revision, why string }
+
+// Loose is that of rollout.Write.
+func (makeOfNewest) Loose() bool { return true }
+
+func (w makeOfNewest) String() string {
+	return "have missing pods made of revision " + w.revision + ": " + w.why
+}

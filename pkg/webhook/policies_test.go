@@ -161,25 +161,83 @@ status:
   - {type: Other, status: "True"}`, api.EnabledLabel, tt.annotations, cmp.Or(tt.strategy, "{type: RollingUpdate}"), cmp.Or(tt.revision, "web-1"))
 			request := update(t, "status", cmp.Or(tt.user, "system:serviceaccount:kube-system:statefulset-controller"), now)
 			request.OldObject = raw(t, strings.Replace(now, "web-2", "web-1", 1)+tt.said)
-			response, err := p.Evaluate(t.Context(), "inplace-rollout-pending-statefulsets", request)
-			if err != nil || !response.Allowed {
-				t.Fatalf("it is refused: %v, %v", err, response)
-			}
-			got := request.Object.Raw
-			if len(response.Patch) > 0 {
-				patch, err := jsonpatch.DecodePatch(response.Patch)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got, err = patch.Apply(got); err != nil {
-					t.Fatal(err)
-				}
-			}
+			got := admitted(t, p, "inplace-rollout-pending-statefulsets", request)
 			if want := raw(t, now+tt.want).Raw; !jsonpatch.Equal(got, want) {
 				t.Errorf("it is\n%s, want\n%s", got, want)
 			}
 		})
 	}
+}
+
+// A pod that is lost while a set is held comes back as it would have come before the edit.
+func TestLostPodsAreMadeFrom(t *testing.T) {
+	p := load(t)
+	const user = "system:serviceaccount:kube-system:statefulset-controller"
+	type revisions struct{ current, update string }
+	for name, tt := range map[string]struct {
+		hold, user       string
+		before, now, set revisions
+	}{
+		"the first edit":                     {before: revisions{"a", "a"}, now: revisions{"a", "b"}, set: revisions{"a", "b"}},
+		"an edit in the middle":              {before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"an edit back":                       {before: revisions{"a", "b"}, now: revisions{"a", "a"}, set: revisions{"a", "a"}},
+		"back to what they are made from":    {before: revisions{"b", "c"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
+		"likewise, from an old version":      {before: revisions{"b", "c"}, now: revisions{"a", "b"}, set: revisions{"b", "b"}},
+		"all are updated":                    {before: revisions{"b", "c"}, now: revisions{"c", "c"}, set: revisions{"c", "c"}},
+		"a status of an old version":         {before: revisions{"b", "c"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"likewise, of the newest revision":   {before: revisions{"c", "c"}, now: revisions{"a", "c"}, set: revisions{"c", "c"}},
+		"a new set":                          {now: revisions{"a", "a"}, set: revisions{"a", "a"}},
+		"a partition keeps pods as they are": {hold: `"3"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"nothing is held":                    {hold: "null", before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"the controller's own write":         {user: deploy.User, before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			annotations := api.HoldAnnotation + ": " + cmp.Or(tt.hold, `"0"`)
+			if tt.hold == "null" {
+				annotations = ""
+			}
+			as := func(r revisions) string {
+				return fmt.Sprintf(`
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, namespace: default, labels: {%s: "true"}, annotations: {%s}}
+spec: {updateStrategy: {type: RollingUpdate}}
+status: {currentRevision: %q, updateRevision: %q}`, api.EnabledLabel, annotations, r.current, r.update)
+			}
+			request := update(t, "status", cmp.Or(tt.user, user), as(tt.now))
+			request.OldObject = raw(t, as(tt.before))
+			var got struct {
+				Status struct{ CurrentRevision, UpdateRevision string }
+			}
+			if err := json.Unmarshal(admitted(t, p, "inplace-rollout-pending-statefulsets", request), &got); err != nil {
+				t.Fatal(err)
+			}
+			if (revisions{got.Status.CurrentRevision, got.Status.UpdateRevision}) != tt.set {
+				t.Errorf("the status is %+v, want %+v", got.Status, tt.set)
+			}
+		})
+	}
+}
+
+// admitted returns what a policy makes of the object of a request.
+func admitted(t *testing.T, p *Policies, policy string, request *admissionv1.AdmissionRequest) []byte {
+	t.Helper()
+	response, err := p.Evaluate(t.Context(), policy, request)
+	if err != nil || !response.Allowed {
+		t.Fatalf("it is refused: %v, %v", err, response)
+	}
+	if len(response.Patch) == 0 {
+		return request.Object.Raw
+	}
+	patch, err := jsonpatch.DecodePatch(response.Patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := patch.Apply(request.Object.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
 // sorted returns the operations of a patch in an order that does not change.

@@ -131,6 +131,14 @@ func ResizedBy(manager string, at time.Time, fields string) func(*corev1.Pod) {
 	}
 }
 
+// Late puts back or forward, by that much, the times that the API server has noted of the pod.
+func Late(pod *corev1.Pod, by time.Duration) {
+	pod.CreationTimestamp = metav1.NewTime(pod.CreationTimestamp.Add(by))
+	for i, entry := range pod.ManagedFields {
+		pod.ManagedFields[i].Time = ptr.To(metav1.NewTime(entry.Time.Add(by)))
+	}
+}
+
 // RelabelledAt records when the controller last wrote to the pod itself.
 func RelabelledAt(t time.Time) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {

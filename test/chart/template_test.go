@@ -248,3 +248,17 @@ func TestValues(t *testing.T) {
 		}
 	}
 }
+
+// TestCriticalNamespaces: more of them are named to the policy and to the controller.
+func TestCriticalNamespaces(t *testing.T) {
+	objects, err := template(t, folder(), "inplace-rollout", "--set", "criticalNamespaces={calico-system,storage}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := mustMarshal(t, objects)
+	for _, want := range []string{`expression: '["kube-system","calico-system","storage"]'`, "--critical-namespaces=calico-system,storage\n"} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("%q is there %d times, want once", want, strings.Count(text, want))
+		}
+	}
+}

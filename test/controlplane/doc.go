@@ -30,15 +30,18 @@
 //
 // The annotation sim.inplace-rollout.io/ready: "false" makes a Running pod not
 // Ready, also from its birth, until the annotation is removed; "until-resized"
-// makes it so when its size is changed for the first time. Readiness gates
-// count as on a real node: somebody else has to set their conditions.
+// makes it so when its size is changed for the first time. The annotation
+// sim.inplace-rollout.io/fails-after, such as "3s", makes it so that long after a
+// resize is done. Readiness gates count as on a real node: somebody else has to
+// set their conditions.
 //
 // The same annotation makes a node not Ready. Its kubelet goes on all the same: whoever wants it
 // silent annotates the pods, too.
 //
 // What the simulation leaves out: probes, completing pods, images, logs,
 // kubelet events, sums over a node (the mode decides alone), and graceful
-// termination: a pod with a grace period is gone at once, and the stage that
+// termination: a pod with a grace period is gone at once, or after the time that
+// its annotation sim.inplace-rollout.io/termination-time says, and the stage that
 // does so can, rarely, delete a pod that was just born under the same name.
 // Tests that count pods therefore use terminationGracePeriodSeconds: 0.
 package controlplane

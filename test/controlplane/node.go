@@ -73,6 +73,8 @@ func (c *ControlPlane) newNode(name string, n Node) (*corev1.Node, error) {
 		corev1.ResourceCPU:    cpu,
 		corev1.ResourceMemory: memory,
 		corev1.ResourcePods:   resource.MustParse("110"),
+
+		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
 	}
 	labels := map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
 	maps.Copy(labels, n.Labels)

@@ -171,7 +171,7 @@ func TestClassesThatCannotBeHad(t *testing.T) {
 	}{
 		{name: "too large for the node", size: ofCPU("9") + `, "limits": {"cpu": "9"}`, reason: "Infeasible", says: "infeasible on node "},
 		{name: "the kubelet refuses", size: ofCPU("150m"), kubelet: "infeasible", reason: "Infeasible", says: "infeasible on node "},
-		{name: "deferred", size: ofCPU("150m"), kubelet: "deferred", reason: "Deferred", says: "deferred on node ", small: "100m"},
+		{name: "deferred", size: ofCPU("150m"), kubelet: "deferred", reason: "Deferred", says: "deferred on node "},
 		{name: "QoS class", size: `"requests": {"cpu": "200m", "memory": "200Mi"}`, reason: "Infeasible", says: void},
 		{name: "RestartOnly", size: `"requests": {"memory": "150Mi"}`, meta: memoryRestarts(":increase"), reason: "Infeasible",
 			says: ": memory of app: RestartOnly (annotation memory:increase)"},

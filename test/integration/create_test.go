@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 // largerThanBase is base with more cpu.
@@ -242,4 +243,32 @@ func TestReplicaSetOfTheUser(t *testing.T) {
 	if active := d.active(); active.Name != "web" {
 		t.Errorf("the pods belong to %s", summary(d.replicaSets()))
 	}
+}
+
+// TestCreateOfMany: while the pods of a new set come up its status changes all the time. No write of the
+// controller's meets such a change.
+func TestCreateOfMany(t *testing.T) {
+	for name, management := range map[string]string{"one by one": "OrderedReady", "at once": "Parallel"} {
+		t.Run(name, func(t *testing.T) {
+			later := ""
+			w := createWorkload(t, options{
+				Replicas: 50, Spec: "podManagementPolicy: " + management, By: func(_, manifest string) { later = manifest },
+			})
+			w.ownController(t, controller.Options{})
+			w.apply(later)
+			w.waitComplete()
+			w.waitFor("the hold to end", func(set *appsv1.StatefulSet) bool { return !held(set) })
+			if refused := slices.DeleteFunc(w.writes(), func(write string) bool { return !strings.HasSuffix(write, " 409") }); len(refused) > 0 {
+				t.Errorf("refused: %v, of %v", refused, w.writes())
+			}
+		})
+	}
+}
+
+// TestCreateOfWhatNeverComes: a new set whose pods have no node is let go all the same.
+func TestCreateOfWhatNeverComes(t *testing.T) {
+	parallel(t)
+	w := createWorkload(t, options{Pod: "nodeSelector: {nowhere: nowhere}"})
+	w.waitUnschedulable("web-0")
+	w.waitFor("the set to be let go", func(set *appsv1.StatefulSet) bool { return !held(set) })
 }

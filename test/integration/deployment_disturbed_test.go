@@ -4,7 +4,6 @@ package integration
 
 import (
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -39,26 +38,6 @@ func TestDeploymentStrategies(t *testing.T) {
 			d.assertAllReplaced(before)
 		})
 	}
-}
-
-// TestDeploymentProgressDeadline: a resize may take longer than the deadline, and
-// the Deployment is not said to be stuck.
-func TestDeploymentProgressDeadline(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{})
-	d.patch(`{"spec":{"progressDeadlineSeconds":2}}`)
-	d.waitComplete()
-	before := d.uids()
-	slow := d.names()[0]
-	d.annotatePod(slow, simNever)
-	d.begin("150m", slow)
-	status := d.rolloutStatus()
-	time.Sleep(4 * time.Second) // past the deadline
-	d.annotatePod(slow, simAccepted)
-	status.wait(t)
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-	d.assertProgressing()
 }
 
 // TestDeploymentScaledToZero: there is nothing to resize, and what comes later has the new size.

@@ -3,13 +3,19 @@
 package integration
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // TestDeploymentInfeasiblePodIsReplacedAlone: only the pod whose node says no is
@@ -19,7 +25,6 @@ func TestDeploymentInfeasiblePodIsReplacedAlone(t *testing.T) {
 	for name, spec := range map[string]string{
 		"RollingUpdate": "",
 		"maxSurge 0":    "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}",
-		"Recreate":      "strategy: {type: Recreate}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			parallel(t)
@@ -69,6 +74,46 @@ func TestDeploymentRespectsBudgets(t *testing.T) {
 	d.waitComplete()
 	d.assertSettled("150m")
 	d.assertReplaced(before, stuck)
+}
+
+// TestDeploymentBudgetsKeepNothingBroken: where too few pods are Ready for any eviction, those that are
+// not are deleted, as many at once as may be unavailable: they have nothing to lose.
+func TestDeploymentBudgetsKeepNothingBroken(t *testing.T) {
+	parallel(t)
+	d := createDeployment(t, options{Pod: "readinessGates: [{conditionType: example.com/open}]", Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"})
+	d.waitImage("app:1", 3)
+	d.apply(`{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web}, spec: {selector: {matchLabels: {app: web}}, minAvailable: 2}}`)
+	before := d.uids()
+	for name := range before {
+		d.annotatePod(name, simInfeasible)
+	}
+	log := d.logPods()
+	d.markAudit()
+	d.setResources("cpu=150m", "")
+	opened := map[string]types.UID{}
+	for range before {
+		name := d.newcomer(merged(before, opened))
+		time.Sleep(time.Second) // nothing is to happen before it is Ready
+		if left := len(d.uids()); left != 3 {
+			t.Errorf("%d pods, want 3", left)
+		}
+		if got := d.podsWritten("delete"); len(got) != len(opened)+1 {
+			t.Errorf("deleted %v, and only %d of those that have come are Ready", got, len(opened))
+		}
+		opened[name] = ""
+		d.openGate(name)
+	}
+	d.waitComplete()
+	d.assertSettled("150m")
+	d.assertAllReplaced(before)
+	log.assertMost(3)
+	d.waitEvent("RestartFallback", "deleted, as it is not Ready: infeasible on node")
+}
+
+func merged(a, b map[string]types.UID) map[string]types.UID {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
 }
 
 // surge is maxUnavailable 0: a replacement comes first.
@@ -177,6 +222,29 @@ func TestDeploymentEditDuringAReplacement(t *testing.T) {
 	d.assertMoved(before, "100m")
 	log.assertReady(2)
 	log.assertMost(3)
+}
+
+// TestDeploymentOrphansDetached: the Deployment is deleted without its pods while one of them waits for
+// another in its place. It goes back to its ReplicaSet, which then has the pods that it is to have.
+func TestDeploymentOrphansDetached(t *testing.T) {
+	parallel(t)
+	d := newGated(t)
+	before := d.uids()
+	stuck, set := d.names()[0], d.active()
+	d.annotatePod(stuck, simInfeasible)
+	d.setResources("cpu=150m", "")
+	d.newcomer(before)
+	d.kubectl("delete", d.ref, "--cascade=orphan")
+	eventually(t, "every pod to belong to the ReplicaSet", func() (bool, string) {
+		pods := d.pods()
+		for _, pod := range pods {
+			if !metav1.IsControlledBy(&pod, &set) || pod.Labels[api.DetachedLabel] != "" || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "" {
+				return false, fmt.Sprintf("%s has the owners %v and the labels %v", pod.Name, pod.OwnerReferences, pod.Labels)
+			}
+		}
+		return len(pods) == 2, fmt.Sprintf("%d pods", len(pods))
+	})
+	d.assertReplaced(before) // the one that was not Ready has gone again
 }
 
 // TestDeploymentLiveResizeReplacesNothing: and going back mends all.

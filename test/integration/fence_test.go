@@ -196,6 +196,7 @@ func TestFence(t *testing.T) {
 		}, "nothing of a status but the condition"},
 		{"more of a status", func() error { return s.patch(w.ref, `{"status":{"availableReplicas":0}}`, "status") }, "nothing of a status but the condition"},
 		{"more of a Deployment's status", func() error { return of.patch(d.ref, `{"status":{"availableReplicas":null}}`, "status") }, "nothing of a status but the condition"},
+		{"another revision for lost pods", func() error { return s.patch(w.ref, `{"status":{"currentRevision":"web-1"}}`, "status") }, "nothing of a status but the condition"},
 		{"a label by way of the status", func() error { return s.patch(w.ref, label("a", "b"), "status") }, "nothing of a status but the condition"},
 		{"an annotation by way of the status", func() error {
 			return of.patch(d.ref, `{"metadata":{"annotations":{"inplace-rollout.io/in-force":"Restart;"}}}`, "status")
@@ -271,7 +272,7 @@ func TestFence(t *testing.T) {
 			return of.patch(pod, `{"metadata":{"labels":{"pod-template-hash":null},"ownerReferences":[`+strings.Replace(string(owner), `"blockOwnerDeletion":true,`, "", 1)+`]}}`)
 		}, "owner of a pod only to its Deployment"},
 		{"deleting a bare pod", func() error { return s.remove("bare", nil) }, "may delete only pods of StatefulSets"},
-		{"deleting a Deployment's pod", func() error { return of.remove(webPod.Name, nil) }, "may delete only pods of StatefulSets"},
+		{"deleting a Deployment's pod that is Ready", func() error { return of.remove(webPod.Name, nil) }, "may delete only pods of StatefulSets"},
 		{"deleting a StatefulSet's pod", func() error { return s.remove("out-0", nil) }, ""},
 		{"deleting it at once", func() error { return s.remove("out-0", ptr.To[int64](0)) }, "only with their grace period"},
 		{"evicting at once", func() error {

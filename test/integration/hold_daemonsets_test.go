@@ -146,7 +146,7 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 		{"opted out, a change of the template is nobody's business", image("app:7"), unheld, rolls, gitops},
 		{"opted out, so is the annotation", user("annotate", web, hold+"=RollingUpdate"), "RollingUpdate", rolls, gitops},
 		{"opting in is held", user("label", web, enabled+"=true"), wish, holds, gitops},
-		{"opting out by another value", user("label", "--overwrite", web, enabled+"=no"), unheld, rolls, gitops},
+		{"opting out by another value", user("label", "--overwrite", web, enabled+"=false"), unheld, rolls, gitops},
 		{"opting in with OnDelete", patch(`{"metadata":{"labels":{"` + enabled + `":"true"}},"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), unheld, own, patched},
 		{"opting out and switching back at once", patch(`{"metadata":{"labels":{"` + enabled + `":null}},"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`), unheld, rolls, patched},
 	} {

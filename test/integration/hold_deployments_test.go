@@ -165,7 +165,7 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 		{"opted out, so is a hold that came from a ReplicaSet", user("annotate", web, hold+"=true"), "true", false, ""},
 		{"and a change of the template then", image("app:7"), "true", false, ""},
 		{"opting in does not believe it", user("label", web, enabled+"=true"), "false", true, ""},
-		{"opting out by another value", user("label", "--overwrite", web, enabled+"=no"), unheld, false, ""},
+		{"opting out by another value", user("label", "--overwrite", web, enabled+"=false"), unheld, false, ""},
 		{"a hold that came from a ReplicaSet, once more", user("annotate", web, hold+"=false"), "false", false, ""},
 		{"pausing while opted out", user("rollout", "pause", web), "false", true, rollout},
 		{"opting in while paused", user("label", "--overwrite", web, enabled+"=true"), unheld, true, rollout},

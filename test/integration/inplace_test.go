@@ -358,34 +358,6 @@ func TestParallelResizesMaxUnavailableAtOnce(t *testing.T) {
 	}
 }
 
-// TestMinReadySeconds: web-1 loses its readiness while it is resized; the next one
-// waits until it has been Ready again for minReadySeconds.
-func TestMinReadySeconds(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Replicas: 2, Spec: "minReadySeconds: 2"})
-	before := w.uids()
-	w.annotatePod("web-1", simNever)
-	w.begin("150m", "web-1")
-	w.annotatePod("web-1", "sim.inplace-rollout.io/ready=false")
-	w.waitPod("web-1", "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
-	w.annotatePod("web-1", simAccepted)
-	w.waitPod("web-1", "to be resized and not Ready", func(pod corev1.Pod) bool {
-		return pod.Status.ContainerStatuses[0].Resources.Requests.Cpu().String() == "150m" && !podutils.IsPodReady(&pod)
-	})
-	if got := only(w.writes(), "patch pods/resize"); !slices.Equal(got, []string{"web-1"}) {
-		t.Errorf("resized %v while web-1 is not Ready, want web-1 alone", got)
-	}
-	w.annotatePod("web-1", "sim.inplace-rollout.io/ready-")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before)
-	ready := readyTime(w.pods()["web-1"])
-	resized := w.audit("patch", "pods", "resize", "web-0")
-	if len(resized) != 1 || resized[0].Sub(ready) < 2*time.Second {
-		t.Errorf("web-0 was resized at %v, want once and at least 2s after web-1 became Ready at %s", resized, ready)
-	}
-}
-
 func TestTwoControllersTakeTurns(t *testing.T) {
 	w := newWorkload(t, options{Replicas: 2})
 	before := w.uids()

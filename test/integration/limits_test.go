@@ -249,7 +249,7 @@ func TestSmallerSizeGivesRoom(t *testing.T) {
 		w := createWorkload(t, options{By: inSmall})
 		w.waitFor("two pods", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 2 })
 		before := w.uids()
-		w.setResources("cpu=50m", "")
+		w.setResources("cpu=80m", "") // beside two of these there is no room for one of 100m
 		w.waitComplete()
 		w.assertKept(before, 3)
 	})

@@ -5,8 +5,10 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -168,4 +170,60 @@ func newVolume(t *testing.T, namespace, claim, label, value string) {
 			t.Errorf("deleting the volume: %v", err)
 		}
 	})
+}
+
+// A policy has pods restarted, for more cpu. There is room for all three when they are edited, but
+// somebody else takes it while the first one comes up: so the second is kept, and so is the third.
+func TestRoomForOneRestartOfThree(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{
+		Pod: crowd(t, "narrow"), Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}", Spec: "minReadySeconds: 8", Resources: cpu("50m"),
+	})
+	before := w.uids()
+	w.setResources("cpu=200m", "cpu=200m")
+	w.waitPod("web-2", "to be another one", func(pod corev1.Pod) bool { return pod.UID != before["web-2"] && pod.Spec.NodeName != "" })
+	w.crowd("narrow") // takes the 700m that are left
+	w.waitCondition("NoNodeFits", "1 of 3 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods")
+	w.assertReplaced(before, "web-2")
+	for name, pod := range w.pods() {
+		if pod.Status.Phase != corev1.PodRunning {
+			t.Errorf("%s is %s", name, pod.Status.Phase)
+		}
+	}
+	w.kubectl("delete", "pod", "crowd", "--now")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1", "web-2")
+}
+
+// A pod that is down waits for nobody, and gets its size by a restart. Room is looked for before those
+// above it are restarted all the same: it may have gone meanwhile.
+func TestRoomThatGoesWhileAPodIsDown(t *testing.T) {
+	parallel(t)
+	managements := []string{"OrderedReady", "Parallel"}
+	if !cp.AtLeast("1.37") { // there the StatefulSet controller restarts the highest pod of a Parallel set first, whatever is down
+		managements = managements[:1]
+	}
+	for _, management := range managements {
+		t.Run(management, func(t *testing.T) {
+			parallel(t)
+			node := "leaving-" + strings.ToLower(management)
+			w := newWorkload(t, options{
+				Pod: crowd(t, node), Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}",
+				Spec: "{minReadySeconds: 5, podManagementPolicy: " + management + "}",
+			})
+			before := w.uids()
+			w.annotatePod("web-0", simNotReady)
+			w.waitFor("a pod to be down", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 2 })
+			w.setResources("cpu=200m", "cpu=200m")
+			w.waitPod("web-0", "to be restarted", func(pod corev1.Pod) bool { return pod.UID != before["web-0"] && pod.Spec.NodeName != "" })
+			w.crowd(node)
+			w.waitCondition("NoNodeFits", "1 of 3 pods resized; web-2: not restarted, because none of the 1 nodes that are large enough has room beside its pods")
+			w.assertReplaced(before, "web-0")
+			w.kubectl("delete", "pod", "crowd", "--now")
+			w.waitComplete()
+			w.assertMoved(0)
+			w.assertReplaced(before, "web-0", "web-1", "web-2")
+		})
+	}
 }

@@ -21,9 +21,10 @@ func ofDaemonSet(d *appsv1.DaemonSet) version {
 	if rolling := d.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		down, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, int(v.replicas), true)
 		more, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, int(v.replicas), true)
-		v.down = int32(down)
+		v.down, v.most = int32(down), int32(max(down, more))
 		v.surging = more > 0 && !v.held && !v.onDelete && s.UpdatedNumberScheduled < s.CurrentNumberScheduled
 	}
+	v.most, v.minReady = max(v.most, 1), seconds(d.Spec.MinReadySeconds)
 	for _, c := range s.Conditions {
 		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
 	}
@@ -66,14 +67,18 @@ func (h *history) storeRevision(w write) {
 		return
 	}
 	owner := metav1.GetControllerOf(stored)
-	if owner == nil || owner.Kind != "DaemonSet" || h.workloads[owner.UID] == nil {
+	if owner == nil || h.workloads[owner.UID] == nil {
 		return
+	}
+	label := stored.Name // of a StatefulSet's pods
+	if owner.Kind == "DaemonSet" {
+		label = stored.Labels[appsv1.ControllerRevisionHashLabelKey]
 	}
 	var data struct {
 		Spec struct{ Template corev1.PodTemplateSpec }
 	}
 	if json.Unmarshal(stored.Data.Raw, &data) == nil {
-		h.workloads[owner.UID].revisions[stored.Labels[appsv1.ControllerRevisionHashLabelKey]] = data.Spec.Template
+		h.workloads[owner.UID].revisions[label] = data.Spec.Template
 	}
 }
 
@@ -140,10 +145,11 @@ func (h *history) checkDaemonGoes(w write, p *pod) {
 	switch {
 	case h.changed(on, from):
 	case why != "":
-		p.restart = bySize
 		if bySize {
+			p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
 			h.checkAvailability(w, work, p)
 		}
+		p.restart = bySize
 	case h.twin(work, p):
 		h.violate(w, Restart, p.ref(), "%s had it go while another pod was on its node, and nothing allows that: %s", w.User.Username, h.describe(work, p))
 	default:

@@ -70,6 +70,7 @@ type history struct {
 	nodes      map[string]*node
 	suspects   map[string][]suspect // by node
 	violations []Violation
+	judgments  []func() // made when all writes are known
 }
 
 func newHistory(o Options) *history {
@@ -84,6 +85,8 @@ type workload struct {
 	kind, name string
 	versions   []version
 	revisions  map[string]corev1.PodTemplateSpec // of all kinds but Deployments, by the label that pods have
+	editions   []edition
+	labels     map[string][]string // those that a StatefulSet's pods of a name have had
 	deleted    time.Time
 }
 
@@ -98,9 +101,12 @@ type version struct {
 	replicas, partition int32 // the partition is the user's own
 	start               int32 // the first ordinal
 	down                int32 // how many may be unavailable
+	most                int32 // how many may be resized at a time
+	minReady            time.Duration
 	onDelete            bool
 	held, complete      bool
 	parallel            bool // more than one at a time
+	recreate            bool // no new pod may be there before the last old one has gone
 	released            bool // the user has let go of the hold of this template
 	surging             bool // the DaemonSet controller has two pods on some nodes for now
 	handedOver          bool // the template was edited while it had
@@ -150,6 +156,9 @@ type pod struct {
 	by       string    // who had it go first, or "" while nobody has
 	going    time.Time // when
 	restart  bool      // it went for a new one
+	ours     bool      // that was the controller's doing
+	more     bool      // for a size that asks for more
+	gaps     []gap
 	doubt    time.Time // a write was answered with a fault then, and may have been made
 }
 
@@ -163,6 +172,7 @@ type ask struct {
 	at     time.Time
 	code   int32
 	before *corev1.Pod
+	same   bool // the pod's spec had the size already
 }
 
 func (p *pod) last() *corev1.Pod { return p.versions[len(p.versions)-1].Pod }
@@ -289,7 +299,7 @@ func (h *history) violate(w write, invariant, object, format string, args ...any
 func (h *history) apply(w write) {
 	if w.resized && h.ours(w.User.Username) {
 		if p := h.named(w.ObjectRef.Name); p != nil && w.ResponseStatus != nil {
-			p.asked = append(p.asked, ask{w.at, w.ResponseStatus.Code, p.last()})
+			p.asked = append(p.asked, ask{w.at, w.ResponseStatus.Code, p.last(), unchanged(w, p.last())})
 		}
 	}
 	if w.failed() {
@@ -378,11 +388,18 @@ func (h *history) deletePod(w write) {
 	if p.there() {
 		p.by, p.going = w.User.Username, w.at
 	}
-	// A pod with a grace period is deleted a second time, by its kubelet.
+	// A pod with a grace period is deleted a second time, by its kubelet. The answer to an eviction does
+	// not say whether it has one.
 	var answer corev1.Pod
-	graceful := w.ResponseObject != nil && json.Unmarshal(w.ResponseObject.Raw, &answer) == nil &&
-		answer.Kind == "Pod" && ptr.Deref(answer.DeletionGracePeriodSeconds, 0) > 0
-	if !graceful && w.ObjectRef.Subresource == "" {
+	graceful := ptr.Deref(p.last().Spec.TerminationGracePeriodSeconds, 0) > 0
+	if w.ObjectRef.Subresource == "" {
+		graceful = w.ResponseObject != nil && json.Unmarshal(w.ResponseObject.Raw, &answer) == nil &&
+			answer.Kind == "Pod" && ptr.Deref(answer.DeletionGracePeriodSeconds, 0) > 0
+	}
+	if answer.Kind == "Pod" {
+		p.note(w, &answer)
+	}
+	if !graceful {
 		p.deleted = w.at
 	}
 }
@@ -405,7 +422,12 @@ func (h *history) storePod(w write) {
 		p = &pod{}
 		h.pods[stored.UID] = p
 	}
+	if stored.DeletionTimestamp != nil && p.there() { // by a deletion that was answered with a fault
+		p.going = w.at
+	}
+	p.note(w, stored)
 	p.versions = append(p.versions, podVersion{w.at, stored})
+	h.label(stored)
 }
 
 func (h *history) storeWorkload(w write) {
@@ -416,7 +438,7 @@ func (h *history) storeWorkload(w write) {
 	v.at, v.by = w.at, w.User.Username
 	known := h.workloads[v.meta.UID]
 	if known == nil {
-		known = &workload{kind: v.kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}}
+		known = &workload{kind: v.kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}, labels: map[string][]string{}}
 		h.workloads[v.meta.UID] = known
 	} else {
 		before := known.last()
@@ -427,6 +449,7 @@ func (h *history) storeWorkload(w write) {
 	if v.updated != "" {
 		known.revisions[v.updated] = v.template
 	}
+	known.edit(v)
 	known.versions = append(known.versions, v)
 }
 
@@ -470,6 +493,7 @@ func ofStatefulSet(set *appsv1.StatefulSet) version {
 			}
 		}
 	}
+	v.most, v.minReady = v.down, seconds(set.Spec.MinReadySeconds)
 	v.parallel = v.down > 1 || set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 	var hold string
 	if hold, v.held = set.Annotations["inplace-rollout.io/hold"]; v.held {
@@ -496,11 +520,12 @@ func ofDeployment(d *appsv1.Deployment) version {
 			if down == 0 && more == 0 {
 				down = 1
 			}
-			v.down = int32(down)
+			v.down, v.most = int32(down), int32(down+more)
 		}
-	} else { // Recreate
-		v.down = v.replicas
+	} else {
+		v.recreate, v.down, v.most = true, v.replicas, v.replicas
 	}
+	v.minReady = seconds(d.Spec.MinReadySeconds)
 	for _, c := range d.Status.Conditions {
 		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
 	}
@@ -509,6 +534,8 @@ func ofDeployment(d *appsv1.Deployment) version {
 	v.spec, _ = json.Marshal(spec)
 	return v
 }
+
+func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
 func (h *history) storeReplicaSet(w write) {
 	stored := &appsv1.ReplicaSet{}

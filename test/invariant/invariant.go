@@ -26,12 +26,21 @@ const (
 	Availability = "availability"
 	// Order: the pods of a StatefulSet are asked in reverse ordinal order.
 	Order = "order"
+	// Apart: with the strategy Recreate, the controller takes down no pod, for another one would
+	// be made before that has gone; and none comes during a hold while others go.
+	Apart = "apart"
 	// Room: no pod that runs is given up for one that no node can hold.
 	Room = "room"
 	// OptedIn: nothing is written but opted-in workloads, their pods and their ReplicaSets.
 	OptedIn = "opted in"
 	// Fence: of those only what a rollout needs is written.
 	Fence = "fence"
+	// Template: a StatefulSet's pod is never made of an older template, sizes aside, than the newest
+	// that its ordinal has had.
+	Template = "template"
+	// Proof: no more pods are asked than the limit allows while those asked before have not been
+	// Ready at their size for minReadySeconds.
+	Proof = "proof"
 	// Complete: the condition is True only if each pod that may move has its size and revision.
 	Complete = "complete"
 )
@@ -78,6 +87,9 @@ func Check(events []auditv1.Event, o Options) ([]Violation, error) {
 	for _, w := range writes {
 		h.check(w)
 		h.apply(w)
+	}
+	for _, judge := range h.judgments {
+		judge()
 	}
 	slices.SortStableFunc(h.violations, func(a, b Violation) int { return a.At.Compare(b.At) })
 	return h.violations, nil

@@ -125,22 +125,29 @@ func (l *trail) statefulSets(change ...func(*appsv1.StatefulSet)) {
 }
 
 // deployments logs a Deployment of 1 cpu with two pods, and an edit to 2.
-func (l *trail) deployments() {
-	l.write(user, "create", "deployments", "web", deployment("1"))
+func (l *trail) deployments(change ...func(*appsv1.Deployment)) {
+	l.write(user, "create", "deployments", "web", deployment("1", change...))
 	l.write(replicaSet, "create", "replicasets", "web-a", set1("web-a", "1", 2))
 	for _, name := range []string{"web-a-0", "web-a-1"} {
 		l.write(replicaSet, "create", "pods", name, pod(name, "1", "", "web-a", "ReplicaSet"))
 	}
-	l.write(user, "patch", "deployments", "web", deployment("2"))
+	l.write(user, "patch", "deployments", "web", deployment("2", change...))
 }
 
-func deployment(cpu string) *appsv1.Deployment {
+func recreate(d *appsv1.Deployment) {
+	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+}
+
+func deployment(cpu string, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "deployment", Labels: map[string]string{"inplace-rollout.io/enabled": "true"}, Annotations: map[string]string{hold: "false"}},
 		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(int32(2))},
 	}
 	d.Spec.Template.Spec.Containers = container(cpu, "app:1")
 	d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))}
+	for _, f := range change {
+		f(d)
+	}
 	return d
 }
 
@@ -297,6 +304,14 @@ func TestCheck(t *testing.T) {
 			l.answered(ours, "patch", "pods", "web-0", 504, nil)
 			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
 		}, ""},
+		{"Complete, and a pod is on its way whose deletion was answered with a fault", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
+			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
+			l.answered(user, "delete", "pods", "web-0", 504, nil)
+			l.write(user, "patch", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }))
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		}, ""},
 		{"what is not opted in is written", func(l *trail) {
 			l.statefulSets(optedOut)
 			l.write(ours, "patch", "pods", "web-1", pod("web-1", "1", "web-2", "set", "StatefulSet"))
@@ -314,10 +329,28 @@ func TestCheck(t *testing.T) {
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
 			l.write(ours, "delete", "pods", "web-a-1", nil)
 		}, "fence pods/web-a-1"},
+		{"a Deployment's pod is deleted that is not Ready", func(l *trail) {
+			l.deployments()
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write("system:node:node", "patch", "pods/status", "web-a-1", pod("web-a-1", "1", "", "web-a", "ReplicaSet", func(p *corev1.Pod) { p.Status.Conditions = nil }))
+			l.write(ours, "delete", "pods", "web-a-1", nil)
+		}, ""},
 		{"a Deployment's pod is evicted", func(l *trail) {
 			l.deployments()
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
 			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+		}, ""},
+		{"a Deployment's pod is evicted, and the strategy is Recreate", func(l *trail) {
+			l.deployments(recreate)
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+		}, "apart pods/web-a-1"},
+		{"a Deployment's pods go together, and the strategy is Recreate", func(l *trail) {
+			l.deployments(recreate)
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write(replicaSet, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
+			l.write(replicaSet, "delete", "pods", "web-a-1", nil)
+			l.write(replicaSet, "delete", "pods", "web-a-0", nil)
 		}, ""},
 		{"the Deployment controller rolls what is held", func(l *trail) {
 			l.deployments()

@@ -32,10 +32,18 @@ func (h *history) check(w write) {
 		h.checkFence(w)
 		h.checkOrder(w)
 		h.checkComplete(w)
+		h.checkProof(w)
 	}
 	h.checkRoom(w)
-	if w.ObjectRef.Resource == "pods" && w.Verb == "create" && w.User.Username == daemonSets {
-		h.checkDaemonComes(w)
+	if w.ObjectRef.Resource == "pods" && w.Verb == "create" && w.ObjectRef.Subresource == "" {
+		switch w.User.Username {
+		case daemonSets:
+			h.checkDaemonComes(w)
+		case statefulSets:
+			h.checkTemplate(w)
+		case replicaSets:
+			h.checkRecreate(w)
+		}
 	}
 	if w.ObjectRef.Resource != "pods" || w.Verb != "delete" && w.ObjectRef.Subresource != "eviction" {
 		return
@@ -44,6 +52,7 @@ func (h *history) check(w write) {
 		switch user := w.User.Username; {
 		case ours:
 			h.checkRestart(w, p)
+			h.checkApart(w, p)
 			h.checkDaemonRestart(w, p)
 		case user == daemonSets:
 			h.checkDaemonGoes(w, p)
@@ -55,6 +64,16 @@ func (h *history) check(w write) {
 			}
 		}
 	}
+}
+
+// checkApart checks that the controller does not take a pod down that may not be replaced before it has
+// gone. A pod that was detached before has been replaced already.
+func (h *history) checkApart(w write, p *pod) {
+	work, set := h.workload(p.last())
+	if work == nil || set == nil || work.any(w.at.Add(-h.options.Lag), func(v version) bool { return !v.recreate }) {
+		return
+	}
+	h.violate(w, Apart, p.ref(), "%s had it go, and its ReplicaSet makes another one at once", w.User.Username)
 }
 
 // scaledDown reports whether a StatefulSet's pod is not among those that it is to have.
@@ -105,10 +124,11 @@ func (h *history) checkRestart(w write, p *pod) {
 		h.violate(w, Restart, p.ref(), "%s had it go, and nothing allows that: %s", w.User.Username, h.describe(work, p))
 		return
 	}
-	p.restart = bySize
 	if bySize {
+		p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
 		h.checkAvailability(w, work, p)
 	}
+	p.restart = bySize
 }
 
 // mayRestart returns what allows the built-in controllers, or ours, to make a new pod in the
@@ -154,7 +174,7 @@ func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, byS
 		return "its policy or action", true
 	}
 	if slices.ContainsFunc(settings, prefersLive) {
-		return h.obstacle(w, p, at), true
+		return h.obstacles(w, p, at), true
 	}
 	return "", true
 }
@@ -198,6 +218,21 @@ func restarts(v version) bool {
 func prefersLive(v version) bool {
 	actions, _ := v.said()
 	return slices.ContainsFunc(actions, func(a string) bool { return a == "" || a == "LiveResizePreferred" })
+}
+
+// obstacles returns why the pod cannot be resized live, or why another one cannot that has to go
+// with it; "" if nothing says so.
+func (h *history) obstacles(w *workload, p *pod, at time.Time) string {
+	why := h.obstacle(w, p, at)
+	if !w.any(at.Add(-h.options.Lag), func(v version) bool { return v.recreate }) {
+		return why
+	}
+	for _, other := range h.pods {
+		if owner, _ := h.workload(other.last()); why == "" && owner == w {
+			why = h.obstacle(w, other, at)
+		}
+	}
+	return why
 }
 
 // obstacle returns why the pod cannot be resized live; "" if nothing says so.
@@ -331,28 +366,5 @@ func (h *history) checkAvailability(w write, work *workload, p *pod) {
 	}
 	if available+excused < most.replicas-most.down {
 		h.violate(w, Availability, work.ref(), "%s goes, %d pods are left available, and %d of %d may be down", p.last().Name, available, most.down, most.replicas)
-	}
-}
-
-// checkRoom checks that the scheduler has found a node for what came in the place of a pod that
-// was restarted for its size.
-func (h *history) checkRoom(w write) {
-	if w.ObjectRef.Resource != "pods" || w.ObjectRef.Subresource != "status" || w.User.Username != "system:kube-scheduler" || w.ResponseObject == nil {
-		return
-	}
-	p := h.named(w.ObjectRef.Name)
-	if p == nil || len(p.versions) > 1 || !strings.Contains(string(w.ResponseObject.Raw), corev1.PodReasonUnschedulable) {
-		return
-	}
-	work, _ := h.workload(p.last())
-	if work == nil || lacks(p.last(), work.last().template) != "" {
-		return // admission has made it larger
-	}
-	for _, before := range h.pods {
-		if owner, _ := h.workload(before.last()); owner == work && before.restart && before.going.Before(w.at) && w.at.Sub(before.going) < 2*time.Second &&
-			(work.kind != "StatefulSet" || before.last().Name == p.last().Name) && (work.kind != "DaemonSet" || nodeOf(before.last()) == nodeOf(p.last())) {
-			h.violate(w, Room, p.ref(), "it came for %s, which ran, and no node can hold it", before.last().Name)
-			return
-		}
 	}
 }

@@ -30,8 +30,10 @@ func (h *history) checkOptedIn(w write) {
 		if p == nil {
 			return // it has gone meanwhile
 		}
-		if work, _ = h.workload(p.last()); work != nil && work.any(work.versions[0].at, version.enabled) {
-			return
+		for i := range p.versions { // it may have been left without an owner
+			if work, _ = h.workload(p.versions[i].Pod); work != nil && work.any(work.versions[0].at, version.enabled) {
+				return
+			}
 		}
 	case resource == "replicasets":
 		if w.Verb == "create" {
@@ -59,7 +61,7 @@ func (h *history) checkFence(w write) {
 		h.violate(w, Fence, object, "%s made a %s", w.User.Username, w.Verb)
 	case ref.Resource == "pods" && w.Verb == "delete":
 		if p := h.named(ref.Name); p != nil {
-			if work, _ := h.workload(p.last()); work != nil && work.kind == "Deployment" {
+			if work, _ := h.workload(p.last()); work != nil && work.kind == "Deployment" && ready(p.last()) {
 				h.violate(w, Fence, object, "%s deleted it past the PodDisruptionBudgets", w.User.Username)
 			}
 		}
@@ -127,7 +129,7 @@ func (h *history) fenceReplicaSet(w write, object string) {
 		h.violate(w, Fence, object, "%s changed more than the size in its template", w.User.Username)
 	case work != nil && replicas > 0 && !equality.Semantic.DeepEqual(sizeOf(before.template), sizeOf(after.Spec.Template)) &&
 		!work.any(w.at.Add(-h.options.Lag), func(v version) bool {
-			return equality.Semantic.DeepEqual(sizeOf(v.template), sizeOf(after.Spec.Template))
+			return v.recreate || equality.Semantic.DeepEqual(sizeOf(v.template), sizeOf(after.Spec.Template))
 		}):
 		h.violate(w, Fence, object, "%s gave it a size that its Deployment does not have", w.User.Username)
 	}

@@ -111,17 +111,7 @@ func copyModule(ctx context.Context, root, dir string) error {
 		return fmt.Errorf("listing the module: %w", err)
 	}
 	for name := range strings.SplitSeq(strings.TrimSuffix(files, "\x00"), "\x00") {
-		content, err := os.ReadFile(filepath.Join(root, name))
-		if errors.Is(err, os.ErrNotExist) { // deleted, and not committed
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("copying the module: %w", err)
-		}
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			return fmt.Errorf("copying the module: %w", err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+		if err := copyFile(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("copying the module: %w", err)
 		}
 	}
@@ -132,6 +122,32 @@ func copyModule(ctx context.Context, root, dir string) error {
 		return fmt.Errorf("linking the Kubernetes binaries: %w", err)
 	}
 	return os.Symlink("inplace-rollout", filepath.Join(dir, "bin", "kubectl-inplace_rollout"))
+}
+
+// copyFile copies a file, or a link as a link; nothing if it was deleted, and that is not committed.
+func copyFile(from, to string) error {
+	info, err := os.Lstat(from)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if info.Mode()&os.ModeSymlink != 0 {
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	}
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o644)
 }
 
 // command runs a program in a folder, and returns what it prints. log sees it, too.

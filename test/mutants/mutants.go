@@ -69,7 +69,7 @@ var mutants = []mutant{
 			{"deploy/cluster/hold-statefulsets.yaml", `(variables.held || variables.stirs)"`, `(variables.edited || !variables.enabledBefore)"`},
 			{"deploy/cluster/guard-statefulsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/guard-deployments.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
-			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
+			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish && !variables.recreating))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
 			{"deploy/cluster/guard-daemonsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/hold-daemonsets.yaml", `(variables.held || variables.stirs && !variables.surging)`, `(variables.edited || !variables.enabledBefore)`},
 		}},
@@ -109,6 +109,42 @@ var mutants = []mutant{
 			{"pkg/controller/sync.go", `full, err := c.full(ctx, s, o, p)`, `full, err := rollout.Refusals(nil), error(nil)`},
 		}},
 		scenario: scenario{tests: "TestNoRoomBesideOthers"},
+	},
+	{
+		name: "proof", safety: "proof of a size for minReadySeconds",
+		without: without{"a pod that has its size has proved it", []edit{
+			{"pkg/rollout/verdict.go", `	v.prove(o)
+`, ``},
+		}},
+		scenario: scenario{tests: "TestSizeThatFailsLater"},
+	},
+	{
+		name: "newest-image", safety: "a lost pod is made of the newest template before the edit",
+		without: without{"what it is made of is left to the StatefulSet controller", []edit{
+			{"deploy/cluster/pending-statefulsets.yaml", `?currentRevision: optional.ofNonZeroValue(variables.born), `, ``},
+		}},
+		scenario: scenario{tests: "TestLostDuringAnImageRollout"},
+	},
+	{
+		name: "recreate", safety: "with Recreate no pod is taken down by us",
+		without: without{"pods that only a restart helps are evicted", []edit{
+			{"pkg/deployment/plan.go", `	case p.Unready: // it may be the size
+	case len(p.Restart) > 0 && o.deployment.recreates():
+		p.recreate(o)
+`, `	case p.Unready: // it may be the size
+`},
+			{"pkg/deployment/plan.go", `	case len(p.Restart) > 0 && o.deployment.recreates():
+		p.recreate(o)
+	case len(p.Restart) > 0 && p.base.adopted()`, `	case len(p.Restart) > 0 && p.base.adopted()`},
+		}},
+		scenario: scenario{tests: "TestDeploymentRecreate"},
+	},
+	{
+		name: "room-each", safety: "room before each restart of a StatefulSet for more",
+		without: without{"all that is to be restarted is handed over at once", []edit{
+			{"pkg/statefulset/plan.go", `if !slices.ContainsFunc(p.Restart, needsRoom) {`, `if !slices.ContainsFunc(p.Restart, needsRoom) || true {`},
+		}},
+		scenario: scenario{tests: "TestRoomForOneRestartOfThree"},
 	},
 	{
 		name: "own-node", safety: "room on its own node for a DaemonSet's pod",

@@ -31,6 +31,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
+// Stamp is the time that the API server notes of a write.
+func (c *Cluster) Stamp() metav1.Time { return metav1.NewTime(c.Clock.Now().Add(c.Ahead)) }
+
 // Outcome is what becomes of the resize of one pod to one size.
 type Outcome struct {
 	Refused, Infeasible, Failing bool
@@ -53,6 +56,8 @@ type Cluster struct {
 
 	Clock *testingclock.FakePassiveClock
 	Pods  map[string]*corev1.Pod
+	// Ahead of Clock is the clock of the API server.
+	Ahead time.Duration
 	// RV is the last resource version, of whatever object.
 	RV int
 	// Outcomes are what becomes of resizes, by the pod's place and the size; without any, all succeed.
@@ -83,15 +88,18 @@ type Cluster struct {
 	looks map[string]int        // of the kubelet at a resize
 
 	versions map[string]*corev1.Pod // that there have been, by the resource version
+	well     map[string]time.Time   // since when pods have been well with their size, by UID and generation
 }
 
-// New makes a cluster without pods. Pods of the same place share the outcomes of their resizes.
+// New makes a cluster without pods. Pods of the same place share the outcomes of their resizes. The
+// clock of its API server is another one for other outcomes, and ahead by minutes, or behind.
 func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 	return &Cluster{
 		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
+		Ahead:  []time.Duration{0, 10 * time.Minute, -10 * time.Minute}[len(outcomes)%3],
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{},
 		Schedule: func(*corev1.Pod) string { return "node" }, Away: map[string]bool{},
-		versions: map[string]*corev1.Pod{}, Requested: func(clienttesting.Action) {}, Wrote: func(clienttesting.Action, Object) {},
+		versions: map[string]*corev1.Pod{}, well: map[string]time.Time{}, Requested: func(clienttesting.Action) {}, Wrote: func(clienttesting.Action, Object) {},
 	}
 }
 
@@ -142,8 +150,24 @@ func (c *Cluster) Written(object Object) {
 	object.SetResourceVersion(c.NextRV())
 	if pod, is := object.(*corev1.Pod); is {
 		c.versions[pod.ResourceVersion] = pod
+		c.noteWell(pod)
 	}
 	c.Changed(object, false)
+}
+
+// noteWell notes when a pod is Ready for the first time with the size that it was resized to.
+func (c *Cluster) noteWell(pod *corev1.Pod) {
+	key := fmt.Sprint(pod.UID, pod.Generation)
+	if _, is := c.well[key]; !is && podutils.IsPodReady(pod) && SizeOf(pod) == AppliedSize(pod) {
+		c.well[key] = c.Clock.Now()
+	}
+}
+
+// Unproved reports whether we have resized the pod, and it has been well with its size for less than
+// that. That it has been not Ready since then shows in its availability.
+func (c *Cluster) Unproved(pod *corev1.Pod, minReady time.Duration) bool {
+	since, well := c.well[fmt.Sprint(pod.UID, pod.Generation)]
+	return well && slices.ContainsFunc(pod.ManagedFields, resize.Ours) && c.Clock.Now().Before(since.Add(minReady))
 }
 
 // Whole returns that version of the pod as it was stored: watched ones are stripped.
@@ -192,7 +216,7 @@ func (c *Cluster) DeletePod(name string) {
 	if pod.Spec.NodeName == "" {
 		c.RemovePod(pod)
 	} else if pod.DeletionTimestamp == nil {
-		pod.DeletionTimestamp = ptr.To(metav1.NewTime(c.Clock.Now()))
+		pod.DeletionTimestamp = ptr.To(c.Stamp())
 		c.WritePod(pod)
 	}
 }
@@ -229,13 +253,13 @@ func (c *Cluster) manage(old, pod *corev1.Pod) {
 	fields, _ := owned.ToJSON()
 	pod.ManagedFields = slices.DeleteFunc(pod.ManagedFields, resize.Ours)
 	build.Ours(string(fields))(pod)
-	pod.ManagedFields[len(pod.ManagedFields)-1].Time = ptr.To(metav1.NewTime(c.Clock.Now()))
+	pod.ManagedFields[len(pod.ManagedFields)-1].Time = ptr.To(c.Stamp())
 }
 
 // Relabel notes in managedFields that we have written to the pod itself.
 func (c *Cluster) Relabel(pod *corev1.Pod) {
 	pod.ManagedFields = slices.DeleteFunc(pod.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "" })
-	build.RelabelledAt(c.Clock.Now())(pod)
+	build.RelabelledAt(c.Stamp().Time)(pod)
 }
 
 // Kubelets looks at each pod once.
@@ -282,7 +306,7 @@ func (c *Cluster) silence(before, pod *corev1.Pod) {
 	pod.Status.ObservedGeneration = 0
 	for i := range pod.Status.Conditions {
 		is := &pod.Status.Conditions[i]
-		is.ObservedGeneration, is.LastProbeTime = 0, metav1.NewTime(c.Clock.Now())
+		is.ObservedGeneration, is.LastProbeTime = 0, c.Stamp()
 		for _, was := range before.Status.Conditions {
 			if was.Type == is.Type && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
 				is.LastProbeTime = was.LastProbeTime
@@ -295,7 +319,7 @@ func (c *Cluster) silence(before, pod *corev1.Pod) {
 	const manager = "kubelet"
 	pod.ManagedFields = append(slices.DeleteFunc(pod.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == manager }),
 		metav1.ManagedFieldsEntry{
-			Manager: manager, Subresource: "status", Time: ptr.To(metav1.NewTime(c.Clock.Now())),
+			Manager: manager, Subresource: "status", Time: ptr.To(c.Stamp()),
 			FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:containerStatuses":{}}}`),
 		})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +29,10 @@ type Rules struct {
 	Admitted func(*corev1.Pod) bool
 	// Most is how many may be under way at once.
 	Most int
+	// MinReady is for how long a pod has to have been well with its size until it has proved it.
+	MinReady time.Duration
+	// PassDeferred: nobody waits for a pod that waits for room on its node and has nothing to lose.
+	PassDeferred bool
 }
 
 func (r Rules) size() Version { return Version{CPU: r.Want.CPU, Memory: r.Want.Memory} }
@@ -86,7 +91,8 @@ type Other struct {
 // MayResize returns why the pod of a place may not be asked beside those that the step has asked
 // before, by what the plan was made from; empty if it may. With its container about to restart, it
 // and all that are not available may not be more than may be under way, whatever made them so. And
-// a size is tried on one pod first, then on as many more as have proved it.
+// a size is tried on one pod first, then on as many more as have proved it. One that has yet to prove
+// it counts as not available.
 func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other) string {
 	restarts := Restarts(pod, r.Want)
 	if !podutils.IsPodReady(pod) { // it has its share already
@@ -140,16 +146,33 @@ func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts 
 		if has && !rollout.Gone(other) && !r.NeedsRestart(other) && !beside.KeptBack && !beside.Lost && t.asked[other.UID] == r.Edit {
 			c.unproved++
 		}
+	case is && !beside.KeptBack && r.Unproved(other, r.MinReady):
+		c.down++
+		c.unproved++
 	case is || r.Admitted(other):
 		c.proved++
 	case podutils.IsPodReady(other) && slices.Contains(t.Batch, other):
 		c.underWay++
+	case r.WaitsForRoom(other):
+		// Nothing is down, now or when its kubelet finds room.
 	case !has && Pending(other):
 		// It waits for room for the size of an edit that was given up, and is asked for another soon.
 	case SizeOf(other) != AppliedSize(other) && !r.NeedsRestart(other):
 		c.underWay++
 		c.unproved += asInt(has)
 	}
+}
+
+// WaitsForRoom reports whether the pod waits for room for the wanted size, and nobody waits for it. It
+// loses nothing to that size.
+func (r Rules) WaitsForRoom(pod *corev1.Pod) bool {
+	return r.PassDeferred && SizeOf(pod) == r.size() && Pending(pod) && r.Available(pod) &&
+		!Restarts(pod, r.Want) && !takes(AppliedSize(pod), r.Want)
+}
+
+// takes reports whether v has less of something than have. A memory of 0 is no limit.
+func takes(have, v Version) bool {
+	return v.CPU < have.CPU || v.Memory > 0 && (have.Memory == 0 || v.Memory < have.Memory)
 }
 
 // Pending reports whether the pod's kubelet has put its resize off, or refused it.

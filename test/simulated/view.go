@@ -67,6 +67,9 @@ func (View) HasSynced() bool { return true }
 // RunWithContext does nothing: the simulation itself decides what is seen when.
 func (View) RunWithContext(context.Context) {}
 
+// SetWatchErrorHandlerWithContext does nothing: no watch fails.
+func (View) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error { return nil }
+
 // SetTransform strips what is shown, and what will be.
 func (v View) SetTransform(strip cache.TransformFunc) error {
 	*v.strip = strip

@@ -32,10 +32,12 @@ func (p *player) heal(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("removing the quota: %w", err)
 	}
+	var limits map[string]any
 	if p.Limits != nil {
-		if err := p.limit(ctx, ""); err != nil {
-			return fmt.Errorf("raising the limits: %w", err)
-		}
+		limits = Limits{Default: p.Limits.Default}.says()
+	}
+	if err := p.limit(ctx, limits); err != nil {
+		return fmt.Errorf("raising the limits: %w", err)
 	}
 	if err := p.collect(ctx); err != nil {
 		return err
@@ -44,6 +46,11 @@ func (p *player) heal(ctx context.Context) error {
 		return fmt.Errorf("healing the nodes: %w", err)
 	}
 	for _, w := range p.Workloads {
+		if w.Room != "" {
+			if err := p.addNode(ctx, w, ownNodes, enough); err != nil {
+				return fmt.Errorf("adding a node: %w", err)
+			}
+		}
 		if err := p.budget(ctx, w, nil); err != nil {
 			return fmt.Errorf("removing the budget: %w", err)
 		}
@@ -88,6 +95,11 @@ func (p *player) collect(ctx context.Context) error {
 	left := func(o metav1.Object) bool {
 		owner := metav1.GetControllerOf(o)
 		return owner != nil && !there[owner.UID]
+	}
+	for _, o := range replicaSets.Items {
+		if left(&o) {
+			_ = p.admin.AppsV1().ReplicaSets(p.namespace).Delete(ctx, o.Name, metav1.DeleteOptions{}) // or it has gone
+		}
 	}
 	for _, o := range pods.Items {
 		if left(&o) {
@@ -315,10 +327,11 @@ func (p *player) help(ctx context.Context, i int) error {
 	return p.patch(ctx, i, annotate(api.RetryAnnotation, "finally;LiveResizePreferred"))
 }
 
-// replace deletes the pods of an OnDelete set that wait for that.
+// replace deletes the pods of an OnDelete set that wait for that. The reason names what the first pod
+// waits for, which may be something else.
 func (p *player) replace(ctx context.Context, i int, s state) {
 	v, err := p.view(ctx, i)
-	if err != nil || !s.onDelete || v.reason != "WaitingForDelete" {
+	if err != nil || !s.onDelete || !strings.Contains(v.message, "restarts when it is deleted") {
 		return
 	}
 	pods, err := p.pods(ctx, p.Workloads[i])

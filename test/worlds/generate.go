@@ -51,6 +51,7 @@ func newWorld(seed uint64) World {
 		}
 	}
 	w.addClasses()
+	w.addTrouble()
 	return w
 }
 

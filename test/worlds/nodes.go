@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
@@ -22,21 +23,51 @@ const (
 	zoneLabel  = "example.com/zone"  // even or odd
 )
 
+// enough cpu for all pods of a workload.
+const enough = "8"
+
+// ownNodes is how many a workload has whose pods have little room.
+const ownNodes = 2
+
 // poolOf is the name of a DaemonSet's nodes.
 func poolOf(namespace string, w Workload) string { return namespace + "." + w.Name }
 
-// addNode adds the n-th node of a DaemonSet. Its name begins with the namespace, by which the audit
+// addNode adds the n-th node of a DaemonSet, or of a workload that has nodes of its own. Its name begins with the namespace, by which the audit
 // log is read.
-func (p *player) addNode(ctx context.Context, w Workload, n int) error {
+func (p *player) addNode(ctx context.Context, w Workload, n int, cpu string) error {
 	pool := poolOf(p.namespace, w)
 	node := controlplane.Node{
-		CPU: "8", Memory: "16Gi", Taints: []corev1.Taint{{Key: poolLabel, Value: pool, Effect: corev1.TaintEffectNoSchedule}},
+		CPU: cpu, Memory: "16Gi", Taints: []corev1.Taint{{Key: poolLabel, Value: pool, Effect: corev1.TaintEffectNoSchedule}},
 		Labels: map[string]string{worldLabel: p.namespace, poolLabel: pool, zoneLabel: []string{"even", "odd"}[n%2]},
 	}
 	if class := []string{"small", "large", ""}[n%3]; class != "" {
 		node.Labels[classLabel] = class
 	}
 	err := p.retried(ctx, func() error { return p.cp.AddNode(ctx, fmt.Sprintf("%s.%d", pool, n), node) })
+	if apierrors.IsAlreadyExists(err) { // an answer was lost
+		return nil
+	}
+	return err
+}
+
+// crowd has a pod of somebody else take room on the nodes of a workload.
+func (p *player) crowd(ctx context.Context, w Workload, requests map[string]any) error {
+	cpu, err := resource.ParseQuantity(fmt.Sprint(requests["cpu"]))
+	if err != nil {
+		return fmt.Errorf("parsing what others take: %w", err)
+	}
+	p.added++
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("others-%d", p.added)}, Spec: corev1.PodSpec{
+		NodeSelector: map[string]string{poolLabel: poolOf(p.namespace, w)},
+		Tolerations:  []corev1.Toleration{{Key: poolLabel, Operator: corev1.TolerationOpExists}},
+		Containers: []corev1.Container{{Name: "app", Image: "other:1", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: cpu},
+		}}},
+	}}
+	err = p.retried(ctx, func() error {
+		_, err := p.people.CoreV1().Pods(p.namespace).Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	})
 	if apierrors.IsAlreadyExists(err) { // an answer was lost
 		return nil
 	}
@@ -74,7 +105,7 @@ func (p *player) node(ctx context.Context, e Edit) error {
 	}
 	if e.Mode == "add" {
 		p.added++
-		return p.addNode(ctx, w, 100+p.added)
+		return p.addNode(ctx, w, 100+p.added, enough)
 	}
 	slices.Sort(names)
 	chosen := map[string]bool{}

@@ -91,7 +91,7 @@ func (p *player) create(ctx context.Context) error {
 		}
 	}
 	if p.Limits != nil {
-		if err := p.limit(ctx, p.Limits.MaxCPU); err != nil {
+		if err := p.limit(ctx, p.Limits.says()); err != nil {
 			return err
 		}
 	}
@@ -106,11 +106,16 @@ func (p *player) create(ctx context.Context) error {
 				return err
 			}
 		}
-		if w.Kind == "DaemonSet" {
-			for n := range w.Replicas {
-				if err := p.addNode(ctx, w, int(n)); err != nil {
-					return err
-				}
+		nodes, cpu := 0, enough
+		switch {
+		case w.Kind == "DaemonSet":
+			nodes = int(w.Replicas)
+		case w.Room != "":
+			nodes, cpu = ownNodes, w.Room
+		}
+		for n := range nodes {
+			if err := p.addNode(ctx, w, n, cpu); err != nil {
+				return err
 			}
 		}
 		if err := p.apply(ctx, i); err != nil {
@@ -200,8 +205,22 @@ func (p *player) edit(ctx context.Context, e Edit) error {
 		return p.node(ctx, e)
 	case doQuota:
 		return p.quota(ctx, e.Patch)
+	case doLimit:
+		return p.limit(ctx, e.Patch)
 	case doBudget:
 		return p.budget(ctx, w, e.Patch)
+	case doHalf:
+		p.await(ctx, 5*time.Second, func() bool {
+			v, err := p.view(ctx, e.Workload)
+			if err != nil {
+				return true
+			}
+			pods, err := p.pods(ctx, w)
+			return err != nil || slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return differs(pod, v) == "" })
+		})
+		return nil
+	case doCrowd:
+		return p.crowd(ctx, w, e.Patch)
 	case doSettle:
 		p.await(ctx, 4*time.Second, func() bool {
 			v, err := p.view(ctx, e.Workload)
@@ -269,7 +288,8 @@ func (p *player) apply(ctx context.Context, i int) error {
 
 // write makes a write to a workload, and notes what it says of the fields that hold it.
 func (p *player) write(ctx context.Context, i int, says map[string]any, write func() (*unstructured.Unstructured, error)) error {
-	before, errBefore := p.view(ctx, i)
+	var before view
+	errBefore := p.retried(ctx, func() (err error) { before, err = p.view(ctx, i); return err })
 	var written *unstructured.Unstructured
 	if err := p.retried(ctx, func() (err error) { written, err = write(); return err }); err != nil {
 		return err
@@ -401,17 +421,22 @@ const (
 	simResize = "sim.inplace-rollout.io/resize"
 	simTime   = "sim.inplace-rollout.io/resize-time"
 	simReady  = "sim.inplace-rollout.io/ready"
+
+	simFails       = "sim.inplace-rollout.io/fails-after"
+	simTermination = "sim.inplace-rollout.io/termination-time"
 )
 
 // kubelet has a pod's kubelet treat resizes otherwise. Accepted is what it does by itself.
 func (p *player) kubelet(ctx context.Context, pod, mode string) error {
-	annotations := map[string]any{simResize: nil, simTime: nil, simReady: nil}
+	annotations := map[string]any{simResize: nil, simTime: nil, simReady: nil, simFails: nil}
 	switch mode {
 	case "accepted":
 	case "slow":
 		annotations[simTime] = "1s"
 	case "unready":
 		annotations[simReady] = "false"
+	case "fails":
+		annotations[simFails] = "1500ms"
 	case "until-resized":
 		annotations[simReady] = "until-resized"
 	default:
@@ -449,14 +474,29 @@ func (p *player) quota(ctx context.Context, hard map[string]any) error {
 	return p.adminApply(ctx, "v1", "ResourceQuota", "resourcequotas", "quota", map[string]any{"hard": hard})
 }
 
-// limit sets the LimitRange; no maximum if that is empty.
-func (p *player) limit(ctx context.Context, maxCPU string) error {
-	resources := p.Limits.Default.resources()
-	limit := map[string]any{"type": "Container", "default": resources["limits"], "defaultRequest": resources["requests"]}
-	if maxCPU != "" {
-		limit["max"] = map[string]any{"cpu": maxCPU}
+// says is what the LimitRange says of containers.
+func (l Limits) says() map[string]any {
+	resources := l.Default.resources()
+	limit := map[string]any{"default": resources["limits"], "defaultRequest": resources["requests"]}
+	if l.MaxCPU != "" {
+		limit["max"] = map[string]any{"cpu": l.MaxCPU}
 	}
-	return p.adminApply(ctx, "v1", "LimitRange", "limitranges", "limits", map[string]any{"limits": []any{limit}})
+	return limit
+}
+
+// limit sets what the LimitRange says of containers, or removes it if that is nothing.
+func (p *player) limit(ctx context.Context, says map[string]any) error {
+	if len(says) > 0 {
+		limit := merged(map[string]any{"type": "Container"}, says)
+		return p.adminApply(ctx, "v1", "LimitRange", "limitranges", "limits", map[string]any{"limits": []any{limit}})
+	}
+	err := p.retried(ctx, func() error {
+		return p.admin.CoreV1().LimitRanges(p.namespace).Delete(ctx, "limits", metav1.DeleteOptions{})
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // budget sets the PodDisruptionBudget of a workload, or removes it.

@@ -56,6 +56,7 @@ func (w World) smaller() []World {
 	}
 	for _, less := range []func(*World){
 		func(w *World) { w.Quota = "" }, func(w *World) { w.Limits = nil }, func(w *World) { w.Webhook = "" }, (*World).classless,
+		(*World).roomy, (*World).graceless,
 	} {
 		candidate := w
 		if less(&candidate); candidate.size() < w.size() {
@@ -70,6 +71,22 @@ func (w *World) classless() {
 	w.Workloads = slices.Clone(w.Workloads)
 	for i := range w.Workloads {
 		w.Workloads[i].Classes = ""
+	}
+}
+
+// roomy lets all pods run on nodes that have room.
+func (w *World) roomy() {
+	w.Workloads = slices.Clone(w.Workloads)
+	for i := range w.Workloads {
+		w.Workloads[i].Room = ""
+	}
+}
+
+// graceless has all pods be gone at once.
+func (w *World) graceless() {
+	w.Workloads = slices.Clone(w.Workloads)
+	for i := range w.Workloads {
+		w.Workloads[i].Graceful = false
 	}
 }
 

@@ -57,6 +57,10 @@ type Workload struct {
 	MinReady       int32  `json:"minReady,omitempty"`
 	Start          int32  `json:"start,omitempty"`
 	History        int32  `json:"history,omitempty"`
+	// Room is the cpu of each of the two nodes that the pods can run on; all have room if empty.
+	Room string `json:"room,omitempty"`
+	// Graceful pods take a second to go.
+	Graceful bool `json:"graceful,omitempty"`
 	// Classes is the annotation with a DaemonSet's sizes by class of node; none if empty.
 	Classes string `json:"classes,omitempty"`
 	// Budget is the maxUnavailable of a PodDisruptionBudget; none if empty.
@@ -82,7 +86,8 @@ type Edit struct {
 	Pause    int    `json:"pause"` // milliseconds
 	Workload int    `json:"workload"`
 	Do       string `json:"do"`
-	// Patch of the workload, or the resources of a pod, or the hard limits of a quota.
+	// Patch of the workload, or the resources of a pod, or the hard limits of a quota, or what a LimitRange
+	// says of containers.
 	Patch map[string]any `json:"patch,omitempty"`
 	// Pods, or nodes, are meant by their place among those that there are; the numbers wrap around.
 	Pods []int `json:"pods,omitempty"`
@@ -102,8 +107,11 @@ const (
 	doKubelet = "kubelet" // kubelets treat resizes otherwise
 	doNode    = "node"    // something happens to a node of a DaemonSet
 	doQuota   = "quota"   // the quota changes
+	doLimit   = "limit"   // the LimitRange comes, changes or goes
 	doBudget  = "budget"  // the PodDisruptionBudget comes or goes
 	doBad     = "bad"     // a patch that must be refused
+	doCrowd   = "crowd"   // somebody else's pod takes room on the workload's own nodes
+	doHalf    = "half"    // nothing is done until some pods are of the newest template, or for a few seconds
 	doSettle  = "settle"  // nothing is done until the rollout is complete, or for a few seconds
 )
 
@@ -138,8 +146,10 @@ func (w World) size() int {
 		}
 	}
 	for _, of := range w.Workloads {
-		if of.Classes != "" {
-			size++
+		for _, some := range []bool{of.Classes != "", of.Room != "", of.Graceful} {
+			if some {
+				size++
+			}
 		}
 	}
 	return size
@@ -178,8 +188,18 @@ func (w Workload) manifest(namespace string) map[string]any {
 		app["resizePolicy"] = policies
 	}
 	containers := []any{app}
-	// The simulated kubelet has no graceful termination.
+	// The simulated kubelet deletes by name, and so perhaps the pod of a StatefulSet that came after.
 	pod := map[string]any{"terminationGracePeriodSeconds": 0}
+	metadata := map[string]any{"labels": labels}
+	if w.Graceful {
+		pod["terminationGracePeriodSeconds"] = 30
+		metadata["annotations"] = map[string]any{simTermination: "1s"}
+	}
+	if w.Room != "" {
+		pool := poolOf(namespace, w)
+		pod["nodeSelector"] = map[string]any{poolLabel: pool}
+		pod["tolerations"] = []any{map[string]any{"key": poolLabel, "operator": "Exists"}}
+	}
 	if w.Sidecar != nil {
 		sidecar := map[string]any{"name": "sidecar", "image": "sidecar:1", "resources": w.Sidecar.resources()}
 		if w.SidecarInit {
@@ -193,7 +213,7 @@ func (w Workload) manifest(namespace string) map[string]any {
 	spec := map[string]any{
 		"replicas": w.Replicas,
 		"selector": map[string]any{"matchLabels": labels},
-		"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": pod},
+		"template": map[string]any{"metadata": metadata, "spec": pod},
 	}
 	if w.MinReady > 0 {
 		spec["minReadySeconds"] = w.MinReady

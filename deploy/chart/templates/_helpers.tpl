@@ -66,6 +66,7 @@ What differs from the file is all here.
 {{- $inEach := printf `system:serviceaccount:" + request.namespace + ":%s` $account -}}
 {{- $text := $.Files.Get (printf "files/%s" $file) | replace "system:serviceaccount:inplace-rollout:inplace-rollout\"" (printf "%s\"" (ternary $inEach $inOne $ownNamespaces)) -}}
 {{- $text = $text | replace "system:serviceaccount:inplace-rollout:inplace-rollout-estimator\"" (printf "system:serviceaccount:%s:inplace-rollout-estimator\"" $namespace) -}}
+{{- $text = $text | replace `'["kube-system"]'` (printf "'%s'" (concat (list "kube-system") $.Values.criticalNamespaces | uniq | toJson)) -}}
 {{- range regexSplit "(?m)^---$" $text -1 }}
 {{- $o := fromYaml . -}}
 {{- with $o.Error }}{{ fail (printf "files/%s: %s" $file .) }}{{ end -}}

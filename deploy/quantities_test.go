@@ -1,0 +1,183 @@
+package deploy
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	celgo "github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// quantityType is that of a quantity, such as 1Gi.
+var quantityType = reflect.TypeFor[resource.Quantity]()
+
+// hasQuantity reports whether a value of the type may have a quantity somewhere.
+func hasQuantity(t reflect.Type, above ...reflect.Type) bool {
+	for _, a := range above {
+		if a == t {
+			return false
+		}
+	}
+	above = append(above, t)
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return hasQuantity(t.Elem(), above...)
+	case reflect.Struct:
+		if t == quantityType {
+			return true
+		}
+		for i := range t.NumField() {
+			if f := t.Field(i); f.IsExported() && hasQuantity(f.Type, above...) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fill puts a quantity wherever the value may have one, as each leaf of what it reaches. It calls leaf
+// with the path of each, and with what sets it.
+func fill(v reflect.Value, path string, leaf func(path string, set func(string))) {
+	if !hasQuantity(v.Type()) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), path, leaf)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), path+"[]", leaf)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key := reflect.ValueOf("a").Convert(v.Type().Key())
+		leaf(path, func(q string) { v.SetMapIndex(key, reflect.ValueOf(resource.MustParse(q))) })
+	case reflect.Struct:
+		if v.Type() == quantityType {
+			leaf(path, func(q string) { v.Set(reflect.ValueOf(resource.MustParse(q))) })
+			return
+		}
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				fill(v.Field(i), strings.TrimSuffix(path+"."+name, "."), leaf)
+			}
+		}
+	}
+}
+
+// TestEveryQuantity: the StatefulSet and the DaemonSet controller make a new revision of a template in
+// which a quantity is spelled otherwise. So the policies take that for an edit, whatever the quantity
+// is of, and in whichever of two ways the API server shows them the objects: from 1.37 on, that depends
+// on what it has evaluated before.
+func TestEveryQuantity(t *testing.T) {
+	objects, err := Objects(Cluster, User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, object := range objects {
+		var name, edited string
+		var variables []admissionv1.Variable
+		switch policy := object.(type) {
+		case *admissionv1.MutatingAdmissionPolicy:
+			name, variables = policy.Name, policy.Spec.Variables
+		case *admissionv1.ValidatingAdmissionPolicy:
+			name, variables = policy.Name, policy.Spec.Variables
+		}
+		switch {
+		case !strings.HasSuffix(name, "-statefulsets") && !strings.HasSuffix(name, "-daemonsets") && name != "inplace-rollout-notice-only":
+			continue
+		case strings.Contains(name, "-hold-"), strings.Contains(name, "-guard-"):
+			edited = "variables.edited"
+		case name == "inplace-rollout-notice-only":
+			edited = "variables.tells"
+		default:
+			continue
+		}
+		found++
+		t.Run(name, func(t *testing.T) { testEveryQuantity(t, name, variables, edited) })
+	}
+	if found != 5 {
+		t.Errorf("%d policies look at quantities, want 5", found)
+	}
+}
+
+func testEveryQuantity(t *testing.T, name string, variables []admissionv1.Variable, edited string) {
+	c := newCompiler(t, name, true)
+	for _, v := range variables {
+		c.variable(t, v.Name, v.Expression)
+	}
+	result := c.CompileCELExpression(expression{edited, celgo.BoolType}, c.options, environment.NewExpressions)
+	if result.Error != nil {
+		t.Fatal(result.Error)
+	}
+	evaluator := cel.NewMutatingEvaluator(result)
+	for way, typed := range map[string]bool{"unstructured": false, "typed": true} {
+		evaluate := func(t *testing.T, object, old runtime.Object) bool {
+			t.Helper()
+			kind, resource := appsv1.SchemeGroupVersion.WithKind("StatefulSet"), appsv1.SchemeGroupVersion.WithResource("statefulsets")
+			attributes := &admission.VersionedAttributes{
+				Attributes:    admission.NewAttributesRecord(object, old, kind, "default", "web", resource, "", admission.Update, nil, false, &user.DefaultInfo{}),
+				VersionedKind: kind, VersionedObject: admission.NewLazyObject(object), VersionedOldObject: admission.NewLazyObject(old),
+			}
+			attributes.VersionedObject.UseSchemalessTypeRef, attributes.VersionedOldObject.UseSchemalessTypeRef = typed, typed //nolint:staticcheck // as the API server does
+			request := cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
+			answer, _, err := evaluator.ForInput(c.CreateContext(context.Background()), attributes, request, cel.OptionalVariableBindings{}, nil, apiservercel.RuntimeCELCostBudget)
+			if err != nil || answer.Error != nil {
+				t.Fatal(err, answer.Error)
+			}
+			return bool(answer.EvalResult.(types.Bool))
+		}
+		t.Run(way, func(t *testing.T) {
+			before, after := &appsv1.StatefulSet{}, &appsv1.StatefulSet{}
+			fill(reflect.ValueOf(&before.Spec.Template).Elem(), "", func(_ string, set func(string)) { set("1Gi") })
+			leaves := map[string]func(string){}
+			fill(reflect.ValueOf(&after.Spec.Template).Elem(), "", func(path string, set func(string)) {
+				set("1Gi")
+				leaves[path] = set
+			})
+			if evaluate(t, after, before) {
+				t.Error("a write that changes nothing is an edit")
+			}
+			for path, set := range leaves {
+				if strings.HasPrefix(path, ".spec.ephemeralContainers") { // no template may have them
+					continue
+				}
+				set("1073741824")
+				if !evaluate(t, after, before) {
+					t.Errorf("%s spelled otherwise is no edit", path)
+				}
+				set("1Gi")
+			}
+			// What the API server lets an evaluation cost is enough for a large template.
+			small, large := before.DeepCopy(), before.DeepCopy()
+			for _, set := range []*appsv1.StatefulSet{small, large} {
+				s := &set.Spec.Template.Spec
+				s.Containers[0].Env = slices.Repeat(s.Containers[0].Env, 100)
+				s.Containers, s.Volumes = slices.Repeat(s.Containers, 100), slices.Repeat(s.Volumes, 100)
+			}
+			large.Spec.Template.Spec.Volumes[99].EmptyDir = &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<30, resource.DecimalSI)}
+			if !evaluate(t, large, small) {
+				t.Error("in a large template, a quantity that is spelled otherwise is no edit")
+			}
+			if len(leaves) < 17 {
+				t.Errorf("a template has only %d quantities: %v", len(leaves), leaves)
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package controller
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Deadlined is a kind whose status says when a rollout has not moved for as long as its user
+// allows. While a rollout is held, the built-in controller does not say it, so that we do.
+type Deadlined[W Workload] interface {
+	// Deadline is for how long the held rollout of w may not move, and whether its status says that
+	// it has not. Without a deadline it is 0.
+	Deadline(w W) (deadline time.Duration, exceeded bool)
+	// NewDeadline is the condition that says whether it is exceeded, as written now.
+	NewDeadline(w W, exceeded bool, now metav1.Time) any
+}
+
+// movement is how far a held rollout has come, and since when.
+type movement struct {
+	generation     int64
+	updated, asked int // pods, at most
+	since          time.Time
+}
+
+// deadline returns the condition that says whether the rollout has not moved for too long, if the
+// workload has another one or none, and after which time it may be another one; 0 if it will not.
+//
+// Only our own clock counts. A controller that has just begun takes for true what the status says: the
+// admission policies take it back with a new template.
+func (c *Controller[W, X]) deadline(m *memory, w W, p rollout.Plan) (beside []any, due time.Duration) {
+	kind, is := c.kind.(Deadlined[W])
+	if !is || !policy.Held(w) {
+		m.moved = movement{}
+		return nil, 0
+	}
+	allowed, exceeded := kind.Deadline(w)
+	if allowed == 0 {
+		return nil, 0
+	}
+	now := c.clock.Now()
+	if m.moved.since.IsZero() && exceeded {
+		m.moved.since = now.Add(-allowed)
+		m.moved.advance(w.GetGeneration(), p)
+	} else if m.moved.advance(w.GetGeneration(), p) {
+		m.moved.since = now
+	}
+	left := m.moved.since.Add(allowed).Sub(now)
+	if over := left <= 0; over != exceeded {
+		beside = []any{kind.NewDeadline(w, over, metav1.NewTime(now))}
+	}
+	return beside, max(left, 0)
+}
+
+// advance notes how far the plan's rollout has come, and reports whether it has moved: another pod has
+// been asked, or is updated, or there is another edit. A pod that is asked once more is no news.
+func (m *movement) advance(generation int64, p rollout.Plan) bool {
+	asked := 0
+	for _, v := range p.Verdicts {
+		if !rollout.Gone(v.Member.Pod) && v.Member.Differs == "" && len(v.Member.Target.Changes) == 0 {
+			asked++
+		}
+	}
+	moved := m.generation != generation
+	if moved {
+		m.generation, m.updated, m.asked = generation, p.Updated, asked
+	}
+	moved = moved || p.Updated > m.updated || asked > m.asked
+	m.updated, m.asked = max(m.updated, p.Updated), max(m.asked, asked)
+	return moved
+}

@@ -1,0 +1,47 @@
+package controller
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// TestAdvance: only what has not been reached before is news.
+func TestAdvance(t *testing.T) {
+	plan := func(updated, asked, yet int) (p rollout.Plan) {
+		p.Updated = updated
+		for i := range asked + yet {
+			m := rollout.Member{Place: rollout.Place{Pod: &corev1.Pod{}}}
+			if i >= asked {
+				m.Target.Changes = []resize.Change{{}}
+			}
+			p.Verdicts = append(p.Verdicts, &rollout.Verdict{Member: m})
+		}
+		return p
+	}
+	var m movement
+	for i, tt := range []struct {
+		what       string
+		generation int64
+		p          rollout.Plan
+		want       bool
+	}{
+		{"it begins", 2, plan(0, 0, 3), true},
+		{"nothing happens", 2, plan(0, 0, 3), false},
+		{"a pod is asked", 2, plan(0, 1, 2), true},
+		{"it is to be asked once more", 2, plan(0, 0, 3), false},
+		{"it is", 2, plan(0, 1, 2), false},
+		{"it has the size", 2, plan(1, 1, 2), true},
+		{"it goes", 2, plan(0, 0, 2), false},
+		{"another one comes", 2, plan(1, 1, 2), false},
+		{"another edit", 3, plan(0, 0, 3), true},
+		{"begins anew", 3, plan(0, 1, 2), true},
+	} {
+		if got := m.advance(tt.generation, tt.p); got != tt.want {
+			t.Errorf("%d: %s: moved %t, want %t", i, tt.what, got, tt.want)
+		}
+	}
+}

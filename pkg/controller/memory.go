@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// memory is what this controller remembers of a workload that is not at rest, and of its pods: what
+// it has seen, and since when, what it has asked for, and what it was refused. It is small, where
+// watches are not. So it stays when a session is put away for room: otherwise no deadline would run
+// out where more workloads are held than are watched. A controller that is restarted remembers nothing.
+type memory struct {
+	// Evictions that were refused, by the pod.
+	Evictions *Refusals
+	// History of former templates that was refused, by what has had the template.
+	History *Refusals
+
+	workload   types.UID
+	refused    *Refusals // of sizes, by the API server
+	full       *Refusals // of restarts, for lack of room
+	seen       *Sightings
+	firsts     Firsts
+	contests   Contests
+	retried    string                // the value of the retry annotation that was obeyed last
+	asked      map[types.UID]request // pods that have taken a size of ours, and lack it still
+	progress   progress              // that events of the workload have told
+	moved      movement
+	recorded   map[types.UID]string // the reason of the last wait of a pod that an event was recorded for
+	waiting    map[string]int       // pods by the reason that they wait for
+	others     sets.Set[string]     // the field managers that resize the pods, too
+	mu         sync.Mutex           // guards what writes on pods note: they are made in parallel
+	looseAfter time.Time            // until then the built-in controller is not let loose, because admission edited the template
+	edits      *backoff.ExponentialBackOff
+}
+
+// request is what this controller has asked of a pod.
+type request struct {
+	changes string    // that the new size makes
+	at      time.Time // when it was asked for, by our own clock
+}
+
+func newMemory(workload types.UID) *memory {
+	return &memory{
+		workload: workload, Evictions: NewRefusals(), History: NewRefusals(), refused: NewRefusals(), full: NewRefusals(),
+		seen: &Sightings{}, firsts: Firsts{}, contests: Contests{}, asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+	}
+}
+
+// retry forgets all refusals if the retry annotation has a new value, and reports whether it has.
+// So everything that was refused, put off or left is tried again at once. If nothing is remembered,
+// that concerns the kubelets only: it is not known what they were asked, and when.
+func (m *memory) retry(value string) bool {
+	if value == m.retried {
+		return false
+	}
+	if m.retried = value; value == "" {
+		return false
+	}
+	m.refused.Clear()
+	m.full.Clear()
+	m.Evictions.Clear()
+	clear(m.contests)
+	clear(m.recorded)
+	m.seen.askAgain()
+	return true
+}
+
+// forget forgets what was noted of pods that are no members any more, when that is more than what is
+// noted of those that are: a rollout may be in flight for as long as its workload is there.
+func (m *memory) forget(members []*rollout.Verdict) {
+	if len(members) == 0 || len(m.seen.pods) <= 2*len(members)+fewNotes {
+		return
+	}
+	there := sets.Set[types.UID]{}
+	for _, v := range members {
+		if v.Member.Pod != nil {
+			there.Insert(v.Member.Pod.UID)
+		}
+	}
+	forget(m.seen.pods, there)
+	for _, r := range []*Refusals{m.refused, m.full, m.Evictions} {
+		forget(r.known, there)
+		forget(r.backoffs, there)
+	}
+	forget(m.contests, there)
+	forget(m.asked, there)
+	forget(m.recorded, there)
+}
+
+// fewNotes are not worth looking for what can be forgotten.
+const fewNotes = 100
+
+func forget[M ~map[types.UID]V, V any](notes M, but sets.Set[types.UID]) {
+	maps.DeleteFunc(notes, func(pod types.UID, _ V) bool { return !but.Has(pod) })
+}

@@ -1,0 +1,88 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// Proof is since when a pod has been well with its size. A resize that restarts no container does
+// not move the time at which the pod became Ready, so the pod is available at once, as the built-in
+// controllers mean it, whatever the size is about to do to it.
+type Proof struct {
+	// Since is when the pod was first seen Ready with its resize done, by the same clock as
+	// Options.Now; zero if it is not so now.
+	Since time.Time
+	// Generation of the pod, and how often its containers had restarted by then. With another
+	// one the proof begins anew.
+	Generation int64
+	Restarts   int32
+}
+
+// Of returns the proof as it is now, when the pod is seen with its resize in that state.
+func (p Proof) Of(pod *corev1.Pod, state resize.State, now time.Time) Proof {
+	if state != resize.Actuated {
+		return Proof{}
+	}
+	seen := Proof{now, pod.Generation, restarts(pod)}
+	if p.Generation == seen.Generation && p.Restarts == seen.Restarts && !p.Since.IsZero() {
+		return p
+	}
+	return seen
+}
+
+// restarts is how often containers of the pod have restarted.
+func restarts(pod *corev1.Pod) (sum int32) {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			sum += statuses[i].RestartCount
+		}
+	}
+	return sum
+}
+
+// prove notes when a pod that has its size will have proved it. Until then an updated pod keeps the
+// hold, as others wait for it.
+func (v *Verdict) prove(o Options) {
+	m := v.Member
+	if v.ProvedAt = v.provedAt(o); v.ProvedAt.IsZero() {
+		return
+	}
+	v.changesAt(v.ProvedAt, o)
+	if m.Updated {
+		v.Decision = policy.Wait
+	}
+	if m.Updated && m.Void == "" {
+		v.Reason = ReasonProgressing
+		v.Message = fmt.Sprintf("waiting until it has been Ready for %s since its resize", o.minReady())
+	}
+}
+
+// provedAt returns when the pod will have been well with its size for minReadySeconds; zero if it
+// has been, is not well, or was never resized. Where nobody has looked since when it is, as for a
+// forecast, the time of its resize has to do.
+func (v *Verdict) provedAt(o Options) time.Time {
+	m := v.Member
+	has := m.Updated || v.Decision == policy.MarkUpdated
+	if !has || v.Observed != resize.Actuated || m.Target.Resized.IsZero() || m.Lost != "" || o.MinReadySeconds <= 0 {
+		return time.Time{}
+	}
+	since := m.Proof.Since
+	if since.IsZero() {
+		since = m.Target.Resized
+	}
+	if at := since.Add(o.minReady()); at.After(o.Now) {
+		return at
+	}
+	return time.Time{}
+}
+
+// unproved reports whether the pod has its size, and has yet to prove it.
+func (v *Verdict) unproved() bool { return !v.ProvedAt.IsZero() }
+
+// minReady is for how long a pod has to be Ready.
+func (o Options) minReady() time.Duration { return time.Duration(o.MinReadySeconds) * time.Second }

@@ -1,0 +1,133 @@
+package statefulset
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// births is what is known of pods that the StatefulSet controller should make now, and has not.
+type births struct {
+	// due is since when, by our own clock, it has been the turn of an empty place, by its index.
+	due map[int]time.Time
+	// quotas of the namespace, as they were when they were read; nil if they have not been.
+	quotas *capacity.Quotas
+	read   time.Time
+}
+
+// How long a pod may be missing until quotas are looked at for it, how long that is believed, and how
+// long until it counts as one that cannot be made, for a reason that we do not know, such as a webhook.
+const (
+	lookAtQuotas   = time.Second
+	believeQuotas  = 5 * time.Second
+	neverCameAfter = 30 * time.Second
+)
+
+// awaitBirths notes for which pods it is the turn, and looks at the quotas if one of them is missing
+// that is to be made of another size than the newest.
+func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live bool) (births, error) {
+	b, now := &s.Own.births, s.Now()
+	o.Now = now
+	due, look := map[int]time.Time{}, false
+	for _, i := range o.due() {
+		since, known := b.due[i]
+		if !known {
+			since = now
+		}
+		due[i] = since
+		look = look || o.ofOldSize(i) && now.Sub(since) >= lookAtQuotas
+	}
+	b.due = due
+	if look && (live || now.Sub(b.read) >= believeQuotas) {
+		quotas, err := capacity.ReadQuotas(ctx, k.Client, o.set.Namespace, now)
+		if err != nil {
+			return births{}, err
+		}
+		b.quotas, b.read = quotas, now
+	}
+	return *b, nil
+}
+
+// due returns the indexes of the empty places to which the StatefulSet controller should give a pod
+// now. Unless the set is Parallel, it waits for every pod below to be available.
+func (o observation) due() []int {
+	var due []int
+	for i, pod := range o.seats() {
+		if pod == nil {
+			due = append(due, i)
+		}
+		if o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && !o.available(pod) {
+			break
+		}
+	}
+	return due
+}
+
+// ofOldSize reports whether the next pod at the index differs from the newest revision in its size only.
+func (o observation) ofOldSize(index int) bool {
+	return o.bornOld(index) && o.differs(o.set.Status.CurrentRevision) == ""
+}
+
+// awaits returns for which place an empty one waits: itself if its pod is due, or the one below it, in
+// an OrderedReady set, that has to come first.
+func (o observation) awaits(index int) (place int, waits bool) {
+	if _, due := o.births.due[index]; due {
+		return index, true
+	}
+	for lower := range o.births.due { // one at most, if others wait for it
+		if lower < index {
+			return lower, true
+		}
+	}
+	return 0, false
+}
+
+// unborn says why no pod comes to an empty place that waits for one of the older size, and whether one of
+// the newest would come. Nothing is lost by that: what has no pod cannot be restarted.
+func (o observation) unborn(index int) (why rollout.Refusal, remade bool) {
+	first, waits := o.awaits(index)
+	if !waits || !o.ofOldSize(first) {
+		return rollout.Refusal{}, false
+	}
+	since := o.births.due[first]
+	newest, waited := o.newest().PodTemplateSpec, o.Now.Sub(since)
+	older := o.births.quotas.Refusal(o.revisions[o.set.Status.CurrentRevision].PodTemplateSpec, o.Limits)
+	newer := o.births.quotas.Refusal(newest, o.Limits)
+	switch {
+	case older.Reason == "" && waited < neverCameAfter:
+		return rollout.Refusal{}, false
+	case older.Reason == "":
+		older = rollout.Refusal{Kind: rollout.ReasonAdmissionDenied, Reason: fmt.Sprintf("none has come for %s", neverCameAfter)}
+		if newer.Reason == "" {
+			newer = rollout.Refusal{Kind: rollout.ReasonNoNodeFits, Reason: o.TooLarge(newest)}
+		}
+	}
+	if newer.Reason != "" {
+		older.Kind = newer.Kind
+		older.Reason += "; nor can one of the new size: " + newer.Reason + "; another size helps, or room; removing the label lets go of the set at once"
+	}
+	return older, newer.Reason == ""
+}
+
+// nextBirth returns when to look again for pods of the older size that do not come; 0 if none is due.
+func (o observation) nextBirth() time.Duration {
+	next := time.Duration(0)
+	for i, since := range o.births.due {
+		if !o.ofOldSize(i) {
+			continue
+		}
+		wait := believeQuotas
+		if waited := o.Now.Sub(since); waited < lookAtQuotas {
+			wait = lookAtQuotas - waited
+		}
+		if next == 0 || wait < next {
+			next = wait
+		}
+	}
+	return next
+}

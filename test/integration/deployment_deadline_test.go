@@ -1,0 +1,62 @@
+//go:build integration
+
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// progressing is the Deployment's own condition Progressing, as status and reason.
+func progressing(d *appsv1.Deployment) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing {
+			return string(c.Status) + " " + c.Reason
+		}
+	}
+	return ""
+}
+
+// TestDeploymentExceedsDeadline: what waits for a held rollout is told when it does not move for as long
+// as its user allows, and not told so any more when it does.
+func TestDeploymentExceedsDeadline(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{Spec: "progressDeadlineSeconds: 5"})
+	none := newDeployment(t, options{Spec: "progressDeadlineSeconds: 2147483647"})
+	d.waitComplete()
+	before, stuck := d.uids(), d.names()[0]
+	d.annotatePod(stuck, simDeferred)
+	none.annotatePod(none.names()[0], simDeferred)
+	none.beginAny("150m")
+	d.setResources("cpu=150m", "")
+	d.waitFor("the deadline to be exceeded", func(d *appsv1.Deployment) bool { return progressing(d) == "False ProgressDeadlineExceeded" })
+	if err := d.try(t, "rollout", "status", d.ref, "--timeout=60s"); !strings.Contains(said(err), "exceeded its progress deadline") {
+		t.Errorf("kubectl rollout status: %v", err)
+	}
+	if !held(d.get()) {
+		t.Error("the hold was let go")
+	}
+	d.setResources("cpu=160m", "") // a new edit is not late
+	d.waitFor("the word to be taken back", func(d *appsv1.Deployment) bool { return progressing(d) == "Unknown DeploymentPaused" })
+	d.waitFor("the deadline to be exceeded again", func(d *appsv1.Deployment) bool { return progressing(d) == "False ProgressDeadlineExceeded" })
+	d.annotatePod(stuck, simAccepted)
+	d.waitComplete()
+	d.assertMoved(before, "160m")
+	d.waitFor("all to be well", func(d *appsv1.Deployment) bool { return progressing(d) == "True NewReplicaSetAvailable" })
+	if got := progressing(none.get()); got != "" {
+		t.Errorf("without a deadline: %s", got)
+	}
+	for _, v := range d.versions() {
+		if held(v.workload) {
+			continue
+		}
+		for _, c := range v.workload.Status.Conditions {
+			if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse && v.user == "system:serviceaccount:inplace-rollout:inplace-rollout" {
+				t.Errorf("at %s it is said to be late, and not held", v.written)
+			}
+		}
+	}
+}

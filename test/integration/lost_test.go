@@ -1,0 +1,116 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+func imageOf(pod corev1.Pod) string { return pod.Spec.Containers[0].Image }
+
+// halfUpgraded has web-3 and web-4 of five with another image, and the others to follow.
+func halfUpgraded(t *testing.T, o options) *workload {
+	t.Helper()
+	o.Replicas = 5
+	o.Spec = "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}"
+	w := newWorkload(t, o)
+	w.kubectl("set", "image", w.ref, "app=app:2")
+	if got := w.run("release", w.ref, "--yes"); got.code != 0 {
+		t.Fatal(got.stderr)
+	}
+	w.waitFor("two upgraded pods", func(set *appsv1.StatefulSet) bool {
+		return set.Status.UpdatedReplicas == 2 && set.Status.AvailableReplicas == 5 && set.Status.CurrentRevision != set.Status.UpdateRevision
+	})
+	return w
+}
+
+// lose deletes pods and waits for the next ones.
+func (w *workload) lose(names ...string) map[string]corev1.Pod {
+	w.t.Helper()
+	before := w.uids()
+	for _, name := range names {
+		w.kubectl("delete", "pod", name, "--now")
+		w.waitPod(name, "to be back", func(pod corev1.Pod) bool { return pod.UID != before[name] })
+	}
+	return w.pods()
+}
+
+// TestLostDuringAnImageRollout: a size is edited while an image is rolled out. A pod that is lost
+// then, or new, has the new image, and the size from before the edit.
+func TestLostDuringAnImageRollout(t *testing.T) {
+	w := halfUpgraded(t, options{})
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}},"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}}}`)
+	w.waitFor("the edit to be seen", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+	w.kubectl("scale", w.ref, "--replicas=6")
+	w.waitPod("web-5", "to come", func(corev1.Pod) bool { return true })
+	now := w.lose("web-4", "web-0")
+	for _, name := range []string{"web-5", "web-4", "web-0"} {
+		if image, cpu := imageOf(now[name]), cpuOf(now[name].Spec.Containers[0].Resources); image != "app:2" || cpu != "100m" {
+			t.Errorf("%s came with image %s and cpu %s, want app:2 and 100m", name, image, cpu)
+		}
+	}
+	before := w.uids()
+	w.ownController(t, controller.Options{})
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1", "web-2")
+}
+
+// TestLostBehindAPartition: those that the user keeps back come back as they were.
+func TestLostBehindAPartition(t *testing.T) {
+	w := halfUpgraded(t, options{})
+	w.setResources("cpu=150m", "")
+	w.waitFor("the edit to be seen", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+	if image := imageOf(w.lose("web-0")["web-0"]); image != "app:1" {
+		t.Errorf("web-0 came back with image %s, want app:1", image)
+	}
+}
+
+// TestImageEditedBackWithASize: what a lost pod would be made of is neither what there was before nor
+// what is wanted now. So it is made of what is wanted.
+func TestImageEditedBackWithASize(t *testing.T) {
+	w := halfUpgraded(t, options{})
+	w.annotatePod("web-0", simNever)
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}},"template":{"spec":{"containers":[{"name":"app","image":"app:1","resources":{"requests":{"cpu":"150m"}}}]}}}}`)
+	w.ownController(t, controller.Options{})
+	w.waitFor("pods that are lost to be made of the newest revision", func(set *appsv1.StatefulSet) bool {
+		return holdOf(set) == "0" && set.Status.CurrentRevision == set.Status.UpdateRevision
+	})
+	w.waitFor("the others to be updated", func(set *appsv1.StatefulSet) bool { return set.Status.UpdatedReplicas == 4 })
+	if pod := w.lose("web-0")["web-0"]; imageOf(pod) != "app:1" || cpuOf(pod.Spec.Containers[0].Resources) != "150m" {
+		t.Errorf("web-0 came back with image %s and cpu %s", imageOf(pod), cpuOf(pod.Spec.Containers[0].Resources))
+	}
+	w.waitComplete()
+	w.assertMoved(0)
+}
+
+// TestFenceOfTheCurrentRevision: the controller may have lost pods of a held set made of its newest
+// revision, and of no other one.
+func TestFenceOfTheCurrentRevision(t *testing.T) {
+	w := newWorkload(t, options{Replicas: 1})
+	w.unchecked = true
+	s := takeOver(t, w.namespace)
+	status := func(revision string) error {
+		return s.patch(w.ref, fmt.Sprintf(`{"status":{"currentRevision":%q}}`, revision), "status")
+	}
+	first := w.get().Status.UpdateRevision
+	w.setResources("cpu=150m", "")
+	w.waitFor("the edit to be seen", func(set *appsv1.StatefulSet) bool { return set.Status.UpdateRevision != first })
+	newest := w.get().Status.UpdateRevision
+	if err := status(newest); err != nil {
+		t.Errorf("the newest one is refused: %v", err)
+	}
+	if err := status("web-1"); err == nil {
+		t.Error("another one is let through")
+	}
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`)
+	if err := status(newest); err == nil {
+		t.Error("the user keeps the pod back, and the newest one is let through")
+	}
+}

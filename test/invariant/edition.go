@@ -1,0 +1,81 @@
+package invariant
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// edition is a template as it was from a moment on, whatever the sizes.
+type edition struct {
+	at       time.Time
+	template corev1.PodTemplateSpec
+}
+
+// edit notes a version's template if it is another one than before in more than its sizes.
+func (w *workload) edit(v version) {
+	if n := len(w.editions); n == 0 || !differOnlyInSize(w.editions[n-1].template, v.template) {
+		w.editions = append(w.editions, edition{v.at, v.template})
+	}
+}
+
+// edition returns which one a template is, counted from 0; -1 if the workload has not had it. One that
+// came again, by an undo say, is as new as when it came last.
+func (w *workload) edition(t corev1.PodTemplateSpec) int {
+	for i, e := range slices.Backward(w.editions) {
+		if differOnlyInSize(e.template, t) {
+			return i
+		}
+	}
+	return -1
+}
+
+// label notes which revisions a StatefulSet's pods of a name have had.
+func (h *history) label(p *corev1.Pod) {
+	work, _ := h.workload(p)
+	if work == nil || work.kind != "StatefulSet" {
+		return
+	}
+	if label := p.Labels[appsv1.ControllerRevisionHashLabelKey]; label != "" && !slices.Contains(work.labels[p.Name], label) {
+		work.labels[p.Name] = append(work.labels[p.Name], label)
+	}
+}
+
+// checkTemplate checks what a new pod of a StatefulSet was made of. Its ordinal may have had a newer
+// template, sizes aside, only where the user has a partition, where nobody has opted the set in, and
+// where the StatefulSet controller did not know the newest template yet: it makes pods in the sync that
+// sees an edit, before it writes its status.
+func (h *history) checkTemplate(w write) {
+	came := &corev1.Pod{}
+	if w.ResponseObject == nil || json.Unmarshal(w.ResponseObject.Raw, came) != nil {
+		return
+	}
+	work, _ := h.workload(came)
+	made, known := h.template(came)
+	if work == nil || work.kind != "StatefulSet" || !known || !work.knows(w.at.Add(-slack/5)) {
+		return
+	}
+	of := work.edition(made)
+	for _, label := range work.labels[came.Name] {
+		had, known := work.revisions[label]
+		if !known || of < 0 || work.edition(had) <= of {
+			continue
+		}
+		since := work.editions[work.edition(had)].at
+		if work.any(since, func(v version) bool { return v.partition > 0 }) || work.any(w.at.Add(-h.options.Lag), func(v version) bool { return !v.enabled() }) {
+			continue
+		}
+		h.violate(w, Template, "pods/"+came.Name, "it was made of revision %s, and one of its ordinal has been of %s, which is newer and differs in more than its size",
+			came.Labels[appsv1.ControllerRevisionHashLabelKey], label)
+		return
+	}
+}
+
+// knows reports whether the StatefulSet controller had written before that moment which revision the
+// newest template has.
+func (w *workload) knows(before time.Time) bool {
+	return slices.ContainsFunc(w.ofTemplate(), func(v version) bool { return v.updated != "" && v.at.Before(before) })
+}

@@ -1,0 +1,163 @@
+package invariant
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// checkProof checks that a Ready pod is asked for a size that it has not had only while fewer than the
+// limit of those asked before it for this template are without proof. One that has become Ready within
+// the lag may not be known to be.
+func (h *history) checkProof(w write) {
+	p := h.named(w.ObjectRef.Name)
+	if !w.resized || p == nil || !p.readySince(w.at.Add(-h.options.Lag)) {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil {
+		return
+	}
+	versions := work.since(w.at.Add(-h.options.Lag))
+	most, least := versions[0].most, versions[0].minReady
+	for _, v := range versions {
+		most, least = max(most, v.most), min(least, v.minReady)
+	}
+	of := work.ofTemplate()
+	if least == 0 || p.hasHad(of[0].template) {
+		return
+	}
+	var unproved []*pod
+	for _, other := range h.members(work) {
+		if other != p && other.there() && !h.node(nodeOf(other.last())).gone && h.unproved(other, of[0].at, w.at, least-slack) {
+			unproved = append(unproved, other)
+		}
+	}
+	if len(unproved) < int(max(most, 1)) {
+		return
+	}
+	h.judgments = append(h.judgments, func() { // when the log has shown whether it lacks a write
+		if !slices.ContainsFunc(unproved, func(other *pod) bool { return other.lacked(w.at) }) {
+			h.violate(w, Proof, p.ref(), "it was asked while %d pods that were asked before had not been Ready at their size for %s, and %d may be under way",
+				len(unproved), least, max(most, 1))
+		}
+	})
+}
+
+// readySince reports whether the pod was Ready at that time, and has been since.
+func (p *pod) readySince(then time.Time) bool {
+	later := slices.IndexFunc(p.versions, func(v podVersion) bool { return v.at.After(then) })
+	switch later {
+	case -1:
+		return ready(p.last())
+	case 0: // it is new
+		return false
+	}
+	return !slices.ContainsFunc(p.versions[later-1:], func(v podVersion) bool { return !ready(v.Pod) })
+}
+
+// lacked reports whether a write of the pod's status may have been made about that time which is not in
+// the log, as one is not if the API server was killed before it could log it.
+func (p *pod) lacked(at time.Time) bool {
+	return slices.ContainsFunc(p.gaps, func(g gap) bool { return !g.from.After(at) && g.to.After(at) })
+}
+
+// note notes a gap in the log if the status is another one than at last, and this write did not say so.
+func (p *pod) note(w write, now *corev1.Pod) {
+	if n := len(p.versions); n > 0 && w.ObjectRef.Subresource != "status" && !equality.Semantic.DeepEqual(p.last().Status, now.Status) {
+		p.gaps = append(p.gaps, gap{p.versions[n-1].at, w.at})
+	}
+}
+
+// gap is when a write was made that is not in the log.
+type gap struct{ from, to time.Time }
+
+// hasHad reports whether the pod has, or has had, the size of a template.
+func (p *pod) hasHad(t corev1.PodTemplateSpec) bool {
+	return slices.ContainsFunc(p.versions, func(v podVersion) bool { return lacks(v.Pod, t) == "" })
+}
+
+// unproved reports whether a pod that was Ready was asked for a size since a moment, and has not been
+// Ready with it for so long. One does not count whose kubelet has put the resize off or fails to do it,
+// or has not done it in time, or that somebody else has resized since: nobody is to wait for these.
+func (h *history) unproved(p *pod, since, now time.Time, least time.Duration) bool {
+	n := len(p.asked) - 1
+	for n >= 0 && (p.asked[n].code >= 300 || p.asked[n].same) {
+		n--
+	}
+	if n < 0 || p.asked[n].at.Before(since) || !ready(p.asked[n].before) || p.resized.After(p.asked[n].at) || p.unwilling(now.Add(-h.options.Lag)) {
+		return false
+	}
+	asked := p.asked[n].at
+	var begun time.Time // of the stretch in which it is Ready at its size
+	var restarts int32
+	done := false
+	for _, v := range p.versions {
+		if !v.at.After(asked) {
+			continue
+		}
+		well := ready(v.Pod) && given(v.Pod)
+		done = done || well
+		end := v.at
+		if now.Sub(end) < h.options.Lag { // the controller may not know
+			end = now
+		}
+		switch again := restartsOf(v.Pod); {
+		case !begun.IsZero() && end.Sub(begun) >= least:
+			return false
+		case !well:
+			begun = time.Time{}
+		case begun.IsZero() || again != restarts:
+			begun, restarts = v.at, again
+		}
+	}
+	if !begun.IsZero() && now.Sub(begun) >= least {
+		return false
+	}
+	return done || now.Sub(asked)+slack < min(h.options.DeferredTimeout, h.options.ErrorTimeout)
+}
+
+// unchanged reports whether a resize leaves the pod's spec as it was: it was asked for once more.
+func unchanged(w write, before *corev1.Pod) bool {
+	after := &corev1.Pod{}
+	return w.ResponseObject != nil && json.Unmarshal(w.ResponseObject.Raw, after) == nil && equality.Semantic.DeepEqual(before.Spec, after.Spec)
+}
+
+// unwilling reports whether the kubelet has said since a moment that it does not resize the pod now,
+// or fails to: the controller may not know that it has begun to.
+func (p *pod) unwilling(since time.Time) bool {
+	for i, v := range p.versions {
+		if last := i == len(p.versions)-1; unwilling(v.Pod) && (last || p.versions[i+1].at.After(since)) {
+			return true
+		}
+	}
+	return false
+}
+
+// unwilling reports whether the kubelet says that it does not resize the pod now, or fails to.
+func unwilling(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError
+	})
+}
+
+// given reports whether the kubelet says that the pod's containers have the requests and limits of its spec.
+func given(p *corev1.Pod) bool {
+	spec := containers(&p.Spec)
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if c := spec[s.Name]; c != nil && s.Resources != nil && !covers(s.Resources.Limits, c.Resources.Limits) {
+			return false
+		}
+	}
+	return actuated(p)
+}
+
+func restartsOf(p *corev1.Pod) (n int32) {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		n += s.RestartCount
+	}
+	return n
+}
