@@ -207,7 +207,8 @@ func admit(old, d *appsv1.Deployment, ours, released bool) {
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template)
 	recreating := !held && !before && old.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && *old.Spec.Replicas > 0 &&
 		old.Status.UpdatedReplicas == 0
-	stirs := (edited || before && !wish || !enabledBefore) && !recreating
+	empty := *old.Spec.Replicas == 0 && old.Status.Replicas == 0 && old.Status.ObservedGeneration == old.Generation
+	stirs := (edited || before && !wish || !enabledBefore) && !recreating && !empty
 	enabled := policy.Enabled(d)
 	instructs := ours && !edited
 	hold := enabled && !released && (held || stirs && !wish)
@@ -258,7 +259,8 @@ func (w *world) putStatus(d *appsv1.Deployment) bool {
 	}
 	i := slices.IndexFunc(written.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == api.ConditionComplete })
 	if i >= 0 && written.Labels[api.EnabledLabel] == "true" && written.Status.Conditions[i].Status == corev1.ConditionTrue &&
-		(policy.Held(written) || written.Spec.Paused && written.Status.ObservedGeneration != w.d.Status.ObservedGeneration) {
+		(policy.Held(written) || written.Status.ObservedGeneration != w.d.Status.ObservedGeneration &&
+			(written.Spec.Paused || *written.Spec.Replicas > 0 && written.Status.Replicas == 0)) {
 		c := &written.Status.Conditions[i] // its times stay: a policy cannot set them
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 	}

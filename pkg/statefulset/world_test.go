@@ -188,7 +188,8 @@ func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 		}
 	}
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
-	stirs := edited || !rolling(old) || !enabledBefore || wish < carried
+	empty := *old.Spec.Replicas == 0 && old.Status.Replicas == 0 && old.Status.ObservedGeneration == old.Generation
+	stirs := (edited || !rolling(old) || !enabledBefore || wish < carried) && !empty
 	instruction, instructed := set.Annotations[api.PartitionAnnotation]
 	instructs := ours && !edited
 	hold := policy.Enabled(set) && rolling(set) && !released && (held || stirs)

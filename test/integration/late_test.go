@@ -78,7 +78,7 @@ func TestLateWrites(t *testing.T) {
 		w.setResources("cpu=170m", "")
 		late.arrivesInVain(http.StatusConflict)
 		w.ownController(t, controller.Options{})
-		w.waitFor("the end", func(set *appsv1.StatefulSet) bool { return !held(set) })
+		w.waitComplete()
 		w.assertMoved(0)
 		w.assertReplaced(uids)
 	})

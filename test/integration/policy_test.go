@@ -254,7 +254,7 @@ func TestHoldPolicyOfALargeTemplate(t *testing.T) {
 		}
 		sidecars.WriteString("]}\n")
 	}
-	for kind, replicas := range map[string]string{"StatefulSet": "  replicas: 0\n", "Deployment": "  replicas: 0\n", "DaemonSet": ""} {
+	for kind, replicas := range map[string]string{"StatefulSet": "  replicas: 1\n", "Deployment": "  replicas: 1\n", "DaemonSet": ""} {
 		namespace := newNamespace(t, nil)
 		kubectl := func(args ...string) string {
 			out, err := cp.Kubectl(t.Context(), append([]string{"-n", namespace}, args...)...)

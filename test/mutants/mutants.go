@@ -66,10 +66,10 @@ var mutants = []mutant{
 	{
 		name: "keeps-hold", safety: "a write of others keeps the hold",
 		without: without{"only an edit and opting in hold, and the guard lets that pass", []edit{
-			{"deploy/cluster/hold-statefulsets.yaml", `(variables.held || variables.stirs)"`, `(variables.edited || !variables.enabledBefore)"`},
+			{"deploy/cluster/hold-statefulsets.yaml", `(variables.held || (variables.stirs && !variables.empty))"`, `(variables.edited || !variables.enabledBefore)"`},
 			{"deploy/cluster/guard-statefulsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/guard-deployments.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
-			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish && !variables.recreating))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
+			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish && !variables.recreating && !variables.empty))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
 			{"deploy/cluster/guard-daemonsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/hold-daemonsets.yaml", `(variables.held || variables.stirs && !variables.surging)`, `(variables.edited || !variables.enabledBefore)`},
 		}},
