@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -21,7 +22,7 @@ type Deadlined[W Workload] interface {
 
 // movement is how far a held rollout has come, and since when.
 type movement struct {
-	generation     int64
+	edit           string
 	updated, asked int // pods, at most
 	since          time.Time
 }
@@ -38,14 +39,18 @@ func (c *Controller[W, X]) deadline(m *memory, w W, p rollout.Plan) (beside []an
 		return nil, 0
 	}
 	allowed, exceeded := kind.Deadline(w)
-	if allowed == 0 {
-		return nil, 0
-	}
 	now := c.clock.Now()
+	if allowed == 0 {
+		m.moved = movement{}
+		if exceeded {
+			beside = []any{kind.NewDeadline(w, false, metav1.NewTime(now))}
+		}
+		return beside, 0
+	}
 	if m.moved.since.IsZero() && exceeded {
 		m.moved.since = now.Add(-allowed)
-		m.moved.advance(w.GetGeneration(), p)
-	} else if m.moved.advance(w.GetGeneration(), p) {
+		m.moved.advance(editOf(w), p)
+	} else if m.moved.advance(editOf(w), p) {
 		m.moved.since = now
 	}
 	left := m.moved.since.Add(allowed).Sub(now)
@@ -56,19 +61,25 @@ func (c *Controller[W, X]) deadline(m *memory, w W, p rollout.Plan) (beside []an
 }
 
 // advance notes how far the plan's rollout has come, and reports whether it has moved: another pod has
-// been asked, or is updated, or there is another edit. A pod that is asked once more is no news.
-func (m *movement) advance(generation int64, p rollout.Plan) bool {
+// been asked, or is updated, or there is another edit. A pod that is asked once more is no news, and neither
+// is scaling: an autoscaler that scales again and again would keep the deadline from ever running out.
+func (m *movement) advance(edit string, p rollout.Plan) bool {
 	asked := 0
 	for _, v := range p.Verdicts {
 		if !rollout.Gone(v.Member.Pod) && v.Member.Differs == "" && len(v.Member.Target.Changes) == 0 {
 			asked++
 		}
 	}
-	moved := m.generation != generation
+	moved := m.edit != edit
 	if moved {
-		m.generation, m.updated, m.asked = generation, p.Updated, asked
+		m.edit, m.updated, m.asked = edit, p.Updated, asked
 	}
 	moved = moved || p.Updated > m.updated || asked > m.asked
 	m.updated, m.asked = max(m.updated, p.Updated), max(m.asked, asked)
 	return moved
+}
+
+// editOf names the edit that is carried out, and the last time that its user had it tried again.
+func editOf(w Workload) string {
+	return w.GetAnnotations()[api.EditAnnotation] + ";" + w.GetAnnotations()[api.RetryAnnotation]
 }

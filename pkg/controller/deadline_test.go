@@ -24,23 +24,24 @@ func TestAdvance(t *testing.T) {
 	}
 	var m movement
 	for i, tt := range []struct {
-		what       string
-		generation int64
-		p          rollout.Plan
-		want       bool
+		what string
+		edit string
+		p    rollout.Plan
+		want bool
 	}{
-		{"it begins", 2, plan(0, 0, 3), true},
-		{"nothing happens", 2, plan(0, 0, 3), false},
-		{"a pod is asked", 2, plan(0, 1, 2), true},
-		{"it is to be asked once more", 2, plan(0, 0, 3), false},
-		{"it is", 2, plan(0, 1, 2), false},
-		{"it has the size", 2, plan(1, 1, 2), true},
-		{"it goes", 2, plan(0, 0, 2), false},
-		{"another one comes", 2, plan(1, 1, 2), false},
-		{"another edit", 3, plan(0, 0, 3), true},
-		{"begins anew", 3, plan(0, 1, 2), true},
+		{"it begins", "2;", plan(0, 0, 3), true},
+		{"nothing happens", "2;", plan(0, 0, 3), false},
+		{"a pod is asked", "2;", plan(0, 1, 2), true},
+		{"it is to be asked once more", "2;", plan(0, 0, 3), false},
+		{"it is", "2;", plan(0, 1, 2), false},
+		{"it has the size", "2;", plan(1, 1, 2), true},
+		{"it goes", "2;", plan(0, 0, 2), false},
+		{"another one comes", "2;", plan(1, 1, 2), false},
+		{"another edit", "3;", plan(0, 0, 3), true},
+		{"begins anew", "3;", plan(0, 1, 2), true},
+		{"it is to be tried again", "3;1", plan(0, 1, 2), true},
 	} {
-		if got := m.advance(tt.generation, tt.p); got != tt.want {
+		if got := m.advance(tt.edit, tt.p); got != tt.want {
 			t.Errorf("%d: %s: moved %t, want %t", i, tt.what, got, tt.want)
 		}
 	}

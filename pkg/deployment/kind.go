@@ -152,7 +152,8 @@ func (Kind) Deadline(d *Deployment) (deadline time.Duration, exceeded bool) {
 }
 
 // NewDeadline is that of controller.Deadlined. The Deployment controller leaves the one word as it is
-// while the Deployment is paused, and would say the other one itself.
+// while the Deployment is paused, and would say the other one itself. The message names the edit, so that
+// deploy/cluster/pending-deployments.yaml can take it back for another one.
 func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
 	c := appsv1.DeploymentCondition{
 		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastUpdateTime: now,
@@ -160,7 +161,8 @@ func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
 	}
 	if exceeded {
 		c.Status, c.Reason = corev1.ConditionFalse, deploymentutil.TimedOutReason
-		c.Message = fmt.Sprintf("The rollout has not moved for %ds: the condition %s says what it waits for.", *d.Spec.ProgressDeadlineSeconds, api.ConditionComplete)
+		c.Message = fmt.Sprintf("The edit of version %s has not moved for %ds: the condition %s says what it waits for.",
+			d.Annotations[api.EditAnnotation], *d.Spec.ProgressDeadlineSeconds, api.ConditionComplete)
 	}
 	return c
 }

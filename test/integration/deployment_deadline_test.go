@@ -39,6 +39,11 @@ func TestDeploymentExceedsDeadline(t *testing.T) {
 	if !held(d.get()) {
 		t.Error("the hold was let go")
 	}
+	d.patch(`{"spec":{"revisionHistoryLimit":9}}`)
+	d.waitObserved()
+	if got := progressing(d.get()); got != "False ProgressDeadlineExceeded" {
+		t.Errorf("after a write that moves nothing: %s, want what was said before", got)
+	}
 	d.setResources("cpu=160m", "") // a new edit is not late
 	d.waitFor("the word to be taken back", func(d *appsv1.Deployment) bool { return progressing(d) == "Unknown DeploymentPaused" })
 	d.waitFor("the deadline to be exceeded again", func(d *appsv1.Deployment) bool { return progressing(d) == "False ProgressDeadlineExceeded" })

@@ -246,10 +246,16 @@ func (s *storm) start(ctx context.Context, i int) error {
 	return nil
 }
 
-// ready waits until the controllers are.
+// ready waits until the controllers are. One that ends meanwhile, as it has lost the lead, is started again.
 func (s *storm) ready(ctx context.Context) error {
-	for _, process := range s.controllers {
-		if err := process.WaitReady(ctx); err != nil {
+	for i := range s.controllers {
+		err := s.controllers[i].WaitReady(ctx)
+		if err != nil && ended(s.controllers[i]) {
+			if err = s.start(ctx, i); err == nil {
+				err = s.controllers[i].WaitReady(ctx)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -328,9 +334,12 @@ func (s *storm) blow(ctx context.Context) error {
 	return nil
 }
 
-// pause stops a controller for a time.
+// pause stops a controller for a time, unless it has just ended by itself.
 func (s *storm) pause(ctx context.Context, i int, d time.Duration) error {
-	if err := s.controllers[i].Pause(); err != nil {
+	switch err := s.controllers[i].Pause(); {
+	case errors.Is(err, os.ErrProcessDone):
+		return nil
+	case err != nil:
 		return err
 	}
 	sleep(ctx, d)
