@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
 
 // newNamer returns what says which entry of a table the policy looks up for the version of an
@@ -69,9 +69,9 @@ func newNamer(t *testing.T) func(t rapid.TB, image, container string) (version, 
 	}
 }
 
-// TestImages reads images as pkg/estimate does.
+// TestImages reads images as pkg/initialresources/estimate does.
 func TestImages(t *testing.T) {
-	text, err := os.ReadFile("../pkg/estimate/testdata/images.yaml")
+	text, err := os.ReadFile("../pkg/initialresources/estimate/testdata/images.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

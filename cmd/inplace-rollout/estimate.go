@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
-	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 )
 
 // boundsTimeout is how long the cluster is asked for what LimitRanges and nodes allow.

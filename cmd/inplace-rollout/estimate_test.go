@@ -26,8 +26,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
-	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 

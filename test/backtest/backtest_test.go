@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
 
 // constant is a pod that uses the same all the time.

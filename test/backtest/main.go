@@ -1,5 +1,5 @@
 // Command backtest asks what containers would request if pods were created now and then in
-// the past, by the ladder of pkg/estimate and by other rules, and holds it against what they
+// the past, by the ladder of pkg/initialresources/estimate and by other rules, and holds it against what they
 // went on to use. It brings that into docs/initial-resources.md, as tables and as a picture:
 //
 //	backtest --page docs/initial-resources.md --picture docs/backtest.svg

@@ -8,7 +8,7 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
 
 // epoch is when the generated time starts.
@@ -16,7 +16,7 @@ var epoch = time.Date(2026, time.January, 5, 0, 0, 0, 0, time.UTC)
 
 func (m minute) time() time.Time { return epoch.Add(time.Duration(m) * time.Minute) }
 
-// quarter of a day: pkg/history keeps its samples in as many sketches.
+// quarter of a day: pkg/initialresources/history keeps its samples in as many sketches.
 const quarter = day / 4
 
 // kept are the samples of one key.
@@ -26,7 +26,7 @@ type kept struct {
 	cpu, memory map[minute]*ddsketch.DDSketch // by the start of the quarter
 }
 
-// sketches keeps what runs have used as pkg/history does, so that estimates are as good as
+// sketches keeps what runs have used as pkg/initialresources/history does, so that estimates are as good as
 // those that are made of it, and no better.
 func sketches(all ...*run) ([]*kept, error) {
 	var found []*kept
@@ -77,7 +77,7 @@ func (k *kept) add(p *pod) error {
 	return nil
 }
 
-// newSketch is as accurate as those of pkg/history.
+// newSketch is as accurate as those of pkg/initialresources/history.
 func newSketch() (*ddsketch.DDSketch, error) { return ddsketch.NewDefaultDDSketch(0.01) }
 
 // known implements estimate.Source: what is known at a moment, the start of a quarter.

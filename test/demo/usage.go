@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )

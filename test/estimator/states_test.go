@@ -16,7 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
-// TestStateMetrics: what pkg/history asks for has the names and labels that the real kube-state-metrics gives.
+// TestStateMetrics: what pkg/initialresources/history asks for has the names and labels that the real kube-state-metrics gives.
 func TestStateMetrics(t *testing.T) {
 	t.Parallel()
 	states, err := prometheus.StartStateMetrics(t.Context(), t.TempDir(), filepath.Join(cp.Dir(), "kubeconfig"))

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
 
 // namespace has pods that are estimated, or not.

@@ -17,7 +17,9 @@ func TestFromZero(t *testing.T) {
 	t.Run("StatefulSet", func(t *testing.T) {
 		parallel(t)
 		w := newWorkload(t, options{Replicas: 2})
-		w.testFromZero(func(o *appsv1.StatefulSet) bool { return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation })
+		w.testFromZero(func(o *appsv1.StatefulSet) bool {
+			return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+		})
 		before := w.uids()
 		w.setResources("cpu=150m", "")
 		w.waitComplete()
@@ -27,12 +29,16 @@ func TestFromZero(t *testing.T) {
 	t.Run("Parallel", func(t *testing.T) {
 		parallel(t)
 		w := newWorkload(t, options{Replicas: 2, Spec: "podManagementPolicy: Parallel"})
-		w.testFromZero(func(o *appsv1.StatefulSet) bool { return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation })
+		w.testFromZero(func(o *appsv1.StatefulSet) bool {
+			return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+		})
 	})
 	t.Run("Deployment", func(t *testing.T) {
 		parallel(t)
 		d := newDeployment(t, options{Replicas: 2})
-		d.testFromZero(func(o *appsv1.Deployment) bool { return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation })
+		d.testFromZero(func(o *appsv1.Deployment) bool {
+			return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+		})
 		d.assertSettled("100m")
 		before := d.uids()
 		d.edit("150m")
@@ -41,7 +47,9 @@ func TestFromZero(t *testing.T) {
 	t.Run("Recreate", func(t *testing.T) {
 		parallel(t)
 		d := newDeployment(t, options{Replicas: 2, Spec: "strategy: {type: Recreate}"})
-		d.testFromZero(func(o *appsv1.Deployment) bool { return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation })
+		d.testFromZero(func(o *appsv1.Deployment) bool {
+			return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+		})
 		d.assertSettled("100m")
 	})
 }

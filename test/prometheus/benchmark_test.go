@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/heap"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )

@@ -19,7 +19,7 @@ import (
 
 	"k8s.io/client-go/util/cert"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 

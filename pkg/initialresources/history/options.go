@@ -3,7 +3,7 @@ package history
 import (
 	"time"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
 
 // Server says where Prometheus is, or what answers its queries, and how to reach it. The

@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
 
 // book is what the history says at one moment. It is asked again and again until the next one.

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
-	"github.com/inplace-rollout/inplace-rollout/pkg/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 )
 
 // Metrics of an estimator. Every label has a closed set of values, and no value comes later.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
 
 // tableState is what is known of the table of a namespace besides what is stored.
