@@ -29,8 +29,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
-	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // leaseName names the Lease of the leader election.
@@ -42,7 +42,7 @@ const parallelWrites = 16
 
 // maxSilence is how long a sync may go on without a write that ends, before this process is not
 // alive. It reads a few things one after the other, and an API server that answers late, or with
-// an error after [requestTimeout], is no reason to start anew.
+// an error after more than a minute, is no reason to start anew.
 const maxSilence = 5 * time.Minute
 
 // controllerOptions are the flags of the controller command.
@@ -53,7 +53,7 @@ type controllerOptions struct {
 	leaseNamespace string
 	workers        int
 	sessions       int
-	serving        servingOptions
+	serving        server.Options
 	qps            float32
 	burst          int
 	dryRun         bool
@@ -87,14 +87,14 @@ as one of them is missing it is not ready, says what is missing, and touches not
 		},
 	}
 	f := cmd.Flags()
-	addKubeconfigFlag(f, &o.kubeconfig)
+	server.AddKubeconfigFlag(f, &o.kubeconfig)
 	f.StringVar(&o.namespace, "namespace", "", "look after the workloads of this namespace only; empty means all namespaces")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+leaseName)
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
 	f.IntVar(&o.workers, "workers", 16, "how many workloads are synced at the same time")
 	f.IntVar(&o.sessions, "max-sessions", controller.DefaultSessions, "how many workloads of each kind are watched at the same time; where more are held, the others are looked at every 30s")
-	o.serving.addFlags(f)
-	o.serving.addCertificateFlags(f)
+	o.serving.AddFlags(f)
+	o.serving.AddCertificateFlags(f)
 	f.Float32Var(&o.qps, "kube-api-qps", 0, "requests per second to the API server; 0 or less leaves the limit to its priority and fairness")
 	f.IntVar(&o.burst, "kube-api-burst", 0, "requests that may go out at once with --kube-api-qps; 0 means those of two seconds")
 	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
@@ -128,7 +128,7 @@ func (o *controllerOptions) validate() error {
 	if o.burst > 0 && o.qps <= 0 {
 		errs = append(errs, fmt.Errorf("--kube-api-burst is %d and --kube-api-qps %g: a burst needs a limit, so give both or none", o.burst, o.qps))
 	}
-	return errors.Join(append(errs, o.serving.validate())...)
+	return errors.Join(append(errs, o.serving.Validate())...)
 }
 
 // validResizePolicy checks the flag that the controller and plan have in common.
@@ -144,7 +144,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		// A rollout of 1,000 pods took 88 MiB so, and 108 MiB with Go's 100, for a tenth more cpu.
 		debug.SetGCPercent(50)
 	}
-	ctx, err := startLog(ctx, o.verbosity)
+	ctx, err := server.StartLog(ctx, o.verbosity)
 	if err != nil {
 		return err
 	}
@@ -153,9 +153,9 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	turns := newTurns(config, leaseName, cmp.Or(o.leaseNamespace, ownNamespace(), o.namespace, defaultNamespace))
+	election := server.NewLeaderElection(config, leaseName, cmp.Or(o.leaseNamespace, server.OwnNamespace(), o.namespace, server.DefaultNamespace))
 	if o.elects() {
-		config.Wrap(turns.fence.transport)
+		election.Gate(config)
 	}
 	client, objects, err := newClients(config)
 	if err != nil {
@@ -163,7 +163,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 	}
 
 	gate, pulse, registry := &prerequisite.Gate{}, pulse.New(maxSilence), prometheus.NewRegistry()
-	registry.MustRegister(readyMetric(gate), holdMetric{gate}, buildInfoMetric(version.Get()))
+	registry.MustRegister(readyMetric(gate), holdMetric{gate}, server.BuildInfo())
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -176,8 +176,8 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	alive := func() error { return errors.Join(pulse.Err(), turns.health.Check(nil)) }
-	stopServing, err := o.serving.serve(ctx, o.kubeconfig, alive, gate.Err, registry)
+	alive := func() error { return errors.Join(pulse.Err(), election.Alive()) }
+	stopServing, err := o.serving.Serve(ctx, o.kubeconfig, alive, gate.Err, registry)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		controllers.run(ctx)
 		return nil
 	}
-	return turns.lead(ctx, controllers.run)
+	return election.Run(ctx, controllers.run)
 }
 
 // elects reports whether this process works only while it is the leader.
@@ -244,7 +244,7 @@ func (c *controllers) run(ctx context.Context) {
 
 // restConfig is how the API server is reached, with the limits of the flags.
 func (o controllerOptions) restConfig() (*rest.Config, error) {
-	config, err := restConfig(o.kubeconfig)
+	config, err := server.RESTConfig(o.kubeconfig)
 	if err != nil {
 		return nil, err
 	}

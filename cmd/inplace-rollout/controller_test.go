@@ -5,8 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 )
 
 const kubeconfig = `apiVersion: v1
@@ -48,35 +49,12 @@ func TestRateLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.ofLease {
-				config = unlimited(config)
+				config = server.Unlimited(config)
 			}
 			if got := atOnce(config); got != tt.atOnce {
 				t.Errorf("%d requests may go out at once, want %d", got, tt.atOnce)
 			}
 		})
-	}
-}
-
-// TestReviewsHaveALimitOfTheirOwn: whoever sends made-up tokens does not use up the controller's.
-func TestReviewsHaveALimitOfTheirOwn(t *testing.T) {
-	file := kubeconfigFile(t)
-	config, err := controllerOptions{kubeconfig: file, qps: 5}.restConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reviewer, err := newReviewer(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	asks, writes := reviewer.AuthenticationV1().RESTClient().GetRateLimiter(), client.AppsV1().RESTClient().GetRateLimiter()
-	for asks.TryAccept() {
-	}
-	if !writes.TryAccept() {
-		t.Error("reviews have used up what is for writes")
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimator"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
-	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 )
 
 // estimatorLease names the Lease of the estimator's leader election.
@@ -31,7 +31,7 @@ type estimatorOptions struct {
 	kubeconfig       string
 	leaderElect      bool
 	leaseNamespace   string
-	serving          servingOptions
+	serving          server.Options
 	refresh          time.Duration
 	publish          time.Duration
 	maxImages        int
@@ -67,11 +67,11 @@ the last estimates, while the estimator or Prometheus is gone.`,
 		},
 	}
 	f := cmd.Flags()
-	addKubeconfigFlag(f, &o.kubeconfig)
+	server.AddKubeconfigFlag(f, &o.kubeconfig)
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+estimatorLease)
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or inplace-rollout")
-	o.serving.addFlags(f)
-	o.serving.addCertificateFlags(f)
+	o.serving.AddFlags(f)
+	o.serving.AddCertificateFlags(f)
 	f.DurationVar(&o.refresh, "refresh-interval", 5*time.Minute, "how often what is new is read, and the estimates are worked out anew")
 	f.DurationVar(&o.publish, "publish-interval", 5*time.Second, "least time between two writes of the estimates for the same namespace")
 	f.IntVar(&o.maxImages, "max-images", 100, "with --cluster-wide, of how many images each namespace is told that are new to it; those count first that run in most namespaces")
@@ -84,7 +84,7 @@ the last estimates, while the estimator or Prometheus is gone.`,
 }
 
 func (o *estimatorOptions) validate() error {
-	errs := []error{o.usage.complete(), o.serving.validate()}
+	errs := []error{o.usage.complete(), o.serving.Validate()}
 	if o.refresh < time.Second {
 		errs = append(errs, fmt.Errorf("--refresh-interval is %s: want 1s or more", o.refresh))
 	}
@@ -104,17 +104,17 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // as in the controller
 	}
-	ctx, err := startLog(ctx, o.verbosity)
+	ctx, err := server.StartLog(ctx, o.verbosity)
 	if err != nil {
 		return err
 	}
-	config, err := restConfig(o.kubeconfig)
+	config, err := server.RESTConfig(o.kubeconfig)
 	if err != nil {
 		return err
 	}
-	turns := newTurns(config, estimatorLease, cmp.Or(o.leaseNamespace, ownNamespace(), defaultNamespace))
+	election := server.NewLeaderElection(config, estimatorLease, cmp.Or(o.leaseNamespace, server.OwnNamespace(), server.DefaultNamespace))
 	if o.leaderElect {
-		config.Wrap(turns.fence.transport)
+		election.Gate(config)
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -122,7 +122,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	}
 
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(buildInfoMetric(version.Get()))
+	registry.MustRegister(server.BuildInfo())
 	metrics := estimator.NewMetrics(registry, o.usage.ladder.Rungs)
 	recorder := events.NewRecorder(api.EstimatorFieldManager, registry)
 	go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -147,8 +147,8 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	alive := func() error { return errors.Join(beats.Err(), turns.health.Check(nil)) }
-	stopServing, err := o.serving.serve(ctx, o.kubeconfig, alive, e.Ready, registry)
+	alive := func() error { return errors.Join(beats.Err(), election.Alive()) }
+	stopServing, err := o.serving.Serve(ctx, o.kubeconfig, alive, e.Ready, registry)
 	if err != nil {
 		return err
 	}
@@ -157,5 +157,5 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 		e.Run(ctx)
 		return nil
 	}
-	return turns.lead(ctx, e.Run)
+	return election.Run(ctx, e.Run)
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
 )
 
@@ -34,7 +34,7 @@ type webhookOptions struct {
 	lifetime         time.Duration
 	controller       string
 	initialResources bool
-	serving          servingOptions
+	serving          server.Options
 	drain            time.Duration
 	verbosity        int
 }
@@ -65,7 +65,7 @@ new pods the estimator's requests; that one lets pods through as they are if it 
 		},
 	}
 	f := cmd.Flags()
-	addKubeconfigFlag(f, &o.kubeconfig)
+	server.AddKubeconfigFlag(f, &o.kubeconfig)
 	f.StringVar(&o.bindAddress, "bind-address", ":8443", "address at which API servers ask, over TLS")
 	f.StringVar(&o.namespace, "namespace", "", "namespace of the Service and the Secret; empty means the pod's own, or inplace-rollout")
 	f.StringVar(&o.service, "service", "inplace-rollout-webhook", "Service by which API servers reach it: the certificate is for that name")
@@ -75,14 +75,14 @@ new pods the estimator's requests; that one lets pods through as they are if it 
 	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.StringVar(&o.controller, "controller", "", "user name of the controller; empty means system:serviceaccount:<namespace>:inplace-rollout")
 	f.BoolVar(&o.initialResources, "initial-resources", false, "evaluate the policy of deploy/initial-resources, too; namespaces and the estimator's ConfigMaps are watched for that")
-	o.serving.addFlags(f)
+	o.serving.AddFlags(f)
 	f.DurationVar(&o.drain, "shutdown-delay", 10*time.Second, "how long requests are still answered after it was told to stop, and is not ready any more")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level")
 	return cmd
 }
 
 func (o webhookOptions) validate() error {
-	errs := []error{o.serving.validate()}
+	errs := []error{o.serving.Validate()}
 	if _, _, err := net.SplitHostPort(o.bindAddress); err != nil {
 		errs = append(errs, fmt.Errorf("--bind-address is %q: want host:port or :port: %w", o.bindAddress, err))
 	}
@@ -99,12 +99,12 @@ func (o webhookOptions) validate() error {
 }
 
 func (o webhookOptions) run(ctx context.Context) error {
-	ctx, err := startLog(ctx, o.verbosity)
+	ctx, err := server.StartLog(ctx, o.verbosity)
 	if err != nil {
 		return err
 	}
 
-	namespace := cmp.Or(o.namespace, ownNamespace(), defaultNamespace)
+	namespace := cmp.Or(o.namespace, server.OwnNamespace(), server.DefaultNamespace)
 	policies, err := webhook.Load(deploy.Cluster, cmp.Or(o.controller, "system:serviceaccount:"+namespace+":inplace-rollout"))
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (o webhookOptions) run(ctx context.Context) error {
 		}
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(buildInfoMetric(version.Get()))
+	registry.MustRegister(server.BuildInfo())
 	metrics := webhook.NewMetrics(registry, policies.Names(), certificates.Certificate)
 
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.bindAddress)
@@ -137,8 +137,8 @@ func (o webhookOptions) run(ctx context.Context) error {
 		}
 		return cmp.Or(certificates.Ready(), complete())
 	}
-	o.serving.certFile, o.serving.keyFile = o.certFile, o.keyFile
-	stopMetrics, err := o.serving.serve(serving, o.kubeconfig, func() error { return nil }, ready, registry)
+	o.serving.CertFile, o.serving.KeyFile = o.certFile, o.keyFile
+	stopMetrics, err := o.serving.Serve(serving, o.kubeconfig, func() error { return nil }, ready, registry)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -212,7 +212,7 @@ func (o webhookOptions) addInitialResources(ctx context.Context, policies *webho
 }
 
 func (o webhookOptions) client() (kubernetes.Interface, error) {
-	config, err := restConfig(o.kubeconfig)
+	config, err := server.RESTConfig(o.kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
@@ -46,7 +47,7 @@ func (c *cluster) connect() error {
 		return fmt.Errorf("loading the kubeconfig: %w", err)
 	}
 	config.UserAgent = version.Get().UserAgent()
-	if c.client, c.objects, err = newClients(unlimited(config)); err != nil {
+	if c.client, c.objects, err = newClients(server.Unlimited(config)); err != nil {
 		return err
 	}
 	if c.namespace, _, err = c.flags.ToRawKubeConfigLoader().Namespace(); err != nil {

@@ -182,8 +182,8 @@ func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kuberne
 
 func newQueue(name string, held func(cache.ObjectName) bool) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
 	type workload = cache.ObjectName
-	inTurns := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[workload]{Name: name, Queue: newTurns(held)})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[workload]{Name: name, Queue: inTurns})
+	fair := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[workload]{Name: name, Queue: newFairQueue(held)})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[workload]{Name: name, Queue: fair})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[workload](50*time.Millisecond, maxRetryInterval),
 		workqueue.TypedRateLimitingQueueConfig[workload]{Name: name, DelayingQueue: delaying})

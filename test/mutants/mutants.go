@@ -170,8 +170,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "leader", safety: "the leader writes only while it surely leads",
-		without: without{"the fence around writes is always open", []edit{
-			{"cmd/inplace-rollout/fence.go", `return time.Now().Before(f.until) }`, `return true }`},
+		without: without{"the gate before writes is always open", []edit{
+			{"pkg/server/leasegate.go", `return time.Now().Before(g.until) }`, `return true }`},
 		}},
 		scenario: scenario{tests: "TestReplicas/stopped_for_longer_than_the_Lease"},
 	},

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -30,10 +30,10 @@ const (
 // reviewBackoff is for questions to the API server that fail. A scrape waits 10 s, mostly.
 var reviewBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
 
-// newReviewer returns the client for a guard. Anybody may have it ask, so it has a limit of its own, and what
+// newReviewer returns the client for authorizeMetrics. Anybody may have it ask, so it has a limit of its own, and what
 // is written to workloads does not wait for it.
 func newReviewer(kubeconfig string) (kubernetes.Interface, error) {
-	config, err := restConfig(kubeconfig)
+	config, err := RESTConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -45,9 +45,9 @@ func newReviewer(kubeconfig string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// guard lets those through to next whose token is that of a user who may do with the path what they
-// ask for. The API server knows both. It is logged if it does not answer.
-func guard(client kubernetes.Interface, next http.Handler) (http.Handler, error) {
+// authorizeMetrics lets a request through to next if its bearer token is that of a user who may do
+// with the path what the request asks for. The API server knows both: TokenReview and SubjectAccessReview.
+func authorizeMetrics(client kubernetes.Interface, next http.Handler) (http.Handler, error) {
 	authentication, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: reviewTimeout, WebhookRetryBackoff: &reviewBackoff, CacheTTL: rememberAllowed,
 	}.New()

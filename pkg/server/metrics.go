@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -19,39 +19,40 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
-// servingOptions are the flags that say where and to whom /metrics, /healthz and /readyz are served.
-type servingOptions struct {
+// Options are the flags that say where and to whom /metrics, /healthz and /readyz are served.
+type Options struct {
 	address   string
 	secure    bool
-	certFile  string
-	keyFile   string
 	profiling bool
+	// CertFile and KeyFile are for serving over TLS; without them a certificate is made.
+	CertFile, KeyFile string
 }
 
-func (o *servingOptions) addFlags(f *pflag.FlagSet) {
+// AddFlags adds the flags that every command that serves has.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.address, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
 	f.BoolVar(&o.secure, "secure-metrics", false, "serve at --metrics-bind-address over TLS, and all but /healthz and /readyz only to those whose token may get that path")
 	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks, unless --secure-metrics is set")
 }
 
-// addCertificateFlags adds the flags of a certificate that is for nothing else.
-func (o *servingOptions) addCertificateFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate for --secure-metrics; empty means one that is made at the start, which nobody can verify")
-	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+// AddCertificateFlags adds the flags of a certificate that is for nothing else.
+func (o *Options) AddCertificateFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.CertFile, "tls-cert-file", "", "certificate for --secure-metrics; empty means one that is made at the start, which nobody can verify")
+	f.StringVar(&o.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 }
 
-func (o servingOptions) validate() error {
+// Validate checks the flags.
+func (o Options) Validate() error {
 	var errs []error
 	if o.address != "0" {
 		if _, _, err := net.SplitHostPort(o.address); err != nil {
 			errs = append(errs, fmt.Errorf("--metrics-bind-address is %q: want host:port, :port or 0: %w", o.address, err))
 		}
 	}
-	if (o.certFile == "") != (o.keyFile == "") || o.certFile != "" && !o.secure {
+	if (o.CertFile == "") != (o.KeyFile == "") || o.CertFile != "" && !o.secure {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together, and with --secure-metrics"))
 	}
 	return errors.Join(errs...)
@@ -60,7 +61,7 @@ func (o servingOptions) validate() error {
 // handler answers /metrics, /healthz and /readyz. A replica that waits for the lead is as ready
 // as the leader. The kubelet has no token, so the latter two are open to everybody. The reviewer is
 // for --secure-metrics.
-func (o servingOptions) handler(reviewer kubernetes.Interface, alive, ready func() error, registry prometheus.Gatherer) (http.Handler, error) {
+func (o Options) handler(reviewer kubernetes.Interface, alive, ready func() error, registry prometheus.Gatherer) (http.Handler, error) {
 	// Those of Go, the process and client-go are in Kubernetes' own registry.
 	all := prometheus.Gatherers{registry, legacyregistry.DefaultGatherer}
 	telling := http.NewServeMux()
@@ -73,7 +74,7 @@ func (o servingOptions) handler(reviewer kubernetes.Interface, alive, ready func
 	var others http.Handler = telling
 	if o.secure {
 		var err error
-		if others, err = guard(reviewer, telling); err != nil {
+		if others, err = authorizeMetrics(reviewer, telling); err != nil {
 			return nil, err
 		}
 	}
@@ -84,9 +85,9 @@ func (o servingOptions) handler(reviewer kubernetes.Interface, alive, ready func
 	return mux, nil
 }
 
-// serve serves what handler answers; the returned function ends it. The kubeconfig is for --secure-metrics, and is not
+// Serve serves /metrics, /healthz and /readyz; the returned function ends it. The kubeconfig is for --secure-metrics, and is not
 // looked at otherwise.
-func (o servingOptions) serve(ctx context.Context, kubeconfig string, alive, ready func() error, registry prometheus.Gatherer) (stop func(), err error) {
+func (o Options) Serve(ctx context.Context, kubeconfig string, alive, ready func() error, registry prometheus.Gatherer) (stop func(), err error) {
 	if o.address == "0" {
 		return func() {}, nil
 	}
@@ -126,12 +127,12 @@ func (o servingOptions) serve(ctx context.Context, kubeconfig string, alive, rea
 }
 
 // tlsConfig has the certificate of the flags, or a new one that is signed by itself.
-func (o servingOptions) tlsConfig() (*tls.Config, error) {
+func (o Options) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.certFile != "" {
+	if o.CertFile != "" {
 		// They are read again for each connection, because certificates are replaced before they expire.
 		config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(o.certFile, o.keyFile)
+			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 			return &pair, err
 		}
 		_, err := config.GetCertificate(nil)
@@ -156,39 +157,9 @@ func (o servingOptions) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// readyMetric says for alerts what /readyz says for Kubernetes.
-func readyMetric(gate *prerequisite.Gate) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "inplace_rollout_ready", Help: "1 if the cluster has what the controller needs; 0 while it has not, and nothing is touched.",
-	}, func() float64 {
-		if gate.Err() != nil {
-			return 0
-		}
-		return 1
-	})
-}
-
-// holdMetric says in which way rollouts are held.
-type holdMetric struct{ gate *prerequisite.Gate }
-
-var holdDescription = prometheus.NewDesc("inplace_rollout_hold_info", "1 for the way in which the API server holds rollouts, 0 for the others.", []string{"way"}, nil)
-
-// Describe implements prometheus.Collector.
-func (holdMetric) Describe(ch chan<- *prometheus.Desc) { ch <- holdDescription }
-
-// Collect implements prometheus.Collector.
-func (m holdMetric) Collect(ch chan<- prometheus.Metric) {
-	for _, way := range prerequisite.Ways {
-		value := 0.0
-		if m.gate.Way() == way {
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(holdDescription, prometheus.GaugeValue, value, string(way))
-	}
-}
-
-// buildInfoMetric says which version runs.
-func buildInfoMetric(built version.Info) prometheus.Collector {
+// BuildInfo is the metric that says which version runs.
+func BuildInfo() prometheus.Collector {
+	built := version.Get()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "inplace_rollout_build_info", Help: "Always 1; the labels say what the controller was built from.",
 		ConstLabels: prometheus.Labels{"version": built.Version, "commit": built.Commit, "goversion": built.GoVersion},

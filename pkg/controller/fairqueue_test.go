@@ -20,7 +20,7 @@ func names(text string) []cache.ObjectName {
 	return all
 }
 
-func TestTurns(t *testing.T) {
+func TestFairQueue(t *testing.T) {
 	for name, tt := range map[string]struct{ pushed, held, edited, touched, want string }{
 		"in the order in which they come":     {pushed: "a/1 a/2 a/3", want: "a/1 a/2 a/3"},
 		"namespaces take turns":               {pushed: "a/1 a/2 a/3 b/1 c/1 c/2", want: "a/1 b/1 c/1 a/2 c/2 a/3"},
@@ -31,7 +31,7 @@ func TestTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			held := names(tt.held)
-			q := newTurns(func(name cache.ObjectName) bool { return slices.Contains(held, name) })
+			q := newFairQueue(func(name cache.ObjectName) bool { return slices.Contains(held, name) })
 			for _, name := range names(tt.pushed) {
 				q.Push(name)
 			}
@@ -69,14 +69,14 @@ func TestQueueInTurns(t *testing.T) {
 	}
 }
 
-// TestTurnsProperties: whatever is pushed and edited meanwhile, each workload comes once; and one
+// TestFairQueueProperties: whatever is pushed and edited meanwhile, each workload comes once; and one
 // that is held when it is pushed waits for no more than a turn of each other namespace, and for
 // those that are not held and have their turn in between.
-func TestTurnsProperties(t *testing.T) {
+func TestFairQueueProperties(t *testing.T) {
 	const namespaces, each = 4, 30
 	rapid.Check(t, func(t *rapid.T) {
 		held, queued, waited := map[cache.ObjectName]bool{}, map[cache.ObjectName]bool{}, map[string]int{}
-		q := newTurns(func(name cache.ObjectName) bool { return held[name] })
+		q := newFairQueue(func(name cache.ObjectName) bool { return held[name] })
 		anyOf := rapid.Custom(func(t *rapid.T) cache.ObjectName {
 			return cache.ObjectName{Namespace: fmt.Sprint(rapid.IntRange(1, namespaces).Draw(t, "namespace")), Name: fmt.Sprint(rapid.IntRange(1, each).Draw(t, "name"))}
 		})

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"crypto/tls"
@@ -69,18 +69,18 @@ func reviewer(t *testing.T, asked *atomic.Int32) kubernetes.Interface {
 	return client
 }
 
-func TestGuard(t *testing.T) {
+func TestAuthorizeMetrics(t *testing.T) {
 	var asked atomic.Int32
 	ready := func() error { return errors.New("a policy is missing") }
 	alive := func() error { return errors.New("the sync of StatefulSet default/web hangs") }
 	handler := func(secure bool) http.Handler {
-		h, err := servingOptions{secure: secure, profiling: true}.handler(reviewer(t, &asked), alive, ready, prometheus.NewRegistry())
+		h, err := Options{secure: secure, profiling: true}.handler(reviewer(t, &asked), alive, ready, prometheus.NewRegistry())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return h
 	}
-	open, guarded := handler(false), handler(true)
+	open, secured := handler(false), handler(true)
 	for _, tt := range []struct {
 		name    string
 		handler http.Handler
@@ -89,17 +89,17 @@ func TestGuard(t *testing.T) {
 		want    int
 	}{
 		{"metrics are open unless a flag says otherwise", open, "/metrics", "", 200},
-		{"without a token", guarded, "/metrics", "", 401},
-		{"with a password", guarded, "/metrics", "Basic reader", 401},
-		{"with an unknown token", guarded, "/metrics", "Bearer stranger", 401},
-		{"with a token that may not", guarded, "/metrics", "Bearer other", 403},
-		{"with one that may", guarded, "/metrics", "Bearer reader", 200},
-		{"with one that may get other paths only", guarded, "/debug/pprof/heap", "Bearer reader", 403},
-		{"nobody can say whose token it is", guarded, "/metrics", "Bearer away", 503},
-		{"nobody can say what its user may", guarded, "/debug/pprof/broken", "Bearer reader", 503},
-		{"what is not there is not told to everybody", guarded, "/secret", "", 401},
-		{"what the kubelet asks is open", guarded, "/readyz", "", 503},
-		{"what the kubelet asks is open, and tells who hangs", guarded, "/healthz", "", 503},
+		{"without a token", secured, "/metrics", "", 401},
+		{"with a password", secured, "/metrics", "Basic reader", 401},
+		{"with an unknown token", secured, "/metrics", "Bearer stranger", 401},
+		{"with a token that may not", secured, "/metrics", "Bearer other", 403},
+		{"with one that may", secured, "/metrics", "Bearer reader", 200},
+		{"with one that may get other paths only", secured, "/debug/pprof/heap", "Bearer reader", 403},
+		{"nobody can say whose token it is", secured, "/metrics", "Bearer away", 503},
+		{"nobody can say what its user may", secured, "/debug/pprof/broken", "Bearer reader", 503},
+		{"what is not there is not told to everybody", secured, "/secret", "", 401},
+		{"what the kubelet asks is open", secured, "/readyz", "", 503},
+		{"what the kubelet asks is open, and tells who hangs", secured, "/healthz", "", 503},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, tt.path, nil)
 		if tt.header != "" {
@@ -118,7 +118,7 @@ func TestGuard(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/metrics", nil)
 	r.Header.Set("Authorization", "Bearer reader")
 	w := httptest.NewRecorder()
-	guarded.ServeHTTP(w, r)
+	secured.ServeHTTP(w, r)
 	if want := "forbidden: reader may not post /metrics"; w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), want) {
 		t.Errorf("%d %s, want 403 %s", w.Code, w.Body, want)
 	}
@@ -126,7 +126,7 @@ func TestGuard(t *testing.T) {
 	for range 3 {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		r.Header.Set("Authorization", "Bearer reader")
-		guarded.ServeHTTP(httptest.NewRecorder(), r)
+		secured.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	if more := asked.Load() - before; more != 0 {
 		t.Errorf("three more scrapes asked the API server %d times", more)
@@ -136,19 +136,19 @@ func TestGuard(t *testing.T) {
 // TestTLS: without files there is a certificate all the same; with them, it may be replaced.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	o := servingOptions{secure: true, certFile: filepath.Join(dir, "tls.crt"), keyFile: filepath.Join(dir, "tls.key")}
+	o := Options{secure: true, CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
 	if _, err := o.tlsConfig(); err == nil {
 		t.Error("there are no files")
 	}
 	write := func(host string) {
 		t.Helper()
 		certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
-		if err := errors.Join(err, os.WriteFile(o.certFile, certificate, 0o600), os.WriteFile(o.keyFile, key, 0o600)); err != nil {
+		if err := errors.Join(err, os.WriteFile(o.CertFile, certificate, 0o600), os.WriteFile(o.KeyFile, key, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("first.example")
-	name := func(o servingOptions, replace func()) string {
+	name := func(o Options, replace func()) string {
 		t.Helper()
 		config, err := o.tlsConfig()
 		if err != nil {
@@ -173,7 +173,7 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := name(servingOptions{secure: true}, func() {}); !strings.HasPrefix(got, host+"@") {
+	if got := name(Options{secure: true}, func() {}); !strings.HasPrefix(got, host+"@") {
 		t.Errorf("the certificate of its own is of %s", got)
 	}
 }

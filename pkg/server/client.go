@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"fmt"
@@ -13,11 +13,11 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
-// defaultNamespace is the one that deploy/ installs into.
-const defaultNamespace = "inplace-rollout"
+// DefaultNamespace is the one that deploy/ installs into.
+const DefaultNamespace = "inplace-rollout"
 
-// ownNamespace is the namespace of the pod that this runs in; "" if it runs in none.
-func ownNamespace() string {
+// OwnNamespace is the namespace of the pod that this runs in; "" if it runs in none.
+func OwnNamespace() string {
 	own, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 	if err != nil {
 		return ""
@@ -25,12 +25,13 @@ func ownNamespace() string {
 	return strings.TrimSpace(string(own))
 }
 
-func addKubeconfigFlag(f *pflag.FlagSet, kubeconfig *string) {
+// AddKubeconfigFlag adds the flag --kubeconfig.
+func AddKubeconfigFlag(f *pflag.FlagSet, kubeconfig *string) {
 	f.StringVar(kubeconfig, "kubeconfig", "", "path to a kubeconfig; empty means $KUBECONFIG, or the pod's own ServiceAccount")
 }
 
-// restConfig is how what runs in the cluster reaches the API server.
-func restConfig(kubeconfig string) (*rest.Config, error) {
+// RESTConfig is how what runs in the cluster reaches the API server. Each request has a deadline.
+func RESTConfig(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
@@ -40,11 +41,11 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	config.UserAgent = version.Get().UserAgent()
 	config.DisableCompression = true // as kube-controller-manager does: each watch would keep 50 KiB for it
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return deadline{next, requestTimeout} })
-	return unlimited(config), nil
+	return Unlimited(config), nil
 }
 
-// unlimited returns config without a limit on the rate of requests.
-func unlimited(config *rest.Config) *rest.Config {
+// Unlimited returns config without a limit on the rate of requests.
+func Unlimited(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter = -1, nil // 0 would be client-go's default
 	return config

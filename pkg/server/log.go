@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
-// startLog returns a context with the log of this process, which begins with what it was built from.
-func startLog(ctx context.Context, verbosity int) (context.Context, error) {
+// StartLog returns a context with the log of this process, which begins with what it was built from.
+func StartLog(ctx context.Context, verbosity int) (context.Context, error) {
 	logger, err := newLogger(verbosity)
 	if err != nil {
 		return nil, err

@@ -7,10 +7,10 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// turns is a queue in which namespaces take turns, so that the many workloads of one do not
+// fairQueue is a queue in which namespaces take turns, so that the many workloads of one do not
 // delay the few of another. Those that are held come before others, such as those that are
 // opted in and were not edited; but one of patience has its turn in any case.
-type turns struct {
+type fairQueue struct {
 	held   func(cache.ObjectName) bool
 	queued map[cache.ObjectName]bool // whether each is held
 	lines  map[bool]*line            // of those that are held, and of others
@@ -20,42 +20,42 @@ type turns struct {
 // patience is after how many workloads that are held one that is not has its turn.
 const patience = 8
 
-func newTurns(held func(cache.ObjectName) bool) *turns {
-	return &turns{held: held, queued: map[cache.ObjectName]bool{}, lines: map[bool]*line{true: newLine(), false: newLine()}}
+func newFairQueue(held func(cache.ObjectName) bool) *fairQueue {
+	return &fairQueue{held: held, queued: map[cache.ObjectName]bool{}, lines: map[bool]*line{true: newLine(), false: newLine()}}
 }
 
-var _ workqueue.Queue[cache.ObjectName] = &turns{}
+var _ workqueue.Queue[cache.ObjectName] = &fairQueue{}
 
 // Push adds a workload that is not queued.
-func (t *turns) Push(name cache.ObjectName) {
-	held := t.held(name)
-	t.queued[name] = held
-	t.lines[held].push(name)
+func (q *fairQueue) Push(name cache.ObjectName) {
+	held := q.held(name)
+	q.queued[name] = held
+	q.lines[held].push(name)
 }
 
 // Touch is called when a workload is added again that is queued: it may have been edited.
-func (t *turns) Touch(name cache.ObjectName) {
-	if before, is := t.queued[name]; is && !before && t.held(name) {
-		t.queued[name] = true
-		t.lines[true].push(name) // the place in the other line is passed by
+func (q *fairQueue) Touch(name cache.ObjectName) {
+	if before, is := q.queued[name]; is && !before && q.held(name) {
+		q.queued[name] = true
+		q.lines[true].push(name) // the place in the other line is passed by
 	}
 }
 
 // Len returns how many are queued.
-func (t *turns) Len() int { return len(t.queued) }
+func (q *fairQueue) Len() int { return len(q.queued) }
 
 // Pop takes out the next one. There must be one.
-func (t *turns) Pop() cache.ObjectName {
+func (q *fairQueue) Pop() cache.ObjectName {
 	for {
-		held := t.lines[true].len() > 0 && (t.passed < patience || t.lines[false].len() == 0)
-		name := t.lines[held].pop(nil)
-		if is, queued := t.queued[name]; !queued || is != held {
+		held := q.lines[true].len() > 0 && (q.passed < patience || q.lines[false].len() == 0)
+		name := q.lines[held].pop(nil)
+		if is, queued := q.queued[name]; !queued || is != held {
 			continue // it has gone to the other line
 		}
-		if t.passed++; !held {
-			t.passed = 0
+		if q.passed++; !held {
+			q.passed = 0
 		}
-		delete(t.queued, name)
+		delete(q.queued, name)
 		return name
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// fenceWorld is a fence with both of its sides played: the Lease, and the API server.
-type fenceWorld struct {
+// gateWorld is a gate with both of its sides played: the Lease, and the API server.
+type gateWorld struct {
 	t     *testing.T
-	fence *fence
+	gate  *leaseGate
 	lock  resourcelock.Interface
 	took  time.Duration // how long a write of the Lease takes
 	fails error         // what it answers
@@ -27,7 +27,7 @@ type fenceWorld struct {
 }
 
 // RoundTrip answers a request as the API server, and the network before it, do.
-func (w *fenceWorld) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *gateWorld) RoundTrip(r *http.Request) (*http.Response, error) {
 	time.Sleep(w.connecting)
 	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil {
 		trace.GotConn(httptrace.GotConnInfo{})
@@ -47,7 +47,7 @@ func (w *fenceWorld) RoundTrip(r *http.Request) (*http.Response, error) {
 // playedLock is a Lease that nobody else wants.
 type playedLock struct {
 	resourcelock.Interface
-	*fenceWorld
+	*gateWorld
 }
 
 func (playedLock) Identity() string { return "a" }
@@ -57,41 +57,41 @@ func (l playedLock) Update(context.Context, resourcelock.LeaderElectionRecord) e
 	return l.fails
 }
 
-func inFenceWorld(t *testing.T, f func(*testing.T, *fenceWorld)) {
+func inGateWorld(t *testing.T, f func(*testing.T, *gateWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &fenceWorld{t: t, fence: newFence(renewDeadline)}
-		w.lock = fencedLock{Interface: playedLock{fenceWorld: w}, fence: w.fence}
+		w := &gateWorld{t: t, gate: newLeaseGate(renewDeadline)}
+		w.lock = gatedLock{Interface: playedLock{gateWorld: w}, gate: w.gate}
 		f(t, w)
 	})
 }
 
-func (w *fenceWorld) renew() {
+func (w *gateWorld) renew() {
 	_ = w.lock.Update(w.t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "a"})
 }
 
-func (w *fenceWorld) giveBack() error {
+func (w *gateWorld) giveBack() error {
 	return w.lock.Update(w.t.Context(), resourcelock.LeaderElectionRecord{})
 }
 
-func (w *fenceWorld) do(ctx context.Context, method, path string) error {
+func (w *gateWorld) do(ctx context.Context, method, path string) error {
 	r, err := http.NewRequestWithContext(ctx, method, "https://server"+path, strings.NewReader("{}"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	response, err := w.fence.transport(w).RoundTrip(r)
+	response, err := w.gate.transport(w).RoundTrip(r)
 	if err != nil {
 		return err
 	}
 	return response.Body.Close()
 }
 
-func (w *fenceWorld) write() error {
+func (w *gateWorld) write() error {
 	return w.do(w.t.Context(), http.MethodPatch, "/api/v1/namespaces/a/pods/web-0")
 }
 
 // want checks whether a write that is made now arrives.
-func (w *fenceWorld) want(when string, arrives bool) {
+func (w *gateWorld) want(when string, arrives bool) {
 	w.t.Helper()
 	before := w.arrived
 	err := w.write()
@@ -103,8 +103,8 @@ func (w *fenceWorld) want(when string, arrives bool) {
 	}
 }
 
-func TestFenceIsOpenForATermFromWhenTheRenewalWasSent(t *testing.T) {
-	inFenceWorld(t, func(_ *testing.T, w *fenceWorld) {
+func TestLeaseGateIsOpenForATermFromWhenTheRenewalWasSent(t *testing.T) {
+	inGateWorld(t, func(_ *testing.T, w *gateWorld) {
 		w.want("before the first Lease", false)
 		w.took = 3 * time.Second
 		w.renew()
@@ -125,8 +125,8 @@ func TestFenceIsOpenForATermFromWhenTheRenewalWasSent(t *testing.T) {
 	})
 }
 
-func TestFenceLetsReadsAndReviewsThrough(t *testing.T) {
-	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+func TestLeaseGateLetsReadsAndReviewsThrough(t *testing.T) {
+	inGateWorld(t, func(t *testing.T, w *gateWorld) {
 		for method, path := range map[string]string{
 			http.MethodGet:  "/api/v1/pods",
 			http.MethodPost: "/apis/authentication.k8s.io/v1/tokenreviews",
@@ -138,8 +138,8 @@ func TestFenceLetsReadsAndReviewsThrough(t *testing.T) {
 	})
 }
 
-func TestFenceCallsOffWhatIsUnderWay(t *testing.T) {
-	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+func TestLeaseGateCallsOffWhatIsUnderWay(t *testing.T) {
+	inGateWorld(t, func(t *testing.T, w *gateWorld) {
 		w.renew()
 		w.answering = time.Minute
 		begin := time.Now()
@@ -150,8 +150,8 @@ func TestFenceCallsOffWhatIsUnderWay(t *testing.T) {
 }
 
 // A renewal while a write is under way is one for it, too.
-func TestFenceLetsALongWriteEndIfTheLeaseIsRenewed(t *testing.T) {
-	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+func TestLeaseGateLetsALongWriteEndIfTheLeaseIsRenewed(t *testing.T) {
+	inGateWorld(t, func(t *testing.T, w *gateWorld) {
 		w.renew()
 		w.answering = 15 * time.Second
 		go func() { time.Sleep(8 * time.Second); w.renew() }()
@@ -160,17 +160,17 @@ func TestFenceLetsALongWriteEndIfTheLeaseIsRenewed(t *testing.T) {
 }
 
 // A process that stops does so most likely where it waits: here for a connection.
-func TestFenceLooksAgainBeforeAWriteIsSent(t *testing.T) {
-	inFenceWorld(t, func(_ *testing.T, w *fenceWorld) {
+func TestLeaseGateLooksAgainBeforeAWriteIsSent(t *testing.T) {
+	inGateWorld(t, func(_ *testing.T, w *gateWorld) {
 		w.renew()
-		w.fence.expiry.Stop() // while a process is stopped, its timers are, too
+		w.gate.expiry.Stop() // while a process is stopped, its timers are, too
 		w.connecting = 20 * time.Second
 		w.want("after a long connect", false)
 	})
 }
 
-func TestFenceGivesTheLeaseBackAfterTheLastAnswer(t *testing.T) {
-	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+func TestLeaseGateGivesTheLeaseBackAfterTheLastAnswer(t *testing.T) {
+	inGateWorld(t, func(t *testing.T, w *gateWorld) {
 		w.renew()
 		w.answering = 2 * time.Second
 		ctx, stop := context.WithCancel(t.Context())
@@ -195,8 +195,8 @@ func TestFenceGivesTheLeaseBackAfterTheLastAnswer(t *testing.T) {
 	})
 }
 
-func TestFenceKeepsDeadlines(t *testing.T) {
-	inFenceWorld(t, func(t *testing.T, w *fenceWorld) {
+func TestLeaseGateKeepsDeadlines(t *testing.T) {
+	inGateWorld(t, func(t *testing.T, w *gateWorld) {
 		w.renew()
 		w.answering = time.Minute
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -16,14 +16,14 @@ import (
 // errNotLeading is the error of a write that is not made, because another replica may lead by now.
 var errNotLeading = errors.New("the Lease was not renewed in time: another replica may be the leader")
 
-// fence keeps the writes of a process that may not be the leader any more from the API server.
+// leaseGate keeps the writes of a process that may not be the leader any more from the API server.
 // The leader election alone cannot: a process that was stopped, or starved, for longer than the
 // Lease goes on where it was, and learns later that another one leads.
 //
 // Writes are let through for a term from the moment at which the last renewal was sent that the
 // API server has confirmed: the Lease is no younger than that. The term is shorter than the Lease,
 // and what is under way at its end is called off, so it is done before another replica leads.
-type fence struct {
+type leaseGate struct {
 	term time.Duration
 
 	mu       sync.Mutex
@@ -33,46 +33,46 @@ type fence struct {
 	idle     chan struct{} // closed when nothing is under way; nil if nobody waits for that
 }
 
-func newFence(term time.Duration) *fence {
-	f := &fence{term: term, underway: map[*http.Request]context.CancelCauseFunc{}}
-	f.expiry = time.AfterFunc(term, f.callOff)
-	return f
+func newLeaseGate(term time.Duration) *leaseGate {
+	g := &leaseGate{term: term, underway: map[*http.Request]context.CancelCauseFunc{}}
+	g.expiry = time.AfterFunc(term, g.callOff)
+	return g
 }
 
-// renewed opens the fence for a term from begin on.
-func (f *fence) renewed(begin time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.until = begin.Add(f.term)
-	f.expiry.Reset(time.Until(f.until))
+// renewed opens the gate for a term from begin on.
+func (g *leaseGate) renewed(begin time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.until = begin.Add(g.term)
+	g.expiry.Reset(time.Until(g.until))
 }
 
 // callOff cancels the writes that are under way, if the term has ended.
-func (f *fence) callOff() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.open() {
+func (g *leaseGate) callOff() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open() {
 		return
 	}
-	for _, cancel := range f.underway {
+	for _, cancel := range g.underway {
 		cancel(errNotLeading)
 	}
 }
 
 // open reports whether writes may go out. The lock must be held.
-func (f *fence) open() bool { return time.Now().Before(f.until) }
+func (g *leaseGate) open() bool { return time.Now().Before(g.until) }
 
 // shut ends the term, and waits for the answers to what is under way.
-func (f *fence) shut(ctx context.Context) error {
-	f.mu.Lock()
-	f.until = time.Time{}
+func (g *leaseGate) shut(ctx context.Context) error {
+	g.mu.Lock()
+	g.until = time.Time{}
 	idle := make(chan struct{})
-	if len(f.underway) == 0 {
+	if len(g.underway) == 0 {
 		close(idle)
 	} else {
-		f.idle = idle
+		g.idle = idle
 	}
-	f.mu.Unlock()
+	g.mu.Unlock()
 	select {
 	case <-idle:
 		return nil
@@ -82,10 +82,10 @@ func (f *fence) shut(ctx context.Context) error {
 }
 
 // enter lets a write through, and returns it as it is to be sent. It ends with leave.
-func (f *fence) enter(r *http.Request) (*http.Request, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.open() {
+func (g *leaseGate) enter(r *http.Request) (*http.Request, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.open() {
 		return nil, errNotLeading
 	}
 	// It has an answer even if the process is to end: the Lease is given back after that.
@@ -95,37 +95,37 @@ func (f *fence) enter(r *http.Request) (*http.Request, error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	// The process may stop between the look at the clock and the sending, longest while it connects.
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { f.callOff() }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { g.callOff() }})
 	r = r.WithContext(ctx)
-	f.underway[r] = func(cause error) { cancel(cause); release() }
+	g.underway[r] = func(cause error) { cancel(cause); release() }
 	return r, nil
 }
 
-func (f *fence) leave(r *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if cancel, is := f.underway[r]; is {
+func (g *leaseGate) leave(r *http.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if cancel, is := g.underway[r]; is {
 		cancel(nil)
-		delete(f.underway, r)
+		delete(g.underway, r)
 	}
-	if len(f.underway) == 0 && f.idle != nil {
-		close(f.idle)
-		f.idle = nil
+	if len(g.underway) == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
 	}
 }
 
-// fencedTransport is a transport behind the fence.
-type fencedTransport struct {
-	*fence
+// gatedTransport is a transport behind the gate.
+type gatedTransport struct {
+	*leaseGate
 	next http.RoundTripper
 }
 
-// transport puts the fence before a transport.
-func (f *fence) transport(next http.RoundTripper) http.RoundTripper {
-	return fencedTransport{fence: f, next: next}
+// transport puts the gate before a transport.
+func (g *leaseGate) transport(next http.RoundTripper) http.RoundTripper {
+	return gatedTransport{leaseGate: g, next: next}
 }
 
-func (t fencedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t gatedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if writesNothing(r) {
 		return t.next.RoundTrip(r)
 	}
@@ -165,25 +165,25 @@ func (b leavingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// fencedLock tells the fence what becomes of the Lease.
-type fencedLock struct {
+// gatedLock tells the gate what becomes of the Lease.
+type gatedLock struct {
 	resourcelock.Interface
-	fence *fence
+	gate *leaseGate
 }
 
 // Create creates the Lease.
-func (l fencedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l gatedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Create)
 }
 
 // Update takes, renews or gives back the Lease.
-func (l fencedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l gatedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Update)
 }
 
-func (l fencedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+func (l gatedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if record.HolderIdentity != l.Identity() { // it is given back
-		if err := l.fence.shut(ctx); err != nil {
+		if err := l.gate.shut(ctx); err != nil {
 			return err
 		}
 		return write(ctx, record)
@@ -191,7 +191,7 @@ func (l fencedLock) write(ctx context.Context, record resourcelock.LeaderElectio
 	begin := time.Now()
 	err := write(ctx, record)
 	if err == nil {
-		l.fence.renewed(begin)
+		l.gate.renewed(begin)
 	}
 	return err
 }

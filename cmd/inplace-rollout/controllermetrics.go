@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+)
+
+// readyMetric says for alerts what /readyz says for Kubernetes.
+func readyMetric(gate *prerequisite.Gate) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "inplace_rollout_ready", Help: "1 if the cluster has what the controller needs; 0 while it has not, and nothing is touched.",
+	}, func() float64 {
+		if gate.Err() != nil {
+			return 0
+		}
+		return 1
+	})
+}
+
+// holdMetric says in which way rollouts are held.
+type holdMetric struct{ gate *prerequisite.Gate }
+
+var holdDescription = prometheus.NewDesc("inplace_rollout_hold_info", "1 for the way in which the API server holds rollouts, 0 for the others.", []string{"way"}, nil)
+
+// Describe implements prometheus.Collector.
+func (holdMetric) Describe(ch chan<- *prometheus.Desc) { ch <- holdDescription }
+
+// Collect implements prometheus.Collector.
+func (m holdMetric) Collect(ch chan<- prometheus.Metric) {
+	for _, way := range prerequisite.Ways {
+		value := 0.0
+		if m.gate.Way() == way {
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(holdDescription, prometheus.GaugeValue, value, string(way))
+	}
+}
