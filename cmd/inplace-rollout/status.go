@@ -290,16 +290,16 @@ func (r *statusReport) compare() {
 // catchUp corrects a condition that only tells of progress, which may be a minute behind: how
 // many pods are done by now. What those wait for that are not, the report says of each of them.
 func (r *statusReport) catchUp() {
-	var said, of int
-	if n, _ := fmt.Sscanf(r.Message, "%d of %d pods resized", &said, &of); n < 2 || r.Reason != rollout.ReasonProgressing {
+	said := rollout.Parse(r.Complete, r.Reason, r.Message)
+	if said.Phase != rollout.PhaseResizing || said.Reason != rollout.ReasonProgressing {
 		return
 	}
 	count := map[podState]int{}
 	for _, p := range r.Pods {
 		count[p.State]++
 	}
-	if done := count[stateDone]; done > said && len(r.Pods)-count[stateKeptBack] == of {
-		r.Message = fmt.Sprintf("%d of %d pods resized", done, of)
+	if done := count[stateDone]; done > said.Updated && len(r.Pods)-count[stateKeptBack] == said.Total {
+		r.Message = rollout.Condition{Phase: rollout.PhaseResizing, Updated: done, Total: said.Total}.Message()
 	}
 }
 

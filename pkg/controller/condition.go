@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -28,44 +27,17 @@ const (
 	lastInterval         = time.Second
 )
 
-// Condition is the condition inplace-rollout.io/Complete: what those of StatefulSets and
-// Deployments have in common.
-type Condition struct {
-	Status             corev1.ConditionStatus
-	LastTransitionTime metav1.Time
-	Reason, Message    string
-}
-
-// Complete reports whether the condition says that there is nothing to do; false if c is nil.
-// The admission policy takes that back with every new revision.
-func (c *Condition) Complete() bool { return c != nil && c.Status == corev1.ConditionTrue }
-
-// since is what a rollout's begin is told from: see [Facts.Leftover].
-func (c *Condition) since() Condition {
-	if c == nil {
-		return Condition{}
-	}
-	since := Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime}
-	if c.pending() {
-		since.Reason = c.Reason
-	}
-	return since
-}
-
-// pending reports whether the admission policies have written the condition. They cannot set
-// its time, which is still that of the condition before, such as the last Complete.
-func (c *Condition) pending() bool { return c != nil && c.Reason == rollout.ReasonPending }
-
 // writeCondition writes the plan's condition if it differs, or others are to be written beside it, and
-// then records the events that go with it. It returns after which time a message that was put off is due; 0 if none was.
+// then records the events that go with it. The time of a transition is told by the clock of the API server, which tells
+// also when others have resized a pod. It returns after which time a message that was put off is due; 0 if none was.
 func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan, beside ...any) (due time.Duration, err error) {
 	if p.Started != "" && !p.Condition.Complete && !c.options.DryRun {
 		c.begun(w)
 	}
 	now := metav1.NewTime(c.clock.Now())
-	have, want := c.kind.Condition(w), newCondition(p.Condition, *cmp.Or(written(w), &now))
+	have, want := c.kind.Condition(w), p.Condition.Stored(*cmp.Or(written(w), &now))
 	if have != nil && have.Status == want.Status {
-		if !have.pending() {
+		if !have.Pending() {
 			want.LastTransitionTime = have.LastTransitionTime
 		}
 		if have.Reason == want.Reason && len(beside) == 0 {
@@ -102,23 +74,13 @@ func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	return 0, nil
 }
 
-// newCondition returns the planned condition as it is written, with the time of its transition. That
-// is told by the clock of the API server, which tells also when others have resized a pod.
-func newCondition(planned rollout.Condition, transition metav1.Time) Condition {
-	c := Condition{Status: corev1.ConditionFalse, LastTransitionTime: transition, Reason: planned.Reason, Message: planned.Message}
-	if planned.Complete {
-		c.Status = corev1.ConditionTrue
-	}
-	return c
-}
-
 // message is what is known of the messages of a workload's condition.
 type message struct {
-	wrote time.Time // when the last one was written
-	held  bool      // whether the workload was held then
-	next  string    // that is to be written; empty if none is
-	since time.Time // since when
-	left  string    // the rollout that was handed over since
+	wrote time.Time       // when the last one was written
+	held  bool            // whether the workload was held then
+	next  string          // that is to be written; empty if none is
+	since time.Time       // since when
+	left  rollout.Version // that was handed over since
 }
 
 // messageDue returns for how long a new message is still put off where nothing else of the
@@ -131,8 +93,8 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
 	m, now := c.messages[name], c.clock.Now()
-	if m.next != p.Condition.Message {
-		m.next, m.since = p.Condition.Message, now
+	if next := p.Condition.Message(); m.next != next {
+		m.next, m.since = next, now
 		c.messages[name] = m
 	}
 	lasted, long := m.since.Add(ProgressInterval).Sub(now), m.wrote.Add(longProgressInterval).Sub(now)

@@ -68,9 +68,9 @@ type Kind[W Workload, X Own] interface {
 	// Selector of the workload's pods.
 	Selector(w W) *metav1.LabelSelector
 	// Condition inplace-rollout.io/Complete, or nil.
-	Condition(w W) *Condition
+	Condition(w W) *rollout.StoredCondition
 	// NewCondition is a condition, written now, as this kind has it.
-	NewCondition(c Condition, now metav1.Time) any
+	NewCondition(c rollout.StoredCondition, now metav1.Time) any
 	// SameTemplate reports whether two versions of a workload have the same template to the
 	// built-in controller.
 	SameTemplate(a, b W) bool

@@ -39,7 +39,7 @@ import (
 type plainKind struct {
 	Kind[*appsv1.ReplicaSet, plainOwn]
 
-	condition, written *Condition
+	condition, written *rollout.StoredCondition
 	patches            int
 	applied            []string
 	fails              error // of writes
@@ -84,13 +84,16 @@ func (*plainKind) Strip(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
 	return &stripped
 }
 
-func (*plainKind) Unheld(*appsv1.ReplicaSet) Unheld { return Unheld{Of: " of it"} }
+// it is that the rollout is over.
+var it = rollout.Over(1, 1, rollout.RevisionNamed("it"), 0)
+
+func (*plainKind) Unheld(*appsv1.ReplicaSet) Unheld { return Unheld{Over: it} }
 
 func (k *plainKind) Observed(*appsv1.ReplicaSet) bool { return !k.unobserved }
 
-func (k *plainKind) Condition(*appsv1.ReplicaSet) *Condition { return k.condition }
+func (k *plainKind) Condition(*appsv1.ReplicaSet) *rollout.StoredCondition { return k.condition }
 
-func (k *plainKind) NewCondition(c Condition, _ metav1.Time) any {
+func (k *plainKind) NewCondition(c rollout.StoredCondition, _ metav1.Time) any {
 	k.written = &c
 	return nil
 }
@@ -166,11 +169,11 @@ func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
 func TestStrip(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
-		condition *Condition
+		condition *rollout.StoredCondition
 		kept      bool
 	}{
-		{"at rest", &Condition{Status: corev1.ConditionTrue}, false},
-		{"under way", &Condition{Status: corev1.ConditionFalse}, true},
+		{"at rest", &rollout.StoredCondition{Status: corev1.ConditionTrue}, false},
+		{"under way", &rollout.StoredCondition{Status: corev1.ConditionFalse}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, Options{})
@@ -385,7 +388,7 @@ func TestWritesFailAlone(t *testing.T) {
 func TestRecord(t *testing.T) {
 	e := newEngine(t, Options{})
 	progressing := func(message string) rollout.Plan {
-		return rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: message}, Started: "cpu"}
+		return rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Why: message}, Started: "cpu"}
 	}
 	last := progressing("third")
 	last.Updated = 1
@@ -412,7 +415,7 @@ func TestRecord(t *testing.T) {
 		{"when that is due", lastInterval, last, 0, 3, 1},
 		{"one that passes", time.Second, passing, longProgressInterval - time.Second, 3, 1},
 		{"when it has lasted, and passes still", ProgressInterval, passing, longProgressInterval - ProgressInterval - time.Second, 3, 1},
-		{"Complete", 0, rollout.Plan{Condition: rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: "all"}}, 0, 4, 2},
+		{"Complete", 0, rollout.Plan{Condition: rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Why: "all"}}, 0, 4, 2},
 	} {
 		e.pass(tt.after)
 		due, err := e.record(t.Context(), e.session, e.w, tt.plan)
@@ -427,7 +430,7 @@ func TestRecord(t *testing.T) {
 func TestQuickMessages(t *testing.T) {
 	e := newEngine(t, Options{})
 	for second := range 121 {
-		p := rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: fmt.Sprint(second)}}
+		p := rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Why: fmt.Sprint(second)}}
 		want := 1 + second/60
 		if second > 90 {
 			p.Condition.Reason = rollout.ReasonDeferred
@@ -495,7 +498,7 @@ func TestDryRun(t *testing.T) {
 	e := newEngine(t, Options{DryRun: true})
 	e.kind.left = loose{}
 	p := rollout.Plan{
-		Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Message: "first"}, Started: "cpu", Writes: []rollout.Write{tight{}, loose{}},
+		Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Why: "first"}, Started: "cpu", Writes: []rollout.Write{tight{}, loose{}},
 	}
 	_, err := e.record(t.Context(), e.session, e.w, p)
 	_, failed := e.apply(t.Context(), e.session, e.w, p)
@@ -517,12 +520,16 @@ func TestCleanUp(t *testing.T) {
 
 // Complete is believed only of what it was said of; what nobody holds may be the built-in controller's.
 func TestUnheldAtRest(t *testing.T) {
-	const of = "are of revision b"
-	is := func(status corev1.ConditionStatus, message string) *Condition {
-		return &Condition{Status: status, Message: message}
+	is := func(status corev1.ConditionStatus, c rollout.Condition) *rollout.StoredCondition {
+		return &rollout.StoredCondition{Status: status, Message: c.Message()}
 	}
-	complete := is(corev1.ConditionTrue, "2 of 2 pods "+of)
-	u := Unheld{Condition: rollout.Condition{Complete: true, Message: "1 of 2 pods " + of}, Of: of, Counted: true, AllThere: true}
+	over := func(updated int, revision string) rollout.Condition { return rollout.Over(updated, 2, rollout.RevisionNamed(revision), 0) }
+	resized := func(c rollout.Condition) rollout.Condition {
+		c.Others = "updater"
+		return c
+	}
+	complete, now := is(corev1.ConditionTrue, over(2, "b")), over(1, "b")
+	u := Unheld{Condition: now, Over: now, Counted: true, AllThere: true}
 	with := func(change func(*Unheld)) Unheld {
 		changed := u
 		change(&changed)
@@ -535,27 +542,27 @@ func TestUnheldAtRest(t *testing.T) {
 		name    string
 		unheld  Unheld
 		held    bool
-		have    *Condition
+		have    *rollout.StoredCondition
 		rests   bool
 		passing bool
-		says    string
+		says    rollout.Condition
 	}{
-		{"Complete", u, false, complete, true, false, "1 of 2 pods " + of},
-		{"Complete, and others resize", u, false, is(corev1.ConditionTrue, complete.Message+alsoResizedBy+"updater"), true, false, "1 of 2 pods " + of + alsoResizedBy + "updater"},
-		{"Complete, and not counted yet", with(notCounted), false, complete, true, true, "1 of 2 pods " + of},
-		{"Complete, and a pod is lost", with(func(u *Unheld) { u.AllThere = false }), false, complete, true, true, "1 of 2 pods " + of},
-		{"Complete of another revision", u, false, is(corev1.ConditionTrue, "2 of 2 pods are of revision a"), false, true, ""},
-		{"Complete, and stale pods are counted", with(stale), false, complete, false, true, ""},
-		{"held", u, true, is(corev1.ConditionFalse, ""), false, true, ""},
-		{"held, and Complete is of before", u, true, complete, true, true, "waiting for inplace-rollout to look at this hold"},
-		{"nothing is said yet", u, false, nil, false, true, ""},
-		{"the built-in controller is at it", with(builtIn), false, nil, true, true, "1 of 2 pods " + of},
-		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, "a"), true, true, "1 of 2 pods " + of},
-		{"the built-in controller is done", with(func(u *Unheld) { u.BuiltIn = true }), false, nil, false, true, ""},
+		{"Complete", u, false, complete, true, false, now},
+		{"Complete, and others resize", u, false, is(corev1.ConditionTrue, resized(over(2, "b"))), true, false, resized(now)},
+		{"Complete, and not counted yet", with(notCounted), false, complete, true, true, now},
+		{"Complete, and a pod is lost", with(func(u *Unheld) { u.AllThere = false }), false, complete, true, true, now},
+		{"Complete of another revision", u, false, is(corev1.ConditionTrue, over(2, "a")), false, true, rollout.Condition{}},
+		{"Complete, and stale pods are counted", with(stale), false, complete, false, true, rollout.Condition{}},
+		{"held", u, true, is(corev1.ConditionFalse, rollout.Condition{}), false, true, rollout.Condition{}},
+		{"held, and Complete is of before", u, true, complete, true, true, rollout.UnseenHold()},
+		{"nothing is said yet", u, false, nil, false, true, rollout.Condition{}},
+		{"the built-in controller is at it", with(builtIn), false, nil, true, true, now},
+		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, rollout.Condition{Why: "a"}), true, true, now},
+		{"the built-in controller is done", with(func(u *Unheld) { u.BuiltIn = true }), false, nil, false, true, rollout.Condition{}},
 	} {
 		p, rests := tt.unheld.AtRest(tt.held, tt.have)
-		if rests != tt.rests || p.Passing != tt.passing || rests && p.Condition.Message != tt.says {
-			t.Errorf("%s: at rest: %t, want %t; passing: %t, want %t; says %q, want %q", tt.name, rests, tt.rests, p.Passing, tt.passing, p.Condition.Message, tt.says)
+		if rests != tt.rests || p.Passing != tt.passing || rests && p.Condition != tt.says {
+			t.Errorf("%s: at rest: %t, want %t; passing: %t, want %t; says %+v, want %+v", tt.name, rests, tt.rests, p.Passing, tt.passing, p.Condition, tt.says)
 		}
 	}
 }

@@ -22,20 +22,20 @@ type Recorder interface {
 
 // recordCondition records events, and the end of the rollout, when the written condition
 // says something new.
-func (c *Controller[W, X]) recordCondition(w W, before *Condition, p rollout.Plan) {
-	fresh := before == nil || before.pending() || before.Complete()
+func (c *Controller[W, X]) recordCondition(w W, before *rollout.StoredCondition, p rollout.Plan) {
+	fresh := before == nil || before.Pending() || before.Complete()
 	if p.Condition.Complete {
 		if !before.Complete() {
 			var took time.Duration
-			if before != nil && !before.pending() {
+			if before != nil && !before.Pending() {
 				took = c.clock.Since(before.LastTransitionTime.Time)
 			}
 			c.ended(cache.MetaObjectToName(w), resultComplete, took)
-			c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventComplete, p.Condition.Message)
+			c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventComplete, p.Condition.Message())
 		}
 		return
 	}
-	if p.HandedOver != "" && c.left(w) != c.kind.Unheld(w).Rollout {
+	if p.HandedOver != "" && c.left(w) != c.kind.Unheld(w).HandedOver.Version {
 		c.begun(w)
 		c.ended(cache.MetaObjectToName(w), resultHandedOver, 0)
 		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, p.HandedOver)
@@ -51,7 +51,7 @@ func (c *Controller[W, X]) recordCondition(w W, before *Condition, p rollout.Pla
 		return
 	}
 	if p.Condition.Reason == rollout.ReasonInvalidPolicy {
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventInvalidPolicy, p.Condition.Message)
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventInvalidPolicy, p.Condition.Message())
 	}
 }
 
@@ -70,11 +70,7 @@ func (c *Controller[W, X]) recordWaits(s *Session[W, X], w W, waits []rollout.Wa
 	}
 }
 
-// alsoResizedBy begins that part of a condition's message which names others that resize the
-// same pods.
-const alsoResizedBy = "; also resized by "
-
-// nameOthers adds to the condition's message who else resizes the pods, such as a vertical
+// nameOthers adds to the condition who else resizes the pods, such as a vertical
 // autoscaler. It records an event of each of them once.
 func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, verdicts []*rollout.Verdict, condition *rollout.Condition) {
 	for _, v := range verdicts {
@@ -88,17 +84,8 @@ func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, verdicts []*rollout
 		}
 	}
 	if s.others.Len() > 0 && condition.Reason != "" {
-		condition.Message += alsoResizedBy + strings.Join(sets.List(s.others), ", ")
+		condition.Others = strings.Join(sets.List(s.others), ", ")
 	}
-}
-
-// cutOthers splits a condition's message into what it said before nameOthers,
-// and what was added; others is empty if nothing was.
-func cutOthers(message string) (said, others string) {
-	if i := strings.LastIndex(message, alsoResizedBy); i >= 0 {
-		return message[:i], message[i:]
-	}
-	return message, ""
 }
 
 // eventOfWait are the events of waits that are more than progress.
@@ -169,7 +156,7 @@ func (s *Session[W, X]) RecordRestart(w W, r rollout.Restart, how string) {
 
 // left returns the rollout that was handed over since the condition was written, which does not tell
 // it yet.
-func (c *Controller[W, X]) left(w W) string {
+func (c *Controller[W, X]) left(w W) rollout.Version {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.messages[cache.MetaObjectToName(w)].left
@@ -180,7 +167,7 @@ func (s *Session[W, X]) RecordHandOver(w W, message string) {
 	c := s.controller
 	c.mu.Lock()
 	m := c.messages[s.name]
-	m.left = c.kind.Unheld(w).Rollout
+	m.left = c.kind.Unheld(w).HandedOver.Version
 	c.messages[s.name] = m
 	c.mu.Unlock()
 	c.begun(w)

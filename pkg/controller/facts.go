@@ -98,13 +98,13 @@ const clockSkew = 10 * time.Second
 // edits others may resize pods.
 //
 // No pod is restarted for what others have set: they could make us do so again and again.
-func (f Facts) Leftover(pod *corev1.Pod, revision rollout.Revision, c *Condition, underWay bool) (resize.Target, error) {
+func (f Facts) Leftover(pod *corev1.Pod, revision rollout.Revision, c *rollout.StoredCondition, underWay bool) (resize.Target, error) {
 	return f.Sized(pod, revision, revision.Template, c, underWay)
 }
 
 // Sized is Leftover for a pod that is to have the size of sized: a copy of the revision's template
 // in which some values are others.
-func (f Facts) Sized(pod *corev1.Pod, revision rollout.Revision, sized *corev1.PodTemplateSpec, c *Condition, underWay bool) (resize.Target, error) {
+func (f Facts) Sized(pod *corev1.Pod, revision rollout.Revision, sized *corev1.PodTemplateSpec, c *rollout.StoredCondition, underWay bool) (resize.Target, error) {
 	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending
 	if !begun || f.Contests.Lost(pod.UID) {
 		return f.By(resize.Sized(pod, revision.Template, sized))

@@ -61,7 +61,7 @@ func (s *Session[W, X]) release(ctx context.Context, w W, r rollout.Release) err
 	}
 	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", r.HandOver)
 	if r.HandOver != "" {
-		s.RecordHandOver(w, r.To+": "+r.HandOver)
+		s.RecordHandOver(w, r.To.Because(r.HandOver).Message())
 	}
 	return nil
 }

@@ -27,14 +27,26 @@ type Basis struct {
 	Generation  int64
 	Annotations map[string]string
 	// Condition that the workload has, or nil.
-	Condition *Condition
+	Condition *rollout.StoredCondition
 	// Of is what else of the workload counts for its kind. It must be comparable.
 	Of any
 }
 
 // same reports whether a look depends on the same.
 func (b Basis) same(other Basis) bool {
-	return b.Of == other.Of && b.Generation == other.Generation && maps.Equal(b.Annotations, other.Annotations) && b.Condition.since() == other.Condition.since()
+	return b.Of == other.Of && b.Generation == other.Generation && maps.Equal(b.Annotations, other.Annotations) && since(b.Condition) == since(other.Condition)
+}
+
+// since is what a rollout's begin is told from: see [Facts.Leftover].
+func since(c *rollout.StoredCondition) rollout.StoredCondition {
+	if c == nil {
+		return rollout.StoredCondition{}
+	}
+	since := rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime}
+	if c.Pending() {
+		since.Reason = c.Reason
+	}
+	return since
 }
 
 // Look returns what judges the pods of a workload, for a rollout to the revision. It reads the

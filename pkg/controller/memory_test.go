@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 			}
 		}, true},
 		{"it is at rest", func(t *testing.T, e *engine) {
-			e.sync(t, &Condition{Status: corev1.ConditionTrue, Message: "1 of 1 of it"}, true)
+			e.sync(t, &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message()}, true)
 		}, false},
 		{"it is opted out", func(t *testing.T, e *engine) { e.sync(t, nil, false) }, false},
 		{"it is gone", func(t *testing.T, e *engine) {
@@ -81,7 +81,7 @@ func (e *engine) open(t *testing.T) *Session[*appsv1.ReplicaSet, plainOwn] {
 }
 
 // sync syncs the workload as it is when nobody holds it.
-func (e *engine) sync(t *testing.T, have *Condition, enabled bool) {
+func (e *engine) sync(t *testing.T, have *rollout.StoredCondition, enabled bool) {
 	t.Helper()
 	e.kind.condition, e.w.Annotations, e.w.Labels = have, nil, map[string]string{api.EnabledLabel: fmt.Sprint(enabled)}
 	if err := e.informer.GetStore().Add(e.w); err != nil {

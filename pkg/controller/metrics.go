@@ -202,7 +202,7 @@ func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
-		if have := c.kind.Condition(w); have != nil && !have.Complete() && !have.pending() {
+		if have := c.kind.Condition(w); have != nil && !have.Complete() && !have.Pending() {
 			oldest = max(oldest, c.clock.Since(have.LastTransitionTime.Time))
 		}
 	}

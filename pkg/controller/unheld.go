@@ -2,7 +2,6 @@ package controller
 
 import (
 	"slices"
-	"strings"
 
 	"k8s.io/kubectl/pkg/util/podutils"
 
@@ -14,9 +13,11 @@ import (
 type Unheld struct {
 	// Condition that the status justifies.
 	Condition rollout.Condition
-	// Of is how the message ends of a condition that says Complete of this revision, and of the
-	// pods that are to have it.
-	Of string
+	// Over is the condition when the rollout of this revision, to the pods that are to have it, is
+	// over. Its counts do not matter.
+	Over rollout.Condition
+	// HandedOver is the condition while the built-in controller makes this rollout.
+	HandedOver rollout.Condition
 	// Stale: the built-in controller counts pods of an older revision, which there must not be
 	// if the workload is Complete.
 	Stale bool
@@ -24,9 +25,6 @@ type Unheld struct {
 	Counted bool
 	// AllThere: there are as many pods as are wanted.
 	AllThere bool
-	// LeftTo begins the messages of conditions of a rollout that the built-in controller makes, and
-	// Rollout goes on with which rollout it is.
-	LeftTo, Rollout string
 	// NotHeld is why an edit is not held; empty if there is nothing to say about that.
 	NotHeld string
 	// Standing: pods may have to be resized though nothing is rolled out. So the session stays open.
@@ -41,52 +39,47 @@ type Unheld struct {
 // condition, or nil.
 //
 // Complete is believed only of the revision and the pods that it was said of: a workload may
-// have been edited while it was opted out. The counts in the message do not matter: a pod that
+// have been edited while it was opted out. The counts do not matter: a pod that
 // is lost or scaled away later is no rollout. If there are stale pods, the workload may have
 // been edited, and edited back, so that its pods have to be looked at.
-func (u Unheld) AtRest(held bool, have *Condition) (p rollout.Plan, atRest bool) {
+func (u Unheld) AtRest(held bool, have *rollout.StoredCondition) (p rollout.Plan, atRest bool) {
 	p.Passing = true // another condition is about to come
 	if held {
 		// Complete was said before this hold. Admission takes it back when the status is next
 		// written. That may not be soon: a lower partition makes no new generation where
 		// ordinals do not start at 0.
-		p.Condition = rollout.Condition{Reason: rollout.ReasonPending, Message: "waiting for inplace-rollout to look at this hold"}
+		p.Condition = rollout.UnseenHold()
 		return p, have.Complete()
 	}
 	p.Condition = u.Condition
-	said, others := u.complete(have)
-	if !said || u.Stale {
+	if !u.complete(have) || u.Stale {
 		if u.NotHeld != "" && u.begins(have) {
-			p.HandedOver = u.LeftTo + u.Rollout + ": " + u.NotHeld
+			p.HandedOver = u.HandedOver.Because(u.NotHeld).Message()
 		}
 		return p, u.BuiltIn && !u.Counted
 	}
-	p.Condition.Message += others
+	p.Condition.Others = have.Says().Others
 	p.Passing = !u.Counted || !u.AllThere
 	return p, true
 }
 
-// complete reports whether a condition says Complete of this revision, and no more but for what
-// nameOthers has added: others.
-func (u Unheld) complete(have *Condition) (said bool, others string) {
-	if !have.Complete() {
-		return false, ""
-	}
-	message, others := cutOthers(have.Message)
-	return strings.HasSuffix(message, u.Of), others
+// complete reports whether a condition says Complete of this revision, and no details.
+func (u Unheld) complete(have *rollout.StoredCondition) bool {
+	says := have.Says()
+	return says.Complete && says.Same(u.Over) && says.Details == ""
 }
 
 // begins reports whether the built-in controller's rollout is another one than the condition speaks of.
-func (u Unheld) begins(have *Condition) bool {
-	return have == nil || have.pending() || have.Complete() ||
-		strings.HasPrefix(have.Message, u.LeftTo) && !strings.HasPrefix(have.Message, u.LeftTo+u.Rollout)
+func (u Unheld) begins(have *rollout.StoredCondition) bool {
+	says := have.Says()
+	return have == nil || have.Pending() || have.Complete() || says.Phase == rollout.PhaseHandedOver && !says.Same(u.HandedOver)
 }
 
 // Plan turns the plan for a workload into the one for a workload that nobody holds. Pods that count
 // as updated may have the size of an edit that was given up, as where the hold was let go without
 // us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
 // touch, it makes the rollout, and nothing is planned but sizes for which no pod is restarted.
-func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remove []rollout.Restart) {
+func (u Unheld) Plan(p rollout.Plan, have *rollout.StoredCondition) (unheld rollout.Plan, remove []rollout.Restart) {
 	done := true
 	for _, v := range p.Verdicts {
 		m := &v.Member
@@ -107,38 +100,30 @@ func (u Unheld) Plan(p rollout.Plan, have *Condition) (unheld rollout.Plan, remo
 }
 
 // done completes the plan where nothing is rolled out any more.
-func (u Unheld) done(p rollout.Plan, have *Condition) rollout.Plan {
+func (u Unheld) done(p rollout.Plan, have *rollout.StoredCondition) rollout.Plan {
 	p.Started = ""
-	over, unfit := u.Over(have), unfit(p)
+	// It may say False all the same, because pods cannot have a size for which they are not restarted.
+	over, unfit := have.Says().Same(u.Over), unfit(p)
 	// Once Complete, a workload stays so when it is scaled, or a pod is lost.
 	if over || have.Complete() || len(p.Waits) == len(unfit) {
 		p.Condition, p.Still = u.Condition, over && have.Complete() && u.Standing
 	}
 	if p.Condition.Complete && len(unfit) > 0 {
-		reason, text := rollout.Spell(unfit)
-		p.Condition = rollout.Condition{Reason: reason, Message: u.Condition.Message + text}
+		reason, details := rollout.Spell(unfit)
+		p.Condition.Complete, p.Condition.Reason = false, reason
+		p.Condition.Details += details
 	}
 	// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
-	if said, _ := u.complete(have); said && slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.InPlaceOnly }) {
+	if u.complete(have) && slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.InPlaceOnly }) {
 		p.Resize, p.Due = nil, true
 	}
 	return p
 }
 
-// Over reports whether a condition says that the rollout of this revision is over. It may be False
-// all the same, because pods cannot have a size for which they are not restarted.
-func (u Unheld) Over(have *Condition) bool {
-	if have == nil {
-		return false
-	}
-	_, more, is := strings.Cut(have.Message, u.Of)
-	return is && (more == "" || more[0] == ';')
-}
-
 // leave returns the plan that leaves the rollout to the built-in controller.
-func (u Unheld) leave(p rollout.Plan, have *Condition, why string) rollout.Plan {
+func (u Unheld) leave(p rollout.Plan, have *rollout.StoredCondition, why string) rollout.Plan {
 	rest, _ := u.AtRest(false, have)
-	left := rollout.Plan{Revision: p.Revision, Resized: p.Resized, Condition: u.builtIn(why), HandedOver: rest.HandedOver}
+	left := rollout.Plan{Revision: p.Revision, Resized: p.Resized, Condition: u.HandedOver.Because(why), HandedOver: rest.HandedOver}
 	left.RequeueAfter = p.RequeueAfter
 	for _, m := range p.Resize {
 		if m.InPlaceOnly {
@@ -162,9 +147,4 @@ func unfit(p rollout.Plan) []rollout.Wait {
 		}
 	}
 	return unfit
-}
-
-// builtIn returns the condition of a rollout that the built-in controller makes.
-func (u Unheld) builtIn(progress string) rollout.Condition {
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: u.LeftTo + u.Rollout + ": " + progress}
 }

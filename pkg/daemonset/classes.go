@@ -67,7 +67,7 @@ func (o observation) fit(p *rollout.Place) (err error) {
 
 // over reports whether the rollout of the newest template is over.
 func (o observation) over() bool {
-	return !policy.Held(o.set) && over(o.set)
+	return !policy.Held(o.set) && saysOver(o.set)
 }
 
 // sizedTo returns the target that gives a pod of the newest revision this size.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Kind is [controller.Kind] for DaemonSets.
@@ -59,10 +60,10 @@ func (k Kind) Patch(ctx context.Context, set *appsv1.DaemonSet, kind types.Patch
 func (Kind) Selector(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
 
 // Condition inplace-rollout.io/Complete of the set, or nil.
-func (Kind) Condition(set *appsv1.DaemonSet) *controller.Condition { return condition(set) }
+func (Kind) Condition(set *appsv1.DaemonSet) *rollout.StoredCondition { return condition(set) }
 
 // NewCondition is that of controller.Kind.
-func (Kind) NewCondition(c controller.Condition, _ metav1.Time) any {
+func (Kind) NewCondition(c rollout.StoredCondition, _ metav1.Time) any {
 	return appsv1.DaemonSetCondition{
 		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
 	}
@@ -93,13 +94,13 @@ func (Kind) Observed(set *appsv1.DaemonSet) bool {
 }
 
 // condition returns the set's condition inplace-rollout.io/Complete, or nil.
-func condition(set *appsv1.DaemonSet) *controller.Condition {
+func condition(set *appsv1.DaemonSet) *rollout.StoredCondition {
 	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == api.ConditionComplete })
 	if i < 0 {
 		return nil
 	}
 	c := set.Status.Conditions[i]
-	return &controller.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }
 
 // Gather is that of controller.Kind.

@@ -38,7 +38,7 @@ func (p plan) complete(o observation) rollout.Plan {
 	p.Replaced = p.remove
 	if p.release {
 		p.Replaced = p.Restart
-		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: leftTo + ", revision " + p.Revision.Name})
+		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(Kind{}.Name(), rollout.RevisionNamed(p.Revision.Name), "")})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	}
 	p.NewFirst = p.release && surge > 0
@@ -80,7 +80,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 		p.letGo(o)
 	} else {
 		u := Kind{}.Unheld(o.set)
-		u.Condition.Message += rollout.Classed(p.Verdicts)
+		u.Condition.Details += rollout.Classed(p.Verdicts)
 		p.Plan, p.remove = u.Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(o), nil

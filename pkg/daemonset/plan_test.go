@@ -248,7 +248,9 @@ func does(p rollout.Plan) string {
 }
 
 // planned is what the plan of o does.
-func planned(o observation) (rollout.Plan, error) { return o.Facts.Plan(o, o.set.Annotations) }
+func planned(o observation) (rollout.Plan, error) {
+	return simulated.Read(o.Facts.Plan(o, o.set.Annotations))
+}
 
 func TestNextStep(t *testing.T) {
 	const image = "the template changed in spec.containers[app].image"

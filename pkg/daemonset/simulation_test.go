@@ -594,7 +594,7 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 		r := ptr.Deref(o.Spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
 		s.t.Logf("%s DaemonSet: %v, %s %v %v, held %q, template %s, observed %d of %d, %d updated of %d of %d, %d misscheduled, %+v", at, wanted(o), o.Spec.UpdateStrategy.Type, r.MaxUnavailable, r.MaxSurge,
 			o.Annotations[api.HoldAnnotation], templateGeneration(o), o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedNumberScheduled, o.Status.CurrentNumberScheduled,
-			o.Status.DesiredNumberScheduled, o.Status.NumberMisscheduled, ptr.Deref(condition(o), controller.Condition{}))
+			o.Status.DesiredNumberScheduled, o.Status.NumberMisscheduled, ptr.Deref(condition(o), rollout.StoredCondition{}))
 	case *corev1.Pod:
 		s.t.Logf("%s %s on %s: gone %t, deleted %t, of %s or %s, %v, has %v, ready %t", at, o.Name, capacity.TargetNode(o), gone, o.DeletionTimestamp != nil, hashOf(o),
 			o.Labels[templateGenerationLabel], simulated.VersionOf(&o.Spec), simulated.AppliedSize(o), podutils.IsPodReady(o))

@@ -14,27 +14,32 @@ import (
 func (Kind) Unheld(set *appsv1.DaemonSet) controller.Unheld {
 	status := set.Status
 	u := controller.Unheld{
-		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set), Standing: policy.HasClasses(set.Annotations),
+		Condition: unheldCondition(set), Over: over(set), HandedOver: handedOver(set, ""), BuiltIn: rolling(set), Standing: policy.HasClasses(set.Annotations),
 		Stale:   !rolling(set) && status.UpdatedNumberScheduled < status.CurrentNumberScheduled,
 		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled, AllThere: status.CurrentNumberScheduled == status.DesiredNumberScheduled,
 	}
-	u.LeftTo, u.Rollout = leftTo, rolloutOf(set)
 	if surge, _ := bounds(set); surge > 0 && u.BuiltIn {
 		u.NotHeld = "it was edited, or opted in, during a rollout with maxSurge, which goes on"
 	}
 	return u
 }
 
-// allOf returns how the message of a condition ends that says Complete; what it says of classes
-// comes after that.
-func allOf(set *appsv1.DaemonSet) string {
-	return " pods are of template generation " + templateGeneration(set)
+// over returns the condition of a set whose rollout is over. What there is to say of classes comes as its details.
+func over(set *appsv1.DaemonSet) rollout.Condition {
+	return rollout.Over(int(set.Status.UpdatedNumberScheduled), int(set.Status.DesiredNumberScheduled), templateVersion(set), 0)
 }
 
-// over reports whether the set's condition says that the rollout of its template is over.
-func over(set *appsv1.DaemonSet) bool {
-	return controller.Unheld{Of: allOf(set)}.Over(condition(set))
+// handedOver returns the condition of a rollout that the DaemonSet controller makes.
+func handedOver(set *appsv1.DaemonSet, why string) rollout.Condition {
+	return rollout.HandedOver(Kind{}.Name(), templateVersion(set), why)
 }
+
+func templateVersion(set *appsv1.DaemonSet) rollout.Version {
+	return rollout.TemplateGeneration(templateGeneration(set))
+}
+
+// saysOver reports whether the set's condition says that the rollout of its template is over.
+func saysOver(set *appsv1.DaemonSet) bool { return condition(set).Says().Same(over(set)) }
 
 // unheldCondition returns the condition of a rollout that the DaemonSet controller makes, or that
 // is over. Once Complete, a set stays so until there is a new template or a new hold: a pod that
@@ -42,22 +47,13 @@ func over(set *appsv1.DaemonSet) bool {
 // available, as for `kubectl rollout status`.
 func unheldCondition(set *appsv1.DaemonSet) rollout.Condition {
 	status := set.Status
-	if over(set) || condition(set).Complete() ||
+	if saysOver(set) || condition(set).Complete() ||
 		status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && status.NumberAvailable >= status.DesiredNumberScheduled {
-		return rollout.Condition{
-			Complete: true, Reason: rollout.ReasonComplete,
-			Message: fmt.Sprintf("%d of %d", status.UpdatedNumberScheduled, status.DesiredNumberScheduled) + allOf(set),
-		}
+		return over(set)
 	}
 	counts := fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedNumberScheduled, status.DesiredNumberScheduled, status.NumberAvailable)
 	if status.UpdatedNumberScheduled >= status.CurrentNumberScheduled {
-		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + counts}
+		return rollout.Unavailable(counts)
 	}
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + rolloutOf(set) + ": " + counts}
-}
-
-const leftTo = "left to the DaemonSet controller"
-
-func rolloutOf(set *appsv1.DaemonSet) string {
-	return ", template generation " + templateGeneration(set)
+	return handedOver(set, counts)
 }

@@ -778,7 +778,8 @@ func pending(old, set *appsv1.DaemonSet) {
 	}
 	c := &set.Status.Conditions[i] // its time stays: a policy cannot set it
 	behind := set.Status.ObservedGeneration > old.Status.ObservedGeneration && set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
-	if (c.Status == corev1.ConditionTrue || strings.Contains(c.Message, " pods are of template generation ")) && (policy.Held(set) || behind || !strings.Contains(c.Message+";", " template generation "+templateGeneration(old)+";")) {
+	says := rollout.Parse(c.Status == corev1.ConditionTrue, c.Reason, c.Message)
+	if (says.Complete || says.Phase == rollout.PhaseOver) && (policy.Held(set) || behind || says.Version != templateVersion(old)) {
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 	}
 }

@@ -385,7 +385,7 @@ func TestEvictionFails(t *testing.T) {
 
 // What refuses the history holds a rollout up for a while at the most.
 func TestHistoryRefused(t *testing.T) {
-	says := func(c *cluster) *controller.Condition { return condition(&Deployment{Deployment: c.d}) }
+	says := func(c *cluster) *rollout.StoredCondition { return condition(&Deployment{Deployment: c.d}) }
 	untilRefused := func(c *cluster) { // no longer: the times between tries are random
 		for range 15 {
 			if is := says(c); is != nil && is.Reason == rollout.ReasonQuotaExceeded {

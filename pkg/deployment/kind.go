@@ -131,10 +131,10 @@ func (k Kind) Patch(ctx context.Context, d *Deployment, kind types.PatchType, pa
 func (Kind) Selector(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector }
 
 // Condition inplace-rollout.io/Complete of the Deployment, or nil.
-func (Kind) Condition(d *Deployment) *controller.Condition { return condition(d) }
+func (Kind) Condition(d *Deployment) *rollout.StoredCondition { return condition(d) }
 
 // NewCondition is that of controller.Kind.
-func (Kind) NewCondition(c controller.Condition, now metav1.Time) any {
+func (Kind) NewCondition(c rollout.StoredCondition, now metav1.Time) any {
 	return appsv1.DeploymentCondition{
 		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, LastUpdateTime: now, Reason: c.Reason, Message: c.Message,
 	}

@@ -349,10 +349,10 @@ func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 }
 
 // condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.
-func condition(d *Deployment) *controller.Condition {
+func condition(d *Deployment) *rollout.StoredCondition {
 	c := deploymentutil.GetDeploymentCondition(d.Status, api.ConditionComplete)
 	if c == nil {
 		return nil
 	}
-	return &controller.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }

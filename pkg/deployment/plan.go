@@ -125,7 +125,7 @@ func (o observation) nextStep() (plan, error) {
 	p, err := o.ofBase(base)
 	if err == nil && policy.Held(o.deployment) {
 		p.Condition = p.Step.Condition()
-		p.Condition.Message += o.besides(base)
+		p.Condition.Details += o.besides(base)
 	}
 	return p, err
 }
@@ -172,7 +172,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 func (o observation) withoutBase() plan {
 	p := plan{}
 	p.letGo(o, o.differs())
-	p.Condition = rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo}
+	p.Condition = handedOver("")
 	return p
 }
 
@@ -390,7 +390,7 @@ func (p *plan) letGo(o observation, handOver string) {
 	case marked != nil:
 		p.write = unmark{marked, o.forgets(marked)}
 	case len(p.giveBack) == 0:
-		p.write = rollout.Release{HandOver: handOver, To: leftTo}
+		p.write = rollout.Release{HandOver: handOver, To: handedOver("")}
 	}
 }
 

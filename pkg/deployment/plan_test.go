@@ -305,7 +305,9 @@ func does(p rollout.Plan) string {
 }
 
 // planned is what the plan of o does.
-func planned(o observation) (rollout.Plan, error) { return o.Facts.Plan(o, o.deployment.Annotations) }
+func planned(o observation) (rollout.Plan, error) {
+	return simulated.Read(o.Facts.Plan(o, o.deployment.Annotations))
+}
 
 func TestNextStep(t *testing.T) {
 	type changes = []change
@@ -477,7 +479,7 @@ func TestNextStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.sets, tt.changes...))
 			simulated.Does(t, p, err, does(p), tt.want)
-			if p.Condition.Complete || !strings.Contains(p.Condition.Message, tt.waits) {
+			if p.Condition.Complete || !strings.Contains(p.Condition.Message(), tt.waits) {
 				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
 			}
 			if tt.after != 0 && p.RequeueAfter != tt.after {
@@ -502,7 +504,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	if got := does(p); got != "evict a-1" {
 		t.Errorf("got %q, want the other one evicted", got)
 	}
-	if message := p.Condition.Message; !strings.Contains(message, "a-0: not evicted yet: the budget says no") {
+	if message := p.Condition.Message(); !strings.Contains(message, "a-0: not evicted yet: the budget says no") {
 		t.Errorf("says %q, want it to name the refusal", message)
 	}
 	if p.RequeueAfter != until.Sub(o.Now) {
@@ -556,7 +558,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
-		if have := p.Condition; have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "no node of the 1 open to the pod can hold cpu 2m (at most 1m)") {
+		if have := p.Condition; have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message(), "no node of the 1 open to the pod can hold cpu 2m (at most 1m)") {
 			t.Errorf("%s: says %+v", tt.name, have)
 		}
 	}
@@ -577,7 +579,7 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message, says) {
+			if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message(), says) {
 				t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", sets, got, p.Condition, says)
 			}
 		}
@@ -649,8 +651,8 @@ func TestUnheldCondition(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := unheldCondition(observed(t, "a newer: newer|newer|newer", tt.changes...).deployment)
-			if want := (rollout.Condition{Complete: tt.reason == rollout.ReasonComplete, Reason: tt.reason, Message: tt.message}); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
+			if got.Complete != (tt.reason == rollout.ReasonComplete) || got.Reason != tt.reason || got.Message() != tt.message || rollout.Parse(got.Complete, got.Reason, tt.message) != got {
+				t.Errorf("got %+v, want %s: %s", got, tt.reason, tt.message)
 			}
 		})
 	}

@@ -467,7 +467,7 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
 		s.t.Logf("%s Deployment: %v ×%d, paused %t, held %q, observed %d of %d, %d updated of %d, %+v", at, simulated.VersionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, o.Spec.Paused,
-			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(&Deployment{Deployment: o}), controller.Condition{}))
+			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(&Deployment{Deployment: o}), rollout.StoredCondition{}))
 	case *appsv1.ReplicaSet:
 		s.t.Logf("%s %s: gone %t, %v ×%d, revision %d, %+v, annotations %v", at, o.Name, gone, simulated.VersionOf(&o.Spec.Template.Spec), *o.Spec.Replicas, number(o), o.Status, slices.Sorted(maps.Keys(o.Annotations)))
 	case *corev1.Pod:

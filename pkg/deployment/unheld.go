@@ -3,7 +3,6 @@ package deployment
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
@@ -42,7 +41,7 @@ func (p *plan) unheld(o observation, unavailable int) {
 	p.Condition = p.Step.Condition()
 	stale := o.stale()
 	if stale != "" {
-		p.Condition.Message = o.deployment.incomplete(stale).Message + "; " + p.Condition.Message
+		p.Condition = o.deployment.incomplete(stale).And(p.Condition)
 	}
 	switch {
 	case p.Hold || len(p.Resize) > 0:
@@ -86,7 +85,7 @@ func (Kind) Unheld(d *Deployment) controller.Unheld {
 	wanted, status := int32(d.replicas()), d.Status
 	stale := status.Replicas > status.UpdatedReplicas
 	return controller.Unheld{
-		Condition: unheldCondition(d), Of: allOf(d), BuiltIn: true, Stale: stale,
+		Condition: unheldCondition(d), Over: over(d), HandedOver: handedOver(""), BuiltIn: true, Stale: stale,
 		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
 		Standing: leaves(condition(d)),
 	}
@@ -94,15 +93,18 @@ func (Kind) Unheld(d *Deployment) controller.Unheld {
 
 // leaves reports whether a condition says that a pod cannot have its size for now. Where nobody holds
 // the rollout, it may be let go of all the same: see letGoLeaving.
-func leaves(c *controller.Condition) bool {
+func leaves(c *rollout.StoredCondition) bool {
 	return c != nil && c.Status == corev1.ConditionFalse && !slices.Contains(
 		[]string{rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonPaused, rollout.ReasonInvalidPolicy}, c.Reason)
 }
 
-// allOf returns how the message ends of a condition that says Complete: it names the revision.
-func allOf(d *Deployment) string {
-	return " pods are of revision " + d.Annotations[deploymentutil.RevisionAnnotation]
+// over returns the condition of a Deployment whose rollout is over.
+func over(d *Deployment) rollout.Condition {
+	return rollout.Over(int(d.Status.UpdatedReplicas), d.replicas(), rollout.RevisionNamed(d.Annotations[deploymentutil.RevisionAnnotation]), 0)
 }
+
+// handedOver returns the condition of a rollout that the Deployment controller makes.
+func handedOver(why string) rollout.Condition { return rollout.HandedOver(Kind{}.Name(), "", why) }
 
 // unheldCondition returns the condition of a rollout that the Deployment controller makes, or
 // that is over, or that the user has paused. Once Complete, a Deployment stays so until there is a
@@ -111,23 +113,20 @@ func unheldCondition(d *Deployment) rollout.Condition {
 	status, replicas := d.Status, int32(d.replicas())
 	stays := condition(d).Complete()
 	if status.Replicas <= status.UpdatedReplicas && (stays || status.UpdatedReplicas >= replicas && status.AvailableReplicas >= replicas) {
-		return rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas) + allOf(d)}
+		return over(d)
 	}
-	waiting := d.incomplete(fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
-		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas))
-	if status.Replicas <= status.UpdatedReplicas && status.UpdatedReplicas >= replicas {
-		waiting.Message = strings.Replace(waiting.Message, leftTo, "waiting for pods to become available", 1)
+	counts := fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
+		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas)
+	if !d.Spec.Paused && status.Replicas <= status.UpdatedReplicas && status.UpdatedReplicas >= replicas {
+		return rollout.Unavailable(counts)
 	}
-	return waiting
+	return d.incomplete(counts)
 }
-
-// leftTo is what a condition begins with while the Deployment controller makes a rollout.
-const leftTo = "left to the Deployment controller"
 
 // incomplete returns the condition of a Deployment whose rollout is neither held nor over.
 func (d *Deployment) incomplete(progress string) rollout.Condition {
 	if d.Spec.Paused {
-		return rollout.Condition{Reason: rollout.ReasonPaused, Message: "paused by the user: " + progress}
+		return rollout.Paused(progress)
 	}
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + ": " + progress}
+	return handedOver(progress)
 }

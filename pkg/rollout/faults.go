@@ -42,7 +42,7 @@ func Faults(members []*Member) []Faulty {
 	return found
 }
 
-// faults spells out, for the end of a message, what faults of kubelets the resizes of the step may meet.
+// faults spells out, for the details of a condition, what faults of kubelets the resizes of the step may meet.
 func (s Step) faults() string {
 	var members []*Member
 	for _, v := range s.Verdicts {

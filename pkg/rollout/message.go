@@ -6,18 +6,6 @@ import (
 	"strings"
 )
 
-// Condition is what the workload's condition inplace-rollout.io/Complete must say.
-type Condition struct {
-	Complete        bool
-	Reason, Message string
-}
-
-// Invalid is the condition of a workload whose annotations cannot be understood: it
-// stays as it is until they are mended.
-func Invalid(err error) Condition {
-	return Condition{Reason: ReasonInvalidPolicy, Message: err.Error()}
-}
-
 // How much a message spells out: so many waits that are not alike, and so many names of pods
 // that wait like another one.
 const (
@@ -28,11 +16,13 @@ const (
 // Condition of a workload whose rollout is not complete. The first wait that is
 // more than progress names the reason. Pods that their size may have harmed come first.
 func (s Step) Condition() Condition {
-	reason, text := Spell(s.Waits)
-	return Condition{Reason: reason, Message: s.Progress() + text + s.faults()}
+	c := s.progress()
+	c.Reason, c.Details = Spell(s.Waits)
+	c.Details += s.faults()
+	return c
 }
 
-// Spell returns the reason that the waits name, and spells them out for the end of a message.
+// Spell returns the reason that the waits name, and spells them out for the details of a condition.
 // Those for the same are named together; where that leaves more than is spelled out, also those
 // that differ only in numbers, such as how much of its node is in use.
 func Spell(all []Wait) (reason, text string) {
@@ -171,7 +161,7 @@ func OldEnvironment(verdicts []*Verdict) string {
 	return "; environment variables that show the old size until a restart: " + strings.Join(found, ", ")
 }
 
-// Classed says, for the end of a condition's message, how many pods have the size of a class, or
+// Classed says, for the details of a condition, how many pods have the size of a class, or
 // had it before. It is empty only if none has anything of a class.
 func Classed(verdicts []*Verdict) (said string) {
 	have, all, back := 0, 0, 0

@@ -79,7 +79,7 @@ func TestWaitsThatAreAlike(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (rollout.Step{Total: 20, Waits: tt.waits}).Condition().Message; got != tt.want {
+			if got := (rollout.Step{Total: 20, Waits: tt.waits}).Condition().Message(); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -128,11 +128,11 @@ func TestFaultsAreGrouped(t *testing.T) {
 	}
 	const note = "; kubernetes#141100 may affect agent-0 on node n-0 (kubelet v1.36.4), agent-1 on node n-1 (kubelet v1.36.4)"
 	for pods, want := range map[int]string{2: note + ": ", 7: ", agent-4 on node n-4 (kubelet v1.36.4) and 2 more: "} {
-		if got := judged(pods, policy.LiveResizeable).Condition(); strings.Count(got.Message, "kubernetes#") != 1 || !strings.Contains(got.Message, want) || got.Reason != rollout.ReasonProgressing {
-			t.Errorf("%d pods: %s: %s", pods, got.Reason, got.Message)
+		if got := judged(pods, policy.LiveResizeable).Condition(); strings.Count(got.Message(), "kubernetes#") != 1 || !strings.Contains(got.Message(), want) || got.Reason != rollout.ReasonProgressing {
+			t.Errorf("%d pods: %s: %s", pods, got.Reason, got.Message())
 		}
 	}
-	if got := judged(2, policy.RestartOnly).Condition().Message; strings.Contains(got, "kubernetes#") {
+	if got := judged(2, policy.RestartOnly).Condition().Message(); strings.Contains(got, "kubernetes#") {
 		t.Errorf("pods that are restarted: %s", got)
 	}
 }

@@ -126,8 +126,8 @@ func (w DeletePod) String() string {
 type Release struct {
 	// HandOver is why the rest is left to the built-in controller; empty if there is no rest.
 	HandOver string
-	// To says, for an event, to whom it is left.
-	To string
+	// To is the rollout that is left then.
+	To Condition
 }
 
 // Loose is that of Write.

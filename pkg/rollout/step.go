@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -232,8 +231,10 @@ func (s *Step) RequeueWithin(d time.Duration) {
 }
 
 // Progress says how many of the workload's pods have the size.
-func (s Step) Progress() string {
-	return fmt.Sprintf("%d of %d pods resized", s.Updated, s.Total+s.Beside)
+func (s Step) Progress() string { return s.progress().Message() }
+
+func (s Step) progress() Condition {
+	return Condition{Phase: PhaseResizing, Updated: s.Updated, Total: s.Total + s.Beside}
 }
 
 // AtRest reports whether nothing is under way, or about to be: every pod is updated, or waits

@@ -23,6 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Kind is [controller.Kind] for StatefulSets.
@@ -96,10 +97,10 @@ func (k Kind) Patch(ctx context.Context, set *appsv1.StatefulSet, kind types.Pat
 func (Kind) Selector(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
 
 // Condition inplace-rollout.io/Complete of the set, or nil.
-func (Kind) Condition(set *appsv1.StatefulSet) *controller.Condition { return condition(set) }
+func (Kind) Condition(set *appsv1.StatefulSet) *rollout.StoredCondition { return condition(set) }
 
 // NewCondition is that of controller.Kind.
-func (Kind) NewCondition(c controller.Condition, _ metav1.Time) any {
+func (Kind) NewCondition(c rollout.StoredCondition, _ metav1.Time) any {
 	return appsv1.StatefulSetCondition{
 		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
 	}
@@ -133,13 +134,13 @@ func (Kind) Observed(set *appsv1.StatefulSet) bool {
 }
 
 // condition returns the set's condition inplace-rollout.io/Complete, or nil.
-func condition(set *appsv1.StatefulSet) *controller.Condition {
+func condition(set *appsv1.StatefulSet) *rollout.StoredCondition {
 	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
 	if i < 0 {
 		return nil
 	}
 	c := set.Status.Conditions[i]
-	return &controller.Condition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }
 
 // owned returns those of the pods that the set controls.

@@ -225,7 +225,9 @@ func movesPartition(p rollout.Plan) bool {
 }
 
 // planned is what the plan of o does.
-func planned(o observation) (rollout.Plan, error) { return o.Facts.Plan(o, o.set.Annotations) }
+func planned(o observation) (rollout.Plan, error) {
+	return simulated.Read(o.Facts.Plan(o, o.set.Annotations))
+}
 
 func TestDoubt(t *testing.T) {
 	scaledIn := func(set *appsv1.StatefulSet) { set.Status.Replicas++ }
@@ -436,8 +438,8 @@ func TestNextStepWaitingForDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := rollout.Condition{
-		Reason:  rollout.ReasonWaitingForDelete,
-		Message: "1 of 2 pods resized; web-1: restarts when it is deleted: the template changed in spec.containers[app].image",
+		Reason: rollout.ReasonWaitingForDelete, Phase: rollout.PhaseResizing, Updated: 1, Total: 2,
+		Details: "; web-1: restarts when it is deleted: the template changed in spec.containers[app].image",
 	}
 	if p.Condition != want {
 		t.Errorf("got %+v, want %+v", p.Condition, want)
@@ -507,7 +509,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 			}
 			p, err := planned(o)
 			simulated.Does(t, p, err, does(p), tt.want)
-			if fits := p.Condition.Reason != rollout.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message, tt.waits) {
+			if fits := p.Condition.Reason != rollout.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message(), tt.waits) {
 				t.Errorf("got %+v, want it to say %q", p.Condition, tt.waits)
 			}
 		})
@@ -531,7 +533,7 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message, tt.says) {
+		if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message(), tt.says) {
 			t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", tt.name, got, p.Condition, tt.says)
 		}
 	}
@@ -690,7 +692,7 @@ func TestAtRest(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			set := observed(t, tt.places, tt.changes...).set
 			got, rests := Kind{}.Unheld(set).AtRest(policy.Held(set), condition(set))
-			if rests != (tt.says != "") || rests && (got.Condition.Message != tt.says || got.LastWord() != tt.last) {
+			if rests != (tt.says != "") || rests && (got.Condition.Message() != tt.says || got.LastWord() != tt.last) {
 				t.Errorf("at rest: %t, %+v; want %q, the last word: %t", rests, got, tt.says, tt.last)
 			}
 		})
@@ -738,12 +740,12 @@ func TestUnheldCondition(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := unheldCondition(observed(t, "updated|updated|updated", tt.changes...).set)
-			want := rollout.Condition{Complete: tt.complete, Reason: rollout.ReasonProgressing, Message: tt.message}
+			want := rollout.ReasonProgressing
 			if tt.complete {
-				want.Reason = rollout.ReasonComplete
+				want = rollout.ReasonComplete
 			}
-			if got != want {
-				t.Errorf("got %+v, want %+v", got, want)
+			if got.Complete != tt.complete || got.Reason != want || got.Message() != tt.message || rollout.Parse(got.Complete, got.Reason, tt.message) != got {
+				t.Errorf("got %+v, want %s: %s", got, want, tt.message)
 			}
 		})
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -499,7 +500,7 @@ func (s *simulation) trace(object runtime.Object, gone bool) {
 	switch o := object.(type) {
 	case *appsv1.StatefulSet:
 		s.t.Logf("%s StatefulSet: %v ×%d, partition %d, held %q, observed %d of %d, %d updated of %d, %+v", at, simulated.VersionOf(&o.Spec.Template.Spec), replicas(o), partition(o),
-			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(o), controller.Condition{}))
+			o.Annotations[api.HoldAnnotation], o.Status.ObservedGeneration, o.Generation, o.Status.UpdatedReplicas, o.Status.Replicas, ptr.Deref(condition(o), rollout.StoredCondition{}))
 	case *corev1.Pod:
 		s.t.Logf("%s %s: gone %t, deleted %t, of %s, %v, has %v, ready %t", at, o.Name, gone, o.DeletionTimestamp != nil, label(o), simulated.VersionOf(&o.Spec), simulated.AppliedSize(o), podutils.IsPodReady(o))
 	}

@@ -12,20 +12,24 @@ import (
 // Unheld is that of controller.Kind. Under OnDelete nobody makes a rollout but the user.
 func (Kind) Unheld(set *appsv1.StatefulSet) controller.Unheld {
 	return controller.Unheld{
-		Condition: unheldCondition(set), Of: allOf(set), BuiltIn: rolling(set), LeftTo: leftTo,
+		Condition: unheldCondition(set), Over: over(set), HandedOver: handedOver(""), BuiltIn: rolling(set),
 		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
 		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),
 	}
 }
 
-// allOf returns how the message ends of a condition that says Complete: it names the revision,
-// and the partition if it keeps pods back.
-func allOf(set *appsv1.StatefulSet) string {
-	end := " pods are of revision " + set.Status.UpdateRevision
+// over returns the condition of a set whose rollout is over. It names the partition if that keeps pods back.
+func over(set *appsv1.StatefulSet) rollout.Condition {
+	from := 0
 	if keptBack(set) > 0 {
-		end += fmt.Sprintf("; partition %d keeps back the others", partition(set))
+		from = partition(set)
 	}
-	return end
+	return rollout.Over(int(set.Status.UpdatedReplicas), replicas(set), rollout.RevisionNamed(set.Status.UpdateRevision), from)
+}
+
+// handedOver returns the condition of a rollout that the StatefulSet controller makes.
+func handedOver(why string) rollout.Condition {
+	return rollout.HandedOver(Kind{}.Name(), "", why)
 }
 
 // unheldCondition returns the condition of a rollout that the StatefulSet controller makes, or
@@ -37,15 +41,11 @@ func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
 	c := condition(set)
 	if c.Complete() ||
 		int(status.UpdatedReplicas) >= replicas(set)-kept && int(status.AvailableReplicas) >= replicas(set) {
-		return rollout.Condition{
-			Complete: true, Reason: rollout.ReasonComplete, Message: fmt.Sprintf("%d of %d", status.UpdatedReplicas, replicas(set)) + allOf(set),
-		}
+		return over(set)
 	}
 	counts := fmt.Sprintf("%d of %d pods updated, %d available", status.UpdatedReplicas, replicas(set)-kept, status.AvailableReplicas)
 	if int(status.UpdatedReplicas) >= replicas(set)-kept {
-		return rollout.Condition{Reason: rollout.ReasonProgressing, Message: "waiting for pods to become available: " + counts}
+		return rollout.Unavailable(counts)
 	}
-	return rollout.Condition{Reason: rollout.ReasonProgressing, Message: leftTo + ": " + counts}
+	return handedOver(counts)
 }
-
-const leftTo = "left to the StatefulSet controller"

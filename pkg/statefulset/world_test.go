@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -335,7 +334,7 @@ func bornOf(set *appsv1.StatefulSet, status appsv1.StatefulSetStatus) string {
 
 // outOfDate reports whether the condition says Complete of a set that is held, or that OnDelete now has nothing kept back.
 func outOfDate(set *appsv1.StatefulSet, c appsv1.StatefulSetCondition) bool {
-	return c.Status == corev1.ConditionTrue && (policy.Held(set) || !rolling(set) && strings.Contains(c.Message, "; partition "))
+	return c.Status == corev1.ConditionTrue && (policy.Held(set) || !rolling(set) && rollout.Parse(true, c.Reason, c.Message).Partition > 0)
 }
 
 // kcmPods creates and deletes. First come births, then scaling down, then

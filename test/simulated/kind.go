@@ -108,7 +108,7 @@ type twice struct{ controller.Observation }
 
 // Plan is that of controller.Observation. It panics if the two plans are not the same.
 func (o twice) Plan(f controller.Facts) (rollout.Plan, error) {
-	p, err := o.Observation.Plan(f)
+	p, err := Read(o.Observation.Plan(f))
 	f.Kept = nil
 	afresh, errAfresh := o.Observation.Plan(f)
 	if got, want := described(p, err), described(afresh, errAfresh); got != want {

@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,9 +22,18 @@ func Does(t *testing.T, p rollout.Plan, err error, got, want string) {
 // Says fails the test where the condition that the plan justifies says anything else.
 func Says(t *testing.T, p rollout.Plan, message string, complete bool) {
 	t.Helper()
-	if p.Condition.Message != message || p.Condition.Complete != complete {
+	if p.Condition.Message() != message || p.Condition.Complete != complete {
 		t.Errorf("says %+v, want %q, complete %t", p.Condition, message, complete)
 	}
+}
+
+// Read returns a plan as it is. It panics if the condition is read as another one than was meant.
+func Read(p rollout.Plan, err error) (rollout.Plan, error) {
+	means := p.Condition
+	if says := rollout.Parse(means.Complete, means.Reason, means.Message()); says != means {
+		panic(fmt.Sprintf("what means %+v is read as %+v", means, says))
+	}
+	return p, err
 }
 
 // InWords names what a plan does: what others do not name, and those writes of one kind together

@@ -1,0 +1,249 @@
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Condition is what the condition inplace-rollout.io/Complete of a workload says. Its message is made
+// by [Condition.Message] and read by [Parse], and nowhere else but in the CEL of
+// deploy/cluster/pending-*.yaml. It is a sentence, details, and who else resizes the pods:
+//
+//	3 of 3 pods are of revision web-5d4b648cbf; partition 2 keeps back the others; also resized by updater
+//	1 of 3 pods resized; web-1: deferred on node a: no room; likewise web-0
+//	left to the DaemonSet controller, template generation 2: 1 of 3 pods updated, 3 available
+type Condition struct {
+	// Complete: the rollout is over.
+	Complete bool
+	// Reason is one of the condition's; empty if there is nothing new to say.
+	Reason string
+	// Phase of the rollout. It decides on the sentence, and on the fields that the sentence is made of.
+	Phase Phase
+	// Updated pods, of Total, once the rollout is over, or while pods are resized.
+	Updated, Total int
+	// Version that the pods are of when the rollout is over. Of a rollout that was handed over, it may be empty.
+	Version Version
+	// Partition keeps back the pods below it when the rollout is over; 0 if there is none.
+	Partition int
+	// Kind of the workload whose built-in controller a rollout was handed over to.
+	Kind string
+	// Why is how far a rollout is that is not ours to make. In no phase, it is the whole sentence.
+	Why string
+	// Details for people, such as what pods wait for. Each begins with "; ".
+	Details string
+	// Others name who else resizes the pods, such as a vertical autoscaler, with commas between.
+	Others string
+}
+
+// Phase is how far a rollout is.
+type Phase string
+
+// The phases. In none, the condition is about something else.
+const (
+	// PhaseResizing: pods are resized.
+	PhaseResizing Phase = "Resizing"
+	// PhaseHandedOver: the built-in controller makes the rollout.
+	PhaseHandedOver Phase = "HandedOver"
+	// PhaseUnavailable: every pod is updated, and one is not available yet.
+	PhaseUnavailable Phase = "Unavailable"
+	// PhasePaused: the user has paused the workload.
+	PhasePaused Phase = "Paused"
+	// PhaseOver: the rollout is over. The condition may be False all the same, because pods cannot have
+	// a size for which they are not restarted.
+	PhaseOver Phase = "Over"
+)
+
+// Version names a template, as users know it.
+type Version string
+
+// RevisionNamed is the version of a StatefulSet or a Deployment.
+func RevisionNamed(name string) Version { return Version("revision " + name) }
+
+// TemplateGeneration is the version of a DaemonSet.
+func TemplateGeneration(n string) Version { return Version("template generation " + n) }
+
+// Invalid is the condition of a workload whose annotations cannot be understood: it
+// stays as it is until they are mended.
+func Invalid(err error) Condition {
+	return Condition{Reason: ReasonInvalidPolicy, Why: err.Error()}
+}
+
+// UnseenHold is the condition of a workload that is held, before anything else is known of that.
+func UnseenHold() Condition {
+	return Condition{Reason: ReasonPending, Why: "waiting for inplace-rollout to look at this hold"}
+}
+
+// HandedOver is the condition of a rollout that the built-in controller makes.
+func HandedOver(kind string, version Version, why string) Condition {
+	return Condition{Reason: ReasonProgressing, Phase: PhaseHandedOver, Kind: kind, Version: version, Why: why}
+}
+
+// Unavailable is the condition of a rollout that waits for updated pods to become available.
+func Unavailable(why string) Condition {
+	return Condition{Reason: ReasonProgressing, Phase: PhaseUnavailable, Why: why}
+}
+
+// Paused is the condition of a workload that the user has paused with a rollout to be made.
+func Paused(why string) Condition {
+	return Condition{Reason: ReasonPaused, Phase: PhasePaused, Why: why}
+}
+
+// Over is the condition of a workload where the rollout of a version is over.
+func Over(updated, total int, version Version, partition int) Condition {
+	return Condition{Complete: true, Reason: ReasonComplete, Phase: PhaseOver, Updated: updated, Total: total, Version: version, Partition: partition}
+}
+
+// Because returns the condition with another reason why the rollout is not ours to make.
+func (c Condition) Because(why string) Condition {
+	c.Why = why
+	return c
+}
+
+// And returns the condition with all that another one says as its details, for the reason of that.
+func (c Condition) And(other Condition) Condition {
+	c.Reason, c.Details = other.Reason, "; "+other.Message()
+	return c
+}
+
+// Same reports whether both conditions are about the same phase of the same rollout. The counts do not
+// matter, nor do the details.
+func (c Condition) Same(other Condition) bool {
+	return c.Phase == other.Phase && c.Version == other.Version && c.Partition == other.Partition
+}
+
+// What the sentences of the phases begin or end with.
+const (
+	resized       = "resized"
+	areOf         = "are of "
+	leftTo        = "left to the "
+	theController = " controller"
+	unavailable   = "waiting for pods to become available"
+	paused        = "paused by the user"
+	partitioned   = "; partition %d keeps back the others"
+	alsoResizedBy = "; also resized by "
+)
+
+// Message is the condition's text.
+func (c Condition) Message() string {
+	message := c.sentence()
+	if c.Partition > 0 {
+		message += fmt.Sprintf(partitioned, c.Partition)
+	}
+	message += c.Details
+	if c.Others != "" {
+		message += alsoResizedBy + c.Others
+	}
+	return message
+}
+
+func (c Condition) sentence() string {
+	switch c.Phase {
+	case PhaseResizing:
+		return fmt.Sprintf("%d of %d pods %s", c.Updated, c.Total, resized)
+	case PhaseOver:
+		return fmt.Sprintf("%d of %d pods %s%s", c.Updated, c.Total, areOf, c.Version)
+	case PhaseHandedOver:
+		return leftTo + c.Kind + theController + after(", ", string(c.Version)) + after(": ", c.Why)
+	case PhaseUnavailable:
+		return unavailable + after(": ", c.Why)
+	case PhasePaused:
+		return paused + after(": ", c.Why)
+	default:
+		return c.Why
+	}
+}
+
+// after returns the text with what comes before it; empty if the text is.
+func after(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
+// Parse returns what a condition says. Its message is the one that was parsed, whoever has written it:
+// one that is not of a phase is all Why.
+func Parse(complete bool, reason, message string) Condition {
+	other := Condition{Complete: complete, Reason: reason, Why: message}
+	if i := strings.LastIndex(message, alsoResizedBy); i >= 0 && i+len(alsoResizedBy) < len(message) {
+		other.Why, other.Others = message[:i], message[i+len(alsoResizedBy):]
+	}
+	c := other
+	c.Why = ""
+	sentence := other.Why
+	if i := strings.Index(sentence, "; "); i >= 0 {
+		sentence, c.Details = sentence[:i], sentence[i:]
+	}
+	if c.parse(sentence); c.Phase == "" || c.Message() != message {
+		return other
+	}
+	return c
+}
+
+// parse reads the sentence of a phase, and of the details those that have a field. The phase stays
+// empty if it is not one.
+func (c *Condition) parse(sentence string) {
+	if why, is := strings.CutPrefix(sentence, unavailable); is {
+		c.Phase, c.Why = PhaseUnavailable, strings.TrimPrefix(why, ": ")
+		return
+	}
+	if why, is := strings.CutPrefix(sentence, paused); is {
+		c.Phase, c.Why = PhasePaused, strings.TrimPrefix(why, ": ")
+		return
+	}
+	if left, is := strings.CutPrefix(sentence, leftTo); is {
+		to, why, _ := strings.Cut(left, ": ")
+		kind, version, _ := strings.Cut(to, theController)
+		c.Phase, c.Kind, c.Version, c.Why = PhaseHandedOver, kind, Version(strings.TrimPrefix(version, ", ")), why
+		return
+	}
+	counts, rest, _ := strings.Cut(sentence, " pods ")
+	updated, total, _ := strings.Cut(counts, " of ")
+	c.Updated, _ = strconv.Atoi(updated)
+	c.Total, _ = strconv.Atoi(total)
+	if rest == resized {
+		c.Phase = PhaseResizing
+	}
+	if version, is := strings.CutPrefix(rest, areOf); is {
+		c.Phase, c.Version = PhaseOver, Version(version)
+		if n, _ := fmt.Sscanf(c.Details, partitioned, &c.Partition); n > 0 {
+			c.Details = strings.TrimPrefix(c.Details, fmt.Sprintf(partitioned, c.Partition))
+		}
+	}
+}
+
+// StoredCondition is the condition as the API server stores it: what those of the kinds have in common.
+type StoredCondition struct {
+	Status             corev1.ConditionStatus
+	LastTransitionTime metav1.Time
+	Reason, Message    string
+}
+
+// Stored returns the condition as it is written, with the time of its transition.
+func (c Condition) Stored(transition metav1.Time) StoredCondition {
+	stored := StoredCondition{Status: corev1.ConditionFalse, LastTransitionTime: transition, Reason: c.Reason, Message: c.Message()}
+	if c.Complete {
+		stored.Status = corev1.ConditionTrue
+	}
+	return stored
+}
+
+// Says returns what the condition says; nothing if c is nil.
+func (c *StoredCondition) Says() Condition {
+	if c == nil {
+		return Condition{}
+	}
+	return Parse(c.Complete(), c.Reason, c.Message)
+}
+
+// Complete reports whether the condition says that there is nothing to do; false if c is nil.
+// The admission policy takes that back with every new revision.
+func (c *StoredCondition) Complete() bool { return c != nil && c.Status == corev1.ConditionTrue }
+
+// Pending reports whether the admission policies have written the condition. They cannot set
+// its time, which is still that of the condition before, such as the last Complete.
+func (c *StoredCondition) Pending() bool { return c != nil && c.Reason == ReasonPending }
