@@ -523,7 +523,9 @@ func TestUnheldAtRest(t *testing.T) {
 	is := func(status corev1.ConditionStatus, c rollout.Condition) *rollout.StoredCondition {
 		return &rollout.StoredCondition{Status: status, Message: c.Message()}
 	}
-	over := func(updated int, revision string) rollout.Condition { return rollout.Over(updated, 2, rollout.RevisionNamed(revision), 0) }
+	over := func(updated int, revision string) rollout.Condition {
+		return rollout.Over(updated, 2, rollout.RevisionNamed(revision), 0)
+	}
 	resized := func(c rollout.Condition) rollout.Condition {
 		c.Others = "updater"
 		return c

@@ -23,6 +23,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 func load(t *testing.T) *Policies {
@@ -129,24 +130,26 @@ func TestConditionIsPutBack(t *testing.T) {
 	condition := func(status, reason, message, rest string) string {
 		return fmt.Sprintf("\n  - {type: %s, status: %q, reason: %s, message: %q%s}", api.ConditionComplete, status, reason, message, rest)
 	}
-	said := func(status, message string) string {
-		return condition(status, "Said", message, `, lastTransitionTime: "2026-01-01T00:00:00Z"`)
+	said := func(c rollout.Condition) string {
+		return condition(string(c.Stored(metav1.Time{}).Status), c.Reason, c.Message(), `, lastTransitionTime: "2026-01-01T00:00:00Z"`)
 	}
+	over, above := rollout.Over(3, 3, rollout.RevisionNamed("web-1"), 0), rollout.Over(2, 3, rollout.RevisionNamed("web-1"), 1)
+	step := rollout.Step{Total: 3, Waits: []rollout.Wait{{Reason: rollout.ReasonDeferred, Message: "deferred"}}}.Condition()
 	const held = api.HoldAnnotation + `: "0"`
 	pending := condition("False", "Pending", "waiting for inplace-rollout to look at this revision", "")
 	for name, tt := range map[string]struct {
 		user, annotations, strategy, revision, said, want string
 	}{
-		"as it was":              {said: said("True", "3 pods"), want: said("True", "3 pods")},
-		"not Complete":           {said: said("False", "web-1: deferred"), want: said("False", "web-1: deferred")},
-		"a hold":                 {annotations: held, said: said("True", ""), want: pending},
-		"a hold that is known":   {annotations: held, said: said("False", "0 of 3"), want: said("False", "0 of 3")},
-		"a new revision":         {revision: "web-2", said: said("True", ""), want: pending},
-		"another new revision":   {revision: "web-2", said: said("False", "0 of 3"), want: pending},
-		"a partition":            {said: said("True", "3 pods; partition 1"), want: said("True", "3 pods; partition 1")},
-		"OnDelete":               {strategy: "{type: OnDelete}", said: said("True", "3 pods"), want: said("True", "3 pods")},
-		"OnDelete, a partition":  {strategy: "{type: OnDelete}", said: said("True", "3 pods; partition 1"), want: pending},
-		"the controller's write": {user: deploy.User, said: said("True", "")},
+		"as it was":              {said: said(over), want: said(over)},
+		"not Complete":           {said: said(step), want: said(step)},
+		"a hold":                 {annotations: held, said: said(over), want: pending},
+		"a hold that is known":   {annotations: held, said: said(step), want: said(step)},
+		"a new revision":         {revision: "web-2", said: said(over), want: pending},
+		"another new revision":   {revision: "web-2", said: said(step), want: pending},
+		"a partition":            {said: said(above), want: said(above)},
+		"OnDelete":               {strategy: "{type: OnDelete}", said: said(over), want: said(over)},
+		"OnDelete, a partition":  {strategy: "{type: OnDelete}", said: said(above), want: pending},
+		"the controller's write": {user: deploy.User, said: said(over)},
 		"nothing was said":       {},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -254,30 +255,33 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 		d.kubectl(append(slices.Clone(as), "annotate", d.ref, api.HoldAnnotation+"-")...)
 		d.waitRolledOut()
 	}
+	former := func(c *rollout.Condition) { c.Version = rollout.TemplateGeneration("1") }
+	more := func(c *rollout.Condition) { c.Details = "; 1 of them have the size of their node's class" }
 	for _, edit := range []struct {
 		what   string
 		before func()
 		do     func()
-		of     string // the generation of the template that the message names, and more; that of now if empty
+		says   func(*rollout.Condition) // what the condition says beside that the rollout of this template is over
 		want   string
 	}{
-		{"an edit", func() {}, user("set", "image", d.ref, "app=app:2"), "", "Pending"},
-		{"an edit of an edit", func() {}, user("set", "image", d.ref, "app=app:3"), "", "Pending"},
-		{"more pods at once", release, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), "", "Complete"},
-		{"what we have said of the template before", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), "1", "Pending"},
-		{"the same with more to say", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), "1; 1 of them have the size of their node's class", "Pending"},
-		{"more to say of this template", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), "now; 1 of them have the size of their node's class", "Complete"},
-		{"an edit that is not held", func() {}, user("set", "image", d.ref, "app=app:4", "--field-manager="+api.ReleaseManager), "", "Pending"},
-		{"the user's own OnDelete", d.waitRolledOut, strategy(`{"type":"OnDelete"}`), "", "Complete"},
-		{"an edit under OnDelete", func() {}, user("set", "image", d.ref, "app=app:5"), "", "Pending"},
-		{"switching back", func() {}, strategy(`{"type":"RollingUpdate"}`), "", "Complete"}, // nothing of it is to be observed
+		{"an edit", func() {}, user("set", "image", d.ref, "app=app:2"), nil, "Pending"},
+		{"an edit of an edit", func() {}, user("set", "image", d.ref, "app=app:3"), nil, "Pending"},
+		{"more pods at once", release, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), nil, "Complete"},
+		{"what we have said of the template before", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), former, "Pending"},
+		{"the same with more to say", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":2}}`), func(c *rollout.Condition) { former(c); more(c) }, "Pending"},
+		{"more to say of this template", func() {}, strategy(`{"rollingUpdate":{"maxUnavailable":1}}`), more, "Complete"},
+		{"an edit that is not held", func() {}, user("set", "image", d.ref, "app=app:4", "--field-manager="+api.ReleaseManager), nil, "Pending"},
+		{"the user's own OnDelete", d.waitRolledOut, strategy(`{"type":"OnDelete"}`), nil, "Complete"},
+		{"an edit under OnDelete", func() {}, user("set", "image", d.ref, "app=app:5"), nil, "Pending"},
+		{"switching back", func() {}, strategy(`{"type":"RollingUpdate"}`), nil, "Complete"}, // nothing of it is to be observed
 	} {
 		edit.before()
-		if edit.of == "" {
-			edit.of = "now"
+		says := rollout.Over(1, 1, rollout.TemplateGeneration(generation()), 0)
+		if edit.says != nil {
+			edit.says(&says)
 		}
 		d.kubectl(append(slices.Clone(as), "patch", d.ref, "--subresource=status", "--type=merge", "--patch",
-			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"Complete","message":"1 of 1 pods are of template generation `+strings.Replace(edit.of, "now", generation(), 1)+`"}]}}`)...)
+			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"`+says.Reason+`","message":"`+says.Message()+`"}]}}`)...)
 		if status, _, _ := complete(d.get()); status != corev1.ConditionTrue {
 			t.Fatalf("the controller's own write came out as %s", status)
 		}
