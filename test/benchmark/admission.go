@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/procfs"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,6 +26,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
@@ -119,11 +118,11 @@ func (o admissionOptions) measure(ctx context.Context) (_ []admitted, version st
 	if err != nil {
 		return nil, "", err
 	}
-	c := &cluster{ControlPlane: cp}
-	defer c.end(ctx, &err)
+	c := &cluster{Cluster: &measure.Cluster{ControlPlane: cp}}
+	defer c.End(ctx, &err)
 	config := cp.RESTConfig()
 	config.QPS = -1
-	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+	if c.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, "", fmt.Errorf("making a client: %w", err)
 	}
 	ways := admissionWays()
@@ -133,7 +132,7 @@ func (o admissionOptions) measure(ctx context.Context) (_ []admitted, version st
 			return nil, "", fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
-	stop, err := webhook.Start(ctx, c.client, webhook.Options{Namespace: "webhook", Resources: []string{"pods"}, Mutate: lookUp(10000)})
+	stop, err := webhook.Start(ctx, c.Client, webhook.Options{Namespace: "webhook", Resources: []string{"pods"}, Mutate: lookUp(10000)})
 	if err != nil {
 		return nil, "", err
 	}
@@ -184,7 +183,7 @@ const unmeasured = 20
 func (c *cluster) inForce(ctx context.Context, applied bool) error {
 	w := admissionWay{namespace: "images-10", images: 10, sets: applied}
 	for {
-		_, err := c.client.CoreV1().Pods(w.namespace).Create(ctx, w.pod("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := c.Client.CoreV1().Pods(w.namespace).Create(ctx, w.pod("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			return fmt.Errorf("asking for the policy: %w", err)
 		}
@@ -204,7 +203,7 @@ func imageName(i int) string {
 // prepare makes the namespace and its tables.
 func (w *admissionWay) prepare(ctx context.Context, c *cluster) error {
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace, Labels: w.labels}}
-	if _, err := c.client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{}); err != nil {
 		if w.name == "policy, not opted in" {
 			return nil // it is there already
 		}
@@ -221,12 +220,12 @@ func (w *admissionWay) prepare(ctx context.Context, c *cluster) error {
 				table.Data[key+version+".memory"] = `300Mi {"request":"300Mi","from":"image:tag","window":"7d","percentile":90,"samples":10080,"scope":"namespace"}`
 			}
 		}
-		if _, err := c.client.CoreV1().ConfigMaps(w.namespace).Create(ctx, table, metav1.CreateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().ConfigMaps(w.namespace).Create(ctx, table, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating a table: %w", err)
 		}
 	}
 	for { // without its service account, no pod can be created there
-		_, err := c.client.CoreV1().ServiceAccounts(w.namespace).Get(ctx, "default", metav1.GetOptions{})
+		_, err := c.Client.CoreV1().ServiceAccounts(w.namespace).Get(ctx, "default", metav1.GetOptions{})
 		if err == nil {
 			return nil
 		}
@@ -265,7 +264,7 @@ func (w *admissionWay) pod(name string) *corev1.Pod {
 
 // create creates a pod, and checks that it is as it should be.
 func (w *admissionWay) create(ctx context.Context, c *cluster, name string, o metav1.CreateOptions) error {
-	pod, err := c.client.CoreV1().Pods(w.namespace).Create(ctx, w.pod(name), o)
+	pod, err := c.Client.CoreV1().Pods(w.namespace).Create(ctx, w.pod(name), o)
 	if err != nil {
 		return fmt.Errorf("creating a pod: %w", err)
 	}
@@ -303,7 +302,7 @@ func (w *admissionWay) turn(ctx context.Context, c *cluster, pods int) error {
 	w.rounds = append(w.rounds, took)
 	w.admission += after.admission - before.admission
 	w.cpu += after.cpu - before.cpu
-	if err := c.client.CoreV1().Pods(w.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := c.Client.CoreV1().Pods(w.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return fmt.Errorf("deleting pods: %w", err)
 	}
 	return nil
@@ -317,7 +316,7 @@ type said struct {
 
 func (c *cluster) apiServerSays(ctx context.Context) (said, error) {
 	var s said
-	text, err := c.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	text, err := c.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return s, fmt.Errorf("reading metrics: %w", err)
 	}
@@ -335,16 +334,8 @@ func (c *cluster) apiServerSays(ctx context.Context) (said, error) {
 			s.admission += time.Duration(m.GetHistogram().GetSampleSum() * float64(time.Second))
 		}
 	}
-	p, err := procfs.NewProc(c.PID(apiServer))
-	if err != nil {
-		return s, fmt.Errorf("looking at %s: %w", apiServer, err)
-	}
-	stat, err := p.Stat()
-	if err != nil {
-		return s, fmt.Errorf("looking at %s: %w", apiServer, err)
-	}
-	s.cpu = stat.CPUTime()
-	return s, nil
+	s.cpu, err = cpuOf(apiServer, c.PID(apiServer))
+	return s, err
 }
 
 // lookUp does what the policy does, from a map of so many images.
@@ -375,18 +366,13 @@ func (w *admissionWay) result(without *admissionWay) admitted {
 	all := slices.Concat(w.rounds...)
 	var added []time.Duration
 	for i, round := range w.rounds {
-		added = append(added, quantile(round, 0.5)-quantile(without.rounds[i], 0.5))
+		added = append(added, percentile(round, 50)-percentile(without.rounds[i], 50))
 	}
 	n := len(all)
 	return admitted{
-		Way: w.name, P50: inSeconds(quantile(all, 0.5)), P99: inSeconds(quantile(all, 0.99)), Added: inSeconds(quantile(added, 0.5)),
+		Way: w.name, P50: inSeconds(percentile(all, 50)), P99: inSeconds(percentile(all, 99)), Added: inSeconds(percentile(added, 50)),
 		Admission: inSeconds(w.admission / time.Duration(n)), CPU: seconds(w.cpu / float64(n)),
 	}
-}
-
-func quantile(all []time.Duration, q float64) time.Duration {
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
 func printAdmitted(out io.Writer, rows []admitted) error {

@@ -5,6 +5,8 @@ package main
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // TestRollouts measures three small shapes, once each way.
@@ -26,8 +28,8 @@ func TestRollouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resizes := r.written(func(w write) bool { return r.carries(w) && w.Resource == "pods/resize" })
-		restarts := r.written(func(w write) bool { return r.carries(w) && w.Resource == "pods" && w.Verb == "delete" })
+		resizes := r.written(func(w measure.Write) bool { return r.carries(w) && w.Resource == "pods/resize" })
+		restarts := r.written(func(w measure.Write) bool { return r.carries(w) && w.Resource == "pods" && w.Verb == "delete" })
 		want := [3]int{0, s.all(), s.all()} // replaced, Ready, resized
 		if r.Way == builtIn {
 			want = [3]int{s.all(), r.LeastReady, 0}

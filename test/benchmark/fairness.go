@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // fairness is how long many small rollouts take, alone and beside a large one.
@@ -44,7 +44,7 @@ func fairnesses(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer c.end(ctx, &err)
+	defer c.End(ctx, &err)
 	f := neighbours{
 		large: &fixture{cluster: c, shape: one, resize: o.resize},
 		small: &fixture{cluster: c, shape: many, resize: o.resize},
@@ -127,17 +127,13 @@ func (f *fixture) durations(ctx context.Context) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	events, err := f.AuditAbout(inNamespace, mark, controlplane.Writes)
-	if err != nil {
-		return nil, err
-	}
-	t, err := follow(events, inPlace, nil)
+	t, err := f.AuditLog(mark, namespace, measure.InPlace, nil)
 	if err != nil {
 		return nil, err
 	}
 	var took []time.Duration
 	for name, at := range done {
-		took = append(took, at.Sub(t.of(name).edited))
+		took = append(took, at.Sub(t.Steps[name].Edited))
 	}
 	return took, nil
 }

@@ -114,7 +114,7 @@ func (f *fixture) await(ctx context.Context, done func(*unstructured.Unstructure
 
 // pods are the UIDs of the pods that are there, by their names.
 func (f *fixture) pods(ctx context.Context) (map[string]types.UID, error) {
-	list, err := f.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	list, err := f.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // formula is how a figure grows with what is rolled out.
@@ -43,10 +45,10 @@ func fit(groups []group, value func(shape, result) float64) formula {
 var grown = []metric{
 	{"controller's cpu, ms", "%.1f", func(_ shape, r result) float64 { return 1000 * r.CPU[ours] }},
 	{"its writes without events", "%.2f", func(_ shape, r result) float64 {
-		return r.written(func(w write) bool { return r.carries(w) && !isEvent(w) })
+		return r.written(func(w measure.Write) bool { return r.carries(w) && !isEvent(w) })
 	}},
 	{"everybody's writes with events", "%.1f", func(_ shape, r result) float64 {
-		return r.written(func(write) bool { return true })
+		return r.written(func(measure.Write) bool { return true })
 	}},
 	{"kube-apiserver's cpu, ms", "%.1f", func(_ shape, r result) float64 { return 1000 * r.CPU[apiServer] }},
 }

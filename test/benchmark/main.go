@@ -116,7 +116,7 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 	if err != nil {
 		return err
 	}
-	defer c.end(ctx, &err)
+	defer c.End(ctx, &err)
 	all.Machine.Kubernetes = c.Version()
 	f := &fixture{cluster: c, shape: s, resize: o.resize}
 	if err := f.fill(ctx); err != nil {

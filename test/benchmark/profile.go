@@ -44,7 +44,7 @@ func (f *fixture) profile(ctx context.Context, dir string, took time.Duration) e
 
 // fetch writes a profile of the controller into a file.
 func (f *fixture) fetch(ctx context.Context, profile, file string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.controller.Address()+"/debug/pprof/"+profile, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.Controller.Address()+"/debug/pprof/"+profile, nil)
 	if err != nil {
 		return fmt.Errorf("fetching a profile: %w", err)
 	}

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
-	"github.com/inplace-rollout/inplace-rollout/test/realnode"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // real is the manifest of a workload on a real node: its container takes five seconds to
@@ -54,17 +52,21 @@ func realRollouts(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	node, err := realnode.Start(ctx, realnode.Options{Bin: filepath.Dir(o.bin)})
+	started, err := measure.StartNode(ctx, o.bin)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, node.Stop()) }()
-	f := &fixture{cluster: &cluster{ControlPlane: node.ControlPlane}, shape: s}
-	if err := f.equipReal(ctx, node); err != nil {
+	c, err := newCluster(ctx, started)
+	if err != nil {
+		return err
+	}
+	defer c.End(ctx, &err)
+	f := &fixture{cluster: c, shape: s}
+	if err := f.fill(ctx); err != nil {
 		return err
 	}
 	all := results{Machine: thisMachine()}
-	all.Machine.Kubernetes = node.Version()
+	all.Machine.Kubernetes = c.Version()
 	for range o.rounds {
 		for _, w := range []way{inPlace, builtIn} {
 			r, err := f.rollOut(ctx, w)
@@ -76,21 +78,4 @@ func realRollouts(ctx context.Context, args []string) (err error) {
 		}
 	}
 	return errors.Join(all.print(os.Stdout, "real"), all.save(o.json))
-}
-
-// equipReal installs the controller on the node, and makes the workloads.
-func (f *fixture) equipReal(ctx context.Context, node *realnode.Node) error {
-	if err := f.connect(); err != nil {
-		return err
-	}
-	if err := f.makeNamespace(ctx); err != nil {
-		return err
-	}
-	if err := node.Import(ctx, "counter"); err != nil {
-		return err
-	}
-	if err := controller.Deploy(ctx, node); err != nil {
-		return err
-	}
-	return f.fill(ctx)
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // results are what is kept in the JSON file.
@@ -127,21 +129,21 @@ type topic struct {
 var topics = []topic{
 	{"requests", []metric{
 		{"writes per pod by the rollout's controller", "%.2f", func(s shape, r result) float64 {
-			return r.written(func(w write) bool { return r.carries(w) && !isEvent(w) }) / float64(s.all())
+			return r.written(func(w measure.Write) bool { return r.carries(w) && !isEvent(w) }) / float64(s.all())
 		}},
 		{"its events per pod", "%.2f", func(s shape, r result) float64 {
-			return r.written(func(w write) bool { return r.carries(w) && isEvent(w) }) / float64(s.all())
+			return r.written(func(w measure.Write) bool { return r.carries(w) && isEvent(w) }) / float64(s.all())
 		}},
 		{"its status writes per workload", "%.1f", func(s shape, r result) float64 {
-			return r.written(func(w write) bool { return r.carries(w) && isStatus(w) }) / float64(s.workloads)
+			return r.written(func(w measure.Write) bool { return r.carries(w) && isStatus(w) }) / float64(s.workloads)
 		}},
 		{"conflicts", "%.0f", func(_ shape, r result) float64 { return float64(r.Conflicts) }},
 		{"refusals", "%.0f", func(_ shape, r result) float64 { return float64(r.Refusals) }},
 		{"writes per pod by everybody", "%.1f", func(s shape, r result) float64 {
-			return r.written(func(w write) bool { return !isEvent(w) }) / float64(s.all())
+			return r.written(func(w measure.Write) bool { return !isEvent(w) }) / float64(s.all())
 		}},
 		{"with events", "%.1f", func(s shape, r result) float64 {
-			return r.written(func(write) bool { return true }) / float64(s.all())
+			return r.written(func(measure.Write) bool { return true }) / float64(s.all())
 		}},
 		{"pods replaced", "%.0f", func(_ shape, r result) float64 { return float64(r.Replaced) }},
 		{"lowest number Ready", "%.0f", func(_ shape, r result) float64 { return float64(r.LeastReady) }},

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // measured are three rounds of each way of a shape, whose controller takes 3 ms for each pod
@@ -28,12 +29,18 @@ func measured(t *testing.T, text string) []result {
 			result{
 				Shape: text, Way: inPlace, Floor: 10, Wall: 10.5, PeakRSS: 50 << 20, LeastReady: s.all(),
 				CPU: map[string]float64{ours: cpu, apiServer: 2 * cpu, controllerManager: cpu / 2}, First: spread{0.1, 0.3},
-				Writes: []write{{carriers[inPlace][0], "patch", "pods", 2 * s.all()}, {carriers[inPlace][0], "create", "events", s.all()}},
+				Writes: []measure.Write{
+					{User: carriers[inPlace][0], Verb: "patch", Resource: "pods", Count: 2 * s.all()},
+					{User: carriers[inPlace][0], Verb: "create", Resource: "events", Count: s.all()},
+				},
 			},
 			result{
 				Shape: text, Way: builtIn, Floor: 10, Wall: 7, Replaced: s.all(), LeastReady: s.all() - 1,
-				CPU:    map[string]float64{ours: 0.01, apiServer: 5 * cpu, controllerManager: cpu},
-				Writes: []write{{carriers[builtIn][0], "create", "pods", s.all()}, {carriers[inPlace][0], "patch", "pods", 1}},
+				CPU: map[string]float64{ours: 0.01, apiServer: 5 * cpu, controllerManager: cpu},
+				Writes: []measure.Write{
+					{User: carriers[builtIn][0], Verb: "create", Resource: "pods", Count: s.all()},
+					{User: carriers[inPlace][0], Verb: "patch", Resource: "pods", Count: 1},
+				},
 			})
 	}
 	return all

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // way is who carries an edit to the pods.
@@ -20,6 +21,9 @@ const (
 	inPlace way = "in place"
 	builtIn way = "built in"
 )
+
+// carriers are those who carry an edit to the pods.
+var carriers = map[way][]string{inPlace: measure.InPlace, builtIn: measure.BuiltIn}
 
 // result is what was measured of one edit of all workloads of a shape.
 type result struct {
@@ -33,7 +37,7 @@ type result struct {
 	Pause    spread  `json:"pause"`    // from when a pod may be asked until it is asked
 	Complete spread  `json:"complete"` // from when the last pod has its size until the rollout is complete
 
-	Writes     []write            `json:"writes"`
+	Writes     []measure.Write    `json:"writes"`
 	Conflicts  int                `json:"conflicts"`
 	Refusals   int                `json:"refusals"`
 	CPU        map[string]float64 `json:"cpuSeconds"`
@@ -99,7 +103,7 @@ func (f *fixture) rollOut(ctx context.Context, w way) (result, error) {
 // weigh adds what the processes take while something is done. The controller of a real node
 // runs in a pod, and is not weighed.
 func (f *fixture) weigh(r *result, do func() error) error {
-	if f.controller == nil {
+	if f.Controller == nil {
 		return do()
 	}
 	if err := f.forgetPeak(); err != nil {
@@ -162,44 +166,65 @@ func (f *fixture) edit(ctx context.Context, w way) (map[string]time.Time, error)
 
 // account adds what the audit log tells of a rollout.
 func (f *fixture) account(r *result, mark int64, pods []string, done map[string]time.Time) error {
-	events, err := f.AuditAbout(inNamespace, mark, controlplane.Writes)
+	t, err := f.AuditLog(mark, namespace, carriers[r.Way], pods)
 	if err != nil {
 		return err
 	}
-	t, err := follow(events, r.Way, pods)
-	if err != nil {
-		return err
-	}
-	r.Writes, r.Conflicts, r.Refusals = t.writes, t.conflicts, t.refusals
-	r.LeastReady, r.Short = t.leastReady, inSeconds(t.short)
+	r.Writes, r.Conflicts, r.Refusals = t.Writes, t.Conflicts, t.Refusals
+	r.LeastReady, r.Short = t.LeastReady, inSeconds(t.Short)
 	var firsts, kubelets, pauses, lasts []time.Duration
 	var begin, end time.Time
-	for name, s := range t.steps {
-		if begin.IsZero() || s.edited.Before(begin) {
-			begin = s.edited
+	for name, s := range t.Steps {
+		if begin.IsZero() || s.Edited.Before(begin) {
+			begin = s.Edited
 		}
 		if done[name].After(end) {
 			end = done[name]
 		}
-		if first, ok := s.first(); ok {
+		if first, ok := s.First(); ok {
 			firsts = append(firsts, first)
 		}
-		if last, ok := s.last(done[name]); ok {
+		if last, ok := s.Last(done[name]); ok {
 			lasts = append(lasts, last)
 		}
-		kubelets = append(kubelets, s.kubelets...)
-		pauses = append(pauses, s.pauses(f.shape.limit)...)
+		kubelets = append(kubelets, s.Kubelets...)
+		pauses = append(pauses, pausesOf(s, f.shape.limit)...)
 	}
-	if len(t.steps) != f.shape.workloads {
-		return fmt.Errorf("the audit log tells of %d workloads, want %d", len(t.steps), f.shape.workloads)
+	if len(t.Steps) != f.shape.workloads {
+		return fmt.Errorf("the audit log tells of %d workloads, want %d", len(t.Steps), f.shape.workloads)
 	}
 	r.Wall = inSeconds(end.Sub(begin))
 	r.First, r.Kubelet, r.Pause, r.Complete = newSpread(firsts), newSpread(kubelets), newSpread(pauses), newSpread(lasts)
 	return nil
 }
 
+// pausesOf are how long each pod was asked after it was allowed to: after the kubelet told of
+// the last of those that it had to wait for. In slow start these are whole batches; later, with
+// ten at a time, the 30th waits for any 20 to have the size.
+func pausesOf(s *measure.Steps, limit int) []time.Duration {
+	asked, actuated := slices.Clone(s.Asked), slices.Clone(s.Actuated)
+	slices.SortFunc(asked, time.Time.Compare)
+	slices.SortFunc(actuated, time.Time.Compare)
+	var pauses []time.Duration
+	for i, at := range asked {
+		if n := needs(i, limit); 0 < n && n <= len(actuated) {
+			pauses = append(pauses, at.Sub(actuated[n-1]))
+		}
+	}
+	return pauses
+}
+
+// percentile returns the smallest value that is not below p percent of all; 0 if there are none.
+func percentile(values []time.Duration, p float64) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max(int(math.Ceil(p/100*float64(len(sorted))))-1, 0)]
+}
+
 // written is how many writes there were that count.
-func (r result) written(counts func(write) bool) float64 {
+func (r result) written(counts func(measure.Write) bool) float64 {
 	n := 0
 	for _, w := range r.Writes {
 		if counts(w) {
@@ -209,9 +234,9 @@ func (r result) written(counts func(write) bool) float64 {
 	return float64(n)
 }
 
-func isEvent(w write) bool { return w.Resource == "events" }
+func isEvent(w measure.Write) bool { return w.Resource == "events" }
 
-func isStatus(w write) bool { return strings.HasSuffix(w.Resource, "s/status") }
+func isStatus(w measure.Write) bool { return strings.HasSuffix(w.Resource, "s/status") }
 
 // carries reports whether a write is of those who carry the edit to the pods.
-func (r result) carries(w write) bool { return slices.Contains(carriers[r.Way], w.User) }
+func (r result) carries(w measure.Write) bool { return slices.Contains(carriers[r.Way], w.User) }

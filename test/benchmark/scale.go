@@ -81,8 +81,8 @@ func (o scaleOptions) measure(ctx context.Context) (s scaled, err error) {
 	if err != nil {
 		return s, err
 	}
-	defer c.end(ctx, &err)
-	c.controller.Stop()
+	defer c.End(ctx, &err)
+	c.Controller.Stop()
 	f := newField(c, o)
 	if err := f.fill(ctx); err != nil {
 		return s, err
@@ -100,7 +100,7 @@ func (f *field) measure(ctx context.Context) (scaled, error) {
 		prepare func(context.Context) error
 		do      func(context.Context) error
 	}{
-		{"first looks at all", &s.Looks, f.start, f.complete},
+		{"first looks at all", &s.Looks, f.StartController, f.complete},
 		{"idle", &s.Idle, f.restart, rest},
 		{"all rollouts at once", &s.Concurrent, f.quiet, f.rollOut},
 		{"idle again", &s.After, f.quiet, rest},
@@ -177,15 +177,13 @@ func each(ctx context.Context, fixtures []*fixture, do func(context.Context, *fi
 
 func (f *field) all() []*fixture { return slices.Concat(f.edited, f.others) }
 
-func (f *field) start(ctx context.Context) error { return f.startController(ctx, f.o.options) }
-
 // listing is how long a controller that has just started is given to list all that it watches.
 const listing = 20 * time.Second
 
 // restart starts the controller anew, and lets it list what there is.
 func (f *field) restart(ctx context.Context) error {
-	f.controller.Stop()
-	if err := f.start(ctx); err != nil {
+	f.Controller.Stop()
+	if err := f.StartController(ctx); err != nil {
 		return err
 	}
 	if err := wait(ctx, listing); err != nil {
@@ -209,7 +207,7 @@ func (f *field) fill(ctx context.Context) error {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}, Spec: corev1.PodSpec{
 					SchedulerName: "nobody", Containers: []corev1.Container{{Name: "app", Image: "app:1"}},
 				}}
-				_, err := f.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
+				_, err := f.Client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
 				return err
 			})
 		}

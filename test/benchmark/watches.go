@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -30,7 +28,7 @@ type watched struct {
 }
 
 // watches measures what the watches of a rollout in flight cost, beside one watch of all pods.
-func watches(ctx context.Context, args []string) error {
+func watches(ctx context.Context, args []string) (err error) {
 	var o options
 	flags := o.flags("watches")
 	workloads := flags.Int("workloads", 300, "how many StatefulSets there are")
@@ -42,8 +40,8 @@ func watches(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	c.controller.Stop()
+	defer c.End(ctx, &err)
+	c.Controller.Stop()
 	f := &fixture{cluster: c, shape: shape{kind: "StatefulSet", workloads: *workloads, pods: *count, limit: *count}, resize: o.resize}
 	if err := f.fill(ctx); err != nil {
 		return err
@@ -122,15 +120,10 @@ func (f *fixture) watching(open []*live.Watch[*corev1.Pod]) (watched, error) {
 		w.Pods += len(all)
 	}
 	for pid, rss := range map[int]*uint64{os.Getpid(): &w.RSS, f.PID(apiServer): &w.APIServer} {
-		p, err := procfs.NewProc(pid)
-		if err != nil {
-			return w, fmt.Errorf("looking at a process: %w", err)
+		var err error
+		if *rss, _, err = memoryOf(pid); err != nil {
+			return w, err
 		}
-		status, err := p.NewStatus()
-		if err != nil {
-			return w, fmt.Errorf("looking at a process: %w", err)
-		}
-		*rss = status.VmRSS
 	}
 	return w, nil
 }

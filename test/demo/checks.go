@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,84 +39,73 @@ func (c *checker) check(w *workload, results []result) {
 		if c.node {
 			c.noticed(r)
 		}
-		for _, pod := range r.after.pods {
+		for _, pod := range r.After.Pods {
 			c.slowest = max(c.slowest, probeDelay(pod))
 		}
 	}
-	first, last := results[0].before, results[len(results)-1].after
-	c.is("template is that of before the edit", equality.Semantic.DeepEqual(first.template(), last.template()), true)
+	first, last := results[0].Before, results[len(results)-1].After
+	c.is("template is that of before the edit", equality.Semantic.DeepEqual(first.Template(), last.Template()), true)
 }
 
 // rolledOut holds for either way.
 func (c *checker) rolledOut(r result) {
-	n := r.before.replicas()
-	c.is("pods", len(r.after.pods), n)
-	c.is("template has changed", equality.Semantic.DeepEqual(r.before.template(), r.after.template()), false)
-	c.is("pods of another size than the template's", strings.Join(wrongSize(r.after), ", "), "")
-	c.is("pods of another revision than the newest", strings.Join(stale(r.after), ", "), "")
+	n := r.Before.Replicas()
+	c.is("pods", len(r.After.Pods), n)
+	c.is("template has changed", equality.Semantic.DeepEqual(r.Before.Template(), r.After.Template()), false)
+	c.is("pods of another size than the template's", strings.Join(r.After.WrongSize(), ", "), "")
+	c.is("pods of another revision than the newest", strings.Join(r.After.Stale(), ", "), "")
 	c.is("pods when kubectl's waiter had ended", len(r.pods), n)
 	c.is("pods without the new size when kubectl's waiter had ended", strings.Join(r.early(), ", "), "")
-	c.is("complete", r.completed, true)
-	c.is("settled in the end", r.after.settled(), true)
-	c.is("pods that the built-in controller counts as updated", r.after.updated(), n)
-	c.is("field that holds", brake(r.after), brake(r.before))
-	c.is("hold annotation", r.after.held(), "none")
+	c.is("complete", r.Completed, true)
+	c.is("settled in the end", r.After.Settled(), true)
+	c.is("pods that the built-in controller counts as updated", r.After.Updated(), n)
+	c.is("field that holds", brake(r.After), brake(r.Before))
+	c.is("hold annotation", r.After.Held(), "none")
 	c.is("revisions in kubectl rollout history", len(r.revisions), 2)
 }
 
 // inPlace holds for an edit that inplace-rollout has carried out.
 func (c *checker) inPlace(r result) {
-	c.is("pods replaced", r.replaced, 0)
-	c.is("pods deleted, by the audit log", r.audit.killed, 0)
-	c.is("pods created, by the audit log", r.audit.created, 0)
-	c.is("container restarts", r.restarts, 0)
-	c.is("containers started anew", r.started, 0)
-	c.is("pods not Ready at some time", r.notReady, 0)
-	c.is("condition inplace-rollout.io/Complete", r.after.isComplete(), true)
-	c.is("resizes by inplace-rollout", r.audit.ours["patch pods/resize"], r.before.replicas())
-	if len(r.before.sets) > 0 {
-		c.is("ReplicaSets that had pods", r.used, 1)
-		c.is("ReplicaSet of the pods", strings.Join(r.after.active(), ", "), strings.Join(r.before.active(), ", "))
+	c.is("pods replaced", r.Replaced, 0)
+	c.is("pods deleted, by the audit log", r.audit.Deleted, 0)
+	c.is("pods created, by the audit log", r.audit.Created, 0)
+	c.is("container restarts", r.Restarts, 0)
+	c.is("containers started anew", r.Started, 0)
+	c.is("pods not Ready at some time", r.NotReady, 0)
+	c.is("condition inplace-rollout.io/Complete", r.After.IsComplete(), true)
+	c.is("resizes by inplace-rollout", ours(r.audit)["patch pods/resize"], r.Before.Replicas())
+	if len(r.Before.Sets) > 0 {
+		c.is("ReplicaSets that had pods", r.Used, 1)
+		c.is("ReplicaSet of the pods", strings.Join(r.After.Active(), ", "), strings.Join(r.Before.Active(), ", "))
 	}
 }
 
 // builtIn holds for an edit that the built-in controller has rolled out alone.
 func (c *checker) builtIn(r result) {
-	c.is("pods replaced", r.replaced, r.before.replicas())
-	c.is("kinds of writes by inplace-rollout", len(r.audit.ours), 0)
-	if len(r.before.sets) > 0 {
-		c.is("ReplicaSets that had pods", r.used, 2)
-		c.is("ReplicaSets that have pods", len(r.after.active()), 1)
+	c.is("pods replaced", r.Replaced, r.Before.Replicas())
+	c.is("kinds of writes by inplace-rollout", len(ours(r.audit)), 0)
+	if len(r.Before.Sets) > 0 {
+		c.is("ReplicaSets that had pods", r.Used, 2)
+		c.is("ReplicaSets that have pods", len(r.After.Active()), 1)
 	}
 }
 
 // noticed holds for what the kernel, the programs and their visitors tell of an edit.
 func (c *checker) noticed(r result) {
-	c.is("pods of another size in the kernel or their program, before", strings.Join(otherwise(r.before), ", "), "")
-	c.is("pods of another size in the kernel or their program, after", strings.Join(otherwise(r.after), ", "), "")
-	c.is("visited", r.visits > r.before.replicas(), true)
-	c.is("every visit was answered", r.lost == 0, r.Namespace == inPlace)
-	c.is("nothing was forgotten", r.forgotten == 0, r.Namespace == inPlace)
-}
-
-// stale names the pods that are not of the newest revision.
-func stale(s *state) []string {
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(s.pods)) {
-		if !s.current(s.pods[name], s.sets) {
-			names = append(names, name)
-		}
-	}
-	return names
+	c.is("pods of another size in the kernel or their program, before", strings.Join(otherwise(r.Before), ", "), "")
+	c.is("pods of another size in the kernel or their program, after", strings.Join(otherwise(r.After), ", "), "")
+	c.is("visited", r.Visits > r.Before.Replicas(), true)
+	c.is("every visit was answered", r.Lost == 0, r.Namespace == inPlace)
+	c.is("nothing was forgotten", r.Forgotten == 0, r.Namespace == inPlace)
 }
 
 // verdict reports whether everything is as claimed, and fails if not.
 func (d *demo) verdict(ctx context.Context, c *checker) error {
 	c.act = "controller"
-	c.is("readiness", d.ready(ctx), nil)
+	c.is("readiness", d.Ready(ctx), nil)
 
 	d.out.line("")
-	if d.node == nil {
+	if d.Node == nil {
 		d.out.line(d.out.paint(dim, "The times are those of the simulation: a resize takes about as long here as the start of a pod,"))
 		d.out.line(d.out.paint(dim, fmt.Sprintf("%s (initialDelaySeconds of its readiness probe). A real one may take minutes.", seconds(c.slowest))))
 		d.out.line("")

@@ -22,6 +22,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // The same Deployment, which states no size, runs in two namespaces; in the first one new pods
@@ -35,8 +36,8 @@ const (
 var shopManifest []byte
 
 var (
-	inSized   = subject{Namespace: sized, Name: "web"}
-	inUnsized = subject{Namespace: unsized, Name: "web"}
+	inSized   = measure.Subject{Namespace: sized, Name: "web"}
+	inUnsized = measure.Subject{Namespace: unsized, Name: "web"}
 )
 
 // initial is the demo of initial resources.
@@ -64,7 +65,7 @@ func (d *demo) playInitial(ctx context.Context, o options, begin time.Time) (err
 	i.checker.act = "estimator"
 	i.is("readiness", i.estimator.Ready(ctx), nil)
 	i.checker.act = "controller"
-	i.is("readiness", i.ready(ctx), nil)
+	i.is("readiness", i.Ready(ctx), nil)
 	return d.conclude(&i.checker, fmt.Sprintf("born with requests, resized while running (%s in all).", seconds(time.Since(begin))))
 }
 
@@ -74,7 +75,7 @@ func (i *initial) prepare(ctx context.Context) error {
 	i.out.title("Initial resources")
 	i.out.say("Real: etcd, API server, controllers, scheduler and kubectl of Kubernetes %s, Prometheus, and", i.Version())
 	i.out.say("inplace-rollout: controller and estimator, as deploy/ and deploy/initial-resources install them,")
-	i.out.say("each under its ServiceAccount. Simulated: %d nodes and their kubelets, and what cAdvisor and", len(nodes))
+	i.out.say("each under its ServiceAccount. Simulated: %d nodes and their kubelets, and what cAdvisor and", nodes)
 	i.out.say("kube-state-metrics say of their pods.")
 	i.out.say("All goes %d times as fast as usual: a sample is taken each second, and not each minute, so that", lapse)
 	i.out.say("the ladder's 7 days are 168 minutes, and its 60 samples of a pod a minute.")
@@ -91,14 +92,14 @@ func (i *initial) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := i.recorder.await(ctx, "all pods are Ready", (*state).settled, inSized, inUnsized); err != nil {
+	if err := i.recorder.Await(ctx, "all pods are Ready", (*measure.State).Settled, inSized, inUnsized); err != nil {
 		return err
 	}
 	i.out.say("test/demo/shop.yaml runs in the namespaces %s and %s: a Deployment that states no size.", sized, unsized)
 	i.showPods()
 	i.each("before", inSized, i.bestEffort)
 	i.each("before", inUnsized, i.bestEffort)
-	if err := i.startPrometheus(ctx, i.cluster, podsOf(i.now(inSized)), sized); err != nil {
+	if err := i.startPrometheus(ctx, i.Cluster, i.now(inSized).PodNames(), sized); err != nil {
 		return err
 	}
 	i.known = time.Now()
@@ -106,9 +107,9 @@ func (i *initial) prepare(ctx context.Context) error {
 }
 
 // now is a subject as it is.
-func (i *initial) now(of subject) *state {
-	history, _ := i.recorder.from(0)
-	return replay(history, of)
+func (i *initial) now(of measure.Subject) *measure.State {
+	history, _ := i.recorder.From(0)
+	return measure.Replay(history, of)
 }
 
 // showPods shows the pods, and what they request.
@@ -118,16 +119,16 @@ func (i *initial) showPods() {
 		return pad(cells[0], 12) + pad(cells[1], 24) + cells[2]
 	}
 	i.out.line(i.out.paint(dim, row("NAMESPACE", "POD", pad("QOS CLASS", 13)+pad("CPU", 10)+"MEMORY")))
-	for _, of := range []subject{inSized, inUnsized} {
+	for _, of := range []measure.Subject{inSized, inUnsized} {
 		s := i.now(of)
-		for _, name := range podsOf(s) {
-			class, st := string(s.pods[name].Status.QOSClass), green
-			if s.pods[name].Status.QOSClass == corev1.PodQOSBestEffort {
+		for _, name := range s.PodNames() {
+			class, st := string(s.Pods[name].Status.QOSClass), green
+			if s.Pods[name].Status.QOSClass == corev1.PodQOSBestEffort {
 				st = red
 			}
 			requested := []string{none, none}
 			for j, resource := range estimate.Resources {
-				if q, has := s.pods[name].Spec.Containers[0].Resources.Requests[resource]; has {
+				if q, has := s.Pods[name].Spec.Containers[0].Resources.Requests[resource]; has {
 					requested[j] = q.String()
 				}
 			}
@@ -138,8 +139,8 @@ func (i *initial) showPods() {
 }
 
 // each checks each pod of a subject.
-func (i *initial) each(when string, of subject, is func(*corev1.Pod)) {
-	pods := i.now(of).pods
+func (i *initial) each(when string, of measure.Subject, is func(*corev1.Pod)) {
+	pods := i.now(of).Pods
 	i.checker.act = fmt.Sprintf("%s: pods of %s", when, of)
 	i.is("number", len(pods), 3)
 	for _, pod := range pods {
@@ -199,7 +200,7 @@ func (i *initial) estimate(ctx context.Context) error {
 func (i *initial) birth(ctx context.Context) error {
 	i.out.title("Born with requests")
 	i.out.say("The estimator publishes what it knows in each namespace that one label opts in:")
-	if err := i.startEstimator(ctx, i.cluster, i.options); err != nil {
+	if err := i.startEstimator(ctx, i.Cluster, i.options); err != nil {
 		return err
 	}
 	if err := i.kubectl(ctx, "label namespace "+sized+" "+api.InitialResourcesLabel+"="+api.InitialResourcesEnabled); err != nil {
@@ -225,7 +226,7 @@ func (i *initial) published(ctx context.Context) error {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: image + ":" + oldVersion}}},
 	}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		born, err := i.client.CoreV1().Pods(sized).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		born, err := i.Client.CoreV1().Pods(sized).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err == nil && len(born.Spec.Containers[0].Resources.Requests) == 2, err
 	})
 	if err != nil {
@@ -236,15 +237,15 @@ func (i *initial) published(ctx context.Context) error {
 
 // reborn has both Deployments replace their pods, as they always do, and shows the new ones.
 func (i *initial) reborn(ctx context.Context, edit string) error {
-	for _, of := range []subject{inSized, inUnsized} {
+	for _, of := range []measure.Subject{inSized, inUnsized} {
 		before := i.now(of)
 		if err := i.kubectl(ctx, edit+" -n "+of.Namespace); err != nil {
 			return err
 		}
-		replaced := func(s *state) bool {
-			return s.settled() && !slices.ContainsFunc(podsOf(s), func(name string) bool { return before.pods[name] != nil })
+		replaced := func(s *measure.State) bool {
+			return s.Settled() && !slices.ContainsFunc(s.PodNames(), func(name string) bool { return before.Pods[name] != nil })
 		}
-		if err := i.recorder.await(ctx, "the pods are replaced", replaced, of); err != nil {
+		if err := i.recorder.Await(ctx, "the pods are replaced", replaced, of); err != nil {
 			return err
 		}
 	}
@@ -253,10 +254,10 @@ func (i *initial) reborn(ctx context.Context, edit string) error {
 }
 
 // why waits until all pods have an event, shows those of the first one, and what its annotation says.
-func (i *initial) why(ctx context.Context, of subject, reason string) error {
-	names := podsOf(i.now(of))
+func (i *initial) why(ctx context.Context, of measure.Subject, reason string) error {
+	names := i.now(of).PodNames()
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		events, err := i.client.CoreV1().Events(of.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
+		events, err := i.Client.CoreV1().Events(of.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
 		if err != nil {
 			return false, err
 		}
@@ -270,7 +271,7 @@ func (i *initial) why(ctx context.Context, of subject, reason string) error {
 	if err := i.kubectl(ctx, fmt.Sprintf("get events -n %s --field-selector=involvedObject.name=%s,reason=%s --no-headers -o custom-columns=:.reason,:.message", of.Namespace, names[0], reason)); err != nil {
 		return err
 	}
-	i.explain(i.now(of).pods[names[0]])
+	i.explain(i.now(of).Pods[names[0]])
 	return nil
 }
 
@@ -309,34 +310,34 @@ func (i *initial) evidence(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from := i.recorder.now()
+	from := i.recorder.Now()
 	watching, stop := context.WithCancel(ctx)
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		i.show(watching, from, []subject{inSized})
+		i.show(watching, from, []measure.Subject{inSized})
 	}()
 	cores, bytes := 0.465, 192.5*mib
-	enough := func(s *state) bool {
-		for _, pod := range s.pods {
+	enough := func(s *measure.State) bool {
+		for _, pod := range s.Pods {
 			c := pod.Spec.Containers[0]
-			why, status := whyOf(pod), containerStatus(pod, c.Name)
+			why, status := whyOf(pod), measure.ContainerStatus(pod, c.Name)
 			if why[corev1.ResourceCPU].From != estimate.FromTag || why[corev1.ResourceMemory].From != estimate.FromTag ||
 				c.Resources.Requests.Cpu().MilliValue() < 400 || status.Resources == nil || !equality.Semantic.DeepEqual(*status.Resources, c.Resources) {
 				return false
 			}
 		}
-		return s.settled()
+		return s.Settled()
 	}
-	err = i.recorder.await(ctx, "all pods are resized", enough, inSized)
+	err = i.recorder.Await(ctx, "all pods are resized", enough, inSized)
 	stop()
 	<-shown
 	i.out.line("")
 	if err != nil {
 		return err
 	}
-	history, _ := i.recorder.from(0)
-	m := measure(history, from, inSized)
+	history, _ := i.recorder.From(0)
+	m := measure.Edit(history, from, inSized)
 	i.checker.act = "evidence"
 	i.untouched(m)
 	i.each("evidence", inSized, func(pod *corev1.Pod) { i.requests(pod, estimate.FromTag, cores, bytes, 0.1) })
@@ -349,25 +350,25 @@ func (i *initial) evidence(ctx context.Context) error {
 		return err
 	}
 	i.checker.act = "evidence, audit log"
-	i.is("pods created", w.created, 0)
-	i.is("pods deleted", w.killed, 0)
+	i.is("pods created", w.Created, 0)
+	i.is("pods deleted", w.Deleted, 0)
 	i.is("resizes by the estimator, one of each pod at least", len(resizes) >= 3, true)
 	return i.why(ctx, inSized, "InitialResourcesResized")
 }
 
 // untouched checks that all pods are those of before, and have noticed nothing.
-func (i *initial) untouched(m measurement) {
-	i.is("pods replaced", m.replaced, 0)
-	i.is("containers started anew", m.started, 0)
-	i.is("container restarts", m.restarts, 0)
-	i.is("pods not Ready at some time", m.notReady, 0)
+func (i *initial) untouched(m measure.Measurement) {
+	i.is("pods replaced", m.Replaced, 0)
+	i.is("containers started anew", m.Started, 0)
+	i.is("container restarts", m.Restarts, 0)
+	i.is("pods not Ready at some time", m.NotReady, 0)
 }
 
 // refusal tries to give a request to a pod that was born without any.
 func (i *initial) refusal(ctx context.Context) error {
 	i.out.title("Born BestEffort, for life")
 	i.out.say("The same Deployment in %s uses as much. Can a pod there be given a request while it runs?", unsized)
-	name := podsOf(i.now(inUnsized))[0]
+	name := i.now(inUnsized).PodNames()[0]
 	const patch = `{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"465m"}}}]}}`
 	line := "patch pod " + name + " -n " + unsized + " --subresource=resize --patch "
 	i.out.command("kubectl " + line + "'" + patch + "'")
@@ -387,38 +388,38 @@ func (i *initial) refusal(ctx context.Context) error {
 func (i *initial) stateSize(ctx context.Context) error {
 	i.out.title("And when somebody states a size")
 	i.out.say("What a template states always wins. Both Deployments are opted in for rollouts in place:")
-	for _, of := range []subject{inSized, inUnsized} {
+	for _, of := range []measure.Subject{inSized, inUnsized} {
 		if err := i.kubectl(ctx, "label deployment/web -n "+of.Namespace+" "+api.EnabledLabel+"=true"); err != nil {
 			return err
 		}
 	}
-	both := []subject{inSized, inUnsized}
-	if err := i.recorder.await(ctx, "both are opted in", func(s *state) bool { return s.optedIn() && s.settled() }, both...); err != nil {
+	both := []measure.Subject{inSized, inUnsized}
+	if err := i.recorder.Await(ctx, "both are opted in", func(s *measure.State) bool { return s.OptedIn() && s.Settled() }, both...); err != nil {
 		return err
 	}
-	from := i.recorder.now()
+	from := i.recorder.Now()
 	for _, of := range both {
 		if err := i.kubectl(ctx, "set resources deployment/web -n "+of.Namespace+" --requests=cpu=600m,memory=256Mi"); err != nil {
 			return err
 		}
 	}
-	rolled := func(s *state) bool {
-		return s.settled() && len(s.template().Spec.Containers[0].Resources.Requests) == 2
+	rolled := func(s *measure.State) bool {
+		return s.Settled() && len(s.Template().Spec.Containers[0].Resources.Requests) == 2
 	}
-	if err := i.recorder.await(ctx, "both are rolled out", rolled, both...); err != nil {
+	if err := i.recorder.Await(ctx, "both are rolled out", rolled, both...); err != nil {
 		return err
 	}
-	history, _ := i.recorder.from(0)
+	history, _ := i.recorder.From(0)
 	replaced := map[string]int{}
 	for _, of := range both {
-		m := measure(history, from, of)
+		m := measure.Edit(history, from, of)
 		i.checker.act = "edit of " + of.String()
-		i.is("pods of another size than the template's", strings.Join(wrongSize(m.after), ", "), "")
-		replaced[of.Namespace] = m.replaced
+		i.is("pods of another size than the template's", strings.Join(m.After.WrongSize(), ", "), "")
+		replaced[of.Namespace] = m.Replaced
 		if of == inSized {
 			i.untouched(m)
 		} else {
-			i.is("pods replaced", m.replaced, 3)
+			i.is("pods replaced", m.Replaced, 3)
 		}
 	}
 	i.out.say("")

@@ -19,11 +19,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
@@ -124,31 +130,27 @@ func runIn(ctx context.Context, dir string, o options, out *screen) (err error) 
 
 	begin := time.Now()
 	out.say("Starting Kubernetes and inplace-rollout …")
-	c, err := startCluster(ctx, dir, o)
+	c, err := start(ctx, dir, o)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		fail(nil) // ends the watches, which the API server would wait for
-		keepLogs := err != nil && interrupted.Err() == nil
-		if err = errors.Join(err, c.stop(keepLogs)); err == nil && c.node != nil {
+		if c.End(interrupted, &err); err == nil && c.Node != nil {
 			out.say("The node is gone, and has left nothing behind: no process, mount, network device or cgroup.")
 		}
 	}()
-	rec, err := record(ctx, c.client, fail)
+	rec, err := measure.Record(ctx, c.Client, metav1.NamespaceAll, fail)
 	if err != nil {
 		return err
 	}
-	d := &demo{cluster: c, out: out, recorder: rec}
+	d := &demo{Cluster: c, out: out, recorder: rec}
 	if o.show == initialResources {
 		return explained(ctx, d.playInitial(ctx, o, begin))
 	}
-	if c.node == nil {
-		err = playProbes(ctx, c.client, fail)
-	} else {
-		err = d.visit(ctx, fail)
-	}
-	if err != nil {
+	if c.Node != nil {
+		d.recorder.Visit(ctx, c.Node, 200*time.Millisecond, inPlace, builtIn)
+	} else if err := playProbes(ctx, c.Client, fail); err != nil {
 		return err
 	}
 	d.introduce(time.Since(begin))
@@ -160,6 +162,22 @@ func runIn(ctx context.Context, dir string, o options, out *screen) (err error) 
 		Source:  fmt.Sprintf("Measured on %s by make picture: Kubernetes %s, simulated kubelets. The edit is at 0 s.", begin.Format(time.DateOnly), c.Version()),
 		Columns: d.columns,
 	}.write(o.picture)
+}
+
+// nodes is how many simulated nodes there are, with room for everything at its larger size.
+const nodes = 3
+
+// logs is the folder of all logs of a cluster in dir.
+func logs(dir string) string { return filepath.Join(dir, "log") }
+
+// start starts a cluster and waits until the controller is ready.
+func start(ctx context.Context, dir string, o options) (*measure.Cluster, error) {
+	if o.node == realNode {
+		return measure.StartNode(ctx, o.bin)
+	}
+	return measure.Start(ctx, measure.Options{
+		Bin: o.bin, Dir: dir, Controller: o.controller, Nodes: nodes, Node: controlplane.Node{CPU: "8", Memory: "16Gi"}, Log: io.Discard,
+	})
 }
 
 // explained adds to an error why the demo was ended, if it was.

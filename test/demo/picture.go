@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // picture shows how edits went, each workload in a column: above its Ready pods, below
@@ -25,11 +27,11 @@ type column struct {
 }
 
 type curve struct {
-	samples []sample
+	samples []measure.Sample
 	took    time.Duration
 }
 
-func (r result) curve() curve { return curve{r.samples, r.took} }
+func (r result) curve() curve { return curve{r.samples, r.Took} }
 
 // The measures of the picture, in pixels; the template has its width and height.
 const (
@@ -72,7 +74,7 @@ func (p *panel) x(after time.Duration) float64 {
 func (p *panel) y(n int) float64 { return float64(p.Bottom) - float64(n)/p.most*panelHeight }
 
 // draw draws the steps of a curve.
-func (p *panel) draw(c curve, value func(sample) int) line {
+func (p *panel) draw(c curve, value func(measure.Sample) int) line {
 	var path strings.Builder
 	last := 0
 	for i, s := range c.samples {
@@ -81,7 +83,7 @@ func (p *panel) draw(c curve, value func(sample) int) line {
 			fmt.Fprintf(&path, "M%.1f %.1f", p.x(0), p.y(last))
 			continue
 		}
-		fmt.Fprintf(&path, "H%.1fV%.1f", p.x(s.after), p.y(last))
+		fmt.Fprintf(&path, "H%.1fV%.1f", p.x(s.After), p.y(last))
 	}
 	fmt.Fprintf(&path, "H%.1f", p.x(c.took))
 	return line{Path: path.String(), EndX: p.x(c.took), EndY: p.y(last)}
@@ -109,12 +111,12 @@ func (p picture) svg() (string, error) {
 
 // panels are the two of a column.
 func (c column) panels(left int, longest time.Duration) []panel {
-	ready := func(s sample) int { return s.ready }
-	started := func(s sample) int { return s.started }
+	ready := func(s measure.Sample) int { return s.Ready }
+	started := func(s measure.Sample) int { return s.Started }
 	upper := newPanel(fmt.Sprintf("%s: Ready pods (of %d)", c.kind, c.replicas), left, readyTop, longest, max(c.most(ready), c.replicas))
 	upper.InPlace, upper.BuiltIn = upper.draw(c.inPlace, ready), upper.draw(c.builtIn, ready)
 	// What is above the wanted number makes up for nothing.
-	missing := upper.draw(c.builtIn, func(s sample) int { return min(s.ready, c.replicas) })
+	missing := upper.draw(c.builtIn, func(s measure.Sample) int { return min(s.Ready, c.replicas) })
 	upper.Missing = fmt.Sprintf("%sV%.1fH%.1fZ", missing.Path, upper.y(c.replicas), upper.x(0))
 
 	lower := newPanel("Containers started anew", left, startedTop, longest, c.most(started))
@@ -125,21 +127,21 @@ func (c column) panels(left int, longest time.Duration) []panel {
 
 // outcome is what came of it.
 func (c curve) outcome() string {
-	return fmt.Sprintf("%d, complete after %s", c.last().started, seconds(c.took))
+	return fmt.Sprintf("%d, complete after %s", c.last().Started, seconds(c.took))
 }
 
-func (c curve) last() sample { return c.samples[len(c.samples)-1] }
+func (c curve) last() measure.Sample { return c.samples[len(c.samples)-1] }
 
 // least is the smallest number of Ready pods.
 func (c curve) least() int {
-	least := c.samples[0].ready
+	least := c.samples[0].Ready
 	for _, s := range c.samples {
-		least = min(least, s.ready)
+		least = min(least, s.Ready)
 	}
 	return least
 }
 
-func (c column) most(value func(sample) int) int {
+func (c column) most(value func(measure.Sample) int) int {
 	most := 1
 	for _, s := range slices.Concat(c.inPlace.samples, c.builtIn.samples) {
 		most = max(most, value(s))
@@ -176,7 +178,7 @@ func (p picture) describe() string {
 			curve
 		}{{"in place", c.inPlace}, {"built in", c.builtIn}} {
 			said = append(said, fmt.Sprintf("%s with %d pods, %s: at least %d Ready, %d containers started anew, complete after %s.",
-				c.kind, c.replicas, way.name, way.least(), way.last().started, seconds(way.took)))
+				c.kind, c.replicas, way.name, way.least(), way.last().Started, seconds(way.took)))
 		}
 	}
 	return strings.Join(said, " ")

@@ -9,31 +9,18 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
-func TestTrace(t *testing.T) {
-	history := []moment{
-		statefulSetAt(0, "a", "a", "a"), podAt(0, "db-0", "old", corev1.ConditionTrue, 0),
-		podAt(1, "db-0", "old", corev1.ConditionTrue, 0), // not yet of the edit
-		statefulSetAt(2, "b", "a", "b"),
-		deleted(podAt(3, "db-0", "old", corev1.ConditionTrue, 0)),
-		podAt(4, "db-0", "new", corev1.ConditionFalse, 0), podAt(7, "db-0", "new", corev1.ConditionTrue, 0),
-		statefulSetAt(9, "b", "b", "b"),
-		podAt(12, "db-0", "new", corev1.ConditionFalse, 1), // after it was complete
-	}
-	got := trace(history, 2, subject{Namespace: "demo", Name: "db"})
-	want := []sample{{0, 1, 0}, {time.Second, 0, 0}, {2 * time.Second, 0, 1}, {5 * time.Second, 1, 1}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+func at(after time.Duration, ready, started int) measure.Sample {
+	return measure.Sample{After: after, Ready: ready, Started: started}
 }
 
 // steps has two pods replaced, one after the other, and for a moment one too many.
 var steps = column{
 	kind: "Deployment", replicas: 2,
-	inPlace: curve{[]sample{{0, 2, 0}}, 10 * time.Second},
-	builtIn: curve{[]sample{{0, 2, 0}, {time.Second, 1, 0}, {3 * time.Second, 2, 1}, {4 * time.Second, 3, 2}, {5 * time.Second, 2, 2}}, 6 * time.Second},
+	inPlace: curve{[]measure.Sample{at(0, 2, 0)}, 10 * time.Second},
+	builtIn: curve{[]measure.Sample{at(0, 2, 0), at(time.Second, 1, 0), at(3*time.Second, 2, 1), at(4*time.Second, 3, 2), at(5*time.Second, 2, 2)}, 6 * time.Second},
 }
 
 func TestPicture(t *testing.T) {

@@ -16,25 +16,26 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // demo is a run of the demo.
 type demo struct {
-	*cluster
+	*measure.Cluster
 	out      *screen
-	recorder *recorder
+	recorder *measure.Recorder
 	columns  []column // what was measured so far
 }
 
 func (d *demo) introduce(took time.Duration) {
 	d.out.title("inplace-rollout beside the built-in rollout")
-	if d.node != nil {
+	if d.Node != nil {
 		d.introduceNode(took)
 		return
 	}
 	d.out.say("Real: etcd, API server, controllers, scheduler and kubectl of Kubernetes %s, and", d.Version())
 	d.out.say("inplace-rollout, installed from deploy/ and running under its ServiceAccount (all up in %s).", seconds(took))
-	d.out.say("Simulated: %d nodes and their kubelets. A resize takes them a moment, as the start of a pod does.", len(nodes))
+	d.out.say("Simulated: %d nodes and their kubelets. A resize takes them a moment, as the start of a pod does.", nodes)
 }
 
 func (d *demo) introduceNode(took time.Duration) {
@@ -54,22 +55,22 @@ func (d *demo) play(ctx context.Context) error {
 		}
 	}
 	workloads := counters
-	if d.node == nil {
+	if d.Node == nil {
 		workloads = simulated
 		if err := d.createVolumes(ctx, 6); err != nil {
 			return err
 		}
 	}
-	c := &checker{node: d.node != nil}
+	c := &checker{node: d.Node != nil}
 	for _, w := range workloads {
 		results, err := d.chapter(ctx, &w)
 		if err != nil {
 			return err
 		}
 		c.check(&w, results)
-		d.columns = append(d.columns, column{w.kind, results[0].before.replicas(), results[0].curve(), results[1].curve()})
+		d.columns = append(d.columns, column{w.kind, results[0].Before.Replicas(), results[0].curve(), results[1].curve()})
 	}
-	if d.node == nil {
+	if d.Node == nil {
 		if err := d.glance(ctx, c, &agent); err != nil {
 			return err
 		}
@@ -83,33 +84,33 @@ func (d *demo) glance(ctx context.Context, c *checker, w *workload) error {
 	if err := d.create(ctx, w); err != nil {
 		return err
 	}
-	from, subjects := d.recorder.now(), []subject{w.subject(inPlace), w.subject(builtIn)}
+	from, subjects := d.recorder.Now(), []measure.Subject{w.subject(inPlace), w.subject(builtIn)}
 	for _, of := range subjects {
 		if err := d.kubectl(ctx, w.step(of.Namespace, "set resources", w.edit, "").edit); err != nil {
 			return err
 		}
 	}
-	history, _ := d.recorder.from(0)
-	before := replay(history[:from], subjects[0]).template()
-	rolled := func(s *state) bool { return s.settled() && !equality.Semantic.DeepEqual(before, s.template()) }
-	if err := d.recorder.await(ctx, "both are rolled out", rolled, subjects...); err != nil {
+	history, _ := d.recorder.From(0)
+	before := measure.Replay(history[:from], subjects[0]).Template()
+	rolled := func(s *measure.State) bool { return s.Settled() && !equality.Semantic.DeepEqual(before, s.Template()) }
+	if err := d.recorder.Await(ctx, "both are rolled out", rolled, subjects...); err != nil {
 		return err
 	}
-	history, _ = d.recorder.from(0)
+	history, _ = d.recorder.From(0)
 	var told []string
 	for i, of := range subjects {
-		m := measure(history, from, of)
+		m := measure.Edit(history, from, of)
 		c.act = "edit of " + w.in(of.Namespace)
-		n := m.before.replicas()
-		c.is("pods", len(m.after.pods), n)
-		c.is("pods of another size than the template's", strings.Join(wrongSize(m.after), ", "), "")
-		c.is("hold annotation", m.after.held(), "none")
-		c.is("field that holds", brake(m.after), brake(m.before))
+		n := m.Before.Replicas()
+		c.is("pods", len(m.After.Pods), n)
+		c.is("pods of another size than the template's", strings.Join(m.After.WrongSize(), ", "), "")
+		c.is("hold annotation", m.After.Held(), "none")
+		c.is("field that holds", brake(m.After), brake(m.Before))
 		want := []int{0, n}[i]
-		c.is("pods replaced", m.replaced, want)
-		c.is("containers started anew", m.started, want)
-		c.is("pods not Ready at some time", m.notReady, want)
-		told = append(told, fmt.Sprintf("%d of %d pods replaced, complete after %s", m.replaced, n, seconds(m.took)))
+		c.is("pods replaced", m.Replaced, want)
+		c.is("containers started anew", m.Started, want)
+		c.is("pods not Ready at some time", m.NotReady, want)
+		told = append(told, fmt.Sprintf("%d of %d pods replaced, complete after %s", m.Replaced, n, seconds(m.Took)))
 	}
 	d.out.say("")
 	d.out.line(fmt.Sprintf("In place: %s. Built-in: %s.", told[0], told[1]))
@@ -133,7 +134,7 @@ func (d *demo) chapter(ctx context.Context, w *workload) ([]result, error) {
 		return nil, err
 	}
 	d.out.title(fmt.Sprintf("What was measured of the %ss", w.kind))
-	history, _ := d.recorder.from(0)
+	history, _ := d.recorder.From(0)
 	results := []result{
 		edits.result("edit", w.subject(inPlace), history[:undo.from]),
 		edits.result("same edit", w.subject(builtIn), history),
@@ -158,14 +159,14 @@ func (d *demo) create(ctx context.Context, w *workload) error {
 	if err := d.await(ctx, "all pods are Ready", w.subject(inPlace), w.subject(builtIn)); err != nil {
 		return err
 	}
-	history, _ := d.recorder.from(0)
-	d.out.say("test/demo/%s runs in the namespaces %s and %s: %d pods each,", w.file, inPlace, builtIn, replay(history, w.subject(inPlace)).replicas())
+	history, _ := d.recorder.From(0)
+	d.out.say("test/demo/%s runs in the namespaces %s and %s: %d pods each,", w.file, inPlace, builtIn, measure.Replay(history, w.subject(inPlace)).Replicas())
 	d.out.say("%s. In %s one label opts it in:", w.about, inPlace)
 	if err := d.kubectl(ctx, "label "+w.in(inPlace)+" inplace-rollout.io/enabled=true"); err != nil {
 		return err
 	}
-	optedIn := func(s *state) bool { return s.optedIn() && s.settled() }
-	if err := d.recorder.await(ctx, "it is opted in", optedIn, w.subject(inPlace)); err != nil {
+	optedIn := func(s *measure.State) bool { return s.OptedIn() && s.Settled() }
+	if err := d.recorder.Await(ctx, "it is opted in", optedIn, w.subject(inPlace)); err != nil {
 		return err
 	}
 	return d.told(ctx, w, 1)
@@ -173,19 +174,19 @@ func (d *demo) create(ctx context.Context, w *workload) error {
 
 // await waits until workloads are settled and, on a real node, until a visitor has
 // seen that all containers have their size.
-func (d *demo) await(ctx context.Context, what string, subjects ...subject) error {
-	if err := d.recorder.await(ctx, what, (*state).settled, subjects...); err != nil || d.node == nil {
+func (d *demo) await(ctx context.Context, what string, subjects ...measure.Subject) error {
+	if err := d.recorder.Await(ctx, what, (*measure.State).Settled, subjects...); err != nil || d.Node == nil {
 		return err
 	}
-	granted := func(s *state) bool { return len(otherwise(s)) == 0 }
-	return d.recorder.await(ctx, "kernel and programs have the sizes", granted, subjects...)
+	granted := func(s *measure.State) bool { return len(otherwise(s)) == 0 }
+	return d.recorder.Await(ctx, "kernel and programs have the sizes", granted, subjects...)
 }
 
 // told waits for the nth event that tells of a complete rollout. Events come a little
 // after what they tell of; without waiting they would count for the next edit.
 func (d *demo) told(ctx context.Context, w *workload, n int) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		events, err := d.client.CoreV1().Events(inPlace).List(ctx, metav1.ListOptions{
+		events, err := d.Client.CoreV1().Events(inPlace).List(ctx, metav1.ListOptions{
 			FieldSelector: "involvedObject.name=" + w.name + ",reason=" + rollout.EventComplete,
 		})
 		if err != nil {
@@ -219,7 +220,7 @@ func (d *demo) createVolumes(ctx context.Context, n int) error {
 				},
 			},
 		}
-		if _, err := d.client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
+		if _, err := d.Client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating volume %s: %w", name, err)
 		}
 	}
@@ -271,7 +272,7 @@ type outcome struct {
 	said      string                 // by kubectl's waiter, at last
 	returned  time.Time              // when that has ended
 	pods      map[string]*corev1.Pod // right after that
-	audit     writes
+	audit     measure.Trail
 	revisions []string // that `kubectl rollout history` lists in the end
 }
 
@@ -283,7 +284,7 @@ func (d *demo) act(ctx context.Context, w *workload, nth int, steps ...step) (ac
 	if err != nil {
 		return act{}, err
 	}
-	a := act{from: d.recorder.now(), outcomes: map[string]*outcome{}}
+	a := act{from: d.recorder.Now(), outcomes: map[string]*outcome{}}
 	for _, s := range steps {
 		if err := d.kubectl(ctx, s.edit); err != nil {
 			return act{}, err
@@ -317,7 +318,7 @@ func (d *demo) wait(ctx context.Context, w *workload, s step, o *outcome) error 
 		return err
 	}
 	o.said, o.returned, o.pods = lastLine(said), time.Now(), map[string]*corev1.Pod{}
-	pods, err := d.client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.name})
+	pods, err := d.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.name})
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // follow runs kubectl's waiters and shows the pods from the first moment of an act
@@ -19,7 +21,7 @@ func (d *demo) follow(ctx context.Context, w *workload, a act, steps []step) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, len(steps))
-	var subjects []subject
+	var subjects []measure.Subject
 	for _, s := range steps {
 		d.out.command("kubectl " + s.waiter + " &")
 		go func() { ended <- d.wait(ctx, w, s, a.outcomes[s.namespace]) }()
@@ -50,14 +52,14 @@ func (d *demo) follow(ctx context.Context, w *workload, a act, steps []step) err
 }
 
 // show shows what changes until ctx is done: as a table, or else line by line.
-func (d *demo) show(ctx context.Context, from int, subjects []subject) {
-	history, _ := d.recorder.from(0)
+func (d *demo) show(ctx context.Context, from int, subjects []measure.Subject) {
+	history, _ := d.recorder.From(0)
 	v := newView(d.out, history, from, subjects)
-	if d.node != nil {
+	if d.Node != nil {
 		v.widths = [columns]int{colPod: v.widths[colPod], colRequested: 13, colKernel: 13, colReads: 14, colUID: 10, colFate: 8, colRestarts: 9, colCounter: 8}
 	}
 	for {
-		moments, changed := d.recorder.from(from)
+		moments, changed := d.recorder.From(from)
 		from += len(moments)
 		for _, m := range moments {
 			v.take(m)
@@ -79,31 +81,31 @@ func (d *demo) show(ctx context.Context, from int, subjects []subject) {
 type view struct {
 	*screen
 	begin    time.Time
-	subjects []subject
-	states   map[subject]*state
-	names    map[subject][]string // of the pods that have ever been seen
-	uids     map[types.UID]bool   // of the pods that there were at first
-	widths   [columns]int         // of the columns; those without are not shown
+	subjects []measure.Subject
+	states   map[measure.Subject]*measure.State
+	names    map[measure.Subject][]string // of the pods that have ever been seen
+	uids     map[types.UID]bool           // of the pods that there were at first
+	widths   [columns]int                 // of the columns; those without are not shown
 }
 
 // newView shows what follows on the first moments of a history.
-func newView(out *screen, history []moment, from int, subjects []subject) *view {
+func newView(out *screen, history []measure.Moment, from int, subjects []measure.Subject) *view {
 	v := &view{
-		screen: out, begin: time.Now(), subjects: subjects, states: map[subject]*state{},
-		names: map[subject][]string{}, uids: map[types.UID]bool{},
+		screen: out, begin: time.Now(), subjects: subjects, states: map[measure.Subject]*measure.State{},
+		names: map[measure.Subject][]string{}, uids: map[types.UID]bool{},
 		widths: [columns]int{colRequested: 14, colApplied: 14, colUID: 10, colFate: 9, colReady: 7, colRestarts: 10, colResize: 11},
 	}
 	if len(history) > from {
-		v.begin = history[from].at
+		v.begin = history[from].At
 	}
 	for _, of := range subjects {
-		s := replay(history[:from], of)
+		s := measure.Replay(history[:from], of)
 		v.states[of] = s
-		for name, pod := range s.pods {
+		for name, pod := range s.Pods {
 			v.see(of, name)
 			v.uids[pod.UID] = true
 			v.widths[colPod] = max(v.widths[colPod], len(name)+2)
-			if s.revision(pod) != "" {
+			if s.Revision(pod) != "" {
 				v.widths[colRevision] = 12
 			}
 		}
@@ -112,7 +114,7 @@ func newView(out *screen, history []moment, from int, subjects []subject) *view 
 }
 
 // see remembers the name of a pod; the highest ordinal comes first.
-func (v *view) see(of subject, name string) {
+func (v *view) see(of measure.Subject, name string) {
 	if !slices.Contains(v.names[of], name) {
 		v.names[of] = append(v.names[of], name)
 		slices.Sort(v.names[of])
@@ -121,24 +123,24 @@ func (v *view) see(of subject, name string) {
 }
 
 // take takes a change in and, where there is no table, tells of it in one line.
-func (v *view) take(m moment) {
-	of := m.subject()
+func (v *view) take(m measure.Moment) {
+	of := m.Subject()
 	s := v.states[of]
 	if s == nil {
 		return
 	}
-	pod := podOf(m.object)
+	pod := podOf(m.Object)
 	if pod == nil {
 		cells := func() []string { return append(ownerCells(s), setCells(s)...) }
 		before := cells()
-		s.apply(m)
+		s.Apply(m)
 		news := slices.DeleteFunc(cells(), func(cell string) bool { return slices.Contains(before, cell) })
 		v.tell(m, of.Name, strings.Join(news, ", "))
 		return
 	}
 	v.see(of, pod.Name)
 	before := v.cells(s, pod.Name)
-	s.apply(m)
+	s.Apply(m)
 	v.tell(m, pod.Name, v.podNews(before, v.cells(s, pod.Name)))
 }
 
@@ -147,16 +149,16 @@ func podOf(object metav1.Object) *corev1.Pod {
 	switch object := object.(type) {
 	case *corev1.Pod:
 		return object
-	case *visit:
+	case *measure.Visit:
 		return object.Pod
 	default:
 		return nil
 	}
 }
 
-func (v *view) tell(m moment, name, news string) {
+func (v *view) tell(m measure.Moment, name, news string) {
 	if news != "" && !v.live {
-		v.say("%7s  %-12s  %s%s", "+"+seconds(m.at.Sub(v.begin)), m.object.GetNamespace(), pad(name, v.widths[colPod]), news)
+		v.say("%7s  %-12s  %s%s", "+"+seconds(m.At.Sub(v.begin)), m.Object.GetNamespace(), pad(name, v.widths[colPod]), news)
 	}
 }
 
@@ -182,16 +184,16 @@ var heads = [columns]string{
 }
 
 // cells of a pod; nil if there is none.
-func (v *view) cells(s *state, name string) []string {
-	pod := s.pods[name]
+func (v *view) cells(s *measure.State, name string) []string {
+	pod := s.Pods[name]
 	if pod == nil {
 		return nil
 	}
 	c := pod.Spec.Containers[0]
 	cells := make([]string, columns)
-	cells[colPod], cells[colRevision] = name, s.revision(pod)
+	cells[colPod], cells[colRevision] = name, s.Revision(pod)
 	cells[colRequested] = size(&c.Resources)
-	cells[colApplied] = size(containerStatus(pod, c.Name).Resources)
+	cells[colApplied] = size(measure.ContainerStatus(pod, c.Name).Resources)
 	cells[colUID] = string(pod.UID[:8])
 	cells[colFate], cells[colReady] = "kept", "no"
 	if !v.uids[pod.UID] {
@@ -200,14 +202,14 @@ func (v *view) cells(s *state, name string) []string {
 	if pod.DeletionTimestamp != nil {
 		cells[colFate] = "ENDING"
 	}
-	if ready(pod) {
+	if measure.Ready(pod) {
 		cells[colReady] = "yes"
 	}
-	cells[colRestarts] = fmt.Sprint(restartsOf(pod))
-	cells[colResize] = resizing(pod)
+	cells[colRestarts] = fmt.Sprint(measure.Restarts(pod))
+	cells[colResize] = measure.Resizing(pod)
 	cells[colKernel], cells[colReads], cells[colCounter] = none, none, none
-	if seen := s.visits[pod.UID]; seen != nil {
-		cells[colKernel], cells[colReads], cells[colCounter] = granted(seen.kernel), granted(seen.reads), fmt.Sprint(seen.count)
+	if seen := s.Visits[pod.UID]; seen != nil {
+		cells[colKernel], cells[colReads], cells[colCounter] = granted(seen.Kernel), granted(seen.Reads), fmt.Sprint(seen.Count)
 	}
 	return cells
 }
@@ -259,27 +261,27 @@ func (v *view) podNews(before, after []string) string {
 }
 
 // ownerCells are what the workload itself says.
-func ownerCells(s *state) []string {
-	field, value := s.brake()
-	cells := []string{"not opted in", fmt.Sprintf("updated %d of %d", s.updated(), s.replicas()), field + " " + value}
-	if s.optedIn() {
-		status, reason := s.complete()
+func ownerCells(s *measure.State) []string {
+	field, value := s.HoldField()
+	cells := []string{"not opted in", fmt.Sprintf("updated %d of %d", s.Updated(), s.Replicas()), field + " " + value}
+	if s.OptedIn() {
+		status, reason := s.Complete()
 		cells[0] = fmt.Sprintf("Complete: %s", status)
-		if !s.isComplete() {
+		if !s.IsComplete() {
 			cells[0] += " (" + reason + ")"
 		}
 	}
-	if s.isHeld() {
-		cells[2] = fmt.Sprintf("held: %s, user's %s", cells[2], s.held())
+	if s.IsHeld() {
+		cells[2] = fmt.Sprintf("held: %s, user's %s", cells[2], s.Held())
 	}
 	return cells
 }
 
 // setCells are what its ReplicaSets say.
-func setCells(s *state) []string {
+func setCells(s *measure.State) []string {
 	var cells []string
-	for _, name := range slices.Sorted(maps.Keys(s.sets)) {
-		cells = append(cells, fmt.Sprintf("pods in %s: %d", name, s.sets[name].Status.Replicas))
+	for _, name := range slices.Sorted(maps.Keys(s.Sets)) {
+		cells = append(cells, fmt.Sprintf("pods in %s: %d", name, s.Sets[name].Status.Replicas))
 	}
 	return cells
 }

@@ -7,82 +7,54 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
-	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // result is everything that is known of one edit of one subject.
 type result struct {
 	title string
-	subject
-	measurement
+	measure.Subject
+	measure.Measurement
 	*outcome
-	samples []sample
+	samples []measure.Sample
 }
 
 // result of an act, whose history ends with the next act in the same namespace.
-func (a act) result(title string, of subject, history []moment) result {
+func (a act) result(title string, of measure.Subject, history []measure.Moment) result {
 	return result{
-		title: title, subject: of, measurement: measure(history, a.from, of), outcome: a.outcomes[of.Namespace],
-		samples: trace(history, a.from, of),
+		title: title, Subject: of, Measurement: measure.Edit(history, a.from, of), outcome: a.outcomes[of.Namespace],
+		samples: measure.Trace(history, a.from, of),
 	}
 }
 
 // waited is how long kubectl's waiter has waited since the edit.
-func (r result) waited() time.Duration { return r.returned.Sub(r.edited) }
+func (r result) waited() time.Duration { return r.returned.Sub(r.Edited) }
 
 // early names the pods without the new size when kubectl's waiter had ended.
-func (r result) early() []string { return wrongSize(&state{owner: r.after.owner, pods: r.pods}) }
-
-// writes are what the audit log has of one namespace during one edit.
-type writes struct {
-	ours            map[string]int // of inplace-rollout, by verb and resource
-	refused         int            // of those, by the API server
-	created, killed int            // pods, by anybody
+func (r result) early() []string {
+	return (&measure.State{Workload: r.After.Workload, Pods: r.pods}).WrongSize()
 }
 
-// audit counts the writes in a namespace since a mark.
-func (d *demo) audit(mark int64, namespace string) (writes, error) {
-	w := writes{ours: map[string]int{}}
-	events, err := d.AuditSince(mark, controlplane.Writes)
-	if err != nil {
-		return w, err
-	}
-	for _, event := range events {
-		if event.ObjectRef != nil && event.ObjectRef.Namespace == namespace {
-			w.count(&event)
-		}
-	}
-	return w, nil
+// audit reads what was written in a namespace since a mark.
+func (d *demo) audit(mark int64, namespace string) (measure.Trail, error) {
+	return d.AuditLog(mark, namespace, measure.InPlace, nil)
 }
 
-// nodeUser is how the names of kubelets begin.
-const nodeUser = "system:node:"
-
-func (w *writes) count(event *auditv1.Event) {
-	ref, done := event.ObjectRef, event.ResponseStatus != nil && event.ResponseStatus.Code < 400
-	resource := ref.Resource
-	if ref.Subresource != "" {
-		resource += "/" + ref.Subresource
-	}
-	switch {
-	case done && resource == "pods" && event.Verb == "create":
-		w.created++
-	case strings.HasPrefix(event.User.Username, nodeUser): // a kubelet, which reports the end of a pod
-	case done && (resource == "pods" && event.Verb == "delete" || resource == "pods/eviction"):
-		w.killed++
-	}
-	if event.User.Username == controller.User {
-		w.ours[event.Verb+" "+resource]++
-		if !done {
-			w.refused++
+// ours are the writes of inplace-rollout, by verb and resource.
+func ours(t measure.Trail) map[string]int {
+	by := map[string]int{}
+	for _, w := range t.Writes {
+		if w.User == controller.User {
+			by[w.Verb+" "+w.Resource] += w.Count
 		}
 	}
+	return by
 }
 
 // summarise shows the results beside each other.
@@ -94,8 +66,8 @@ func (d *demo) summarise(results []result) {
 		}
 		return "built-in"
 	})))
-	table := rows(results[0].before)
-	if d.node != nil {
+	table := rows(results[0].Before)
+	if d.Node != nil {
 		table = append(table, visitRows...)
 	}
 	for _, row := range table {
@@ -111,54 +83,58 @@ type row struct {
 }
 
 // rows for results that begin like this.
-func rows(s *state) []row {
-	n := s.replicas()
+func rows(s *measure.State) []row {
+	n := s.Replicas()
 	of := func(count int) string { return fmt.Sprintf("%d of %d", count, n) }
-	field, _ := s.brake()
+	field, _ := s.HoldField()
 	common := []row{
-		{"pods replaced", func(r result) string { return of(r.replaced) }},
-		{"pods deleted / created, audit log", func(r result) string { return fmt.Sprintf("%d / %d", r.audit.killed, r.audit.created) }},
-		{"container restarts in living pods", func(r result) string { return fmt.Sprint(r.restarts) }},
-		{"containers started anew, new pods too", func(r result) string { return fmt.Sprint(r.started) }},
-		{"pods not Ready at some time", func(r result) string { return of(r.notReady) }},
-		{fmt.Sprintf("longest time with fewer than %d Ready", n), func(r result) string { return seconds(r.short) }},
-		{"all such times together", func(r result) string { return seconds(r.shortAll) }},
-		{"from the edit until complete", func(r result) string { return seconds(r.took) }},
+		{"pods replaced", func(r result) string { return of(r.Replaced) }},
+		{"pods deleted / created, audit log", func(r result) string { return fmt.Sprintf("%d / %d", r.audit.Deleted, r.audit.Created) }},
+		{"container restarts in living pods", func(r result) string { return fmt.Sprint(r.Restarts) }},
+		{"containers started anew, new pods too", func(r result) string { return fmt.Sprint(r.Started) }},
+		{"pods not Ready at some time", func(r result) string { return of(r.NotReady) }},
+		{fmt.Sprintf("longest time with fewer than %d Ready", n), func(r result) string { return seconds(r.Short) }},
+		{"all such times together", func(r result) string { return seconds(r.ShortAll) }},
+		{"from the edit until complete", func(r result) string { return seconds(r.Took) }},
 		{"from the edit until kubectl's wait ends", func(r result) string { return seconds(r.waited()) }},
 		{"pods of the new size by then", func(r result) string { return of(len(r.pods) - len(r.early())) }},
-		{"pods of the new size, spec and status", func(r result) string { return of(len(r.after.pods) - len(wrongSize(r.after))) }},
-		{"size before", func(r result) string { return templateSize(r.before) }},
-		{"size after", func(r result) string { return templateSize(r.after) }},
-		{field + ", before → after", func(r result) string { return brake(r.before) + " → " + brake(r.after) }},
-		{"annotation " + api.HoldAnnotation, func(r result) string { return r.after.held() }},
+		{"pods of the new size, spec and status", func(r result) string { return of(len(r.After.Pods) - len(r.After.WrongSize())) }},
+		{"size before", func(r result) string { return templateSize(r.Before) }},
+		{"size after", func(r result) string { return templateSize(r.After) }},
+		{field + ", before → after", func(r result) string { return brake(r.Before) + " → " + brake(r.After) }},
+		{"annotation " + api.HoldAnnotation, func(r result) string { return r.After.Held() }},
 		{"revisions in kubectl rollout history", func(r result) string { return strings.Join(r.revisions, ", ") }},
 	}
-	if len(s.sets) == 0 {
+	if len(s.Sets) == 0 {
 		return common
 	}
 	return append(common,
-		row{"ReplicaSet of the pods, before", func(r result) string { return strings.Join(r.before.active(), ", ") }},
-		row{"ReplicaSet of the pods, after", func(r result) string { return strings.Join(r.after.active(), ", ") }},
-		row{"ReplicaSets that had pods", func(r result) string { return fmt.Sprint(r.used) }},
+		row{"ReplicaSet of the pods, before", func(r result) string { return strings.Join(r.Before.Active(), ", ") }},
+		row{"ReplicaSet of the pods, after", func(r result) string { return strings.Join(r.After.Active(), ", ") }},
+		row{"ReplicaSets that had pods", func(r result) string { return fmt.Sprint(r.Used) }},
 	)
 }
 
 // visitRows are those of a real node.
 var visitRows = []row{
-	{"limits in the kernel, before", func(r result) string { return limits(r.before, func(v *visit) cgroup.Limits { return v.kernel }) }},
-	{"limits in the kernel, after", func(r result) string { return limits(r.after, func(v *visit) cgroup.Limits { return v.kernel }) }},
-	{"limits that the programs read, after", func(r result) string { return limits(r.after, func(v *visit) cgroup.Limits { return v.reads }) }},
-	{"counters in the end, by pod", func(r result) string { return counts(r.after) }},
-	{"visits", func(r result) string { return fmt.Sprint(r.visits) }},
-	{"visits without an answer", func(r result) string { return fmt.Sprint(r.lost) }},
-	{"counts forgotten", func(r result) string { return fmt.Sprint(r.forgotten) }},
+	{"limits in the kernel, before", func(r result) string {
+		return limits(r.Before, func(v *measure.Visit) cgroup.Limits { return v.Kernel })
+	}},
+	{"limits in the kernel, after", func(r result) string {
+		return limits(r.After, func(v *measure.Visit) cgroup.Limits { return v.Kernel })
+	}},
+	{"limits that the programs read, after", func(r result) string { return limits(r.After, func(v *measure.Visit) cgroup.Limits { return v.Reads }) }},
+	{"counters in the end, by pod", func(r result) string { return counts(r.After) }},
+	{"visits", func(r result) string { return fmt.Sprint(r.Visits) }},
+	{"visits without an answer", func(r result) string { return fmt.Sprint(r.Lost) }},
+	{"counts forgotten", func(r result) string { return fmt.Sprint(r.Forgotten) }},
 }
 
 // limits of all pods, each only once.
-func limits(s *state, of func(*visit) cgroup.Limits) string {
+func limits(s *measure.State, of func(*measure.Visit) cgroup.Limits) string {
 	all := sets.New[string]()
-	for _, pod := range s.pods {
-		if seen := s.visits[pod.UID]; seen != nil {
+	for _, pod := range s.Pods {
+		if seen := s.Visits[pod.UID]; seen != nil {
 			all.Insert(granted(of(seen)))
 		}
 	}
@@ -166,18 +142,18 @@ func limits(s *state, of func(*visit) cgroup.Limits) string {
 }
 
 // counts are what the pods remember, in the order of their names.
-func counts(s *state) string {
+func counts(s *measure.State) string {
 	var all []string
-	for _, name := range slices.Sorted(maps.Keys(s.pods)) {
-		if seen := s.visits[s.pods[name].UID]; seen != nil {
-			all = append(all, fmt.Sprint(seen.count))
+	for _, name := range slices.Sorted(maps.Keys(s.Pods)) {
+		if seen := s.Visits[s.Pods[name].UID]; seen != nil {
+			all = append(all, fmt.Sprint(seen.Count))
 		}
 	}
 	return strings.Join(all, ", ")
 }
 
-func brake(s *state) string {
-	_, value := s.brake()
+func brake(s *measure.State) string {
+	_, value := s.HoldField()
 	return value
 }
 
@@ -186,14 +162,14 @@ func (d *demo) summariseWrites(results []result) {
 	d.out.line(d.out.paint(bold, "Writes of inplace-rollout, audit log"))
 	kinds := map[string]bool{}
 	for _, r := range results {
-		for kind := range r.audit.ours {
+		for kind := range ours(r.audit) {
 			kinds[kind] = true
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		d.out.line(pad(kind, labelWidth) + each(results, func(r result) string { return fmt.Sprint(r.audit.ours[kind]) }))
+		d.out.line(pad(kind, labelWidth) + each(results, func(r result) string { return fmt.Sprint(ours(r.audit)[kind]) }))
 	}
-	d.out.line(pad("refused, of all these", labelWidth) + each(results, func(r result) string { return fmt.Sprint(r.audit.refused) }))
+	d.out.line(pad("refused, of all these", labelWidth) + each(results, func(r result) string { return fmt.Sprint(r.audit.Conflicts + r.audit.Refusals) }))
 }
 
 // The widths of the summary's first and other columns.
@@ -211,4 +187,23 @@ func each(results []result, value func(result) string) string {
 	return line
 }
 
-func templateSize(s *state) string { return size(&s.template().Spec.Containers[0].Resources) }
+func templateSize(s *measure.State) string { return size(&s.Template().Spec.Containers[0].Resources) }
+
+// granted are limits as the table shows sizes.
+func granted(l cgroup.Limits) string {
+	return resource.NewMilliQuantity(l.CPU, resource.DecimalSI).String() + " / " + resource.NewQuantity(l.Memory, resource.BinarySI).String()
+}
+
+// otherwise names the pods whose kernel or program has shown other limits than the
+// template has, or nothing yet.
+func otherwise(s *measure.State) []string {
+	limits := s.Template().Spec.Containers[0].Resources.Limits
+	want := cgroup.Limits{CPU: limits.Cpu().MilliValue(), Memory: limits.Memory().Value()}
+	var names []string
+	for _, name := range s.PodNames() {
+		if seen := s.Visits[s.Pods[name].UID]; seen == nil || seen.Kernel != want || seen.Reads != want {
+			names = append(names, name)
+		}
+	}
+	return names
+}

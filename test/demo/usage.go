@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
@@ -89,7 +89,7 @@ scrape_configs:
 
 // startPrometheus runs a Prometheus that knows for three hours what the pods of a subject have
 // used, and goes on to scrape what all pods use.
-func (m *measured) startPrometheus(ctx context.Context, c *cluster, pods []string, namespace string) error {
+func (m *measured) startPrometheus(ctx context.Context, c *measure.Cluster, pods []string, namespace string) error {
 	dir := filepath.Join(c.Dir(), "prometheus")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making a folder: %w", err)
@@ -108,7 +108,7 @@ func (m *measured) startPrometheus(ctx context.Context, c *cluster, pods []strin
 		return err
 	}
 	var err error
-	if m.cadvisor, err = prometheus.ServeCAdvisor(c.client, usage); err != nil {
+	if m.cadvisor, err = prometheus.ServeCAdvisor(c.Client, usage); err != nil {
 		return err
 	}
 	if m.states, err = prometheus.StartStateMetrics(ctx, dir, filepath.Join(c.Dir(), "kubeconfig")); err != nil {
@@ -119,7 +119,7 @@ func (m *measured) startPrometheus(ctx context.Context, c *cluster, pods []strin
 }
 
 // startEstimator installs deploy/initial-resources, and runs the estimator under its ServiceAccount.
-func (m *measured) startEstimator(ctx context.Context, c *cluster, o options) error {
+func (m *measured) startEstimator(ctx context.Context, c *measure.Cluster, o options) error {
 	if err := controller.InstallEstimator(ctx, c.ControlPlane); err != nil {
 		return err
 	}
@@ -158,6 +158,3 @@ func (m *measured) end() error {
 	}
 	return errors.Join(failed...)
 }
-
-// podsOf are the names of a state's pods.
-func podsOf(s *state) []string { return slices.Sorted(maps.Keys(s.pods)) }

@@ -15,12 +15,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 // patience bounds every wait. It is never the expected duration.
@@ -130,7 +130,7 @@ func manifest(t *testing.T, o options) string {
 	text := fmt.Sprintf(`
 apiVersion: apps/v1
 kind: %s
-metadata: {name: web, labels: {inplace-rollout.io/enabled: %q}}
+metadata: {name: web, labels: {app: web, inplace-rollout.io/enabled: %q}}
 spec:
   selector: {matchLabels: {app: web}}
   template:
@@ -322,13 +322,7 @@ func (a *app) list(ctx context.Context) ([]corev1.Pod, error) {
 }
 
 // appOf is the status of the container app.
-func appOf(pod *corev1.Pod) corev1.ContainerStatus {
-	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == "app" })
-	if i < 0 {
-		return corev1.ContainerStatus{}
-	}
-	return pod.Status.ContainerStatuses[i]
-}
+func appOf(pod *corev1.Pod) corev1.ContainerStatus { return measure.ContainerStatus(pod, "app") }
 
 // assertMoved checks that the rollout is truly done: every pod has the template's
 // size, in its spec, in its status and in the kernel; the built-in controller has
@@ -353,15 +347,8 @@ func (a *app) assertMoved() {
 // assertSize checks the size of the container app, from the spec to the kernel.
 func (a *app) assertSize(pod *corev1.Pod, want corev1.ResourceRequirements) {
 	a.t.Helper()
-	status := appOf(pod)
-	if got := pod.Spec.Containers[0].Resources; !apiequality.Semantic.DeepEqual(got, want) {
-		a.t.Errorf("%s: spec %v, want %v", pod.Name, got, want)
-	}
-	if status.Resources == nil || !apiequality.Semantic.DeepEqual(*status.Resources, want) {
-		a.t.Errorf("%s: status %v, want %v", pod.Name, status.Resources, want)
-	}
-	if !apiequality.Semantic.DeepEqual(status.AllocatedResources, want.Requests) {
-		a.t.Errorf("%s: allocated %v, want %v", pod.Name, status.AllocatedResources, want.Requests)
+	for _, differs := range measure.OtherSize(pod, "app", want) {
+		a.t.Errorf("%s: %s", pod.Name, differs)
 	}
 	a.assertCgroup(pod, want)
 }

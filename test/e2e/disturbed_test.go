@@ -45,8 +45,8 @@ func TestDisturbed(t *testing.T) {
 			a.complete()
 			a.assertKept(before, 0)
 			a.assertMoved()
-			if seen := visitors.report(); seen.lost > 0 || seen.falls > 0 {
-				t.Errorf("somebody noticed: %s: %s", seen, seen.why)
+			if seen := visitors.report(); seen.somebody() {
+				t.Errorf("somebody noticed: %s: %s", seen, seen.Why)
 			}
 		})
 	}

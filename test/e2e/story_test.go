@@ -45,10 +45,13 @@ func testNobodyNotices(t *testing.T, kind string) {
 	withUs, without := atOurs.report(), atTheirs.report()
 	t.Logf("%s, in place:  %s; up in %s, down in %s", kind, withUs, inPlace[0], inPlace[1])
 	t.Logf("%s, built in:  %s; up in %s, down in %s", kind, without, builtIn[0], builtIn[1])
-	if withUs.lost > 0 || withUs.falls > 0 {
-		t.Errorf("somebody noticed the rollout in place: %s: %s", withUs, withUs.why)
+	if withUs.somebody() {
+		t.Errorf("somebody noticed the rollout in place: %s: %s", withUs, withUs.Why)
 	}
-	if without.lost == 0 || without.falls == 0 {
+	if withUs.Replaced > 0 || withUs.Started > 0 || withUs.NotReady > 0 {
+		t.Errorf("the rollout in place replaced %d pods, started %d containers, and had %d pods not Ready", withUs.Replaced, withUs.Started, withUs.NotReady)
+	}
+	if without.Lost == 0 || without.Forgotten == 0 {
 		t.Errorf("nobody noticed the built-in rollout, so the visitors are blind: %s", without)
 	}
 }

@@ -1,0 +1,120 @@
+package measure
+
+import (
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// State is what there is of a subject at one time.
+type State struct {
+	Workload
+	Sets   map[string]*appsv1.ReplicaSet
+	Pods   map[string]*corev1.Pod
+	Visits map[types.UID]*Visit // the last one to each pod, if it was answered
+}
+
+func newState() *State {
+	return &State{Sets: map[string]*appsv1.ReplicaSet{}, Pods: map[string]*corev1.Pod{}, Visits: map[types.UID]*Visit{}}
+}
+
+// Replay returns the state of a subject after a history.
+func Replay(history []Moment, of Subject) *State {
+	s := newState()
+	for _, m := range history {
+		if m.Subject() == of {
+			s.Apply(m)
+		}
+	}
+	return s
+}
+
+// Apply takes a change in.
+func (s *State) Apply(m Moment) {
+	switch object := m.Object.(type) {
+	case *appsv1.StatefulSet:
+		s.Workload = statefulSet{object}
+	case *appsv1.Deployment:
+		s.Workload = deployment{object}
+	case *appsv1.DaemonSet:
+		s.Workload = daemonSet{object}
+	case *appsv1.ReplicaSet:
+		put(s.Sets, object, m.Deleted)
+	case *corev1.Pod:
+		put(s.Pods, object, m.Deleted)
+	case *Visit:
+		s.Visits[object.UID] = object
+		if object.Err != nil {
+			delete(s.Visits, object.UID)
+		}
+	}
+}
+
+func put[T metav1.Object](objects map[string]T, object T, deleted bool) {
+	if deleted {
+		delete(objects, object.GetName())
+	} else {
+		objects[object.GetName()] = object
+	}
+}
+
+// Ready is how many pods are Ready and stay.
+func (s *State) Ready() int {
+	n := 0
+	for _, pod := range s.Pods {
+		if Ready(pod) {
+			n++
+		}
+	}
+	return n
+}
+
+// Settled reports whether the built-in controller counts the newest revision as rolled
+// out and, where inplace-rollout is in charge, whether that agrees.
+func (s *State) Settled() bool {
+	if s.Workload == nil {
+		return false
+	}
+	agreed := s.RolledOut() && len(s.Pods) == s.Replicas() && s.Ready() == s.Replicas()
+	return agreed && (!s.OptedIn() || s.IsComplete() && !s.IsHeld())
+}
+
+// OptedIn reports whether its label opts the workload in.
+func (s *State) OptedIn() bool { return s.GetLabels()[api.EnabledLabel] == "true" }
+
+// IsHeld reports whether a rollout is held.
+func (s *State) IsHeld() bool {
+	_, held := s.GetAnnotations()[api.HoldAnnotation]
+	return held
+}
+
+// Held is what the user wants of the field that holds the rollout, if it is held.
+func (s *State) Held() string {
+	if s.IsHeld() {
+		return s.GetAnnotations()[api.HoldAnnotation]
+	}
+	return "none"
+}
+
+// IsComplete reports whether the condition says that the rollout is complete.
+func (s *State) IsComplete() bool {
+	status, _ := s.Complete()
+	return status == corev1.ConditionTrue
+}
+
+// Active are the ReplicaSets that have pods, or are to have some.
+func (s *State) Active() []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(s.Sets)) {
+		if set := s.Sets[name]; *set.Spec.Replicas > 0 || set.Status.Replicas > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,138 @@
+package measure
+
+import (
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// Workload is what pods belong to.
+type Workload interface {
+	metav1.Object
+	Template() *corev1.PodTemplateSpec
+	Replicas() int
+	// Updated pods, as its built-in controller counts them.
+	Updated() int
+	// RolledOut reports whether its built-in controller has nothing left to do.
+	RolledOut() bool
+	// Complete is the condition inplace-rollout.io/Complete, empty if there is none.
+	Complete() (status corev1.ConditionStatus, reason string)
+	// HoldField is the field that holds a rollout.
+	HoldField() (name, value string)
+	// Revision of a pod, if its name does not tell.
+	Revision(pod *corev1.Pod) string
+	// Current reports whether a pod is of the newest revision.
+	Current(pod *corev1.Pod, sets map[string]*appsv1.ReplicaSet) bool
+}
+
+type statefulSet struct{ *appsv1.StatefulSet }
+
+func (s statefulSet) Template() *corev1.PodTemplateSpec { return &s.Spec.Template }
+func (s statefulSet) Replicas() int                     { return int(ptr.Deref(s.Spec.Replicas, 1)) }
+func (s statefulSet) Updated() int                      { return int(s.Status.UpdatedReplicas) }
+
+func (s statefulSet) RolledOut() bool {
+	n, status := int32(s.Replicas()), s.Status
+	return status.ObservedGeneration == s.Generation && status.UpdatedReplicas == n &&
+		status.ReadyReplicas == n && status.CurrentRevision == status.UpdateRevision
+}
+
+func (s statefulSet) Complete() (status corev1.ConditionStatus, reason string) {
+	for _, c := range s.Status.Conditions {
+		if c.Type == api.ConditionComplete {
+			return c.Status, c.Reason
+		}
+	}
+	return "", ""
+}
+
+func (s statefulSet) HoldField() (name, value string) {
+	partition := int32(0)
+	if r := s.Spec.UpdateStrategy.RollingUpdate; r != nil {
+		partition = ptr.Deref(r.Partition, 0)
+	}
+	return "partition", fmt.Sprint(partition)
+}
+
+func (s statefulSet) Revision(pod *corev1.Pod) string {
+	return strings.TrimPrefix(pod.Labels[appsv1.ControllerRevisionHashLabelKey], s.Name+"-")
+}
+
+func (s statefulSet) Current(pod *corev1.Pod, _ map[string]*appsv1.ReplicaSet) bool {
+	return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == s.Status.UpdateRevision
+}
+
+type daemonSet struct{ *appsv1.DaemonSet }
+
+func (d daemonSet) Template() *corev1.PodTemplateSpec { return &d.Spec.Template }
+func (d daemonSet) Replicas() int                     { return int(d.Status.DesiredNumberScheduled) }
+func (d daemonSet) Updated() int                      { return int(d.Status.UpdatedNumberScheduled) }
+
+func (d daemonSet) RolledOut() bool {
+	n, status := d.Status.DesiredNumberScheduled, d.Status
+	return status.ObservedGeneration == d.Generation && status.UpdatedNumberScheduled == n && status.NumberAvailable == n
+}
+
+func (d daemonSet) Complete() (status corev1.ConditionStatus, reason string) {
+	for _, c := range d.Status.Conditions {
+		if c.Type == api.ConditionComplete {
+			return c.Status, c.Reason
+		}
+	}
+	return "", ""
+}
+
+func (d daemonSet) HoldField() (name, value string) {
+	return "type", string(d.Spec.UpdateStrategy.Type)
+}
+
+func (d daemonSet) Revision(pod *corev1.Pod) string {
+	return pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+}
+
+// Current goes by the pod's size: the set does not name its newest revision.
+func (d daemonSet) Current(pod *corev1.Pod, _ map[string]*appsv1.ReplicaSet) bool {
+	return HasSize(pod, d.Spec.Template.Spec.Containers)
+}
+
+type deployment struct{ *appsv1.Deployment }
+
+func (d deployment) Template() *corev1.PodTemplateSpec { return &d.Spec.Template }
+func (d deployment) Replicas() int                     { return int(ptr.Deref(d.Spec.Replicas, 1)) }
+func (d deployment) Updated() int                      { return int(d.Status.UpdatedReplicas) }
+
+func (d deployment) RolledOut() bool {
+	n, status := int32(d.Replicas()), d.Status
+	return status.ObservedGeneration == d.Generation && status.UpdatedReplicas == n &&
+		status.Replicas == n && status.AvailableReplicas == n
+}
+
+func (d deployment) Complete() (status corev1.ConditionStatus, reason string) {
+	for _, c := range d.Status.Conditions {
+		if c.Type == api.ConditionComplete {
+			return c.Status, c.Reason
+		}
+	}
+	return "", ""
+}
+
+func (d deployment) HoldField() (name, value string) { return "paused", fmt.Sprint(d.Spec.Paused) }
+
+func (d deployment) Revision(*corev1.Pod) string { return "" }
+
+func (d deployment) Current(pod *corev1.Pod, sets map[string]*appsv1.ReplicaSet) bool {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || sets[owner.Name] == nil || sets[owner.Name].UID != owner.UID {
+		return false
+	}
+	template := sets[owner.Name].Spec.Template.DeepCopy()
+	delete(template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	return equality.Semantic.DeepEqual(*template, d.Spec.Template)
+}
