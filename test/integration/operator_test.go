@@ -131,7 +131,9 @@ func TestOperatorUnderOnDelete(t *testing.T) {
 		if equality.Semantic.DeepDerivative(want.Spec.Template, set.Spec.Template) && done(set) {
 			want.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
 		}
-		return updates(ctx, sets, want)
+		set.Spec.Template, set.Spec.UpdateStrategy = want.Spec.Template, want.Spec.UpdateStrategy
+		_, err = sets.Update(ctx, set, metav1.UpdateOptions{FieldManager: "operator"}) // of the version that was judged
+		return err
 	})
 	turns(1) // what was complete before is not any more
 	w.waitFor("the operator to take OnDelete back", func(set *appsv1.StatefulSet) bool {
