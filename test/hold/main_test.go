@@ -43,17 +43,11 @@ func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown fu
 // serve installs the webhook and runs its replicas until the test ends.
 func serve(t *testing.T, args ...string) *controller.Webhook {
 	t.Helper()
-	return serveWith(t, controller.WebhookOptions{Args: args})
-}
-
-func serveWith(t *testing.T, o controller.WebhookOptions) *controller.Webhook {
-	t.Helper()
 	file, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Log = file
-	w, err := controller.StartWebhook(t.Context(), cp, o)
+	w, err := controller.StartWebhook(t.Context(), cp, controller.WebhookOptions{Args: args, Log: file})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,16 @@
 //go:build integration
 
-package hold
+package estimator
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,16 +20,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
-// estimates runs the webhook with initial resources, beside a namespace that has a table.
-func estimates(t *testing.T, name string, labels map[string]string) *controller.Webhook {
+// webhookWith runs the webhook in place of the policy, in two replicas, beside a namespace that has a table. The
+// policy is back with the end of the test.
+func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
 	t.Helper()
-	w := serveWith(t, controller.WebhookOptions{InitialResources: true})
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{}); err != nil {
+	withoutPolicy(t)
+	log, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
+	w, err := controller.StartWebhook(t.Context(), cp, controller.WebhookOptions{InitialResources: true, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.Stop()
+		_ = log.Close() // it has been written
+		if err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(context.Background(), prerequisite.WebhookConfiguration, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	namespace(t, name, mode)
 	table := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: api.EstimatesName, Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}},
 		Data:       map[string]string{"docker.io-_library-_web_-1.cpu": `120m {"request":"120m","from":"image:tag"}`},
@@ -33,15 +53,39 @@ func estimates(t *testing.T, name string, labels map[string]string) *controller.
 	if _, err := client.CoreV1().ConfigMaps(name).Create(t.Context(), table, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "pods can be created", func() (bool, error) {
+	eventually(t, "pods to be created", func() (bool, string) {
 		_, err := client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
-		return err == nil, err
+		return err == nil, fmt.Sprint(err)
 	})
 	return w
 }
 
-// born creates a pod whose container requests what is given, and returns its request of cpu.
-func born(t *testing.T, namespace string, requests corev1.ResourceList) string {
+// withoutPolicy takes the bindings of the policy that gives new pods their requests away for the time of the test.
+func withoutPolicy(t *testing.T) {
+	t.Helper()
+	bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	list, err := bindings.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binding := range list.Items {
+		if !strings.HasPrefix(binding.Name, "inplace-rollout-initial-resources") {
+			continue
+		}
+		if err := bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		binding.ResourceVersion = ""
+		t.Cleanup(func() {
+			if _, err := bindings.Create(context.Background(), &binding, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// requested creates a pod whose container requests what is given, and returns its request of cpu.
+func requested(t *testing.T, namespace string, requests corev1.ResourceList) string {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"}, Spec: corev1.PodSpec{SchedulerName: "nobody"}}
 	pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "web:1", Resources: corev1.ResourceRequirements{Requests: requests}}}
@@ -55,34 +99,30 @@ func born(t *testing.T, namespace string, requests corev1.ResourceList) string {
 // estimated waits until new pods get what the table says.
 func estimated(t *testing.T, namespace string) {
 	t.Helper()
-	eventually(t, "a pod is estimated", func() (bool, error) {
-		if got := born(t, namespace, nil); got != "120m" {
-			return false, fmt.Errorf("it requests %s", got)
-		}
-		return true, nil
+	eventually(t, "a pod with the estimate", func() (bool, string) {
+		got := requested(t, namespace, nil)
+		return got == "120m", "it requests " + got
 	})
 }
 
 // full requests lack nothing.
 var full = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")}
 
-var enabled = map[string]string{api.InitialResourcesLabel: api.InitialResourcesEnabled}
-
 // While no replica answers, pods are created at once, as they were written, and again with estimates
 // when one is back.
 func TestNobodyEstimates(t *testing.T) {
-	w := estimates(t, "nobody-estimates", enabled)
+	w := webhookWith(t, "nobody-estimates", api.InitialResourcesEnabled)
 	estimated(t, "nobody-estimates")
 	w.Replica(0).Kill()
 	w.Replica(1).Kill()
 	for range 3 {
-		if got := born(t, "nobody-estimates", nil); got != "0" {
+		if got := requested(t, "nobody-estimates", nil); got != "0" {
 			t.Errorf("a pod requests %s, and nobody answers", got)
 		}
 	}
 	asked := w.Connections()
-	born(t, "default", nil)
-	born(t, "nobody-estimates", full)
+	requested(t, "default", nil)
+	requested(t, "nobody-estimates", full)
 	if now := w.Connections(); now != asked {
 		t.Errorf("the API server has asked %d times about pods that want nothing", now-asked)
 	}
@@ -94,7 +134,7 @@ func TestNobodyEstimates(t *testing.T) {
 
 // A pod waits a second for replicas that hang, and no longer.
 func TestEstimatesHang(t *testing.T) {
-	w := estimates(t, "estimates-hang", enabled)
+	w := webhookWith(t, "estimates-hang", api.InitialResourcesEnabled)
 	estimated(t, "estimates-hang")
 	for i := range 2 {
 		if err := w.Replica(i).Pause(); err != nil {
@@ -104,7 +144,7 @@ func TestEstimatesHang(t *testing.T) {
 	var took []time.Duration
 	for range 3 {
 		start := time.Now()
-		if got := born(t, "estimates-hang", nil); got != "0" {
+		if got := requested(t, "estimates-hang", nil); got != "0" {
 			t.Errorf("a pod requests %s, and nobody answers", got)
 		}
 		took = append(took, time.Since(start))
@@ -123,7 +163,7 @@ func TestEstimatesHang(t *testing.T) {
 
 // The webhook is asked about pods that are opted in and lack something, and about no others.
 func TestAskedAboutPods(t *testing.T) {
-	w := estimates(t, "asked", nil)
+	w := webhookWith(t, "asked", "")
 	asked := func() float64 {
 		t.Helper()
 		sum := 0.0
@@ -132,7 +172,7 @@ func TestAskedAboutPods(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, match := range requests.FindAllStringSubmatch(metrics, -1) {
+			for _, match := range asks.FindAllStringSubmatch(metrics, -1) {
 				n, err := strconv.ParseFloat(match[1], 64)
 				if err != nil {
 					t.Fatal(err)
@@ -142,32 +182,30 @@ func TestAskedAboutPods(t *testing.T) {
 		}
 		return sum
 	}
-	born(t, "asked", nil)
-	born(t, "asked", full)
+	requested(t, "asked", nil)
+	requested(t, "asked", full)
 	if n := asked(); n != 0 {
 		t.Errorf("it was asked %g times, and nothing is opted in", n)
 	}
-	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"enabled"}}}`, api.InitialResourcesLabel)
-	if _, err := client.CoreV1().Namespaces().Patch(t.Context(), "asked", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	label(t, "asked", api.InitialResourcesEnabled)
 	estimated(t, "asked")
 	before := asked()
-	born(t, "asked", full)
+	requested(t, "asked", full)
 	if n := asked(); n != before {
 		t.Errorf("it was asked %g times about a pod that lacks nothing", n-before)
 	}
-	if got := born(t, "asked", nil); got != "120m" || asked() != before+1 {
+	if got := requested(t, "asked", nil); got != "120m" || asked() != before+1 {
 		t.Errorf("it was asked %g times about a pod that lacks something, which requests %s", asked()-before, got)
 	}
 }
 
-var requests = regexp.MustCompile(`(?m)^inplace_rollout_webhook_requests_total{policy="inplace-rollout-initial-resources",.*} (.*)$`)
+var asks = regexp.MustCompile(`(?m)^inplace_rollout_webhook_requests_total{policy="inplace-rollout-initial-resources",.*} (.*)$`)
 
 // What holds rollouts does not wait for estimates that cannot be read.
 func TestEstimatesUnread(t *testing.T) {
-	w := estimates(t, "unread", enabled)
-	create(t, "unread", true)
+	w := webhookWith(t, "unread", api.InitialResourcesEnabled)
+	apply(t, `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: unread, namespace: unread, labels: {inplace-rollout.io/enabled: "true"}},
+  spec: {replicas: 0, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web, resources: {requests: {cpu: 1m}}}]}}}}`)
 	estimated(t, "unread")
 	if err := client.RbacV1().ClusterRoleBindings().Delete(t.Context(), "inplace-rollout-webhook-initial-resources", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -183,11 +221,12 @@ func TestEstimatesUnread(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "an edit is held", func() (bool, error) {
-		set, err := edit(t, "unread", 3)
-		return err == nil && held(set), err
+	const edit = `{"spec":{"template":{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"3m"}}}]}}}}`
+	eventually(t, "an edit that is held", func() (bool, string) {
+		set, err := client.AppsV1().StatefulSets("unread").Patch(t.Context(), "unread", types.StrategicMergePatchType, []byte(edit), metav1.PatchOptions{})
+		return err == nil && policy.Held(set), fmt.Sprint(err)
 	})
-	if got := born(t, "unread", nil); got != "0" {
+	if got := requested(t, "unread", nil); got != "0" {
 		t.Errorf("a pod requests %s, and the webhook may not read the estimates", got)
 	}
 	if err := w.Apply(t.Context()); err != nil {

@@ -1,6 +1,6 @@
 //go:build integration
 
-package initialresources
+package admission
 
 import (
 	"fmt"

@@ -1,7 +1,7 @@
 //go:build integration
 
 // Package estimator tests the estimator, as deploy/initial-resources installs it, on a real control
-// plane, with a real Prometheus.
+// plane, with a real Prometheus; and what becomes of new pods while it, or the webhook, is gone.
 package estimator
 
 import (

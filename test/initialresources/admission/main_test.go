@@ -1,8 +1,8 @@
 //go:build integration
 
-// Package initialresources tests what new pods get by deploy/initial-resources, on a real API server: by
+// Package admission tests what new pods get by deploy/initial-resources, on a real API server: by
 // its policies, or by the webhook, as $HOLD says, or as clusters of the version have it.
-package initialresources
+package admission
 
 import (
 	"context"
