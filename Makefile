@@ -87,7 +87,7 @@ OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack
 
 # A real node needs root: without it, choose other cells.
 .PHONY: matrix
-matrix: tools $(OLDER) node-tools monitoring-tools build image test-images ## Run the tests on each version of Kubernetes, for the table of docs/compatibility.md (ONLY=1.35/webhook)
+matrix: tools $(OLDER) $(OLDER:.kubernetes=.kubelet) node-tools monitoring-tools build image test-images ## Run the tests on each version of Kubernetes, for the table of docs/compatibility.md (ONLY=1.35/webhook)
 	GOGC=200 go run ./test/matrix $(if $(ONLY),--only $(ONLY))
 
 WORLDS := 300
@@ -205,10 +205,10 @@ bin/image:
 	@go build -C hack/tools/image -o $(CURDIR)/bin/image .
 
 .PHONY: tools
-tools: $(K8S)/.kubernetes $(K8S)/.etcd $(K8S)/.kwok ## Build the pinned Kubernetes, etcd and kwok into bin/k8s/ (once)
+tools: $(K8S)/.kubernetes $(K8S)/.etcd $(K8S)/.kwok ## Build the pinned Kubernetes (without the kubelet), etcd and kwok into bin/k8s/ (once)
 
 .PHONY: node-tools
-node-tools: $(RUNTIME)/.containerd $(RUNTIME)/.runc $(RUNTIME)/.cni ## Build the pinned containerd, runc and CNI plugins into bin/node/ (once)
+node-tools: $(K8S)/.kubelet $(RUNTIME)/.containerd $(RUNTIME)/.runc $(RUNTIME)/.cni ## Build the pinned kubelet, containerd, runc and CNI plugins into bin/k8s/ and bin/node/ (once)
 
 .PHONY: monitoring-tools
 monitoring-tools: $(MONITORING)/.prometheus $(MONITORING)/.kube-state-metrics ## Build the pinned Prometheus, promtool and kube-state-metrics into bin/monitoring/ (once)
@@ -222,6 +222,15 @@ autoscaler-tools: $(AUTOSCALER)/.vpa ## Build the pinned Vertical Pod Autoscaler
 # bin/k8s-1.35/.kubernetes says that the same of an older Kubernetes are there, as hack/tools/kubernetes-1.35 pins it.
 bin/k8s-%/.kubernetes: hack/tools/kubernetes-%/go.mod hack/build-tools.sh
 	@hack/build-tools.sh kubernetes-$* $(@D)
+	@touch $@
+
+# The kubelet is the largest of Kubernetes' binaries, and only a real node runs it.
+$(K8S)/.kubelet: hack/tools/kubernetes/go.mod hack/build-tools.sh
+	@hack/build-tools.sh kubernetes $(@D) kubelet
+	@touch $@
+
+bin/k8s-%/.kubelet: hack/tools/kubernetes-%/go.mod hack/build-tools.sh
+	@hack/build-tools.sh kubernetes-$* $(@D) kubelet
 	@touch $@
 
 # bin/k8s/.etcd says that the tools of hack/tools/etcd are in bin/k8s/. bin/golangci-lint is one itself.

@@ -3,16 +3,17 @@
 # into one folder, stamped with the pinned version:
 #
 #   hack/build-tools.sh kubernetes bin/k8s
+#   hack/build-tools.sh kubernetes bin/k8s kubelet # that one only; without its name it is left out
 #
 # It is for make, which says in GOFLAGS, CGO_ENABLED and GOGC how everything is compiled.
 # The Go build cache makes every build after the first one a matter of seconds.
 set -euo pipefail
 
-name=$1
+name=$1 only=${3-}
 out=$(mkdir -p "$2" && cd "$2" && pwd)
 cd "$(dirname "$0")/tools/$name"
 
-mapfile -t packages < <(go list -f '{{.ImportPath}}' tool)
+mapfile -t packages < <(go list -f '{{.ImportPath}}' tool | if [[ $only ]]; then grep "/$only\$"; else grep -v '/kubelet$'; fi)
 version=$(go list -f '{{.Module.Version}}' "${packages[0]}")
 
 ldflags="-s -w"
@@ -55,7 +56,7 @@ vpa)
 	;;
 esac
 
-echo "building $name $version into ${out/#$OLDPWD\//} (the first build compiles every package once)"
+echo "building $name${only:+ ($only)} $version into ${out/#$OLDPWD\//} (the first build compiles every package once)"
 for package in "${packages[@]}"; do
 	binary=${package##*/}
 	[[ $name == etcd || $name == kube-state-metrics ]] && binary=$name # their packages are called server/v3 and v2
