@@ -10,10 +10,10 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +26,7 @@ import (
 )
 
 // webhookWith runs the webhook in place of the policy, in two replicas, beside a namespace that has a table. The
-// policy is back with the end of the test.
+// policy applies again with the end of the test.
 func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
 	t.Helper()
 	withoutPolicy(t)
@@ -60,24 +60,29 @@ func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
 	return w
 }
 
-// withoutPolicy takes the bindings of the policy that gives new pods their requests away for the time of the test.
+// withoutPolicy has the policy that gives new pods their requests apply nowhere for the time of the test. Its bindings
+// stay: API servers look for no tables any more once the last binding has gone and come back.
 func withoutPolicy(t *testing.T) {
 	t.Helper()
-	bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
-	list, err := bindings.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
+	if !cp.AtLeast("1.36") {
+		return // there is none
 	}
-	for _, binding := range list.Items {
-		if !strings.HasPrefix(binding.Name, "inplace-rollout-initial-resources") {
-			continue
-		}
-		if err := bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}); err != nil {
+	bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	for _, name := range []string{"inplace-rollout-initial-resources", "inplace-rollout-initial-resources-pods"} {
+		binding, err := bindings.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
-		binding.ResourceVersion = ""
+		usual := binding.Spec.DeepCopy()
+		binding.Spec.MatchResources = &admissionregistrationv1.MatchResources{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "nowhere"}},
+		}
+		if binding, err = bindings.Update(t.Context(), binding, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(func() {
-			if _, err := bindings.Create(context.Background(), &binding, metav1.CreateOptions{}); err != nil {
+			binding.Spec = *usual
+			if _, err := bindings.Update(context.Background(), binding, metav1.UpdateOptions{}); err != nil {
 				t.Error(err)
 			}
 		})
