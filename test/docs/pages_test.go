@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,6 +119,19 @@ func TestReasons(t *testing.T) {
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
 		t.Errorf("explained are %q, want %q", got, want)
+	}
+}
+
+// TestReasonsElsewhere checks that gitops.md says of each reason which health of a workload it means.
+func TestReasonsElsewhere(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "gitops.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range reasons(t) {
+		if !regexp.MustCompile("(?m)^\\|.*`" + reason + "`.*\\|").Match(text) {
+			t.Errorf("gitops.md does not say which health the reason %s means", reason)
+		}
 	}
 }
 
