@@ -40,7 +40,7 @@ it, the rollout that is held now is shown. Nothing is written.
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
-delete this one), Refused (it stays as it is), KeptBack (by the partition, or the
+delete this one), Infeasible (it stays as it is), KeptBack (by the partition, or the
 pause), New (there is no pod in its place now, or it is about to go), ScaledIn (there
 are to be fewer pods, and it goes) or Unchanged. What else a kubelet will say cannot
 be foreseen; ROOM tells how much of the node is requested now. Of more than 20 pods,

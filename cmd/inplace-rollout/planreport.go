@@ -83,7 +83,8 @@ type planSummary struct {
 	ContainerRestart int `json:"containerRestart"`
 	Deferred         int `json:"deferred"`
 	Restart          int `json:"restart"`
-	Impossible       int `json:"impossible"`
+	Infeasible       int `json:"infeasible"`
+	Impossible       int `json:"impossible"` // the same by its former name, until the release after v0.1.0
 	KeptBack         int `json:"keptBack"`
 	New              int `json:"new"`
 	ScaledIn         int `json:"scaledIn"`
@@ -153,8 +154,9 @@ func (s *planSummary) count(f rollout.Forecast) {
 		s.Deferred++
 	case rollout.PodRestart, rollout.AfterDelete:
 		s.Restart++
-	case rollout.Refused:
-		s.Impossible++
+	case rollout.Infeasible:
+		s.Infeasible++
+		s.Impossible = s.Infeasible
 	case rollout.KeptBack:
 		s.KeptBack++
 	case rollout.New:
@@ -209,7 +211,7 @@ func (r planReport) table(out io.Writer, each bool) error {
 	return err
 }
 
-// String is the summary in one line, as in `5 live, 1 restart, 0 impossible`.
+// String is the summary in one line, as in `5 live, 1 restart, 0 infeasible`.
 func (s planSummary) String() string {
 	parts := []string{fmt.Sprintf("%d live", s.Live)}
 	if s.ContainerRestart > 0 {
@@ -218,7 +220,7 @@ func (s planSummary) String() string {
 	if s.Deferred > 0 {
 		parts = append(parts, fmt.Sprintf("%d deferred", s.Deferred))
 	}
-	parts = append(parts, fmt.Sprintf("%d restart", s.Restart), fmt.Sprintf("%d impossible", s.Impossible))
+	parts = append(parts, fmt.Sprintf("%d restart", s.Restart), fmt.Sprintf("%d infeasible", s.Infeasible))
 	if s.New > 0 {
 		parts = append(parts, fmt.Sprintf("%d new", s.New))
 	}

@@ -48,11 +48,10 @@ func newStatusCommand() *cobra.Command {
 		Long: `Show how far rollouts have come, pod by pod: of one workload, or of all that are
 opted in, in a namespace or everywhere.
 
-A pod's state is in the words of the proposal for vertical scaling: Waiting (it has
-not been asked yet), Requested (the kubelet has not answered, or defers it), Accepted
-(it is being carried out, or the pod is not available yet, or has not been Ready for
-minReadySeconds since), Rejected (not possible on this node) or Done; or KeptBack, by
-the partition or the pause. Beside it stands what
+A pod's state is Waiting (it has not been asked yet), Requested (the kubelet has not
+answered, or defers it), Accepted (it is being carried out, or the pod is not available
+yet, or has not been Ready for minReadySeconds since), Infeasible (not possible on this
+node) or Done; or KeptBack, by the partition or the pause. Beside it stands what
 Kubernetes says in the pod's conditions. Of more than 20 pods, those of which the same
 is to be said share a row; -o wide shows each.
 
@@ -177,18 +176,18 @@ type statusReport struct {
 	Pods      []podStatus `json:"pods"`
 }
 
-// podState is the state of a pod's resize, in the words of the 2017 proposal.
+// podState is the state of a pod's resize.
 type podState string
 
 // The states.
 const (
-	stateWaiting   podState = "Waiting"
-	stateRequested podState = "Requested"
-	stateAccepted  podState = "Accepted"
-	stateRejected  podState = "Rejected"
-	stateDone      podState = "Done"
+	stateWaiting    podState = "Waiting"
+	stateRequested  podState = "Requested"
+	stateAccepted   podState = "Accepted"
+	stateInfeasible podState = "Infeasible"
+	stateDone       podState = "Done"
 
-	// stateKeptBack is not the proposal's: the user keeps the pod as it is.
+	// stateKeptBack: the user keeps the pod as it is.
 	stateKeptBack podState = "KeptBack"
 )
 
@@ -368,10 +367,10 @@ func statusOf(f rollout.PodForecast) podStatus {
 	return p
 }
 
-// stateOf are the proposal's words for the states that a pod shows.
+// stateOf are the words for the states that a pod shows.
 var stateOf = map[resize.State]podState{
 	resize.Unsent: stateWaiting, resize.InProgress: stateRequested, resize.Deferred: stateRequested, resize.Failing: stateAccepted,
-	resize.Infeasible: stateRejected, resize.Unready: stateAccepted, resize.Actuated: stateDone,
+	resize.Infeasible: stateInfeasible, resize.Unready: stateAccepted, resize.Actuated: stateDone,
 }
 
 // conditionOf names what Kubernetes says about the pod's resize.

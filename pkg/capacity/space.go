@@ -52,7 +52,7 @@ func (c Cluster) OnNodes(forecasts []rollout.PodForecast) []PodForecast {
 var atDeadline = map[rollout.Forecast]string{
 	rollout.PodRestart:  "; restarted if that lasts until the deadline",
 	rollout.AfterDelete: "; restarted when you delete it",
-	rollout.Refused:     "; it waits as long as that lasts",
+	rollout.Deferred:    "; it waits as long as that lasts",
 }
 
 // spaces is what nodes, by name, have of cpu and memory.

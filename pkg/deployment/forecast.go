@@ -85,7 +85,7 @@ func namesOf(pods []*corev1.Pod) []string {
 // recreated returns why all pods are restarted because one is; empty if none is.
 func recreated(pods []rollout.PodForecast) string {
 	i := slices.IndexFunc(pods, func(f rollout.PodForecast) bool { return f.Forecast == rollout.PodRestart })
-	if i < 0 || slices.ContainsFunc(pods, func(f rollout.PodForecast) bool { return f.Forecast == rollout.Refused }) {
+	if i < 0 || slices.ContainsFunc(pods, func(f rollout.PodForecast) bool { return f.Forecast == rollout.Infeasible }) {
 		return ""
 	}
 	return fmt.Sprintf("the strategy is Recreate, and %s cannot be resized: %s", pods[i].Member.Name, pods[i].Reason)

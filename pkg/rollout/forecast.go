@@ -26,8 +26,8 @@ const (
 	PodRestart Forecast = "PodRestart"
 	// AfterDelete: a new pod comes when the user deletes this one.
 	AfterDelete Forecast = "AfterDelete"
-	// Refused: neither is possible, or allowed. The pod stays as it is.
-	Refused Forecast = "Refused"
+	// Infeasible: neither is possible, or allowed. The pod stays as it is.
+	Infeasible Forecast = "Infeasible"
 	// KeptBack: the user's partition keeps the pod back.
 	KeptBack Forecast = "KeptBack"
 	// New: the place is empty, or about to be, whatever the rollout does; a new pod comes.
@@ -39,7 +39,7 @@ const (
 // forecastOf are those that follow from what is decided about a pod.
 var forecastOf = map[policy.Decision]Forecast{
 	"": Unchanged, policy.MarkUpdated: Unchanged, policy.Resize: Live, policy.Wait: Live,
-	policy.RestartByController: PodRestart, policy.WaitForDelete: AfterDelete, policy.Leave: Refused,
+	policy.RestartByController: PodRestart, policy.WaitForDelete: AfterDelete, policy.Leave: Infeasible,
 }
 
 // PodForecast is what is to come of one place of a workload, as far as it can be foreseen.
@@ -55,7 +55,7 @@ type PodForecast struct {
 	// Reason for it; empty for Unchanged, and for Live if nothing is in the way.
 	Reason string
 	// Late is the forecast if the pod is to be resized, and its node has no room until the
-	// deadline; empty for others.
+	// deadline; Deferred if it goes on waiting, and empty for others.
 	Late Forecast
 }
 
@@ -92,7 +92,9 @@ func (v *Verdict) forecast() PodForecast {
 	case m.Updated:
 		f.Forecast, f.Reason = Unchanged, m.Void // it may still wait for a node
 	case f.Forecast == Live:
-		f.Late = forecastOf[v.late]
+		if f.Late = forecastOf[v.late]; v.late == policy.Leave {
+			f.Late = Deferred
+		}
 		f.resize(v)
 	default:
 		f.Reason = v.Why

@@ -204,7 +204,7 @@ var prophecies = []prophecy{
 	{name: "not opted in", of: options{OptedOut: true}, patch: cpuEdit, want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "is not opted in", end: "-"},
 	{name: "too large for any node", of: options{Meta: "annotations: {" + setAction + ": LiveResize}"}, end: "Infeasible",
 		patch: `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"100"},"limits":{"cpu":"100"}}}]}}}}`,
-		want:  map[rollout.Forecast]int{rollout.Refused: 3}, why: "is too small: cpu, requested: 100"},
+		want:  map[rollout.Forecast]int{rollout.Infeasible: 3}, why: "is too small: cpu, requested: 100"},
 }
 
 const cpuRestarts = base + ", resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"
@@ -263,7 +263,7 @@ func TestCommandPlanOfDaemonSets(t *testing.T) {
 		prophecy{name: "live on delete", of: options{Spec: "updateStrategy: {type: OnDelete}"}, patch: cpuEdit,
 			want: map[rollout.Forecast]int{rollout.Live: 3}},
 		prophecy{name: "a node that is too small", of: options{Node: small(2)}, patch: cpuTwoEdit, end: "NoNodeFits",
-			want: map[rollout.Forecast]int{rollout.Live: 2, rollout.Refused: 1}, why: "is too small"},
+			want: map[rollout.Forecast]int{rollout.Live: 2, rollout.Infeasible: 1}, why: "is too small"},
 	) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -339,7 +339,7 @@ func TestCommandPlanWithoutRoom(t *testing.T) {
 		t.Errorf("plan foresees %+v, want room for web-1 and none for web-0", got)
 	}
 	table := command(t, cp.Kubeconfig(), w.namespace, manifest, "plan", "-f", "-").stdout
-	for _, want := range []string{"m of 1 requested", "statefulset/web: 1 live, 1 deferred, 0 restart, 0 impossible", "no room on the node now; it waits as long as that lasts"} {
+	for _, want := range []string{"m of 1 requested", "statefulset/web: 1 live, 1 deferred, 0 restart, 0 infeasible", "no room on the node now; it waits as long as that lasts"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("plan does not print %q:\n%s", want, table)
 		}
@@ -624,7 +624,7 @@ func TestCommandsOfDaemonSets(t *testing.T) {
 	if got := d.run("status", "ds/web", "-o", "wide"); strings.Count(got.stdout, "\n") != nodes+2 {
 		t.Errorf("status -o wide: %s%s", got.stdout, got.stderr)
 	}
-	if foreseen := d.plan(""); foreseen.fates()[rollout.Refused] != len(tooSmall) || foreseen.fates()[rollout.Unchanged] != nodes-len(tooSmall) {
+	if foreseen := d.plan(""); foreseen.fates()[rollout.Infeasible] != len(tooSmall) || foreseen.fates()[rollout.Unchanged] != nodes-len(tooSmall) {
 		t.Errorf("plan foresees %v", foreseen.fates())
 	}
 	for _, i := range tooSmall {

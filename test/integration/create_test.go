@@ -213,7 +213,7 @@ func TestDeploymentCreatedAgain(t *testing.T) {
 	d.kubectl("delete", d.ref, "--cascade=orphan")
 	o := options{Kind: "Deployment", Replicas: 2}
 	same := d.run("plan", "-f", writeFile(t, manifest(t, d.namespace, o)), "--fail-on-restart")
-	if same.code != 0 || !strings.Contains(same.stdout, "0 live, 0 restart, 0 impossible, 2 unchanged") {
+	if same.code != 0 || !strings.Contains(same.stdout, "0 live, 0 restart, 0 infeasible, 2 unchanged") {
 		t.Errorf("the same: plan ended with %d: %s%s", same.code, same.stdout, same.stderr)
 	}
 	o.Resources = largerThanBase

@@ -170,7 +170,7 @@ func TestPlanRoundsUp(t *testing.T) {
 	w.waitComplete()
 	for name, text := range map[string]string{"as it is": manifest, "rounded": strings.Replace(manifest, "100.5m", "101m", 1)} {
 		got := command(t, cp.Kubeconfig(), w.namespace, text, "plan", "--fail-on-restart", "-f", "-")
-		if got.code != 0 || !strings.Contains(got.stdout, "0 live, 0 restart, 0 impossible, 1 unchanged") {
+		if got.code != 0 || !strings.Contains(got.stdout, "0 live, 0 restart, 0 infeasible, 1 unchanged") {
 			t.Errorf("%s: exit code %d, and\n%s%s", name, got.code, got.stdout, got.stderr)
 		}
 	}

@@ -61,7 +61,7 @@ func TestSilentKubelet(t *testing.T) {
 func TestMemoryLimitOfOldKubelet(t *testing.T) {
 	parallel(t)
 	const why = "its kubelet is of version v1.33.5, before 1.34, and lowers memory limits only with the resizePolicy RestartContainer"
-	for action, fate := range map[string]string{"LiveResize": "Refused", "LiveResizePreferred": "PodRestart"} {
+	for action, fate := range map[string]string{"LiveResize": "Infeasible", "LiveResizePreferred": "PodRestart"} {
 		t.Run(action, func(t *testing.T) {
 			parallel(t)
 			node := "shrink-" + strings.ToLower(action)

@@ -130,7 +130,7 @@ func TestInvalidSize(t *testing.T) {
 			const why = "a new pod of this size would be refused, too: app: the cpu request 600m is above the limit 500m, which LimitRange sizes fills in"
 			w.waitCondition("Invalid", why+"; left as it is")
 			w.waitEvent("Invalid", why)
-			if plan := w.run("plan", ref(w)); !strings.Contains(plan.stdout, why) || !strings.Contains(plan.stdout, "Refused") {
+			if plan := w.run("plan", ref(w)); !strings.Contains(plan.stdout, why) || !strings.Contains(plan.stdout, "Infeasible") {
 				t.Errorf("plan does not tell of the limit:\n%s%s", plan.stdout, plan.stderr)
 			}
 			w.assertReplaced(before)
