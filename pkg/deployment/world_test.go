@@ -207,11 +207,11 @@ func admit(old, d *appsv1.Deployment, ours, released bool) {
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template)
 	recreating := !held && !before && old.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && *old.Spec.Replicas > 0 &&
 		old.Status.UpdatedReplicas == 0
-	empty := *old.Spec.Replicas == 0 && old.Status.Replicas == 0 && old.Status.ObservedGeneration == old.Generation
+	empty := *old.Spec.Replicas == 0 && old.Status.Replicas == 0 && old.Status.ObservedGeneration > 0
 	stirs := (edited || before && !wish || !enabledBefore) && !recreating && !empty
 	enabled := policy.Enabled(d)
 	instructs := ours && !edited
-	hold := enabled && !released && (held || stirs && !wish)
+	hold := enabled && !released && !(edited && empty) && (held || stirs && !wish)
 	if instructs {
 		hold = keeps
 	}
@@ -260,7 +260,7 @@ func (w *world) putStatus(d *appsv1.Deployment) bool {
 	i := slices.IndexFunc(written.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == api.ConditionComplete })
 	if i >= 0 && written.Labels[api.EnabledLabel] == "true" && written.Status.Conditions[i].Status == corev1.ConditionTrue &&
 		(policy.Held(written) || written.Status.ObservedGeneration != w.d.Status.ObservedGeneration &&
-			(written.Spec.Paused || *written.Spec.Replicas > 0 && written.Status.Replicas == 0)) {
+			(written.Spec.Paused || *written.Spec.Replicas > 0 && w.d.Status.Replicas == 0)) {
 		c := &written.Status.Conditions[i] // its times stay: a policy cannot set them
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
 	}

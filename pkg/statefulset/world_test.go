@@ -187,11 +187,11 @@ func admit(old, set *appsv1.StatefulSet, ours, released bool) {
 		}
 	}
 	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
-	empty := *old.Spec.Replicas == 0 && old.Status.Replicas == 0 && old.Status.ObservedGeneration == old.Generation
+	empty := *old.Spec.Replicas == 0 && old.Status.Replicas == 0 && old.Status.ObservedGeneration > 0
 	stirs := (edited || !rolling(old) || !enabledBefore || wish < carried) && !empty
 	instruction, instructed := set.Annotations[api.PartitionAnnotation]
 	instructs := ours && !edited
-	hold := policy.Enabled(set) && rolling(set) && !released && (held || stirs)
+	hold := policy.Enabled(set) && rolling(set) && !released && !(edited && empty) && (held || stirs)
 	if instructs {
 		hold = keeps
 	}
