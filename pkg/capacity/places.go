@@ -173,9 +173,9 @@ func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
 	return rollout.Refusal{Reason: why, Kind: rollout.ReasonUnsupportedByNode, Final: true}
 }
 
-// Infeasible returns what the API server will say, without being asked, to a resize that is
+// infeasible returns what the API server will say, without being asked, to a resize that is
 // larger than the pod's node; without a reason, it will not.
-func (p *Places) Infeasible(place rollout.Place, now time.Time) rollout.Refusal {
+func (p *Places) infeasible(place rollout.Place, now time.Time) rollout.Refusal {
 	if place.Pod == nil || place.Differs != "" || len(place.Target.Changes) == 0 {
 		return rollout.Refusal{}
 	}

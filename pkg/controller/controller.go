@@ -80,7 +80,7 @@ type Kind[W Workload, X Own] interface {
 	// Observed reports whether the status of w speaks of its template.
 	Observed(w W) bool
 	// Unheld returns what the status of w says of a rollout that nobody holds.
-	Unheld(w W) Unheld
+	Unheld(w W) rollout.Unheld
 	// Open returns what a new session keeps of w. It is kept up to date until ctx is done, and
 	// changed is called after each change.
 	Open(ctx context.Context, w W, changed func()) (X, error)
@@ -88,7 +88,7 @@ type Kind[W Workload, X Own] interface {
 	// pods that its selector matches come from list, and what else is needed from the session,
 	// or from the API server if live is set. What makes pods is to be read before them: then
 	// every pod of what has been read is listed.
-	Gather(ctx context.Context, s *Session[W, X], w W, list ListPods, live bool) (Observation, error)
+	Gather(ctx context.Context, s *Session[W, X], w W, list ListPods, live bool) (rollout.Observation, error)
 	// Apply makes one write of a plan that the observation has made, and records it.
 	Apply(ctx context.Context, s *Session[W, X], w W, write rollout.Write) error
 	// LeftBehind returns the write that puts in order what a rollout has left behind in a
@@ -99,14 +99,6 @@ type Kind[W Workload, X Own] interface {
 
 // ListPods lists the pods of one workload.
 type ListPods func() ([]*corev1.Pod, error)
-
-// Observation is one workload, as a plan is made from it.
-type Observation interface {
-	// Plan returns the next step of the rollout. It is a pure function.
-	Plan(f Facts) (rollout.Plan, error)
-	// Pods returns the workload's pods, and the templates of those that it has still to make.
-	Pods() (there []*corev1.Pod, toCome []*corev1.PodTemplateSpec)
-}
 
 // Nodes is a cache of the nodes that pods may run on.
 type Nodes interface {
@@ -321,7 +313,7 @@ func written(w metav1.Object) (last *metav1.Time) {
 	return last
 }
 
-// atRest reports whether nothing in the workload is ours to do now: see [Unheld.AtRest].
+// atRest reports whether nothing in the workload is ours to do now: see [rollout.Unheld.AtRest].
 func (c *Controller[W, X]) atRest(w W) (rollout.Plan, bool) {
 	u, held := c.kind.Unheld(w), policy.Held(w)
 	p, atRest := u.AtRest(held, c.kind.Condition(w))

@@ -87,7 +87,7 @@ func (*plainKind) Strip(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
 // it is that the rollout is over.
 var it = rollout.Over(1, 1, rollout.RevisionNamed("it"), 0)
 
-func (*plainKind) Unheld(*appsv1.ReplicaSet) Unheld { return Unheld{Over: it} }
+func (*plainKind) Unheld(*appsv1.ReplicaSet) rollout.Unheld { return rollout.Unheld{Over: it} }
 
 func (k *plainKind) Observed(*appsv1.ReplicaSet) bool { return !k.unobserved }
 
@@ -157,7 +157,7 @@ func newEngine(t *testing.T, options Options) *engine {
 		t.Fatal(err)
 	}
 	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
-		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w), kept: &Kept{},
+		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w), kept: &rollout.Kept{},
 	}
 	return e
 }
@@ -229,53 +229,6 @@ func TestPulse(t *testing.T) {
 	<-done
 	if err := pulse.Err(); err != nil {
 		t.Errorf("after the answer it says: %v", err)
-	}
-}
-
-// What is refused is asked for again later and later; another size, at once less late.
-func TestRefusals(t *testing.T) {
-	r, now := NewRefusals(), build.Start
-	for i, tt := range []struct {
-		size, kind string
-		wait       time.Duration
-		since      time.Duration // when it was refused first
-	}{
-		{"small", rollout.ReasonQuotaExceeded, time.Second, 0},
-		{"small", rollout.ReasonQuotaExceeded, 2 * time.Second, 0},
-		{"small", rollout.ReasonAdmissionDenied, 4 * time.Second, 2 * time.Minute}, // for another reason
-		{"small", rollout.ReasonAdmissionDenied, 8 * time.Second, 2 * time.Minute},
-		{"small", rollout.ReasonAdmissionDenied, 16 * time.Second, 2 * time.Minute},
-		{"small", rollout.ReasonAdmissionDenied, MaxAskInterval, 2 * time.Minute},
-		{"small", rollout.ReasonAdmissionDenied, MaxAskInterval, 2 * time.Minute},
-		{"large", rollout.ReasonAdmissionDenied, time.Second, 7 * time.Minute},
-		{"small", rollout.ReasonAdmissionDenied, time.Second, 8 * time.Minute},
-	} {
-		now = build.Start.Add(time.Duration(i) * time.Minute)
-		r.Add("a", tt.size, rollout.Refusal{Reason: "no", Kind: tt.kind}, now)
-		want := rollout.Refusal{Of: tt.size, Reason: "no", Kind: tt.kind, Until: now.Add(tt.wait), Since: build.Start.Add(tt.since)}
-		if got := r.Known()["a"]; got != want {
-			t.Errorf("try %d: got %+v, want %+v", i, got, want)
-		}
-	}
-	refuse := func(objects ...types.UID) {
-		for _, object := range objects {
-			r.Add(object, "small", rollout.Refusal{Reason: "no"}, now)
-		}
-	}
-	refuse("b", "b", "c", "c")
-	r.Remove("b")
-	if _, known := r.Known()["b"]; known || len(r.Known()) != 2 {
-		t.Errorf("b is forgotten, and known are %v", r.Known())
-	}
-	r.Clear()
-	if len(r.Known()) > 0 {
-		t.Errorf("all are forgotten, and known are %v", r.Known())
-	}
-	refuse("b", "c")
-	for object, refusal := range r.Known() {
-		if wait := refusal.Until.Sub(now); wait != time.Second {
-			t.Errorf("%s was forgotten, and waits for %s", object, wait)
-		}
 	}
 }
 
@@ -474,7 +427,7 @@ func TestProgress(t *testing.T) {
 			}
 			for range 2 { // the second time nothing is new
 				p.Updated = done
-				e.note(e.session, e.w, Facts{}, p)
+				e.note(e.session, e.w, rollout.Facts{}, p)
 			}
 			for len(e.events) > 0 {
 				if event := <-e.events; event == "Normal PodResized resized in place: cpu" {
@@ -515,56 +468,5 @@ func TestCleanUp(t *testing.T) {
 	e.kind.left = loose{}
 	if err := e.cleanUp(t.Context(), e.session.name); err != nil || !slices.Equal(e.kind.applied, []string{"loose"}) {
 		t.Errorf("written is %q: %v", e.kind.applied, err)
-	}
-}
-
-// Complete is believed only of what it was said of; what nobody holds may be the built-in controller's.
-func TestUnheldAtRest(t *testing.T) {
-	is := func(status corev1.ConditionStatus, c rollout.Condition) *rollout.StoredCondition {
-		return &rollout.StoredCondition{Status: status, Message: c.Message()}
-	}
-	over := func(updated int, revision string) rollout.Condition {
-		return rollout.Over(updated, 2, rollout.RevisionNamed(revision), 0)
-	}
-	resized := func(c rollout.Condition) rollout.Condition {
-		c.Others = "updater"
-		return c
-	}
-	complete, now := is(corev1.ConditionTrue, over(2, "b")), over(1, "b")
-	u := Unheld{Condition: now, Over: now, Counted: true, AllThere: true}
-	with := func(change func(*Unheld)) Unheld {
-		changed := u
-		change(&changed)
-		return changed
-	}
-	notCounted := func(u *Unheld) { u.Counted = false }
-	builtIn := func(u *Unheld) { u.BuiltIn, u.Counted = true, false }
-	stale := func(u *Unheld) { u.Stale = true }
-	for _, tt := range []struct {
-		name    string
-		unheld  Unheld
-		held    bool
-		have    *rollout.StoredCondition
-		rests   bool
-		passing bool
-		says    rollout.Condition
-	}{
-		{"Complete", u, false, complete, true, false, now},
-		{"Complete, and others resize", u, false, is(corev1.ConditionTrue, resized(over(2, "b"))), true, false, resized(now)},
-		{"Complete, and not counted yet", with(notCounted), false, complete, true, true, now},
-		{"Complete, and a pod is lost", with(func(u *Unheld) { u.AllThere = false }), false, complete, true, true, now},
-		{"Complete of another revision", u, false, is(corev1.ConditionTrue, over(2, "a")), false, true, rollout.Condition{}},
-		{"Complete, and stale pods are counted", with(stale), false, complete, false, true, rollout.Condition{}},
-		{"held", u, true, is(corev1.ConditionFalse, rollout.Condition{}), false, true, rollout.Condition{}},
-		{"held, and Complete is of before", u, true, complete, true, true, rollout.UnseenHold()},
-		{"nothing is said yet", u, false, nil, false, true, rollout.Condition{}},
-		{"the built-in controller is at it", with(builtIn), false, nil, true, true, now},
-		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, rollout.Condition{Why: "a"}), true, true, now},
-		{"the built-in controller is done", with(func(u *Unheld) { u.BuiltIn = true }), false, nil, false, true, rollout.Condition{}},
-	} {
-		p, rests := tt.unheld.AtRest(tt.held, tt.have)
-		if rests != tt.rests || p.Passing != tt.passing || rests && p.Condition != tt.says {
-			t.Errorf("%s: at rest: %t, want %t; passing: %t, want %t; says %+v, want %+v", tt.name, rests, tt.rests, p.Passing, tt.passing, p.Condition, tt.says)
-		}
 	}
 }

@@ -204,7 +204,7 @@ func (c *Controller[W, X]) recordFailure(name cache.ObjectName, err error) {
 // next write that lets the built-in controller loose.
 func (c *Controller[W, X]) edited(s *Session[W, X], w W, err error) {
 	if s.edits == nil {
-		s.edits = newBackoff()
+		s.edits = rollout.NewBackoff()
 	}
 	s.looseAfter = c.clock.Now().Add(s.edits.NextBackOff())
 	s.Record(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step is tried again: "+err.Error())

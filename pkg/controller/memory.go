@@ -18,16 +18,16 @@ import (
 // out where more workloads are held than are watched. A controller that is restarted remembers nothing.
 type memory struct {
 	// Evictions that were refused, by the pod.
-	Evictions *Refusals
+	Evictions *rollout.RefusalLog
 	// History of former templates that was refused, by what has had the template.
-	History *Refusals
+	History *rollout.RefusalLog
 
 	workload   types.UID
-	refused    *Refusals // of sizes, by the API server
-	full       *Refusals // of restarts, for lack of room
-	seen       *Sightings
-	firsts     Firsts
-	contests   Contests
+	refused    *rollout.RefusalLog // of sizes, by the API server
+	full       *rollout.RefusalLog // of restarts, for lack of room
+	seen       *rollout.Sightings
+	firsts     rollout.Firsts
+	contests   rollout.Contests
 	retried    string                // the value of the retry annotation that was obeyed last
 	asked      map[types.UID]request // pods that have taken a size of ours, and lack it still
 	progress   progress              // that events of the workload have told
@@ -48,8 +48,8 @@ type request struct {
 
 func newMemory(workload types.UID) *memory {
 	return &memory{
-		workload: workload, Evictions: NewRefusals(), History: NewRefusals(), refused: NewRefusals(), full: NewRefusals(),
-		seen: &Sightings{}, firsts: Firsts{}, contests: Contests{}, asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+		workload: workload, Evictions: rollout.NewRefusalLog(), History: rollout.NewRefusalLog(), refused: rollout.NewRefusalLog(), full: rollout.NewRefusalLog(),
+		seen: &rollout.Sightings{}, firsts: rollout.Firsts{}, contests: rollout.Contests{}, asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
 }
 
@@ -68,14 +68,14 @@ func (m *memory) retry(value string) bool {
 	m.Evictions.Clear()
 	clear(m.contests)
 	clear(m.recorded)
-	m.seen.askAgain()
+	m.seen.AskAgain()
 	return true
 }
 
 // forget forgets what was noted of pods that are no members any more, when that is more than what is
 // noted of those that are: a rollout may be in flight for as long as its workload is there.
 func (m *memory) forget(members []*rollout.Verdict) {
-	if len(members) == 0 || len(m.seen.pods) <= 2*len(members)+fewNotes {
+	if len(members) == 0 || m.seen.Len() <= 2*len(members)+rollout.FewNotes {
 		return
 	}
 	there := sets.Set[types.UID]{}
@@ -84,18 +84,14 @@ func (m *memory) forget(members []*rollout.Verdict) {
 			there.Insert(v.Member.Pod.UID)
 		}
 	}
-	forget(m.seen.pods, there)
-	for _, r := range []*Refusals{m.refused, m.full, m.Evictions} {
-		forget(r.known, there)
-		forget(r.backoffs, there)
+	m.seen.Forget(there)
+	for _, r := range []*rollout.RefusalLog{m.refused, m.full, m.Evictions} {
+		r.Forget(there)
 	}
 	forget(m.contests, there)
 	forget(m.asked, there)
 	forget(m.recorded, there)
 }
-
-// fewNotes are not worth looking for what can be forgotten.
-const fewNotes = 100
 
 func forget[M ~map[types.UID]V, V any](notes M, but sets.Set[types.UID]) {
 	maps.DeleteFunc(notes, func(pod types.UID, _ V) bool { return !but.Has(pod) })

@@ -62,7 +62,7 @@ func TestMemory(t *testing.T) {
 			}
 			e.pass(time.Hour)
 			after := e.open(t)
-			since := after.seen.noted("uid-of-web-0").Since
+			since := after.seen.Noted("uid-of-web-0").Since
 			if kept := after.memory == before.memory; kept != tt.kept || (after.retried == "1") != tt.kept || since.Equal(now) != tt.kept || len(e.memories) > 2 {
 				t.Errorf("remembered is %+v, seen since %s", after.memory, since)
 			}
@@ -101,17 +101,17 @@ func TestForget(t *testing.T) {
 		v := &rollout.Verdict{Member: rollout.Member{Place: rollout.Place{Pod: pod}}}
 		members = append(members[max(0, len(members)-9):], v)
 		m.seen.See(members)
-		for _, r := range []*Refusals{m.refused, m.full, m.Evictions} {
+		for _, r := range []*rollout.RefusalLog{m.refused, m.full, m.Evictions} {
 			r.Add(pod.UID, "", rollout.Refusal{Reason: "too large"}, time.Now())
 		}
 		m.recorded[pod.UID], m.asked[pod.UID], m.contests[pod.UID] = "Infeasible", request{}, 1
 		m.forget(members)
 	}
 	for what, n := range map[string]int{
-		"sightings": len(m.seen.pods), "refusals": len(m.refused.known), "backoffs": len(m.refused.backoffs), "evictions": len(m.Evictions.known),
+		"sightings": m.seen.Len(), "refusals": len(m.refused.Known()), "evictions": len(m.Evictions.Known()),
 		"events": len(m.recorded), "requests": len(m.asked), "contests": len(m.contests),
 	} {
-		if n < 10 || n > 20+fewNotes {
+		if n < 10 || n > 20+rollout.FewNotes {
 			t.Errorf("%d %s are kept of 10 pods", n, what)
 		}
 	}

@@ -31,12 +31,12 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	}
 	s.Pods.Wrote(resized)
 	if again {
-		s.seen.asked(m)
+		s.seen.Asked(m)
 		s.Requeue()
 		return nil
 	}
 	s.asked[m.Pod.UID] = request{resize.Describe(m.Target.Changes), asked}
-	s.seen.asked(m)
+	s.seen.Asked(m)
 	if m.Target.Overrules {
 		if s.contests[m.Pod.UID]++; s.contests.Lost(m.Pod.UID) {
 			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,

@@ -36,9 +36,9 @@ type Session[W Workload, X Own] struct {
 	name       cache.ObjectName
 	stop       func()
 	idleSince  time.Time // the last sync has ended then; none while one is under way
-	standing   bool      // nothing is rolled out: see Unheld.Standing
+	standing   bool      // nothing is rolled out: see rollout.Unheld.Standing
 
-	kept       *Kept           // of the pods, from plan to plan
+	kept       *rollout.Kept   // of the pods, from plan to plan
 	limits     capacity.Limits // of the namespace
 	limitsRead time.Time
 	room       *capacity.Places // of the nodes and the limits
@@ -69,7 +69,7 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 	}
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
-	s := &Session[W, X]{memory: m, controller: c, name: name, stop: stop, kept: &Kept{}}
+	s := &Session[W, X]{memory: m, controller: c, name: name, stop: stop, kept: &rollout.Kept{}}
 	if s.Pods, err = live.NewWatch(ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.Own, err = c.kind.Open(ctx, w, changed)
 	}
@@ -101,6 +101,9 @@ func (s *Session[W, X]) retry(w metav1.Object) {
 		s.limitsRead = time.Time{}
 	}
 }
+
+// Limits returns those of the namespace, as they were read last.
+func (s *Session[W, X]) Limits() capacity.Limits { return s.limits }
 
 // Requeue has the workload synced again at once, after a write that no watch shows in time.
 func (s *Session[W, X]) Requeue() { s.controller.queue.Add(s.name) }

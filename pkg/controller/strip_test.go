@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -224,8 +225,8 @@ func says(pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod)
 		n.Status.NodeInfo.KubeletVersion = "v1.32.0"
 		return n
 	}
-	facts := Facts{
-		Nodes:    []*corev1.Node{node("node", "1"), node("large", "100", corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule})},
+	facts := rollout.Facts{
+		Places:   capacity.NewPlaces([]*corev1.Node{node("node", "1"), node("large", "100", corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule})}, false, capacity.Limits{}),
 		Settings: policy.Settings{Action: policy.LiveResizePreferred}, Defaults: policy.Standard, Now: build.Start.Add(time.Minute),
 	}
 	if target, err = facts.By(target, nil); err != nil {

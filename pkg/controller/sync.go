@@ -50,7 +50,7 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 	// 5. Note what was observed, and apply the plan's writes.
 	there, _ := o.Pods()
 	s.firsts.See(f.Now, there...)
-	s.firsts.forget(there)
+	s.firsts.Forget(there)
 	c.note(s, w, f, p)
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
@@ -120,7 +120,7 @@ func (c *Controller[W, X]) prepare(ctx context.Context, w W) error {
 
 // plan gathers what there is of the workload, from the watches or live from the API server,
 // and plans the next step. It returns what the plan was made from, too.
-func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live bool) (o Observation, f Facts, p rollout.Plan, err error) {
+func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live bool) (o rollout.Observation, f rollout.Facts, p rollout.Plan, err error) {
 	if f, err = c.facts(ctx, s, w, live); err != nil {
 		return o, f, p, err
 	}
@@ -138,9 +138,9 @@ func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live
 }
 
 // facts gathers what a plan is made from besides the workload and its pods.
-func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, live bool) (Facts, error) {
+func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, live bool) (rollout.Facts, error) {
 	if err := c.readLimits(ctx, s, w, live); err != nil {
-		return Facts{}, err
+		return rollout.Facts{}, err
 	}
 	kept := s.kept
 	if live { // these pods are whole, and are looked at as if for the first time
@@ -149,9 +149,9 @@ func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, liv
 	if nodes := c.nodes.List(); s.room == nil || !slices.Equal(nodes, s.nodes) {
 		s.nodes, s.room = nodes, capacity.NewPlaces(nodes, false, s.limits)
 	}
-	return Facts{
-		Nodes: s.nodes, Limits: s.limits, Refused: s.refused.Known(), Full: s.full.Known(),
-		Contests: s.contests, Seen: s.seen, Firsts: s.firsts, Defaults: c.options.Defaults, Now: c.clock.Now(), Kept: kept, room: s.room,
+	return rollout.Facts{
+		Places: s.room, Refused: s.refused.Known(), Full: s.full.Known(),
+		Contests: s.contests, Seen: s.seen, Firsts: s.firsts, Defaults: c.options.Defaults, Now: c.clock.Now(), Kept: kept,
 	}, nil
 }
 
@@ -182,7 +182,7 @@ func (c *Controller[W, X]) readLimits(ctx context.Context, s *Session[W, X], w W
 // now.
 //
 // A pod whose template differs in more than its size is restarted in any case.
-func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observation, p rollout.Plan) (rollout.Refusals, error) {
+func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o rollout.Observation, p rollout.Plan) (rollout.Refusals, error) {
 	if !p.Loose() {
 		return nil, nil
 	}
@@ -218,8 +218,8 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o Observa
 }
 
 // note remembers what a plan has seen of the pods, and records those that have got their size.
-func (c *Controller[W, X]) note(s *Session[W, X], w W, f Facts, p rollout.Plan) {
-	s.seen.See(s.kept.takeFresh())
+func (c *Controller[W, X]) note(s *Session[W, X], w W, f rollout.Facts, p rollout.Plan) {
+	s.seen.See(s.kept.TakeFresh())
 	if f.Kept == nil {
 		s.seen.See(p.Verdicts)
 	}

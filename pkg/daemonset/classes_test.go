@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -29,9 +30,9 @@ func largeNode(i int) change {
 // atMost is a LimitRange for the cpu of each container.
 func atMost(cpu string) change {
 	return func(o *observation) {
-		o.Limits.Ranges = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}, Spec: corev1.LimitRangeSpec{
+		o.Places = capacity.NewPlaces(nodes(o), false, capacity.Limits{Ranges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}, Spec: corev1.LimitRangeSpec{
 			Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}},
-		}}}
+		}}}})
 	}
 }
 

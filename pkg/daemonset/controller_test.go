@@ -357,7 +357,7 @@ func TestEditedInOurWrite(t *testing.T) {
 	}
 	before := c.Clock.Now()
 	c.Rounds(100, func(err error) bool { return errors.Is(err, controller.ErrEdited) })
-	if most := 5 + int(c.Clock.Since(before)/(controller.MaxAskInterval/2)); tries < 2 || tries > most || !policy.Held(c.set) || !onDelete(c.set) {
+	if most := 5 + int(c.Clock.Since(before)/(rollout.MaxAskInterval/2)); tries < 2 || tries > most || !policy.Held(c.set) || !onDelete(c.set) {
 		t.Errorf("%d tries, at most %d; annotations %v, strategy %s", tries, most, c.set.Annotations, c.set.Spec.UpdateStrategy.Type)
 	}
 	c.webhook = nil

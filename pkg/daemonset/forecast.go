@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -29,7 +28,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 	if err != nil {
 		return rollout.WorkloadForecast{}, fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
-	o := observation{set: set.DeepCopy(), history: &history{}, Facts: controller.ForecastFacts(cluster, set.Namespace, settings, defaults)}
+	o := observation{set: set.DeepCopy(), history: &history{}, Facts: cluster.Facts(set.Namespace, settings, defaults)}
 	if err := o.read(set, template.PodTemplateSpec, stored.Items); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
@@ -37,7 +36,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 		o.newest = &revision{name: "(edited)", template: template}
 		delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
 	}
-	o.pods = controller.Adoptable(set, selector, cluster.Pods)
+	o.pods = rollout.Adoptable(set, selector, cluster.Pods)
 	if err := o.readSizes(); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
@@ -54,7 +53,7 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 		places = append(places, place)
 	}
 	options := o.options()
-	members := o.Forecast(ctx, cluster, places, o.revision(), options.Unavailable == 0)
+	members := cluster.Forecast(ctx, o.Facts, places, o.revision(), options.Unavailable == 0)
 	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, options))}
 	if !policy.Enabled(o.set) {
 		f.HandOver = policy.NotOptedIn(o.set, "DaemonSet")

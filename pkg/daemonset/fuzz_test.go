@@ -52,7 +52,7 @@ func FuzzPlan(f *testing.F) {
 					if live || !rolling(o.set) {
 						t.Errorf("%s: the plan deletes %s", places, pod.Name)
 					}
-					if node := o.Nodes[number(capacity.TargetNode(pod))]; !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < 2 {
+					if node := o.Node(capacity.TargetNode(pod)); !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < 2 {
 						t.Errorf("%s: the plan deletes %s, which cannot come back to %s", places, pod.Name, node.Name)
 					}
 				case rollout.Release:

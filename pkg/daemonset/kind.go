@@ -103,8 +103,11 @@ func condition(set *appsv1.DaemonSet) *rollout.StoredCondition {
 	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }
 
+// Unheld is that of controller.Kind.
+func (Kind) Unheld(set *appsv1.DaemonSet) rollout.Unheld { return builtInStatus(set) }
+
 // Gather is that of controller.Kind.
-func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, list controller.ListPods, live bool) (controller.Observation, error) {
+func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, list controller.ListPods, live bool) (rollout.Observation, error) {
 	if live {
 		s.Own.generation = 0
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -49,7 +48,7 @@ func bounds(set *appsv1.DaemonSet) (surge, unavailable int) {
 
 // observation is a set, as a plan is made from it.
 type observation struct {
-	controller.Facts
+	rollout.Facts
 	*history
 
 	set   *appsv1.DaemonSet
@@ -147,8 +146,8 @@ func asInt(b bool) int {
 }
 
 // look returns what judges the pods of the set.
-func (o observation) look(options rollout.Options) *controller.Look {
-	basis := controller.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), Of: basis{o.newest.hash, o.over()}}
+func (o observation) look(options rollout.Options) *rollout.Look {
+	basis := rollout.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), Of: basis{o.newest.hash, o.over()}}
 	return o.Look(basis, options, o.revision(), o.place)
 }
 
@@ -159,7 +158,7 @@ type basis struct {
 }
 
 // verdicts returns those on the seats, in their order.
-func (o observation) verdicts(look *controller.Look) ([]*rollout.Verdict, error) {
+func (o observation) verdicts(look *rollout.Look) ([]*rollout.Verdict, error) {
 	seats := o.seats()
 	verdicts := make([]*rollout.Verdict, len(seats))
 	for i, pod := range seats {

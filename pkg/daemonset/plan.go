@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -54,7 +53,7 @@ func (p plan) complete(o observation) rollout.Plan {
 // live, or must be kept, the hold is let go, and the DaemonSet controller restarts the rest at its
 // own pace. With maxSurge it makes the new pod first, which it cannot while the set is held; so
 // there restarts come last.
-func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
+func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	o.Facts = f
 	if err := o.readSizes(); err != nil {
 		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
@@ -79,7 +78,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 	if policy.Held(o.set) {
 		p.letGo(o)
 	} else {
-		u := Kind{}.Unheld(o.set)
+		u := builtInStatus(o.set)
 		u.Condition.Details += rollout.Classed(p.Verdicts)
 		p.Plan, p.remove = u.Plan(p.Plan, condition(o.set))
 	}

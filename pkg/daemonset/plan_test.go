@@ -16,9 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -162,7 +160,15 @@ func inForce(value string) change {
 
 // node changes that of a number.
 func node(i int, change func(*corev1.Node)) change {
-	return func(o *observation) { change(o.Nodes[i]) }
+	return func(o *observation) { change(o.Node(nodeName(i))) }
+}
+
+// nodes returns those of a plan, in the order of their numbers.
+func nodes(o *observation) (all []*corev1.Node) {
+	for node := o.Node(nodeName(0)); node != nil; node = o.Node(nodeName(len(all))) {
+		all = append(all, node)
+	}
+	return all
 }
 
 func lost(i int) change {
@@ -176,7 +182,7 @@ func small(i int) change {
 // misscheduled: the pod of the node may stay, and no other may come.
 func misscheduled(i int) change {
 	return func(o *observation) {
-		o.Nodes[i].Spec.Taints = []corev1.Taint{{Key: foreign, Effect: corev1.TaintEffectNoSchedule}}
+		o.Node(nodeName(i)).Spec.Taints = []corev1.Taint{{Key: foreign, Effect: corev1.TaintEffectNoSchedule}}
 		o.set.Status.NumberMisscheduled++
 		o.set.Status.DesiredNumberScheduled--
 		o.set.Status.CurrentNumberScheduled--
@@ -201,7 +207,7 @@ func observed(t *testing.T, places string, changes ...change) observation {
 	set := webSet(newer)
 	set.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
 	set.Annotations[api.HoldAnnotation], set.Annotations[appsv1.DeprecatedTemplateGeneration] = "RollingUpdate", "2"
-	o := observation{Facts: controller.Facts{Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, history: &history{}, set: set}
+	o := observation{Facts: rollout.Facts{Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, history: &history{}, set: set}
 	var stored []appsv1.ControllerRevision
 	for i, v := range []version{former, limited, otherImage, newer} {
 		of := set.DeepCopy()
@@ -211,8 +217,9 @@ func observed(t *testing.T, places string, changes ...change) observation {
 	if err := o.read(set, &set.Spec.Template, stored); err != nil {
 		t.Fatal(err)
 	}
+	var nodes []*corev1.Node
 	for i, situations := range strings.Split(places, "|") {
-		o.Nodes = append(o.Nodes, newNode(i))
+		nodes = append(nodes, newNode(i))
 		for nth, situation := range strings.Split(situations, "+") {
 			pod := newPodOn(t, nodeName(i), situation)
 			if pod == nil {
@@ -232,12 +239,13 @@ func observed(t *testing.T, places string, changes ...change) observation {
 		}
 		set.Status.DesiredNumberScheduled++
 	}
+	o.Places = capacity.NewPlaces(nodes, false, capacity.Limits{})
 	for _, change := range changes {
 		change(&o)
 	}
-	o.Firsts = controller.Firsts{}
+	o.Firsts = rollout.Firsts{}
 	for _, pod := range o.pods { // the clocks do not differ
-		o.Firsts.See(cmp.Or(pods.Relabelled(pod), build.Start), pod)
+		o.Firsts.See(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
 	}
 	return o
 }
@@ -317,7 +325,7 @@ func TestNextStep(t *testing.T) {
 		{name: "lost: nobody waits for it who is resized", places: "live, not ready|live", changes: []change{lost(0)}, want: "resize web-1"},
 		{name: "lost: but who is restarted does", places: "live, not ready|other image|live", changes: []change{lost(0)}, want: "resize web-2"},
 		{name: "lost: it keeps the hold", places: "live, not ready|updated", changes: []change{lost(0)}},
-		{name: "lost: its node is gone", places: "live|live", changes: []change{func(o *observation) { o.Nodes = o.Nodes[1:] }}, want: "resize web-1"},
+		{name: "lost: its node is gone", places: "live|live", changes: []change{func(o *observation) { o.Places = capacity.NewPlaces(nodes(o)[1:], false, capacity.Limits{}) }}, want: "resize web-1"},
 
 		{name: "misscheduled: it is relabelled, too", places: "updated|resized", changes: []change{misscheduled(1)}, want: "mark web-1"},
 		{name: "misscheduled: it is resized, too", places: "updated|live", changes: []change{misscheduled(1)}, want: "resize web-1"},
@@ -503,7 +511,7 @@ func TestOrder(t *testing.T) {
 	} {
 		zones := strings.Split(tt.zones, "|")
 		o := observed(t, tt.places, func(o *observation) {
-			for i, node := range o.Nodes {
+			for i, node := range nodes(o) {
 				if delete(node.Labels, corev1.LabelTopologyZone); i < len(zones) && zones[i] != "" {
 					node.Labels[corev1.LabelTopologyZone] = zones[i]
 				}

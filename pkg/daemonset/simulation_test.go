@@ -23,7 +23,6 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -154,7 +153,7 @@ func (s *simulation) rules(set *appsv1.DaemonSet) simulated.Rules {
 		PassDeferred: true,
 
 		Labelled:  func(pod *corev1.Pod) bool { return s.of(pod) == want },
-		Available: observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}.available,
+		Available: observation{set: set, Facts: rollout.Facts{Now: s.Clock.Now()}}.available,
 		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
 	}
 }

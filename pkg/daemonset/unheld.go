@@ -5,15 +5,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Unheld is that of controller.Kind. Under OnDelete nobody makes a rollout but the user.
-func (Kind) Unheld(set *appsv1.DaemonSet) controller.Unheld {
+// builtInStatus returns what the status says of a rollout that nobody holds. Under OnDelete nobody makes a rollout but the user.
+func builtInStatus(set *appsv1.DaemonSet) rollout.Unheld {
 	status := set.Status
-	u := controller.Unheld{
+	u := rollout.Unheld{
 		Condition: unheldCondition(set), Over: over(set), HandedOver: handedOver(set, ""), BuiltIn: rolling(set), Standing: policy.HasClasses(set.Annotations),
 		Stale:   !rolling(set) && status.UpdatedNumberScheduled < status.CurrentNumberScheduled,
 		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled, AllThere: status.CurrentNumberScheduled == status.DesiredNumberScheduled,

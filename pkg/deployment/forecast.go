@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -31,7 +30,7 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster capacity.C
 		return rollout.WorkloadForecast{}, err
 	}
 	o := newObservation(d, sets, cluster.Pods)
-	o.Facts = controller.ForecastFacts(cluster, d.Namespace, settings, defaults)
+	o.Facts = cluster.Facts(d.Namespace, settings, defaults)
 	return o.forecast(ctx, cluster)
 }
 
@@ -131,7 +130,7 @@ func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster,
 		places = append(places, place)
 	}
 	slices.SortStableFunc(places, byRequest)
-	members := o.Forecast(ctx, cluster, places, o.revision(), unavailable == 0)
+	members := cluster.Forecast(ctx, o.Facts, places, o.revision(), unavailable == 0)
 	handOver := o.unheld()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Judge(members, options), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {

@@ -214,8 +214,11 @@ func (Kind) Unrestored(held, written *Deployment) map[string]any {
 // the Deployment controller may not have seen that it is held.
 func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
 
+// Unheld is that of controller.Kind.
+func (Kind) Unheld(d *Deployment) rollout.Unheld { return builtInStatus(d) }
+
 // Gather is that of controller.Kind.
-func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (controller.Observation, error) {
+func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (rollout.Observation, error) {
 	var sets []*replicaSet
 	var err error
 	if live {
@@ -256,7 +259,7 @@ func newObservation(d *Deployment, listed []*replicaSet, all []*corev1.Pod) obse
 	o := observation{deployment: d}
 	owners := sets.New(d.UID)
 	for _, rs := range listed {
-		if metav1.IsControlledBy(rs, d) || controller.Adopts(d, rs) {
+		if metav1.IsControlledBy(rs, d) || rollout.Adopts(d, rs) {
 			owners.Insert(rs.UID)
 			o.sets = append(o.sets, rs)
 		}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -23,7 +22,7 @@ import (
 
 // observation is a Deployment, as a plan is made from it.
 type observation struct {
-	controller.Facts
+	rollout.Facts
 
 	deployment *Deployment
 	sets       []*replicaSet    // that the Deployment owns
@@ -232,7 +231,7 @@ func (o observation) options(surge, unavailable int) rollout.Options {
 
 // aside returns what takes a share of the limits besides the pods of base: pods of other
 // ReplicaSets, and those that any ReplicaSet has still to make.
-func (o observation) aside(look *controller.Look, base *replicaSet) []rollout.Member {
+func (o observation) aside(look *rollout.Look, base *replicaSet) []rollout.Member {
 	var missing, others []rollout.Member
 	for _, rs := range o.sets {
 		pods := o.podsOf(rs)
@@ -261,8 +260,8 @@ func (o observation) revision() rollout.Revision {
 }
 
 // look returns what judges the pods of base.
-func (o observation) look(base *replicaSet, options rollout.Options) *controller.Look {
-	return o.Look(controller.Basis{
+func (o observation) look(base *replicaSet, options rollout.Options) *rollout.Look {
+	return o.Look(rollout.Basis{
 		Generation: o.deployment.Generation, Annotations: o.deployment.Annotations,
 		Of: basis{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation]},
 	}, options, o.revision(), func(_ int, pod *corev1.Pod) (rollout.Place, error) { return o.place(base, pod) })
@@ -278,7 +277,7 @@ type basis struct {
 // verdicts returns those on the pods of base: first on those that need not be asked for a size
 // any more, then on the others. Each part is in the order in which the ReplicaSet controller
 // would delete the pods.
-func (o observation) verdicts(look *controller.Look, base *replicaSet) ([]*rollout.Verdict, error) {
+func (o observation) verdicts(look *rollout.Look, base *replicaSet) ([]*rollout.Verdict, error) {
 	pods := o.podsOf(base)
 	sortAsDeleted(pods)
 	verdicts := make([]*rollout.Verdict, len(pods))

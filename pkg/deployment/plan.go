@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -34,7 +33,7 @@ type plan struct {
 }
 
 // Plan returns the next step.
-func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
+func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	o.Facts = f
 	p, err := o.nextStep()
 	if err != nil {

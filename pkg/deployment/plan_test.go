@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -180,7 +180,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 func (s *scene) observation(t *testing.T) observation {
 	t.Helper()
 	o := observation{
-		Facts: controller.Facts{Nodes: []*corev1.Node{s.node}, Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, pods: s.pods, evictions: rollout.Refusals{},
+		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{s.node}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, pods: s.pods, evictions: rollout.Refusals{},
 	}
 	var err error
 	if o.deployment, err = decodeDeployment(build.Stored(t, s.d)); err != nil {
@@ -525,7 +525,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 
 func TestNextStepDeadlines(t *testing.T) {
 	o := observed(t, "a older: deferred", bounds(0, 1))
-	seen := &controller.Sightings{}
+	seen := &rollout.Sightings{}
 	o.Seen = seen
 	p, err := planned(o)
 	seen.See(p.Verdicts)

@@ -185,7 +185,7 @@ func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error)
 }
 
 // Gather notes what the plan is made for.
-func (w watching) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (controller.Observation, error) {
+func (w watching) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (rollout.Observation, error) {
 	w.s.kind.Planned = whole(d)
 	return w.Kind.Gather(ctx, s, d, list, live)
 }

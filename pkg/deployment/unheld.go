@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -79,12 +78,12 @@ func (p *plan) leave(why string) {
 	p.Condition = p.Step.Condition()
 }
 
-// Unheld is that of controller.Kind. Of an edit that was made while the Deployment was opted
+// builtInStatus returns what the status says of a rollout that nobody holds. Of an edit that was made while the Deployment was opted
 // out and paused, only its pods say something.
-func (Kind) Unheld(d *Deployment) controller.Unheld {
+func builtInStatus(d *Deployment) rollout.Unheld {
 	wanted, status := int32(d.replicas()), d.Status
 	stale := status.Replicas > status.UpdatedReplicas
-	return controller.Unheld{
+	return rollout.Unheld{
 		Condition: unheldCondition(d), Over: over(d), HandedOver: handedOver(""), BuiltIn: true, Stale: stale,
 		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
 		Standing: leaves(condition(d)),

@@ -96,19 +96,6 @@ func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod,
 	return relabelled, nil
 }
 
-// Relabelled returns when a write of ours, such as [Relabel], last changed the pod itself, by
-// the clock of the API server. It is zero if managedFields have no such write. Watched pods
-// never have: their managedFields are stripped ([Strip]).
-func Relabelled(pod *corev1.Pod) time.Time {
-	var last time.Time
-	for _, entry := range pod.ManagedFields {
-		if entry.Manager == api.FieldManager && entry.Subresource == "" && entry.Time != nil && entry.Time.After(last) {
-			last = entry.Time.Time
-		}
-	}
-	return last
-}
-
 // Delete deletes this very version of the pod.
 func Delete(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod) error {
 	err := client.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{

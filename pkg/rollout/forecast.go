@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -137,4 +139,22 @@ func (m Member) BuiltIn(strategy policy.Strategy, why string) (comes Forecast, r
 	default:
 		return PodRestart, why
 	}
+}
+
+// Adopts reports whether w will adopt the orphan when it is created, if its selector matches.
+// It is false if w exists already, or something controls the orphan.
+func Adopts(w, orphan metav1.Object) bool {
+	return w.GetUID() == "" && metav1.GetControllerOfNoCopy(orphan) == nil
+}
+
+// Adoptable returns those of the pods that w controls, or will adopt when it is created.
+func Adoptable(w metav1.Object, selector labels.Selector, all []*corev1.Pod) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range all {
+		adopts := Adopts(w, pod) && pod.Namespace == w.GetNamespace() && selector.Matches(labels.Set(pod.Labels)) && pod.DeletionTimestamp == nil
+		if metav1.IsControlledBy(pod, w) || adopts {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
 }

@@ -18,6 +18,8 @@ type births struct {
 	// quotas of the namespace, as they were when they were read; nil if they have not been.
 	quotas *capacity.Quotas
 	read   time.Time
+	// limits of the namespace.
+	limits capacity.Limits
 }
 
 // How long a pod may be missing until quotas are looked at for it, how long that is believed, and how
@@ -42,7 +44,7 @@ func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live b
 		due[i] = since
 		look = look || o.ofOldSize(i) && now.Sub(since) >= lookAtQuotas
 	}
-	b.due = due
+	b.due, b.limits = due, s.Limits()
 	if look && (live || now.Sub(b.read) >= believeQuotas) {
 		quotas, err := capacity.ReadQuotas(ctx, k.Client, o.set.Namespace, now)
 		if err != nil {
@@ -96,8 +98,8 @@ func (o observation) unborn(index int) (why rollout.Refusal, remade bool) {
 	}
 	since := o.births.due[first]
 	newest, waited := o.newest().PodTemplateSpec, o.Now.Sub(since)
-	older := o.births.quotas.Refusal(o.revisions[o.set.Status.CurrentRevision].PodTemplateSpec, o.Limits)
-	newer := o.births.quotas.Refusal(newest, o.Limits)
+	older := o.births.quotas.Refusal(o.revisions[o.set.Status.CurrentRevision].PodTemplateSpec, o.births.limits)
+	newer := o.births.quotas.Refusal(newest, o.births.limits)
 	switch {
 	case older.Reason == "" && waited < neverCameAfter:
 		return rollout.Refusal{}, false

@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -77,8 +76,8 @@ func TestUnborn(t *testing.T) {
 				node.Status.Allocatable = milli(tt.node)
 			}
 			o := observation{
-				set: set, revisions: revisions, births: births{due: map[int]time.Time{0: now.Add(-tt.waited)}, quotas: quotas},
-				Facts: controller.Facts{Now: now, Limits: limits, Nodes: []*corev1.Node{node}, Defaults: policy.Standard},
+				set: set, revisions: revisions, births: births{due: map[int]time.Time{0: now.Add(-tt.waited)}, quotas: quotas, limits: limits},
+				Facts: rollout.Facts{Now: now, Places: capacity.NewPlaces([]*corev1.Node{node}, false, limits), Defaults: policy.Standard},
 			}
 			why, remade := o.unborn(0)
 			if why.Kind != tt.kind || !strings.Contains(why.Reason, tt.says) || remade != tt.remade || (why.Reason == "") != (tt.says == "") {

@@ -243,7 +243,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 			}
 			c.Clock.SetTime(c.Clock.Now().Add(again))
 		}
-		least := min(time.Second<<(tries-1), controller.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
+		least := min(time.Second<<(tries-1), rollout.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
 		if waited := c.Clock.Since(before); waited < least || waited > 3*least {
 			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
 		}
@@ -320,7 +320,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := gathered.(observation)
-		o.Facts = controller.Facts{Nodes: c.Nodes.List(), Defaults: defaults, Now: c.Clock.Now()}
+		o.Facts = rollout.Facts{Places: capacity.NewPlaces(c.Nodes.List(), false, capacity.Limits{}), Defaults: defaults, Now: c.Clock.Now()}
 		verdicts, err := o.verdicts(o.look(o.options()), o.seats(), 0)
 		if err != nil {
 			t.Fatal(err)
@@ -655,7 +655,7 @@ func TestEditedInOurWrite(t *testing.T) {
 	before := c.Clock.Now()
 	edited := func(err error) bool { return errors.Is(err, controller.ErrEdited) }
 	c.Rounds(300, edited)
-	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(controller.MaxAskInterval/2)) || !policy.Held(c.set) || partition(c.set) != everything {
+	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(rollout.MaxAskInterval/2)) || !policy.Held(c.set) || partition(c.set) != everything {
 		t.Errorf("%d tries in %s, annotations %v, partition %d", tries, took, c.set.Annotations, partition(c.set))
 	}
 	if n := simulated.Count(c.Events, rollout.EventStepFailed); n != tries {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -36,11 +35,11 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 		return rollout.WorkloadForecast{}, fmt.Errorf("reading the selector: %w", err)
 	}
 	set = set.DeepCopy()
-	o := observation{set: set, revisions: history{edited: template}, Facts: controller.ForecastFacts(cluster, set.Namespace, settings, defaults)}
+	o := observation{set: set, revisions: history{edited: template}, Facts: cluster.Facts(set.Namespace, settings, defaults)}
 	revision := edited
 	for i := range list.Items {
 		stored := &list.Items[i]
-		if !metav1.IsControlledBy(stored, set) && !controller.Adopts(set, stored) {
+		if !metav1.IsControlledBy(stored, set) && !rollout.Adopts(set, stored) {
 			continue
 		}
 		t, err := hash.OfRevision(stored)
@@ -56,7 +55,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 	if set.UID == "" {
 		set.Status.CurrentRevision = revision
 	}
-	o.pods = controller.Adoptable(set, selector, cluster.Pods)
+	o.pods = rollout.Adoptable(set, selector, cluster.Pods)
 	return o.forecast(ctx, cluster)
 }
 
@@ -73,7 +72,7 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 		}
 		places = append(places, place)
 	}
-	members := o.Forecast(ctx, cluster, places, o.revision(), false)
+	members := cluster.Forecast(ctx, o.Facts, places, o.revision(), false)
 	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options())), HandOver: o.notHeld()}
 	for i, forecast := range f.Pods {
 		m := forecast.Member

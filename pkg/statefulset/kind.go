@@ -167,8 +167,11 @@ func orphans(all []*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
+// Unheld is that of controller.Kind.
+func (Kind) Unheld(set *appsv1.StatefulSet) rollout.Unheld { return builtInStatus(set) }
+
 // Gather is that of controller.Kind.
-func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, list controller.ListPods, live bool) (controller.Observation, error) {
+func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, list controller.ListPods, live bool) (rollout.Observation, error) {
 	all, err := list()
 	if err != nil {
 		return nil, err

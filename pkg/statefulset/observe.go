@@ -14,9 +14,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -71,7 +69,7 @@ func maxUnavailable(set *appsv1.StatefulSet) int {
 
 // observation is a set, as a plan is made from it.
 type observation struct {
-	controller.Facts
+	rollout.Facts
 
 	set       *appsv1.StatefulSet
 	pods      []*corev1.Pod
@@ -181,8 +179,8 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 }
 
 // look returns what judges the pods of the set.
-func (o observation) look(options rollout.Options) *controller.Look {
-	basis := controller.Basis{
+func (o observation) look(options rollout.Options) *rollout.Look {
+	basis := rollout.Basis{
 		Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set),
 		Of: [2]string{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision},
 	}
@@ -190,7 +188,7 @@ func (o observation) look(options rollout.Options) *controller.Look {
 }
 
 // verdicts returns those on the places at index from and above, the highest first.
-func (o observation) verdicts(look *controller.Look, seats []*corev1.Pod, from int) ([]*rollout.Verdict, error) {
+func (o observation) verdicts(look *rollout.Look, seats []*corev1.Pod, from int) ([]*rollout.Verdict, error) {
 	verdicts := make([]*rollout.Verdict, 0, max(len(seats)-from, 0))
 	for i := len(seats) - 1; i >= from; i-- {
 		v, err := look.At(i, seats[i])
@@ -204,7 +202,7 @@ func (o observation) verdicts(look *controller.Look, seats []*corev1.Pod, from i
 
 // below returns what takes a share of the limits below index from. A pod may be unavailable
 // there, or be resized still because the partition was lower before.
-func (o observation) below(look *controller.Look, seats []*corev1.Pod, from int) []rollout.Member {
+func (o observation) below(look *rollout.Look, seats []*corev1.Pod, from int) []rollout.Member {
 	var aside []rollout.Member
 	for i, pod := range slices.Backward(seats[:min(from, len(seats))]) {
 		m := look.Aside(pod, func() rollout.Place {
@@ -290,7 +288,7 @@ func (o observation) caughtUp() bool {
 
 // asMade reports whether pods have no other labels than they were made with, all of one revision.
 func (o observation) asMade() bool {
-	relabelled := func(pod *corev1.Pod) bool { return !pods.Relabelled(pod).IsZero() }
+	relabelled := func(pod *corev1.Pod) bool { return !rollout.Relabelled(pod).IsZero() }
 	return o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && !slices.ContainsFunc(o.pods, relabelled)
 }
 

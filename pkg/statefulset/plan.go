@@ -8,7 +8,6 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -67,7 +66,7 @@ func (p plan) complete() rollout.Plan {
 //
 // For the indexes 4 live, 3 restart, 2 live, 1 restart, 0 restart: 4 is resized;
 // partition 3; once 3 is back and available, 2 is resized; release.
-func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
+func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	o.Facts = f
 	from := wishedPartition(o.set)
 	if !rolling(o.set) {
@@ -93,7 +92,7 @@ func (o observation) Plan(f controller.Facts) (rollout.Plan, error) {
 			p.renew = o.renew()
 		}
 	} else {
-		p.Plan, p.remove = Kind{}.Unheld(o.set).Plan(p.Plan, condition(o.set))
+		p.Plan, p.remove = builtInStatus(o.set).Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(), nil
 }

@@ -17,8 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -167,7 +166,7 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	load(t)
 	situations := strings.Split(places, "|")
 	o := observation{
-		Facts: controller.Facts{Nodes: []*corev1.Node{largeNode()}, Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
+		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{largeNode()}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
 		set:   webSet(newer, len(situations)), revisions: revisions,
 	}
 	for _, change := range changes { // the start of the ordinals, among others
@@ -194,9 +193,9 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	for _, change := range changes { // the status
 		change(o.set)
 	}
-	o.Firsts = controller.Firsts{}
+	o.Firsts = rollout.Firsts{}
 	for _, pod := range o.pods { // the clocks do not differ
-		o.Firsts.See(cmp.Or(pods.Relabelled(pod), build.Start), pod)
+		o.Firsts.See(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
 	}
 	return o
 }
@@ -503,9 +502,10 @@ func TestNextStepNoNodeFits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := observed(t, tt.places, tt.changes...)
-			o.Nodes[0].Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
+			node := o.Node("node")
+			node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
 			if tt.node != nil {
-				tt.node(o.Nodes[0])
+				tt.node(node)
 			}
 			p, err := planned(o)
 			simulated.Does(t, p, err, does(p), tt.want)
@@ -630,7 +630,7 @@ func TestNextStepContested(t *testing.T) {
 		{"again and again", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, true, "resize web-0"},
 	} {
 		o := observed(t, "updated, resized by others during the rollout|live", tt.changes...)
-		o.Contests = controller.Contests{}
+		o.Contests = rollout.Contests{}
 		for !o.Contests.Lost(o.pods[0].UID) && tt.lost {
 			o.Contests[o.pods[0].UID]++
 		}
@@ -691,7 +691,7 @@ func TestAtRest(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			set := observed(t, tt.places, tt.changes...).set
-			got, rests := Kind{}.Unheld(set).AtRest(policy.Held(set), condition(set))
+			got, rests := builtInStatus(set).AtRest(policy.Held(set), condition(set))
 			if rests != (tt.says != "") || rests && (got.Condition.Message() != tt.says || got.LastWord() != tt.last) {
 				t.Errorf("at rest: %t, %+v; want %q, the last word: %t", rests, got, tt.says, tt.last)
 			}

@@ -22,7 +22,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -133,7 +132,7 @@ func (s *simulation) rules(set *appsv1.StatefulSet) simulated.Rules {
 		PassDeferred: set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
 
 		Labelled:  func(pod *corev1.Pod) bool { return label(pod) == revisionOf(want) },
-		Available: observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}.available,
+		Available: observation{set: set, Facts: rollout.Facts{Now: s.Clock.Now()}}.available,
 		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
 	}
 }
@@ -160,7 +159,7 @@ func (s *simulation) hasWritten(action clienttesting.Action, before simulated.Ob
 		if !s.needsRestart(s.Shown[pod.Name], set) {
 			s.must("deleted %s, which needs no restart", pod.Name)
 		}
-		o := observation{set: set, Facts: controller.Facts{Now: s.Clock.Now()}}
+		o := observation{set: set, Facts: rollout.Facts{Now: s.Clock.Now()}}
 		if index, _ := o.index(pod); o.available(s.Shown[pod.Name]) {
 			s.takes(set, index, under{edit: edit(set), uid: pod.UID, gone: true})
 		}

@@ -5,13 +5,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Unheld is that of controller.Kind. Under OnDelete nobody makes a rollout but the user.
-func (Kind) Unheld(set *appsv1.StatefulSet) controller.Unheld {
-	return controller.Unheld{
+// builtInStatus returns what the status says of a rollout that nobody holds. Under OnDelete nobody makes a rollout but the user.
+func builtInStatus(set *appsv1.StatefulSet) rollout.Unheld {
+	return rollout.Unheld{
 		Condition: unheldCondition(set), Over: over(set), HandedOver: handedOver(""), BuiltIn: rolling(set),
 		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
 		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Eyes are a controller of a kind whose watches see something new only when the simulation lets
@@ -90,7 +91,7 @@ func (k seeing[W, X]) Open(ctx context.Context, w W, changed func()) (X, error) 
 }
 
 // Gather shows the simulation which pods the plan is made from.
-func (k seeing[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, list controller.ListPods, live bool) (controller.Observation, error) {
+func (k seeing[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, list controller.ListPods, live bool) (rollout.Observation, error) {
 	return k.Kind.Gather(ctx, s, w, func() ([]*corev1.Pod, error) {
 		pods, err := list()
 		if !live {

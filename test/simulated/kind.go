@@ -91,7 +91,7 @@ func (k *Kind[W, X]) InFlight() bool {
 }
 
 // Gather is that of controller.Kind.
-func (k *Kind[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, list controller.ListPods, live bool) (controller.Observation, error) {
+func (k *Kind[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, list controller.ListPods, live bool) (rollout.Observation, error) {
 	k.Session, k.Planned = s, w
 	o, err := k.Kind.Gather(ctx, s, w, func() ([]*corev1.Pod, error) {
 		pods, err := list()
@@ -104,10 +104,10 @@ func (k *Kind[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w 
 }
 
 // twice is an observation that plans with what is kept of the pods, and without.
-type twice struct{ controller.Observation }
+type twice struct{ rollout.Observation }
 
-// Plan is that of controller.Observation. It panics if the two plans are not the same.
-func (o twice) Plan(f controller.Facts) (rollout.Plan, error) {
+// Plan is that of rollout.Observation. It panics if the two plans are not the same.
+func (o twice) Plan(f rollout.Facts) (rollout.Plan, error) {
 	p, err := Read(o.Observation.Plan(f))
 	f.Kept = nil
 	afresh, errAfresh := o.Observation.Plan(f)

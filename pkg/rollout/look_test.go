@@ -1,4 +1,4 @@
-package controller
+package rollout
 
 import (
 	"testing"
@@ -7,10 +7,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
+
+// anywhere has room for everything, and its kubelets do everything.
+type anywhere struct{ _ byte } // of a size, so that no two are the same
+
+func (*anywhere) Node(string) *corev1.Node                      { return nil }
+func (*anywhere) Kubelet(*corev1.Pod, time.Time) resize.Kubelet { return resize.Kubelet{} }
+func (*anywhere) Lost(*corev1.Pod) string                       { return "" }
+func (*anywhere) Unsupported(Place) Refusal                     { return Refusal{} }
+func (*anywhere) Barred(Place) string                           { return "" }
+func (*anywhere) Unplaceable(Place, time.Time) Refusal          { return Refusal{} }
+func (*anywhere) TooLarge(*corev1.PodTemplateSpec) string       { return "" }
 
 // A version of a pod is looked at again when anything changes that the look depends on, and only
 // then.
@@ -25,19 +35,19 @@ func TestKept(t *testing.T) {
 		{"time passes", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Now = f.Now.Add(time.Second) }, 0},
 		{"a deadline passes", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Now = f.Now.Add(time.Hour) }, 1},
 		{"the version", func(pod *corev1.Pod, _ *Facts, _ *Basis) { pod.ResourceVersion = "8" }, 1},
-		{"a refusal", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Refused[pod.UID] = rollout.Refusal{Reason: "quota"} }, 1},
-		{"no room", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Full[pod.UID] = rollout.Refusal{Reason: "full"} }, 1},
+		{"a refusal", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Refused[pod.UID] = Refusal{Reason: "quota"} }, 1},
+		{"no room", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Full[pod.UID] = Refusal{Reason: "full"} }, 1},
 		{"a contest", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Contests[pod.UID]++ }, 1},
-		{"the resize is to be asked again", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Seen.askAgain() }, 2},
+		{"the resize is to be asked again", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Seen.AskAgain() }, 2},
 		{"the generation", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Generation++ }, 2},
 		{"an annotation", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Annotations = map[string]string{"hold": "1"} }, 2},
 		{"what else the kind depends on", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Of = "c" }, 2},
-		{"the nodes or the limits", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.room = capacity.NewPlaces(nil, true, capacity.Limits{}) }, 2},
+		{"the nodes or the limits", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Places = &anywhere{} }, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := Facts{
-				Refused: rollout.Refusals{}, Full: rollout.Refusals{}, Contests: Contests{}, Seen: &Sightings{}, Now: build.Start.Add(time.Minute),
-				Kept: &Kept{}, room: capacity.NewPlaces(nil, true, capacity.Limits{}),
+				Refused: Refusals{}, Full: Refusals{}, Contests: Contests{}, Seen: &Sightings{}, Now: build.Start.Add(time.Minute),
+				Kept: &Kept{}, Places: &anywhere{},
 			}
 			template := build.Size(t, "")
 			web0, web1 := build.Pod("web-0", template), build.Pod("web-1", template, func(pod *corev1.Pod) { pod.Status.Conditions[0].LastTransitionTime.Time = build.Start })
@@ -46,16 +56,16 @@ func TestKept(t *testing.T) {
 			looks := 0
 			at := func() {
 				t.Helper()
-				look := f.Look(basis, rollout.Options{Now: f.Now, MinReadySeconds: 600}, rollout.Revision{Name: "b", Template: template}, func(i int, pod *corev1.Pod) (rollout.Place, error) {
+				look := f.Look(basis, Options{Now: f.Now, MinReadySeconds: 600}, Revision{Name: "b", Template: template}, func(i int, pod *corev1.Pod) (Place, error) {
 					looks++
-					return rollout.Place{Name: pod.Name, Index: i, Pod: pod, Updated: true, Available: pod.Name == "web-0"}, nil
+					return Place{Name: pod.Name, Index: i, Pod: pod, Updated: true, Available: pod.Name == "web-0"}, nil
 				})
 				for i, pod := range []*corev1.Pod{web0, web1} {
 					if v, err := look.At(i, pod); err != nil || v.Member.Name != pod.Name || v.Member.Index != i {
 						t.Fatalf("of %s, got %+v: %v", pod.Name, v, err)
 					}
 				}
-				f.Seen.See(f.Kept.takeFresh())
+				f.Seen.See(f.Kept.TakeFresh())
 			}
 			at()
 			at()
@@ -72,11 +82,11 @@ func TestKept(t *testing.T) {
 
 // What is kept of pods that have gone goes, too.
 func TestKeptOfGonePods(t *testing.T) {
-	f := Facts{Seen: &Sightings{}, Now: build.Start, Kept: &Kept{}, room: capacity.NewPlaces(nil, true, capacity.Limits{})}
+	f := Facts{Seen: &Sightings{}, Now: build.Start, Kept: &Kept{}, Places: &anywhere{}}
 	template := build.Size(t, "")
 	for n := range 100 {
-		look := f.Look(Basis{Of: "b"}, rollout.Options{Now: f.Now}, rollout.Revision{Name: "b", Template: template}, func(i int, pod *corev1.Pod) (rollout.Place, error) {
-			return rollout.Place{Name: pod.Name, Index: i, Pod: pod, Updated: true, Available: true}, nil
+		look := f.Look(Basis{Of: "b"}, Options{Now: f.Now}, Revision{Name: "b", Template: template}, func(i int, pod *corev1.Pod) (Place, error) {
+			return Place{Name: pod.Name, Index: i, Pod: pod, Updated: true, Available: true}, nil
 		})
 		pod := build.Pod("web-0", template)
 		pod.UID = types.UID(rune('a' + n))

@@ -1,4 +1,4 @@
-package controller
+package rollout
 
 import (
 	"slices"
@@ -6,18 +6,17 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Unheld is what a workload's status says of a rollout that nobody holds.
 type Unheld struct {
 	// Condition that the status justifies.
-	Condition rollout.Condition
+	Condition Condition
 	// Over is the condition when the rollout of this revision, to the pods that are to have it, is
 	// over. Its counts do not matter.
-	Over rollout.Condition
+	Over Condition
 	// HandedOver is the condition while the built-in controller makes this rollout.
-	HandedOver rollout.Condition
+	HandedOver Condition
 	// Stale: the built-in controller counts pods of an older revision, which there must not be
 	// if the workload is Complete.
 	Stale bool
@@ -42,13 +41,13 @@ type Unheld struct {
 // have been edited while it was opted out. The counts do not matter: a pod that
 // is lost or scaled away later is no rollout. If there are stale pods, the workload may have
 // been edited, and edited back, so that its pods have to be looked at.
-func (u Unheld) AtRest(held bool, have *rollout.StoredCondition) (p rollout.Plan, atRest bool) {
+func (u Unheld) AtRest(held bool, have *StoredCondition) (p Plan, atRest bool) {
 	p.Passing = true // another condition is about to come
 	if held {
 		// Complete was said before this hold. Admission takes it back when the status is next
 		// written. That may not be soon: a lower partition makes no new generation where
 		// ordinals do not start at 0.
-		p.Condition = rollout.UnseenHold()
+		p.Condition = UnseenHold()
 		return p, have.Complete()
 	}
 	p.Condition = u.Condition
@@ -64,26 +63,26 @@ func (u Unheld) AtRest(held bool, have *rollout.StoredCondition) (p rollout.Plan
 }
 
 // complete reports whether a condition says Complete of this revision, and no details.
-func (u Unheld) complete(have *rollout.StoredCondition) bool {
+func (u Unheld) complete(have *StoredCondition) bool {
 	says := have.Says()
 	return says.Complete && says.Same(u.Over) && says.Details == ""
 }
 
 // begins reports whether the built-in controller's rollout is another one than the condition speaks of.
-func (u Unheld) begins(have *rollout.StoredCondition) bool {
+func (u Unheld) begins(have *StoredCondition) bool {
 	says := have.Says()
-	return have == nil || have.Pending() || have.Complete() || says.Phase == rollout.PhaseHandedOver && !says.Same(u.HandedOver)
+	return have == nil || have.Pending() || have.Complete() || says.Phase == PhaseHandedOver && !says.Same(u.HandedOver)
 }
 
 // Plan turns the plan for a workload into the one for a workload that nobody holds. Pods that count
 // as updated may have the size of an edit that was given up, as where the hold was let go without
 // us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
 // touch, it makes the rollout, and nothing is planned but sizes for which no pod is restarted.
-func (u Unheld) Plan(p rollout.Plan, have *rollout.StoredCondition) (unheld rollout.Plan, remove []rollout.Restart) {
+func (u Unheld) Plan(p Plan, have *StoredCondition) (unheld Plan, remove []Restart) {
 	done := true
 	for _, v := range p.Verdicts {
 		m := &v.Member
-		if u.BuiltIn && !m.Labelled && !rollout.Gone(m.Pod) {
+		if u.BuiltIn && !m.Labelled && !Gone(m.Pod) {
 			return u.leave(p, have, m.Name+" is of an older revision"), nil
 		}
 		done = done && (m.Updated || m.InPlaceOnly)
@@ -92,7 +91,7 @@ func (u Unheld) Plan(p rollout.Plan, have *rollout.StoredCondition) (unheld roll
 		return u.done(p, have), nil
 	}
 	for _, r := range p.Restart {
-		if r.Now && u.BuiltIn && !rollout.Gone(r.Member.Pod) {
+		if r.Now && u.BuiltIn && !Gone(r.Member.Pod) {
 			remove = append(remove, r)
 		}
 	}
@@ -100,7 +99,7 @@ func (u Unheld) Plan(p rollout.Plan, have *rollout.StoredCondition) (unheld roll
 }
 
 // done completes the plan where nothing is rolled out any more.
-func (u Unheld) done(p rollout.Plan, have *rollout.StoredCondition) rollout.Plan {
+func (u Unheld) done(p Plan, have *StoredCondition) Plan {
 	p.Started = ""
 	// It may say False all the same, because pods cannot have a size for which they are not restarted.
 	over, unfit := have.Says().Same(u.Over), unfit(p)
@@ -109,21 +108,21 @@ func (u Unheld) done(p rollout.Plan, have *rollout.StoredCondition) rollout.Plan
 		p.Condition, p.Still = u.Condition, over && have.Complete() && u.Standing
 	}
 	if p.Condition.Complete && len(unfit) > 0 {
-		reason, details := rollout.Spell(unfit)
+		reason, details := Spell(unfit)
 		p.Condition.Complete, p.Condition.Reason = false, reason
 		p.Condition.Details += details
 	}
 	// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
-	if u.complete(have) && slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.InPlaceOnly }) {
+	if u.complete(have) && slices.ContainsFunc(p.Resize, func(m Member) bool { return m.InPlaceOnly }) {
 		p.Resize, p.Due = nil, true
 	}
 	return p
 }
 
 // leave returns the plan that leaves the rollout to the built-in controller.
-func (u Unheld) leave(p rollout.Plan, have *rollout.StoredCondition, why string) rollout.Plan {
+func (u Unheld) leave(p Plan, have *StoredCondition, why string) Plan {
 	rest, _ := u.AtRest(false, have)
-	left := rollout.Plan{Revision: p.Revision, Resized: p.Resized, Condition: u.HandedOver.Because(why), HandedOver: rest.HandedOver}
+	left := Plan{Revision: p.Revision, Resized: p.Resized, Condition: u.HandedOver.Because(why), HandedOver: rest.HandedOver}
 	left.RequeueAfter = p.RequeueAfter
 	for _, m := range p.Resize {
 		if m.InPlaceOnly {
@@ -135,13 +134,13 @@ func (u Unheld) leave(p rollout.Plan, have *rollout.StoredCondition, why string)
 
 // unfit returns what pods wait for that cannot have a size for which they are not restarted. Where
 // pods are not Ready since they were resized, that counts if others wait for them.
-func unfit(p rollout.Plan) []rollout.Wait {
-	waiting := len(p.Resize) == 0 && slices.ContainsFunc(p.Verdicts, func(v *rollout.Verdict) bool {
+func unfit(p Plan) []Wait {
+	waiting := len(p.Resize) == 0 && slices.ContainsFunc(p.Verdicts, func(v *Verdict) bool {
 		return v.Member.InPlaceOnly && v.Decision == policy.Resize && podutils.IsPodReady(v.Member.Pod)
 	})
-	var unfit []rollout.Wait
+	var unfit []Wait
 	for _, w := range p.Waits {
-		harmless := w.Reason == rollout.ReasonProgressing || w.Reason == rollout.ReasonNodeLost || w.Reason == rollout.ReasonNotReadyAfterResize && !waiting
+		harmless := w.Reason == ReasonProgressing || w.Reason == ReasonNodeLost || w.Reason == ReasonNotReadyAfterResize && !waiting
 		if w.Member.InPlaceOnly && !harmless {
 			unfit = append(unfit, w)
 		}

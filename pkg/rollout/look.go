@@ -1,4 +1,4 @@
-package controller
+package rollout
 
 import (
 	"maps"
@@ -6,19 +6,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Look judges the pods of a workload, one by one, for one plan. If the facts have a [Kept], a
 // version of a pod is looked at once, and not again for each plan.
 type Look struct {
 	facts    Facts
-	room     *capacity.Places
-	options  rollout.Options
-	revision rollout.Revision
-	place    func(index int, pod *corev1.Pod) (rollout.Place, error)
+	options  Options
+	revision Revision
+	place    func(index int, pod *corev1.Pod) (Place, error)
 }
 
 // Basis is what a look at any pod of a workload depends on, besides the facts.
@@ -27,7 +23,7 @@ type Basis struct {
 	Generation  int64
 	Annotations map[string]string
 	// Condition that the workload has, or nil.
-	Condition *rollout.StoredCondition
+	Condition *StoredCondition
 	// Of is what else of the workload counts for its kind. It must be comparable.
 	Of any
 }
@@ -38,11 +34,11 @@ func (b Basis) same(other Basis) bool {
 }
 
 // since is what a rollout's begin is told from: see [Facts.Leftover].
-func since(c *rollout.StoredCondition) rollout.StoredCondition {
+func since(c *StoredCondition) StoredCondition {
 	if c == nil {
-		return rollout.StoredCondition{}
+		return StoredCondition{}
 	}
-	since := rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime}
+	since := StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime}
 	if c.Pending() {
 		since.Reason = c.Reason
 	}
@@ -50,20 +46,20 @@ func since(c *rollout.StoredCondition) rollout.StoredCondition {
 }
 
 // Look returns what judges the pods of a workload, for a rollout to the revision. It reads the
-// place of a pod, which may be nil, by place. Of the options, it needs what [rollout.Member.Judge]
+// place of a pod, which may be nil, by place. Of the options, it needs what [Member.Judge]
 // does.
-func (f Facts) Look(basis Basis, options rollout.Options, revision rollout.Revision, place func(index int, pod *corev1.Pod) (rollout.Place, error)) *Look {
-	l := &Look{facts: f, room: f.places(), options: options, revision: revision, place: place}
+func (f Facts) Look(basis Basis, options Options, revision Revision, place func(index int, pod *corev1.Pod) (Place, error)) *Look {
+	l := &Look{facts: f, options: options, revision: revision, place: place}
 	if f.Kept != nil {
-		f.Kept.begin(basis, l.room)
+		f.Kept.begin(basis, f.Places)
 	}
 	return l
 }
 
 // At returns the verdict on the pod at an index. The verdict is shared: do not change it.
-func (l *Look) At(index int, pod *corev1.Pod) (*rollout.Verdict, error) {
+func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
 	kept := l.facts.Kept
-	if kept == nil || rollout.Gone(pod) {
+	if kept == nil || Gone(pod) {
 		return l.judge(index, pod)
 	}
 	notes := l.facts.notesOf(pod.UID)
@@ -82,12 +78,12 @@ func (l *Look) At(index int, pod *corev1.Pod) (*rollout.Verdict, error) {
 	return verdict, nil
 }
 
-func (l *Look) judge(index int, pod *corev1.Pod) (*rollout.Verdict, error) {
+func (l *Look) judge(index int, pod *corev1.Pod) (*Verdict, error) {
 	place, err := l.place(index, pod)
 	if err != nil {
 		return nil, err
 	}
-	verdict := l.facts.member(place, l.revision, l.room).Judge(l.options)
+	verdict := l.facts.member(place, l.revision).Judge(l.options)
 	if l.facts.Kept != nil {
 		l.facts.Kept.fresh = append(l.facts.Kept.fresh, verdict)
 	}
@@ -96,9 +92,9 @@ func (l *Look) judge(index int, pod *corev1.Pod) (*rollout.Verdict, error) {
 
 // Aside returns the pod, which is no member and may be nil, as one that takes a share of the
 // limits all the same; nil if it takes none.
-func (l *Look) Aside(pod *corev1.Pod, place func() rollout.Place) *rollout.Member {
+func (l *Look) Aside(pod *corev1.Pod, place func() Place) *Member {
 	kept := l.facts.Kept
-	if kept == nil || rollout.Gone(pod) {
+	if kept == nil || Gone(pod) {
 		return l.takesShare(place())
 	}
 	if found := kept.found(pod, notes{}, l.facts.Now); found != nil && found.verdict == nil {
@@ -107,15 +103,15 @@ func (l *Look) Aside(pod *corev1.Pod, place func() rollout.Place) *rollout.Membe
 	p := place()
 	aside := l.takesShare(p)
 	until := p.AvailableAt(l.options.MinReadySeconds)
-	if looked := l.facts.kubelet(pod, l.room).Looked(pod); looked.After(l.facts.Now) && (until.IsZero() || looked.Before(until)) {
+	if looked := l.facts.kubelet(pod).Looked(pod); looked.After(l.facts.Now) && (until.IsZero() || looked.Before(until)) {
 		until = looked
 	}
 	kept.keep(pod, look{aside: aside, until: until})
 	return aside
 }
 
-func (l *Look) takesShare(place rollout.Place) *rollout.Member {
-	if m := (rollout.Member{Place: place, Lost: l.room.Lost(place.Pod), Kubelet: l.facts.kubelet(place.Pod, l.room)}); m.TakesShare() {
+func (l *Look) takesShare(place Place) *Member {
+	if m := (Member{Place: place, Lost: l.facts.Places.Lost(place.Pod), Kubelet: l.facts.kubelet(place.Pod)}); m.TakesShare() {
 		return &m
 	}
 	return nil
@@ -126,10 +122,10 @@ func (l *Look) takesShare(place rollout.Place) *rollout.Member {
 // for, and the time. So a plan is the same with it and without. Several goroutines must not use
 // it at the same time.
 type Kept struct {
-	basis Basis
-	room  *capacity.Places
-	looks map[types.UID]*look
-	fresh []*rollout.Verdict // that nobody has taken yet
+	basis  Basis
+	places Places
+	looks  map[types.UID]*look
+	fresh  []*Verdict // that nobody has taken yet
 
 	plan   int // counts the plans
 	needed int // looks that the plan has needed so far
@@ -139,30 +135,30 @@ type Kept struct {
 type look struct {
 	version string
 	notes   notes
-	verdict *rollout.Verdict // nil if the pod is no member
-	aside   *rollout.Member  // the pod, if it is no member and takes a share of the limits
-	until   time.Time        // until when it holds; zero if nothing but a change ends it
-	plan    int              // the last one that has needed it
+	verdict *Verdict  // nil if the pod is no member
+	aside   *Member   // the pod, if it is no member and takes a share of the limits
+	until   time.Time // until when it holds; zero if nothing but a change ends it
+	plan    int       // the last one that has needed it
 }
 
 // notes are what is noted of one pod besides what the API server stores.
 type notes struct {
-	refused, full rollout.Refusal
+	refused, full Refusal
 	contests      int
-	seen          rollout.Sighting
+	seen          Sighting
 }
 
 func (f Facts) notesOf(pod types.UID) notes {
-	return notes{f.Refused[pod], f.Full[pod], f.Contests[pod], f.Seen.noted(pod)}
+	return notes{f.Refused[pod], f.Full[pod], f.Contests[pod], f.Seen.Noted(pod)}
 }
 
-// begin begins another plan. Nothing is kept if the basis or the room is another one. Looks that
+// begin begins another plan. Nothing is kept if the basis or the places are others. Looks that
 // the last plan has not needed go when they are more than those that it has.
-func (k *Kept) begin(basis Basis, room *capacity.Places) {
-	same := k.room == room && k.basis.same(basis)
+func (k *Kept) begin(basis Basis, places Places) {
+	same := k.places == places && k.basis.same(basis)
 	switch {
 	case !same:
-		k.basis, k.room, k.looks = basis, room, map[types.UID]*look{}
+		k.basis, k.places, k.looks = basis, places, map[types.UID]*look{}
 	case len(k.looks) > 2*k.needed:
 		maps.DeleteFunc(k.looks, func(_ types.UID, l *look) bool { return l.plan != k.plan })
 	}
@@ -194,8 +190,8 @@ func (k *Kept) keep(pod *corev1.Pod, l look) {
 	k.needed++
 }
 
-// takeFresh returns the verdicts that are new since the last call.
-func (k *Kept) takeFresh() []*rollout.Verdict {
+// TakeFresh returns the verdicts that are new since the last call.
+func (k *Kept) TakeFresh() []*Verdict {
 	fresh := k.fresh
 	k.fresh = nil
 	return fresh

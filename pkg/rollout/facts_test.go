@@ -1,4 +1,4 @@
-package controller
+package rollout_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -54,13 +55,40 @@ func TestUnplaceableMembers(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: corev1.NodeSpec{Unschedulable: tt.closed}}
 			node.Status.Allocatable = pod.Spec.Containers[0].Resources.Requests.DeepCopy()
 			node.Status.Allocatable[corev1.ResourceCPU] = *target.Changes[0].To
-			facts := Facts{
-				Nodes: []*corev1.Node{node}, Defaults: policy.Standard, Now: build.Start,
+			facts := rollout.Facts{
+				Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Defaults: policy.Standard, Now: build.Start,
 				Full: rollout.Refusals{pod.UID: {Of: size, Reason: "full", Until: tt.until}},
 			}
 			if got := facts.Members([]rollout.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Unplaceable; got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestSilentKubeletByOurClock: a kubelet that says no generation has looked at a size two minutes
+// after that was first seen, whatever the API server's clock says.
+func TestSilentKubeletByOurClock(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	node.Status.NodeInfo.KubeletVersion = "v1.33.5"
+	for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+		pod := build.Pod("web-0", older, build.Resized(newer), build.ResizedAt(build.Start.Add(ahead)))
+		pod.Status.ObservedGeneration = 0
+		firsts := rollout.Firsts{}
+		for _, tt := range []struct {
+			after time.Duration
+			want  resize.State
+		}{{0, resize.InProgress}, {119 * time.Second, resize.InProgress}, {2 * time.Minute, resize.Actuated}} {
+			f := rollout.Facts{Now: build.Start.Add(tt.after), Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Firsts: firsts}
+			target, err := f.Target(pod, older, newer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if state, says := target.Observe(); state != tt.want {
+				t.Errorf("the clock is %s ahead: after %s it is %s: %s", ahead, tt.after, state, says)
+			}
+			firsts.See(f.Now, pod)
+		}
 	}
 }

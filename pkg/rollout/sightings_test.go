@@ -1,4 +1,4 @@
-package controller
+package rollout
 
 import (
 	"testing"
@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -41,9 +40,9 @@ func TestSightings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}
+		m := Member{Place: Place{Pod: pod, Target: target}}
 		m.Sighting = seen.Of(m.Place, start.Add(tt.at))
-		seen.See([]*rollout.Verdict{{Member: m}})
+		seen.See([]*Verdict{{Member: m}})
 		if got := m.Since.Sub(start); got != tt.want {
 			t.Errorf("step %d: since %s, want %s", i, got, tt.want)
 		}
@@ -85,15 +84,15 @@ func TestProof(t *testing.T) {
 			pod = build.Pod("web-0", older, tt.change)
 		}
 		if tt.retry {
-			seen.askAgain()
+			seen.AskAgain()
 		}
 		target, err := resize.For(pod, older, newer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}
+		m := Member{Place: Place{Pod: pod, Target: target}}
 		m.Sighting = seen.Of(m.Place, start.Add(tt.at))
-		seen.See([]*rollout.Verdict{{Member: m}})
+		seen.See([]*Verdict{{Member: m}})
 		var want time.Time
 		if tt.want >= 0 {
 			want = start.Add(tt.want)

@@ -1,29 +1,23 @@
-package controller
+package rollout
 
 import (
-	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Facts are what a plan is made from besides the workload and its pods. A plan only reads them.
 type Facts struct {
-	// Nodes of the cluster. If they are unknown, nothing depends on them.
-	Nodes        []*corev1.Node
-	NodesUnknown bool
-	// Limits of the namespace.
-	Limits capacity.Limits
+	// Places that the nodes, and the limits of the namespace, have for pods.
+	Places Places
 	// Refused are the sizes that the API server has refused, by the pod.
-	Refused rollout.Refusals
+	Refused Refusals
 	// Full are the pods for whose replacements there was no room.
-	Full rollout.Refusals
+	Full Refusals
 	// Contests are those over pods that somebody else resizes too.
 	Contests Contests
 	// Seen is what has been seen of the pods' resizes; nil if nothing has.
@@ -38,24 +32,50 @@ type Facts struct {
 	Now time.Time
 	// Kept is what was found of the pods for the plans before; nil keeps nothing.
 	Kept *Kept
+}
 
-	room *capacity.Places // of the nodes and the limits; nil if that is still to be made
+// Places answer what the nodes, and the limits of the namespace, have room for, of each pod by itself.
+type Places interface {
+	// Node returns the node of that name; nil if it is not known.
+	Node(name string) *corev1.Node
+	// Kubelet returns what is known of the kubelet of a pod, which may be nil.
+	Kubelet(pod *corev1.Pod, now time.Time) resize.Kubelet
+	// Lost returns why nothing is to be expected of the node of a pod, which may be nil; empty if it
+	// is there.
+	Lost(pod *corev1.Pod) string
+	// Unsupported returns why the kubelet of the pod's node cannot resize it.
+	Unsupported(place Place) Refusal
+	// Barred returns why the API server would refuse a resize to a size that it may take for a new
+	// pod; empty if it would not.
+	Barred(place Place) string
+	// Unplaceable returns why the pod that a restart of this one brings has no place.
+	Unplaceable(place Place, now time.Time) Refusal
+	// TooLarge returns why no node could hold a pod that is made from the template; empty if one could.
+	TooLarge(template *corev1.PodTemplateSpec) string
+}
+
+// Observation is one workload, as a plan is made from it.
+type Observation interface {
+	// Plan returns the next step of the rollout. It is a pure function.
+	Plan(f Facts) (Plan, error)
+	// Pods returns the workload's pods, and the templates of those that it has still to make.
+	Pods() (there []*corev1.Pod, toCome []*corev1.PodTemplateSpec)
 }
 
 // Plan reads the settings from the workload's annotations, and returns the next step that the
 // observation makes of the facts. If the annotations are invalid, the plan has no writes, and
 // its condition says why.
-func (f Facts) Plan(o Observation, annotations map[string]string) (p rollout.Plan, err error) {
+func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err error) {
 	if f.Settings, err = policy.InForce(annotations); err != nil {
-		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
+		return Plan{Condition: Invalid(err)}, nil
 	}
 	return o.Plan(f)
 }
 
 // Options returns what the settings and the defaults say about a rollout. The limits, what is
 // aside, and a strategy other than RollingUpdate are left for the kind to set.
-func (f Facts) Options() rollout.Options {
-	return rollout.Options{
+func (f Facts) Options() Options {
+	return Options{
 		Strategy: policy.RollingUpdate, Action: f.Settings.Action,
 		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
 		ErrorTimeout:    f.Defaults.ErrorTimeout, Now: f.Now,
@@ -76,13 +96,13 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 	if err != nil {
 		return t, err
 	}
-	return t.By(f.kubelet(t.Pod(), f.places())), nil
+	return t.By(f.kubelet(t.Pod())), nil
 }
 
 // kubelet returns what is known of the kubelet of a pod, which may be nil, and since when it may know
 // of the pod's spec.
-func (f Facts) kubelet(pod *corev1.Pod, room *capacity.Places) resize.Kubelet {
-	k := room.Kubelet(pod, f.Now)
+func (f Facts) kubelet(pod *corev1.Pod) resize.Kubelet {
+	k := f.Places.Kubelet(pod, f.Now)
 	if k.Silent && f.Firsts != nil {
 		k.Asked = f.Firsts.specified(pod, f.Now)
 	}
@@ -98,14 +118,14 @@ const clockSkew = 10 * time.Second
 // edits others may resize pods.
 //
 // No pod is restarted for what others have set: they could make us do so again and again.
-func (f Facts) Leftover(pod *corev1.Pod, revision rollout.Revision, c *rollout.StoredCondition, underWay bool) (resize.Target, error) {
+func (f Facts) Leftover(pod *corev1.Pod, revision Revision, c *StoredCondition, underWay bool) (resize.Target, error) {
 	return f.Sized(pod, revision, revision.Template, c, underWay)
 }
 
 // Sized is Leftover for a pod that is to have the size of sized: a copy of the revision's template
 // in which some values are others.
-func (f Facts) Sized(pod *corev1.Pod, revision rollout.Revision, sized *corev1.PodTemplateSpec, c *rollout.StoredCondition, underWay bool) (resize.Target, error) {
-	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != rollout.ReasonPending
+func (f Facts) Sized(pod *corev1.Pod, revision Revision, sized *corev1.PodTemplateSpec, c *StoredCondition, underWay bool) (resize.Target, error) {
+	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != ReasonPending
 	if !begun || f.Contests.Lost(pod.UID) {
 		return f.By(resize.Sized(pod, revision.Template, sized))
 	}
@@ -123,32 +143,24 @@ func (f Facts) Sized(pod *corev1.Pod, revision rollout.Revision, sized *corev1.P
 
 // TooLarge returns why no node could hold a pod that is made from the template; empty if one could.
 func (f Facts) TooLarge(template *corev1.PodTemplateSpec) string {
-	return f.places().TooLarge(template)
+	return f.Places.TooLarge(template)
 }
 
 // Node returns the node of that name; nil if it is not known.
-func (f Facts) Node(name string) *corev1.Node { return f.places().Node(name) }
-
-// places answers what the nodes, and the limits, have room for.
-func (f Facts) places() *capacity.Places {
-	if f.room != nil {
-		return f.room
-	}
-	return capacity.NewPlaces(f.Nodes, f.NodesUnknown, f.Limits)
-}
+func (f Facts) Node(name string) *corev1.Node { return f.Places.Node(name) }
 
 // Members returns the places with what the facts say of each, for a rollout to the revision.
-func (f Facts) Members(places []rollout.Place, revision rollout.Revision) []rollout.Member {
-	members, room := make([]rollout.Member, len(places)), f.places()
+func (f Facts) Members(places []Place, revision Revision) []Member {
+	members := make([]Member, len(places))
 	for i, place := range places {
-		members[i] = f.member(place, revision, room)
+		members[i] = f.member(place, revision)
 	}
 	return members
 }
 
-func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capacity.Places) rollout.Member {
-	m := rollout.Member{Place: place, Refusal: place.Unborn, Lost: room.Lost(place.Pod), Kubelet: f.kubelet(place.Pod, room), Policy: policy.LiveResizeable}
-	if rollout.Gone(place.Pod) || place.Differs != "" {
+func (f Facts) member(place Place, revision Revision) Member {
+	m := Member{Place: place, Refusal: place.Unborn, Lost: f.Places.Lost(place.Pod), Kubelet: f.kubelet(place.Pod), Policy: policy.LiveResizeable}
+	if Gone(place.Pod) || place.Differs != "" {
 		return m
 	}
 	m.Sighting = f.Seen.Of(place, f.Now)
@@ -162,11 +174,11 @@ func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capa
 		}
 		return m
 	}
-	if unsupported := room.Unsupported(place); unsupported.Reason != "" {
+	if unsupported := f.Places.Unsupported(place); unsupported.Reason != "" {
 		m.Refusal = unsupported
 	}
-	m.Barred = room.Barred(place)
-	m.Unplaceable = room.Unplaceable(place, f.Now)
+	m.Barred = f.Places.Barred(place)
+	m.Unplaceable = f.Places.Unplaceable(place, f.Now)
 	if m.Unplaceable.Reason == "" && f.Now.Before(full.Until) {
 		m.Unplaceable = full
 	}
@@ -175,34 +187,7 @@ func (f Facts) member(place rollout.Place, revision rollout.Revision, room *capa
 
 // Live reports whether the pod of a place gets its size, or has it, without a restart, as far as
 // the facts say.
-func (f Facts) Live(place rollout.Place, options rollout.Options, revision rollout.Revision) bool {
-	decision := f.Members([]rollout.Place{place}, revision)[0].Judge(options).Decision
+func (f Facts) Live(place Place, options Options, revision Revision) bool {
+	decision := f.Members([]Place{place}, revision)[0].Judge(options).Decision
 	return decision == policy.Resize || decision == policy.Wait || decision == policy.MarkUpdated
-}
-
-// Forecast returns the members as a rollout will find them, without asking for any resize.
-// A size that is larger than the pod's node counts as refused, as the API server will do. A
-// restart that has no room in the cluster counts as such. The facts are those of
-// [ForecastFacts].
-func (f Facts) Forecast(ctx context.Context, cluster capacity.Cluster, places []rollout.Place, revision rollout.Revision, newFirst bool) []rollout.Member {
-	f.Refused = rollout.Refusals{}
-	room := f.places()
-	for _, place := range places {
-		if why := room.Infeasible(place, f.Now); why.Reason != "" {
-			why.Of = revision.Size(place.Target.Changes)
-			f.Refused[place.Pod.UID] = why
-		}
-	}
-	f.Full = cluster.Full(ctx, f.Members(places, revision), revision, newFirst)
-	return f.Members(places, revision)
-}
-
-// ForecastFacts returns the facts that a forecast for a workload of the namespace is made from.
-func ForecastFacts(cluster capacity.Cluster, namespace string, settings policy.Settings, defaults policy.Defaults) Facts {
-	f := Facts{
-		Nodes: cluster.Nodes, NodesUnknown: len(cluster.Nodes) == 0, Limits: cluster.LimitsOf(namespace),
-		Settings: settings, Defaults: defaults, Now: time.Now(),
-	}
-	f.room = f.places()
-	return f
 }

@@ -1,39 +1,38 @@
-package controller
+package rollout
 
 import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // MaxAskInterval bounds the time until a refused size is asked for again. There is no event
 // when a quota is larger, so a rollout goes on after that time at the latest.
 const MaxAskInterval = 30 * time.Second
 
-// Refusals are what objects, such as pods, cannot have now, and when to ask for it again.
-type Refusals struct {
-	known    rollout.Refusals
+// RefusalLog has what objects, such as pods, cannot have now, and when to ask for it again.
+type RefusalLog struct {
+	known    Refusals
 	backoffs map[types.UID]*backoff.ExponentialBackOff
 }
 
-// NewRefusals returns an empty set of refusals.
-func NewRefusals() *Refusals {
-	return &Refusals{known: rollout.Refusals{}, backoffs: map[types.UID]*backoff.ExponentialBackOff{}}
+// NewRefusalLog returns an empty set of refusals.
+func NewRefusalLog() *RefusalLog {
+	return &RefusalLog{known: Refusals{}, backoffs: map[types.UID]*backoff.ExponentialBackOff{}}
 }
 
 // Known returns the refusals by the object. They are shared: do not change them.
-func (r *Refusals) Known() rollout.Refusals { return r.known }
+func (r *RefusalLog) Known() Refusals { return r.known }
 
 // Add remembers that the object was refused this: a size, or something else that was asked
 // for. It is asked for again after a second. Each further refusal of the same doubles that
 // time, up to [MaxAskInterval].
-func (r *Refusals) Add(object types.UID, this string, refusal rollout.Refusal, now time.Time) {
+func (r *RefusalLog) Add(object types.UID, this string, refusal Refusal, now time.Time) {
 	before, again := r.known[object]
 	if again = again && before.Of == this; !again {
-		r.backoffs[object] = newBackoff()
+		r.backoffs[object] = NewBackoff()
 	}
 	if refusal.Of, refusal.Since = this, before.Since; !again || before.Kind != refusal.Kind {
 		refusal.Since = now
@@ -43,19 +42,25 @@ func (r *Refusals) Add(object types.UID, this string, refusal rollout.Refusal, n
 }
 
 // Remove forgets what the object was refused.
-func (r *Refusals) Remove(object types.UID) {
+func (r *RefusalLog) Remove(object types.UID) {
 	delete(r.known, object)
 	delete(r.backoffs, object)
 }
 
 // Clear forgets all of them.
-func (r *Refusals) Clear() {
+func (r *RefusalLog) Clear() {
 	clear(r.known)
 	clear(r.backoffs)
 }
 
-// newBackoff returns the backoff between tries of what the API server refuses.
-func newBackoff() *backoff.ExponentialBackOff {
+// Forget forgets all but these objects.
+func (r *RefusalLog) Forget(but sets.Set[types.UID]) {
+	forget(r.known, but)
+	forget(r.backoffs, but)
+}
+
+// NewBackoff returns the backoff between tries of what the API server refuses.
+func NewBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithMaxInterval(MaxAskInterval), backoff.WithMaxElapsedTime(0), backoff.WithRandomizationFactor(0))
 }

@@ -1,4 +1,4 @@
-package controller
+package rollout
 
 import (
 	"time"
@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // Firsts are when each pod was first seen as it is, by our own clock. The API server notes when it
@@ -38,10 +38,10 @@ func (f Firsts) at(pod *corev1.Pod, now time.Time) first {
 
 // Relabelled returns when we gave the last of those of the pods that count the label of a revision
 // which they have, by the clock of the API server, and since when that is known, by our own. Both
-// are zero if there is none. Watched pods do not say so: see [pods.Relabelled].
+// are zero if there is none. Watched pods do not say so: see [Relabelled].
 func (f Firsts) Relabelled(all []*corev1.Pod, counts func(*corev1.Pod) bool, now time.Time) (last, known time.Time) {
 	for _, pod := range all {
-		at := pods.Relabelled(pod)
+		at := Relabelled(pod)
 		if at.IsZero() || !counts(pod) {
 			continue
 		}
@@ -55,6 +55,19 @@ func (f Firsts) Relabelled(all []*corev1.Pod, counts func(*corev1.Pod) bool, now
 	return last, known
 }
 
+// Relabelled returns when a write of ours, such as a label of a revision, last changed the pod itself, by
+// the clock of the API server. It is zero if managedFields have no such write. Watched pods
+// never have: their managedFields are stripped in pkg/pods.
+func Relabelled(pod *corev1.Pod) time.Time {
+	var last time.Time
+	for _, entry := range pod.ManagedFields {
+		if entry.Manager == api.FieldManager && entry.Subresource == "" && entry.Time != nil && entry.Time.After(last) {
+			last = entry.Time.Time
+		}
+	}
+	return last
+}
+
 // specified returns since when the pod is known to have its spec.
 func (f Firsts) specified(pod *corev1.Pod, now time.Time) time.Time { return f.at(pod, now).specified }
 
@@ -65,9 +78,9 @@ func (f Firsts) See(now time.Time, looked ...*corev1.Pod) {
 	}
 }
 
-// forget forgets all but these pods, when there are many others.
-func (f Firsts) forget(but []*corev1.Pod) {
-	if len(f) <= 2*len(but)+fewNotes {
+// Forget forgets all but these pods, when there are many others.
+func (f Firsts) Forget(but []*corev1.Pod) {
+	if len(f) <= 2*len(but)+FewNotes {
 		return
 	}
 	there := sets.Set[types.UID]{}
