@@ -28,31 +28,34 @@ const undoesAnnotation = `(!object.metadata.?annotations[?"inplace-rollout.io/ho
 // TestPolicyUndoesTheHold: policies have no order among themselves. So one of somebody else that undoes the hold,
 // and is asked again, has the last word in some writes and not in others. Either the write is refused
 // then, or nothing rolls; no pod is lost. No controller is there to mend anything. A Deployment or a DaemonSet
-// whose hold has lost its annotation alone looks as if its user had paused it, or wanted OnDelete.
+// whose hold has lost its annotation alone looks as if its user had paused it, or wanted OnDelete. It alone
+// proves that of policies: it tries a dozen orders of them, and each takes effect after a second.
 func TestPolicyUndoesTheHold(t *testing.T) {
 	if way := controller.Hold(cp); way != prerequisite.Policy {
 		t.Skipf("policies of somebody else have no turn beside ours where %s holds", way)
 	}
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
 	t.Run("StatefulSet", func(t *testing.T) {
-		w.testUndone(t, `[JSONPatch{op: "add", path: "/spec/updateStrategy/rollingUpdate/partition", value: 0}]`, func(s *appsv1.StatefulSet) bool {
+		t.Parallel()
+		newWorkload(t, options{}).testUndone(t, `[JSONPatch{op: "add", path: "/spec/updateStrategy/rollingUpdate/partition", value: 0}]`, func(s *appsv1.StatefulSet) bool {
 			return held(s) && ptr.Deref(s.Spec.UpdateStrategy.RollingUpdate.Partition, 0) == math.MaxInt32
-		}, before)
+		})
 	})
 	t.Run("Deployment", func(t *testing.T) {
-		d.testUndone(t, `[JSONPatch{op: "add", path: "/spec/paused", value: false}]`, func(d *appsv1.Deployment) bool { return d.Spec.Paused }, deploymentBefore)
+		t.Parallel()
+		newDeployment(t, options{}).testUndone(t, `[JSONPatch{op: "add", path: "/spec/paused", value: false}]`, func(d *appsv1.Deployment) bool { return d.Spec.Paused })
 	})
 	t.Run("DaemonSet", func(t *testing.T) {
-		ds.testUndone(t, `[JSONPatch{op: "add", path: "/spec/updateStrategy/type", value: "RollingUpdate"}]`, func(d *appsv1.DaemonSet) bool {
+		t.Parallel()
+		newDaemonSet(t, options{}).testUndone(t, `[JSONPatch{op: "add", path: "/spec/updateStrategy/type", value: "RollingUpdate"}]`, func(d *appsv1.DaemonSet) bool {
 			return d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
-		}, daemonsBefore)
+		})
 	})
 }
 
 // testUndone edits again and again, beside a policy that undoes the hold's annotation, its value, or both.
-func (s *sandbox[W]) testUndone(t *testing.T, undoesValue string, holds func(W) bool, before map[string]types.UID) {
+func (s *sandbox[W]) testUndone(t *testing.T, undoesValue string, holds func(W) bool) {
 	t.Helper()
+	before := s.uids()
 	ways := []string{undoesAnnotation, undoesValue, undoesAnnotation + " + " + undoesValue}
 	update := s.undoingPolicy(t, ways[0])
 	eventually(t, "the other policy to be in force", func() (bool, string) {
