@@ -9,8 +9,10 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
-// TestRollouts measures three small shapes, once each way.
+// TestRollouts measures three small shapes, once each way. It alone proves what `make bench` measures: each shape has
+// a cluster of its own.
 func TestRollouts(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "benchmark.json")
 	err := run(t.Context(), []string{
 		"rollouts", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--rounds", "1",
@@ -51,6 +53,7 @@ func TestRollouts(t *testing.T) {
 
 // TestFairness measures small rollouts beside one that is larger.
 func TestFairness(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "benchmark.json")
 	err := run(t.Context(), []string{
 		"fairness", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--rounds", "1",
@@ -71,6 +74,7 @@ func TestFairness(t *testing.T) {
 
 // TestScale measures a few idle workloads, and some of them at once.
 func TestScale(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "benchmark.json")
 	err := run(t.Context(), []string{
 		"scale", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--idle", "2s",
@@ -88,7 +92,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestWatches measures a few watches, and one of all pods.
+// TestWatches measures a few watches, and one of all pods. It runs alone, because it measures this process.
 func TestWatches(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "benchmark.json")
 	err := run(t.Context(), []string{"watches", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--workloads", "3", "--pods", "2", "--json", file})
@@ -107,6 +111,7 @@ func TestWatches(t *testing.T) {
 
 // TestAdmission measures a few pods in each way.
 func TestAdmission(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "benchmark.json")
 	err := run(t.Context(), []string{
 		"initial-resources", "--bin", "../../bin/k8s", "--policy", "../../deploy/initial-resources/estimate-pods.yaml", "--rounds", "1", "--pods", "3", "--containers", "2", "--json", file,

@@ -177,8 +177,11 @@ func each(ctx context.Context, fixtures []*fixture, do func(context.Context, *fi
 
 func (f *field) all() []*fixture { return slices.Concat(f.edited, f.others) }
 
-// listing is how long a controller that has just started is given to list all that it watches.
-const listing = 20 * time.Second
+// listing is how long a controller that has just started is given to list all that it watches: 20 s for the 25,000
+// objects that there usually are.
+func (o scaleOptions) listing() time.Duration {
+	return max(time.Second, time.Duration(o.workloads+o.others)*time.Second/1250)
+}
 
 // restart starts the controller anew, and lets it list what there is.
 func (f *field) restart(ctx context.Context) error {
@@ -186,7 +189,7 @@ func (f *field) restart(ctx context.Context) error {
 	if err := f.StartController(ctx); err != nil {
 		return err
 	}
-	if err := wait(ctx, listing); err != nil {
+	if err := wait(ctx, f.o.listing()); err != nil {
 		return err
 	}
 	return f.quiet(ctx)

@@ -32,7 +32,8 @@ const (
 )
 
 // TestLifecycle installs the chart in a namespace of another name, upgrades it in the middle of a rollout,
-// and uninstalls it in the middle of another one, while somebody goes on editing: nothing is held in the end.
+// and uninstalls it in the middle of another one, while somebody goes on editing: nothing is held in the end. It alone
+// installs the chart: with the policies, and with the webhook.
 func TestLifecycle(t *testing.T) {
 	for _, hold := range []string{"policy", "webhook"} {
 		t.Run(hold, func(t *testing.T) { lifecycle(t, hold) })

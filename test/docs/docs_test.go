@@ -39,7 +39,9 @@ const (
 // worlds are how many clusters the pages share. So many pages are gone through at a time.
 const worlds = 2
 
+// TestCommands runs what the pages show. It alone proves that a reader can do it.
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	free := make(chan *world, worlds)
 	for range worlds {
 		free <- nil // a page that needs one starts it

@@ -52,6 +52,7 @@ func (p *place) assertResized(t *testing.T, before []string, cpu string) {
 
 // TestTwoCommands goes from a fresh clone to a resized StatefulSet.
 func TestTwoCommands(t *testing.T) {
+	t.Parallel()
 	commands := firstCommands(t, "On your machine")
 	if len(commands) != 2 {
 		t.Fatalf("want two commands: %q", commands)
@@ -68,6 +69,7 @@ func TestTwoCommands(t *testing.T) {
 
 // TestThreeCommands goes from a cluster with a StatefulSet to one that is opted in.
 func TestThreeCommands(t *testing.T) {
+	t.Parallel()
 	commands := firstCommands(t, "In a cluster")
 	if len(commands) != 3 {
 		t.Fatalf("want three commands: %q", commands)

@@ -123,8 +123,9 @@ func theBundle(ctx context.Context) ([]byte, []*x509.Certificate, error) {
 }
 
 // Nobody notices that certificates are renewed.
+// It alone proves that of several renewals under load: a certificate cannot be good for less than 20 s.
 func TestRenewal(t *testing.T) {
-	w := serve(t, "--certificate-lifetime=24s")
+	w := serve(t, "--certificate-lifetime=20s")
 	create(t, "renewal", true)
 	stopAsking, stopEditing := askOn(t, w), editOn(t, "renewal")
 	seen := map[string]bool{}
@@ -153,6 +154,7 @@ func TestRenewal(t *testing.T) {
 }
 
 // A certificate that the replicas find may expire before every API server trusts their own.
+// It alone proves that the other one is served until then, and sees it expire.
 func TestExpiresSoon(t *testing.T) {
 	w := serve(t, "--certificate-lifetime=20s")
 	for i := range 2 {

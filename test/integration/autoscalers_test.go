@@ -26,6 +26,7 @@ import (
 const used = `annotations: {` + autoscaler.Usage + `: "cpu=300m,memory=300Mi"}`
 
 // TestAutoscalers proves what docs/autoscalers.md and docs/recommenders.md say, with the real ones.
+// It alone runs them; the Vertical Pod Autoscaler takes twenty seconds to begin.
 func TestAutoscalers(t *testing.T) {
 	stop, err := autoscaler.Start(t.Context(), cp)
 	if err != nil {

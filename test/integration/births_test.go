@@ -106,6 +106,7 @@ func TestRefusedBirthAndACrash(t *testing.T) {
 }
 
 // TestRefusedBirthForAnUnknownReason: a policy of somebody else lets no pod of the older size in.
+// It alone proves that a pod that is refused for a reason that nobody knows does not hold up the rollout for good.
 func TestRefusedBirthForAnUnknownReason(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 2})

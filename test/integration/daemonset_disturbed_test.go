@@ -24,6 +24,7 @@ func (d *daemonSet) stall() (slow string) {
 
 // TestDaemonSetNodesComeAndGo: pods of new nodes are born at the new size, and those of nodes that
 // are gone are no members.
+// It alone proves that while a rollout is held; here, too, the garbage collector takes the time.
 func TestDaemonSetNodesComeAndGo(t *testing.T) {
 	parallel(t)
 	d := newDaemonSet(t, options{Replicas: 4})
@@ -43,6 +44,7 @@ func TestDaemonSetNodesComeAndGo(t *testing.T) {
 }
 
 // TestDaemonSetNodeGoneDuringItsResize: its pod, which is there for a minute, holds up nobody.
+// It alone proves that while the real garbage collector lets the pod be, which is what takes the time.
 func TestDaemonSetNodeGoneDuringItsResize(t *testing.T) {
 	parallel(t)
 	d := newDaemonSet(t, options{})

@@ -12,6 +12,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
+// TestDeploymentStrategies resizes under each strategy that a Deployment can have. It alone proves that the real
+// Deployment controller replaces nothing under any of them; the pure tests know only what it is said to do.
 func TestDeploymentStrategies(t *testing.T) {
 	parallel(t)
 	for name, spec := range map[string]string{

@@ -505,6 +505,7 @@ func podsOf(t *testing.T, namespace, selector string) []corev1.Pod {
 
 // TestFenceOfALargeTemplate: the API server gives up on an expression that costs too much. That
 // must not be for a template as large as some are.
+// It alone proves that of an edit and its whole rollout.
 func TestFenceOfALargeTemplate(t *testing.T) {
 	parallel(t)
 	var pod strings.Builder

@@ -111,6 +111,7 @@ func (o overlay) uninstall(t *testing.T) ran {
 }
 
 // TestOneNamespace installs two controllers, each for the namespace that it runs in.
+// It alone proves deploy/overlays/one-namespace, from the installation to the uninstallation.
 func TestOneNamespace(t *testing.T) {
 	install := reinstall(t)
 	defer install()
@@ -234,7 +235,7 @@ spec:
 
 // TestOtherPolicies: policies that are not those of this version, or are bound elsewhere, may hold
 // something that the controller does not understand, or miss something. It says what differs, and
-// touches nothing.
+// touches nothing. It alone proves that a controller notices such a change while it runs.
 func TestOtherPolicies(t *testing.T) {
 	w := newWorkload(t, options{})
 	process := ownController(t, controller.Options{})
@@ -271,7 +272,7 @@ func TestOtherPolicies(t *testing.T) {
 
 // TestUninstall takes deploy/ away in the middle of rollouts, with the controller
 // running, in the order of docs/operations.md. Nothing is left held, and the
-// built-in controllers finish.
+// built-in controllers finish. It alone proves that of all kinds at once, with a pod that is detached.
 func TestUninstall(t *testing.T) {
 	ownController(t, controller.Options{})
 	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})

@@ -25,6 +25,7 @@ func refusedOptIn(t *testing.T, what string, err error, because string) {
 
 // TestLabel: a value of the label that means nothing is refused, however it comes. Otherwise it would
 // silently be no opt-in, and the next edit would restart every pod.
+// It alone proves it of each kind, by each way to write: that is a hundred times kubectl.
 func TestLabel(t *testing.T) {
 	parallel(t)
 	w, d, ds := newWorkload(t, options{Replicas: 1}), newDeployment(t, options{Replicas: 1}), newDaemonSet(t, options{Replicas: 1})

@@ -15,6 +15,7 @@ const simFailsLater = `annotations: {sim.inplace-rollout.io/fails-after: "3s"}`
 
 // TestSizeThatFailsLater: a size that is too small shows so only after a while. As a pod has to have
 // been Ready for minReadySeconds since its resize, one is lost, and not all.
+// It alone proves that of pods that become not Ready after they have been; that takes three times ten seconds.
 func TestSizeThatFailsLater(t *testing.T) {
 	parallel(t)
 	t.Run("StatefulSet", func(t *testing.T) {
@@ -54,6 +55,7 @@ func oneFails[W metav1.Object](t *testing.T, s *sandbox[W]) {
 
 // TestMinReadySeconds: each pod is asked when the one before it has been Ready for minReadySeconds
 // since its resize, and Complete comes after the last one's proof.
+// It alone proves that by the clock; the simulations have one of their own.
 func TestMinReadySeconds(t *testing.T) {
 	parallel(t)
 	const proof = 4 * time.Second

@@ -21,6 +21,7 @@ import (
 // TestMoreHeldThanWatched: more Deployments are held than may be watched at once, each with a pod
 // that its kubelet defers, and there is room elsewhere. All are restarted when that has lasted for too
 // long. HELD says how many there are; then as many are watched as without a flag.
+// It alone proves that a deadline passes for workloads that are not being watched.
 func TestMoreHeldThanWatched(t *testing.T) {
 	number, flags := 12, []string{"--max-sessions=4"}
 	if said := os.Getenv("HELD"); said != "" {

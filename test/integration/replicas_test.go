@@ -206,7 +206,8 @@ func (w *twins) assertTurns() {
 }
 
 // TestReplicas has two replicas lose and take the Lease in every way, while there is always
-// something to write. The one that lost it writes nothing more.
+// something to write. The one that lost it writes nothing more. It alone
+// proves that with real Leases and real connections, whose deadlines are what takes the time.
 func TestReplicas(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()

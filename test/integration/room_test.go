@@ -174,6 +174,7 @@ func newVolume(t *testing.T, namespace, claim, label, value string) {
 
 // A policy has pods restarted, for more cpu. There is room for all three when they are edited, but
 // somebody else takes it while the first one comes up: so the second is kept, and so is the third.
+// It alone proves that room is looked for anew before each restart, with a real scheduler that has taken it.
 func TestRoomForOneRestartOfThree(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{

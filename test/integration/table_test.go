@@ -71,7 +71,8 @@ func liveCells() []cell {
 }
 
 // TestTable runs the table on the real control plane: web-1 of two has the
-// outcome, web-0 can be resized.
+// outcome, web-0 can be resized. It alone proves each cell of the table
+// of pkg/policy with the real API server and the real built-in controllers.
 func TestTable(t *testing.T) {
 	parallel(t)
 	for _, c := range liveCells() {

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// TestWorlds plays a few random worlds; `make soak` plays many.
+// TestWorlds plays a few random worlds; `make soak` plays many. It alone has faults and edits that nobody
+// has thought of beside each other.
 func TestWorlds(t *testing.T) {
 	if err := soak(t.Context(), options{seed: 1, worlds: 20, atOnce: 10, shrink: time.Minute, out: os.Stdout}); err != nil {
 		t.Fatal(err)
