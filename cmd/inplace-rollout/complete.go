@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
@@ -32,22 +33,15 @@ func completion(list func(ctx context.Context, args []string, toComplete string)
 	}
 }
 
-// completeFlag makes a flag's values complete; it can only fail for want of the flag.
-func completeFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
-		panic(err)
-	}
-}
-
 // completePolicy is for the flag that the controller and plan have in common.
 func completePolicy(cmd *cobra.Command) {
-	completeFlag(cmd, "default-resource-resize-policy", cobra.FixedCompletions(
+	cli.CompleteFlag(cmd, "default-resource-resize-policy", cobra.FixedCompletions(
 		[]cobra.Completion{string(policy.LiveResizeable), string(policy.RestartOnly)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // completeFlags is for those of kubectl's own flags that kubectl completes, too.
 func (c *cluster) completeFlags(cmd *cobra.Command) {
-	completeFlag(cmd, "namespace", completion(func(ctx context.Context, _ []string, _ string) ([]string, error) {
+	cli.CompleteFlag(cmd, "namespace", completion(func(ctx context.Context, _ []string, _ string) ([]string, error) {
 		if err := c.connect(); err != nil {
 			return nil, err
 		}
@@ -61,7 +55,7 @@ func (c *cluster) completeFlags(cmd *cobra.Command) {
 		}
 		return names, nil
 	}))
-	completeFlag(cmd, "context", completion(func(context.Context, []string, string) ([]string, error) {
+	cli.CompleteFlag(cmd, "context", completion(func(context.Context, []string, string) ([]string, error) {
 		config, err := c.flags.ToRawKubeConfigLoader().RawConfig()
 		return slices.Sorted(maps.Keys(config.Contexts)), err
 	}))

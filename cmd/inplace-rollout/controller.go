@@ -40,11 +40,6 @@ const leaseName = "inplace-rollout"
 // keep the API server busy; more would only wait there, before those of other workloads.
 const parallelWrites = 16
 
-// maxSilence is how long a sync may go on without a write that ends, before this process is not
-// alive. It reads a few things one after the other, and an API server that answers late, or with
-// an error after more than a minute, is no reason to start anew.
-const maxSilence = 5 * time.Minute
-
 // controllerOptions are the flags of the controller command.
 type controllerOptions struct {
 	kubeconfig     string
@@ -162,7 +157,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 
-	gate, pulse, registry := &prerequisite.Gate{}, pulse.New(maxSilence), prometheus.NewRegistry()
+	gate, pulse, registry := &prerequisite.Gate{}, pulse.New(server.MaxSilence), prometheus.NewRegistry()
 	registry.MustRegister(readyMetric(gate), holdMetric{gate}, server.BuildInfo())
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {

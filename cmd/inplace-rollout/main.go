@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/initialresources"
 )
 
 func main() {
@@ -46,7 +48,7 @@ Linked as ` + pluginName + ` and ` + completeName + ` in the PATH,
 it is a plugin, with completion: kubectl inplace-rollout …`,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newControllerCommand(), newWebhookCommand(), newEstimatorCommand(), newPlanCommand(), newEstimateCommand(), newStatusCommand(), newRetryCommand(), newReleaseCommand(), newVersionCommand())
+	root.AddCommand(newControllerCommand(), newWebhookCommand(), initialresources.NewEstimatorCommand(), newPlanCommand(), newEstimateCommand(), newStatusCommand(), newRetryCommand(), newReleaseCommand(), newVersionCommand())
 	root.SetArgs(args[1:])
 	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
 	case pluginName:
@@ -67,4 +69,13 @@ func bePlugin(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		cmd.Example = strings.ReplaceAll(cmd.Example, root.Name()+" "+cmd.Name(), plugin+" "+cmd.Name())
 	}
+}
+
+// newEstimateCommand returns the command with kubectl's own flags.
+func newEstimateCommand() *cobra.Command {
+	c := newCluster()
+	cmd := initialresources.NewEstimateCommand(c.flags)
+	c.flags.AddFlags(cmd.PersistentFlags())
+	c.completeFlags(cmd)
+	return cmd
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
 )
 
 // TestCommandsPage checks that docs/commands.md is what the commands say of themselves.
@@ -31,7 +33,7 @@ arguments. For completion of the binary itself:
 		}
 	}
 	fmt.Fprintf(&page, "\n## Flags of kubectl\n\nThe commands for people have them, too.\n\n```text\n%s```\n", connection)
-	golden(t, filepath.Join("..", "..", "..", "docs", "commands.md"), page.Bytes())
+	golden.Assert(t, filepath.Join("..", "..", "..", "docs", "commands.md"), page.Bytes())
 }
 
 // writeSection writes what `--help` shows, with headings for a page.

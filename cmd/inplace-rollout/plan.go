@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -22,7 +23,7 @@ import (
 type planOptions struct {
 	*cluster
 	file          string
-	output        output
+	output        cli.Format
 	failOnRestart bool
 	resizePolicy  string
 }
@@ -70,7 +71,7 @@ may list them.`,
 			if _, err := o.defaults(); err != nil {
 				return err
 			}
-			if err := o.output.validate(); err != nil {
+			if err := o.output.Validate(); err != nil {
 				return err
 			}
 			if err := o.connect(); err != nil {
@@ -84,13 +85,13 @@ may list them.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "manifest with StatefulSets, Deployments and DaemonSets; - reads the standard input")
-	o.output.addFlag(cmd)
+	o.output.AddFlag(cmd)
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "exit with code 3 if a pod or a container would restart")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "what the controller was started with")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	completePolicy(cmd)
-	completeFlag(cmd, "filename", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
+	cli.CompleteFlag(cmd, "filename", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	return cmd
 }
 
@@ -124,7 +125,7 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 			return err
 		}
 	}
-	if err := print(out, o.output, reports, func(out io.Writer, r planReport) error { return r.table(out, o.output == wide) }); err != nil {
+	if err := cli.Print(out, o.output, reports, func(out io.Writer, r planReport) error { return r.table(out, o.output == cli.Wide) }); err != nil {
 		return err
 	}
 	if o.failOnRestart && slices.ContainsFunc(reports, func(r planReport) bool { return r.restarts }) {

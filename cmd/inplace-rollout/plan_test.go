@@ -19,8 +19,10 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
 )
 
 // planned runs plan on the manifest, and returns what it printed and its exit code.
@@ -303,7 +305,7 @@ func TestPlan(t *testing.T) {
 				tt.stage = func(t *testing.T) *stage { return newSetStage(t, 3) }
 			}
 			out, code := planned(t, tt.stage(t), tt.edit(t), tt.set)
-			golden(t, "plan-"+name+".txt", out)
+			golden.Assert(t, "plan-"+name+".txt", out)
 			if code != 0 {
 				t.Errorf("exit code %d without --fail-on-restart", code)
 			}
@@ -326,11 +328,11 @@ func heldStage(t *testing.T) *stage {
 }
 
 func TestPlanFormats(t *testing.T) {
-	for _, format := range []output{"json", "yaml"} {
+	for _, format := range []cli.Format{"json", "yaml"} {
 		s := newSetStage(t, 2)
 		s.nodes = []*corev1.Node{node("node", "250m")}
 		out, _ := planned(t, s, manifest(t, "StatefulSet", "", larger), planOptions{output: format})
-		golden(t, "plan."+string(format), out)
+		golden.Assert(t, "plan."+string(format), out)
 	}
 }
 
@@ -345,7 +347,7 @@ func TestPlanOfTheHold(t *testing.T) {
 	if err := o.runEdits(t.Context(), &out, []edit{{live, live}}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "plan-hold.txt", out.Bytes())
+	golden.Assert(t, "plan-hold.txt", out.Bytes())
 }
 
 // Whoever may not see the nodes, or not all pods, is told the rest.
@@ -369,7 +371,7 @@ func TestPlanWithoutRights(t *testing.T) {
 			if err := o.runEdits(t.Context(), &out, []edit{{s.live(t), after}}); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, "plan-without-"+name+".txt", out.Bytes())
+			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
@@ -219,7 +220,7 @@ func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *
 		what += ", but not all pods are as the template says: " + listed(other, many)
 	}
 	if n := len(forecast.Stale); n > 0 {
-		what = fmt.Sprintf("will replace %s not of the newest revision: %s", counted(n, "pod"), listed(forecast.Stale, many))
+		what = fmt.Sprintf("will replace %s not of the newest revision: %s", cli.Counted(n, "pod"), listed(forecast.Stale, many))
 	}
 	if policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"

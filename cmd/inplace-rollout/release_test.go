@@ -20,6 +20,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
 )
 
 func worldOf(s *stage) capacity.Cluster { return capacity.Cluster{Nodes: s.nodes, Pods: s.pods} }
@@ -88,7 +89,7 @@ func TestRelease(t *testing.T) {
 			if said := fmt.Sprint(err); (err != nil) != (tt.failed != "") || !strings.Contains(said, tt.failed) && tt.failed != "" {
 				t.Errorf("error %v, want %q", err, tt.failed)
 			}
-			golden(t, "release-"+name+".txt", out.Bytes())
+			golden.Assert(t, "release-"+name+".txt", out.Bytes())
 			after, err := o.get(t.Context(), s.live(t))
 			if err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
@@ -64,7 +65,7 @@ controller, if it does not run now, does it when it does.`,
 	cmd.Flags().StringVar(&o.action, "action", "", "what is in force for the rest of the rollout: "+strings.Join(actions, ", ")+"; empty leaves it")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
-	completeFlag(cmd, "action", cobra.FixedCompletions(actions, cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "action", cobra.FixedCompletions(actions, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

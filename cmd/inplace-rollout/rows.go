@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -51,7 +52,7 @@ func tableOf(out io.Writer, each bool, header []string, rows []row) error {
 	for _, alike := range shared {
 		lines = append(lines, shareRow(alike))
 	}
-	if err := columns(out, lines...); err != nil || len(shared) == len(rows) {
+	if err := cli.Columns(out, lines...); err != nil || len(shared) == len(rows) {
 		return err
 	}
 	_, err := fmt.Fprintln(out, "Pods of which the same is to be said share a row; -o wide shows each.")

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 )
 
 // screen shows reports as they change: on a terminal in one place, otherwise as
 // lines of what is new.
 type screen struct {
 	out    io.Writer
-	format output
+	format cli.Format
 	size   func() (width, height int) // of the terminal; nil if it is none
 	lines  int                        // that are shown on the terminal
 	// printed is the last line that was written of each workload and pod.
@@ -23,7 +25,7 @@ type screen struct {
 	troubled bool
 }
 
-func newScreen(out io.Writer, format output) *screen {
+func newScreen(out io.Writer, format cli.Format) *screen {
 	s := &screen{out: out, format: format, printed: map[string]string{}}
 	if file, is := out.(*os.File); is && term.IsTerminal(int(file.Fd())) {
 		s.size = func() (int, int) {
@@ -87,7 +89,7 @@ func cut(text string, size func() (width, height int)) []string {
 	}
 	if most := max(height-1, 2); len(lines) > most {
 		hidden := len(lines) - most + 1
-		lines = append(lines[:most-1], fmt.Sprintf("… and %s\n", counted(hidden, "more line")))
+		lines = append(lines[:most-1], fmt.Sprintf("… and %s\n", cli.Counted(hidden, "more line")))
 	}
 	return lines
 }
@@ -102,7 +104,7 @@ func (s *screen) news(reports []statusReport) error {
 		if err := s.line(name, r.headline()); err != nil {
 			return err
 		}
-		if len(r.Pods) > many && s.format != wide {
+		if len(r.Pods) > many && s.format != cli.Wide {
 			continue // the headline says how many are done, and what others wait for
 		}
 		for _, p := range r.Pods {

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,26 +23,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
-
-var update = flag.Bool("update", false, "write what the tests print to testdata/")
-
-// golden compares with what is in testdata/.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; write it with `go test ./cmd/inplace-rollout -update`", err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("printed\n%s\nwant (%s)\n%s", got, file, want)
-	}
-}
 
 const (
 	// size that every workload of a stage starts with.

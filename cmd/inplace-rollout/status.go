@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -37,7 +38,7 @@ type statusOptions struct {
 	*cluster
 	all    bool
 	watch  bool
-	output output
+	output cli.Format
 }
 
 func newStatusCommand() *cobra.Command {
@@ -68,10 +69,10 @@ not; with --watch it waits until everything is that is opted in.`,
 		ValidArgsFunction: o.completeWorkload(policy.Enabled),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.output.validate(); err != nil {
+			if err := o.output.Validate(); err != nil {
 				return err
 			}
-			if o.watch && o.output.forMachines() {
+			if o.watch && o.output.ForMachines() {
 				return fmt.Errorf("--watch prints no %s: leave one of them away", o.output)
 			}
 			if o.all && len(args) > 0 {
@@ -93,7 +94,7 @@ not; with --watch it waits until everything is that is opted in.`,
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "all namespaces")
 	f.BoolVarP(&o.watch, "watch", "w", false, "go on until everything is complete")
-	o.output.addFlag(cmd)
+	o.output.AddFlag(cmd)
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	return cmd
@@ -394,7 +395,7 @@ func (r statusReport) headline() string {
 	if r.Held {
 		held = ", held"
 	}
-	return fmt.Sprintf("%s/%s (namespace %s, revision %s%s): %s: %s", strings.ToLower(r.Kind), r.Name, r.Namespace, orNone(r.Revision), held, r.Reason, r.Message)
+	return fmt.Sprintf("%s/%s (namespace %s, revision %s%s): %s: %s", strings.ToLower(r.Kind), r.Name, r.Namespace, cli.OrNone(r.Revision), held, r.Reason, r.Message)
 }
 
 // table is the report for people.
@@ -421,10 +422,10 @@ func (r statusReport) table(out io.Writer, each bool, now time.Time) error {
 const nobody = "No workload is opted in: label one with " + api.EnabledLabel + "=true."
 
 // printStatus writes the reports in the format.
-func printStatus(out io.Writer, format output, reports []statusReport, now time.Time) error {
-	if len(reports) == 0 && !format.forMachines() {
+func printStatus(out io.Writer, format cli.Format, reports []statusReport, now time.Time) error {
+	if len(reports) == 0 && !format.ForMachines() {
 		_, err := fmt.Fprintln(out, nobody)
 		return err
 	}
-	return print(out, format, reports, func(out io.Writer, r statusReport) error { return r.table(out, format == wide, now) })
+	return cli.Print(out, format, reports, func(out io.Writer, r statusReport) error { return r.table(out, format == cli.Wide, now) })
 }

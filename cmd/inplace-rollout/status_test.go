@@ -19,8 +19,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
 )
 
 // asked gives the pods the new size, which the kubelet has not done yet.
@@ -184,7 +186,7 @@ func TestStatus(t *testing.T) {
 			if err := printStatus(&out, "", reportsOf(t, s(t)), now); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, "status-"+name+".txt", out.Bytes())
+			golden.Assert(t, "status-"+name+".txt", out.Bytes())
 		})
 	}
 }
@@ -228,12 +230,12 @@ func TestStatusWithoutRoom(t *testing.T) {
 }
 
 func TestStatusFormats(t *testing.T) {
-	for _, format := range []output{"json", "yaml"} {
+	for _, format := range []cli.Format{"json", "yaml"} {
 		var out bytes.Buffer
 		if err := printStatus(&out, format, reportsOf(t, heldStage(t)), now); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "status."+string(format), out.Bytes())
+		golden.Assert(t, "status."+string(format), out.Bytes())
 		out.Reset()
 		if err := printStatus(&out, format, []statusReport{}, now); err != nil || strings.TrimSpace(out.String()) != "[]" {
 			t.Errorf("no workload in %s: %q, %v", format, out.String(), err)
@@ -301,7 +303,7 @@ func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
 		if err := printStatus(&out, "", []statusReport{r}, now); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "status-"+name+".txt", out.Bytes())
+		golden.Assert(t, "status-"+name+".txt", out.Bytes())
 	}
 }
 
@@ -330,14 +332,14 @@ func TestScreen(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "screen-lines.txt", log.Bytes())
-	golden(t, "screen-terminal.txt", bytes.ReplaceAll(terminal.Bytes(), []byte("\x1b"), []byte("ESC")))
+	golden.Assert(t, "screen-lines.txt", log.Bytes())
+	golden.Assert(t, "screen-terminal.txt", bytes.ReplaceAll(terminal.Bytes(), []byte("\x1b"), []byte("ESC")))
 }
 
 // Of many pods a log says what the headline does, unless each is asked for.
 func TestManyPods(t *testing.T) {
 	reports := reportsOf(t, manyStage(t))
-	for format, want := range map[output]int{"": 1, wide: 25} {
+	for format, want := range map[cli.Format]int{"": 1, cli.Wide: 25} {
 		var log bytes.Buffer
 		if err := newScreen(&log, format).show(reports, now); err != nil {
 			t.Fatal(err)
@@ -347,7 +349,7 @@ func TestManyPods(t *testing.T) {
 		}
 	}
 	var each bytes.Buffer
-	if err := printStatus(&each, wide, reports, now); err != nil {
+	if err := printStatus(&each, cli.Wide, reports, now); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(each.String(), "\n"); got != 26 {

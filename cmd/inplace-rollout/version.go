@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
@@ -18,7 +19,7 @@ import (
 type versionOptions struct {
 	*cluster
 	clientOnly bool
-	output     output
+	output     cli.Format
 }
 
 // versions are what the version command tells.
@@ -53,7 +54,7 @@ same.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]output{"", "json", "yaml"}, o.output) {
+			if !slices.Contains([]cli.Format{"", "json", "yaml"}, o.output) {
 				return fmt.Errorf("--output is %q: want json or yaml, or none for lines", o.output)
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
@@ -61,7 +62,7 @@ same.`,
 	}
 	cmd.Flags().BoolVar(&o.clientOnly, "client", false, "ask no cluster")
 	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "json or yaml; none prints lines")
-	completeFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	return cmd
@@ -75,8 +76,8 @@ func (o versionOptions) run(ctx context.Context, out io.Writer) error {
 			found.Controllers, asked = o.controllers(ctx)
 		}
 	}
-	if o.output.forMachines() {
-		return errors.Join(encode(out, o.output, found), asked)
+	if o.output.ForMachines() {
+		return errors.Join(cli.Encode(out, o.output, found), asked)
 	}
 	return errors.Join(printVersions(out, found), asked)
 }

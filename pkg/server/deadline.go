@@ -12,6 +12,11 @@ import (
 // unless its flags say otherwise.
 const requestTimeout = 65 * time.Second
 
+// MaxSilence is how long a sync may go on without a write that ends, before this process is not
+// alive. It reads a few things one after the other, and an API server that answers late, or with
+// an error after [requestTimeout], is no reason to start anew.
+const MaxSilence = 5 * time.Minute
+
 // deadline ends requests that are not answered in full in time. A watch has the time, too,
 // that it asks for.
 type deadline struct {

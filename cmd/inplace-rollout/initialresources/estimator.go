@@ -1,4 +1,4 @@
-package main
+package initialresources
 
 import (
 	"cmp"
@@ -41,7 +41,8 @@ type estimatorOptions struct {
 	verbosity        int
 }
 
-func newEstimatorCommand() *cobra.Command {
+// NewEstimatorCommand returns the command that runs the estimator.
+func NewEstimatorCommand() *cobra.Command {
 	o := estimatorOptions{usage: newUsageOptions()}
 	cmd := &cobra.Command{
 		Use:   "estimator",
@@ -128,7 +129,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	// A query that is not answered ends by itself, and Prometheus may be gone for long: what was read
 	// is not to be read again for that.
-	beats := pulse.New(maxSilence + o.usage.history.Timeout)
+	beats := pulse.New(server.MaxSilence + o.usage.history.Timeout)
 	o.usage.history.Observe = func(query string, took time.Duration, err error) {
 		metrics.Observe(query, took, err)
 		beats.Beat(estimator.Reading)

@@ -1,4 +1,4 @@
-package main
+package initialresources
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 )
@@ -84,7 +85,7 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f.Var(&o.oomLeast, "oom-least", "what memory is raised by, at least, if containers were killed for want of it")
 	f.Var(&o.leastCPU, "least-cpu", "cpu that is requested where the samples say less")
 	f.Var(&o.leastMemory, "least-memory", "memory that is requested where the samples say less")
-	completeFlag(cmd, "key", cobra.FixedCompletions([]cobra.Completion{keyImage, keyContainer}, cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "key", cobra.FixedCompletions([]cobra.Completion{keyImage, keyContainer}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // complete says what is wrong with the flags, and takes over what they say.

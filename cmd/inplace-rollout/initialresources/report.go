@@ -1,4 +1,4 @@
-package main
+package initialresources
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
@@ -190,7 +191,7 @@ func (r estimateReport) table(out io.Writer, bars bool) error {
 			rows = append(rows, row)
 		}
 	}
-	if err := columns(out, rows...); err != nil {
+	if err := cli.Columns(out, rows...); err != nil {
 		return err
 	}
 	if bars {
@@ -224,7 +225,7 @@ func (r estimateReport) summary() string {
 			}
 		}
 	}
-	text := counted(set, "request") + " would be set"
+	text := cli.Counted(set, "request") + " would be set"
 	if kept > 0 {
 		text += fmt.Sprintf(", %d kept", kept)
 	}
@@ -271,7 +272,7 @@ func (e resourceEstimate) from() string {
 	if e.Estimate == nil {
 		return ""
 	}
-	text := fmt.Sprintf("p%g of %s of %s in %s", e.Estimate.Percentile, counted(e.Estimate.Samples, "sample"), e.Estimate.From, e.Estimate.Window)
+	text := fmt.Sprintf("p%g of %s of %s in %s", e.Estimate.Percentile, cli.Counted(e.Estimate.Samples, "sample"), e.Estimate.From, e.Estimate.Window)
 	if e.Estimate.Scope == estimate.InCluster {
 		text += ", cluster-wide"
 	}
@@ -283,7 +284,7 @@ func (e resourceEstimate) note() string {
 	var notes []string
 	if e.Estimate != nil {
 		if e.Estimate.OOMKills > 0 {
-			notes = append(notes, "raised for "+counted(e.Estimate.OOMKills, "OOM kill"))
+			notes = append(notes, "raised for "+cli.Counted(e.Estimate.OOMKills, "OOM kill"))
 		}
 		switch e.Estimate.Capped {
 		case estimate.CappedByLimitRange:

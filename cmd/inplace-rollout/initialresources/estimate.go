@@ -1,4 +1,4 @@
-package main
+package initialresources
 
 import (
 	"context"
@@ -13,9 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // boundsTimeout is how long the cluster is asked for what LimitRanges and nodes allow.
@@ -23,22 +28,22 @@ const boundsTimeout = 10 * time.Second
 
 // estimateOptions are the arguments of the estimate command.
 type estimateOptions struct {
-	*cluster
-	usage  usageOptions
-	file   string
-	output output
-	patch  bool
-	policy string
-	read   func(context.Context, history.Options) (estimate.Source, error)
-	now    func() time.Time
+	cluster   genericclioptions.RESTClientGetter
+	client    kubernetes.Interface
+	namespace string
+	usage     usageOptions
+	file      string
+	output    cli.Format
+	patch     bool
+	policy    string
+	read      func(context.Context, history.Options) (estimate.Source, error)
+	now       func() time.Time
 }
 
-func newEstimateCommand() *cobra.Command {
-	o := &estimateOptions{cluster: newCluster(), usage: newUsageOptions(), read: readHistory, now: time.Now}
-	cmd := o.command()
-	o.flags.AddFlags(cmd.PersistentFlags())
-	o.completeFlags(cmd)
-	return cmd
+// NewEstimateCommand returns the command that shows estimates, as far as it may with what a cluster says.
+func NewEstimateCommand(cluster genericclioptions.RESTClientGetter) *cobra.Command {
+	o := &estimateOptions{cluster: cluster, usage: newUsageOptions(), read: readHistory, now: time.Now}
+	return o.command()
 }
 
 func (o *estimateOptions) command() *cobra.Command {
@@ -77,7 +82,7 @@ known is printed all the same.`,
 				return err
 			}
 			var err error
-			if o.namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
+			if o.namespace, _, err = o.cluster.ToRawKubeConfigLoader().Namespace(); err != nil {
 				return fmt.Errorf("reading the namespace from the kubeconfig: %w", err)
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, o.connect())
@@ -89,10 +94,22 @@ known is printed all the same.`,
 	f.BoolVar(&o.patch, "patch", false, "print patches that write the estimates into the manifest")
 	f.StringVar(&o.policy, "policy", "", "always, if-not-set or never; empty means what the pod's annotation says, or if-not-set")
 	o.usage.addFlags(cmd)
-	completeFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", cobra.Completion(wide)}, cobra.ShellCompDirectiveNoFileComp))
-	completeFlag(cmd, "policy", cobra.FixedCompletions(initialPolicies, cobra.ShellCompDirectiveNoFileComp))
-	completeFlag(cmd, "filename", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
+	cli.CompleteFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", cobra.Completion(cli.Wide)}, cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "policy", cobra.FixedCompletions(initialPolicies, cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "filename", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	return cmd
+}
+
+func (o *estimateOptions) connect() error {
+	config, err := o.cluster.ToRESTConfig()
+	if err != nil {
+		return fmt.Errorf("loading the kubeconfig: %w", err)
+	}
+	config.UserAgent = version.Get().UserAgent()
+	if o.client, err = kubernetes.NewForConfig(server.Unlimited(config)); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	return nil
 }
 
 func (o *estimateOptions) validate(args []string) error {
@@ -101,12 +118,12 @@ func (o *estimateOptions) validate(args []string) error {
 		return errors.New("want either images, such as nginx:1.25, or -f FILE")
 	case o.patch && o.file == "":
 		return errors.New("--patch goes with -f FILE: an image has no manifest")
-	case o.patch && o.output == wide:
+	case o.patch && o.output == cli.Wide:
 		return errors.New("--patch prints yaml, or json: leave -o wide away")
 	case o.policy != "" && !slices.Contains(initialPolicies, o.policy):
 		return fmt.Errorf("--policy is %q: want %s", o.policy, strings.Join(initialPolicies, ", "))
 	}
-	if err := o.output.validate(); err != nil {
+	if err := o.output.Validate(); err != nil {
 		return err
 	}
 	return o.usage.complete()
@@ -160,7 +177,7 @@ func (o *estimateOptions) run(ctx context.Context, out, warnings io.Writer, args
 	if o.patch {
 		err = printPatches(out, warnings, o.output, subjects, reports)
 	} else {
-		err = print(out, o.output, reports, func(out io.Writer, r estimateReport) error { return r.table(out, o.output == wide) })
+		err = cli.Print(out, o.output, reports, func(out io.Writer, r estimateReport) error { return r.table(out, o.output == cli.Wide) })
 	}
 	return errors.Join(err, unknown(reports, o.usage.clusterWide))
 }

@@ -1,4 +1,4 @@
-package main
+package initialresources
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/resource"
+
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 )
 
 // subject is something with containers.
@@ -108,7 +110,7 @@ func patchOf(s subject, r estimateReport) map[string]any {
 }
 
 // printPatches prints those of all subjects, and where there is none.
-func printPatches(out, warnings io.Writer, format output, subjects []subject, reports []estimateReport) error {
+func printPatches(out, warnings io.Writer, format cli.Format, subjects []subject, reports []estimateReport) error {
 	printed := false
 	for i, s := range subjects {
 		patch := patchOf(s, reports[i])
@@ -131,7 +133,7 @@ func printPatches(out, warnings io.Writer, format output, subjects []subject, re
 			}
 		}
 		printed = true
-		if err := encode(out, format, patch); err != nil {
+		if err := cli.Encode(out, format, patch); err != nil {
 			return err
 		}
 	}
