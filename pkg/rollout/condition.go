@@ -23,15 +23,16 @@ type Condition struct {
 	Reason string
 	// Phase of the rollout. It decides on the sentence, and on the fields that the sentence is made of.
 	Phase Phase
-	// Updated pods, of Total, once the rollout is over, or while pods are resized.
+	// Updated pods, of Total: in the phases Resizing and Over.
 	Updated, Total int
-	// Version that the pods are of when the rollout is over. Of a rollout that was handed over, it may be empty.
+	// Version that is rolled out: in the phases Over and, of DaemonSets, HandedOver.
 	Version Version
-	// Partition keeps back the pods below it when the rollout is over; 0 if there is none.
+	// Partition that keeps back the pods below it, in the phase Over; 0 if there is none.
 	Partition int
-	// Kind of the workload whose built-in controller a rollout was handed over to.
+	// Kind of the built-in controller that makes the rollout, as in `StatefulSet`, in the phase HandedOver.
 	Kind string
-	// Why is how far a rollout is that is not ours to make. In no phase, it is the whole sentence.
+	// Why says how far a rollout is that others make, as in `1 of 3 pods updated, 3 available`. Without a
+	// phase, it is the whole sentence.
 	Why string
 	// Details for people, such as what pods wait for. Each begins with "; ".
 	Details string
@@ -39,10 +40,10 @@ type Condition struct {
 	Others string
 }
 
-// Phase is how far a rollout is.
+// Phase is how far a rollout is. It is empty where the condition is about something else.
 type Phase string
 
-// The phases. In none, the condition is about something else.
+// The phases.
 const (
 	// PhaseResizing: pods are resized.
 	PhaseResizing Phase = "Resizing"

@@ -42,16 +42,23 @@ var conditions = map[string]rollout.Condition{
 
 func TestMessage(t *testing.T) {
 	for want, c := range conditions {
-		if got := c.Message(); got != want {
+		if got := said(t, c); got != want {
 			t.Errorf("%+v says\n%q, want\n%q", c, got, want)
-		}
-		if got := rollout.Parse(c.Complete, c.Reason, want); got != c {
-			t.Errorf("%q is read as\n%+v, want\n%+v", want, got, c)
 		}
 	}
 	if got, want := rollout.Invalid(errors.New("no number")), (rollout.Condition{Reason: rollout.ReasonInvalidPolicy, Why: "no number"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+}
+
+// said returns the text of a condition, and fails the test where that is read as another one.
+func said(t *testing.T, c rollout.Condition) string {
+	t.Helper()
+	message := c.Message()
+	if got := rollout.Parse(c.Complete, c.Reason, message); got != c {
+		t.Errorf("%q is read as\n%+v, want\n%+v", message, got, c)
+	}
+	return message
 }
 
 // Each condition is read as it was said.

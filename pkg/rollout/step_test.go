@@ -442,8 +442,8 @@ func TestNext(t *testing.T) {
 			if tt.reason != "" && c.Reason != tt.reason {
 				t.Errorf("reason %q, want %q", c.Reason, tt.reason)
 			}
-			if tt.message != "" && c.Message() != tt.message {
-				t.Errorf("message:\n got %s\nwant %s", c.Message(), tt.message)
+			if got := said(t, c); tt.message != "" && got != tt.message {
+				t.Errorf("message:\n got %s\nwant %s", got, tt.message)
 			}
 		})
 	}
@@ -533,7 +533,7 @@ func TestAlone(t *testing.T) {
 			if got := strings.Join(does, ", "); got != tt.want {
 				t.Errorf("does %q, want %q", got, tt.want)
 			}
-			if got := step.Condition().Message(); tt.says != "" && got != tt.says {
+			if got := said(t, step.Condition()); tt.says != "" && got != tt.says {
 				t.Errorf("says %q, want %q", got, tt.says)
 			}
 		})
