@@ -26,12 +26,13 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 type version = simulated.Version
+
+var admission = simulated.NewAdmission[appsv1.DaemonSet]("daemonsets")
 
 var (
 	loaded    sync.Once
@@ -207,7 +208,7 @@ func (w *world) writeSet(set *appsv1.DaemonSet, ours bool) {
 		if !ours {
 			webhook = nil
 		}
-		simulated.Admit(set, func(set *appsv1.DaemonSet) { admit(w.set, set, ours, w.releasing) }, webhook)
+		admission.Admit(w.set, set, simulated.ByWhom(ours, w.releasing), webhook)
 	}
 	generation, _ := strconv.Atoi(templateGeneration(w.set))
 	if !equality.Semantic.DeepEqual(w.set.Spec.Template, set.Spec.Template) {
@@ -245,57 +246,6 @@ func surging(set *appsv1.DaemonSet) bool {
 		!slices.Contains([]string{"0", "0%"}, r.MaxSurge.String()) && set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
 }
 
-// admit is the policy of deploy/cluster/hold-daemonsets.yaml, variable by variable. Old is empty for a new set.
-func admit(old, set *appsv1.DaemonSet, ours, released bool) {
-	const rolls = appsv1.RollingUpdateDaemonSetStrategyType
-	enabledBefore := old.Labels[api.EnabledLabel] == "true"
-	_, held := old.Annotations[api.HoldAnnotation]
-	held = held && enabledBefore
-	saved, keeps := set.Annotations[api.HoldAnnotation]
-	before, after := old.Spec.UpdateStrategy, &set.Spec.UpdateStrategy
-	stripped := held && before.RollingUpdate != nil && after.RollingUpdate == nil
-	wish := after.Type
-	if ours && held || onDelete(set) && saved != "OnDelete" && !stripped && (held || keeps) {
-		wish = rolls
-	}
-	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
-	stirs := edited || before.Type != rolls || !enabledBefore
-	instructs := ours && old.Name != "" && !edited
-	hold := policy.Enabled(set) && wish == rolls && !released && (held || stirs && (held || !surging(old)))
-	result := wish
-	switch {
-	case instructs:
-		if hold, result = held && keeps, before.Type; held && !keeps {
-			result = rolls
-		}
-	case hold:
-		result = appsv1.OnDeleteDaemonSetStrategyType
-	}
-	inForce := ""
-	switch {
-	case !policy.Enabled(set):
-	case edited || !enabledBefore:
-		if inForce = set.Annotations[api.ResizeActionAnnotation] + ";" + set.Annotations[api.ResizePolicyAnnotation]; inForce == ";" {
-			inForce = ""
-		}
-	default:
-		inForce = old.Annotations[api.InForceAnnotation]
-	}
-	set.Annotations[api.InForceAnnotation], set.Annotations[api.HoldAnnotation] = inForce, "RollingUpdate"
-	if inForce == "" {
-		delete(set.Annotations, api.InForceAnnotation)
-	}
-	if !hold {
-		delete(set.Annotations, api.HoldAnnotation)
-	}
-	switch after.Type = result; {
-	case after.RollingUpdate == nil && (hold || result == rolls): // otherwise by the API server's defaults
-		after.RollingUpdate = rollingUpdate(intstr.FromInt32(1), intstr.FromInt32(0)).RollingUpdate
-	case held && wish == appsv1.OnDeleteDaemonSetStrategyType:
-		after.RollingUpdate = nil
-	}
-}
-
 // recreate deletes the set without its pods, and creates it again: it counts its templates from 1.
 func (w *world) recreate() {
 	for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
@@ -311,7 +261,7 @@ func (w *world) recreate() {
 	set := w.set.DeepCopy()
 	set.UID, set.Generation, set.Status = w.NextUID(), 1, appsv1.DaemonSetStatus{}
 	set.Annotations[appsv1.DeprecatedTemplateGeneration] = "1"
-	admit(&appsv1.DaemonSet{}, set, false, false)
+	admission.Admit(nil, set, simulated.ByWhom(false, false), nil)
 	w.saw.set, w.statusRV = nil, 0
 	w.storeSet(set)
 }
@@ -764,24 +714,10 @@ func (s *dscSync) status(observes bool) {
 	n.CollisionCount, n.Conditions = written.Status.CollisionCount, written.Status.Conditions
 	written.Status = n
 	if !s.unguarded {
-		pending(s.world.set, written)
+		admission.AdmitStatus(s.world.set, written)
 	}
 	s.storeSet(written)
 	s.statusRV = s.RV
-}
-
-// pending is the policy of deploy/cluster/pending-daemonsets.yaml.
-func pending(old, set *appsv1.DaemonSet) {
-	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == api.ConditionComplete })
-	if i < 0 || set.Labels[api.EnabledLabel] != "true" {
-		return
-	}
-	c := &set.Status.Conditions[i] // its time stays: a policy cannot set it
-	behind := set.Status.ObservedGeneration > old.Status.ObservedGeneration && set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
-	says := rollout.Parse(c.Status == corev1.ConditionTrue, c.Reason, c.Message)
-	if (says.Complete || says.Phase == rollout.PhaseOver) && (policy.Held(set) || behind || says.Version != templateVersion(old)) {
-		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
-	}
 }
 
 // serve makes client the API server of this world for the controller.

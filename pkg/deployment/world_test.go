@@ -48,6 +48,8 @@ const (
 	maxAnnotation             = "deployment.kubernetes.io/max-replicas"
 )
 
+var admission = simulated.NewAdmission[appsv1.Deployment]("deployments")
+
 // world is a small cluster: an API server with the admission policies of deploy/,
 // the controllers of Deployments and ReplicaSets, the garbage collector and the
 // kubelets, each of which does one thing when its method is called. Objects are
@@ -157,12 +159,7 @@ func (w *world) removeSet(name string) {
 func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 	before := w.d
 	if !w.unguarded && (before.Labels[api.EnabledLabel] == "true" || d.Labels[api.EnabledLabel] == "true") {
-		admit(before, d, ours, w.releasing)
-		once := d.DeepCopy()
-		if admit(before, d, ours, w.releasing); !equality.Semantic.DeepEqual(once, d) {
-			panic(fmt.Sprintf("the policy says\n%v, %t, and asked again\n%v, %t; before was\n%v, %t",
-				once.Annotations, once.Spec.Paused, d.Annotations, d.Spec.Paused, before.Annotations, before.Spec.Paused))
-		}
+		admission.Admit(before, d, simulated.ByWhom(ours, w.releasing), nil)
 	}
 	w.Generation(d, before.Spec, d.Spec)
 	w.releasing = false
@@ -184,69 +181,6 @@ func (w *world) user(change func(*appsv1.Deployment)) {
 	w.writeDeployment(d, false)
 }
 
-// admit is the policy of deploy/cluster/hold-deployments.yaml, variable by variable.
-func admit(old, d *appsv1.Deployment, ours, released bool) {
-	enabledBefore := old.Labels[api.EnabledLabel] == "true"
-	recorded, held := old.Annotations[api.HoldAnnotation]
-	held = held && enabledBefore
-	before, asked := old.Spec.Paused, d.Spec.Paused
-	saved, keeps := d.Annotations[api.HoldAnnotation]
-	brought := keeps && (enabledBefore || !before || saved != recorded)
-	wish := false
-	switch {
-	case ours && held:
-		wish = recorded == "true"
-	case !asked:
-	case brought && (saved == "true" || saved == "false"):
-		wish = saved == "true"
-	case held:
-		wish = recorded == "true"
-	default:
-		wish = !brought
-	}
-	edited := !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template)
-	recreating := !held && !before && old.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && *old.Spec.Replicas > 0 &&
-		old.Status.UpdatedReplicas == 0
-	empty := *old.Spec.Replicas == 0 && old.Status.Replicas == 0 && old.Status.ObservedGeneration > 0
-	stirs := (edited || before && !wish || !enabledBefore) && !recreating && !empty
-	enabled := policy.Enabled(d)
-	instructs := ours && !edited
-	hold := enabled && !released && !(edited && empty) && (held || stirs && !wish)
-	if instructs {
-		hold = keeps
-	}
-	paused := hold || wish
-	switch {
-	case instructs && held && !keeps:
-		paused = recorded == "true"
-	case instructs:
-		paused = asked
-	}
-	inForce := ""
-	switch said := d.Annotations[api.ResizeActionAnnotation] + ";" + d.Annotations[api.ResizePolicyAnnotation]; {
-	case !enabled:
-	case !edited && enabledBefore:
-		inForce = old.Annotations[api.InForceAnnotation]
-	case said != ";":
-		inForce = said
-	}
-	if d.Annotations == nil {
-		d.Annotations = map[string]string{}
-	}
-	if !instructs && hold {
-		d.Annotations[api.HoldAnnotation] = strconv.FormatBool(wish)
-	}
-	if !hold {
-		delete(d.Annotations, api.HoldAnnotation)
-	}
-	delete(d.Annotations, api.AdoptedAnnotation)
-	delete(d.Annotations, api.InForceAnnotation)
-	if inForce != "" {
-		d.Annotations[api.InForceAnnotation] = inForce
-	}
-	d.Spec.Paused = paused
-}
-
 // putStatus is UpdateStatus of the Deployment controller, which may change annotations, and the
 // policy of deploy/cluster/pending-deployments.yaml. It fails if d is not the newest version.
 func (w *world) putStatus(d *appsv1.Deployment) bool {
@@ -254,16 +188,7 @@ func (w *world) putStatus(d *appsv1.Deployment) bool {
 		return false
 	}
 	written := d.DeepCopy()
-	if written.Labels[api.EnabledLabel] == "true" && policy.Held(written) {
-		written.Status.UpdatedReplicas = 0
-	}
-	i := slices.IndexFunc(written.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == api.ConditionComplete })
-	if i >= 0 && written.Labels[api.EnabledLabel] == "true" && written.Status.Conditions[i].Status == corev1.ConditionTrue &&
-		(policy.Held(written) || written.Status.ObservedGeneration != w.d.Status.ObservedGeneration &&
-			(written.Spec.Paused || *written.Spec.Replicas > 0 && w.d.Status.Replicas == 0)) {
-		c := &written.Status.Conditions[i] // its times stay: a policy cannot set them
-		c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
-	}
+	admission.AdmitStatus(w.d, written)
 	if !equality.Semantic.DeepEqual(written, w.d) { // else the API server writes nothing
 		w.storeDeployment(written)
 	}

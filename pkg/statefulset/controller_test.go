@@ -407,7 +407,7 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
 	c.Client.Unlock()
 	_, err := c.Controller.Sync(t.Context(), name)
-	for err == nil && condition(c.set) == nil { // it begins to watch the pods
+	for err == nil && condition(c.set).Reason == rollout.ReasonPending { // it begins to watch the pods
 		time.Sleep(time.Millisecond)
 		_, err = c.Controller.Sync(t.Context(), name)
 	}

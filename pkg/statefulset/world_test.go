@@ -23,13 +23,13 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 type version = simulated.Version
+
+var admission = simulated.NewAdmission[appsv1.StatefulSet]("statefulsets")
 
 var (
 	loaded    sync.Once
@@ -138,7 +138,7 @@ func (w *world) writeSet(set *appsv1.StatefulSet, ours bool) {
 		if !ours {
 			webhook = nil
 		}
-		simulated.Admit(set, func(set *appsv1.StatefulSet) { admit(w.set, set, ours, w.releasing) }, webhook)
+		admission.Admit(w.set, set, simulated.ByWhom(ours, w.releasing), webhook)
 	}
 	w.Generation(set, w.set.Spec, set.Spec)
 	w.storeSet(set)
@@ -157,97 +157,6 @@ func (w *world) user(change func(*appsv1.StatefulSet)) {
 	}
 	change(set)
 	w.writeSet(set, false)
-}
-
-// admit is the policy of deploy/cluster/hold-statefulsets.yaml, variable by variable.
-func admit(old, set *appsv1.StatefulSet, ours, released bool) {
-	kept, enabledBefore := wishedPartition(old), old.Labels[api.EnabledLabel] == "true"
-	_, held := old.Annotations[api.HoldAnnotation]
-	held = held && enabledBefore
-	before, asked := partition(old), partition(set)
-	carried := before
-	if before != everything {
-		carried = min(max(before+observation{set: old}.start()-observation{set: set}.start(), 0), everything)
-	}
-	saved, keeps := set.Annotations[api.HoldAnnotation]
-	said, err := strconv.ParseUint(saved, 10, 31)
-	says := err == nil && int(said) <= asked
-	silent := held && (asked == before || asked == carried || asked == everything)
-	wish := asked
-	switch {
-	case ours && held:
-		wish = kept
-	case says && (silent || !held):
-		wish = int(said)
-	case silent:
-		wish = kept
-	case keeps && !held && asked == everything:
-		if wish = before; before == everything {
-			wish = 0
-		}
-	}
-	edited := !equality.Semantic.DeepEqual(old.Spec.Template, set.Spec.Template)
-	empty := *old.Spec.Replicas == 0 && old.Status.Replicas == 0 && old.Status.ObservedGeneration > 0
-	stirs := (edited || !rolling(old) || !enabledBefore || wish < carried) && !empty
-	instruction, instructed := set.Annotations[api.PartitionAnnotation]
-	instructs := ours && !edited
-	hold := policy.Enabled(set) && rolling(set) && !released && !(edited && empty) && (held || stirs)
-	if instructs {
-		hold = keeps
-	}
-	result := max(carried, wish)
-	switch {
-	case instructs && instructed:
-		result, _ = strconv.Atoi(instruction)
-	case instructs && held && !keeps:
-		result = kept
-	case instructs:
-		result = asked
-	case !hold:
-		result = wish
-	case edited || !enabledBefore || !rolling(old):
-		result = everything
-	}
-	inForce := ""
-	switch {
-	case !policy.Enabled(set):
-	case edited || !enabledBefore:
-		if inForce = set.Annotations[api.ResizeActionAnnotation] + ";" + set.Annotations[api.ResizePolicyAnnotation]; inForce == ";" {
-			inForce = ""
-		}
-	default:
-		inForce = old.Annotations[api.InForceAnnotation]
-	}
-	if inForce != "" {
-		set.Annotations[api.InForceAnnotation] = inForce
-	} else {
-		delete(set.Annotations, api.InForceAnnotation)
-	}
-	if hold && (held || !instructs) {
-		set.Annotations[api.HoldAnnotation] = strconv.Itoa(wish)
-	}
-	if !hold {
-		delete(set.Annotations, api.HoldAnnotation)
-	}
-	delete(set.Annotations, api.PartitionAnnotation)
-	if hold && !held && !instructs && !edited && rolling(old) && result == before { // else the generation would stay
-		changeOrdinals(old, set)
-	}
-	if rolling(set) {
-		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(result))
-	}
-}
-
-// changeOrdinals says, or does not say any more, that the ordinals start at 0.
-func changeOrdinals(old, set *appsv1.StatefulSet) {
-	if (observation{set: old}).start() != 0 || (observation{set: set}).start() != 0 || (old.Spec.Ordinals == nil) != (set.Spec.Ordinals == nil) {
-		return
-	}
-	if set.Spec.Ordinals == nil {
-		set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{}
-	} else {
-		set.Spec.Ordinals = nil
-	}
 }
 
 // Live lets the kubelets and the StatefulSet controller do one thing each.
@@ -305,36 +214,12 @@ func (w *world) kcm() {
 		status.CurrentRevision = status.UpdateRevision
 	}
 	if set.ResourceVersion == w.set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
-		// deploy/cluster/pending-statefulsets.yaml
-		i := slices.IndexFunc(status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
-		if i >= 0 && set.Labels[api.EnabledLabel] == "true" && (status.UpdateRevision != set.Status.UpdateRevision || outOfDate(set, status.Conditions[i])) {
-			c := &status.Conditions[i] // its time stays: a policy cannot set it
-			c.Status, c.Reason, c.Message = corev1.ConditionFalse, rollout.ReasonPending, ""
-		}
-		status.CurrentRevision = bornOf(set, status)
 		written := set.DeepCopy()
 		written.Status = status
+		admission.AdmitStatus(set, written)
 		w.storeSet(written)
 		w.statusRV = w.RV
 	}
-}
-
-// bornOf is what lost pods are made from once the status of a set is written: likewise.
-func bornOf(set *appsv1.StatefulSet, status appsv1.StatefulSetStatus) string {
-	before := set.Status
-	switch {
-	case set.Labels[api.EnabledLabel] != "true" || set.Annotations[api.HoldAnnotation] != "0" || status.CurrentRevision == status.UpdateRevision:
-		return status.CurrentRevision
-	case status.UpdateRevision == before.UpdateRevision || status.UpdateRevision == before.CurrentRevision:
-		return before.CurrentRevision
-	default:
-		return before.UpdateRevision
-	}
-}
-
-// outOfDate reports whether the condition says Complete of a set that is held, or that OnDelete now has nothing kept back.
-func outOfDate(set *appsv1.StatefulSet, c appsv1.StatefulSetCondition) bool {
-	return c.Status == corev1.ConditionTrue && (policy.Held(set) || !rolling(set) && rollout.Parse(true, c.Reason, c.Message).Partition > 0)
 }
 
 // kcmPods creates and deletes. First come births, then scaling down, then

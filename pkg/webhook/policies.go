@@ -67,8 +67,9 @@ type policy struct {
 // that of the workload's, as deploy/overlays/one-namespace says it.
 var userName = regexp.MustCompile(`^[-a-zA-Z0-9:.@/_]+(" \+ request\.namespace \+ "[-a-zA-Z0-9:.@/_]+)?$`)
 
-// Load compiles the mutating policies in the files for the controller that is this user.
-func Load(files fs.FS, controller string) (*Policies, error) {
+// Load compiles the mutating policies in the files for the controller that is this user: those with these
+// names, or all.
+func Load(files fs.FS, controller string, names ...string) (*Policies, error) {
 	if !userName.MatchString(controller) {
 		return nil, fmt.Errorf("%q is no user name of a controller", controller)
 	}
@@ -77,7 +78,7 @@ func Load(files fs.FS, controller string) (*Policies, error) {
 		return nil, err
 	}
 	p := &Policies{byName: map[string]policy{}, matcher: matching.NewMatcher(nil, nil), converter: converter}
-	if err := p.add(files, controller, nil); err != nil {
+	if err := p.add(files, controller, nil, names...); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -88,7 +89,7 @@ func (p *Policies) AddInitialResources(tables *Tables) error {
 	return p.add(deploy.InitialResources, deploy.User, tables)
 }
 
-func (p *Policies) add(files fs.FS, controller string, tables *Tables) error {
+func (p *Policies) add(files fs.FS, controller string, tables *Tables, names ...string) error {
 	objects, err := deploy.Objects(files, controller)
 	if err != nil {
 		return err
@@ -105,7 +106,7 @@ func (p *Policies) add(files fs.FS, controller string, tables *Tables) error {
 		}
 	}
 	for _, object := range objects {
-		if object, ok := object.(*registrationv1.MutatingAdmissionPolicy); ok {
+		if object, ok := object.(*registrationv1.MutatingAdmissionPolicy); ok && (len(names) == 0 || slices.Contains(names, object.Name)) {
 			deploy.SetDefaults(object)
 			compiled, err := compile(object, tables != nil)
 			if err != nil {

@@ -1,5 +1,5 @@
 // Package simulated is what the simulations of the controllers of all kinds
-// share: a few versions of an application, the store of its pods, and
+// share: a few versions of an application, the store of its pods, admission, and
 // the kubelets that look after them. Each does one thing when its method is called.
 package simulated
 
@@ -183,23 +183,6 @@ type Object interface {
 func (*Cluster) Generation(object Object, before, after any) {
 	if !equality.Semantic.DeepEqual(before, after) {
 		object.SetGeneration(object.GetGeneration() + 1)
-	}
-}
-
-// Admit has a policy see what is written, and once more what a webhook makes of that, if there is
-// one. It panics if the policy makes another thing of its own answer.
-func Admit[W interface {
-	Object
-	DeepCopy() W
-}](written W, policy, webhook func(W)) {
-	policy(written)
-	if webhook != nil {
-		webhook(written)
-		policy(written)
-	}
-	once := written.DeepCopy()
-	if policy(written); !equality.Semantic.DeepEqual(once, written) {
-		panic(fmt.Sprintf("the policy says\n%+v, and asked again\n%+v", once, written))
 	}
 }
 
