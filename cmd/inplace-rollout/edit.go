@@ -1,17 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json" // numbers without a fraction are int64
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
 )
 
 // edit is a workload before and after an edit; the two are one and the same where
@@ -20,30 +23,36 @@ type edit struct {
 	live, after *unstructured.Unstructured // live is nil if it does not exist yet
 }
 
-// newEdit is the edit that a manifest makes, with what the hold policy makes of it.
-func newEdit(live, manifest *unstructured.Unstructured) (edit, error) {
+// newEdit is the edit that a manifest makes, with what the policy that holds rollouts makes of it. It is
+// asked only about what is held already: what it does to other workloads changes no forecast.
+func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured) (edit, error) {
 	after, err := edited(live, manifest)
-	if err != nil {
-		return edit{}, err
+	if err == nil && policy.Held(live) {
+		after, err = admitted(ctx, live, after)
 	}
-	if policy.Held(live) {
-		recordWish(live, after)
-	}
-	return edit{live, after}, nil
+	return edit{live, after}, err
 }
 
-// recordWish keeps in a held workload what its user wants of the field that holds it.
-func recordWish(live, after *unstructured.Unstructured) {
-	annotations := after.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
+// holdPolicies are those of deploy/cluster that hold rollouts.
+var holdPolicies = sync.OnceValues(func() (*webhook.Policies, error) {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, "inplace-rollout-hold-"+k.resource)
 	}
-	if wish := kindOf(live).wish(live, after); wish != "" {
-		annotations[api.HoldAnnotation] = wish
-	} else {
-		delete(annotations, api.HoldAnnotation)
+	return webhook.Load(deploy.Cluster, deploy.User, names...)
+})
+
+// admitted is a workload as deploy/cluster has it stored when it is edited.
+func admitted(ctx context.Context, live, after *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	policies, err := holdPolicies()
+	if err != nil {
+		return nil, fmt.Errorf("reading the policies that hold: %w", err)
 	}
-	after.SetAnnotations(annotations)
+	after, err = policies.Admit(ctx, webhook.Write{Old: live, Object: defaulted(after), User: "somebody"})
+	if err != nil {
+		return nil, fmt.Errorf("foreseeing the hold of %s: %w", nameOf(live), err)
+	}
+	return after, nil
 }
 
 // settings are those that come into force with the edit: what action and policy say

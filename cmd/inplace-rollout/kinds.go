@@ -27,8 +27,6 @@ type kind struct {
 	object any
 	// revision names the newest revision of a workload.
 	revision func(u *unstructured.Unstructured) string
-	// wish is what the hold must say after an edit of a held workload; empty if the edit ends it.
-	wish func(live, after *unstructured.Unstructured) string
 	// released is the spec with which a held workload is let go, as its user wants it; empty if
 	// no field of the spec holds it.
 	released func(u *unstructured.Unstructured) map[string]any
@@ -50,9 +48,6 @@ var (
 	statefulSets = &kind{
 		name: "StatefulSet", resource: "statefulsets", short: "sts", object: appsv1.StatefulSet{},
 		revision: func(u *unstructured.Unstructured) string { return nestedString(u, "status", "updateRevision") },
-		wish: func(live, after *unstructured.Unstructured) string {
-			return policy.EditedPartition(live, after, partitionOf(live), partitionOf(after))
-		},
 		released: func(u *unstructured.Unstructured) map[string]any {
 			if strategyOf(u) != string(appsv1.RollingUpdateStatefulSetStrategyType) {
 				return map[string]any{}
@@ -72,10 +67,6 @@ var (
 		revision: func(u *unstructured.Unstructured) string {
 			return u.GetAnnotations()["deployment.kubernetes.io/revision"]
 		},
-		wish: func(live, after *unstructured.Unstructured) string {
-			paused, _, _ := unstructured.NestedBool(after.Object, "spec", "paused")
-			return policy.EditedPaused(live, after, paused)
-		},
 		released: func(u *unstructured.Unstructured) map[string]any {
 			return map[string]any{"paused": policy.WishedPaused(u, false)}
 		},
@@ -87,14 +78,6 @@ var (
 		name: "DaemonSet", resource: "daemonsets", short: "ds", object: appsv1.DaemonSet{},
 		revision: func(u *unstructured.Unstructured) string {
 			return u.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]
-		},
-		wish: func(live, after *unstructured.Unstructured) string {
-			strips := hasRollingUpdate(live) && !hasRollingUpdate(after)
-			wish := policy.EditedStrategy(after, appsv1.DaemonSetUpdateStrategyType(strategyOf(after)), strips)
-			if wish == appsv1.OnDeleteDaemonSetStrategyType {
-				return ""
-			}
-			return string(wish)
 		},
 		released: func(u *unstructured.Unstructured) map[string]any {
 			wish := policy.WishedStrategy(u, appsv1.DaemonSetUpdateStrategyType(strategyOf(u)))
@@ -157,11 +140,6 @@ func partitionOf(u *unstructured.Unstructured) int {
 // strategyOf is the type of a workload's update strategy; empty if its kind has none of that name.
 func strategyOf(u *unstructured.Unstructured) string {
 	return nestedString(u, "spec", "updateStrategy", "type")
-}
-
-func hasRollingUpdate(u *unstructured.Unstructured) bool {
-	_, has, _ := unstructured.NestedMap(u.Object, "spec", "updateStrategy", "rollingUpdate")
-	return has
 }
 
 // nestedString returns a field of a workload; empty if it has none.

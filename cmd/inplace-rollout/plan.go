@@ -155,7 +155,7 @@ func (o planOptions) edits(ctx context.Context, args []string) ([]edit, error) {
 		if err != nil {
 			return nil, explain(err)
 		}
-		if edits[i], err = newEdit(live, manifest); err != nil {
+		if edits[i], err = newEdit(ctx, live, manifest); err != nil {
 			return nil, err
 		}
 	}
@@ -211,6 +211,11 @@ func created(manifest *unstructured.Unstructured) *unstructured.Unstructured {
 	u := manifest.DeepCopy()
 	u.SetUID("")
 	delete(u.Object, "status")
+	return defaulted(u)
+}
+
+// defaulted has the update strategy that API servers fill in, where u says none.
+func defaulted(u *unstructured.Unstructured) *unstructured.Unstructured {
 	if kindOf(u) != deployments && strategyOf(u) == "" {
 		_ = unstructured.SetNestedField(u.Object, string(appsv1.RollingUpdateStatefulSetStrategyType), "spec", "updateStrategy", "type")
 	}

@@ -98,6 +98,13 @@ func TestPlan(t *testing.T) {
 				return s
 			},
 			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
+		"from-zero": { // nothing is held where there is no pod
+			stage: func(t *testing.T) *stage { return newSetStage(t, 0) },
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				m := manifest(t, "StatefulSet", "replicas: 3", larger)
+				m.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = "app:2"
+				return m
+			}},
 		"daemonset": {
 			stage: func(t *testing.T) *stage { return newDaemonSetStage(t, 3) },
 			edit:  func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", larger) }},
@@ -493,21 +500,24 @@ func TestEdited(t *testing.T) {
 
 func TestWishOfAHeldWorkload(t *testing.T) {
 	set := func(partition string) *unstructured.Unstructured {
-		u := manifest(t, "StatefulSet", "updateStrategy: {rollingUpdate: {partition: "+partition+"}}", size)
+		u := manifest(t, "StatefulSet", "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: "+partition+"}}", size)
 		u.SetAnnotations(map[string]string{api.HoldAnnotation: "2"})
 		u.SetResourceVersion("7")
+		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		return u
 	}
 	deployment := func(paused, hold string) *unstructured.Unstructured {
 		u := manifest(t, "Deployment", "paused: "+paused, size)
 		u.SetAnnotations(map[string]string{api.HoldAnnotation: hold})
 		u.SetResourceVersion("7")
+		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		return u
 	}
 	daemons := func(strategy string) *unstructured.Unstructured {
 		u := manifest(t, "DaemonSet", "updateStrategy: {"+strategy+"}", size)
 		u.SetAnnotations(map[string]string{api.HoldAnnotation: "RollingUpdate"})
 		u.SetResourceVersion("7")
+		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		return u
 	}
 	for _, tt := range []struct {
@@ -524,7 +534,7 @@ func TestWishOfAHeldWorkload(t *testing.T) {
 		{"without rollingUpdate it does", daemons("type: OnDelete, rollingUpdate: {maxUnavailable: 1}"), daemons("type: OnDelete"), ""},
 	} {
 		tt.after.SetAnnotations(nil) // removing the hold is not up to the user
-		e, err := newEdit(tt.live, tt.after)
+		e, err := newEdit(t.Context(), tt.live, tt.after)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -238,14 +238,6 @@ func onDelete(set *appsv1.DaemonSet) bool {
 	return set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
 }
 
-// surging reports whether the status says that a rollout with maxSurge is in flight. The policy
-// must not hold then.
-func surging(set *appsv1.DaemonSet) bool {
-	r := set.Spec.UpdateStrategy.RollingUpdate
-	return set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType && r != nil && r.MaxSurge != nil &&
-		!slices.Contains([]string{"0", "0%"}, r.MaxSurge.String()) && set.Status.UpdatedNumberScheduled < set.Status.CurrentNumberScheduled
-}
-
 // recreate deletes the set without its pods, and creates it again: it counts its templates from 1.
 func (w *world) recreate() {
 	for _, name := range slices.Sorted(maps.Keys(w.Pods)) {

@@ -1,12 +1,9 @@
 package policy_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -56,88 +53,6 @@ func TestWishedPaused(t *testing.T) {
 	} {
 		if got := policy.WishedPaused(withHold(tt.hold), tt.inForce); got != tt.want {
 			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
-		}
-	}
-}
-
-// TestEdited: what a hold says after an edit in mid-hold.
-func TestEdited(t *testing.T) {
-	const held = math.MaxInt32
-	for _, tt := range []struct {
-		name, live, edited string
-		inForce, asked     int
-		want               string
-	}{
-		{"nothing is said of the partition", "1", "1", held, held, "1"},
-		{"another partition", "1", "1", held, 3, "3"},
-		{"the partition that was lowered for a pod is no wish", "1", "1", 2, 2, "1"},
-		{"a manifest that was saved in another hold", "1", "0", held, held, "0"},
-		{"a manifest whose hold cannot be read", "1", "nonsense", held, held, "1"},
-		{"a manifest without the hold", "1", notHeld, held, held, "1"},
-	} {
-		if got := policy.EditedPartition(withHold(tt.live), withHold(tt.edited), tt.inForce, tt.asked); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-	for _, tt := range []struct {
-		name, live, edited string
-		asked              bool
-		want               string
-	}{
-		{"nothing is said of the pause", "true", "true", true, "true"},
-		{"it is resumed", "true", "true", false, "false"},
-		{"a manifest that was saved in another hold", "false", "true", true, "true"},
-		{"a manifest whose hold cannot be read", "false", "nonsense", true, "false"},
-	} {
-		if got := policy.EditedPaused(withHold(tt.live), withHold(tt.edited), tt.asked); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-// TestStrategy: Go knows the same wish as the policy that holds DaemonSets, whatever is edited,
-// and while it is held.
-func TestStrategy(t *testing.T) {
-	p := readPolicy[admissionv1.MutatingAdmissionPolicy](t, "hold-daemonsets.yaml")
-	wishes := compile(t, p.Spec.Variables, admissionv1.Validation{Expression: `variables.wish == "RollingUpdate"`})
-	holds := compile(t, p.Spec.Variables, admissionv1.Validation{Expression: `variables.hold`})
-	rolling, onDelete := appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType
-	daemonSet := func(hold string, strategy appsv1.DaemonSetUpdateStrategyType, limits bool) *appsv1.DaemonSet {
-		d := &appsv1.DaemonSet{ObjectMeta: *withHold(hold)}
-		d.Labels = map[string]string{api.EnabledLabel: "true"}
-		d.Spec.UpdateStrategy.Type = strategy
-		if limits {
-			d.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{}
-		}
-		return d
-	}
-	kind := appsv1.SchemeGroupVersion.WithKind("DaemonSet")
-	for _, was := range []string{notHeld, "RollingUpdate", "nonsense"} {
-		for _, says := range []string{notHeld, "RollingUpdate", "OnDelete", "nonsense"} {
-			for _, asked := range []appsv1.DaemonSetUpdateStrategyType{rolling, onDelete} {
-				for _, had := range []bool{true, false} {
-					for _, has := range []bool{true, false} {
-						live, edited := daemonSet(was, onDelete, had), daemonSet(says, asked, has)
-						policyWishes, why := wishes(t, write{kind, edited, live})
-						var goWishes appsv1.DaemonSetUpdateStrategyType
-						switch {
-						case was != notHeld:
-							goWishes = policy.EditedStrategy(edited, asked, had && !has)
-						case says != "OnDelete": // what was saved in a hold never says that
-							goWishes = policy.WishedStrategy(edited, asked)
-						default:
-							goWishes = asked
-						}
-						what := fmt.Sprintf("hold %s, with limits %t, then %s, with %s and limits %t", was, had, says, asked, has)
-						if policyWishes != (goWishes == rolling) {
-							t.Errorf("%s: the policy wishes RollingUpdate %t (%s), and Go %s", what, policyWishes, why, goWishes)
-						}
-						if held, said := holds(t, write{kind, edited, live}); held != policyWishes {
-							t.Errorf("%s: held %t (%s), want exactly what rolls", what, held, said)
-						}
-					}
-				}
-			}
 		}
 	}
 }

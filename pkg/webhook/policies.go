@@ -1,6 +1,6 @@
 // Package webhook evaluates the mutating admission policies of deploy/cluster outside the API
 // server, for clusters that do not know MutatingAdmissionPolicy v1, and that of
-// deploy/initial-resources. It is the API server's own library that compiles, matches and applies
+// deploy/initial-resources. Where something is foreseen or simulated, they are asked here, too. It is the API server's own library that compiles, matches and applies
 // them.
 package webhook
 

@@ -1,0 +1,90 @@
+package deploy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// ownMeaning are the variables that say for each kind of workload what that kind makes of them. All others
+// mean the same wherever they have the same name.
+var ownMeaning = map[string][]string{
+	"hold":  {"recorded", "before", "kept", "asked", "wish", "stirs", "instructs", "hold", "retryAction"},
+	"guard": {"switched", "lost"},
+}
+
+// setsOnly are those that StatefulSets and DaemonSets have in common: the controllers of both make a new
+// revision of a quantity that is spelled otherwise, and `kubectl rollout undo` keeps their annotations.
+var setsOnly = []string{"edited", "said", "inForce"}
+
+// TestCommonVariables: what the policies that hold, and those that guard, have in common is written in the
+// same words for each kind.
+func TestCommonVariables(t *testing.T) {
+	kinds := []string{"statefulsets", "deployments", "daemonsets"}
+	variables := readVariables(t)
+	for _, policy := range []string{"hold", "guard"} {
+		known := map[string]string{} // the first kind that has it
+		for _, kind := range kinds {
+			for name, expression := range variables[policy+"-"+kind] {
+				if slices.Contains(ownMeaning[policy], name) || kind == "deployments" && slices.Contains(setsOnly, name) {
+					continue
+				}
+				first, is := known[name]
+				if !is {
+					known[name] = kind
+				} else if other := variables[policy+"-"+first][name]; onUpdate(expression) != onUpdate(other) {
+					t.Errorf("%s-%s.yaml and %s-%s.yaml differ in the variable %s:\n%s\nand\n%s", policy, first, policy, kind, name, other, expression)
+				}
+			}
+		}
+	}
+	for _, kind := range kinds {
+		hold, guard := variables["hold-"+kind], variables["guard-"+kind]
+		for _, name := range []string{"all", "ours", "quantities"} {
+			if is, has := guard[name]; has && is != hold[name] {
+				t.Errorf("hold-%s.yaml and guard-%s.yaml differ in the variable %s", kind, kind, name)
+			}
+		}
+		// Only updates are guarded.
+		if want := strings.TrimPrefix(hold["empty"], "oldObject != null && "); guard["empty"] != want {
+			t.Errorf("guard-%s.yaml takes %q for a workload without pods, want %q", kind, guard["empty"], want)
+		}
+	}
+}
+
+// onUpdate is an expression for a write of an object that there was before.
+func onUpdate(expression string) string {
+	return strings.TrimPrefix(expression, "oldObject != null && ")
+}
+
+// readVariables returns the expressions of the variables of the policies that hold and guard, by the name
+// of the file and of the variable.
+func readVariables(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	objects, err := Objects(Cluster, User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]map[string]string{}
+	for _, object := range objects {
+		var name string
+		var variables []admissionv1.Variable
+		switch policy := object.(type) {
+		case *admissionv1.MutatingAdmissionPolicy:
+			name, variables = policy.Name, policy.Spec.Variables
+		case *admissionv1.ValidatingAdmissionPolicy:
+			name, variables = policy.Name, policy.Spec.Variables
+		}
+		file := strings.TrimPrefix(name, "inplace-rollout-")
+		if name == "" || all[file] != nil {
+			continue
+		}
+		all[file] = map[string]string{}
+		for _, v := range variables {
+			all[file][v.Name] = strings.TrimSpace(v.Expression)
+		}
+	}
+	return all
+}
