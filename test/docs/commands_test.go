@@ -41,7 +41,7 @@ var elsewhere = map[string]string{
 	"inplace-rollout estimate -f web.yaml --patch --prometheus-url=":                                                   "TestEstimate in test/prometheus",
 	"inplace-rollout estimate nginx:1.25 redis --cluster-wide --prometheus-url=":                                       "TestEstimate in test/prometheus",
 	"inplace-rollout estimator --prometheus-url http://prometheus.monitoring:9090":                                     "TestInitialResources in test/e2e, where the Deployment runs it: it does not end",
-	"inplace-rollout estimator --prometheus-url http://prometheus.monitoring:9090 --percentile 95 --rung 14d:image:60": "test/estimator, which runs it with other numbers: it does not end",
+	"inplace-rollout estimator --prometheus-url http://prometheus.monitoring:9090 --percentile 95 --rung 14d:image:60": "test/initialresources/estimator, which runs it with other numbers: it does not end",
 	"inplace-rollout release --all -A --for-good --yes":                                                                "docs/operations.md, in a cluster of its own: nothing is held after it",
 	"inplace-rollout webhook": "test/hold, which runs it: it does not end",
 	"inplace-rollout webhook --tls-cert-file /tls/tls.crt --tls-private-key-file /tls/tls.key": "TestFiles in pkg/webhook: it does not end",
