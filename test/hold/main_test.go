@@ -62,13 +62,13 @@ func serve(t *testing.T, args ...string) *controller.Webhook {
 	return w
 }
 
-// create makes a StatefulSet without pods that goes with the test.
+// create makes a StatefulSet that goes with the test. No node is there, so its pod stays Pending.
 func create(t *testing.T, name string, optedIn bool) {
 	t.Helper()
 	set := &appsv1.StatefulSet{}
 	if err := yaml.Unmarshal([]byte(`
 spec:
-  replicas: 0
+  replicas: 1
   selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
@@ -104,10 +104,10 @@ func held(set *appsv1.StatefulSet) bool {
 	return set.Annotations[api.HoldAnnotation] == "0" && u != nil && u.Partition != nil && *u.Partition == 1<<31-1
 }
 
-// eventually waits until the condition is met, for at most five minutes.
+// eventually waits until the condition is met, for at most a minute.
 func eventually(t *testing.T, what string, met func() (bool, error)) {
 	t.Helper()
-	deadline := time.Now().Add(1 * time.Minute)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		ok, err := met()
 		if ok && err == nil {

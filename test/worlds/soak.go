@@ -65,6 +65,7 @@ func (a *arena) soak(ctx context.Context, o options) (failed []outcome, err erro
 			if len(one.violations) > 0 {
 				failed = append(failed, one)
 				a.tally.violations += len(one.violations)
+				a.tell(o.out, one)
 			}
 		}
 		bar.advance(len(chunk), len(failed))
@@ -89,15 +90,17 @@ func (o options) trouble(seed uint64) trouble {
 	return t
 }
 
-// report prints what was broken, and the smallest world in which it is.
+// tell prints at once what was broken in a world: the rest of the soak may never end.
+func (a *arena) tell(out io.Writer, one outcome) {
+	_, _ = fmt.Fprintf(out, "\nworld %d (%s):\n", one.Seed, filepath.Join(a.cp.Dir(), one.namespace+".yaml"))
+	for _, v := range one.violations {
+		_, _ = fmt.Fprintf(out, "  %s\n", v)
+	}
+}
+
+// report prints the smallest world in which a promise is broken that was broken in one of these.
 func (a *arena) report(ctx context.Context, o options, failed []outcome) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(o.out, format, args...) }
-	for _, one := range failed {
-		say("\nworld %d (%s):\n", one.Seed, filepath.Join(a.cp.Dir(), one.namespace+".yaml"))
-		for _, v := range one.violations {
-			say("  %s\n", v)
-		}
-	}
 	if o.shrink == 0 {
 		return
 	}

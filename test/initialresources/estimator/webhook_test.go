@@ -210,7 +210,7 @@ var asks = regexp.MustCompile(`(?m)^inplace_rollout_webhook_requests_total{polic
 func TestEstimatesUnread(t *testing.T) {
 	w := webhookWith(t, "unread", api.InitialResourcesEnabled)
 	apply(t, `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: unread, namespace: unread, labels: {inplace-rollout.io/enabled: "true"}},
-  spec: {replicas: 0, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web, resources: {requests: {cpu: 1m}}}]}}}}`)
+  spec: {replicas: 1, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web, resources: {requests: {cpu: 1m}}}]}}}}`)
 	estimated(t, "unread")
 	if err := client.RbacV1().ClusterRoleBindings().Delete(t.Context(), "inplace-rollout-webhook-initial-resources", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
