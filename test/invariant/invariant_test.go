@@ -160,6 +160,19 @@ func set1(name, cpu string, replicas int32) *appsv1.ReplicaSet {
 	return rs
 }
 
+// returned is a pod of a set that has come back with the old revision, and of a size now.
+func returned(name, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+	return pod(name, cpu, "web-1", "set", "StatefulSet", append(change, func(p *corev1.Pod) { p.UID = types.UID(name + " again") })...)
+}
+
+// back logs that its user deletes a pod of a set, and that it comes back and is Ready at once.
+func (l *trail) back(name string) {
+	l.write(user, "delete", "pods", name, nil)
+	l.write(statefulSet, "create", "pods", name, returned(name, "1", func(p *corev1.Pod) { p.Status.Conditions = nil }))
+	l.write("system:node:node", "patch", "pods/status", name, returned(name, "1"))
+	l.after(15 * time.Millisecond)
+}
+
 // promised is what is done, and which promise is broken by that.
 type promised struct {
 	name string
@@ -258,6 +271,18 @@ func TestCheck(t *testing.T) {
 			l.write("system:node:node", "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", unready))
 			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet", unready))
 		}, ""},
+		{"the lower ordinal is asked first, which has just come back and is not known to be Ready", func(l *trail) {
+			l.statefulSets()
+			l.back("web-0")
+			l.write(ours, "patch", "pods/resize", "web-0", returned("web-0", "2"))
+			l.after(70 * time.Millisecond)
+		}, ""},
+		{"the lower ordinal is asked first, which has come back and has long been Ready", func(l *trail) {
+			l.statefulSets()
+			l.back("web-0")
+			l.write(ours, "patch", "pods/resize", "web-0", returned("web-0", "2"))
+			l.after(time.Minute)
+		}, "order pods/web-0"},
 		{"the higher ordinal is asked first", func(l *trail) {
 			l.statefulSets()
 			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))

@@ -145,13 +145,14 @@ func (h *history) namedSet(name string) *replicaSet {
 }
 
 // checkOrder checks that no pod is asked before one of a higher ordinal that is to be asked, too.
-// One that is not Ready has nothing to lose, and may be asked out of turn.
+// One that is not Ready has nothing to lose, and may be asked out of turn. One that has become Ready
+// within the lag may not be known to be.
 func (h *history) checkOrder(w write) {
 	if !w.resized {
 		return
 	}
 	p := h.named(w.ObjectRef.Name)
-	if p == nil || !ready(p.last()) {
+	if p == nil || !p.readySince(w.at.Add(-h.options.Lag)) {
 		return
 	}
 	work, _ := h.workload(p.last())
