@@ -109,6 +109,20 @@ func (l *trail) restartDaemon(by string) {
 	l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "2", "2", unbound("node-a")))
 }
 
+// readyUnseen logs that one pod is restarted after the other, and then that the one that has come has been
+// Ready since a while after the scheduler has bound it.
+func (l *trail) readyUnseen(after time.Duration) {
+	l.daemonSets(restartDaemons)
+	l.letGoDaemons(restartDaemons)
+	l.restartDaemon(daemonSets)
+	since := metav1.NewTime(l.events[len(l.events)-1].StageTimestamp.Add(after))
+	l.write(daemonSets, "delete", "pods", "agent-b", nil)
+	l.write(user, "patch", "pods", "agent-c", daemon("agent-c", "node-a", "2", "2", func(p *corev1.Pod) {
+		p.Status.Conditions[0].LastTransitionTime = since
+	}))
+	l.after(4 * time.Minute)
+}
+
 // TestCheckDaemonSets is TestCheck for what is different there.
 func TestCheckDaemonSets(t *testing.T) {
 	onDelete := func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }
@@ -166,6 +180,12 @@ func TestCheckDaemonSets(t *testing.T) {
 			l.write("system:node:node-b", "patch", "pods/status", "agent-b", daemon("agent-b", "node-b", "1", "1", unready))
 			l.letGoDaemons(restartDaemons)
 			l.restartDaemon(daemonSets)
+		}, "availability daemonsets/agent"},
+		{"it restarts one, and the log lacks by which write the one before has become Ready", func(l *trail) {
+			l.readyUnseen(0)
+		}, ""},
+		{"it restarts one, and the one before has become Ready after that, by a write that the log lacks", func(l *trail) {
+			l.readyUnseen(2 * time.Minute)
 		}, "availability daemonsets/agent"},
 		{"we restart one that cannot be resized", func(l *trail) {
 			l.daemonSets()

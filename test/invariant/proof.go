@@ -65,15 +65,28 @@ func (p *pod) lacked(at time.Time) bool {
 	return slices.ContainsFunc(p.gaps, func(g gap) bool { return !g.from.After(at) && g.to.After(at) })
 }
 
+// lackedReady reports whether the pod was Ready at that time by a write that is not in the log: the
+// status that a later write shows says since when it is.
+func (p *pod) lackedReady(at time.Time) bool {
+	return slices.ContainsFunc(p.gaps, func(g gap) bool {
+		return !g.from.After(at) && g.to.After(at) && slices.ContainsFunc(g.shown, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.After(at)
+		})
+	})
+}
+
 // note notes a gap in the log if the status is another one than at last, and this write did not say so.
 func (p *pod) note(w write, now *corev1.Pod) {
 	if n := len(p.versions); n > 0 && w.ObjectRef.Subresource != "status" && !equality.Semantic.DeepEqual(p.last().Status, now.Status) {
-		p.gaps = append(p.gaps, gap{p.versions[n-1].at, w.at})
+		p.gaps = append(p.gaps, gap{p.versions[n-1].at, w.at, now.Status.Conditions})
 	}
 }
 
 // gap is when a write was made that is not in the log.
-type gap struct{ from, to time.Time }
+type gap struct {
+	from, to time.Time
+	shown    []corev1.PodCondition // at its end
+}
 
 // hasHad reports whether the pod has, or has had, the size of a template.
 func (p *pod) hasHad(t corev1.PodTemplateSpec) bool {

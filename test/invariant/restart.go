@@ -338,7 +338,8 @@ func sizeOf(t corev1.PodTemplateSpec) map[string]corev1.ResourceRequirements {
 	return all
 }
 
-// checkAvailability checks that enough pods are left when one goes that is available itself.
+// checkAvailability checks that enough pods are left when one goes that is available itself. One that
+// the log does not show to be Ready counts if a later write shows that it was.
 func (h *history) checkAvailability(w write, work *workload, p *pod) {
 	if !ready(p.last()) {
 		return
@@ -351,6 +352,7 @@ func (h *history) checkAvailability(w write, work *workload, p *pod) {
 		most.replicas = min(most.replicas, before.replicas)
 	}
 	available, excused := int32(-1), int32(0) // p goes
+	var unready []*pod
 	for _, member := range h.pods {
 		if owner, _ := h.workload(member.last()); owner != work {
 			continue
@@ -362,9 +364,18 @@ func (h *history) checkAvailability(w write, work *workload, p *pod) {
 			excused++ // it has become unready a moment ago
 		case !member.there() && !member.restart && member.going.After(from):
 			excused++ // somebody else had it go a moment ago
+		case member.there():
+			unready = append(unready, member)
 		}
 	}
-	if available+excused < most.replicas-most.down {
-		h.violate(w, Availability, work.ref(), "%s goes, %d pods are left available, and %d of %d may be down", p.last().Name, available, most.down, most.replicas)
-	}
+	h.judgments = append(h.judgments, func() { // when the log has shown whether it lacks a write
+		for _, member := range unready {
+			if member.lackedReady(w.at) {
+				available++
+			}
+		}
+		if available+excused < most.replicas-most.down {
+			h.violate(w, Availability, work.ref(), "%s goes, %d pods are left available, and %d of %d may be down", p.last().Name, available, most.down, most.replicas)
+		}
+	})
 }
