@@ -80,8 +80,8 @@ func bundles(ctx context.Context) ([][]byte, error) {
 	return all, nil
 }
 
-// askOn asks one question after the other until told to stop, trusting what the configuration says
-// by then, as far as it can be read.
+// askOn asks one question after the other, with pauses, until told to stop, trusting what the configuration
+// says by then, as far as it can be read.
 func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs []error)) {
 	t.Helper()
 	stopping, done := make(chan struct{}), make(chan struct{})
@@ -94,7 +94,7 @@ func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs 
 			select {
 			case <-stopping:
 				return
-			default:
+			case <-time.After(pause):
 			}
 			if now, err := bundles(t.Context()); err == nil {
 				trusted = now[0]

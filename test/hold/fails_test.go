@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// editOn edits one after the other until told to stop; each that is accepted must be held. It
+// editOn makes one edit after the other, with pauses, until told to stop; each that is accepted must be held. It
 // returns the errors.
 func editOn(t *testing.T, name string) (stop func() (accepted int, refused []error)) {
 	t.Helper()
@@ -27,7 +27,7 @@ func editOn(t *testing.T, name string) (stop func() (accepted int, refused []err
 			select {
 			case <-stopping:
 				return
-			default:
+			case <-time.After(pause):
 			}
 			set, err := edit(t, name, cpu)
 			if err != nil {

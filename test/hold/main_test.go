@@ -104,6 +104,9 @@ func held(set *appsv1.StatefulSet) bool {
 	return set.Annotations[api.HoldAnnotation] == "0" && u != nil && u.Partition != nil && *u.Partition == 1<<31-1
 }
 
+// pause is between two questions or edits, so that they leave time to whom they ask, and to what else runs.
+const pause = 20 * time.Millisecond
+
 // eventually waits until the condition is met, for at most a minute.
 func eventually(t *testing.T, what string, met func() (bool, error)) {
 	t.Helper()
