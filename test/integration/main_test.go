@@ -17,7 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -25,9 +29,11 @@ import (
 )
 
 var (
-	cp     *controlplane.ControlPlane
-	client kubernetes.Interface
-	hook   *controller.Webhook // nil where no webhook holds rollouts
+	cp      *controlplane.ControlPlane
+	client  kubernetes.Interface
+	objects dynamic.Interface
+	mapper  meta.ResettableRESTMapper // to what the API server calls each kind
+	hook    *controller.Webhook       // nil where no webhook holds rollouts
 )
 
 func TestMain(m *testing.M) {
@@ -39,6 +45,10 @@ func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown fu
 	if client, err = kubernetes.NewForConfig(cp.RESTConfig()); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
+	if objects, err = dynamic.NewForConfig(cp.RESTConfig()); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
 	for _, node := range []string{"node-1", "node-2", "node-3"} {
 		if err := cp.AddNode(ctx, node, controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
 			return nil, err

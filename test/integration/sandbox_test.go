@@ -215,18 +215,6 @@ func merge(t *testing.T, object map[string]any, text string, path ...string) {
 	maps.Copy(object, more)
 }
 
-// apply applies a manifest on the server side, as a GitOps tool does.
-func apply(t *testing.T, namespace, manifest string) {
-	t.Helper()
-	args := []string{"apply", "--server-side", "--field-manager=gitops", "--filename", writeFile(t, manifest)}
-	if namespace != "" {
-		args = append(args, "--namespace", namespace)
-	}
-	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func writeFile(t *testing.T, manifest string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "manifest.yaml")

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -33,10 +32,6 @@ import (
 func restore(t *testing.T, namespace, file string) {
 	t.Helper()
 	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
-	objects, err := dynamic.NewForConfig(cp.RESTConfig())
-	if err != nil {
 		t.Fatal(err)
 	}
 	golden, err := os.ReadFile(filepath.Join("testdata", "upgrade", file))
