@@ -83,9 +83,10 @@ func TestUndoneAndReleasedWithoutController(t *testing.T) {
 		process := ownController(t, controller.Options{})
 		w := newWorkload(t, options{})
 		w.waitComplete()
-		before := w.uids()
+		before, label := w.uids(), w.pods()["web-2"].Labels[appsv1.ControllerRevisionHashLabelKey]
 		w.annotatePod("web-1", simNever)
-		w.begin("150m", "web-1") // web-2 has it, and the label
+		w.begin("150m", "web-1") // web-2 has it
+		w.waitPod("web-2", "to have the label, too", func(pod corev1.Pod) bool { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] != label })
 		w.abandon(process)
 		w.waitPod("web-2", "to be replaced by the StatefulSet controller: it was of the abandoned revision", func(pod corev1.Pod) bool { return pod.UID != before["web-2"] })
 		ownController(t, controller.Options{})
