@@ -30,7 +30,7 @@ const (
 // writeCondition writes the plan's condition if it differs, or others are to be written beside it, and
 // then records the events that go with it. The time of a transition is told by the clock of the API server, which tells
 // also when others have resized a pod. It returns after which time a message that was put off is due; 0 if none was.
-func (c *Controller[W, X]) writeCondition(ctx context.Context, w W, p rollout.Plan, beside ...any) (due time.Duration, err error) {
+func (c *Controller[W, K]) writeCondition(ctx context.Context, w W, p rollout.Plan, beside ...any) (due time.Duration, err error) {
 	if p.Started != "" && !p.Condition.Complete && !c.options.DryRun {
 		c.begun(w)
 	}
@@ -88,7 +88,7 @@ type message struct {
 // One of progress is due when it has lasted: then something may stand still, unless a held
 // rollout only waits for other controllers for a moment. If the workload is Complete, a new
 // message has to last, too: a pod that goes and comes back is not worth two writes.
-func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
+func (c *Controller[W, K]) messageDue(w W, p rollout.Plan) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
@@ -99,13 +99,13 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 	}
 	lasted, long := m.since.Add(ProgressInterval).Sub(now), m.wrote.Add(longProgressInterval).Sub(now)
 	switch {
-	case m.held && !policy.Held(w), p.Due:
+	case m.held && !policy.Held(w), p.WriteNow:
 		return 0
 	case p.LastWord():
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:
 		return lasted
-	case p.Condition.Reason == rollout.ReasonProgressing && p.Passing && policy.Held(w):
+	case p.Condition.Reason == rollout.ReasonProgressing && p.Transient && policy.Held(w):
 		return long
 	case p.Condition.Reason == rollout.ReasonProgressing:
 		return min(lasted, long)
@@ -115,7 +115,7 @@ func (c *Controller[W, X]) messageDue(w W, p rollout.Plan) time.Duration {
 }
 
 // upToDate notes that there is nothing to write.
-func (c *Controller[W, X]) upToDate(w W) {
+func (c *Controller[W, K]) upToDate(w W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
@@ -125,7 +125,7 @@ func (c *Controller[W, X]) upToDate(w W) {
 	}
 }
 
-func (c *Controller[W, X]) wroteMessage(w W) {
+func (c *Controller[W, K]) wroteMessage(w W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.messages[cache.MetaObjectToName(w)] = message{wrote: c.clock.Now(), held: policy.Held(w)}

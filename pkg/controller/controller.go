@@ -44,9 +44,9 @@ type Workload interface {
 	runtime.Object
 }
 
-// Kind is what Kubernetes does differently for one kind of workload W. X is what only this
+// Kind is what Kubernetes does differently for one kind of workload W. K is what only this
 // kind keeps in a session.
-type Kind[W Workload, X Own] interface {
+type Kind[W Workload, K KindState] interface {
 	// Name of the kind, such as StatefulSet.
 	Name() string
 	// NewInformer watches the workloads that tweak selects of a namespace, or of all if it is
@@ -79,18 +79,18 @@ type Kind[W Workload, X Own] interface {
 	Unrestored(held, written W) map[string]any
 	// Observed reports whether the status of w speaks of its template.
 	Observed(w W) bool
-	// Unheld returns what the status of w says of a rollout that nobody holds.
-	Unheld(w W) rollout.Unheld
+	// BuiltInStatus returns what the status of w says of a rollout that nobody holds.
+	BuiltInStatus(w W) rollout.BuiltInStatus
 	// Open returns what a new session keeps of w. It is kept up to date until ctx is done, and
 	// changed is called after each change.
-	Open(ctx context.Context, w W, changed func()) (X, error)
+	Open(ctx context.Context, w W, changed func()) (K, error)
 	// Gather returns the observation that a plan for an opted-in workload is made from. The
 	// pods that its selector matches come from list, and what else is needed from the session,
 	// or from the API server if live is set. What makes pods is to be read before them: then
 	// every pod of what has been read is listed.
-	Gather(ctx context.Context, s *Session[W, X], w W, list ListPods, live bool) (rollout.Observation, error)
+	Gather(ctx context.Context, s *Session[W, K], w W, list ListPods, live bool) (rollout.Observation, error)
 	// Apply makes one write of a plan that the observation has made, and records it.
-	Apply(ctx context.Context, s *Session[W, X], w W, write rollout.Write) error
+	Apply(ctx context.Context, s *Session[W, K], w W, write rollout.Write) error
 	// LeftBehind returns the write that puts in order what a rollout has left behind in a
 	// workload that is not held any more; nil if there is nothing. It is applied without a
 	// session, and without the workload: that may be gone.
@@ -112,8 +112,8 @@ type Nodes interface {
 }
 
 // Controller rolls out resources-only edits of the opted-in workloads of one kind in place.
-type Controller[W Workload, X Own] struct {
-	kind     Kind[W, X]
+type Controller[W Workload, K KindState] struct {
+	kind     Kind[W, K]
 	client   kubernetes.Interface
 	recorder Recorder
 	clock    clock.PassiveClock
@@ -125,7 +125,7 @@ type Controller[W Workload, X Own] struct {
 	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
 	mu       sync.Mutex
-	sessions map[cache.ObjectName]*Session[W, X]
+	sessions map[cache.ObjectName]*Session[W, K]
 	memories map[cache.ObjectName]*memory // of those that have a session, or had one that was put away
 	opening  map[bool]*opening            // of those that are held, and of others
 	messages map[cache.ObjectName]message
@@ -133,12 +133,12 @@ type Controller[W Workload, X Own] struct {
 }
 
 // New returns a controller of kind that writes through client and records through recorder.
-func New[W Workload, X Own](ctx context.Context, kind Kind[W, X], client kubernetes.Interface, recorder Recorder, nodes Nodes, options Options) (*Controller[W, X], error) {
-	c := &Controller[W, X]{
+func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client kubernetes.Interface, recorder Recorder, nodes Nodes, options Options) (*Controller[W, K], error) {
+	c := &Controller[W, K]{
 		client: client, recorder: recorder, options: options, clock: options.Clock, nodes: nodes,
 		kind:     kind,
 		informer: kind.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
-		sessions: map[cache.ObjectName]*Session[W, X]{},
+		sessions: map[cache.ObjectName]*Session[W, K]{},
 		memories: map[cache.ObjectName]*memory{},
 		messages: map[cache.ObjectName]message{},
 		rolling:  sets.Set[cache.ObjectName]{},
@@ -182,13 +182,13 @@ func newQueue(name string, held func(cache.ObjectName) bool) workqueue.TypedRate
 }
 
 // held reports whether the rollout of a workload is held, as far as the watch has shown.
-func (c *Controller[W, X]) held(name cache.ObjectName) bool {
+func (c *Controller[W, K]) held(name cache.ObjectName) bool {
 	obj, exists, err := c.informer.GetStore().GetByKey(name.String())
 	w, is := obj.(metav1.Object)
 	return err == nil && exists && is && policy.Held(w)
 }
 
-func (c *Controller[W, X]) enqueueInFlight() {
+func (c *Controller[W, K]) enqueueInFlight() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name := range c.sessions {
@@ -197,7 +197,7 @@ func (c *Controller[W, X]) enqueueInFlight() {
 }
 
 // Run syncs workloads until ctx is done. It waits for the nodes, which the caller runs.
-func (c *Controller[W, X]) Run(ctx context.Context) {
+func (c *Controller[W, K]) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	go c.informer.RunWithContext(ctx)
 	if err := c.kind.Watch(ctx, c.queue.Add); err != nil {
@@ -217,7 +217,7 @@ func (c *Controller[W, X]) Run(ctx context.Context) {
 }
 
 // EnqueueAll requeues every opted-in workload.
-func (c *Controller[W, X]) EnqueueAll() {
+func (c *Controller[W, K]) EnqueueAll() {
 	for _, key := range c.informer.GetStore().ListKeys() {
 		if name, err := cache.ParseObjectName(key); err == nil {
 			c.queue.Add(name)
@@ -225,17 +225,17 @@ func (c *Controller[W, X]) EnqueueAll() {
 	}
 }
 
-func (c *Controller[W, X]) work(ctx context.Context) {
+func (c *Controller[W, K]) work(ctx context.Context) {
 	for c.workOne(ctx) {
 	}
 }
 
 // syncOf names a sync for the pulse.
-func (c *Controller[W, X]) syncOf(name cache.ObjectName) string {
+func (c *Controller[W, K]) syncOf(name cache.ObjectName) string {
 	return "the sync of " + c.kind.Name() + " " + name.String()
 }
 
-func (c *Controller[W, X]) workOne(ctx context.Context) bool {
+func (c *Controller[W, K]) workOne(ctx context.Context) bool {
 	name, shutdown := c.queue.Get()
 	if shutdown {
 		return false
@@ -268,7 +268,7 @@ func (c *Controller[W, X]) workOne(ctx context.Context) bool {
 
 // abandon forgets all that is known of a workload that is gone or opted out, and counts its
 // rollout as abandoned.
-func (c *Controller[W, X]) abandon(name cache.ObjectName) {
+func (c *Controller[W, K]) abandon(name cache.ObjectName) {
 	c.endSession(name)
 	c.mu.Lock()
 	delete(c.messages, name)
@@ -278,7 +278,7 @@ func (c *Controller[W, X]) abandon(name cache.ObjectName) {
 
 // strip returns what is kept in memory of a workload. Most are at rest nearly all the time: of
 // them there is no template, which is the larger part.
-func (c *Controller[W, X]) strip(obj any) (w W, err error) {
+func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	if w, err = c.kind.Decode(obj); err != nil {
 		return w, err
 	}
@@ -313,15 +313,15 @@ func written(w metav1.Object) (last *metav1.Time) {
 	return last
 }
 
-// atRest reports whether nothing in the workload is ours to do now: see [rollout.Unheld.AtRest].
-func (c *Controller[W, X]) atRest(w W) (rollout.Plan, bool) {
-	u, held := c.kind.Unheld(w), policy.Held(w)
+// atRest reports whether nothing in the workload is ours to do now: see [rollout.BuiltInStatus.AtRest].
+func (c *Controller[W, K]) atRest(w W) (rollout.Plan, bool) {
+	u, held := c.kind.BuiltInStatus(w), policy.Held(w)
 	p, atRest := u.AtRest(held, c.kind.Condition(w))
 	return p, atRest && (held || !u.Standing)
 }
 
 // get returns the newest version of the workload that we know.
-func (c *Controller[W, X]) get(name cache.ObjectName) (w W, exists bool, err error) {
+func (c *Controller[W, K]) get(name cache.ObjectName) (w W, exists bool, err error) {
 	obj, exists, err := c.newest.GetByKey(name.String())
 	if err != nil || !exists {
 		return w, false, err
@@ -332,7 +332,7 @@ func (c *Controller[W, X]) get(name cache.ObjectName) (w W, exists bool, err err
 
 // patch writes w, or a subresource of it. It returns what is stored then, which the next sync
 // sees too.
-func (c *Controller[W, X]) patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (written W, err error) {
+func (c *Controller[W, K]) patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (written W, err error) {
 	answer, err := c.kind.Patch(ctx, w, kind, patch, subresources...)
 	if err != nil {
 		return written, err

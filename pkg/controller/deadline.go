@@ -32,7 +32,7 @@ type movement struct {
 //
 // Only our own clock counts. A controller that has just begun takes for true what the status says: the
 // admission policies take it back with a new template.
-func (c *Controller[W, X]) deadline(m *memory, w W, p rollout.Plan) (beside []any, due time.Duration) {
+func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []any, due time.Duration) {
 	kind, is := c.kind.(Deadlined[W])
 	if !is || !policy.Held(w) {
 		m.moved = movement{}

@@ -87,7 +87,9 @@ func (*plainKind) Strip(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
 // it is that the rollout is over.
 var it = rollout.Over(1, 1, rollout.RevisionNamed("it"), 0)
 
-func (*plainKind) Unheld(*appsv1.ReplicaSet) rollout.Unheld { return rollout.Unheld{Over: it} }
+func (*plainKind) BuiltInStatus(*appsv1.ReplicaSet) rollout.BuiltInStatus {
+	return rollout.BuiltInStatus{Over: it}
+}
 
 func (k *plainKind) Observed(*appsv1.ReplicaSet) bool { return !k.unobserved }
 
@@ -122,10 +124,10 @@ type (
 	loose struct{}
 )
 
-func (tight) String() string { return "tight" }
-func (tight) Loose() bool    { return false }
-func (loose) String() string { return "loose" }
-func (loose) Loose() bool    { return true }
+func (tight) String() string      { return "tight" }
+func (tight) NeedsLiveRead() bool { return false }
+func (loose) String() string      { return "loose" }
+func (loose) NeedsLiveRead() bool { return true }
 
 type noNodes struct{}
 
@@ -157,7 +159,7 @@ func newEngine(t *testing.T, options Options) *engine {
 		t.Fatal(err)
 	}
 	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
-		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w), kept: &rollout.Kept{},
+		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w), kept: &rollout.VerdictCache{},
 	}
 	return e
 }
@@ -346,7 +348,7 @@ func TestRecord(t *testing.T) {
 	last := progressing("third")
 	last.Updated = 1
 	passing := progressing("fourth")
-	passing.Passing = true
+	passing.Transient = true
 	e.kind.fails = errors.New("the connection broke")
 	if _, err := e.record(t.Context(), e.session, e.w, progressing("first")); !errors.Is(err, e.kind.fails) || len(e.events) > 0 {
 		t.Errorf("the write failed, and returned is %v with %d events", err, len(e.events))

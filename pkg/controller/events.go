@@ -22,7 +22,7 @@ type Recorder interface {
 
 // recordCondition records events, and the end of the rollout, when the written condition
 // says something new.
-func (c *Controller[W, X]) recordCondition(w W, before *rollout.StoredCondition, p rollout.Plan) {
+func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition, p rollout.Plan) {
 	fresh := before == nil || before.Pending() || before.Complete()
 	if p.Condition.Complete {
 		if !before.Complete() {
@@ -35,7 +35,7 @@ func (c *Controller[W, X]) recordCondition(w W, before *rollout.StoredCondition,
 		}
 		return
 	}
-	if p.HandedOver != "" && c.left(w) != c.kind.Unheld(w).HandedOver.Version {
+	if p.HandedOver != "" && c.left(w) != c.kind.BuiltInStatus(w).HandedOver.Version {
 		c.begun(w)
 		c.ended(cache.MetaObjectToName(w), resultHandedOver, 0)
 		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, p.HandedOver)
@@ -57,7 +57,7 @@ func (c *Controller[W, X]) recordCondition(w W, before *rollout.StoredCondition,
 
 // recordWaits records what each pod waits for, if that is more than progress. It does so once
 // for each reason in turn.
-func (c *Controller[W, X]) recordWaits(s *Session[W, X], w W, waits []rollout.Wait) {
+func (c *Controller[W, K]) recordWaits(s *Session[W, K], w W, waits []rollout.Wait) {
 	s.countWaits(waits)
 	for _, wait := range waits {
 		if wait.Member.Pod == nil || s.recorded[wait.Member.Pod.UID] == wait.Reason {
@@ -72,7 +72,7 @@ func (c *Controller[W, X]) recordWaits(s *Session[W, X], w W, waits []rollout.Wa
 
 // nameOthers adds to the condition who else resizes the pods, such as a vertical
 // autoscaler. It records an event of each of them once.
-func (c *Controller[W, X]) nameOthers(s *Session[W, X], w W, verdicts []*rollout.Verdict, condition *rollout.Condition) {
+func (c *Controller[W, K]) nameOthers(s *Session[W, K], w W, verdicts []*rollout.Verdict, condition *rollout.Condition) {
 	for _, v := range verdicts {
 		m := &v.Member
 		for _, other := range m.Target.Others {
@@ -115,7 +115,7 @@ type progress struct {
 // controller has not asked for that size, as it was restarted, or the pod has had it before, the
 // message is already; if that is empty, nothing is recorded. The workload's event is recorded
 // with the next plan.
-func (s *Session[W, X]) RecordResized(pod *corev1.Pod, how, already string) {
+func (s *Session[W, K]) RecordResized(pod *corev1.Pod, how, already string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	message := already
@@ -136,7 +136,7 @@ func (s *Session[W, X]) RecordResized(pod *corev1.Pod, how, already string) {
 // now. What each pod says already is not said once more: of 100 pods, one at a time, events tell
 // of the 1st, 25th, 50th, 75th and 100th. With one of each pod, RolloutStarted and
 // RolloutComplete these are 107.
-func (s *Session[W, X]) recordProgress(w W, p rollout.Plan) {
+func (s *Session[W, K]) recordProgress(w W, p rollout.Plan) {
 	if s.progress.last == "" || p.Updated == 0 {
 		return
 	}
@@ -149,25 +149,25 @@ func (s *Session[W, X]) recordProgress(w W, p rollout.Plan) {
 }
 
 // RecordRestart records that a pod is given up for a new one; how begins the event's message.
-func (s *Session[W, X]) RecordRestart(w W, r rollout.Restart, how string) {
+func (s *Session[W, K]) RecordRestart(w W, r rollout.Restart, how string) {
 	s.controller.metrics.restarted(r.Cause)
 	s.RecordPod(w, r.Member.Pod, corev1.EventTypeNormal, rollout.EventRestart, how+": "+r.Reason)
 }
 
 // left returns the rollout that was handed over since the condition was written, which does not tell
 // it yet.
-func (c *Controller[W, X]) left(w W) rollout.Version {
+func (c *Controller[W, K]) left(w W) rollout.Version {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.messages[cache.MetaObjectToName(w)].left
 }
 
 // RecordHandOver records that the rollout is handed over to the built-in controller.
-func (s *Session[W, X]) RecordHandOver(w W, message string) {
+func (s *Session[W, K]) RecordHandOver(w W, message string) {
 	c := s.controller
 	c.mu.Lock()
 	m := c.messages[s.name]
-	m.left = c.kind.Unheld(w).HandedOver.Version
+	m.left = c.kind.BuiltInStatus(w).HandedOver.Version
 	c.messages[s.name] = m
 	c.mu.Unlock()
 	c.begun(w)
@@ -176,12 +176,12 @@ func (s *Session[W, X]) RecordHandOver(w W, message string) {
 }
 
 // Record records an event of the workload.
-func (s *Session[W, X]) Record(w W, eventType, reason, message string) {
+func (s *Session[W, K]) Record(w W, eventType, reason, message string) {
 	s.controller.recorder.Event(w, eventType, reason, message)
 }
 
 // RecordPod records an event of a pod on the pod, and on the workload with the pod's name.
-func (s *Session[W, X]) RecordPod(w W, pod *corev1.Pod, eventType, reason, message string) {
+func (s *Session[W, K]) RecordPod(w W, pod *corev1.Pod, eventType, reason, message string) {
 	s.controller.recorder.Event(pod, eventType, reason, message)
 	if !strings.HasPrefix(message, pod.Name) {
 		message = pod.Name + ": " + message
@@ -194,7 +194,7 @@ func (s *Session[W, X]) RecordPod(w W, pod *corev1.Pod, eventType, reason, messa
 const unrecordedFailures = 7
 
 // recordFailure records why a rollout does not go on.
-func (c *Controller[W, X]) recordFailure(name cache.ObjectName, err error) {
+func (c *Controller[W, K]) recordFailure(name cache.ObjectName, err error) {
 	if w, exists, _ := c.get(name); exists && !c.options.DryRun {
 		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step fails, and is tried again: "+err.Error())
 	}
@@ -202,7 +202,7 @@ func (c *Controller[W, X]) recordFailure(name cache.ObjectName, err error) {
 
 // edited records that admission has edited the template in a write of ours. It puts off the
 // next write that lets the built-in controller loose.
-func (c *Controller[W, X]) edited(s *Session[W, X], w W, err error) {
+func (c *Controller[W, K]) edited(s *Session[W, K], w W, err error) {
 	if s.edits == nil {
 		s.edits = rollout.NewBackoff()
 	}

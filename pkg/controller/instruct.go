@@ -27,7 +27,7 @@ var ErrEdited = errors.New("a mutating webhook changed the pod template in this 
 // Instruct asks the admission policies to do what the annotations say, where nil removes one, and
 // returns w as it is stored then. The resource version of w is a precondition: the plan was made
 // for this version of it. The error is [ErrEdited] if a webhook has edited the template.
-func (s *Session[W, X]) Instruct(ctx context.Context, w W, annotations map[string]any) (written W, err error) {
+func (s *Session[W, K]) Instruct(ctx context.Context, w W, annotations map[string]any) (written W, err error) {
 	written, err = s.merge(ctx, w, map[string]any{"metadata": map[string]any{
 		"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(), "annotations": annotations,
 	}})
@@ -48,7 +48,7 @@ func SameText(a, b *corev1.PodTemplateSpec) bool {
 // release asks the admission policies to let go of the hold of w, and to bring back what the user
 // wants. If they were deleted a moment ago, nobody has done that, and nothing would say it any more:
 // so it is done here.
-func (s *Session[W, X]) release(ctx context.Context, w W, r rollout.Release) error {
+func (s *Session[W, K]) release(ctx context.Context, w W, r rollout.Release) error {
 	written, err := s.Instruct(ctx, w, map[string]any{api.HoldAnnotation: nil})
 	if err == nil && policy.Held(written) {
 		err = ErrUnknown
@@ -68,7 +68,7 @@ func (s *Session[W, X]) release(ctx context.Context, w W, r rollout.Release) err
 
 // Restore merges fields into w that the admission policies should have written, and have not,
 // because they are not in force any more. It does nothing if there are none.
-func (s *Session[W, X]) Restore(ctx context.Context, w W, fields map[string]any) error {
+func (s *Session[W, K]) Restore(ctx context.Context, w W, fields map[string]any) error {
 	if fields == nil {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (s *Session[W, X]) Restore(ctx context.Context, w W, fields map[string]any)
 }
 
 // MergeStatus merges fields into the status of w. The resource version of w is a precondition.
-func (s *Session[W, X]) MergeStatus(ctx context.Context, w W, fields map[string]any) error {
+func (s *Session[W, K]) MergeStatus(ctx context.Context, w W, fields map[string]any) error {
 	_, err := s.merge(ctx, w, map[string]any{
 		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()}, "status": fields,
 	}, "status")
@@ -90,7 +90,7 @@ func (s *Session[W, X]) MergeStatus(ctx context.Context, w W, fields map[string]
 }
 
 // merge merges fields into w, or a subresource of it, and returns what is stored then.
-func (s *Session[W, X]) merge(ctx context.Context, w W, fields map[string]any, subresources ...string) (written W, err error) {
+func (s *Session[W, K]) merge(ctx context.Context, w W, fields map[string]any, subresources ...string) (written W, err error) {
 	patch, err := json.Marshal(fields)
 	if err != nil {
 		return written, fmt.Errorf("encoding a patch: %w", err)

@@ -172,7 +172,7 @@ func (k kindMetrics) restarted(cause rollout.Cause) {
 }
 
 // begun notes that a rollout of w is in flight. A controller that is restarted notes it anew.
-func (c *Controller[W, X]) begun(w W) {
+func (c *Controller[W, K]) begun(w W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rolling.Insert(cache.MetaObjectToName(w))
@@ -180,7 +180,7 @@ func (c *Controller[W, X]) begun(w W) {
 
 // ended counts the end of a workload's rollout, once: one that was handed over is complete
 // later, too. What is complete without us, such as a new workload, does not count.
-func (c *Controller[W, X]) ended(name cache.ObjectName, result result, took time.Duration) {
+func (c *Controller[W, K]) ended(name cache.ObjectName, result result, took time.Duration) {
 	c.mu.Lock()
 	ours := c.rolling.Has(name)
 	c.rolling.Delete(name)
@@ -191,7 +191,7 @@ func (c *Controller[W, X]) ended(name cache.ObjectName, result result, took time
 }
 
 // collect sends the gauges of what is held now.
-func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
+func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 	held, oldest := 0, time.Duration(0)
 	for _, obj := range c.informer.GetStore().List() {
 		if object, ok := obj.(metav1.Object); !ok || !policy.Held(object) {
@@ -215,7 +215,7 @@ func (c *Controller[W, X]) collect(ch chan<- prometheus.Metric) {
 }
 
 // waiting counts the pods of workloads that are not at rest by the reason that they wait for.
-func (c *Controller[W, X]) waiting() map[string]int {
+func (c *Controller[W, K]) waiting() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	count := map[string]int{}

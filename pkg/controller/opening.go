@@ -82,7 +82,7 @@ func (o *opening) next() (name cache.ObjectName, is bool) {
 
 // mayOpen reports whether the session of a workload may be opened now. If not, the workload is
 // queued again when it has its turn. Those that are held do not wait for those that are not.
-func (c *Controller[W, X]) mayOpen(name cache.ObjectName, held bool) bool {
+func (c *Controller[W, K]) mayOpen(name cache.ObjectName, held bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.opening[held]
@@ -98,13 +98,13 @@ func (c *Controller[W, X]) mayOpen(name cache.ObjectName, held bool) bool {
 }
 
 // turn begins a workload's turn. It is looked at again when that is over. The caller has locked c.mu.
-func (c *Controller[W, X]) turn(o *opening, name cache.ObjectName) {
+func (c *Controller[W, K]) turn(o *opening, name cache.ObjectName) {
 	o.now[name] = c.clock.Now()
 	c.queue.AddAfter(name, openingTime)
 }
 
 // openNext gives those that wait their turn, after a sync of the workload of that name.
-func (c *Controller[W, X]) openNext(name cache.ObjectName) {
+func (c *Controller[W, K]) openNext(name cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, now := c.sessions[name], c.clock.Now()
@@ -123,10 +123,10 @@ func (c *Controller[W, X]) openNext(name cache.ObjectName) {
 	}
 }
 
-// makeRoom puts one session away if there are as many as there may be: one that only stands if there
+// evictIdleSession puts one session away if there are as many as there may be: one that only stands if there
 // is, of the namespace that has most of them, the one that has waited longest. What is remembered of
 // its workload stays, and that is looked at again soon. The caller has locked c.mu.
-func (c *Controller[W, X]) makeRoom() {
+func (c *Controller[W, K]) evictIdleSession() {
 	if len(c.sessions) < c.options.Sessions {
 		return
 	}
@@ -136,7 +136,7 @@ func (c *Controller[W, X]) makeRoom() {
 			idle[name.Namespace]++
 		}
 	}
-	var longest *Session[W, X]
+	var longest *Session[W, K]
 	for name, s := range c.sessions {
 		if s.idleSince.IsZero() {
 			continue

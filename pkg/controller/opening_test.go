@@ -198,18 +198,18 @@ func TestMakeRoom(t *testing.T) {
 		add("few", i, time.Hour)
 	}
 	add("many", 1001, 0) // is being synced
-	e.makeRoom()
+	e.evictIdleSession()
 	if len(e.sessions) != DefaultSessions-2 {
 		t.Fatalf("%d sessions are left, though there is room", len(e.sessions))
 	}
 	longest := add("many", 1002, 10*time.Minute)
 	add("many", 1003, time.Second)
-	e.makeRoom()
+	e.evictIdleSession()
 	if len(e.sessions) != DefaultSessions-1 || e.sessions[longest] != nil {
 		t.Errorf("%d sessions are left; the one that has waited longest of the largest namespace is among them: %t", len(e.sessions), e.sessions[longest] != nil)
 	}
 	e.sessions[add("few", 5, time.Second)].standing = true
-	e.makeRoom()
+	e.evictIdleSession()
 	if e.sessions[cache.ObjectName{Namespace: "few", Name: "5"}] != nil {
 		t.Error("one that only stands is left, and one with a rollout has ended")
 	}
@@ -217,7 +217,7 @@ func TestMakeRoom(t *testing.T) {
 		s.idleSince = time.Time{}
 	}
 	add("few", 4, 0)
-	e.makeRoom()
+	e.evictIdleSession()
 	if len(e.sessions) != DefaultSessions {
 		t.Errorf("one that is being synced has lost its session")
 	}

@@ -13,13 +13,13 @@ import (
 
 // Plain is what kinds have in common that need to watch nothing but workloads and their pods, and
 // whose rollouts leave nothing behind that admission does not put in order.
-type Plain[W Workload, X Own] struct {
+type Plain[W Workload, K KindState] struct {
 	// Client to read and write through.
 	Client kubernetes.Interface
 }
 
 // Decode is that of [Kind].
-func (Plain[W, X]) Decode(obj any) (w W, err error) {
+func (Plain[W, K]) Decode(obj any) (w W, err error) {
 	w, is := obj.(W)
 	if !is {
 		return w, fmt.Errorf("a %T where a %T belongs", obj, w)
@@ -28,17 +28,17 @@ func (Plain[W, X]) Decode(obj any) (w W, err error) {
 }
 
 // NewPodInformer is that of [Kind].
-func (p Plain[W, X]) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
+func (p Plain[W, K]) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
 	return pods.NewInformer(p.Client, namespace, selector)
 }
 
 // Watch is that of [Kind]: there is nothing else to watch.
-func (Plain[W, X]) Watch(context.Context, func(cache.ObjectName)) error { return nil }
+func (Plain[W, K]) Watch(context.Context, func(cache.ObjectName)) error { return nil }
 
 // LeftBehind is that of [Kind]: there is nothing.
-func (Plain[W, X]) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
+func (Plain[W, K]) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
 
 // Apply is that of [Kind]: there is no write that the engine does not make.
-func (Plain[W, X]) Apply(_ context.Context, _ *Session[W, X], _ W, write rollout.Write) error {
+func (Plain[W, K]) Apply(_ context.Context, _ *Session[W, K], _ W, write rollout.Write) error {
 	return fmt.Errorf("applying a %T, which is no write of this kind", write)
 }

@@ -17,7 +17,7 @@ import (
 // resize asks for the member's new size. A refusal is no error: it is remembered for the next
 // plan. If it is final, that plan takes the pod for one that cannot be resized. A controller
 // that is restarted meanwhile asks again, and gets the same answer.
-func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollout.Member) error {
+func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollout.Member) error {
 	again, target := len(m.Target.Changes) == 0, m.Target
 	if again { // the spec has the size: the kubelet looks at it once more after another one
 		target = m.Target.Back()
@@ -63,7 +63,7 @@ func (s *Session[W, X]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 
 // rememberRefusal remembers why the API server refused the resize, and when to ask again, for
 // the next plan. It returns the error if the pod has changed or is gone: that is no refusal.
-func (s *Session[W, X]) rememberRefusal(m rollout.Member, revision rollout.Revision, err error) error {
+func (s *Session[W, K]) rememberRefusal(m rollout.Member, revision rollout.Revision, err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}
@@ -77,7 +77,7 @@ func (s *Session[W, X]) rememberRefusal(m rollout.Member, revision rollout.Revis
 }
 
 // mark marks a pod that has its size as one of the revision.
-func (s *Session[W, X]) mark(ctx context.Context, w rollout.MarkPod) error {
+func (s *Session[W, K]) mark(ctx context.Context, w rollout.MarkPod) error {
 	m := w.Member
 	marked, err := pods.Relabel(ctx, s.controller.client.CoreV1(), m.Pod, w.Label)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Session[W, X]) mark(ctx context.Context, w rollout.MarkPod) error {
 }
 
 // remove deletes a pod that only a new one can replace.
-func (s *Session[W, X]) remove(ctx context.Context, w W, restart rollout.Restart) error {
+func (s *Session[W, K]) remove(ctx context.Context, w W, restart rollout.Restart) error {
 	if err := pods.Delete(ctx, s.controller.client.CoreV1(), restart.Member.Pod); err != nil {
 		return err
 	}

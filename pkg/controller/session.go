@@ -16,8 +16,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Own is what only one kind of workload keeps in a session.
-type Own interface {
+// KindState is what only one kind of workload keeps in a session.
+type KindState interface {
 	// HasSynced reports whether everything that is watched has been listed.
 	HasSynced() bool
 }
@@ -25,28 +25,28 @@ type Own interface {
 // Session is what is watched of one workload while its rollout is in flight, and what was found
 // there. It is a cache that can be lost at any time. A kind's Apply writes the workload and records
 // events through it.
-type Session[W Workload, X Own] struct {
+type Session[W Workload, K KindState] struct {
 	// Pods of the workload's selector.
 	Pods *live.Watch[*corev1.Pod]
-	// Own is what only this kind of workload keeps.
-	Own X
+	// KindState is what only this kind of workload keeps.
+	KindState K
 	*memory
 
-	controller *Controller[W, X]
+	controller *Controller[W, K]
 	name       cache.ObjectName
 	stop       func()
 	idleSince  time.Time // the last sync has ended then; none while one is under way
-	standing   bool      // nothing is rolled out: see rollout.Unheld.Standing
+	standing   bool      // nothing is rolled out: see rollout.BuiltInStatus.Standing
 
-	kept       *rollout.Kept   // of the pods, from plan to plan
-	limits     capacity.Limits // of the namespace
+	kept       *rollout.VerdictCache // of the pods, from plan to plan
+	limits     capacity.Limits       // of the namespace
 	limitsRead time.Time
 	room       *capacity.Places // of the nodes and the limits
 	nodes      []*corev1.Node   // of room
 }
 
 // session returns the session of w, and opens it if there is none.
-func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], error) {
+func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
@@ -58,7 +58,7 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 		s.stop() // of a workload that had this name before
 		delete(c.sessions, name)
 	}
-	c.makeRoom()
+	c.evictIdleSession()
 	selector, err := metav1.LabelSelectorAsSelector(c.kind.Selector(w))
 	if err != nil {
 		return nil, fmt.Errorf("reading the selector: %w", err)
@@ -69,9 +69,9 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 	}
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
-	s := &Session[W, X]{memory: m, controller: c, name: name, stop: stop, kept: &rollout.Kept{}}
+	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop, kept: &rollout.VerdictCache{}}
 	if s.Pods, err = live.NewWatch(ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
-		s.Own, err = c.kind.Open(ctx, w, changed)
+		s.KindState, err = c.kind.Open(ctx, w, changed)
 	}
 	if err != nil {
 		stop()
@@ -82,7 +82,7 @@ func (c *Controller[W, X]) session(ctx context.Context, w W) (*Session[W, X], er
 }
 
 // endSession ends the session of the workload, if it has one, and forgets all that is remembered of it.
-func (c *Controller[W, X]) endSession(name cache.ObjectName) {
+func (c *Controller[W, K]) endSession(name cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.sessions[name]; s != nil {
@@ -92,27 +92,27 @@ func (c *Controller[W, X]) endSession(name cache.ObjectName) {
 	delete(c.memories, name)
 }
 
-func (s *Session[W, X]) hasSynced() bool { return s.Pods.HasSynced() && s.Own.HasSynced() }
+func (s *Session[W, K]) hasSynced() bool { return s.Pods.HasSynced() && s.KindState.HasSynced() }
 
 // retry has everything that was refused, put off or left tried again at once, if the retry annotation
 // of the workload has a new value.
-func (s *Session[W, X]) retry(w metav1.Object) {
+func (s *Session[W, K]) retry(w metav1.Object) {
 	if s.memory.retry(w.GetAnnotations()[api.RetryAnnotation]) {
 		s.limitsRead = time.Time{}
 	}
 }
 
 // Limits returns those of the namespace, as they were read last.
-func (s *Session[W, X]) Limits() capacity.Limits { return s.limits }
+func (s *Session[W, K]) Limits() capacity.Limits { return s.limits }
 
 // Requeue has the workload synced again at once, after a write that no watch shows in time.
-func (s *Session[W, X]) Requeue() { s.controller.queue.Add(s.name) }
+func (s *Session[W, K]) Requeue() { s.controller.queue.Add(s.name) }
 
 // Now returns the time by the clock of the plans.
-func (s *Session[W, X]) Now() time.Time { return s.controller.clock.Now() }
+func (s *Session[W, K]) Now() time.Time { return s.controller.clock.Now() }
 
 // countWaits counts, for the metrics, the pods by the reason that they wait for.
-func (s *Session[W, X]) countWaits(waits []rollout.Wait) {
+func (s *Session[W, K]) countWaits(waits []rollout.Wait) {
 	count := map[string]int{}
 	for _, wait := range waits {
 		if wait.Member.Pod != nil {

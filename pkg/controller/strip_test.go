@@ -62,7 +62,7 @@ func changesNoMember(t rapid.TB, older, newer *corev1.PodTemplateSpec, changes .
 		"For":      func(pod *corev1.Pod) (resize.Target, error) { return resize.For(pod, older, newer) },
 		"ForBut":   func(pod *corev1.Pod) (resize.Target, error) { return resize.ForBut(pod, older, newer) },
 		"Leftover": func(pod *corev1.Pod) (resize.Target, error) { return resize.Leftover(pod, newer) },
-		"Since":    func(pod *corev1.Pod) (resize.Target, error) { return resize.LeftoverSince(pod, newer, build.Start) },
+		"Since":    func(pod *corev1.Pod) (resize.Target, error) { return resize.SizedSince(pod, newer, newer, build.Start) },
 	} {
 		if got, want := says(stripped, newer, target), says(pod, newer, target); got != want {
 			t.Fatalf("%v, %s: a stripped pod says\n%s\nand the whole one\n%s", changes, name, got, want)

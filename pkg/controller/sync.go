@@ -21,7 +21,7 @@ import (
 
 // Sync takes the next step of one workload. It returns after which time to sync the workload
 // again at the latest; 0 if only an event can change anything.
-func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
+func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	defer c.openNext(name)
 	// 1. Get the workload. Is it opted in, and is anything in it ours to do?
 	w, s, requeueAfter, err := c.open(ctx, name)
@@ -32,14 +32,14 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 	o, f, p, err := c.plan(ctx, s, w, false)
 	// 3. Would the plan take pods down, or say Complete? That must not rest on a watch that may
 	// be behind: a pod that was made a moment ago would be lost. Gather and plan from a live read.
-	if err == nil && p.Loose() {
+	if err == nil && p.NeedsLiveRead() {
 		o, f, p, err = c.plan(ctx, s, w, true)
 	}
 	if err != nil {
 		return 0, err
 	}
 	// 4. A restart needs room for the new pod. Plan again without the restarts that have none.
-	full, err := c.full(ctx, s, o, p)
+	full, err := c.checkCapacity(ctx, s, o, p)
 	if err == nil && full != nil {
 		f.Full = full
 		p, err = f.Plan(o, w.GetAnnotations())
@@ -63,7 +63,7 @@ func (c *Controller[W, X]) Sync(ctx context.Context, name cache.ObjectName) (req
 
 // open returns the workload and its session. The session is nil if there is nothing to plan
 // now; then the workload's condition is up to date.
-func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W, s *Session[W, X], requeueAfter time.Duration, err error) {
+func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W, s *Session[W, K], requeueAfter time.Duration, err error) {
 	w, exists, err := c.get(name)
 	if err != nil {
 		return w, nil, 0, err
@@ -100,14 +100,14 @@ func (c *Controller[W, X]) open(ctx context.Context, name cache.ObjectName) (w W
 	if !s.hasSynced() {
 		return w, nil, 0, s.Pods.Err() // the watches requeue the workload when they have
 	}
-	s.standing = !policy.Held(w) && c.kind.Unheld(w).Standing
+	s.standing = !policy.Held(w) && c.kind.BuiltInStatus(w).Standing
 	s.retry(w)
 	return w, s, 0, nil
 }
 
 // prepare begins the session of a workload that was edited and is held, while the built-in
 // controller looks at the edit: what is watched and read by then need not be waited for.
-func (c *Controller[W, X]) prepare(ctx context.Context, w W) error {
+func (c *Controller[W, K]) prepare(ctx context.Context, w W) error {
 	if !policy.Held(w) || !c.mayOpen(cache.MetaObjectToName(w), true) {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (c *Controller[W, X]) prepare(ctx context.Context, w W) error {
 
 // plan gathers what there is of the workload, from the watches or live from the API server,
 // and plans the next step. It returns what the plan was made from, too.
-func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live bool) (o rollout.Observation, f rollout.Facts, p rollout.Plan, err error) {
+func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live bool) (o rollout.Observation, f rollout.Facts, p rollout.Plan, err error) {
 	if f, err = c.facts(ctx, s, w, live); err != nil {
 		return o, f, p, err
 	}
@@ -138,7 +138,7 @@ func (c *Controller[W, X]) plan(ctx context.Context, s *Session[W, X], w W, live
 }
 
 // facts gathers what a plan is made from besides the workload and its pods.
-func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, live bool) (rollout.Facts, error) {
+func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, live bool) (rollout.Facts, error) {
 	if err := c.readLimits(ctx, s, w, live); err != nil {
 		return rollout.Facts{}, err
 	}
@@ -151,13 +151,13 @@ func (c *Controller[W, X]) facts(ctx context.Context, s *Session[W, X], w W, liv
 	}
 	return rollout.Facts{
 		Places: s.room, Refused: s.refused.Known(), Full: s.full.Known(),
-		Contests: s.contests, Seen: s.seen, Firsts: s.firsts, Defaults: c.options.Defaults, Now: c.clock.Now(), Kept: kept,
+		Contests: s.contests, Seen: s.seen, Firsts: s.firsts, Defaults: c.options.Defaults, Now: c.clock.Now(), Cache: kept,
 	}, nil
 }
 
 // readLimits reads the limits of the namespace again if live is set, or the last look at them
 // was a while ago.
-func (c *Controller[W, X]) readLimits(ctx context.Context, s *Session[W, X], w W, live bool) error {
+func (c *Controller[W, K]) readLimits(ctx context.Context, s *Session[W, K], w W, live bool) error {
 	now := c.clock.Now()
 	if !live && now.Sub(s.limitsRead) < capacity.LookAgain {
 		return nil
@@ -177,13 +177,13 @@ func (c *Controller[W, X]) readLimits(ctx context.Context, s *Session[W, X], w W
 	return nil
 }
 
-// full looks for room for the new pods that the plan's restarts bring, and returns the
+// checkCapacity looks for room for the new pods that the plan's restarts bring, and returns the
 // refusals of those that have none. It returns nil if all have room, or nothing is restarted
 // now.
 //
 // A pod whose template differs in more than its size is restarted in any case.
-func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o rollout.Observation, p rollout.Plan) (rollout.Refusals, error) {
-	if !p.Loose() {
+func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], o rollout.Observation, p rollout.Plan) (rollout.Refusals, error) {
+	if !p.NeedsLiveRead() {
 		return nil, nil
 	}
 	var room *capacity.Room
@@ -218,9 +218,9 @@ func (c *Controller[W, X]) full(ctx context.Context, s *Session[W, X], o rollout
 }
 
 // note remembers what a plan has seen of the pods, and records those that have got their size.
-func (c *Controller[W, X]) note(s *Session[W, X], w W, f rollout.Facts, p rollout.Plan) {
+func (c *Controller[W, K]) note(s *Session[W, K], w W, f rollout.Facts, p rollout.Plan) {
 	s.seen.See(s.kept.TakeFresh())
-	if f.Kept == nil {
+	if f.Cache == nil {
 		s.seen.See(p.Verdicts)
 	}
 	for _, m := range p.Resized {
@@ -235,7 +235,7 @@ func (c *Controller[W, X]) note(s *Session[W, X], w W, f rollout.Facts, p rollou
 
 // record writes the condition, and records events and metrics of what pods wait for. It
 // returns after which time a message that was put off is due; 0 if none was.
-func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
+func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p rollout.Plan) (due time.Duration, err error) {
 	if p.Condition.Reason != "" {
 		c.nameOthers(s, w, p.Verdicts, &p.Condition)
 		beside, within := c.deadline(s.memory, w, p)
@@ -262,19 +262,19 @@ func (c *Controller[W, X]) record(ctx context.Context, s *Session[W, X], w W, p 
 // A webhook may change the template in each write that lets the built-in controller loose.
 // Each change makes a new revision, so such writes are put off longer and longer. It returns
 // after which time the next one is due; 0 if none was put off.
-func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p rollout.Plan) (due time.Duration, err error) {
+func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p rollout.Plan) (due time.Duration, err error) {
 	if c.options.DryRun {
 		logWrites(ctx, p.Writes...)
 		return 0, nil
 	}
 	failed := make([]error, len(p.Writes))
-	together := slices.IndexFunc(p.Writes, rollout.Write.Loose)
+	together := slices.IndexFunc(p.Writes, rollout.Write.NeedsLiveRead)
 	if together < 0 {
 		together = len(p.Writes)
 	}
 	workqueue.ParallelizeUntil(ctx, max(c.options.Parallel, 1), together, func(i int) { failed[i] = c.applyOne(ctx, s, w, p, p.Writes[i]) })
 	for i, write := range p.Writes[together:] {
-		if wait := s.looseAfter.Sub(c.clock.Now()); write.Loose() && wait > 0 {
+		if wait := s.looseAfter.Sub(c.clock.Now()); write.NeedsLiveRead() && wait > 0 {
 			due = wait
 			continue
 		}
@@ -286,7 +286,7 @@ func (c *Controller[W, X]) apply(ctx context.Context, s *Session[W, X], w W, p r
 	return due, errors.Join(failed...)
 }
 
-func (c *Controller[W, X]) applyOne(ctx context.Context, s *Session[W, X], w W, p rollout.Plan, write rollout.Write) error {
+func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, p rollout.Plan, write rollout.Write) error {
 	defer c.options.Pulse.Beat(c.syncOf(s.name)) // a large rollout takes long, and is alive
 	switch write := write.(type) {
 	case rollout.ResizePod:
@@ -304,7 +304,7 @@ func (c *Controller[W, X]) applyOne(ctx context.Context, s *Session[W, X], w W, 
 
 // cleanUp puts in order what a rollout has left behind in a workload that is not held any
 // more. The workload may be gone.
-func (c *Controller[W, X]) cleanUp(ctx context.Context, name cache.ObjectName) error {
+func (c *Controller[W, K]) cleanUp(ctx context.Context, name cache.ObjectName) error {
 	write, err := c.kind.LeftBehind(name)
 	if err != nil || write == nil {
 		return err

@@ -35,25 +35,25 @@ func (o observation) sizeOf(pod *corev1.Pod) policy.Size {
 func (o observation) fit(p *rollout.Place) (err error) {
 	own := o.sizeOf(p.Pod)
 	p.Class, p.InPlaceOnly = own.Class.String(), own.Class != nil || o.over()
-	sized, void := own.Template, ""
-	if own.Void != nil {
-		void = own.Void.Error()
+	sized, unavailable := own.Template, ""
+	if own.Unavailable != nil {
+		unavailable = own.Unavailable.Error()
 	} else {
 		if p.Target, err = o.sizedTo(p.Pod, sized); err != nil {
 			return err
 		}
 		if own.Class != nil {
-			void = o.inTheWay(p.Target)
+			unavailable = o.inTheWay(p.Target)
 		}
 	}
-	if refused := o.Refused.Of(p.Pod.UID, o.revision().Size(p.Target.Changes)); refused.Final && void == "" {
+	if refused := o.Refused.Of(p.Pod.UID, o.revision().Size(p.Target.Changes)); refused.Final && unavailable == "" {
 		// It may still have the size of another class: it goes back to the template's first.
 		if back, err := o.sizedTo(p.Pod, o.revision().Template); err == nil && len(back.Changes) > 0 {
-			void = refused.Reason
+			unavailable = refused.Reason
 		}
 	}
-	if void != "" {
-		p.Void = fmt.Sprintf("it has the template's size: it cannot have that of class %s in place on node %s: %s", p.Class, p.Pod.Spec.NodeName, void)
+	if unavailable != "" {
+		p.ClassSizeUnavailable = fmt.Sprintf("it has the template's size: it cannot have that of class %s in place on node %s: %s", p.Class, p.Pod.Spec.NodeName, unavailable)
 		if p.Target, err = o.sizedTo(p.Pod, o.revision().Template); err != nil {
 			return err
 		}

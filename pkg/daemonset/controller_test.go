@@ -421,7 +421,7 @@ func TestHistory(t *testing.T) {
 	if err := h.read(set, &set.Spec.Template, stored[:1]); err != nil || h.newest != nil {
 		t.Errorf("without a revision of the template: %+v, %v", h.newest, err)
 	}
-	client, s := fake.NewClientset(&stored[1]), &session{Own: &history{}}
+	client, s := fake.NewClientset(&stored[1]), &session{KindState: &history{}}
 	for _, live := range []bool{false, false, true} { // what lets pods be restarted does not rest on what was read before
 		if _, err := New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return nil, nil }, live); err != nil {
 			t.Fatal(err)
@@ -430,7 +430,7 @@ func TestHistory(t *testing.T) {
 	if n := len(client.Actions()); n != 2 {
 		t.Errorf("the history was read %d times, want once, and again for a live look", n)
 	}
-	_, err := New(fake.NewClientset(&stored[0])).Gather(t.Context(), &session{Own: &history{}}, set, func() ([]*corev1.Pod, error) { return nil, nil }, false)
+	_, err := New(fake.NewClientset(&stored[0])).Gather(t.Context(), &session{KindState: &history{}}, set, func() ([]*corev1.Pod, error) { return nil, nil }, false)
 	if err == nil || !strings.Contains(err.Error(), "is not in the history") {
 		t.Errorf("Gather: %v", err)
 	}
@@ -452,22 +452,22 @@ func TestHistoryOfAnotherSpelling(t *testing.T) {
 		pod.OwnerReferences = owners(set)
 	})
 	client := fake.NewClientset(stored)
-	s := &session{Own: &history{}}
+	s := &session{KindState: &history{}}
 	gather := func() error {
 		_, err := New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return []*corev1.Pod{pod}, nil }, false)
 		return err
 	}
 	for range 2 { // the second time all that is stored is known
 		if err := gather(); err == nil || !strings.Contains(err.Error(), "is not in the history") {
-			t.Errorf("before there is a revision of the template: %v, and %+v is the newest", err, s.Own.newest)
+			t.Errorf("before there is a revision of the template: %v, and %+v is the newest", err, s.KindState.newest)
 		}
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "b"
 	}
 	if _, err := client.AppsV1().ControllerRevisions(set.Namespace).Create(t.Context(), newRevision(t, set, "c", 2), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := gather(); err != nil || s.Own.newest.hash != "c" {
-		t.Errorf("afterwards: %v, and %+v is the newest", err, s.Own.newest)
+	if err := gather(); err != nil || s.KindState.newest.hash != "c" {
+		t.Errorf("afterwards: %v, and %+v is the newest", err, s.KindState.newest)
 	}
 }
 

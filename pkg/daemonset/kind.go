@@ -103,15 +103,15 @@ func condition(set *appsv1.DaemonSet) *rollout.StoredCondition {
 	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }
 
-// Unheld is that of controller.Kind.
-func (Kind) Unheld(set *appsv1.DaemonSet) rollout.Unheld { return builtInStatus(set) }
+// BuiltInStatus is that of controller.Kind.
+func (Kind) BuiltInStatus(set *appsv1.DaemonSet) rollout.BuiltInStatus { return builtInStatus(set) }
 
 // Gather is that of controller.Kind.
 func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, list controller.ListPods, live bool) (rollout.Observation, error) {
 	if live {
-		s.Own.generation = 0
+		s.KindState.generation = 0
 	}
-	o := observation{set: set, history: s.Own}
+	o := observation{set: set, history: s.KindState}
 	all, err := list()
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, lis
 			o.pods = append(o.pods, pod)
 		}
 	}
-	if err := k.update(ctx, s.Own, set, o.pods); err != nil {
+	if err := k.update(ctx, s.KindState, set, o.pods); err != nil {
 		return nil, err
 	}
 	return o, nil

@@ -61,16 +61,16 @@ func (o observation) options() rollout.Options {
 	options := o.Options()
 	surge, unavailable := bounds(o.set)
 	options.Limit, options.Unavailable = max(surge, unavailable), unavailable
-	options.Restarts, options.PassLost, options.PassDeferred = rollout.Alone, true, true
+	options.Restarts, options.PassLost, options.PassDeferred = rollout.Independent, true, true
 	if surge > 0 { // the new pod comes first, which is the DaemonSet controller's to do
-		options.Restarts = rollout.Last
+		options.Restarts = rollout.AfterResizes
 	}
 	options.MinReadySeconds = o.set.Spec.MinReadySeconds
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
 	for range o.lacking() {
-		options.Aside = append(options.Aside, rollout.Member{Place: rollout.Place{Name: "a node without its pod"}})
+		options.NonMembers = append(options.NonMembers, rollout.Member{Place: rollout.Place{Name: "a node without its pod"}})
 	}
 	return options
 }
@@ -92,12 +92,12 @@ func (o observation) revision() rollout.Revision {
 // Pods returns the pods of the set, and the templates of those that are still to be made.
 func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, nil }
 
-// seats returns the pods in the order in which they are rolled: those that are not available
+// podsInOrder returns the pods in the order in which they are rolled: those that are not available
 // first, then one of each zone in turn. Of a node that has a pod, those that are gone or about to
 // go do not count.
 //
 // With a1, a2 and a3 in zone a, b1 and b2 in zone b, where b2 is not available: b2, a1, b1, a2, a3.
-func (o observation) seats() []*corev1.Pod {
+func (o observation) podsInOrder() []*corev1.Pod {
 	kept := map[string]bool{}
 	for _, pod := range o.pods {
 		kept[capacity.TargetNode(pod)] = kept[capacity.TargetNode(pod)] || !rollout.Gone(pod)
@@ -147,19 +147,19 @@ func asInt(b bool) int {
 
 // look returns what judges the pods of the set.
 func (o observation) look(options rollout.Options) *rollout.Look {
-	basis := rollout.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), Of: basis{o.newest.hash, o.over()}}
+	basis := rollout.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), CacheKey: cacheKey{o.newest.hash, o.over()}}
 	return o.Look(basis, options, o.revision(), o.place)
 }
 
-// basis is what places of pods depend on besides.
-type basis struct {
+// cacheKey is what places of pods depend on besides.
+type cacheKey struct {
 	newest string
 	over   bool
 }
 
-// verdicts returns those on the seats, in their order.
+// verdicts returns those on the pods, in their order.
 func (o observation) verdicts(look *rollout.Look) ([]*rollout.Verdict, error) {
-	seats := o.seats()
+	seats := o.podsInOrder()
 	verdicts := make([]*rollout.Verdict, len(seats))
 	for i, pod := range seats {
 		var err error

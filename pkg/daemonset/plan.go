@@ -100,7 +100,7 @@ func (p *plan) letGo(o observation) {
 	}
 	switch counts, wait := o.doubt(); {
 	case !counts:
-		p.Passing = true // wait for its status before letting it loose
+		p.Transient = true // wait for its status before letting it loose
 	case wait > 0:
 		p.RequeueWithin(wait)
 	default:

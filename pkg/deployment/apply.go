@@ -28,7 +28,7 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 		return k.detach(ctx, s, d, w.restart)
 	case evict:
 		return k.evict(ctx, s, d, w)
-	case giveBack:
+	case reattach:
 		return GiveBack(ctx, k.client, k.objects, w.pods[0].Namespace, w.pods)
 	case removeSet:
 		return k.removeSet(ctx, d, w.set)
@@ -37,14 +37,14 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case adopt:
 		patch, err := adoptPatch(w.set, w.template, w.restarts)
 		return k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err))
-	case mark:
-		patch, err := markPatch(w.set, w.restarts)
+	case closeAdoption:
+		patch, err := closeAdoptionPatch(w.set, w.restarts)
 		return k.patchSet(ctx, s, d, w.set, patch, err)
 	case revert:
 		patch, err := revertPatch(w.set, w.template)
 		return k.patchSet(ctx, s, d, w.set, patch, err)
-	case unmark:
-		patch, err := unmarkPatch(w.set)
+	case endAdoption:
+		patch, err := endAdoptionPatch(w.set)
 		return k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err))
 	default:
 		return fmt.Errorf("applying a %T, which is no write of a Deployment", write)
@@ -146,7 +146,7 @@ func (k Kind) saveHistory(ctx context.Context, s *session, d *Deployment, w save
 		patch, failed := historyPatch(w.reuse, w.set)
 		written, err = k.writeSet(ctx, s, d, w.reuse, patch, failed)
 	}
-	if err == nil && !written.template.Means(w.set.outgoing.template) {
+	if err == nil && !written.template.Means(w.set.previous.template) {
 		// It would be written again and again.
 		s.History.Add(w.set.UID, formerTemplate(w.set), rollout.Refusal{
 			Reason: "a mutating webhook changes the template of ReplicaSet " + written.Name, Kind: rollout.ReasonAdmissionDenied, Final: true,
@@ -206,7 +206,7 @@ func wroteSet(s *session, stored *unstructured.Unstructured) (*replicaSet, error
 	if err != nil {
 		return nil, err
 	}
-	s.Own.sets.Wrote(rs)
+	s.KindState.sets.Wrote(rs)
 	s.Requeue()
 	return rs, nil
 }

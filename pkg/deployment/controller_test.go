@@ -143,7 +143,7 @@ func (c *cluster) Show() error {
 }
 
 func (c *cluster) Shown() bool {
-	shown, err := c.Kind.Own.sets.List()
+	shown, err := c.Kind.KindState.sets.List()
 	return err == nil && len(shown) == len(c.sets) && !slices.ContainsFunc(shown, func(rs *replicaSet) bool {
 		return c.sets[rs.Name] == nil || c.sets[rs.Name].ResourceVersion != rs.ResourceVersion
 	})

@@ -118,7 +118,7 @@ func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster,
 		return nil, "", err
 	}
 	options := o.options(surge, unavailable)
-	options.Aside = o.aside(o.look(base, options), base)
+	options.NonMembers = o.nonMembers(o.look(base, options), base)
 	var places []rollout.Place
 	pods := o.podsOf(base)
 	sortAsDeleted(pods)

@@ -11,13 +11,13 @@ import (
 // lacks reports whether the former template of rs is still to go into the history: no
 // ReplicaSet has it, and the history has room.
 func (o observation) lacks(rs *replicaSet) bool {
-	return rs.outgoing != nil && !rs.outgoing.template.Same(rs.template) && !o.keeps(rs) && o.historyHasRoom(rs)
+	return rs.previous != nil && !rs.previous.template.Same(rs.template) && !o.keeps(rs) && o.historyHasRoom(rs)
 }
 
 // keeps reports whether another ReplicaSet has the former template of rs, in any spelling: that
-// of a mark is not the API server's if somebody else has written it.
+// of a record is not the API server's if somebody else has written it.
 func (o observation) keeps(rs *replicaSet) bool {
-	return slices.ContainsFunc(o.sets, func(other *replicaSet) bool { return other.UID != rs.UID && other.template.Means(rs.outgoing.template) })
+	return slices.ContainsFunc(o.sets, func(other *replicaSet) bool { return other.UID != rs.UID && other.template.Means(rs.previous.template) })
 }
 
 // historyTimeout is for how long a rollout waits while the history is refused, as by a quota
@@ -25,7 +25,7 @@ func (o observation) keeps(rs *replicaSet) bool {
 const historyTimeout = 20 * time.Second
 
 // formerTemplate names in refusals what was refused: the former template of rs.
-func formerTemplate(rs *replicaSet) string { return string(rs.outgoing.Template) }
+func formerTemplate(rs *replicaSet) string { return string(rs.previous.Template) }
 
 // refused returns why the history cannot have the former template of rs; without a reason if
 // it can, or has it.
@@ -47,13 +47,13 @@ func (o observation) saves(rs *replicaSet) bool {
 	return o.lacks(rs) && (o.refused(rs).Reason == "" || o.retries(rs) && !o.Now.Before(o.refused(rs).Until))
 }
 
-// forgets returns why the former template of rs is lost with its mark; empty if it is not.
+// forgets returns why the former template of rs is lost with its record; empty if it is not.
 func (o observation) forgets(rs *replicaSet) string {
 	refused := o.refused(rs)
 	if refused.Reason == "" {
 		return ""
 	}
-	return fmt.Sprintf("revision %d is not kept in the history, so that nobody can go back to it: %s", rs.outgoing.revision(), refused.Reason)
+	return fmt.Sprintf("revision %d is not kept in the history, so that nobody can go back to it: %s", rs.previous.revision(), refused.Reason)
 }
 
 // awaitsHistory reports whether the history of the base is still to be written, and notes
@@ -64,7 +64,7 @@ func (p *plan) awaitsHistory(o observation) bool {
 	}
 	refused := o.refused(p.base)
 	p.Waits = append(p.Waits, rollout.Wait{
-		Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.base.outgoing.revision(), refused.Reason),
+		Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.base.previous.revision(), refused.Reason),
 	})
 	p.RequeueWithin(refused.Until.Sub(o.Now))
 	p.RequeueWithin(refused.Since.Add(historyTimeout).Sub(o.Now))
@@ -85,7 +85,7 @@ func (o observation) historyHasRoom(rs *replicaSet) bool {
 	if limit == nil || *limit == 0 {
 		return limit == nil
 	}
-	revision := rs.outgoing.revision()
+	revision := rs.previous.revision()
 	newest, used := o.newest(), o.idleTwin(rs)
 	old, lower := 1, 0
 	for _, other := range o.sets {

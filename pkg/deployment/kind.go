@@ -195,7 +195,7 @@ func (k Kind) LeftBehind(name cache.ObjectName) (rollout.Write, error) {
 	if len(left) == 0 {
 		return nil, nil
 	}
-	return giveBack{left}, nil
+	return reattach{left}, nil
 }
 
 // SameTemplate is that of controller.Kind.
@@ -214,8 +214,8 @@ func (Kind) Unrestored(held, written *Deployment) map[string]any {
 // the Deployment controller may not have seen that it is held.
 func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
 
-// Unheld is that of controller.Kind.
-func (Kind) Unheld(d *Deployment) rollout.Unheld { return builtInStatus(d) }
+// BuiltInStatus is that of controller.Kind.
+func (Kind) BuiltInStatus(d *Deployment) rollout.BuiltInStatus { return builtInStatus(d) }
 
 // Gather is that of controller.Kind.
 func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (rollout.Observation, error) {
@@ -224,7 +224,7 @@ func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list contro
 	if live {
 		sets, err = k.listSets(ctx, d)
 	} else {
-		sets, err = s.Own.sets.List()
+		sets, err = s.KindState.sets.List()
 	}
 	if err != nil {
 		return nil, err

@@ -132,8 +132,8 @@ func (o observation) duplicate() *replicaSet {
 	return nil
 }
 
-// marked returns a ReplicaSet that has the mark of adoption; nil if there is none.
-func (o observation) marked() *replicaSet {
+// adopted returns a ReplicaSet that has a record of adoption; nil if there is none.
+func (o observation) adopted() *replicaSet {
 	if i := slices.IndexFunc(o.sets, (*replicaSet).adopted); i >= 0 {
 		return o.sets[i]
 	}
@@ -218,20 +218,20 @@ func (o observation) available(pod *corev1.Pod) bool {
 	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
-// options returns those of a rollout, but for what is aside. As many pods may be under way at
+// options returns those of a rollout, but for the non-members. As many pods may be under way at
 // once as maxSurge and maxUnavailable are together, and at least one. What takes a pod down
 // keeps to maxUnavailable.
 func (o observation) options(surge, unavailable int) rollout.Options {
 	options := o.Options()
 	options.Limit, options.Unavailable = max(surge+unavailable, 1), unavailable
-	options.Restarts, options.PassDeferred = rollout.Last, true
+	options.Restarts, options.PassDeferred = rollout.AfterResizes, true
 	options.MinReadySeconds = o.deployment.Spec.MinReadySeconds
 	return options
 }
 
-// aside returns what takes a share of the limits besides the pods of base: pods of other
+// nonMembers returns what takes a share of the limits besides the pods of base: pods of other
 // ReplicaSets, and those that any ReplicaSet has still to make.
-func (o observation) aside(look *rollout.Look, base *replicaSet) []rollout.Member {
+func (o observation) nonMembers(look *rollout.Look, base *replicaSet) []rollout.Member {
 	var missing, others []rollout.Member
 	for _, rs := range o.sets {
 		pods := o.podsOf(rs)
@@ -242,7 +242,7 @@ func (o observation) aside(look *rollout.Look, base *replicaSet) []rollout.Membe
 			continue
 		}
 		for _, pod := range pods {
-			m := look.Aside(pod, func() rollout.Place {
+			m := look.NonMember(pod, func() rollout.Place {
 				return rollout.Place{Name: pod.Name, Pod: pod, Available: o.available(pod)}
 			})
 			if m != nil {
@@ -263,12 +263,12 @@ func (o observation) revision() rollout.Revision {
 func (o observation) look(base *replicaSet, options rollout.Options) *rollout.Look {
 	return o.Look(rollout.Basis{
 		Generation: o.deployment.Generation, Annotations: o.deployment.Annotations,
-		Of: basis{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation]},
+		CacheKey: cacheKey{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation]},
 	}, options, o.revision(), func(_ int, pod *corev1.Pod) (rollout.Place, error) { return o.place(base, pod) })
 }
 
-// basis is what places of pods depend on besides the Deployment's spec and annotations.
-type basis struct {
+// cacheKey is what places of pods depend on besides the Deployment's spec and annotations.
+type cacheKey struct {
 	base       types.UID
 	generation int64
 	mark       string
@@ -316,11 +316,11 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 		return o.By(resize.Leftover(pod, wanted))
 	}
 	target, err := o.Target(pod, base.template.PodTemplateSpec, wanted)
-	if err != nil || base.outgoing == nil {
+	if err != nil || base.previous == nil {
 		return target, err
 	}
 	// The ReplicaSet controller may have made it after the adoption, from base's former template.
-	late, err := o.Target(pod, base.outgoing.template.PodTemplateSpec, wanted)
+	late, err := o.Target(pod, base.previous.template.PodTemplateSpec, wanted)
 	if err == nil && len(late.Obstacles) > len(target.Obstacles) {
 		target = late
 	}
@@ -328,21 +328,21 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 }
 
 // madeBefore reports whether a pod of rs was made from the template that rs had before the
-// adoption. The mark names the pods that had to be restarted at that time. The ReplicaSet
+// adoption. Its record names the pods that had to be restarted at that time. The ReplicaSet
 // controller may have made others then, or later because it had not seen the adoption yet. So
-// until the mark is closed, a pod that has the size of the former template counts too.
+// until the record is closed, a pod that has the size of the former template counts too.
 func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 	switch {
 	case !rs.adopted():
 		return false
-	case slices.Contains(rs.mark.Restarts, pod.Name):
+	case slices.Contains(rs.adoption.Restarts, pod.Name):
 		return true
-	case rs.mark.Closed:
+	case rs.adoption.Closed:
 		return false
-	case rs.outgoing == nil: // it was too large for the mark
+	case rs.previous == nil: // it was too large for the record
 		return true
 	}
-	former := rs.outgoing.template.PodTemplateSpec
+	former := rs.previous.template.PodTemplateSpec
 	size, err := resize.For(pod, former, former)
 	return err == nil && len(size.Changes) == 0
 }

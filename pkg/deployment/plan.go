@@ -24,8 +24,8 @@ type plan struct {
 	// write is the write of a ReplicaSet, or the release; nil if there is none. Each is a step
 	// of its own: the next plan is made from what there is after it.
 	write rollout.Write
-	// giveBack these detached pods to their ReplicaSets.
-	giveBack []*corev1.Pod
+	// reattach these detached pods to their ReplicaSets.
+	reattach []*corev1.Pod
 	// detach these pods from base. They are evicted when others have taken their place.
 	detach []rollout.Restart
 	// evict these pods now.
@@ -58,8 +58,8 @@ func (p plan) complete(o observation) rollout.Plan {
 	for _, write := range p.evict {
 		p.Writes = append(p.Writes, write)
 	}
-	if len(p.giveBack) > 0 {
-		p.Writes = append(p.Writes, giveBack{p.giveBack})
+	if len(p.reattach) > 0 {
+		p.Writes = append(p.Writes, reattach{p.reattach})
 	}
 	if p.write != nil {
 		p.Writes = append(p.Writes, p.write)
@@ -111,7 +111,7 @@ func (p *plan) givesUp(o observation) {
 func (o observation) nextStep() (plan, error) {
 	base := o.base()
 	if !policy.Held(o.deployment) {
-		if condition, beyond := o.beyondUs(base); beyond {
+		if condition, beyond := o.nothingToDo(base); beyond {
 			return plan{Plan: rollout.Plan{Condition: condition}}, nil
 		}
 	}
@@ -137,7 +137,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	}
 	options := o.options(surge, unavailable)
 	look := o.look(base, options)
-	options.Aside = o.aside(look, base)
+	options.NonMembers = o.nonMembers(look, base)
 	verdicts, err := o.verdicts(look, base)
 	if err != nil {
 		return plan{}, err
@@ -230,7 +230,7 @@ func (p *plan) recreate(o observation) {
 // that only a restart helps: the one before the adoption or, if there was none, one with the size of
 // such a pod. It is nil if there is none.
 func (p *plan) former() *hash.Template {
-	if was := p.base.outgoing; was != nil && !was.template.Same(p.base.template) {
+	if was := p.base.previous; was != nil && !was.template.Same(p.base.template) {
 		return was.template
 	}
 	for _, r := range p.Restart {
@@ -267,19 +267,19 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 			p.write = saveHistory{rs, o.idleTwin(rs), o.sets}
 			return p, true
 		case rs.adopted() && rs != base && (base == nil || !o.retries(rs)):
-			p.write = unmark{rs, o.forgets(rs)}
+			p.write = endAdoption{rs, o.forgets(rs)}
 			return p, true
 		}
 	}
 	if base != nil && !base.template.Same(o.deployment.template) {
-		p.giveBack = o.detached()
+		p.reattach = o.detached()
 	}
-	return p, len(p.giveBack) > 0
+	return p, len(p.reattach) > 0
 }
 
 // afterAdoption replaces the pods that could not be resized. When there are none left, and the
 // Deployment controller has seen all of our writes, it lets go of the hold. The last of these
-// writes takes the mark away. A watch keeps the order of writes: a Deployment controller that
+// writes removes the record of adoption. A watch keeps the order of writes: a Deployment controller that
 // acknowledges this one has seen the others, too.
 func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	detached := o.detached()
@@ -290,13 +290,13 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 		p.giveUp(o, detached, surge, unavailable)
 	case p.leavesAny(o):
 		p.letGoLeaving(o)
-	case len(p.base.mark.Restarts) > 0 && p.awaits():
+	case len(p.base.adoption.Restarts) > 0 && p.awaits():
 	case p.Unready: // not before they are Ready again, or there is a new edit
-	case o.retries(p.base): // only the mark has the former template
+	case o.retries(p.base): // only the record of adoption has the former template
 	case p.base.adopted():
-		p.unmark(o)
+		p.endAdoption(o)
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
-		p.write = p.mark()
+		p.write = p.closeAdoption()
 	case !p.base.acknowledged():
 		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.base.Name)
 	default:
@@ -306,7 +306,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 
 // giveUp has those pods replaced that only a new one can replace.
 //
-// Before the first of them goes, the mark is closed: the pods that come from then on
+// Before the first of them goes, the record is closed: the pods that come from then on
 // are of the new template, whatever admission makes of them, and none of them is
 // restarted. Of 3 pods where one is replaced, and where admission makes new pods
 // Guaranteed, that one is Guaranteed then; restarting it would make another such pod.
@@ -314,8 +314,8 @@ func (p *plan) giveUp(o observation, detached []*corev1.Pod, surge, unavailable 
 	switch {
 	case len(p.Restart) > 0 && o.deployment.recreates():
 		p.recreate(o)
-	case len(p.Restart) > 0 && p.base.adopted() && !p.base.mark.Closed:
-		p.write = p.mark()
+	case len(p.Restart) > 0 && p.base.adopted() && !p.base.adoption.Closed:
+		p.write = p.closeAdoption()
 	default:
 		p.replace(o, detached, surge, unavailable)
 	}
@@ -344,18 +344,18 @@ func (p *plan) leavesAny(o observation) bool {
 	return left
 }
 
-// letGoLeaving lets go of the hold while pods of the base lack their size. The mark, which names
+// letGoLeaving lets go of the hold while pods of the base lack their size. The record of adoption, which names
 // them, stays: they are looked at as before, though nobody holds the rollout. They are not restarted
 // before the Deployment controller has made its own.
 func (p *plan) letGoLeaving(o observation) {
-	p.giveBack, p.write = o.detached(), o.removeDuplicate()
+	p.reattach, p.write = o.detached(), o.removeDuplicate()
 	switch {
-	case p.base.adopted() && !p.base.mark.Closed:
-		p.write = p.mark()
+	case p.base.adopted() && !p.base.adoption.Closed:
+		p.write = p.closeAdoption()
 	case o.retries(p.base), p.write != nil:
 	case !p.base.acknowledged():
 		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.base.Name)
-	case len(p.giveBack) == 0:
+	case len(p.reattach) == 0:
 		p.write = rollout.Release{}
 	}
 }
@@ -382,13 +382,13 @@ func (o observation) besides(base *replicaSet) string {
 
 // letGo lets go of the hold, once what only the rollout needed is gone.
 func (p *plan) letGo(o observation, handOver string) {
-	p.giveBack, p.write = o.detached(), o.removeDuplicate()
-	marked := o.marked()
+	p.reattach, p.write = o.detached(), o.removeDuplicate()
+	adopted := o.adopted()
 	switch {
 	case p.write != nil:
-	case marked != nil:
-		p.write = unmark{marked, o.forgets(marked)}
-	case len(p.giveBack) == 0:
+	case adopted != nil:
+		p.write = endAdoption{adopted, o.forgets(adopted)}
+	case len(p.reattach) == 0:
 		p.write = rollout.Release{HandOver: handOver, To: handedOver("")}
 	}
 }
@@ -401,16 +401,16 @@ func (o observation) removeDuplicate() rollout.Write {
 	return nil
 }
 
-// unmark takes the mark from the base, once no other ReplicaSet has its template.
-func (p *plan) unmark(o observation) {
+// endAdoption removes the record of adoption from the base, once no other ReplicaSet has its template.
+func (p *plan) endAdoption(o observation) {
 	if p.write = o.removeDuplicate(); p.write == nil {
-		p.write = unmark{p.base, o.forgets(p.base)}
+		p.write = endAdoption{p.base, o.forgets(p.base)}
 	}
 }
 
-// mark returns the write that closes the mark of the base, with the pods that lack its size.
-func (p *plan) mark() rollout.Write {
-	return mark{p.base, p.outdated()}
+// closeAdoption returns the write that closes the record of the base, with the pods that lack its size.
+func (p *plan) closeAdoption() rollout.Write {
+	return closeAdoption{p.base, p.outdated()}
 }
 
 // replace evicts the pods that only a new one can replace, or detaches them first. Never are
@@ -511,6 +511,6 @@ func (p *plan) awaits() bool {
 }
 
 func (p *plan) wait(format string, args ...any) {
-	p.Passing = true
+	p.Transient = true
 	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
 }

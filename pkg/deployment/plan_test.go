@@ -274,15 +274,15 @@ func does(p rollout.Plan) string {
 				verb = "delete"
 			}
 			say(verb, w.restart.Member.Name)
-		case giveBack:
+		case reattach:
 			for _, pod := range w.pods {
 				say("give back", pod.Name)
 			}
 		case adopt:
 			say("adopt", w.set.Name)
-		case mark:
+		case closeAdoption:
 			say("mark", append([]string{w.set.Name}, w.restarts...)...)
-		case unmark:
+		case endAdoption:
 			say("unmark", w.set.Name)
 		case revert:
 			to := simulated.VersionOf(&w.template.Spec).String()
@@ -485,8 +485,8 @@ func TestNextStep(t *testing.T) {
 			if tt.after != 0 && p.RequeueAfter != tt.after {
 				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
 			}
-			if loose := strings.NewReplacer("resize", "").Replace(tt.want) != "" && !strings.HasPrefix(tt.want, "resize"); p.Loose() != loose {
-				t.Errorf("looks at the API server first: %t, want %t", p.Loose(), loose)
+			if loose := strings.NewReplacer("resize", "").Replace(tt.want) != "" && !strings.HasPrefix(tt.want, "resize"); p.NeedsLiveRead() != loose {
+				t.Errorf("looks at the API server first: %t, want %t", p.NeedsLiveRead(), loose)
 			}
 		})
 	}
@@ -815,8 +815,8 @@ func TestSame(t *testing.T) {
 }
 
 // had is what rs has, as what it had before.
-func had(rs *replicaSet) *outgoing {
-	return &outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw, template: rs.template}
+func had(rs *replicaSet) *previousTemplate {
+	return &previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw, template: rs.template}
 }
 
 // TestForeignMark: of a mark that we cannot have written, nothing goes into the history.
@@ -828,8 +828,8 @@ func TestForeignMark(t *testing.T) {
 		mark string
 		want bool // there is a former template
 	}{
-		{"another size", string(mustJSON(t, adoption{outgoing: outgoing{Template: mustJSON(t, webDeployment(older, 3).Spec.Template)}})), true},
-		{"another image", string(mustJSON(t, adoption{outgoing: outgoing{Template: mustJSON(t, webDeployment(version{Image: 2, CPU: 1}, 3).Spec.Template)}})), false},
+		{"another size", string(mustJSON(t, adoption{previousTemplate: previousTemplate{Template: mustJSON(t, webDeployment(older, 3).Spec.Template)}})), true},
+		{"another image", string(mustJSON(t, adoption{previousTemplate: previousTemplate{Template: mustJSON(t, webDeployment(version{Image: 2, CPU: 1}, 3).Spec.Template)}})), false},
 		{"no template", `{"template": "x"}`, false},
 		{"what the first version wrote", "true", false},
 	} {
@@ -839,7 +839,7 @@ func TestForeignMark(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := rs.outgoing != nil; got != tt.want || !rs.adopted() {
+		if got := rs.previous != nil; got != tt.want || !rs.adopted() {
 			t.Errorf("%s: a former template %t, want %t; marked %t", tt.name, got, tt.want, rs.adopted())
 		}
 	}
@@ -871,7 +871,7 @@ func TestNewHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rs.outgoing = had(rs)
+	rs.previous = had(rs)
 	made, err := newHistory(deployment, rs, []*replicaSet{rs})
 	if err != nil {
 		t.Fatal(err)
@@ -954,8 +954,8 @@ func TestPatches(t *testing.T) {
 	stored["own"] = stored["live"].DeepCopy() // a ReplicaSet of the user's own, which the Deployment has adopted
 	unstructured.RemoveNestedField(stored["own"].Object, "spec", "template", "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey)
 	live, idle, own := read(stored["live"]), read(stored["idle"]), read(stored["own"])
-	live.mark.outgoing = *had(live)
-	live.outgoing = &live.mark.outgoing
+	live.adoption.previousTemplate = *had(live)
+	live.previous = &live.adoption.previousTemplate
 	marked := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"}
 	adopted := maps.Clone(marked)
 	former := `{"annotations":{"deployment.kubernetes.io/revision":"3"},"template":` + string(live.template.Raw)
@@ -970,8 +970,8 @@ func TestPatches(t *testing.T) {
 	}{
 		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
 		{"adopt one without a hash", "own", func() ([]byte, error) { return adoptPatch(own, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
-		{"mark", "live", func() ([]byte, error) { return markPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
-		{"settled", "live", func() ([]byte, error) { return unmarkPatch(live) }, live.template,
+		{"mark", "live", func() ([]byte, error) { return closeAdoptionPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
+		{"settled", "live", func() ([]byte, error) { return endAdoptionPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
 		{"revert", "live", func() ([]byte, error) { return revertPatch(live, deployment.template) }, deployment.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"}},

@@ -42,25 +42,25 @@ type replicaSet struct {
 	template *hash.Template
 	hash     *string // the pod-template-hash of the pods; nil if a ReplicaSet of the user's own, which was adopted, has none
 	revision int64
-	mark     adoption
-	outgoing *outgoing // nil if there is no mark, or it does not have it
+	adoption adoption
+	previous *previousTemplate // nil if there is no record of adoption, or it is not in there
 }
 
-// outgoing is the former template of a ReplicaSet that has adopted the Deployment's, and the
-// annotations that go with it. The mark of adoption has it until it is in the history.
-type outgoing struct {
+// previousTemplate is the former template of a ReplicaSet that has adopted the Deployment's, and the
+// annotations that go with it. The record of adoption has it until it is in the history.
+type previousTemplate struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Template    json.RawMessage   `json:"template,omitempty"`
 
 	template *hash.Template
 }
 
-// adoption is the mark of a ReplicaSet that has adopted the Deployment's template, as it stands
+// adoption is the record of a ReplicaSet that has adopted the Deployment's template, as it stands
 // in an annotation. It says which pods are left that were made from the former template. The
 // pods themselves do not show that once admission, such as a vertical autoscaler's, changes
 // their size; and a controller that is restarted has to know it, too.
 type adoption struct {
-	outgoing
+	previousTemplate
 
 	// Restarts names the pods that only a new one can replace.
 	Restarts []string `json:"restarts,omitempty"`
@@ -96,7 +96,7 @@ func decodeReplicaSet(obj any) (*replicaSet, error) {
 	}
 	// One that nobody has numbered yet counts as the oldest, as it does for kubectl.
 	rs.revision, _ = deploymentutil.Revision(rs.ReplicaSet)
-	rs.readMark()
+	rs.readAdoption()
 	return rs, nil
 }
 
@@ -111,24 +111,24 @@ func podTemplateHash(rs *unstructured.Unstructured) *string {
 }
 
 // revision is the number that the template had; 0 if it had none.
-func (o *outgoing) revision() int64 {
+func (o *previousTemplate) revision() int64 {
 	n, _ := strconv.ParseInt(o.Annotations[deploymentutil.RevisionAnnotation], 10, 64)
 	return n
 }
 
-// readMark reads the mark of adoption. What cannot be read is not there. Nor is a former template
+// readAdoption reads the record of adoption. What cannot be read is not there. Nor is a former template
 // that differs in more than cpu and memory: we have not written that, and would create a
 // ReplicaSet with it for somebody who may not.
-func (rs *replicaSet) readMark() {
-	if json.Unmarshal([]byte(rs.Annotations[api.AdoptedAnnotation]), &rs.mark) != nil {
-		rs.mark = adoption{}
+func (rs *replicaSet) readAdoption() {
+	if json.Unmarshal([]byte(rs.Annotations[api.AdoptedAnnotation]), &rs.adoption) != nil {
+		rs.adoption = adoption{}
 	}
-	if len(rs.mark.Template) == 0 {
+	if len(rs.adoption.Template) == 0 {
 		return
 	}
 	var err error
-	if rs.mark.template, err = hash.NewTemplate(rs.mark.Template); err == nil && rs.mark.template.Hash == rs.template.Hash {
-		rs.outgoing = &rs.mark.outgoing
+	if rs.adoption.template, err = hash.NewTemplate(rs.adoption.Template); err == nil && rs.adoption.template.Hash == rs.template.Hash {
+		rs.previous = &rs.adoption.previousTemplate
 	}
 }
 
@@ -183,15 +183,15 @@ func (rs *replicaSet) idle() bool {
 // lags reports whether the ReplicaSet may still get pods of a template that it had before.
 func (rs *replicaSet) lags() bool { return rs.Status.ObservedGeneration < rs.Generation }
 
-// adopted reports whether the ReplicaSet is marked: it has got its template from us, and
+// adopted reports whether the ReplicaSet has a record of adoption: it has got its template from us, and
 // pods that were not made from it may be left in it.
 func (rs *replicaSet) adopted() bool {
-	_, marked := rs.Annotations[api.AdoptedAnnotation]
-	return marked
+	_, is := rs.Annotations[api.AdoptedAnnotation]
+	return is
 }
 
 // acknowledged reports whether the Deployment controller has taken the ReplicaSet for the new
-// one since we took the mark away, or closed it. We remove the copy of the hold with that. When
+// one since we removed the record, or closed it. We remove the copy of the hold with that. When
 // the Deployment controller syncs the new ReplicaSet, it copies the Deployment's annotations to
 // it, the hold among them.
 func (rs *replicaSet) acknowledged() bool {
@@ -244,11 +244,11 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 	hash, name := "", ""
 	for salt := 0; name == "" || slices.ContainsFunc(taken, func(other *replicaSet) bool { return other.Name == name }); salt++ {
 		sum := fnv.New32a()
-		_, _ = fmt.Fprint(sum, rs.UID, string(rs.outgoing.Template), salt) // never fails
+		_, _ = fmt.Fprint(sum, rs.UID, string(rs.previous.Template), salt) // never fails
 		hash = rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
 		name = replicaSetName(d.Name, hash)
 	}
-	template, err := labelled(rs.outgoing.template.Raw, &hash)
+	template, err := labelled(rs.previous.template.Raw, &hash)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func newHistory(d *Deployment, rs *replicaSet, taken []*replicaSet) (*unstructur
 			"selector": fields["selector"], "template": template,
 		},
 	}}
-	history.SetAnnotations(rs.outgoing.Annotations)
+	history.SetAnnotations(rs.previous.Annotations)
 	return history, nil
 }
 
@@ -330,27 +330,27 @@ func precondition(uid types.UID, resourceVersion string) []operation {
 
 // historyPatch gives an idle ReplicaSet the former template of rs.
 func historyPatch(idle, rs *replicaSet) ([]byte, error) {
-	template, err := idle.written(rs.outgoing.template)
+	template, err := idle.written(rs.previous.template)
 	if err != nil {
 		return nil, err
 	}
 	return encode(append(precondition(idle.UID, idle.ResourceVersion),
 		operation{"replace", "/spec/template", template},
-		operation{"add", "/metadata/annotations", rs.outgoing.Annotations}))
+		operation{"add", "/metadata/annotations", rs.previous.Annotations}))
 }
 
-// maxMark bounds a mark, in bytes: the API server takes 256 KiB of annotations. A template
+// maxAdoption bounds a record of adoption, in bytes: the API server takes 256 KiB of annotations. A template
 // that makes it larger is not kept in the history. The names of 5000 pods are 150 KiB.
-const maxMark = 200 << 10
+const maxAdoption = 200 << 10
 
-// adoptPatch makes rs the Deployment's new ReplicaSet. It marks rs with its former template, and
+// adoptPatch makes rs the Deployment's new ReplicaSet. It records the former template of rs, and
 // with the pods that are still to be restarted.
 func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string) ([]byte, error) {
 	fields, err := rs.written(template)
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := marked(rs, adoption{outgoing{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, restarts, false})
+	annotations, err := adoptionAnnotations(rs, adoption{previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, restarts, false})
 	if err != nil {
 		return nil, err
 	}
@@ -431,12 +431,12 @@ func takeSize(c map[string]any, size corev1.ResourceRequirements) {
 	c["resources"] = resources
 }
 
-// markPatch marks rs, which has the Deployment's template already, so that no pods but
-// these are restarted any more. It takes the copy of the hold away, as unmarkPatch does.
-func markPatch(rs *replicaSet, restarts []string) ([]byte, error) {
-	closed := rs.mark
+// closeAdoptionPatch closes the record of adoption of rs, which has the Deployment's template already, so that no pods but
+// these are restarted any more. It takes the copy of the hold away, as endAdoptionPatch does.
+func closeAdoptionPatch(rs *replicaSet, restarts []string) ([]byte, error) {
+	closed := rs.adoption
 	closed.Restarts, closed.Closed = restarts, true
-	annotations, err := marked(rs, closed)
+	annotations, err := adoptionAnnotations(rs, closed)
 	if err != nil {
 		return nil, err
 	}
@@ -444,10 +444,10 @@ func markPatch(rs *replicaSet, restarts []string) ([]byte, error) {
 	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", annotations}))
 }
 
-func marked(rs *replicaSet, m adoption) (map[string]string, error) {
+func adoptionAnnotations(rs *replicaSet, m adoption) (map[string]string, error) {
 	encoded, err := encode(m)
-	if err == nil && len(encoded) > maxMark {
-		m.outgoing = outgoing{}
+	if err == nil && len(encoded) > maxAdoption {
+		m.previousTemplate = previousTemplate{}
 		encoded, err = encode(m)
 	}
 	annotations := map[string]string{}
@@ -456,9 +456,9 @@ func marked(rs *replicaSet, m adoption) (map[string]string, error) {
 	return annotations, err
 }
 
-// unmarkPatch takes the mark away, and the annotation by which the Deployment controller will
+// endAdoptionPatch removes the record of adoption, and the annotation by which the Deployment controller will
 // acknowledge the ReplicaSet as the new one.
-func unmarkPatch(rs *replicaSet) ([]byte, error) {
+func endAdoptionPatch(rs *replicaSet) ([]byte, error) {
 	annotations := maps.Clone(rs.Annotations)
 	delete(annotations, api.AdoptedAnnotation)
 	delete(annotations, api.HoldAnnotation)

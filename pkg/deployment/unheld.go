@@ -10,12 +10,12 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// beyondUs returns the condition of a Deployment that is not held, and whether nothing is to be
+// nothingToDo returns the condition of a Deployment that is not held, and whether nothing is to be
 // done about its pods. There may be none. Some may be of another template: then the Deployment
-// controller makes the rollout, and only those that it leaves alone are looked at, if the mark names
+// controller makes the rollout, and only those that it leaves alone are looked at, if the record of adoption names
 // them. Or the user has the Deployment paused: then what an edit that
 // was given up has left is taken back when it is resumed.
-func (o observation) beyondUs(base *replicaSet) (rollout.Condition, bool) {
+func (o observation) nothingToDo(base *replicaSet) (rollout.Condition, bool) {
 	d := o.deployment
 	if stale := o.stale(); stale != "" {
 		return d.incomplete(stale), base == nil || !base.adopted() || d.Spec.Paused
@@ -45,14 +45,14 @@ func (p *plan) unheld(o observation, unavailable int) {
 	switch {
 	case p.Hold || len(p.Resize) > 0:
 	case stale != "": // these go first
-	case len(p.Restart) > 0 && p.base.lags() && p.base.adopted() && !p.base.mark.Closed: // see afterAdoption
+	case len(p.Restart) > 0 && p.base.lags() && p.base.adopted() && !p.base.adoption.Closed: // see afterAdoption
 	case len(p.Restart) > 0:
 		p.giveUp(o, nil, 0, unavailable)
 		if p.write == nil && len(p.evict) == 0 && unavailable == 0 {
 			p.leave("maxUnavailable is 0")
 		}
 	case p.base.adopted():
-		p.unmark(o)
+		p.endAdoption(o)
 	default:
 		p.done(o)
 	}
@@ -80,10 +80,10 @@ func (p *plan) leave(why string) {
 
 // builtInStatus returns what the status says of a rollout that nobody holds. Of an edit that was made while the Deployment was opted
 // out and paused, only its pods say something.
-func builtInStatus(d *Deployment) rollout.Unheld {
+func builtInStatus(d *Deployment) rollout.BuiltInStatus {
 	wanted, status := int32(d.replicas()), d.Status
 	stale := status.Replicas > status.UpdatedReplicas
-	return rollout.Unheld{
+	return rollout.BuiltInStatus{
 		Condition: unheldCondition(d), Over: over(d), HandedOver: handedOver(""), BuiltIn: true, Stale: stale,
 		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
 		Standing: leaves(condition(d)),

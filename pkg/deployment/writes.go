@@ -19,8 +19,8 @@ type evict struct {
 	down    bool // it is not Ready, so that it is deleted
 }
 
-// giveBack puts detached pods under their ReplicaSets again.
-type giveBack struct{ pods []*corev1.Pod }
+// reattach puts detached pods under their ReplicaSets again.
+type reattach struct{ pods []*corev1.Pod }
 
 // removeSet removes a ReplicaSet that has no pods, and the same template as another one.
 type removeSet struct{ set *replicaSet }
@@ -40,15 +40,15 @@ type adopt struct {
 	forgets  string   // why the former template is not in the history; empty if it is, or need not be
 }
 
-// mark closes the mark of a ReplicaSet, or marks one that has the template already: no other
+// closeAdoption closes the record of adoption of a ReplicaSet, or begins one that is closed: no other
 // pods than these may be restarted.
-type mark struct {
+type closeAdoption struct {
 	set      *replicaSet
 	restarts []string
 }
 
-// unmark takes the mark of adoption from a ReplicaSet.
-type unmark struct {
+// endAdoption removes the record of adoption from a ReplicaSet.
+type endAdoption struct {
 	set     *replicaSet
 	forgets string // as in adopt
 }
@@ -60,32 +60,32 @@ type revert struct {
 	template *hash.Template
 }
 
-// Loose is that of rollout.Write.
-func (detach) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (detach) NeedsLiveRead() bool { return true }
 
-// Loose is that of rollout.Write.
-func (evict) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (evict) NeedsLiveRead() bool { return true }
 
-// Loose is that of rollout.Write.
-func (giveBack) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (reattach) NeedsLiveRead() bool { return true }
 
-// Loose is that of rollout.Write.
-func (removeSet) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (removeSet) NeedsLiveRead() bool { return true }
 
-// Loose is that of rollout.Write.
-func (saveHistory) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (saveHistory) NeedsLiveRead() bool { return true }
 
-// Loose is that of rollout.Write.
-func (adopt) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (adopt) NeedsLiveRead() bool { return true }
 
-// Loose is that of rollout.Write.
-func (mark) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (closeAdoption) NeedsLiveRead() bool { return true }
 
-// Loose is that of rollout.Write.
-func (unmark) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (endAdoption) NeedsLiveRead() bool { return true }
 
-// Loose is that of rollout.Write.
-func (revert) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (revert) NeedsLiveRead() bool { return true }
 
 func (w detach) String() string {
 	return "detach pod " + w.restart.Member.Name + ": " + w.restart.Reason
@@ -99,7 +99,7 @@ func (w evict) String() string {
 	return verb + " pod " + w.restart.Member.Name + ": " + w.restart.Reason
 }
 
-func (w giveBack) String() string {
+func (w reattach) String() string {
 	return "give pods back to their ReplicaSets: " + strings.Join(namesOf(w.pods), ", ")
 }
 
@@ -114,8 +114,8 @@ func (w saveHistory) String() string {
 
 func (w adopt) String() string { return "give ReplicaSet " + w.set.Name + " the new template" }
 
-func (w mark) String() string { return "mark ReplicaSet " + w.set.Name + " as adopted" }
+func (w closeAdoption) String() string { return "mark ReplicaSet " + w.set.Name + " as adopted" }
 
-func (w unmark) String() string { return "take the mark from ReplicaSet " + w.set.Name }
+func (w endAdoption) String() string { return "take the mark from ReplicaSet " + w.set.Name }
 
 func (w revert) String() string { return "give ReplicaSet " + w.set.Name + " a former template back" }

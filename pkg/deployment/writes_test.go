@@ -20,13 +20,13 @@ func TestWritesInWords(t *testing.T) {
 	for want, write := range map[string]rollout.Write{
 		"detach pod web-x: the action is Restart":                                detach{restart},
 		"evict pod web-x: the action is Restart":                                 evict{restart, false},
-		"give pods back to their ReplicaSets: web-x":                             giveBack{[]*corev1.Pod{pod}},
+		"give pods back to their ReplicaSets: web-x":                             reattach{[]*corev1.Pod{pod}},
 		"remove ReplicaSet web-a":                                                removeSet{set("web-a")},
 		"keep the former template of ReplicaSet web-a in a new one":              saveHistory{set: set("web-a")},
 		"keep the former template of ReplicaSet web-a in ReplicaSet web-b":       saveHistory{set: set("web-a"), reuse: set("web-b")},
 		"give ReplicaSet web-a the new template":                                 adopt{set: set("web-a")},
-		"mark ReplicaSet web-a as adopted":                                       mark{set: set("web-a")},
-		"take the mark from ReplicaSet web-a":                                    unmark{set: set("web-a")},
+		"mark ReplicaSet web-a as adopted":                                       closeAdoption{set: set("web-a")},
+		"take the mark from ReplicaSet web-a":                                    endAdoption{set: set("web-a")},
 		"let go of the hold":                                                     rollout.Release{},
 		"let go of the hold: every pod would be restarted: image of app differs": rollout.Release{HandOver: "every pod would be restarted: image of app differs"},
 	} {

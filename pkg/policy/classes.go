@@ -172,11 +172,11 @@ type Sizes struct {
 }
 
 // Size is that of the pods of one class: the template with the values of the class, which is nil for
-// pods that have none. Where no pod can have it, Void says why.
+// pods that have none. Where no pod can have it, Unavailable says why.
 type Size struct {
-	Class    *Class
-	Template *corev1.PodTemplateSpec
-	Void     error
+	Class       *Class
+	Template    *corev1.PodTemplateSpec
+	Unavailable error
 }
 
 // Sizes returns the sizes of the pods of a template.
@@ -194,7 +194,7 @@ func (s Sizes) On(node *corev1.Node) Size {
 	size, is := s.known[class]
 	if !is {
 		size.Class = class
-		size.Template, size.Void = class.Size(s.template)
+		size.Template, size.Unavailable = class.Size(s.template)
 		s.known[class] = size
 	}
 	return size

@@ -122,10 +122,9 @@ type drawnCase struct {
 // looks are all that can be asked of a case.
 func (c drawnCase) looks() map[string]func() (resize.Target, error) {
 	return map[string]func() (resize.Target, error){
-		"For":           func() (resize.Target, error) { return resize.For(c.pod, c.older, c.newer) },
-		"ForBut":        func() (resize.Target, error) { return resize.ForBut(c.pod, c.older, c.newer) },
-		"Leftover":      func() (resize.Target, error) { return resize.Leftover(c.pod, c.newer) },
-		"LeftoverSince": func() (resize.Target, error) { return resize.LeftoverSince(c.pod, c.newer, build.Start) },
+		"For":      func() (resize.Target, error) { return resize.For(c.pod, c.older, c.newer) },
+		"ForBut":   func() (resize.Target, error) { return resize.ForBut(c.pod, c.older, c.newer) },
+		"Leftover": func() (resize.Target, error) { return resize.Leftover(c.pod, c.newer) },
 		"ForKeeping": func() (resize.Target, error) {
 			return resize.ForKeeping(c.pod, c.older, c.newer, c.older, func(resize.Change) bool { return true })
 		},

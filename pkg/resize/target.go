@@ -87,13 +87,6 @@ func Leftover(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error)
 	return Sized(pod, template, template)
 }
 
-// LeftoverSince is like [Leftover], for a rollout that has begun at that time. It takes back
-// what others have set through the resize subresource since then, too: on an edit the
-// template wins.
-func LeftoverSince(pod *corev1.Pod, template *corev1.PodTemplateSpec, began time.Time) (Target, error) {
-	return SizedSince(pod, template, template, began)
-}
-
 // Sized is like [Leftover], for a pod that is to have the size of sized: a copy of its template in
 // which some values are others. These are set, unless somebody else has set them.
 func Sized(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec) (Target, error) {
@@ -101,7 +94,8 @@ func Sized(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec) (Target, er
 	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool { return v.by.ours || v.by.other == "" && own(v) })
 }
 
-// SizedSince is Sized as [LeftoverSince] is Leftover.
+// SizedSince is like [Sized], for a rollout that has begun at that time. It takes back what others
+// have set through the resize subresource since then, too: on an edit the template wins.
 func SizedSince(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec, began time.Time) (Target, error) {
 	own := ownOf(sized, template)
 	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool {

@@ -378,9 +378,9 @@ func TestOthers(t *testing.T) {
 		{"on an edit the template wins", target(resize.For(resized, a, a)), "app: cpu request 150m→100m", []string{"updater"}, true},
 		{"but for who sets it again and again", target(resize.ForBut(resized, a, a)), "", []string{"updater"}, false},
 		{"between edits it stays", target(resize.Leftover(resized, a)), "", []string{"updater"}, false},
-		{"not in the rollout that was under way", target(resize.LeftoverSince(resized, a, build.Start)), "app: cpu request 150m→100m", []string{"updater"}, true},
-		{"what was set before that stays", target(resize.LeftoverSince(resized, a, build.Start.Add(time.Second))), "", []string{"updater"}, false},
-		{"what the pod was given at its birth stays", target(resize.LeftoverSince(build.Pod("web-0", c), a, build.Start)), "", nil, false},
+		{"not in the rollout that was under way", target(resize.SizedSince(resized, a, a, build.Start)), "app: cpu request 150m→100m", []string{"updater"}, true},
+		{"what was set before that stays", target(resize.SizedSince(resized, a, a, build.Start.Add(time.Second))), "", []string{"updater"}, false},
+		{"what the pod was given at its birth stays", target(resize.SizedSince(build.Pod("web-0", c), a, a, build.Start)), "", nil, false},
 		{"another value that we set is ours", target(resize.Leftover(build.Pod("web-0", a, build.Resized(c), vpa, build.Ours(size)), a)), "app: cpu request 150m→100m", nil, false},
 		{"who sets what the template says is named", target(resize.For(build.Pod("web-0", a, vpa), a, a)), "", []string{"updater"}, false},
 	} {

@@ -32,7 +32,7 @@ type budget struct {
 	// limit for what takes a pod down.
 	limit, goingDown int
 
-	// shares are the pods that take one: members, and what is aside.
+	// shares are the pods that take one: members, and non-members.
 	shares int
 	// idle are those of them that are down until others have been resized: they wait for their
 	// own restart, or for room on a node, which smaller sizes of others may give. So are those on
@@ -81,8 +81,8 @@ func (b batch) mayGrow(most int) bool {
 }
 
 func newBudget(verdicts []*Verdict, o Options) *budget {
-	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.Aside)}
-	for _, m := range o.Aside {
+	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.NonMembers)}
+	for _, m := range o.NonMembers {
 		b.missing += asInt(m.Pod == nil)
 	}
 	for _, v := range verdicts {

@@ -30,8 +30,8 @@ type Facts struct {
 	Defaults policy.Defaults
 	// Now is the time.
 	Now time.Time
-	// Kept is what was found of the pods for the plans before; nil keeps nothing.
-	Kept *Kept
+	// Cache has what was found of the pods for the plans before; nil keeps nothing.
+	Cache *VerdictCache
 }
 
 // Places answer what the nodes, and the limits of the namespace, have room for, of each pod by itself.
@@ -72,8 +72,8 @@ func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err e
 	return o.Plan(f)
 }
 
-// Options returns what the settings and the defaults say about a rollout. The limits, what is
-// aside, and a strategy other than RollingUpdate are left for the kind to set.
+// Options returns what the settings and the defaults say about a rollout. The limits, the
+// non-members, and a strategy other than RollingUpdate are left for the kind to set.
 func (f Facts) Options() Options {
 	return Options{
 		Strategy: policy.RollingUpdate, Action: f.Settings.Action,

@@ -92,7 +92,7 @@ func (v *Verdict) forecast() PodForecast {
 	case born && Gone(m.Pod):
 		f.Forecast, f.Reason = New, "the pod is about to go, whatever is edited"
 	case m.Updated:
-		f.Forecast, f.Reason = Unchanged, m.Void // it may still wait for a node
+		f.Forecast, f.Reason = Unchanged, m.ClassSizeUnavailable // it may still wait for a node
 	case f.Forecast == Live:
 		if f.Late = forecastOf[v.late]; v.late == policy.Leave {
 			f.Late = Deferred

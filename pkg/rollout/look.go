@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Look judges the pods of a workload, one by one, for one plan. If the facts have a [Kept], a
+// Look judges the pods of a workload, one by one, for one plan. If the facts have a [VerdictCache], a
 // version of a pod is looked at once, and not again for each plan.
 type Look struct {
 	facts    Facts
@@ -24,13 +24,13 @@ type Basis struct {
 	Annotations map[string]string
 	// Condition that the workload has, or nil.
 	Condition *StoredCondition
-	// Of is what else of the workload counts for its kind. It must be comparable.
-	Of any
+	// CacheKey is what else of the workload counts for its kind. It must be comparable.
+	CacheKey any
 }
 
 // same reports whether a look depends on the same.
 func (b Basis) same(other Basis) bool {
-	return b.Of == other.Of && b.Generation == other.Generation && maps.Equal(b.Annotations, other.Annotations) && since(b.Condition) == since(other.Condition)
+	return b.CacheKey == other.CacheKey && b.Generation == other.Generation && maps.Equal(b.Annotations, other.Annotations) && since(b.Condition) == since(other.Condition)
 }
 
 // since is what a rollout's begin is told from: see [Facts.Leftover].
@@ -50,20 +50,20 @@ func since(c *StoredCondition) StoredCondition {
 // does.
 func (f Facts) Look(basis Basis, options Options, revision Revision, place func(index int, pod *corev1.Pod) (Place, error)) *Look {
 	l := &Look{facts: f, options: options, revision: revision, place: place}
-	if f.Kept != nil {
-		f.Kept.begin(basis, f.Places)
+	if f.Cache != nil {
+		f.Cache.begin(basis, f.Places)
 	}
 	return l
 }
 
 // At returns the verdict on the pod at an index. The verdict is shared: do not change it.
 func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
-	kept := l.facts.Kept
-	if kept == nil || Gone(pod) {
+	cache := l.facts.Cache
+	if cache == nil || Gone(pod) {
 		return l.judge(index, pod)
 	}
 	notes := l.facts.notesOf(pod.UID)
-	if found := kept.found(pod, notes, l.facts.Now); found != nil && found.verdict != nil {
+	if found := cache.found(pod, notes, l.facts.Now); found != nil && found.verdict != nil {
 		return found.verdict, nil
 	}
 	verdict, err := l.judge(index, pod)
@@ -74,7 +74,7 @@ func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
 	if full := notes.full.Until; full.After(l.facts.Now) && (until.IsZero() || full.Before(until)) {
 		until = full
 	}
-	kept.keep(pod, look{notes: notes, verdict: verdict, until: until})
+	cache.keep(pod, look{notes: notes, verdict: verdict, until: until})
 	return verdict, nil
 }
 
@@ -84,30 +84,30 @@ func (l *Look) judge(index int, pod *corev1.Pod) (*Verdict, error) {
 		return nil, err
 	}
 	verdict := l.facts.member(place, l.revision).Judge(l.options)
-	if l.facts.Kept != nil {
-		l.facts.Kept.fresh = append(l.facts.Kept.fresh, verdict)
+	if l.facts.Cache != nil {
+		l.facts.Cache.fresh = append(l.facts.Cache.fresh, verdict)
 	}
 	return verdict, nil
 }
 
-// Aside returns the pod, which is no member and may be nil, as one that takes a share of the
+// NonMember returns the pod, which is no member and may be nil, as one that takes a share of the
 // limits all the same; nil if it takes none.
-func (l *Look) Aside(pod *corev1.Pod, place func() Place) *Member {
-	kept := l.facts.Kept
-	if kept == nil || Gone(pod) {
+func (l *Look) NonMember(pod *corev1.Pod, place func() Place) *Member {
+	cache := l.facts.Cache
+	if cache == nil || Gone(pod) {
 		return l.takesShare(place())
 	}
-	if found := kept.found(pod, notes{}, l.facts.Now); found != nil && found.verdict == nil {
-		return found.aside
+	if found := cache.found(pod, notes{}, l.facts.Now); found != nil && found.verdict == nil {
+		return found.nonMember
 	}
 	p := place()
-	aside := l.takesShare(p)
+	nonMember := l.takesShare(p)
 	until := p.AvailableAt(l.options.MinReadySeconds)
 	if looked := l.facts.kubelet(pod).Looked(pod); looked.After(l.facts.Now) && (until.IsZero() || looked.Before(until)) {
 		until = looked
 	}
-	kept.keep(pod, look{aside: aside, until: until})
-	return aside
+	cache.keep(pod, look{nonMember: nonMember, until: until})
+	return nonMember
 }
 
 func (l *Look) takesShare(place Place) *Member {
@@ -117,11 +117,11 @@ func (l *Look) takesShare(place Place) *Member {
 	return nil
 }
 
-// Kept is what was found of the pods of a workload, by the version of the pod. A look depends on
+// VerdictCache is what was found of the pods of a workload, by the version of the pod. A look depends on
 // nothing but the pod, what is noted of it, the basis, what the nodes and the limits have room
 // for, and the time. So a plan is the same with it and without. Several goroutines must not use
 // it at the same time.
-type Kept struct {
+type VerdictCache struct {
 	basis  Basis
 	places Places
 	looks  map[types.UID]*look
@@ -133,12 +133,12 @@ type Kept struct {
 
 // look is what was found of one version of a pod.
 type look struct {
-	version string
-	notes   notes
-	verdict *Verdict  // nil if the pod is no member
-	aside   *Member   // the pod, if it is no member and takes a share of the limits
-	until   time.Time // until when it holds; zero if nothing but a change ends it
-	plan    int       // the last one that has needed it
+	version   string
+	notes     notes
+	verdict   *Verdict  // nil if the pod is no member
+	nonMember *Member   // the pod, if it is no member and takes a share of the limits
+	until     time.Time // until when it holds; zero if nothing but a change ends it
+	plan      int       // the last one that has needed it
 }
 
 // notes are what is noted of one pod besides what the API server stores.
@@ -154,7 +154,7 @@ func (f Facts) notesOf(pod types.UID) notes {
 
 // begin begins another plan. Nothing is kept if the basis or the places are others. Looks that
 // the last plan has not needed go when they are more than those that it has.
-func (k *Kept) begin(basis Basis, places Places) {
+func (k *VerdictCache) begin(basis Basis, places Places) {
 	same := k.places == places && k.basis.same(basis)
 	switch {
 	case !same:
@@ -168,7 +168,7 @@ func (k *Kept) begin(basis Basis, places Places) {
 
 // found returns what was found of this version of the pod; nil if nothing, or it is not true any
 // more. What was seen of its resize may have been noted since: that look has seen it.
-func (k *Kept) found(pod *corev1.Pod, now notes, at time.Time) *look {
+func (k *VerdictCache) found(pod *corev1.Pod, now notes, at time.Time) *look {
 	l := k.looks[pod.UID]
 	if l == nil || l.version != pod.ResourceVersion || !l.until.IsZero() && !at.Before(l.until) {
 		return nil
@@ -184,14 +184,14 @@ func (k *Kept) found(pod *corev1.Pod, now notes, at time.Time) *look {
 	return l
 }
 
-func (k *Kept) keep(pod *corev1.Pod, l look) {
+func (k *VerdictCache) keep(pod *corev1.Pod, l look) {
 	l.version, l.plan = pod.ResourceVersion, k.plan
 	k.looks[pod.UID] = &l
 	k.needed++
 }
 
 // TakeFresh returns the verdicts that are new since the last call.
-func (k *Kept) TakeFresh() []*Verdict {
+func (k *VerdictCache) TakeFresh() []*Verdict {
 	fresh := k.fresh
 	k.fresh = nil
 	return fresh

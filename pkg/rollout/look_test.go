@@ -41,18 +41,18 @@ func TestKept(t *testing.T) {
 		{"the resize is to be asked again", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Seen.AskAgain() }, 2},
 		{"the generation", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Generation++ }, 2},
 		{"an annotation", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Annotations = map[string]string{"hold": "1"} }, 2},
-		{"what else the kind depends on", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Of = "c" }, 2},
+		{"what else the kind depends on", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.CacheKey = "c" }, 2},
 		{"the nodes or the limits", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Places = &anywhere{} }, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := Facts{
 				Refused: Refusals{}, Full: Refusals{}, Contests: Contests{}, Seen: &Sightings{}, Now: build.Start.Add(time.Minute),
-				Kept: &Kept{}, Places: &anywhere{},
+				Cache: &VerdictCache{}, Places: &anywhere{},
 			}
 			template := build.Size(t, "")
 			web0, web1 := build.Pod("web-0", template), build.Pod("web-1", template, func(pod *corev1.Pod) { pod.Status.Conditions[0].LastTransitionTime.Time = build.Start })
 			web0.ResourceVersion, web1.ResourceVersion = "7", "7"
-			basis := Basis{Generation: 1, Annotations: map[string]string{"hold": "0"}, Of: "b"}
+			basis := Basis{Generation: 1, Annotations: map[string]string{"hold": "0"}, CacheKey: "b"}
 			looks := 0
 			at := func() {
 				t.Helper()
@@ -65,7 +65,7 @@ func TestKept(t *testing.T) {
 						t.Fatalf("of %s, got %+v: %v", pod.Name, v, err)
 					}
 				}
-				f.Seen.See(f.Kept.TakeFresh())
+				f.Seen.See(f.Cache.TakeFresh())
 			}
 			at()
 			at()
@@ -82,10 +82,10 @@ func TestKept(t *testing.T) {
 
 // What is kept of pods that have gone goes, too.
 func TestKeptOfGonePods(t *testing.T) {
-	f := Facts{Seen: &Sightings{}, Now: build.Start, Kept: &Kept{}, Places: &anywhere{}}
+	f := Facts{Seen: &Sightings{}, Now: build.Start, Cache: &VerdictCache{}, Places: &anywhere{}}
 	template := build.Size(t, "")
 	for n := range 100 {
-		look := f.Look(Basis{Of: "b"}, Options{Now: f.Now}, Revision{Name: "b", Template: template}, func(i int, pod *corev1.Pod) (Place, error) {
+		look := f.Look(Basis{CacheKey: "b"}, Options{Now: f.Now}, Revision{Name: "b", Template: template}, func(i int, pod *corev1.Pod) (Place, error) {
 			return Place{Name: pod.Name, Index: i, Pod: pod, Updated: true, Available: true}, nil
 		})
 		pod := build.Pod("web-0", template)
@@ -93,7 +93,7 @@ func TestKeptOfGonePods(t *testing.T) {
 		if _, err := look.At(0, pod); err != nil {
 			t.Fatal(err)
 		}
-		if kept := len(f.Kept.looks); kept > 4 {
+		if kept := len(f.Cache.looks); kept > 4 {
 			t.Fatalf("%d looks are kept of one pod", kept)
 		}
 	}

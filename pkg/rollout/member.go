@@ -33,9 +33,9 @@ type Place struct {
 	InPlaceOnly bool
 	// Class of the pod's node, if that has a size of its own; else empty.
 	Class string
-	// Void is why the pod is not to have the size of its node's class, but that of its template;
+	// ClassSizeUnavailable is why the pod is not to have the size of its node's class, but that of its template;
 	// empty if there is nothing in the way.
-	Void string
+	ClassSizeUnavailable string
 	// Differs is what besides cpu and memory differs between the revision of the pod (for an
 	// empty place: of the pod that is born there next) and the newest one; empty if nothing does.
 	Differs string

@@ -170,7 +170,7 @@ func Classed(verdicts []*Verdict) (said string) {
 		case Gone(m.Pod):
 		case m.Class != "":
 			all++
-			have += asInt(m.Updated && m.Void == "")
+			have += asInt(m.Updated && m.ClassSizeUnavailable == "")
 		default:
 			back += asInt(m.InPlaceOnly && !m.Updated)
 		}

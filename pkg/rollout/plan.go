@@ -16,13 +16,13 @@ type Plan struct {
 	// Condition that the observation justifies; what the plan is about to do is not in it.
 	// Without a reason there is nothing new to say.
 	Condition Condition
-	// Passing: the condition is about to change, because other controllers need a moment
-	// for what has been done.
-	Passing bool
-	// Still: Complete is only said once more, with other numbers. Nothing rests on these.
-	Still bool
-	// Due: the condition is to be written at once, for what is done next rests on it.
-	Due bool
+	// Transient: the condition is about to change, because other controllers need a moment
+	// for what has been done. A message that says nothing else new waits longer.
+	Transient bool
+	// RepeatsComplete: Complete is only said once more, with other numbers. Nothing rests on these.
+	RepeatsComplete bool
+	// WriteNow: the condition is written at once, for the next step rests on it.
+	WriteNow bool
 	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
 	Started string
 	// HandedOver says which rollout the built-in controller makes without us, and why, for an event;
@@ -55,19 +55,19 @@ func (r Revision) Size(changes []resize.Change) string {
 // Write is one write of a plan. Its string is what --dry-run logs.
 type Write interface {
 	fmt.Stringer
-	// Loose reports whether the write lets the built-in controller, or us, take a pod down: it
-	// must not rest on a watch that may be behind.
-	Loose() bool
+	// NeedsLiveRead reports whether the write lets the built-in controller, or us, take a pod down. It
+	// must not rest on a watch that may be behind: the pods are read from the API server first.
+	NeedsLiveRead() bool
 }
 
-// Loose reports whether the plan must not rest on a watch that may be behind: it says
-// Complete, or one of its writes is loose.
-func (p Plan) Loose() bool {
-	if p.Condition.Complete && !p.Still {
+// NeedsLiveRead reports whether the plan must not rest on a watch that may be behind: it says
+// Complete, or one of its writes does.
+func (p Plan) NeedsLiveRead() bool {
+	if p.Condition.Complete && !p.RepeatsComplete {
 		return true
 	}
 	for _, w := range p.Writes {
-		if w.Loose() {
+		if w.NeedsLiveRead() {
 			return true
 		}
 	}
@@ -76,14 +76,14 @@ func (p Plan) Loose() bool {
 
 // LastWord reports whether the condition is not about to change.
 func (p Plan) LastWord() bool {
-	return p.AtRest() && !p.Passing && (p.Condition.Complete || !p.Loose())
+	return p.AtRest() && !p.Transient && (p.Condition.Complete || !p.NeedsLiveRead())
 }
 
 // ResizePod asks for a member's new size.
 type ResizePod struct{ Member Member }
 
-// Loose is that of Write.
-func (ResizePod) Loose() bool { return false }
+// NeedsLiveRead is that of Write.
+func (ResizePod) NeedsLiveRead() bool { return false }
 
 func (w ResizePod) String() string {
 	return "resize pod " + w.Member.Name + ": " + resize.Describe(w.Member.Target.Changes)
@@ -106,8 +106,8 @@ type MarkPod struct {
 	Label, Revision string
 }
 
-// Loose is that of Write.
-func (MarkPod) Loose() bool { return false }
+// NeedsLiveRead is that of Write.
+func (MarkPod) NeedsLiveRead() bool { return false }
 
 func (w MarkPod) String() string { return "mark pod " + w.Member.Name + " as updated" }
 
@@ -115,8 +115,8 @@ func (w MarkPod) String() string { return "mark pod " + w.Member.Name + " as upd
 // not restart by itself.
 type DeletePod struct{ Restart Restart }
 
-// Loose is that of Write.
-func (DeletePod) Loose() bool { return true }
+// NeedsLiveRead is that of Write.
+func (DeletePod) NeedsLiveRead() bool { return true }
 
 func (w DeletePod) String() string {
 	return "delete pod " + w.Restart.Member.Name + ": " + w.Restart.Reason
@@ -130,8 +130,8 @@ type Release struct {
 	To Condition
 }
 
-// Loose is that of Write.
-func (Release) Loose() bool { return true }
+// NeedsLiveRead is that of Write.
+func (Release) NeedsLiveRead() bool { return true }
 
 func (w Release) String() string {
 	if w.HandOver != "" {

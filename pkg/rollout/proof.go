@@ -56,7 +56,7 @@ func (v *Verdict) prove(o Options) {
 	if m.Updated {
 		v.Decision = policy.Wait
 	}
-	if m.Updated && m.Void == "" {
+	if m.Updated && m.ClassSizeUnavailable == "" {
 		v.Reason = ReasonProgressing
 		v.Message = fmt.Sprintf("waiting until it has been Ready for %s since its resize", o.minReady())
 	}

@@ -13,13 +13,13 @@ type Restarts int
 
 // The times.
 const (
-	// InTurn means that a pod that is to be restarted has its turn among the others. It waits for those before
+	// Ordered means that a pod that is to be restarted keeps the order of the members. It waits for those before
 	// it, takes its share of the limits, and those after it wait for it.
-	InTurn Restarts = iota
-	// Last means when nothing is left that can be resized live. They hold up nobody before that.
-	Last
-	// Alone means each pod as soon as the limits let it, whatever becomes of the others.
-	Alone
+	Ordered Restarts = iota
+	// AfterResizes means when nothing is left that can be resized live. They hold up nobody before that.
+	AfterResizes
+	// Independent means each pod as soon as the limits let it, whatever becomes of the others.
+	Independent
 )
 
 // Options are what a workload says about its rollout.
@@ -31,9 +31,9 @@ type Options struct {
 	// that. With 0, a pod that its resize would take down is replaced first, unless the
 	// action is LiveResize: then one at a time is down.
 	Unavailable int
-	// Aside are the places that are no members, but not available, or being resized, and so
+	// NonMembers are the places that are no members, but not available, or being resized, and so
 	// take shares of the limits, too.
-	Aside []Member
+	NonMembers []Member
 	// Restarts is when pods are restarted.
 	Restarts Restarts
 	// PassLost: a pod whose node is lost holds up no resize that takes no pod down.
@@ -124,7 +124,7 @@ func Next(verdicts []*Verdict, o Options) Step {
 		for _, i := range s.down {
 			s.Waits[i].Message += "; as it is not available, others wait for it"
 		}
-		for _, m := range o.Aside {
+		for _, m := range o.NonMembers {
 			v := Verdict{Member: m}
 			v.comeUp(o)
 			s.wait(&v)
@@ -182,14 +182,14 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 func (s *Step) restart(v *Verdict, o Options, b *budget) {
 	now := b.mayRestart(v.claim)
 	switch {
-	case s.passedOver != "" && o.Restarts != Alone:
+	case s.passedOver != "" && o.Restarts != Independent:
 		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "waits for " + s.passedOver + ", which is kept: " + v.Why})
 		return
-	case o.Restarts != InTurn || !s.Hold:
+	case o.Restarts != Ordered || !s.Hold:
 		s.Restart = append(s.Restart, Restart{v.Member, v.Why, now, v.Cause})
 		s.wait(v)
 	}
-	if o.Restarts == InTurn || o.Restarts == Alone && now {
+	if o.Restarts == Ordered || o.Restarts == Independent && now {
 		b.restarts(v.claim)
 	}
 }

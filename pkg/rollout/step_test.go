@@ -220,7 +220,7 @@ func TestNext(t *testing.T) {
 	tests := []struct {
 		name        string
 		places      string // the highest index first
-		aside       string // below them
+		nonMembers  string // below them
 		limit       int
 		unavailable int // the limit, if 0
 		passRestart bool
@@ -250,7 +250,7 @@ func TestNext(t *testing.T) {
 		{name: "deferred, where pods have no order: but not beside others that would go down with it", pass: true, places: "memory deferred|memory stale", limit: 1, want: "hold, look in 4m0s"},
 		{name: "deferred, where pods have no order: but not with a size that takes something, which all would have at once", pass: true, places: "mixed deferred|mixed stale", limit: 1, want: "hold, look in 4m0s"},
 		{name: "deferred, where pods have no order: but not where the pod is down", pass: true, places: "deferred, not available|stale", limit: 1, want: "hold, look in 4m0s"},
-		{name: "deferred, where pods have no order: a restart takes its own share only", pass: true, restarts: rollout.Alone, places: "deferred|infeasible", limit: 1, want: "restart 0, hold"},
+		{name: "deferred, where pods have no order: a restart takes its own share only", pass: true, restarts: rollout.Independent, places: "deferred|infeasible", limit: 1, want: "restart 0, hold"},
 		{name: "failing: the next waits", places: "failing|stale", limit: 1, want: "hold",
 			reason: "ResizeError", message: "0 of 2 pods resized; web-1: failing on node node: in use"},
 		{name: "infeasible: only a restart helps", places: "infeasible|stale", limit: 1, want: "restart 1, hold",
@@ -330,17 +330,17 @@ func TestNext(t *testing.T) {
 		{name: "and exempts nobody else", places: "stale|stale, in a crash loop", limit: 1, want: "resize 0, hold"},
 		{name: "a cure does not wait for a batch, and is none", places: "stale|stale|stale, not available", limit: 3, want: "resize 2 0, hold"},
 		{name: "what takes a pod down keeps to maxUnavailable", places: "updated|updated|memory stale|memory stale|memory stale", limit: 3, unavailable: 2, want: "resize 2 1, hold"},
-		{name: "with maxUnavailable 0 it is replaced first", places: "memory stale|memory stale, in a crash loop", limit: 1, unavailable: -1, restarts: rollout.Last, want: "resize 0, restart 1, hold",
+		{name: "with maxUnavailable 0 it is replaced first", places: "memory stale|memory stale, in a crash loop", limit: 1, unavailable: -1, restarts: rollout.AfterResizes, want: "resize 0, restart 1, hold",
 			message: "0 of 2 pods resized; web-1: restarting: its resize would restart a container, and maxUnavailable is 0; web-0: resizing: app: memory request 1Gi→2Gi"},
-		{name: "LiveResize: with maxUnavailable 0 one at a time goes down", action: policy.LiveResize, places: "updated|updated|updated|memory stale|memory stale", limit: 3, unavailable: -1, restarts: rollout.Last, want: "resize 1, hold"},
-		{name: "a pod that is down below the partition counts", places: "stale|stale", aside: "stale, not available", limit: 1, want: "hold",
+		{name: "LiveResize: with maxUnavailable 0 one at a time goes down", action: policy.LiveResize, places: "updated|updated|updated|memory stale|memory stale", limit: 3, unavailable: -1, restarts: rollout.AfterResizes, want: "resize 1, hold"},
+		{name: "a pod that is down below the partition counts", places: "stale|stale", nonMembers: "stale, not available", limit: 1, want: "hold",
 			reason: "Progressing", message: "0 of 2 pods resized; web-9: waiting for the pod to become available"},
-		{name: "and leaves the rest of the limit", places: "updated|updated|stale|stale", aside: "missing", limit: 2, want: "resize 1, hold"},
+		{name: "and leaves the rest of the limit", places: "updated|updated|stale|stale", nonMembers: "missing", limit: 2, want: "resize 1, hold"},
 		{name: "a smaller size gives room, for which a pod that is missing may wait", places: "missing|larger stale|larger stale", limit: 1, want: "resize 1, hold"},
-		{name: "and one that is missing beside the others", places: "larger stale|larger stale", aside: "missing", limit: 1, want: "resize 1, hold"},
+		{name: "and one that is missing beside the others", places: "larger stale|larger stale", nonMembers: "missing", limit: 1, want: "resize 1, hold"},
 		{name: "but a pod that is down does not wait for room", places: "larger updated, not available|larger stale", limit: 1, want: "hold"},
 		{name: "and what takes a pod down gives none", places: "missing|memory larger stale", limit: 1, want: "hold"},
-		{name: "why a pod is not made is told", places: "stale", aside: "missing, by a quota", limit: 1, want: "hold",
+		{name: "why a pod is not made is told", places: "stale", nonMembers: "missing, by a quota", limit: 1, want: "hold",
 			reason: "QuotaExceeded", message: "0 of 1 pods resized; web-9: waiting for the pod to be created: exceeded quota: q"},
 		{name: "OnDelete: a pod that is down until it is deleted does not hold up live ones", passRestart: true, places: "infeasible, not available|stale", limit: 1, want: "resize 0, hold", reason: "WaitingForDelete"},
 		{name: "a pod of another template that is down counts, too", places: "other image, node lost|stale", limit: 1, want: "restart 1, hold"},
@@ -349,7 +349,7 @@ func TestNext(t *testing.T) {
 
 		{name: "what an edit that was given up has set going counts until the kubelet has done it", places: "stale|resizing for another edit", limit: 1, want: "resize 0, hold"},
 		{name: "but not for the pod itself", places: "stale|updated|resizing for another edit", limit: 2, want: "resize 2 0, hold"},
-		{name: "and below the partition, too", places: "stale", aside: "resizing for another edit", limit: 1, want: "hold",
+		{name: "and below the partition, too", places: "stale", nonMembers: "resizing for another edit", limit: 1, want: "hold",
 			message: "0 of 1 pods resized; web-9: waiting for the kubelet to resize it"},
 		{name: "a pod that is down is not restarted beside one that is being resized", places: "memory resizing|memory stale, not available", limit: 1, want: "hold"},
 		{name: "a size that no pod has yet is tried on one", places: "stale|stale|stale|stale", limit: 4, want: "resize 3, hold"},
@@ -385,9 +385,9 @@ func TestNext(t *testing.T) {
 		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, hold"},
 		{name: "a restart below a live one waits for it", places: "stale|other image", limit: 1, want: "resize 1, hold"},
 		{name: "with nothing to hold, all restarts are free", places: "updated|other image|refused", limit: 1, want: "restart 1 0"},
-		{name: "restarts last: they hold up nobody", restarts: rollout.Last, places: "infeasible|deferred too long|stale|impossible", limit: 1, want: "resize 1, restart 3 2 0, hold"},
-		{name: "restarts last: nothing keeps them back when nothing is live", restarts: rollout.Last, places: "updated|infeasible|restart only", limit: 1, want: "restart 1 0"},
-		{name: "restarts last: no running pod is given up for one that no node can hold", restarts: rollout.Last, places: "no node fits|infeasible", limit: 1, want: "hold",
+		{name: "restarts last: they hold up nobody", restarts: rollout.AfterResizes, places: "infeasible|deferred too long|stale|impossible", limit: 1, want: "resize 1, restart 3 2 0, hold"},
+		{name: "restarts last: nothing keeps them back when nothing is live", restarts: rollout.AfterResizes, places: "updated|infeasible|restart only", limit: 1, want: "restart 1 0"},
+		{name: "restarts last: no running pod is given up for one that no node can hold", restarts: rollout.AfterResizes, places: "no node fits|infeasible", limit: 1, want: "hold",
 			message: "0 of 2 pods resized; web-1: not restarted, because no node can hold cpu 100: infeasible on node node: too big; web-0: waits for web-1, which is kept: infeasible on node node: too big"},
 		{name: "minReadySeconds: a resized pod is marked as updated, and has yet to prove its size", minReady: 10, places: "resized, to prove itself|stale", limit: 1, want: "mark 1, hold"},
 		{name: "minReadySeconds: the next waits until the size is proved", minReady: 10, places: "updated, to prove itself|stale", limit: 1, want: "hold, look in 6s",
@@ -428,8 +428,8 @@ func TestNext(t *testing.T) {
 			if tt.unavailable < 0 {
 				options.Unavailable = 0
 			}
-			if tt.aside != "" {
-				options.Aside = []rollout.Member{member(t, 9, tt.aside)}
+			if tt.nonMembers != "" {
+				options.NonMembers = []rollout.Member{member(t, 9, tt.nonMembers)}
 			}
 			if tt.passRestart {
 				options.Strategy = policy.OnDelete
@@ -512,7 +512,7 @@ func TestAlone(t *testing.T) {
 				members = append(members, member(t, len(places)-1-i, situation))
 			}
 			options := rollout.Options{
-				Limit: tt.limit, Unavailable: tt.limit, Restarts: rollout.Alone, PassLost: true, Strategy: policy.RollingUpdate,
+				Limit: tt.limit, Unavailable: tt.limit, Restarts: rollout.Independent, PassLost: true, Strategy: policy.RollingUpdate,
 				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
 			}
 			step := rollout.Next(rollout.Judge(members, options), options)

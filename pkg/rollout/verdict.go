@@ -60,13 +60,13 @@ func Judge(members []Member, o Options) []*Verdict {
 }
 
 // Judge returns the verdict on the member alone. It does not depend on the limits, nor on what
-// is aside, and it holds until the member or another option changes, or Until has come.
+// is not a member, and it holds until the member or another option changes, or Until has come.
 func (m Member) Judge(o Options) *Verdict {
 	v := &Verdict{Member: m, OldEnvironment: m.Target.OldEnvironment()}
 	v.observe()
 	switch {
-	case m.Updated && m.Void != "":
-		v.Reason, v.Message = ReasonInfeasible, m.Void
+	case m.Updated && m.ClassSizeUnavailable != "":
+		v.Reason, v.Message = ReasonInfeasible, m.ClassSizeUnavailable
 	case m.Updated && !m.down():
 	case m.Updated:
 		v.comeUp(o)

@@ -33,7 +33,7 @@ const (
 // awaitBirths notes for which pods it is the turn, and looks at the quotas if one of them is missing
 // that is to be made of another size than the newest.
 func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live bool) (births, error) {
-	b, now := &s.Own.births, s.Now()
+	b, now := &s.KindState.births, s.Now()
 	o.Now = now
 	due, look := map[int]time.Time{}, false
 	for _, i := range o.due() {
@@ -59,7 +59,7 @@ func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live b
 // now. Unless the set is Parallel, it waits for every pod below to be available.
 func (o observation) due() []int {
 	var due []int
-	for i, pod := range o.seats() {
+	for i, pod := range o.podsByOrdinal() {
 		if pod == nil {
 			due = append(due, i)
 		}

@@ -321,7 +321,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 		}
 		o := gathered.(observation)
 		o.Facts = rollout.Facts{Places: capacity.NewPlaces(c.Nodes.List(), false, capacity.Limits{}), Defaults: defaults, Now: c.Clock.Now()}
-		verdicts, err := o.verdicts(o.look(o.options()), o.seats(), 0)
+		verdicts, err := o.verdicts(o.look(o.options()), o.podsByOrdinal(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -753,11 +753,11 @@ func TestHistory(t *testing.T) {
 	foreign.Name, foreign.OwnerReferences[0].UID = "foreign", "another"
 	former := foreign.DeepCopy()
 	former.Name, set.Status.UpdateRevision = "former", "former"
-	s := &session{Own: &memory{history: history{}}}
+	s := &session{KindState: &memory{history: history{}}}
 	if err := New(fake.NewClientset(mine, orphan, foreign, former)).readRevisions(t.Context(), s, set); err != nil {
 		t.Fatal(err)
 	}
-	if s.Own.history[mine.Name] == nil || s.Own.history[orphan.Name] == nil || s.Own.history[foreign.Name] != nil || s.Own.history[former.Name] == nil {
-		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.Own.history)))
+	if s.KindState.history[mine.Name] == nil || s.KindState.history[orphan.Name] == nil || s.KindState.history[foreign.Name] != nil || s.KindState.history[former.Name] == nil {
+		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.KindState.history)))
 	}
 }

@@ -65,7 +65,7 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 		from = 0
 	}
 	var places []rollout.Place
-	for i, pod := range slices.Backward(o.seats()) {
+	for i, pod := range slices.Backward(o.podsByOrdinal()) {
 		place, err := o.place(i, pod)
 		if err != nil {
 			return rollout.WorkloadForecast{}, err

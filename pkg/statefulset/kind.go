@@ -167,8 +167,8 @@ func orphans(all []*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
-// Unheld is that of controller.Kind.
-func (Kind) Unheld(set *appsv1.StatefulSet) rollout.Unheld { return builtInStatus(set) }
+// BuiltInStatus is that of controller.Kind.
+func (Kind) BuiltInStatus(set *appsv1.StatefulSet) rollout.BuiltInStatus { return builtInStatus(set) }
 
 // Gather is that of controller.Kind.
 func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, list controller.ListPods, live bool) (rollout.Observation, error) {
@@ -176,16 +176,16 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	if err != nil {
 		return nil, err
 	}
-	o := observation{set: set, pods: owned(set, all), orphans: orphans(all), revisions: s.Own.history}
+	o := observation{set: set, pods: owned(set, all), orphans: orphans(all), revisions: s.KindState.history}
 	known := func(revision string) error {
-		if _, known := s.Own.history[revision]; known {
+		if _, known := s.KindState.history[revision]; known {
 			return nil
 		}
 		if err := k.readRevisions(ctx, s, set); err != nil {
 			return err
 		}
-		if _, still := s.Own.history[revision]; !still {
-			s.Own.history[revision] = nil // gone: do not ask for it again
+		if _, still := s.KindState.history[revision]; !still {
+			s.KindState.history[revision] = nil // gone: do not ask for it again
 		}
 		return nil
 	}
@@ -198,12 +198,12 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	if err != nil {
 		return nil, err
 	}
-	if s.Own.history[set.Status.UpdateRevision] == nil {
-		delete(s.Own.history, set.Status.UpdateRevision)
+	if s.KindState.history[set.Status.UpdateRevision] == nil {
+		delete(s.KindState.history, set.Status.UpdateRevision)
 		return nil, fmt.Errorf("the set's update revision %q is not in the history", set.Status.UpdateRevision)
 	}
-	s.Own.seen.see(set.ResourceVersion, s.Now())
-	o.seen = s.Own.seen
+	s.KindState.seen.see(set.ResourceVersion, s.Now())
+	o.seen = s.KindState.seen
 	o.births, err = k.awaitBirths(ctx, s, o, live)
 	return o, err
 }
@@ -222,7 +222,7 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 		if !metav1.IsControlledBy(stored, set) && metav1.GetControllerOfNoCopy(stored) != nil && stored.Name != set.Status.UpdateRevision {
 			continue
 		}
-		if s.Own.history[stored.Name], err = hash.OfRevision(stored); err != nil {
+		if s.KindState.history[stored.Name], err = hash.OfRevision(stored); err != nil {
 			return err
 		}
 	}

@@ -79,10 +79,10 @@ type observation struct {
 	seen      seen
 }
 
-// options returns those of a rollout, but for what is aside.
+// options returns those of a rollout, but for the non-members.
 func (o observation) options() rollout.Options {
 	options := o.Options()
-	options.Restarts = rollout.InTurn
+	options.Restarts = rollout.Ordered
 	options.PassDeferred = o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 	options.Limit = maxUnavailable(o.set)
 	options.Unavailable = options.Limit
@@ -120,15 +120,15 @@ func (o observation) start() int {
 	return 0
 }
 
-// seats returns the pods by their index; nil where there is none.
-func (o observation) seats() []*corev1.Pod {
-	seats := make([]*corev1.Pod, replicas(o.set))
+// podsByOrdinal returns the pods by their index; nil where there is none.
+func (o observation) podsByOrdinal() []*corev1.Pod {
+	pods := make([]*corev1.Pod, replicas(o.set))
 	for _, pod := range o.pods {
-		if i, ok := o.index(pod); ok && i >= 0 && i < len(seats) {
-			seats[i] = pod
+		if i, ok := o.index(pod); ok && i >= 0 && i < len(pods) {
+			pods[i] = pod
 		}
 	}
-	return seats
+	return pods
 }
 
 // surplus returns how many pods are there that are not to be: the StatefulSet controller takes them away
@@ -163,7 +163,7 @@ func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return 
 
 func (o observation) toCome() []*corev1.PodTemplateSpec {
 	var templates []*corev1.PodTemplateSpec
-	for i, pod := range o.seats() {
+	for i, pod := range o.podsByOrdinal() {
 		if !rollout.Gone(pod) {
 			continue
 		}
@@ -182,16 +182,16 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 func (o observation) look(options rollout.Options) *rollout.Look {
 	basis := rollout.Basis{
 		Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set),
-		Of: [2]string{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision},
+		CacheKey: [2]string{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision},
 	}
 	return o.Look(basis, options, o.revision(), o.place)
 }
 
 // verdicts returns those on the places at index from and above, the highest first.
-func (o observation) verdicts(look *rollout.Look, seats []*corev1.Pod, from int) ([]*rollout.Verdict, error) {
-	verdicts := make([]*rollout.Verdict, 0, max(len(seats)-from, 0))
-	for i := len(seats) - 1; i >= from; i-- {
-		v, err := look.At(i, seats[i])
+func (o observation) verdicts(look *rollout.Look, pods []*corev1.Pod, from int) ([]*rollout.Verdict, error) {
+	verdicts := make([]*rollout.Verdict, 0, max(len(pods)-from, 0))
+	for i := len(pods) - 1; i >= from; i-- {
+		v, err := look.At(i, pods[i])
 		if err != nil {
 			return nil, err
 		}
@@ -202,17 +202,17 @@ func (o observation) verdicts(look *rollout.Look, seats []*corev1.Pod, from int)
 
 // below returns what takes a share of the limits below index from. A pod may be unavailable
 // there, or be resized still because the partition was lower before.
-func (o observation) below(look *rollout.Look, seats []*corev1.Pod, from int) []rollout.Member {
-	var aside []rollout.Member
-	for i, pod := range slices.Backward(seats[:min(from, len(seats))]) {
-		m := look.Aside(pod, func() rollout.Place {
+func (o observation) below(look *rollout.Look, pods []*corev1.Pod, from int) []rollout.Member {
+	var nonMembers []rollout.Member
+	for i, pod := range slices.Backward(pods[:min(from, len(pods))]) {
+		m := look.NonMember(pod, func() rollout.Place {
 			return rollout.Place{Name: o.name(i), Index: i, Pod: pod, Available: o.available(pod)}
 		})
 		if m != nil {
-			aside = append(aside, *m)
+			nonMembers = append(nonMembers, *m)
 		}
 	}
-	return aside
+	return nonMembers
 }
 
 func (o observation) name(index int) string { return fmt.Sprintf("%s-%d", o.set.Name, o.start()+index) }
@@ -327,7 +327,7 @@ const watchLag = 10 * time.Second
 func (o observation) doubt() time.Duration {
 	last, known := o.Firsts.Relabelled(o.pods, o.labelled, o.Now)
 	conceals := int(o.set.Status.Replicas) != len(o.pods)
-	for _, pod := range o.seats() {
+	for _, pod := range o.podsByOrdinal() {
 		switch {
 		case pod == nil:
 			conceals = true

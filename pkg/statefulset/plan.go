@@ -72,10 +72,10 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	if !rolling(o.set) {
 		from = 0
 	}
-	options, seats := o.options(), o.seats()
+	options, pods := o.options(), o.podsByOrdinal()
 	look := o.look(options)
-	options.Aside = o.below(look, seats, from)
-	verdicts, err := o.verdicts(look, seats, from)
+	options.NonMembers = o.below(look, pods, from)
+	verdicts, err := o.verdicts(look, pods, from)
 	if err != nil {
 		return rollout.Plan{}, err
 	}
@@ -101,13 +101,13 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 func (p *plan) letGo(o observation) {
 	switch {
 	case !o.caughtUp():
-		p.Passing = true // wait for its status before letting anything loose
+		p.Transient = true // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
 	case p.Hold || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.now()) < len(p.Restart):
 		p.lowerPartition(o)
 	case len(p.Restart) == 0 && o.settles() > 0:
-		p.Passing, p.Started = true, "" // nothing is rolled out
+		p.Transient, p.Started = true, "" // nothing is rolled out
 		p.RequeueWithin(o.settles())
 	default:
 		p.release = true

@@ -192,7 +192,7 @@ func (s *simulation) isComplete() {
 func (s *simulation) mayResize(o observation, pod *corev1.Pod) {
 	index, _ := o.index(pod)
 	var others []simulated.Other
-	for i, other := range o.seats() {
+	for i, other := range o.podsByOrdinal() {
 		if i != index {
 			wish := wishedPartition(o.set)
 			others = append(others, simulated.Other{Pod: other, KeptBack: i < wish, Lost: other == nil && wish > 0 && i >= wish && s.neverComes(o.set)})

@@ -13,8 +13,8 @@ type lowerPartition struct {
 	restarts []rollout.Restart // the pods that the StatefulSet controller restarts because of it
 }
 
-// Loose is that of rollout.Write.
-func (lowerPartition) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (lowerPartition) NeedsLiveRead() bool { return true }
 
 func (w lowerPartition) String() string { return fmt.Sprintf("lower the partition to %d", w.to) }
 
@@ -22,8 +22,8 @@ func (w lowerPartition) String() string { return fmt.Sprintf("lower the partitio
 // StatefulSet controller makes those below the partition from the current revision of the status.
 type makeOfNewest struct{ revision, why string }
 
-// Loose is that of rollout.Write.
-func (makeOfNewest) Loose() bool { return true }
+// NeedsLiveRead is that of rollout.Write.
+func (makeOfNewest) NeedsLiveRead() bool { return true }
 
 func (w makeOfNewest) String() string {
 	return "have missing pods made of revision " + w.revision + ": " + w.why

@@ -89,7 +89,7 @@ func TestTakenBackOfDaemonSets(t *testing.T) {
 		}
 	}
 	for _, of := range []string{"1", "2", "12", "21"} {
-		u := daemonset.Kind{}.Unheld(set(false, of, 1, 3))
+		u := daemonset.Kind{}.BuiltInStatus(set(false, of, 1, 3))
 		if u.Condition != u.Over {
 			t.Fatalf("it says %+v", u.Condition)
 		}
@@ -133,7 +133,7 @@ func TestTakenBackOfStatefulSets(t *testing.T) {
 		return s
 	}
 	for _, partition := range []int32{0, 1} {
-		u := statefulset.Kind{}.Unheld(set(false, false, partition, "web-1"))
+		u := statefulset.Kind{}.BuiltInStatus(set(false, false, partition, "web-1"))
 		if u.Condition != u.Over || u.Over.Partition != int(partition) {
 			t.Fatalf("it says %+v", u.Condition)
 		}

@@ -78,7 +78,7 @@ var mutants = []mutant{
 	{
 		name: "live-read", safety: "live read before what takes pods down",
 		without: without{"such plans are made from the watches", []edit{
-			{"pkg/controller/sync.go", `if err == nil && p.Loose() {`, `if false {`},
+			{"pkg/controller/sync.go", `if err == nil && p.NeedsLiveRead() {`, `if false {`},
 		}},
 		scenario: scenario{tests: "TestWatchIsBehind"},
 	},
@@ -106,7 +106,7 @@ var mutants = []mutant{
 	{
 		name: "capacity", safety: "room for a restarted pod",
 		without: without{"nobody looks for room", []edit{
-			{"pkg/controller/sync.go", `full, err := c.full(ctx, s, o, p)`, `full, err := rollout.Refusals(nil), error(nil)`},
+			{"pkg/controller/sync.go", `full, err := c.checkCapacity(ctx, s, o, p)`, `full, err := rollout.Refusals(nil), error(nil)`},
 		}},
 		scenario: scenario{tests: "TestNoRoomBesideOthers"},
 	},

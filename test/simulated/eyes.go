@@ -19,8 +19,8 @@ import (
 type Eyes[W interface {
 	comparable
 	controller.Workload
-}, X controller.Own] struct {
-	Kind *Kind[W, X]
+}, K controller.KindState] struct {
+	Kind *Kind[W, K]
 	// Seen is what the watches have seen.
 	Seen struct {
 		Workload W
@@ -30,14 +30,14 @@ type Eyes[W interface {
 	driver     *Driver
 	cluster    *Cluster
 	view       View
-	controller *controller.Controller[W, X]
+	controller *controller.Controller[W, K]
 }
 
 // Open puts a new controller in the place of the one that there is.
-func (e *Eyes[W, X]) Open(d *Driver, c *Cluster, kind controller.Kind[W, X], client *fake.Clientset, nodes *Nodes, defaults policy.Defaults) {
+func (e *Eyes[W, K]) Open(d *Driver, c *Cluster, kind controller.Kind[W, K], client *fake.Clientset, nodes *Nodes, defaults policy.Defaults) {
 	var none W
 	e.driver, e.cluster, e.view = d, c, NewView()
-	e.Kind = &Kind[W, X]{Kind: seeing[W, X]{kind, e}, Pods: e.view}
+	e.Kind = &Kind[W, K]{Kind: seeing[W, K]{kind, e}, Pods: e.view}
 	var err error
 	e.controller, err = controller.New(d.Renew(), e.Kind, client, &record.FakeRecorder{}, nodes,
 		controller.Options{Defaults: defaults, Ready: func() error { return nil }, Clock: c.Clock})
@@ -46,7 +46,7 @@ func (e *Eyes[W, X]) Open(d *Driver, c *Cluster, kind controller.Kind[W, X], cli
 }
 
 // See lets the watch of workloads catch up.
-func (e *Eyes[W, X]) See(now W) {
+func (e *Eyes[W, K]) See(now W) {
 	if e.Seen.Workload == now {
 		return
 	}
@@ -56,7 +56,7 @@ func (e *Eyes[W, X]) See(now W) {
 }
 
 // SeePods lets the watch of pods catch up.
-func (e *Eyes[W, X]) SeePods() {
+func (e *Eyes[W, K]) SeePods() {
 	if maps.Equal(e.Seen.Pods, e.cluster.Pods) {
 		return
 	}
@@ -70,7 +70,7 @@ func (e *Eyes[W, X]) SeePods() {
 }
 
 // Sync has the controller take one step.
-func (e *Eyes[W, X]) Sync() (time.Duration, error) {
+func (e *Eyes[W, K]) Sync() (time.Duration, error) {
 	e.Kind.Planned, e.cluster.Shown = e.Seen.Workload, nil
 	return e.controller.Sync(e.driver.t.Context(), Web)
 }
@@ -79,19 +79,19 @@ func (e *Eyes[W, X]) Sync() (time.Duration, error) {
 type seeing[W interface {
 	comparable
 	controller.Workload
-}, X controller.Own] struct {
-	controller.Kind[W, X]
-	eyes *Eyes[W, X]
+}, K controller.KindState] struct {
+	controller.Kind[W, K]
+	eyes *Eyes[W, K]
 }
 
 // Open has a new watch begin with what there is.
-func (k seeing[W, X]) Open(ctx context.Context, w W, changed func()) (X, error) {
+func (k seeing[W, K]) Open(ctx context.Context, w W, changed func()) (K, error) {
 	k.eyes.SeePods()
 	return k.Kind.Open(ctx, w, changed)
 }
 
 // Gather shows the simulation which pods the plan is made from.
-func (k seeing[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, list controller.ListPods, live bool) (rollout.Observation, error) {
+func (k seeing[W, K]) Gather(ctx context.Context, s *controller.Session[W, K], w W, list controller.ListPods, live bool) (rollout.Observation, error) {
 	return k.Kind.Gather(ctx, s, w, func() ([]*corev1.Pod, error) {
 		pods, err := list()
 		if !live {

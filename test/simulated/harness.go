@@ -44,11 +44,11 @@ type World interface {
 
 // Harness is a world with the whole controller of a kind in it, which is made to sync by
 // hand. Its informer of workloads shows what the test puts there.
-type Harness[W controller.Workload, X controller.Own] struct {
+type Harness[W controller.Workload, K controller.KindState] struct {
 	Client     *fake.Clientset // its lock guards the world: the watches read it too
-	Kind       *Kind[W, X]
+	Kind       *Kind[W, K]
 	Nodes      *Nodes
-	Controller *controller.Controller[W, X]
+	Controller *controller.Controller[W, K]
 	Events     []string // that were recorded
 
 	Writes     []string // what was asked of the API server, as `patch pods/resize web-1`
@@ -86,9 +86,9 @@ func (w watcher) show(object runtime.Object, gone bool) {
 }
 
 // NewHarness returns one for a world that comes to rest by itself. Client is its API server.
-func NewHarness[W controller.Workload, X controller.Own](t *testing.T, world World, cluster *Cluster, client *fake.Clientset, node *corev1.Node) *Harness[W, X] {
+func NewHarness[W controller.Workload, K controller.KindState](t *testing.T, world World, cluster *Cluster, client *fake.Clientset, node *corev1.Node) *Harness[W, K] {
 	t.Helper()
-	h := &Harness[W, X]{
+	h := &Harness[W, K]{
 		Client: client, Nodes: NewNodes(node),
 		t: t, world: world, cluster: cluster, recorder: record.NewFakeRecorder(1000),
 		watchers: map[string][]watcher{}, removed: map[string][]runtime.Object{},
@@ -109,13 +109,13 @@ func NewHarness[W controller.Workload, X controller.Own](t *testing.T, world Wor
 }
 
 // Start puts the controller into the world.
-func (h *Harness[W, X]) Start(kind controller.Kind[W, X], options controller.Options) {
+func (h *Harness[W, K]) Start(kind controller.Kind[W, K], options controller.Options) {
 	h.t.Helper()
 	if options.Ready == nil {
 		options.Ready = func() error { return nil }
 	}
 	options.Clock = h.cluster.Clock
-	h.Kind = &Kind[W, X]{Kind: kind}
+	h.Kind = &Kind[W, K]{Kind: kind}
 	var err error
 	if h.Controller, err = controller.New(h.t.Context(), h.Kind, h.Client, h.recorder, h.Nodes, options); err != nil {
 		h.t.Fatal(err)
@@ -123,7 +123,7 @@ func (h *Harness[W, X]) Start(kind controller.Kind[W, X], options controller.Opt
 	h.Sees()
 }
 
-func (h *Harness[W, X]) publish(object runtime.Object, gone bool) {
+func (h *Harness[W, K]) publish(object runtime.Object, gone bool) {
 	if gone {
 		object = object.DeepCopyObject()
 		object.(metav1.Object).SetResourceVersion(strconv.Itoa(h.cluster.RV))
@@ -138,7 +138,7 @@ func (h *Harness[W, X]) publish(object runtime.Object, gone bool) {
 }
 
 // Watch is a request to the API server.
-func (h *Harness[W, X]) Watch(resource string, options metav1.ListOptions) watch.Interface {
+func (h *Harness[W, K]) Watch(resource string, options metav1.ListOptions) watch.Interface {
 	selector, err := labels.Parse(options.LabelSelector)
 	if err != nil {
 		h.t.Error(err)
@@ -164,7 +164,7 @@ func number(version string) int {
 }
 
 // written has the writes of the client carried out by api.
-func (h *Harness[W, X]) written(action clienttesting.Action, api []clienttesting.Reactor) (handled bool, answer runtime.Object, err error) {
+func (h *Harness[W, K]) written(action clienttesting.Action, api []clienttesting.Reactor) (handled bool, answer runtime.Object, err error) {
 	var name string
 	switch a := action.(type) {
 	case clienttesting.PatchActionImpl:
@@ -192,7 +192,7 @@ func (h *Harness[W, X]) written(action clienttesting.Action, api []clienttesting
 var errFails = apierrors.NewInternalError(errors.New("the connection broke"))
 
 // Write notes a write of the controller, and has it carried out, or fail.
-func (h *Harness[W, X]) Write(what string, carryOut func() error) error {
+func (h *Harness[W, K]) Write(what string, carryOut func() error) error {
 	h.Writes = append(h.Writes, what)
 	for _, r := range h.refusals {
 		if r.write == what && r.times > 0 {
@@ -212,12 +212,12 @@ func (h *Harness[W, X]) Write(what string, carryOut func() error) error {
 }
 
 // Refuse has the API server refuse a write, which [Harness.Writes] names so, the first times.
-func (h *Harness[W, X]) Refuse(write string, err error, times int) {
+func (h *Harness[W, K]) Refuse(write string, err error, times int) {
 	h.refusals = append(h.refusals, &refusal{write, err, times})
 }
 
 // Lives lets the kubelets and the built-in controllers do one thing each.
-func (h *Harness[W, X]) Lives() {
+func (h *Harness[W, K]) Lives() {
 	h.Client.Lock()
 	defer h.Client.Unlock()
 	h.cluster.Clock.SetTime(h.cluster.Clock.Now().Add(time.Second))
@@ -225,7 +225,7 @@ func (h *Harness[W, X]) Lives() {
 }
 
 // Sees lets the watches of the controller catch up.
-func (h *Harness[W, X]) Sees() {
+func (h *Harness[W, K]) Sees() {
 	h.t.Helper()
 	h.Client.Lock()
 	err := h.world.Show()
@@ -240,21 +240,21 @@ func (h *Harness[W, X]) Sees() {
 	}
 }
 
-func (h *Harness[W, X]) seen() bool {
+func (h *Harness[W, K]) seen() bool {
 	h.Client.Lock()
 	defer h.Client.Unlock()
 	if !h.Kind.InFlight() {
 		return true
 	}
 	list, pods := h.Kind.Pods.GetStore().List(), h.cluster.Pods
-	return h.Kind.Pods.HasSynced() && h.Kind.Own.HasSynced() && h.world.Shown() && len(list) == len(pods) && !slices.ContainsFunc(list, func(object any) bool {
+	return h.Kind.Pods.HasSynced() && h.Kind.KindState.HasSynced() && h.world.Shown() && len(list) == len(pods) && !slices.ContainsFunc(list, func(object any) bool {
 		pod := object.(*corev1.Pod)
 		return pods[pod.Name] == nil || pods[pod.Name].ResourceVersion != pod.ResourceVersion
 	})
 }
 
 // Sync syncs once, and again where the first one only started to watch.
-func (h *Harness[W, X]) Sync() (time.Duration, error) {
+func (h *Harness[W, K]) Sync() (time.Duration, error) {
 	h.t.Helper()
 	watching := h.Kind.InFlight()
 	again, err := h.Controller.Sync(h.t.Context(), Web)
@@ -269,7 +269,7 @@ func (h *Harness[W, X]) Sync() (time.Duration, error) {
 }
 
 // Change changes something, and lets the built-in controllers see it first.
-func (h *Harness[W, X]) Change(change func()) {
+func (h *Harness[W, K]) Change(change func()) {
 	h.t.Helper()
 	h.Client.Lock()
 	change()
@@ -279,7 +279,7 @@ func (h *Harness[W, X]) Change(change func()) {
 }
 
 // Rounds lets everybody do one thing, n times. Only permitted errors may occur.
-func (h *Harness[W, X]) Rounds(n int, permitted ...func(error) bool) {
+func (h *Harness[W, K]) Rounds(n int, permitted ...func(error) bool) {
 	h.t.Helper()
 	for range n {
 		if _, err := h.Sync(); err != nil && !slices.ContainsFunc(permitted, func(is func(error) bool) bool { return is(err) }) {
@@ -291,7 +291,7 @@ func (h *Harness[W, X]) Rounds(n int, permitted ...func(error) bool) {
 }
 
 // Until has rounds until done, n at the most.
-func (h *Harness[W, X]) Until(n int, done func() bool, permitted ...func(error) bool) {
+func (h *Harness[W, K]) Until(n int, done func() bool, permitted ...func(error) bool) {
 	h.t.Helper()
 	for range n {
 		if done() {
@@ -302,7 +302,7 @@ func (h *Harness[W, X]) Until(n int, done func() bool, permitted ...func(error) 
 }
 
 // Rest has rounds until the rollout is complete. Every error, which it returns, is one more try.
-func (h *Harness[W, X]) Rest() (failed []error) {
+func (h *Harness[W, K]) Rest() (failed []error) {
 	h.t.Helper()
 	again := func(err error) bool {
 		failed = append(failed, err)
@@ -317,7 +317,7 @@ func (h *Harness[W, X]) Rest() (failed []error) {
 }
 
 // Run runs the workers themselves, for the race detector, until the rollout of a change is complete.
-func (h *Harness[W, X]) Run(change func()) {
+func (h *Harness[W, K]) Run(change func()) {
 	h.t.Helper()
 	h.Client.Lock()
 	change()

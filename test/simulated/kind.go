@@ -16,19 +16,19 @@ import (
 )
 
 // Kind is a kind of workload that lets a test see, and choose, what its controller sees.
-type Kind[W controller.Workload, X controller.Own] struct {
-	controller.Kind[W, X]
+type Kind[W controller.Workload, K controller.KindState] struct {
+	controller.Kind[W, K]
 
 	// Workloads and Pods are what the controller watches; a test may set the pods before.
 	Workloads *Workloads
 	Pods      cache.SharedIndexInformer
 	// Session, Planned and Watched are those of the last plan: Watched are its pods as the
 	// watch has them, the controller's own writes included.
-	Session *controller.Session[W, X]
+	Session *controller.Session[W, K]
 	Planned W
 	Watched []*corev1.Pod
-	// Own is what the last session keeps.
-	Own X
+	// KindState is what the last session keeps.
+	KindState K
 
 	mu   sync.Mutex
 	open context.Context
@@ -58,13 +58,13 @@ func (w *Workloads) Show(workload any) error {
 }
 
 // NewInformer is that of controller.Kind.
-func (k *Kind[W, X]) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+func (k *Kind[W, K]) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
 	k.Workloads = &Workloads{SharedIndexInformer: k.Kind.NewInformer(namespace, tweak)}
 	return k.Workloads
 }
 
 // NewPodInformer is that of controller.Kind.
-func (k *Kind[W, X]) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
+func (k *Kind[W, K]) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
 	if _, chosen := k.Pods.(View); chosen {
 		return k.Pods
 	}
@@ -75,23 +75,23 @@ func (k *Kind[W, X]) NewPodInformer(namespace, selector string) cache.SharedInde
 }
 
 // Open is that of controller.Kind.
-func (k *Kind[W, X]) Open(ctx context.Context, w W, changed func()) (X, error) {
+func (k *Kind[W, K]) Open(ctx context.Context, w W, changed func()) (K, error) {
 	own, err := k.Kind.Open(ctx, w, changed)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.Own, k.open = own, ctx
+	k.KindState, k.open = own, ctx
 	return own, err
 }
 
 // InFlight reports whether a session is open.
-func (k *Kind[W, X]) InFlight() bool {
+func (k *Kind[W, K]) InFlight() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.open != nil && k.open.Err() == nil
 }
 
 // Gather is that of controller.Kind.
-func (k *Kind[W, X]) Gather(ctx context.Context, s *controller.Session[W, X], w W, list controller.ListPods, live bool) (rollout.Observation, error) {
+func (k *Kind[W, K]) Gather(ctx context.Context, s *controller.Session[W, K], w W, list controller.ListPods, live bool) (rollout.Observation, error) {
 	k.Session, k.Planned = s, w
 	o, err := k.Kind.Gather(ctx, s, w, func() ([]*corev1.Pod, error) {
 		pods, err := list()
@@ -109,7 +109,7 @@ type twice struct{ rollout.Observation }
 // Plan is that of rollout.Observation. It panics if the two plans are not the same.
 func (o twice) Plan(f rollout.Facts) (rollout.Plan, error) {
 	p, err := Read(o.Observation.Plan(f))
-	f.Kept = nil
+	f.Cache = nil
 	afresh, errAfresh := o.Observation.Plan(f)
 	if got, want := described(p, err), described(afresh, errAfresh); got != want {
 		panic(fmt.Sprintf("with what is kept of the pods, the plan is\n%s\nand without\n%s", got, want))
@@ -120,7 +120,7 @@ func (o twice) Plan(f rollout.Facts) (rollout.Plan, error) {
 // described is all that follows from a plan. Of the time of the next look, only whether there
 // is one: a look that is kept does not put it off.
 func described(p rollout.Plan, err error) string {
-	said := fmt.Sprintln(p.Condition, p.Passing, p.Started, p.Revision.Name, p.NewFirst, p.Hold, p.Updated, p.Total, p.RequeueAfter > 0, p.Unready, p.AtRest(), err)
+	said := fmt.Sprintln(p.Condition, p.Transient, p.Started, p.Revision.Name, p.NewFirst, p.Hold, p.Updated, p.Total, p.RequeueAfter > 0, p.Unready, p.AtRest(), err)
 	for _, v := range p.Verdicts {
 		v := *v
 		v.Until, v.Member.Unplaceable.Until = time.Time{}, time.Time{}
@@ -138,7 +138,7 @@ func described(p rollout.Plan, err error) string {
 		said += fmt.Sprintln("restart", r.Member.Name, r.Reason, r.Now, r.Cause)
 	}
 	for _, w := range p.Writes {
-		said += fmt.Sprintln(w.String(), w.Loose())
+		said += fmt.Sprintln(w.String(), w.NeedsLiveRead())
 	}
 	return said
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // builtInStatus returns what the status says of a rollout that nobody holds. Under OnDelete nobody makes a rollout but the user.
-func builtInStatus(set *appsv1.StatefulSet) rollout.Unheld {
-	return rollout.Unheld{
+func builtInStatus(set *appsv1.StatefulSet) rollout.BuiltInStatus {
+	return rollout.BuiltInStatus{
 		Condition: unheldCondition(set), Over: over(set), HandedOver: handedOver(""), BuiltIn: rolling(set),
 		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
 		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),

@@ -10,9 +10,9 @@ import (
 )
 
 // builtInStatus returns what the status says of a rollout that nobody holds. Under OnDelete nobody makes a rollout but the user.
-func builtInStatus(set *appsv1.DaemonSet) rollout.Unheld {
+func builtInStatus(set *appsv1.DaemonSet) rollout.BuiltInStatus {
 	status := set.Status
-	u := rollout.Unheld{
+	u := rollout.BuiltInStatus{
 		Condition: unheldCondition(set), Over: over(set), HandedOver: handedOver(set, ""), BuiltIn: rolling(set), Standing: policy.HasClasses(set.Annotations),
 		Stale:   !rolling(set) && status.UpdatedNumberScheduled < status.CurrentNumberScheduled,
 		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled, AllThere: status.CurrentNumberScheduled == status.DesiredNumberScheduled,

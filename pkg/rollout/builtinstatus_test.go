@@ -19,18 +19,18 @@ func TestUnheldAtRest(t *testing.T) {
 		return c
 	}
 	complete, now := is(corev1.ConditionTrue, over(2, "b")), over(1, "b")
-	u := Unheld{Condition: now, Over: now, Counted: true, AllThere: true}
-	with := func(change func(*Unheld)) Unheld {
+	u := BuiltInStatus{Condition: now, Over: now, Counted: true, AllThere: true}
+	with := func(change func(*BuiltInStatus)) BuiltInStatus {
 		changed := u
 		change(&changed)
 		return changed
 	}
-	notCounted := func(u *Unheld) { u.Counted = false }
-	builtIn := func(u *Unheld) { u.BuiltIn, u.Counted = true, false }
-	stale := func(u *Unheld) { u.Stale = true }
+	notCounted := func(u *BuiltInStatus) { u.Counted = false }
+	builtIn := func(u *BuiltInStatus) { u.BuiltIn, u.Counted = true, false }
+	stale := func(u *BuiltInStatus) { u.Stale = true }
 	for _, tt := range []struct {
 		name    string
-		unheld  Unheld
+		unheld  BuiltInStatus
 		held    bool
 		have    *StoredCondition
 		rests   bool
@@ -40,7 +40,7 @@ func TestUnheldAtRest(t *testing.T) {
 		{"Complete", u, false, complete, true, false, now},
 		{"Complete, and others resize", u, false, is(corev1.ConditionTrue, resized(over(2, "b"))), true, false, resized(now)},
 		{"Complete, and not counted yet", with(notCounted), false, complete, true, true, now},
-		{"Complete, and a pod is lost", with(func(u *Unheld) { u.AllThere = false }), false, complete, true, true, now},
+		{"Complete, and a pod is lost", with(func(u *BuiltInStatus) { u.AllThere = false }), false, complete, true, true, now},
 		{"Complete of another revision", u, false, is(corev1.ConditionTrue, over(2, "a")), false, true, Condition{}},
 		{"Complete, and stale pods are counted", with(stale), false, complete, false, true, Condition{}},
 		{"held", u, true, is(corev1.ConditionFalse, Condition{}), false, true, Condition{}},
@@ -48,11 +48,11 @@ func TestUnheldAtRest(t *testing.T) {
 		{"nothing is said yet", u, false, nil, false, true, Condition{}},
 		{"the built-in controller is at it", with(builtIn), false, nil, true, true, now},
 		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, Condition{Why: "a"}), true, true, now},
-		{"the built-in controller is done", with(func(u *Unheld) { u.BuiltIn = true }), false, nil, false, true, Condition{}},
+		{"the built-in controller is done", with(func(u *BuiltInStatus) { u.BuiltIn = true }), false, nil, false, true, Condition{}},
 	} {
 		p, rests := tt.unheld.AtRest(tt.held, tt.have)
-		if rests != tt.rests || p.Passing != tt.passing || rests && p.Condition != tt.says {
-			t.Errorf("%s: at rest: %t, want %t; passing: %t, want %t; says %+v, want %+v", tt.name, rests, tt.rests, p.Passing, tt.passing, p.Condition, tt.says)
+		if rests != tt.rests || p.Transient != tt.passing || rests && p.Condition != tt.says {
+			t.Errorf("%s: at rest: %t, want %t; passing: %t, want %t; says %+v, want %+v", tt.name, rests, tt.rests, p.Transient, tt.passing, p.Condition, tt.says)
 		}
 	}
 }

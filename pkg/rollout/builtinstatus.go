@@ -8,8 +8,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
-// Unheld is what a workload's status says of a rollout that nobody holds.
-type Unheld struct {
+// BuiltInStatus is what a workload's status says of a rollout that nobody holds.
+type BuiltInStatus struct {
 	// Condition that the status justifies.
 	Condition Condition
 	// Over is the condition when the rollout of this revision, to the pods that are to have it, is
@@ -41,8 +41,8 @@ type Unheld struct {
 // have been edited while it was opted out. The counts do not matter: a pod that
 // is lost or scaled away later is no rollout. If there are stale pods, the workload may have
 // been edited, and edited back, so that its pods have to be looked at.
-func (u Unheld) AtRest(held bool, have *StoredCondition) (p Plan, atRest bool) {
-	p.Passing = true // another condition is about to come
+func (u BuiltInStatus) AtRest(held bool, have *StoredCondition) (p Plan, atRest bool) {
+	p.Transient = true // another condition is about to come
 	if held {
 		// Complete was said before this hold. Admission takes it back when the status is next
 		// written. That may not be soon: a lower partition makes no new generation where
@@ -58,18 +58,18 @@ func (u Unheld) AtRest(held bool, have *StoredCondition) (p Plan, atRest bool) {
 		return p, u.BuiltIn && !u.Counted
 	}
 	p.Condition.Others = have.Says().Others
-	p.Passing = !u.Counted || !u.AllThere
+	p.Transient = !u.Counted || !u.AllThere
 	return p, true
 }
 
 // complete reports whether a condition says Complete of this revision, and no details.
-func (u Unheld) complete(have *StoredCondition) bool {
+func (u BuiltInStatus) complete(have *StoredCondition) bool {
 	says := have.Says()
 	return says.Complete && says.Same(u.Over) && says.Details == ""
 }
 
 // begins reports whether the built-in controller's rollout is another one than the condition speaks of.
-func (u Unheld) begins(have *StoredCondition) bool {
+func (u BuiltInStatus) begins(have *StoredCondition) bool {
 	says := have.Says()
 	return have == nil || have.Pending() || have.Complete() || says.Phase == PhaseHandedOver && !says.Same(u.HandedOver)
 }
@@ -78,7 +78,7 @@ func (u Unheld) begins(have *StoredCondition) bool {
 // as updated may have the size of an edit that was given up, as where the hold was let go without
 // us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
 // touch, it makes the rollout, and nothing is planned but sizes for which no pod is restarted.
-func (u Unheld) Plan(p Plan, have *StoredCondition) (unheld Plan, remove []Restart) {
+func (u BuiltInStatus) Plan(p Plan, have *StoredCondition) (unheld Plan, remove []Restart) {
 	done := true
 	for _, v := range p.Verdicts {
 		m := &v.Member
@@ -99,13 +99,13 @@ func (u Unheld) Plan(p Plan, have *StoredCondition) (unheld Plan, remove []Resta
 }
 
 // done completes the plan where nothing is rolled out any more.
-func (u Unheld) done(p Plan, have *StoredCondition) Plan {
+func (u BuiltInStatus) done(p Plan, have *StoredCondition) Plan {
 	p.Started = ""
 	// It may say False all the same, because pods cannot have a size for which they are not restarted.
 	over, unfit := have.Says().Same(u.Over), unfit(p)
 	// Once Complete, a workload stays so when it is scaled, or a pod is lost.
 	if over || have.Complete() || len(p.Waits) == len(unfit) {
-		p.Condition, p.Still = u.Condition, over && have.Complete() && u.Standing
+		p.Condition, p.RepeatsComplete = u.Condition, over && have.Complete() && u.Standing
 	}
 	if p.Condition.Complete && len(unfit) > 0 {
 		reason, details := Spell(unfit)
@@ -114,13 +114,13 @@ func (u Unheld) done(p Plan, have *StoredCondition) Plan {
 	}
 	// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
 	if u.complete(have) && slices.ContainsFunc(p.Resize, func(m Member) bool { return m.InPlaceOnly }) {
-		p.Resize, p.Due = nil, true
+		p.Resize, p.WriteNow = nil, true
 	}
 	return p
 }
 
 // leave returns the plan that leaves the rollout to the built-in controller.
-func (u Unheld) leave(p Plan, have *StoredCondition, why string) Plan {
+func (u BuiltInStatus) leave(p Plan, have *StoredCondition, why string) Plan {
 	rest, _ := u.AtRest(false, have)
 	left := Plan{Revision: p.Revision, Resized: p.Resized, Condition: u.HandedOver.Because(why), HandedOver: rest.HandedOver}
 	left.RequeueAfter = p.RequeueAfter
