@@ -245,7 +245,7 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 		}
 	}
 	s.onDelete = v.onDelete
-	s.waits = waits(v)
+	s.waits = waits(v) || w.Kind == "StatefulSet" && !w.Parallel && slices.ContainsFunc(pods, v.blocks)
 	s.lacks, s.asleep = len(pods) < v.replicas, v.revisions && (len(pods) > v.replicas || v.revision == "")
 	var sets []appsv1.ReplicaSet
 	if v.replicaset {
@@ -305,7 +305,15 @@ func impossible(template corev1.PodSpec) bool {
 	})
 }
 
-// help is what people do about a rollout that waits for them: a size that fits, no action, no pause.
+// blocks reports whether the StatefulSet controller makes nothing of an OrderedReady set, opted in or
+// not, until people delete the pod: no node can hold it, and it has another template than the set, so
+// that no resize helps it. See "Forced rollback" in the documentation of StatefulSets.
+func (v view) blocks(pod corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && impossible(pod.Spec) && pod.Spec.Containers[0].Image != v.template.Spec.Containers[0].Image
+}
+
+// help is what people do about a rollout that waits for them: a size that fits, no action, no pause,
+// and no pod that blocks the others.
 func (p *player) help(ctx context.Context, i int) error {
 	w := p.Workloads[i]
 	v, err := p.view(ctx, i)
@@ -323,6 +331,15 @@ func (p *player) help(ctx context.Context, i int) error {
 	patch["spec"] = spec
 	if err := p.patch(ctx, i, patch); err != nil {
 		return err
+	}
+	pods, err := p.pods(ctx, w)
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		if w.Kind == "StatefulSet" && v.blocks(pod) {
+			_ = p.people.CoreV1().Pods(p.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}) // or it has gone
+		}
 	}
 	return p.patch(ctx, i, annotate(api.RetryAnnotation, "finally;LiveResizePreferred"))
 }
