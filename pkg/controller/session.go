@@ -38,7 +38,8 @@ type Session[W Workload, K KindState] struct {
 	idleSince  time.Time // the last sync has ended then; none while one is under way
 	standing   bool      // nothing is rolled out: see rollout.BuiltInStatus.Standing
 
-	kept       *rollout.VerdictCache // of the pods, from plan to plan
+	verdicts   *rollout.VerdictCache // on the pods
+	unseen     []*rollout.Verdict    // fresh ones that are not noted yet
 	limits     capacity.Limits       // of the namespace
 	limitsRead time.Time
 	room       *capacity.Places // of the nodes and the limits
@@ -69,7 +70,7 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	}
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
-	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop, kept: &rollout.VerdictCache{}}
+	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop, verdicts: &rollout.VerdictCache{}}
 	if s.Pods, err = live.NewWatch(ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.KindState, err = c.kind.Open(ctx, w, changed)
 	}

@@ -134,6 +134,8 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 		return o, f, p, err
 	}
 	p, err = f.Plan(o, w.GetAnnotations())
+	s.verdicts.Keep(p.Found)
+	s.unseen = append(s.unseen, p.Found.Fresh()...)
 	return o, f, p, err
 }
 
@@ -142,16 +144,16 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 	if err := c.readLimits(ctx, s, w, live); err != nil {
 		return rollout.Facts{}, err
 	}
-	kept := s.kept
+	cache := s.verdicts
 	if live { // these pods are whole, and are looked at as if for the first time
-		kept = nil
+		cache = nil
 	}
 	if nodes := c.nodes.List(); s.room == nil || !slices.Equal(nodes, s.nodes) {
 		s.nodes, s.room = nodes, capacity.NewPlaces(nodes, false, s.limits)
 	}
 	return rollout.Facts{
 		Places: s.room, Refused: s.refused.Known(), Full: s.full.Known(),
-		Contests: s.contests, Seen: s.seen, Firsts: s.firsts, Defaults: c.options.Defaults, Now: c.clock.Now(), Cache: kept,
+		Contests: s.contests, Seen: s.seen, Firsts: s.firsts, Defaults: c.options.Defaults, Now: c.clock.Now(), Cache: cache,
 	}, nil
 }
 
@@ -219,7 +221,8 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 
 // note remembers what a plan has seen of the pods, and records those that have got their size.
 func (c *Controller[W, K]) note(s *Session[W, K], w W, f rollout.Facts, p rollout.Plan) {
-	s.seen.See(s.kept.TakeFresh())
+	s.seen.See(s.unseen)
+	s.unseen = nil
 	if f.Cache == nil {
 		s.seen.See(p.Verdicts)
 	}

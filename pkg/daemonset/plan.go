@@ -59,11 +59,12 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
 	}
 	options := o.options()
-	verdicts, err := o.verdicts(o.look(options))
+	look := o.look(options)
+	verdicts, err := o.verdicts(look)
 	if err != nil {
 		return rollout.Plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision()}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: look.Found()}}
 	p.Condition = p.Step.Condition()
 	for _, v := range verdicts {
 		if v.Member.Class != "" && v.Member.Updated {

@@ -142,7 +142,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options)}, base: base}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Found: look.Found()}, base: base}
 	p.Beside = o.allPods() - len(verdicts)
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
 	historyDue := p.awaitsHistory(o)

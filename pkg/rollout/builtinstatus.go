@@ -122,7 +122,7 @@ func (u BuiltInStatus) done(p Plan, have *StoredCondition) Plan {
 // leave returns the plan that leaves the rollout to the built-in controller.
 func (u BuiltInStatus) leave(p Plan, have *StoredCondition, why string) Plan {
 	rest, _ := u.AtRest(false, have)
-	left := Plan{Revision: p.Revision, Resized: p.Resized, Condition: u.HandedOver.Because(why), HandedOver: rest.HandedOver}
+	left := Plan{Revision: p.Revision, Resized: p.Resized, Found: p.Found, Condition: u.HandedOver.Because(why), HandedOver: rest.HandedOver}
 	left.RequeueAfter = p.RequeueAfter
 	for _, m := range p.Resize {
 		if m.InPlaceOnly {

@@ -30,7 +30,7 @@ type Facts struct {
 	Defaults policy.Defaults
 	// Now is the time.
 	Now time.Time
-	// Cache has what was found of the pods for the plans before; nil keeps nothing.
+	// Cache of what the plans before have found of the pods; nil caches nothing.
 	Cache *VerdictCache
 }
 

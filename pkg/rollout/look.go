@@ -8,13 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Look judges the pods of a workload, one by one, for one plan. If the facts have a [VerdictCache], a
-// version of a pod is looked at once, and not again for each plan.
+// Look judges the pods of a workload, one by one, for one plan. If the facts have a cache, a version of
+// a pod is judged once, and not again for each plan.
 type Look struct {
 	facts    Facts
 	options  Options
 	revision Revision
 	place    func(index int, pod *corev1.Pod) (Place, error)
+	cached   map[types.UID]*look // of the plans before
+	found    *Found              // nil if nothing is to be kept
 }
 
 // Basis is what a look at any pod of a workload depends on, besides the facts.
@@ -51,19 +53,24 @@ func since(c *StoredCondition) StoredCondition {
 func (f Facts) Look(basis Basis, options Options, revision Revision, place func(index int, pod *corev1.Pod) (Place, error)) *Look {
 	l := &Look{facts: f, options: options, revision: revision, place: place}
 	if f.Cache != nil {
-		f.Cache.begin(basis, f.Places)
+		l.found = &Found{basis: basis, places: f.Places}
+		if f.Cache.holds(l.found) {
+			l.cached = f.Cache.looks
+		}
 	}
 	return l
 }
 
+// Found returns what the look has found so far, for [VerdictCache.Keep]; nil if the facts have no cache.
+func (l *Look) Found() *Found { return l.found }
+
 // At returns the verdict on the pod at an index. The verdict is shared: do not change it.
 func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
-	cache := l.facts.Cache
-	if cache == nil || Gone(pod) {
+	if l.found == nil || Gone(pod) {
 		return l.judge(index, pod)
 	}
 	notes := l.facts.notesOf(pod.UID)
-	if found := cache.found(pod, notes, l.facts.Now); found != nil && found.verdict != nil {
+	if found := l.before(pod, notes); found != nil && found.verdict != nil {
 		return found.verdict, nil
 	}
 	verdict, err := l.judge(index, pod)
@@ -74,7 +81,7 @@ func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
 	if full := notes.full.Until; full.After(l.facts.Now) && (until.IsZero() || full.Before(until)) {
 		until = full
 	}
-	cache.keep(pod, look{notes: notes, verdict: verdict, until: until})
+	l.keep(pod, look{notes: notes, verdict: verdict, until: until})
 	return verdict, nil
 }
 
@@ -83,21 +90,16 @@ func (l *Look) judge(index int, pod *corev1.Pod) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	verdict := l.facts.member(place, l.revision).Judge(l.options)
-	if l.facts.Cache != nil {
-		l.facts.Cache.fresh = append(l.facts.Cache.fresh, verdict)
-	}
-	return verdict, nil
+	return l.facts.member(place, l.revision).Judge(l.options), nil
 }
 
 // NonMember returns the pod, which is no member and may be nil, as one that takes a share of the
 // limits all the same; nil if it takes none.
 func (l *Look) NonMember(pod *corev1.Pod, place func() Place) *Member {
-	cache := l.facts.Cache
-	if cache == nil || Gone(pod) {
+	if l.found == nil || Gone(pod) {
 		return l.takesShare(place())
 	}
-	if found := cache.found(pod, notes{}, l.facts.Now); found != nil && found.verdict == nil {
+	if found := l.before(pod, notes{}); found != nil && found.verdict == nil {
 		return found.nonMember
 	}
 	p := place()
@@ -106,8 +108,30 @@ func (l *Look) NonMember(pod *corev1.Pod, place func() Place) *Member {
 	if looked := l.facts.kubelet(pod).Looked(pod); looked.After(l.facts.Now) && (until.IsZero() || looked.Before(until)) {
 		until = looked
 	}
-	cache.keep(pod, look{nonMember: nonMember, until: until})
+	l.keep(pod, look{nonMember: nonMember, until: until})
 	return nonMember
+}
+
+// before returns what a plan before has found of this version of the pod; nil if nothing, or it is not
+// true any more. What was seen of its resize may have been noted since: that look has seen it.
+func (l *Look) before(pod *corev1.Pod, now notes) *look {
+	found := l.cached[pod.UID]
+	if found == nil || found.version != pod.ResourceVersion || !found.until.IsZero() && !l.facts.Now.Before(found.until) {
+		return nil
+	}
+	if found.verdict != nil && now.seen == found.verdict.Member.Sighting {
+		now.seen = found.notes.seen
+	}
+	if now != found.notes {
+		return nil
+	}
+	l.found.needed = append(l.found.needed, found)
+	return found
+}
+
+func (l *Look) keep(pod *corev1.Pod, found look) {
+	found.pod, found.version = pod.UID, pod.ResourceVersion
+	l.found.needed, l.found.fresh = append(l.found.needed, &found), append(l.found.fresh, &found)
 }
 
 func (l *Look) takesShare(place Place) *Member {
@@ -117,28 +141,31 @@ func (l *Look) takesShare(place Place) *Member {
 	return nil
 }
 
-// VerdictCache is what was found of the pods of a workload, by the version of the pod. A look depends on
-// nothing but the pod, what is noted of it, the basis, what the nodes and the limits have room
-// for, and the time. So a plan is the same with it and without. Several goroutines must not use
-// it at the same time.
+// VerdictCache has what was found of the pods of a workload, by the version of the pod. A look depends
+// on nothing but the pod, what is noted of it, the basis, what the nodes and the limits have room
+// for, and the time. So a plan is the same with it and without. A plan only reads it.
 type VerdictCache struct {
 	basis  Basis
 	places Places
 	looks  map[types.UID]*look
-	fresh  []*Verdict // that nobody has taken yet
+}
 
-	plan   int // counts the plans
-	needed int // looks that the plan has needed so far
+// Found is what a plan has found of the pods.
+type Found struct {
+	basis  Basis
+	places Places
+	needed []*look // all that the plan rests on
+	fresh  []*look // those of them that the cache does not have
 }
 
 // look is what was found of one version of a pod.
 type look struct {
+	pod       types.UID
 	version   string
 	notes     notes
 	verdict   *Verdict  // nil if the pod is no member
 	nonMember *Member   // the pod, if it is no member and takes a share of the limits
 	until     time.Time // until when it holds; zero if nothing but a change ends it
-	plan      int       // the last one that has needed it
 }
 
 // notes are what is noted of one pod besides what the API server stores.
@@ -152,47 +179,36 @@ func (f Facts) notesOf(pod types.UID) notes {
 	return notes{f.Refused[pod], f.Full[pod], f.Contests[pod], f.Seen.Noted(pod)}
 }
 
-// begin begins another plan. Nothing is kept if the basis or the places are others. Looks that
-// the last plan has not needed go when they are more than those that it has.
-func (k *VerdictCache) begin(basis Basis, places Places) {
-	same := k.places == places && k.basis.same(basis)
-	switch {
-	case !same:
-		k.basis, k.places, k.looks = basis, places, map[types.UID]*look{}
-	case len(k.looks) > 2*k.needed:
-		maps.DeleteFunc(k.looks, func(_ types.UID, l *look) bool { return l.plan != k.plan })
-	}
-	k.plan++
-	k.needed = 0
+// holds reports whether what is cached rests on the same.
+func (c *VerdictCache) holds(found *Found) bool {
+	return c.places == found.places && c.basis.same(found.basis)
 }
 
-// found returns what was found of this version of the pod; nil if nothing, or it is not true any
-// more. What was seen of its resize may have been noted since: that look has seen it.
-func (k *VerdictCache) found(pod *corev1.Pod, now notes, at time.Time) *look {
-	l := k.looks[pod.UID]
-	if l == nil || l.version != pod.ResourceVersion || !l.until.IsZero() && !at.Before(l.until) {
+// Keep keeps what a plan has found, which may be nil. What rests on something else goes, and so does what
+// the plan has not needed, when that is more than what it has.
+func (c *VerdictCache) Keep(found *Found) {
+	if found == nil {
+		return
+	}
+	add := found.fresh
+	if c.looks == nil || !c.holds(found) || len(c.looks)+len(found.fresh) > 2*len(found.needed) {
+		c.basis, c.places, c.looks, add = found.basis, found.places, map[types.UID]*look{}, found.needed
+	}
+	for _, l := range add {
+		c.looks[l.pod] = l
+	}
+}
+
+// Fresh returns the verdicts that the plan was the first to make; none if found is nil.
+func (found *Found) Fresh() []*Verdict {
+	var fresh []*Verdict
+	if found == nil {
 		return nil
 	}
-	if l.verdict != nil && now.seen == l.verdict.Member.Sighting {
-		now.seen = l.notes.seen
+	for _, l := range found.fresh {
+		if l.verdict != nil {
+			fresh = append(fresh, l.verdict)
+		}
 	}
-	if now != l.notes {
-		return nil
-	}
-	l.plan = k.plan
-	k.needed++
-	return l
-}
-
-func (k *VerdictCache) keep(pod *corev1.Pod, l look) {
-	l.version, l.plan = pod.ResourceVersion, k.plan
-	k.looks[pod.UID] = &l
-	k.needed++
-}
-
-// TakeFresh returns the verdicts that are new since the last call.
-func (k *VerdictCache) TakeFresh() []*Verdict {
-	fresh := k.fresh
-	k.fresh = nil
 	return fresh
 }

@@ -24,7 +24,7 @@ func (*anywhere) TooLarge(*corev1.PodTemplateSpec) string       { return "" }
 
 // A version of a pod is looked at again when anything changes that the look depends on, and only
 // then.
-func TestKept(t *testing.T) {
+func TestVerdictCache(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(pod *corev1.Pod, f *Facts, b *Basis)
@@ -65,7 +65,8 @@ func TestKept(t *testing.T) {
 						t.Fatalf("of %s, got %+v: %v", pod.Name, v, err)
 					}
 				}
-				f.Seen.See(f.Cache.TakeFresh())
+				f.Cache.Keep(look.Found())
+				f.Seen.See(look.Found().Fresh())
 			}
 			at()
 			at()
@@ -81,7 +82,7 @@ func TestKept(t *testing.T) {
 }
 
 // What is kept of pods that have gone goes, too.
-func TestKeptOfGonePods(t *testing.T) {
+func TestVerdictsOnGonePods(t *testing.T) {
 	f := Facts{Seen: &Sightings{}, Now: build.Start, Cache: &VerdictCache{}, Places: &anywhere{}}
 	template := build.Size(t, "")
 	for n := range 100 {
@@ -93,6 +94,7 @@ func TestKeptOfGonePods(t *testing.T) {
 		if _, err := look.At(0, pod); err != nil {
 			t.Fatal(err)
 		}
+		f.Cache.Keep(look.Found())
 		if kept := len(f.Cache.looks); kept > 4 {
 			t.Fatalf("%d looks are kept of one pod", kept)
 		}

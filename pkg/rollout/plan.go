@@ -35,6 +35,8 @@ type Plan struct {
 	// Replaced are the pods that the plan gives up for new ones. The new ones come first if NewFirst is set.
 	Replaced []Restart
 	NewFirst bool
+	// Found is what the plan has found of the pods, for [VerdictCache.Keep].
+	Found *Found
 	// Writes are made in this order. If one fails, the others are made all the same.
 	Writes []Write
 }

@@ -79,7 +79,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	if err != nil {
 		return rollout.Plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision()}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: look.Found()}}
 	p.Beside = o.surplus()
 	p.Condition = p.Step.Condition()
 	if p.Updated < p.Total {
