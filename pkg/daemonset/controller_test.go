@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -38,7 +37,7 @@ func newCluster(t *testing.T, nodes int, options controller.Options, outcomes ..
 	t.Helper()
 	load(t)
 	c, client := &cluster{world: newWorld(t, webSet(former), nodes, outcomes)}, &fake.Clientset{}
-	c.serve(client)
+	c.Serve(client)
 	c.Harness = simulated.NewHarness[*appsv1.DaemonSet, *history](t, c, c.Cluster, client, nil)
 	c.nodesChange()
 	options.Defaults = defaults
@@ -47,24 +46,9 @@ func newCluster(t *testing.T, nodes int, options controller.Options, outcomes ..
 }
 
 // nodesChange has the controller see the nodes as they are.
-func (c *cluster) nodesChange() { c.Nodes.Set(slices.Collect(maps.Values(c.nodes))...) }
+func (c *cluster) nodesChange() { c.Nodes.Set(slices.Collect(maps.Values(c.world.Nodes))...) }
 
-func (c *cluster) Objects() []runtime.Object {
-	all := []runtime.Object{c.set}
-	for _, pod := range c.Pods {
-		all = append(all, pod)
-	}
-	return all
-}
-
-func (c *cluster) Stored(object runtime.Object) (string, runtime.Object) {
-	if _, is := object.(*appsv1.DaemonSet); is {
-		return "daemonsets", object.DeepCopyObject()
-	}
-	return "pods", object.DeepCopyObject()
-}
-
-func (c *cluster) Show() error { return c.Kind.Workloads.Show(c.set) }
+func (c *cluster) Show() error { return c.Kind.Workloads.Show(c.Set) }
 
 func (c *cluster) Shown() bool { return true }
 
@@ -72,11 +56,11 @@ func (c *cluster) Shown() bool { return true }
 func (c *cluster) edit(v version) { c.Change(func() { c.users(v) }) }
 
 func (c *cluster) users(v version) {
-	c.user(func(set *appsv1.DaemonSet) { set.Spec.Template = *templates[v] })
+	c.User(func(set *appsv1.DaemonSet) { set.Spec.Template = *templates[v] })
 }
 
 func (c *cluster) strategy(s appsv1.DaemonSetUpdateStrategy) {
-	c.Change(func() { c.user(func(set *appsv1.DaemonSet) { set.Spec.UpdateStrategy = s }) })
+	c.Change(func() { c.User(func(set *appsv1.DaemonSet) { set.Spec.UpdateStrategy = s }) })
 }
 
 // replaced are the nodes whose pod is another one than before.
@@ -108,8 +92,8 @@ func TestHundredNodes(t *testing.T) {
 	if n := simulated.Count(c.Writes, "patch pods"); n != 200 {
 		t.Errorf("%d writes to 100 pods, want 200", n)
 	}
-	if n := len(c.revisions); n != 2 || c.set.Status.UpdatedNumberScheduled != 100 {
-		t.Errorf("%d revisions, and %d pods are counted as updated", n, c.set.Status.UpdatedNumberScheduled)
+	if n := len(c.revisions); n != 2 || c.Set.Status.UpdatedNumberScheduled != 100 {
+		t.Errorf("%d revisions, and %d pods are counted as updated", n, c.Set.Status.UpdatedNumberScheduled)
 	}
 	c.edit(former) // kubectl rollout undo
 	c.Rest()
@@ -121,7 +105,7 @@ func TestHundredNodes(t *testing.T) {
 // TestSilentKubelets: kubelets of 1.33 say no generation, and their pods are resized all the same.
 func TestSilentKubelets(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
-	for _, node := range c.nodes {
+	for _, node := range c.world.Nodes {
 		node.Status.NodeInfo.KubeletVersion = "v1.33.5"
 	}
 	c.nodesChange()
@@ -142,9 +126,9 @@ func TestEditOfFormerClass(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	cpuOf := func(place string) int { return simulated.AppliedSize(c.Pods[place]).CPU }
 	annotate := func(edit func(annotations map[string]string)) {
-		c.user(func(set *appsv1.DaemonSet) { edit(set.Annotations) })
+		c.User(func(set *appsv1.DaemonSet) { edit(set.Annotations) })
 	}
-	c.nodes["node-1"].Labels = map[string]string{"size": "large"}
+	c.world.Nodes["node-1"].Labels = map[string]string{"size": "large"}
 	c.nodesChange()
 	c.Change(func() {
 		annotate(func(a map[string]string) {
@@ -162,8 +146,8 @@ func TestEditOfFormerClass(t *testing.T) {
 	})
 	c.Rounds(60)
 	const says = "1 of them have yet to go back to the template's size; web-002: cpu of app: RestartOnly (annotation cpu:decrease); left as it is"
-	if got := condition(c.set); got.Status != corev1.ConditionFalse || !strings.Contains(got.Message, says) || policy.Held(c.set) {
-		t.Errorf("held: %t; the condition is %s %s: %s", policy.Held(c.set), got.Status, got.Reason, got.Message)
+	if got := condition(c.Set); got.Status != corev1.ConditionFalse || !strings.Contains(got.Message, says) || policy.Held(c.Set) {
+		t.Errorf("held: %t; the condition is %s %s: %s", policy.Held(c.Set), got.Status, got.Reason, got.Message)
 	}
 	for place, want := range map[string]int{"web-001": 2, "web-002": 9, "web-003": 2} {
 		if got := cpuOf(place); got != want {
@@ -171,7 +155,7 @@ func TestEditOfFormerClass(t *testing.T) {
 		}
 	}
 	c.Change(func() { annotate(func(a map[string]string) { delete(a, api.ResizePolicyAnnotation) }) })
-	c.Until(60, func() bool { return cpuOf("web-002") == newer.CPU && condition(c.set).Complete() })
+	c.Until(60, func() bool { return cpuOf("web-002") == newer.CPU && condition(c.Set).Complete() })
 	if replaced := c.replaced(before); replaced != "" {
 		t.Errorf("pods were replaced: %s", replaced)
 	}
@@ -260,7 +244,7 @@ func TestNoRoomOnItsNode(t *testing.T) {
 	c.nodesChange()
 	c.edit(newer)
 	c.Rounds(60)
-	if have := condition(c.set); have.Reason != rollout.ReasonNoNodeFits || c.replaced(before) != "" || !policy.Held(c.set) {
+	if have := condition(c.Set); have.Reason != rollout.ReasonNoNodeFits || c.replaced(before) != "" || !policy.Held(c.Set) {
 		t.Errorf("replaced on %q, and it says %+v", c.replaced(before), have)
 	}
 	for _, pod := range c.Pods {
@@ -290,13 +274,13 @@ func TestEditDuringSurge(t *testing.T) {
 	c := newCluster(t, 4, controller.Options{})
 	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
 	c.edit(otherImage)
-	c.Until(100, func() bool { return !policy.Held(c.set) && len(c.Pods) == 5 })
-	if policy.Held(c.set) || len(c.Pods) != 5 {
+	c.Until(100, func() bool { return !policy.Held(c.Set) && len(c.Pods) == 5 })
+	if policy.Held(c.Set) || len(c.Pods) != 5 {
 		t.Fatalf("no surge: %d pods", len(c.Pods))
 	}
 	c.Events = nil
 	c.edit(version{Image: 2, CPU: 2})
-	if policy.Held(c.set) {
+	if policy.Held(c.Set) {
 		t.Fatal("the policy holds during a surge")
 	}
 	c.Rest()
@@ -320,8 +304,8 @@ func TestLabelsOfAnotherLife(t *testing.T) {
 		c.Rest()
 		before := maps.Clone(c.Pods)
 		c.Client.Lock()
-		c.set = c.set.DeepCopy()
-		c.set.Spec.Template = *templates[edited]
+		c.Set = c.Set.DeepCopy()
+		c.Set.Spec.Template = *templates[edited]
 		c.recreate()
 		c.Client.Unlock()
 		c.Lives()
@@ -338,10 +322,10 @@ func TestLabelsOfAnotherLife(t *testing.T) {
 func TestPolicyGone(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	c.edit(newer)
-	c.unguarded = true
-	c.Until(100, func() bool { return !policy.Held(c.set) })
-	if policy.Held(c.set) || onDelete(c.set) {
-		t.Errorf("held %t, strategy %s, want the user's", policy.Held(c.set), c.set.Spec.UpdateStrategy.Type)
+	c.Unguarded = true
+	c.Until(100, func() bool { return !policy.Held(c.Set) })
+	if policy.Held(c.Set) || onDelete(c.Set) {
+		t.Errorf("held %t, strategy %s, want the user's", policy.Held(c.Set), c.Set.Spec.UpdateStrategy.Type)
 	}
 }
 
@@ -351,16 +335,16 @@ func TestEditedInOurWrite(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	c.edit(otherImage)
 	tries := 0
-	c.webhook = func(set *appsv1.DaemonSet) {
+	c.Webhook = func(set *appsv1.DaemonSet) {
 		tries++
-		set.Spec.Template = *templates[version{Image: 3 - wanted(set).Image, CPU: 1}]
+		set.Spec.Template = *templates[version{Image: 3 - simulated.VersionOf(&set.Spec.Template.Spec).Image, CPU: 1}]
 	}
 	before := c.Clock.Now()
 	c.Rounds(100, func(err error) bool { return errors.Is(err, controller.ErrEdited) })
-	if most := 5 + int(c.Clock.Since(before)/(rollout.MaxAskInterval/2)); tries < 2 || tries > most || !policy.Held(c.set) || !onDelete(c.set) {
-		t.Errorf("%d tries, at most %d; annotations %v, strategy %s", tries, most, c.set.Annotations, c.set.Spec.UpdateStrategy.Type)
+	if most := 5 + int(c.Clock.Since(before)/(rollout.MaxAskInterval/2)); tries < 2 || tries > most || !policy.Held(c.Set) || !onDelete(c.Set) {
+		t.Errorf("%d tries, at most %d; annotations %v, strategy %s", tries, most, c.Set.Annotations, c.Set.Spec.UpdateStrategy.Type)
 	}
-	c.webhook = nil
+	c.Webhook = nil
 	c.Rest()
 }
 
@@ -369,16 +353,16 @@ func TestEditedInOurWrite(t *testing.T) {
 func TestUnknownToThePolicy(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	c.edit(otherImage)
-	c.unknown = true
+	c.Unknown = true
 	unknown := func(err error) bool { return errors.Is(err, controller.ErrUnknown) }
 	c.Rounds(5, unknown)
 	if _, err := c.Sync(); !unknown(err) {
 		t.Errorf("said %v, want %v", err, controller.ErrUnknown)
 	}
-	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 0 || !policy.Held(c.set) {
-		t.Errorf("annotations %v, events %q", c.set.Annotations, c.Events)
+	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 0 || !policy.Held(c.Set) {
+		t.Errorf("annotations %v, events %q", c.Set.Annotations, c.Events)
 	}
-	c.unknown = false
+	c.Unknown = false
 	c.Rest()
 }
 
@@ -484,7 +468,7 @@ func TestCriticalNamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 1, controller.Options{Critical: tt.critical})
-			c.set.Annotations[api.AllowCriticalAnnotation] = tt.allow
+			c.Set.Annotations[api.AllowCriticalAnnotation] = tt.allow
 			before := maps.Clone(c.Pods)
 			c.edit(newer)
 			c.Rest()

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,21 +17,37 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 type version = simulated.Version
 
-var admission = simulated.NewAdmission[appsv1.DaemonSet]("daemonsets")
+// fields of a DaemonSet.
+var fields = simulated.Fields[*appsv1.DaemonSet]{
+	Resource:        "daemonsets",
+	Spec:            func(set *appsv1.DaemonSet) any { return set.Spec },
+	Template:        func(set *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &set.Spec.Template },
+	MinReadySeconds: func(set *appsv1.DaemonSet) int32 { return set.Spec.MinReadySeconds },
+	Condition:       condition,
+	Rolling:         rolling,
+	List: func(version metav1.ListMeta, set *appsv1.DaemonSet) runtime.Object {
+		return &appsv1.DaemonSetList{ListMeta: version, Items: []appsv1.DaemonSet{*set}}
+	},
+	Prepare: func(before, after *appsv1.DaemonSet) {
+		generation, _ := strconv.Atoi(templateGeneration(before))
+		if !equality.Semantic.DeepEqual(before.Spec.Template, after.Spec.Template) {
+			generation++
+		}
+		after.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.Itoa(generation)
+	},
+	Admission: simulated.NewAdmission[appsv1.DaemonSet]("daemonsets"),
+}
 
 var (
 	loaded    sync.Once
@@ -45,34 +60,14 @@ func load(t testing.TB) {
 	loaded.Do(func() { templates = simulated.Templates(t) })
 }
 
-// world is a small cluster: an API server with the admission policies of deploy/, the DaemonSet
-// controller, nodes and their kubelets, each of which does one thing when its method is called.
-// Objects are never changed, only replaced, so that a copy of a map is what a watch has seen at
-// some time.
+// world is a small cluster with the DaemonSet controller.
 type world struct {
-	*simulated.Cluster
-	t     testing.TB
-	set   *appsv1.DaemonSet
-	nodes map[string]*corev1.Node
+	*simulated.Workload[*appsv1.DaemonSet]
+	t testing.TB
 
-	unguarded bool                    // the admission policies are gone
-	unknown   bool                    // they take the controller for a user
-	releasing bool                    // the next write is the one of inplace-rollout release
-	webhook   func(*appsv1.DaemonSet) // changes what the controller writes, after they have been asked
-
-	// What the DaemonSet controller has seen, what it must see of its own writes before it does
-	// anything (StaleControllerConsistencyDaemonSet), and which deaths it waits for: any others
-	// will do (its expectations only count).
-	saw struct {
-		set    *appsv1.DaemonSet
-		pods   map[string]*corev1.Pod
-		nodes  map[string]*corev1.Node
-		podsAt time.Time
-		podsRV int
-	}
-	created, statusRV int
-	dying             []string
-	deaths            int // that it has yet to see
+	// Which deaths the DaemonSet controller waits for: any others will do (its expectations only count).
+	dying  []string
+	deaths int // that it has yet to see
 
 	revisions []*appsv1.ControllerRevision
 	taken     map[string]bool // names of revisions that others have
@@ -84,14 +79,16 @@ type world struct {
 
 func newWorld(t testing.TB, set *appsv1.DaemonSet, nodes int, outcomes []simulated.Outcome) *world {
 	w := &world{
-		t: t, set: set, nodes: map[string]*corev1.Node{}, taken: map[string]bool{},
+		t: t, taken: map[string]bool{},
 		replaces: func(*corev1.Pod) {}, surges: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {},
 	}
-	w.Cluster = simulated.New(func(pod *corev1.Pod) int { return number(capacity.TargetNode(pod)) }, outcomes)
-	w.Judge, w.Schedule = w.outcome, w.schedule
+	var list []*corev1.Node
 	for i := range nodes {
-		w.nodes[nodeName(i)] = newNode(i)
+		list = append(list, newNode(i))
 	}
+	cluster := simulated.New(func(pod *corev1.Pod) int { return number(capacity.TargetNode(pod)) }, outcomes)
+	w.Workload = simulated.NewWorkload(cluster, set, fields, w, watchLag, list...)
+	w.Judge, w.Schedule = w.outcome, w.schedule
 	return w
 }
 
@@ -138,7 +135,7 @@ func rollingUpdate(unavailable, surge intstr.IntOrString) appsv1.DaemonSetUpdate
 
 // tooSmall reports whether the pod's node could never hold this size.
 func (w *world) tooSmall(pod *corev1.Pod, size version) bool {
-	node := w.nodes[capacity.TargetNode(pod)]
+	node := w.Nodes[capacity.TargetNode(pod)]
 	return node != nil && node.Status.Allocatable.Cpu().MilliValue() < int64(size.CPU)
 }
 
@@ -156,7 +153,7 @@ func (w *world) outcome(pod *corev1.Pod, size version) simulated.Outcome {
 // schedule is the scheduler's part: a pod comes to its node, as soon as that can hold it.
 func (w *world) schedule(pod *corev1.Pod) string {
 	name := capacity.TargetNode(pod)
-	node := w.nodes[name]
+	node := w.Nodes[name]
 	if node == nil || w.tooSmall(pod, simulated.SizeOf(pod)) || !runs(node) {
 		return ""
 	}
@@ -201,39 +198,6 @@ func owners(set *appsv1.DaemonSet) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
 }
 
-// writeSet stores a set that admission has seen.
-func (w *world) writeSet(set *appsv1.DaemonSet, ours bool) {
-	if !w.unguarded {
-		webhook := w.webhook
-		if !ours {
-			webhook = nil
-		}
-		admission.Admit(w.set, set, simulated.ByWhom(ours, w.releasing), webhook)
-	}
-	generation, _ := strconv.Atoi(templateGeneration(w.set))
-	if !equality.Semantic.DeepEqual(w.set.Spec.Template, set.Spec.Template) {
-		generation++
-	}
-	set.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.Itoa(generation)
-	w.Generation(set, w.set.Spec, set.Spec)
-	w.storeSet(set)
-}
-
-func (w *world) storeSet(set *appsv1.DaemonSet) {
-	w.set = set
-	w.Written(set)
-}
-
-// user changes the set as its user.
-func (w *world) user(change func(*appsv1.DaemonSet)) {
-	set := w.set.DeepCopy()
-	if set.Annotations == nil {
-		set.Annotations = map[string]string{}
-	}
-	change(set)
-	w.writeSet(set, false)
-}
-
 func onDelete(set *appsv1.DaemonSet) bool {
 	return set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
 }
@@ -250,43 +214,25 @@ func (w *world) recreate() {
 		r.OwnerReferences = nil
 		w.revisions[i] = r
 	}
-	set := w.set.DeepCopy()
+	set := w.Set.DeepCopy()
 	set.UID, set.Generation, set.Status = w.NextUID(), 1, appsv1.DaemonSetStatus{}
 	set.Annotations[appsv1.DeprecatedTemplateGeneration] = "1"
-	admission.Admit(nil, set, simulated.ByWhom(false, false), nil)
-	w.saw.set, w.statusRV = nil, 0
-	w.storeSet(set)
-}
-
-// Live lets the kubelets and the built-in controllers do one thing each.
-func (w *world) Live() {
-	w.Kubelets()
-	w.collect()
-	w.dscSees(true, true, true)
-	w.dsc()
-	w.dscSees(true, true, true)
-}
-
-// collect is the garbage collector's for pods: what is bound to a node that is gone goes.
-func (w *world) collect() {
-	for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
-		if pod := w.Pods[name]; pod.Spec.NodeName != "" && w.nodes[pod.Spec.NodeName] == nil {
-			w.RemovePod(pod)
-		}
-	}
+	fields.Admission.Admit(nil, set, simulated.ByWhom(false, false), nil)
+	w.Forget()
+	w.Store(set)
 }
 
 // changeNode replaces a node.
 func (w *world) changeNode(name string, change func(*corev1.Node)) {
-	node := w.nodes[name]
+	node := w.Nodes[name]
 	if node == nil {
 		return
 	}
 	node = node.DeepCopy()
 	change(node)
 	node.ResourceVersion = w.NextRV()
-	w.nodes = maps.Clone(w.nodes)
-	w.nodes[name] = node
+	w.Nodes = maps.Clone(w.Nodes)
+	w.Nodes[name] = node
 }
 
 // readiness has the node be Ready, or not: then no kubelet looks after its pods, which count as
@@ -301,8 +247,8 @@ func (w *world) readiness(name string, ready bool) {
 	})
 	w.Away = maps.Clone(w.Away)
 	w.Away[name] = !ready
-	for _, pod := range w.Pods {
-		if !ready && pod.Spec.NodeName == name && podutils.IsPodReady(pod) {
+	for _, of := range slices.Sorted(maps.Keys(w.Pods)) {
+		if pod := w.Pods[of]; !ready && pod.Spec.NodeName == name && podutils.IsPodReady(pod) {
 			w.Crash(pod, false)
 		}
 	}
@@ -336,40 +282,22 @@ func stays(node *corev1.Node) bool {
 	return !slices.Contains(node.Spec.Taints, corev1.Taint{Key: foreign, Effect: corev1.TaintEffectNoExecute})
 }
 
-// dscSees lets the watches of the DaemonSet controller catch up.
-func (w *world) dscSees(set, pods, nodes bool) {
-	if set {
-		w.saw.set = w.set
+// Observe counts the deaths that the DaemonSet controller sees.
+func (w *world) Observe() {
+	for name, before := range w.Saw.Pods {
+		pod := w.Pods[name]
+		w.deaths -= asInt(pod == nil || pod.DeletionTimestamp != nil && pod != before)
 	}
-	if nodes {
-		w.saw.nodes = w.nodes
-	}
-	if pods {
-		for name, before := range w.saw.pods {
-			pod := w.Pods[name]
-			w.deaths -= asInt(pod == nil || pod.DeletionTimestamp != nil && pod != before)
-		}
-		if !slices.ContainsFunc(w.dying, func(name string) bool { return w.Pods[name] != nil && w.Pods[name].DeletionTimestamp == nil }) {
-			w.deaths = 0
-		}
-		w.saw.pods, w.saw.podsAt, w.saw.podsRV = maps.Clone(w.Pods), w.Clock.Now(), w.RV
+	if !slices.ContainsFunc(w.dying, func(name string) bool { return w.Pods[name] != nil && w.Pods[name].DeletionTimestamp == nil }) {
+		w.deaths = 0
 	}
 }
 
-// Pass lets time pass, in which no watch of the DaemonSet controller is behind for longer than watchLag.
-func (w *world) Pass(d time.Duration) {
-	now := w.Clock.Now().Add(d)
-	if now.Sub(w.saw.podsAt) > watchLag {
-		w.dscSees(false, true, true)
-	}
-	w.Clock.SetTime(now)
-}
-
-// dsc is one sync of the DaemonSet controller (syncDaemonSet in daemon_controller.go of Kubernetes
+// Reconcile is one sync of the DaemonSet controller (syncDaemonSet in daemon_controller.go of Kubernetes
 // 1.37), from what it has seen.
-func (w *world) dsc() {
-	set := w.saw.set
-	if set == nil || w.saw.podsRV < w.created || version64(set) < w.statusRV {
+func (w *world) Reconcile() {
+	set := w.Saw.Set
+	if !w.CaughtUp() {
 		return
 	}
 	newest := w.constructHistory(set)
@@ -377,8 +305,8 @@ func (w *world) dsc() {
 		return // it tries again when it has seen that there was a collision
 	}
 	s := &dscSync{world: w, set: set, hash: newest.Labels[appsv1.ControllerRevisionHashLabelKey], byNode: map[string][]*corev1.Pod{}}
-	for _, name := range slices.Sorted(maps.Keys(w.saw.pods)) {
-		pod := w.saw.pods[name]
+	for _, name := range slices.Sorted(maps.Keys(w.Saw.Pods)) {
+		pod := w.Saw.Pods[name]
 		if metav1.GetControllerOfNoCopy(pod) == nil && w.Pods[name] != nil && pod.DeletionTimestamp == nil {
 			adopted := w.Pods[name].DeepCopy()
 			adopted.OwnerReferences = owners(set)
@@ -427,9 +355,9 @@ func (w *world) constructHistory(set *appsv1.DaemonSet) (newest *appsv1.Controll
 		hash += fmt.Sprintf("-%d", n)
 	}
 	if w.taken[hash] {
-		counted := w.set.DeepCopy()
+		counted := w.Set.DeepCopy()
 		counted.Status.CollisionCount = ptr.To(ptr.Deref(counted.Status.CollisionCount, 0) + 1)
-		w.storeSet(counted)
+		w.Store(counted)
 		return nil
 	}
 	w.revisions = append(slices.Clone(w.revisions), newRevision(w.t, set, hash, highest+1))
@@ -452,16 +380,6 @@ func versionOf(r *appsv1.ControllerRevision) (v version) {
 	return v
 }
 
-// revisionOf returns the revision that the pod carries; nil if there is none.
-func (w *world) revisionOf(pod *corev1.Pod) *appsv1.ControllerRevision {
-	for _, r := range w.revisions {
-		if r.Labels[appsv1.ControllerRevisionHashLabelKey] == hashOf(pod) {
-			return r
-		}
-	}
-	return nil
-}
-
 // dscSync is one sync of the DaemonSet controller.
 type dscSync struct {
 	*world
@@ -481,7 +399,7 @@ func (s *dscSync) available(pod *corev1.Pod) bool {
 
 // bounds are maxSurge and maxUnavailable, of the nodes that are to have a pod.
 func (s *dscSync) bounds() (surge, unavailable, desired int) {
-	for _, node := range s.saw.nodes {
+	for _, node := range s.Saw.Nodes {
 		desired += asInt(runs(node))
 	}
 	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil && !onDelete(s.set) {
@@ -500,8 +418,7 @@ func (s *dscSync) sync(births []string, deaths []*corev1.Pod) {
 	for _, node := range births {
 		pod := s.newPod(s.set, node, s.hash)
 		s.birth(pod)
-		s.WritePod(pod)
-		s.created = s.RV
+		s.Create(pod)
 	}
 	for _, pod := range deaths {
 		if s.Pods[pod.Name] != nil {
@@ -523,8 +440,8 @@ func (s *dscSync) manage() bool {
 		n, _ := intstr.GetScaledValueFromIntOrPercent(r.MaxSurge, 1, true)
 		surge = n > 0
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.saw.nodes)) {
-		node, pods := s.saw.nodes[name], s.byNode[name]
+	for _, name := range slices.Sorted(maps.Keys(s.Saw.Nodes)) {
+		node, pods := s.Saw.Nodes[name], s.byNode[name]
 		alive := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 		switch {
 		case runs(node) && len(pods) == 0, surge && runs(node) && len(alive) == 0:
@@ -540,7 +457,7 @@ func (s *dscSync) manage() bool {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.byNode)) { // getUnscheduledPodsWithoutNode
 		for _, pod := range s.byNode[name] {
-			if s.saw.nodes[name] == nil && pod.Spec.NodeName == "" {
+			if s.Saw.Nodes[name] == nil && pod.Spec.NodeName == "" {
 				deaths = append(deaths, pod)
 			}
 		}
@@ -570,7 +487,7 @@ func (s *dscSync) pruned(alive []*corev1.Pod) (deaths []*corev1.Pod) {
 
 // turns are the nodes in some order: that of the controller is by chance.
 func (s *dscSync) turns() []string {
-	for name, node := range s.saw.nodes {
+	for name, node := range s.Saw.Nodes {
 		if _, is := s.byNode[name]; !is && runs(node) {
 			s.byNode[name] = nil
 		}
@@ -646,7 +563,7 @@ func (s *dscSync) surge(most, desired int) {
 		if first := cmp.Or(old, newest); first != nil && s.available(first) {
 			available++
 		}
-		node := s.saw.nodes[name]
+		node := s.Saw.Nodes[name]
 		switch {
 		case old == nil:
 		case newest != nil && s.available(newest):
@@ -679,7 +596,7 @@ func (s *dscSync) surge(most, desired int) {
 func (s *dscSync) status(observes bool) {
 	// What has been made and deleted since is not counted.
 	var n appsv1.DaemonSetStatus
-	for _, node := range s.saw.nodes {
+	for _, node := range s.Saw.Nodes {
 		pods := s.byNode[node.Name]
 		switch {
 		case !runs(node):
@@ -699,65 +616,41 @@ func (s *dscSync) status(observes bool) {
 	if equality.Semantic.DeepEqual(n, was) && was.ObservedGeneration >= s.set.Generation {
 		return
 	}
-	written := s.world.set.DeepCopy()
+	written := s.Set.DeepCopy()
 	if n.ObservedGeneration = written.Status.ObservedGeneration; observes {
 		n.ObservedGeneration = s.set.Generation
 	}
 	n.CollisionCount, n.Conditions = written.Status.CollisionCount, written.Status.Conditions
 	written.Status = n
-	if !s.unguarded {
-		admission.AdmitStatus(s.world.set, written)
-	}
-	s.storeSet(written)
-	s.statusRV = s.RV
+	s.WriteStatus(written)
 }
 
-// serve makes client the API server of this world for the controller.
-func (w *world) serve(client *fake.Clientset) {
-	w.ServePods(client)
-	client.AddReactor("list", "controllerrevisions", func(clienttesting.Action) (bool, runtime.Object, error) {
-		list := &appsv1.ControllerRevisionList{}
-		for _, r := range w.revisions {
-			list.Items = append(list.Items, *r)
+// Revisions are those that it has made.
+func (w *world) Revisions() []*appsv1.ControllerRevision { return w.revisions }
+
+// Of is the version that the revision of a pod says; none if it has no revision.
+func (w *world) Of(pod *corev1.Pod) version {
+	for _, r := range w.revisions {
+		if r.Labels[appsv1.ControllerRevisionHashLabelKey] == hashOf(pod) {
+			return versionOf(r)
 		}
-		return true, list, nil
-	})
-	client.AddReactor("list", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &appsv1.DaemonSetList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}, Items: []appsv1.DaemonSet{*w.set}}, nil
-	})
-	simulated.ServeWorkload(w.Cluster, client, "daemonsets", func() (now, empty *appsv1.DaemonSet) { return w.set, &appsv1.DaemonSet{} },
-		w.storeSet, func(set *appsv1.DaemonSet) { w.writeSet(set, !w.unknown) })
-}
-
-func version64(object metav1.Object) int {
-	n, _ := strconv.Atoi(object.GetResourceVersion())
-	return n
-}
-
-// Unfinished returns what of the rollout is not done; empty if nothing.
-func (w *world) Unfinished() string {
-	return w.unfinishedBut(func(*corev1.Pod) bool { return false })
-}
-
-func (w *world) unfinishedBut(admitted func(*corev1.Pod) bool) string {
-	if policy.Held(w.set) {
-		return fmt.Sprintf("the set is held: %+v", w.set.Status.Conditions)
 	}
-	want, byNode := simulated.VersionOf(&w.set.Spec.Template.Spec), map[string]int{}
+	return version{}
+}
+
+// Lacks says which pod is not done, or which node has not one.
+func (w *world) Lacks(done func(*corev1.Pod) bool) string {
+	byNode := map[string]int{}
 	for _, pod := range w.Pods {
 		byNode[capacity.TargetNode(pod)]++
-		if r := w.revisionOf(pod); pod.DeletionTimestamp != nil || r == nil || versionOf(r) != want ||
-			!admitted(pod) && simulated.VersionOf(&pod.Spec) != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) || !podutils.IsPodReady(pod) {
-			return fmt.Sprintf("%s is not a Ready pod of %v", pod.Name, want)
+		if !done(pod) {
+			return pod.Name + " is not done"
 		}
 	}
-	for name, node := range w.nodes {
+	for name, node := range w.Nodes {
 		if runs(node) && byNode[name] != 1 {
 			return fmt.Sprintf("%s has %d pods", name, byNode[name])
 		}
-	}
-	if c := condition(w.set); c == nil || c.Status != corev1.ConditionTrue {
-		return "the condition does not say Complete"
 	}
 	return ""
 }

@@ -41,29 +41,14 @@ func newCluster(t *testing.T, replicas int, options controller.Options, outcomes
 	t.Helper()
 	load(t)
 	c, client := &cluster{world: newWorld(webSet(older, replicas), outcomes)}, &fake.Clientset{}
-	c.serve(client)
+	c.Serve(client)
 	c.Harness = simulated.NewHarness[*appsv1.StatefulSet, *memory](t, c, c.Cluster, client, largeNode())
 	options.Defaults = defaults
 	c.Start(New(client), options)
 	return c
 }
 
-func (c *cluster) Objects() []runtime.Object {
-	all := []runtime.Object{c.set}
-	for _, pod := range c.Pods {
-		all = append(all, pod)
-	}
-	return all
-}
-
-func (c *cluster) Stored(object runtime.Object) (string, runtime.Object) {
-	if _, is := object.(*appsv1.StatefulSet); is {
-		return "statefulsets", object.DeepCopyObject()
-	}
-	return "pods", object.DeepCopyObject()
-}
-
-func (c *cluster) Show() error { return c.Kind.Workloads.Show(c.set) }
+func (c *cluster) Show() error { return c.Kind.Workloads.Show(c.Set) }
 
 func (c *cluster) Shown() bool { return true }
 
@@ -71,7 +56,7 @@ func (c *cluster) Shown() bool { return true }
 func (c *cluster) edit(v version) { c.Change(func() { c.users(v) }) }
 
 func (c *cluster) users(v version) {
-	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[v] })
+	c.User(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[v] })
 }
 
 var podsResource = schema.GroupResource{Resource: "pods"}
@@ -180,7 +165,7 @@ func TestRefusedLiveResize(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	before := c.UIDs()
 	c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
-	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
+	c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
 	c.Rounds(100)
 	if now := c.UIDs(); !maps.Equal(now, before) {
@@ -194,8 +179,8 @@ func TestRefusedLiveResize(t *testing.T) {
 	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
 		t.Errorf("%s was not recorded: %q", rollout.EventInfeasible, c.Events)
 	}
-	if have := condition(c.set); have == nil || have.Reason != rollout.ReasonInfeasible || !policy.Held(c.set) {
-		t.Errorf("held: %t, condition %+v", policy.Held(c.set), have)
+	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonInfeasible || !policy.Held(c.Set) {
+		t.Errorf("held: %t, condition %+v", policy.Held(c.Set), have)
 	}
 	if asked := simulated.Count(c.Writes, "patch pods/resize web-1"); asked < 3 || asked > 10 {
 		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
@@ -206,7 +191,7 @@ func TestRefusedLiveResize(t *testing.T) {
 func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
 	c := newCluster(t, 1, controller.Options{})
 	c.Refuse("patch pods/resize web-0", invalid("web-0"), 1<<20)
-	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
+	c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
 	c.Rounds(30)
 	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-0: "); n != 1 {
@@ -249,7 +234,7 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 		}
 	}
 	asked := simulated.Count(c.Writes, ask)
-	c.set.Annotations[api.RetryAnnotation] = "now"
+	c.Set.Annotations[api.RetryAnnotation] = "now"
 	c.Sees()
 	if _, err := c.Sync(); err != nil {
 		t.Fatal(err)
@@ -272,7 +257,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	if after := c.UIDs(); !maps.Equal(after, before) {
 		t.Errorf("pods are given up, and there is no room: %v, were %v", after, before)
 	}
-	if have := condition(c.set); have == nil || have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "none of the 1 nodes that are large enough has room beside its pods") {
+	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "none of the 1 nodes that are large enough has room beside its pods") {
 		t.Errorf("the condition says %+v", have)
 	}
 	if n := simulated.Count(c.Events, "Warning "+rollout.EventNoNodeFits+" web-2: not restarted"); n != 1 {
@@ -311,7 +296,7 @@ func TestRoomForOneOfTwo(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Lives() // the kubelet says that it is infeasible: from now on what was asked for does not count
-	set := c.set.DeepCopy()
+	set := c.Set.DeepCopy()
 	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
 	assert := func(when string, want ...string) {
 		t.Helper()
@@ -402,19 +387,19 @@ func TestRestartIsRecordedOnce(t *testing.T) {
 // time Complete is written. Whoever waits for it would believe it, so it is not written.
 func TestCompleteIsOfOneVersion(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
-	name := cache.MetaObjectToName(c.set)
+	name := cache.MetaObjectToName(c.Set)
 	c.Client.Lock()
-	c.user(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
+	c.User(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
 	c.Client.Unlock()
 	_, err := c.Controller.Sync(t.Context(), name)
-	for err == nil && condition(c.set).Reason == rollout.ReasonPending { // it begins to watch the pods
+	for err == nil && condition(c.Set).Reason == rollout.ReasonPending { // it begins to watch the pods
 		time.Sleep(time.Millisecond)
 		_, err = c.Controller.Sync(t.Context(), name)
 	}
 	if !apierrors.IsConflict(err) {
 		t.Errorf("writing Complete of an older version of the set: %v, want a conflict", err)
 	}
-	if have := condition(c.set); have != nil && have.Status == corev1.ConditionTrue {
+	if have := condition(c.Set); have != nil && have.Status == corev1.ConditionTrue {
 		t.Errorf("the edited set says %+v", have)
 	}
 	c.Sees()
@@ -425,7 +410,7 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 // brings, so that the status counts more of them than there are above it.
 func TestCanaryIsTakenBack(t *testing.T) {
 	c := newCluster(t, 5, controller.Options{})
-	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(3)) })
+	c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(3)) })
 	c.Lives()
 	c.Sees()
 	c.edit(otherImage)
@@ -439,7 +424,7 @@ func TestCanaryIsTakenBack(t *testing.T) {
 		if _, err := c.Sync(); err != nil && !apierrors.IsConflict(err) {
 			t.Fatal(err)
 		}
-		have := condition(c.set)
+		have := condition(c.Set)
 		for _, name := range []string{"web-3", "web-4"} {
 			if pod := c.Pods[name]; have.Status == corev1.ConditionTrue && (pod == nil || label(pod) != revisionOf(older)) {
 				t.Fatalf("%+v, and %s is not of %s", *have, name, revisionOf(older))
@@ -513,7 +498,7 @@ func TestConditionIsWrittenOnce(t *testing.T) {
 func TestLastWordIsWrittenAtOnce(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
-	c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
+	c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
 	c.edit(newer)
 	for range 30 {
 		if label(c.Pods["web-0"]) == revisionOf(newer) {
@@ -522,7 +507,7 @@ func TestLastWordIsWrittenAtOnce(t *testing.T) {
 		c.Rounds(1)
 	}
 	c.Rounds(2)
-	if have := condition(c.set); have == nil || !strings.HasPrefix(have.Message, "2 of 3 pods resized; web-1: ") {
+	if have := condition(c.Set); have == nil || !strings.HasPrefix(have.Message, "2 of 3 pods resized; web-1: ") {
 		t.Errorf("two pods are done, and the condition says %+v", have)
 	}
 	before := simulated.Count(c.Writes, "patch statefulsets/status web")
@@ -538,12 +523,12 @@ func TestConditionAndPartitionInOneStep(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Failing: true})
 	c.edit(newer)
 	c.Rounds(3)
-	if have := condition(c.set); have.Reason != rollout.ReasonResizeError {
+	if have := condition(c.Set); have.Reason != rollout.ReasonResizeError {
 		t.Fatalf("the condition says %+v", have)
 	}
 	c.Clock.SetTime(c.Clock.Now().Add(defaults.ErrorTimeout))
 	c.Rounds(1) // an error fails the test
-	if have := condition(c.set); have.Reason != rollout.ReasonProgressing || simulated.Count(c.Events, rollout.EventRestart+" web-2: ") != 1 {
+	if have := condition(c.Set); have.Reason != rollout.ReasonProgressing || simulated.Count(c.Events, rollout.EventRestart+" web-2: ") != 1 {
 		t.Errorf("the condition says %+v, and recorded is %q", have, c.Events)
 	}
 }
@@ -599,11 +584,11 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 // done is not lost: the user's partition comes back with the release.
 func TestPolicyGone(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
-	c.user(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(1)) })
+	c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(1)) })
 	c.edit(newer)
-	c.unguarded = true
+	c.Unguarded = true
 	for range 100 {
-		if !policy.Held(c.set) {
+		if !policy.Held(c.Set) {
 			break
 		}
 		if _, err := c.Sync(); err != nil {
@@ -612,7 +597,7 @@ func TestPolicyGone(t *testing.T) {
 		c.Lives()
 		c.Sees()
 	}
-	if held, got := policy.Held(c.set), partition(c.set); held || got != 1 {
+	if held, got := policy.Held(c.Set), partition(c.Set); held || got != 1 {
 		t.Errorf("held %t, partition %d, want the user's 1", held, got)
 	}
 }
@@ -622,7 +607,7 @@ func TestPolicyGone(t *testing.T) {
 func TestPolicyGoneAtALowering(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
 	c.edit(newer)
-	c.unguarded = true
+	c.Unguarded = true
 	said := ""
 	for range 10 {
 		if _, err := c.Sync(); err != nil {
@@ -635,10 +620,10 @@ func TestPolicyGoneAtALowering(t *testing.T) {
 	if said != "moving the partition: the admission policy is not in force" {
 		t.Errorf("the last error is %q", said)
 	}
-	if _, stored := c.set.Annotations[api.PartitionAnnotation]; stored || !policy.Held(c.set) || partition(c.set) != everything {
-		t.Errorf("annotations %v, partition %d", c.set.Annotations, partition(c.set))
+	if _, stored := c.Set.Annotations[api.PartitionAnnotation]; stored || !policy.Held(c.Set) || partition(c.Set) != everything {
+		t.Errorf("annotations %v, partition %d", c.Set.Annotations, partition(c.Set))
 	}
-	c.unguarded = false
+	c.Unguarded = false
 	c.Rest()
 }
 
@@ -648,23 +633,23 @@ func TestEditedInOurWrite(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	c.edit(otherImage)
 	tries := 0
-	c.webhook = func(set *appsv1.StatefulSet) {
+	c.Webhook = func(set *appsv1.StatefulSet) {
 		tries++
 		set.Spec.Template = *templates[version{Image: 3 - simulated.VersionOf(&set.Spec.Template.Spec).Image, CPU: 1}]
 	}
 	before := c.Clock.Now()
 	edited := func(err error) bool { return errors.Is(err, controller.ErrEdited) }
 	c.Rounds(300, edited)
-	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(rollout.MaxAskInterval/2)) || !policy.Held(c.set) || partition(c.set) != everything {
-		t.Errorf("%d tries in %s, annotations %v, partition %d", tries, took, c.set.Annotations, partition(c.set))
+	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(rollout.MaxAskInterval/2)) || !policy.Held(c.Set) || partition(c.Set) != everything {
+		t.Errorf("%d tries in %s, annotations %v, partition %d", tries, took, c.Set.Annotations, partition(c.Set))
 	}
 	if n := simulated.Count(c.Events, rollout.EventStepFailed); n != tries {
 		t.Errorf("%d tries, %d events of them", tries, n)
 	}
-	c.webhook = nil
+	c.Webhook = nil
 	c.Rest()
-	if policy.Held(c.set) || partition(c.set) != 0 {
-		t.Errorf("in the end: annotations %v, partition %d", c.set.Annotations, partition(c.set))
+	if policy.Held(c.Set) || partition(c.Set) != 0 {
+		t.Errorf("in the end: annotations %v, partition %d", c.Set.Annotations, partition(c.Set))
 	}
 }
 
@@ -682,16 +667,16 @@ func TestUnknownToThePolicy(t *testing.T) {
 			c := newCluster(t, 2, controller.Options{})
 			c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-1" })
 			c.edit(tt.edit)
-			c.unknown = true
+			c.Unknown = true
 			unknown := func(err error) bool { return errors.Is(err, controller.ErrUnknown) }
 			c.Rounds(5, unknown)
 			if _, err := c.Sync(); !unknown(err) {
 				t.Errorf("said %v, want %v", err, controller.ErrUnknown)
 			}
-			if n := simulated.Count(c.Events, rollout.EventHandedOver) + simulated.Count(c.Events, rollout.EventRestart); n != 0 || !policy.Held(c.set) || partition(c.set) != everything {
-				t.Errorf("annotations %v, partition %d, events %q", c.set.Annotations, partition(c.set), c.Events)
+			if n := simulated.Count(c.Events, rollout.EventHandedOver) + simulated.Count(c.Events, rollout.EventRestart); n != 0 || !policy.Held(c.Set) || partition(c.Set) != everything {
+				t.Errorf("annotations %v, partition %d, events %q", c.Set.Annotations, partition(c.Set), c.Events)
 			}
-			c.unknown = false
+			c.Unknown = false
 			c.Rest()
 		})
 	}
@@ -717,15 +702,15 @@ func TestUnreadableHold(t *testing.T) {
 		t.Run(tt.hold, func(t *testing.T) {
 			c := newCluster(t, 3, controller.Options{})
 			c.edit(newer)
-			c.set.Annotations[api.HoldAnnotation] = tt.hold
-			c.set.Spec.UpdateStrategy.RollingUpdate.Partition = &tt.partition
+			c.Set.Annotations[api.HoldAnnotation] = tt.hold
+			c.Set.Spec.UpdateStrategy.RollingUpdate.Partition = &tt.partition
 			c.Lives()
 			c.Sees()
-			if got := wishedPartition(c.set); got != tt.want {
+			if got := wishedPartition(c.Set); got != tt.want {
 				t.Errorf("the wish is %d, want %d", got, tt.want)
 			}
 			c.Rest()
-			if held, got := policy.Held(c.set), partition(c.set); held || got != tt.want {
+			if held, got := policy.Held(c.Set), partition(c.Set); held || got != tt.want {
 				t.Errorf("held %t, partition %d, want %d", held, got, tt.want)
 			}
 		})

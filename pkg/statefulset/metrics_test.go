@@ -111,7 +111,7 @@ func TestMetrics(t *testing.T) {
 		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		c.user(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) })
+		c.User(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) })
 		c.Sees()
 		for range 2 {
 			if _, err := c.Sync(); err != nil {
@@ -140,7 +140,7 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 	edited := c.Clock.Now()
 	c.edit(newer)
 	oldest := func() float64 { return measured(t, registry)["oldest_hold_seconds[]"] }
-	if have := condition(c.set); have == nil || have.Reason != rollout.ReasonPending || c.Clock.Since(have.LastTransitionTime.Time) < 72*time.Hour {
+	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonPending || c.Clock.Since(have.LastTransitionTime.Time) < 72*time.Hour {
 		t.Fatalf("the edited set says %+v, want Pending since Complete", have)
 	}
 	if got := oldest(); got != 0 {

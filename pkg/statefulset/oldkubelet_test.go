@@ -30,7 +30,7 @@ func newOldCluster(t *testing.T, kubelet string, outcomes ...simulated.Outcome) 
 
 // complete reports whether the condition says so.
 func (c *cluster) complete() bool {
-	got := condition(c.set)
+	got := condition(c.Set)
 	return got != nil && got.Status == corev1.ConditionTrue
 }
 
@@ -47,7 +47,7 @@ func TestSilentKubelets(t *testing.T) {
 				t.Errorf("pods %v became %v", before, uids)
 			}
 			if c.complete() != done {
-				t.Errorf("the condition is %+v, want Complete: %t", condition(c.set), done)
+				t.Errorf("the condition is %+v, want Complete: %t", condition(c.Set), done)
 			}
 		})
 	}
@@ -81,16 +81,16 @@ func TestSilentKubeletsOldAnswer(t *testing.T) {
 	}
 	before := c.UIDs()
 	c.Change(func() {
-		c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = "LiveResize" })
+		c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = "LiveResize" })
 		c.users(version{Image: 1, CPU: 3})
 	})
 	c.Until(30, func() bool {
-		got := condition(c.set)
+		got := condition(c.Set)
 		return got != nil && got.Reason == rollout.ReasonInfeasible
 	})
 	c.Change(func() {
 		c.Away["node"] = true
-		c.user(func(set *appsv1.StatefulSet) { delete(set.Annotations, api.ResizeActionAnnotation) })
+		c.User(func(set *appsv1.StatefulSet) { delete(set.Annotations, api.ResizeActionAnnotation) })
 		c.users(newer)
 	})
 	c.Rounds(10) // the kubelet is slow, and its old answer stands
@@ -113,7 +113,7 @@ func TestMemoryLimitOfOldKubelet(t *testing.T) {
 			before, writes := c.UIDs(), len(c.Writes)
 			c.Change(func() {
 				if action != "" {
-					c.user(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = action })
+					c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = action })
 				}
 				c.users(small)
 			})
@@ -127,7 +127,7 @@ func TestMemoryLimitOfOldKubelet(t *testing.T) {
 				t.Errorf("asked %d times for a size that cannot be had", asked)
 			}
 			const says = "node node does not support it: its kubelet is of version v1.33.5, before 1.34, and lowers memory limits only with the resizePolicy RestartContainer"
-			if got := condition(c.set); !restarts && (got.Reason != rollout.ReasonUnsupportedByNode || !strings.Contains(got.Message, says)) {
+			if got := condition(c.Set); !restarts && (got.Reason != rollout.ReasonUnsupportedByNode || !strings.Contains(got.Message, says)) {
 				t.Errorf("the condition is %s: %s", got.Reason, got.Message)
 			}
 			if told := simulated.Count(c.Events, says) > 0; !told {

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
@@ -29,7 +25,20 @@ import (
 
 type version = simulated.Version
 
-var admission = simulated.NewAdmission[appsv1.StatefulSet]("statefulsets")
+// fields of a StatefulSet.
+var fields = simulated.Fields[*appsv1.StatefulSet]{
+	Resource:        "statefulsets",
+	Spec:            func(set *appsv1.StatefulSet) any { return set.Spec },
+	Template:        func(set *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &set.Spec.Template },
+	MinReadySeconds: func(set *appsv1.StatefulSet) int32 { return set.Spec.MinReadySeconds },
+	Condition:       condition,
+	Rolling:         rolling,
+	List: func(version metav1.ListMeta, set *appsv1.StatefulSet) runtime.Object {
+		return &appsv1.StatefulSetList{ListMeta: version, Items: []appsv1.StatefulSet{*set}}
+	},
+	Prepare:   func(_, _ *appsv1.StatefulSet) {},
+	Admission: simulated.NewAdmission[appsv1.StatefulSet]("statefulsets"),
+}
 
 var (
 	loaded    sync.Once
@@ -60,37 +69,19 @@ func load(t testing.TB) {
 	})
 }
 
-// world is a small cluster: an API server with the admission policies of deploy/,
-// the StatefulSet controller and the kubelets, each of which does one thing when
-// its method is called. Objects are never changed, only replaced, so that a copy
-// of the map of pods is what a watch has seen at some time.
+// world is a small cluster with the StatefulSet controller.
 type world struct {
-	*simulated.Cluster
-	set *appsv1.StatefulSet
+	*simulated.Workload[*appsv1.StatefulSet]
 
-	unguarded bool                      // the admission policies are gone
-	unknown   bool                      // they take the controller for a user
-	releasing bool                      // the next write is the one of inplace-rollout release
-	webhook   func(*appsv1.StatefulSet) // changes what the controller writes, after they have been asked
-
-	// What the StatefulSet controller has seen, and what it must see of its own
-	// writes before it does anything (StaleControllerConsistencyStatefulSet, 1.36).
-	seenSet             *appsv1.StatefulSet
-	seenPods            map[string]*corev1.Pod
-	seenPodsAt          time.Time
-	seenPodsRV, created int
-	statusRV            int
-	restarts            func(*corev1.Pod) // called before it deletes a pod for its revision
-	birth               func(*corev1.Pod)
-	refuses             func(*corev1.Pod) bool // admission lets no such pod in
-	limits              []corev1.LimitRange
-	history             map[string]bool // names of the revisions that it has made
+	restarts func(*corev1.Pod) // called before it deletes a pod for its revision
+	birth    func(*corev1.Pod)
+	refuses  func(*corev1.Pod) bool // admission lets no such pod in
+	history  map[string]bool        // names of the revisions that it has made
 }
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
-	w := &world{
-		set: set, history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, refuses: func(*corev1.Pod) bool { return false }}
-	w.Cluster = simulated.New(w.place, outcomes)
+	w := &world{history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, refuses: func(*corev1.Pod) bool { return false }}
+	w.Workload = simulated.NewWorkload(simulated.New(w.place, outcomes), set, fields, w, watchLag, largeNode())
 	return w
 }
 
@@ -114,12 +105,12 @@ func webSet(v version, replicas int) *appsv1.StatefulSet {
 
 // place of a pod: its successors come to the same node.
 func (w *world) place(pod *corev1.Pod) int {
-	n, _ := observation{set: w.set}.index(pod)
+	n, _ := observation{set: w.Set}.index(pod)
 	return n
 }
 
 func (w *world) name(index int) string {
-	return fmt.Sprintf("web-%d", observation{set: w.set}.start()+index)
+	return fmt.Sprintf("web-%d", observation{set: w.Set}.start()+index)
 }
 
 // newPod is a pod of the named revision that nobody has scheduled yet.
@@ -131,47 +122,11 @@ func (w *world) newPod(set *appsv1.StatefulSet, name, revision string) *corev1.P
 	return pod
 }
 
-// writeSet stores a set that admission has seen.
-func (w *world) writeSet(set *appsv1.StatefulSet, ours bool) {
-	if !w.unguarded {
-		webhook := w.webhook
-		if !ours {
-			webhook = nil
-		}
-		admission.Admit(w.set, set, simulated.ByWhom(ours, w.releasing), webhook)
-	}
-	w.Generation(set, w.set.Spec, set.Spec)
-	w.storeSet(set)
-}
-
-func (w *world) storeSet(set *appsv1.StatefulSet) {
-	w.set = set
-	w.Written(set)
-}
-
-// user changes the set as its user.
-func (w *world) user(change func(*appsv1.StatefulSet)) {
-	set := w.set.DeepCopy()
-	if set.Annotations == nil {
-		set.Annotations = map[string]string{}
-	}
-	change(set)
-	w.writeSet(set, false)
-}
-
-// Live lets the kubelets and the StatefulSet controller do one thing each.
-func (w *world) Live() {
-	w.Kubelets()
-	w.kcmSees(true, true)
-	w.kcm()
-	w.kcmSees(true, true)
-}
-
-// kcm is one sync of the StatefulSet controller (updateStatefulSet in
+// Reconcile is one sync of the StatefulSet controller (updateStatefulSet in
 // stateful_set_control.go of Kubernetes 1.37), from what it has seen.
-func (w *world) kcm() {
-	set := w.seenSet
-	if set == nil || w.seenPodsRV < w.created || version64(set) < w.statusRV {
+func (w *world) Reconcile() {
+	set := w.Saw.Set
+	if !w.CaughtUp() {
 		return
 	}
 	status := *set.Status.DeepCopy()
@@ -181,7 +136,7 @@ func (w *world) kcm() {
 	status.CurrentRevision = cmp.Or(status.CurrentRevision, status.UpdateRevision)
 	n, now := replicas(set), metav1.NewTime(w.Clock.Now())
 	places, condemned := make([]*corev1.Pod, n), []*corev1.Pod(nil)
-	for _, pod := range w.seenPods {
+	for _, pod := range w.Saw.Pods {
 		if i, _ := (observation{set: set}).index(pod); i >= 0 && i < n {
 			places[i] = pod
 		} else {
@@ -189,7 +144,7 @@ func (w *world) kcm() {
 		}
 	}
 	slices.SortFunc(condemned, func(a, b *corev1.Pod) int { return cmp.Compare(b.Name, a.Name) }) // one digit each
-	w.kcmPods(set, &status, places, condemned, func(pod *corev1.Pod) bool {
+	w.reconcilePods(set, &status, places, condemned, func(pod *corev1.Pod) bool {
 		return pod != nil && pod.DeletionTimestamp == nil && podutils.IsPodAvailable(pod, set.Spec.MinReadySeconds, now)
 	})
 
@@ -213,19 +168,17 @@ func (w *world) kcm() {
 	if int(status.UpdatedReplicas) == n && int(status.ReadyReplicas) == n && int(status.Replicas) == n {
 		status.CurrentRevision = status.UpdateRevision
 	}
-	if set.ResourceVersion == w.set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
+	if set.ResourceVersion == w.Set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
 		written := set.DeepCopy()
 		written.Status = status
-		admission.AdmitStatus(set, written)
-		w.storeSet(written)
-		w.statusRV = w.RV
+		w.WriteStatus(written)
 	}
 }
 
-// kcmPods creates and deletes. First come births, then scaling down, then
+// reconcilePods creates and deletes. First come births, then scaling down, then
 // restarts; in an OrderedReady set everything waits for the first place that is
 // not available.
-func (w *world) kcmPods(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatus, places, condemned []*corev1.Pod, available func(*corev1.Pod) bool) {
+func (w *world) reconcilePods(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatus, places, condemned []*corev1.Pod, available func(*corev1.Pod) bool) {
 	parallel := set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 	unavailable := 0
 	for i, pod := range places {
@@ -248,8 +201,7 @@ func (w *world) kcmPods(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatu
 					return
 				}
 				w.birth(born)
-				w.WritePod(born)
-				w.created = w.RV
+				w.Create(born)
 			}
 			if !parallel {
 				return
@@ -293,47 +245,28 @@ func (w *world) kcmPods(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatu
 	}
 }
 
-func (w *world) kcmSees(set, podsToo bool) {
-	if set {
-		w.seenSet = w.set
+// Observe does nothing: the StatefulSet controller counts nothing.
+func (*world) Observe() {}
+
+// Revisions are those that it has made.
+func (w *world) Revisions() (all []*appsv1.ControllerRevision) {
+	for _, name := range slices.Sorted(maps.Keys(w.history)) {
+		all = append(all, stored[name])
 	}
-	if podsToo {
-		w.seenPods, w.seenPodsAt, w.seenPodsRV = maps.Clone(w.Pods), w.Clock.Now(), w.RV
-	}
+	return all
 }
 
-// Pass lets time pass, in which no watch of the StatefulSet controller is behind for longer than watchLag.
-func (w *world) Pass(d time.Duration) {
-	now := w.Clock.Now().Add(d)
-	if now.Sub(w.seenPodsAt) > watchLag {
-		w.kcmSees(false, true)
-	}
-	w.Clock.SetTime(now)
-}
+// Of is the version that the revision of a pod says.
+func (*world) Of(pod *corev1.Pod) version { return versions[label(pod)] }
 
-// serve makes client the API server of this world for the controller.
-func (w *world) serve(client *fake.Clientset) {
-	w.ServePods(client)
-	client.AddReactor("list", "controllerrevisions", func(clienttesting.Action) (bool, runtime.Object, error) {
-		list := &appsv1.ControllerRevisionList{}
-		for _, name := range slices.Sorted(maps.Keys(w.history)) {
-			list.Items = append(list.Items, *stored[name])
+// Lacks says which place has no pod that is done.
+func (w *world) Lacks(done func(*corev1.Pod) bool) string {
+	for i := partition(w.Set); i < replicas(w.Set); i++ {
+		if !done(w.Pods[w.name(i)]) {
+			return fmt.Sprintf("index %d is not done", i)
 		}
-		return true, list, nil
-	})
-	client.AddReactor("list", "limitranges", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.LimitRangeList{Items: w.limits}, nil
-	})
-	client.AddReactor("list", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &appsv1.StatefulSetList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}, Items: []appsv1.StatefulSet{*w.set}}, nil
-	})
-	simulated.ServeWorkload(w.Cluster, client, "statefulsets", func() (now, empty *appsv1.StatefulSet) { return w.set, &appsv1.StatefulSet{} },
-		w.storeSet, func(set *appsv1.StatefulSet) { w.writeSet(set, !w.unknown) })
+	}
+	return ""
 }
 
 func label(pod *corev1.Pod) string { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] }
-
-func version64(object interface{ GetResourceVersion() string }) int {
-	n, _ := strconv.Atoi(object.GetResourceVersion())
-	return n
-}

@@ -37,7 +37,7 @@ func TestDryRunLogs(t *testing.T) {
 	c.edit(newer)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	for range 2 { // the first one only starts to watch
-		if _, err := c.Controller.Sync(klog.NewContext(t.Context(), logger), cache.MetaObjectToName(c.set)); err != nil {
+		if _, err := c.Controller.Sync(klog.NewContext(t.Context(), logger), cache.MetaObjectToName(c.Set)); err != nil {
 			t.Fatal(err)
 		}
 		c.Sees()

@@ -27,8 +27,9 @@ type Rules struct {
 	Labelled, Available func(*corev1.Pod) bool
 	// Admitted: the pod is of the wanted version, and what it has instead is admission's.
 	Admitted func(*corev1.Pod) bool
-	// Most is how many may be under way at once.
-	Most int
+	// Most is how many may be under way at once. Down is how many of them we may take down: with 0 none that can be
+	// replaced first, and one of the others.
+	Most, Down int
 	// MinReady is for how long a pod has to have been well with its size until it has proved it.
 	MinReady time.Duration
 	// PassDeferred: nobody waits for a pod that waits for room on its node and has nothing to lose.
@@ -95,6 +96,9 @@ type Other struct {
 // it counts as not available.
 func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other) string {
 	restarts := Restarts(pod, r.Want)
+	if restarts {
+		r.Most = min(r.Most, max(r.Down, 1))
+	}
 	if !podutils.IsPodReady(pod) { // it has its share already
 		if _, counts := t.Restarting[place]; restarts && !counts && len(t.Restarting) >= r.Most {
 			return fmt.Sprintf("restarts the container of %s beside those of %d others: the limit is %d", pod.Name, len(t.Restarting), r.Most)
