@@ -85,7 +85,10 @@ func bundles(ctx context.Context) ([][]byte, error) {
 func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs []error)) {
 	t.Helper()
 	stopping, done := make(chan struct{}), make(chan struct{})
-	var trusted []byte
+	trusted, err := bundles(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	var answers int
 	var errs []error
 	go func() {
@@ -97,10 +100,10 @@ func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs 
 			case <-time.After(pause):
 			}
 			if now, err := bundles(t.Context()); err == nil {
-				trusted = now[0]
+				trusted = now
 			}
 			answers++
-			if err := ask(w, trusted); err != nil {
+			if err := ask(w, trusted[0]); err != nil {
 				errs = append(errs, err)
 			}
 		}
