@@ -1,11 +1,14 @@
 package deploy
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
 // ownMeaning are the variables that say for each kind of workload what that kind makes of them. All others
@@ -19,23 +22,46 @@ var ownMeaning = map[string][]string{
 // revision of a quantity that is spelled otherwise, and `kubectl rollout undo` keeps their annotations.
 var setsOnly = []string{"edited", "said", "inForce"}
 
+// TestActions: the policies take the actions that Go knows, and no other.
+func TestActions(t *testing.T) {
+	var names []string
+	for _, action := range policy.Actions {
+		names = append(names, string(action))
+	}
+	for _, kind := range []string{"statefulsets", "deployments", "daemonsets"} {
+		if want := "(" + strings.Join(names, "|") + ")$"; !strings.Contains(readVariables(t)["hold-"+kind]["retryAction"], want) {
+			t.Errorf("retryAction of hold-%s.yaml does not match %s", kind, want)
+		}
+	}
+	validate, err := os.ReadFile("cluster/validate-annotations.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := `"` + strings.Join(names, `", "`) + `"]`
+	for _, want := range []string{`variables.action in ["", ` + list, `split(";")[1] in [` + list} {
+		if !strings.Contains(string(validate), want) {
+			t.Errorf("validate-annotations.yaml does not say %s", want)
+		}
+	}
+}
+
 // TestCommonVariables: what the policies that hold, and those that guard, have in common is written in the
 // same words for each kind.
 func TestCommonVariables(t *testing.T) {
 	kinds := []string{"statefulsets", "deployments", "daemonsets"}
 	variables := readVariables(t)
-	for _, policy := range []string{"hold", "guard"} {
+	for _, prefix := range []string{"hold", "guard"} {
 		known := map[string]string{} // the first kind that has it
 		for _, kind := range kinds {
-			for name, expression := range variables[policy+"-"+kind] {
-				if slices.Contains(ownMeaning[policy], name) || kind == "deployments" && slices.Contains(setsOnly, name) {
+			for name, expression := range variables[prefix+"-"+kind] {
+				if slices.Contains(ownMeaning[prefix], name) || kind == "deployments" && slices.Contains(setsOnly, name) {
 					continue
 				}
 				first, is := known[name]
 				if !is {
 					known[name] = kind
-				} else if other := variables[policy+"-"+first][name]; onUpdate(expression) != onUpdate(other) {
-					t.Errorf("%s-%s.yaml and %s-%s.yaml differ in the variable %s:\n%s\nand\n%s", policy, first, policy, kind, name, other, expression)
+				} else if other := variables[prefix+"-"+first][name]; onUpdate(expression) != onUpdate(other) {
+					t.Errorf("%s-%s.yaml and %s-%s.yaml differ in the variable %s:\n%s\nand\n%s", prefix, first, prefix, kind, name, other, expression)
 				}
 			}
 		}

@@ -25,7 +25,12 @@ type retryOptions struct {
 }
 
 // actions that a rollout can be retried with.
-var actions = []string{string(policy.Restart), string(policy.LiveResize), string(policy.LiveResizePreferred)}
+var actions = func() (names []string) {
+	for _, action := range policy.Actions {
+		names = append(names, string(action))
+	}
+	return names
+}()
 
 func newRetryCommand() *cobra.Command {
 	o := retryOptions{cluster: newCluster()}

@@ -29,7 +29,7 @@ type revision struct {
 	template   *hash.Template
 }
 
-// HasSynced is that of controller.Own: revisions are read when they are needed.
+// HasSynced is that of controller.KindState: revisions are read when they are needed.
 func (*history) HasSynced() bool { return true }
 
 // update reads the history of the set where it may not be known: of another generation, or of pods

@@ -60,7 +60,7 @@ type own struct {
 	sets *live.Watch[*replicaSet]
 }
 
-// HasSynced is that of controller.Own.
+// HasSynced is that of controller.KindState.
 func (o *own) HasSynced() bool { return o.sets.HasSynced() }
 
 type session = controller.Session[*Deployment, *own]

@@ -3,23 +3,9 @@ package policy
 import (
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
-
-// Defaults are what flags say where a workload says nothing.
-type Defaults struct {
-	// DeferredTimeout is how long a pod may be Deferred before that counts as final.
-	DeferredTimeout time.Duration
-	// ErrorTimeout is how long a pod's resize may fail before that counts as final.
-	ErrorTimeout time.Duration
-	// ResizePolicy of a changed resource.
-	ResizePolicy Policy
-}
-
-// Standard are the defaults of the flags.
-var Standard = Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: LiveResizeable}
 
 // InForce returns the settings that count for the rollout in flight: the action and the policy
 // are those of the time when the template was edited. If those are malformed, which is possible

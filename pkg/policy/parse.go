@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ const (
 	LiveResize          Action = "LiveResize"
 	LiveResizePreferred Action = "LiveResizePreferred"
 )
+
+// Actions are all that a workload can name.
+var Actions = []Action{Restart, LiveResize, LiveResizePreferred}
 
 // Settings are what the annotations of a workload say.
 type Settings struct {
@@ -84,12 +88,11 @@ func Parse(policy, action string) (Settings, error) {
 	if s.entries, err = parseEntries(policy); err != nil {
 		return Settings{}, fmt.Errorf("annotation %s: %w", api.ResizePolicyAnnotation, err)
 	}
-	switch a := Action(strings.TrimSpace(action)); a {
-	case "", Restart, LiveResize, LiveResizePreferred:
-		s.Action = a
-	default:
+	a := Action(strings.TrimSpace(action))
+	if a != "" && !slices.Contains(Actions, a) {
 		return Settings{}, fmt.Errorf(`annotation %s: "%.100s" must be Restart, LiveResize or LiveResizePreferred`, api.ResizeActionAnnotation, a)
 	}
+	s.Action = a
 	return s, nil
 }
 

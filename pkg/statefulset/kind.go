@@ -64,7 +64,7 @@ func (s *seen) see(version string, now time.Time) {
 	}
 }
 
-// HasSynced is that of controller.Own: all of it is read when it is needed.
+// HasSynced is that of controller.KindState: all of it is read when it is needed.
 func (*memory) HasSynced() bool { return true }
 
 type session = controller.Session[*appsv1.StatefulSet, *memory]
