@@ -35,7 +35,7 @@ func (c *Controller[W, K]) writeCondition(ctx context.Context, w W, p rollout.Pl
 		c.begun(w)
 	}
 	now := metav1.NewTime(c.clock.Now())
-	have, want := c.kind.Condition(w), p.Condition.Stored(*cmp.Or(written(w), &now))
+	have, want := c.access.Condition(w), p.Condition.Stored(*cmp.Or(written(w), &now))
 	if have != nil && have.Status == want.Status {
 		if !have.Pending() {
 			want.LastTransitionTime = have.LastTransitionTime
@@ -61,7 +61,7 @@ func (c *Controller[W, K]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": metadata,
-		"status":   map[string]any{"conditions": append([]any{c.kind.NewCondition(want, now)}, beside...)},
+		"status":   map[string]any{"conditions": append([]any{c.access.NewCondition(want, now)}, beside...)},
 	})
 	if err != nil {
 		return 0, fmt.Errorf("encoding the condition: %w", err)

@@ -2,7 +2,7 @@
 // workloads, keeps a session for each whose rollout is in flight, and syncs it (sync.go). It
 // asks for resizes, and records what happens in conditions, events and metrics. What may
 // happen next is decided by package rollout. What Kubernetes does differently for a kind is
-// in the kind's own package, behind [Kind].
+// in the kind's own package, behind [Kind] (kind.go).
 package controller
 
 import (
@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -38,68 +37,6 @@ import (
 // gone, a rollout goes on after that time at the latest.
 const maxRetryInterval = 30 * time.Second
 
-// Workload is an object of one kind of workload.
-type Workload interface {
-	metav1.Object
-	runtime.Object
-}
-
-// Kind is what Kubernetes does differently for one kind of workload W. K is what only this
-// kind keeps in a session.
-type Kind[W Workload, K KindState] interface {
-	// Name of the kind, such as StatefulSet.
-	Name() string
-	// NewInformer watches the workloads that tweak selects of a namespace, or of all if it is
-	// empty.
-	NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer
-	// NewPodInformer watches the pods of a namespace that selector matches.
-	NewPodInformer(namespace, selector string) cache.SharedIndexInformer
-	// Watch begins to watch what else belongs to workloads, until ctx is done. When something
-	// changes, it calls changed with the name of the workload.
-	Watch(ctx context.Context, changed func(cache.ObjectName)) error
-	// Decode reads a workload as the API server hands it out. What it has returned, or Strip, it
-	// returns as it is. It fails if obj is something else.
-	Decode(obj any) (W, error)
-	// Strip returns a copy of w without what nothing reads of a workload. Of one at rest that is
-	// its template, too.
-	Strip(w W, atRest bool) W
-	// Patch writes a workload, or a subresource of it.
-	Patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error)
-	// Selector of the workload's pods.
-	Selector(w W) *metav1.LabelSelector
-	// Condition inplace-rollout.io/Complete, or nil.
-	Condition(w W) *rollout.StoredCondition
-	// NewCondition is a condition, written now, as this kind has it.
-	NewCondition(c rollout.StoredCondition, now metav1.Time) any
-	// SameTemplate reports whether two versions of a workload have the same template to the
-	// built-in controller.
-	SameTemplate(a, b W) bool
-	// Unrestored returns the fields that bring back what the user of a held workload wants, as far as
-	// they are still missing in what is written when the hold has been let go; nil if none is.
-	Unrestored(held, written W) map[string]any
-	// Observed reports whether the status of w speaks of its template.
-	Observed(w W) bool
-	// BuiltInStatus returns what the status of w says of a rollout that nobody holds.
-	BuiltInStatus(w W) rollout.BuiltInStatus
-	// Open returns what a new session keeps of w. It is kept up to date until ctx is done, and
-	// changed is called after each change.
-	Open(ctx context.Context, w W, changed func()) (K, error)
-	// Gather returns the observation that a plan for an opted-in workload is made from. The
-	// pods that its selector matches come from list, and what else is needed from the session,
-	// or from the API server if live is set. What makes pods is to be read before them: then
-	// every pod of what has been read is listed.
-	Gather(ctx context.Context, s *Session[W, K], w W, list ListPods, live bool) (rollout.Observation, error)
-	// Apply makes one write of a plan that the observation has made, and records it.
-	Apply(ctx context.Context, s *Session[W, K], w W, write rollout.Write) error
-	// LeftBehind returns the write that puts in order what a rollout has left behind in a
-	// workload that is not held any more; nil if there is nothing. It is applied without a
-	// session, and without the workload: that may be gone.
-	LeftBehind(name cache.ObjectName) (rollout.Write, error)
-}
-
-// ListPods lists the pods of one workload.
-type ListPods func() ([]*corev1.Pod, error)
-
 // Nodes is a cache of the nodes that pods may run on.
 type Nodes interface {
 	// List returns the nodes. They are shared: do not change them.
@@ -114,6 +51,7 @@ type Nodes interface {
 // Controller rolls out resources-only edits of the opted-in workloads of one kind in place.
 type Controller[W Workload, K KindState] struct {
 	kind     Kind[W, K]
+	access   Access[W]
 	client   kubernetes.Interface
 	recorder Recorder
 	clock    clock.PassiveClock
@@ -134,10 +72,11 @@ type Controller[W Workload, K KindState] struct {
 
 // New returns a controller of kind that writes through client and records through recorder.
 func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client kubernetes.Interface, recorder Recorder, nodes Nodes, options Options) (*Controller[W, K], error) {
+	access := kind.Access()
 	c := &Controller[W, K]{
 		client: client, recorder: recorder, options: options, clock: options.Clock, nodes: nodes,
-		kind:     kind,
-		informer: kind.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
+		kind: kind, access: access,
+		informer: access.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
 		sessions: map[cache.ObjectName]*Session[W, K]{},
 		memories: map[cache.ObjectName]*memory{},
 		messages: map[cache.ObjectName]message{},
@@ -149,9 +88,9 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 	c.options.Sessions = cmp.Or(options.Sessions, DefaultSessions)
 	most := maxOpening(c.options.Sessions)
 	c.opening = map[bool]*opening{true: newOpening(most), false: newOpening(most)}
-	c.queue = newQueue(strings.ToLower(kind.Name()), c.held)
+	c.queue = newQueue(strings.ToLower(access.Kind), c.held)
 	if err := c.informer.SetTransform(live.Strip[W](c.strip).Transform); err != nil {
-		return nil, fmt.Errorf("stripping watched %ss: %w", kind.Name(), err)
+		return nil, fmt.Errorf("stripping watched %ss: %w", access.Kind, err)
 	}
 	// What the watch has brought, too, goes at the next look: only what it has not counts.
 	c.newest = cache.NewIntegerResourceVersionMutationCacheWithOptions(klog.FromContext(ctx), c.informer.GetStore(),
@@ -165,10 +104,10 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 		AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }, DeleteFunc: enqueue,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("handling %s events: %w", kind.Name(), err)
+		return nil, fmt.Errorf("handling %s events: %w", access.Kind, err)
 	}
 	nodes.OnChange(c.enqueueInFlight)
-	c.metrics = options.Metrics.of(kind.Name(), c.collect)
+	c.metrics = options.Metrics.of(access.Kind, c.collect)
 	return c, nil
 }
 
@@ -201,7 +140,7 @@ func (c *Controller[W, K]) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	go c.informer.RunWithContext(ctx)
 	if err := c.kind.Watch(ctx, c.queue.Add); err != nil {
-		klog.FromContext(ctx).Error(err, "Could not begin to watch", "kind", c.kind.Name())
+		klog.FromContext(ctx).Error(err, "Could not begin to watch", "kind", c.access.Kind)
 		return
 	}
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.informer.HasSynced, c.nodes.HasSynced) {
@@ -232,7 +171,7 @@ func (c *Controller[W, K]) work(ctx context.Context) {
 
 // syncOf names a sync for the pulse.
 func (c *Controller[W, K]) syncOf(name cache.ObjectName) string {
-	return "the sync of " + c.kind.Name() + " " + name.String()
+	return "the sync of " + c.access.Kind + " " + name.String()
 }
 
 func (c *Controller[W, K]) workOne(ctx context.Context) bool {
@@ -243,7 +182,7 @@ func (c *Controller[W, K]) workOne(ctx context.Context) bool {
 	defer c.queue.Done(name)
 	c.options.Pulse.Beat(c.syncOf(name))
 	defer c.options.Pulse.End(c.syncOf(name))
-	logger := klog.FromContext(ctx).WithValues("kind", c.kind.Name(), "workload", name)
+	logger := klog.FromContext(ctx).WithValues("kind", c.access.Kind, "workload", name)
 	requeueAfter, err := c.Sync(klog.NewContext(ctx, logger), name)
 	switch {
 	case err == nil:
@@ -279,11 +218,11 @@ func (c *Controller[W, K]) abandon(name cache.ObjectName) {
 // strip returns what is kept in memory of a workload. Most are at rest nearly all the time: of
 // them there is no template, which is the larger part.
 func (c *Controller[W, K]) strip(obj any) (w W, err error) {
-	if w, err = c.kind.Decode(obj); err != nil {
+	if w, err = c.access.Decode(obj); err != nil {
 		return w, err
 	}
 	_, atRest := c.atRest(w)
-	w = c.kind.Strip(w, atRest)
+	w = c.access.Strip(w, atRest)
 	keepWritten(w)
 	if _, applied := w.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; applied {
 		annotations := maps.Clone(w.GetAnnotations())
@@ -316,7 +255,7 @@ func written(w metav1.Object) (last *metav1.Time) {
 // atRest reports whether nothing in the workload is ours to do now: see [rollout.BuiltInStatus.AtRest].
 func (c *Controller[W, K]) atRest(w W) (rollout.Plan, bool) {
 	u, held := c.kind.BuiltInStatus(w), policy.Held(w)
-	p, atRest := u.AtRest(held, c.kind.Condition(w))
+	p, atRest := u.AtRest(held, c.access.Condition(w))
 	return p, atRest && (held || !u.Standing)
 }
 
@@ -326,14 +265,14 @@ func (c *Controller[W, K]) get(name cache.ObjectName) (w W, exists bool, err err
 	if err != nil || !exists {
 		return w, false, err
 	}
-	w, err = c.kind.Decode(obj)
+	w, err = c.access.Decode(obj)
 	return w, true, err
 }
 
 // patch writes w, or a subresource of it. It returns what is stored then, which the next sync
 // sees too.
 func (c *Controller[W, K]) patch(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (written W, err error) {
-	answer, err := c.kind.Patch(ctx, w, kind, patch, subresources...)
+	answer, err := c.access.Patch(ctx, w, kind, patch, subresources...)
 	if err != nil {
 		return written, err
 	}
@@ -342,5 +281,5 @@ func (c *Controller[W, K]) patch(ctx context.Context, w W, kind types.PatchType,
 		return written, err
 	}
 	c.newest.Mutation(stripped)
-	return c.kind.Decode(answer)
+	return c.access.Decode(answer)
 }

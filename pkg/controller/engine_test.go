@@ -53,35 +53,47 @@ type plainOwn struct{}
 
 func (plainOwn) HasSynced() bool { return true }
 
-func (*plainKind) Name() string { return "Plain" }
-
-func (*plainKind) NewInformer(string, func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(&cache.ListWatch{}, &appsv1.ReplicaSet{}, 0, cache.Indexers{})
-}
-
-func (k *plainKind) NewPodInformer(string, string) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return &corev1.PodList{}, k.watched },
-		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-			return watch.NewFake(), k.watched
+func (k *plainKind) Access() Access[*appsv1.ReplicaSet] {
+	return Access[*appsv1.ReplicaSet]{
+		Kind: "Plain",
+		NewInformer: func(string, func(*metav1.ListOptions)) cache.SharedIndexInformer {
+			return cache.NewSharedIndexInformer(&cache.ListWatch{}, &appsv1.ReplicaSet{}, 0, cache.Indexers{})
 		},
-	}, &corev1.Pod{}, 0, cache.Indexers{})
+		NewPodInformer: func(string, string) cache.SharedIndexInformer {
+			return cache.NewSharedIndexInformer(&cache.ListWatch{
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return &corev1.PodList{}, k.watched },
+				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+					return watch.NewFake(), k.watched
+				},
+			}, &corev1.Pod{}, 0, cache.Indexers{})
+		},
+		Decode: Typed[*appsv1.ReplicaSet],
+		Strip: func(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
+			stripped := *w
+			if atRest {
+				stripped.Spec.Template = corev1.PodTemplateSpec{}
+			}
+			return &stripped
+		},
+		Patch: func(_ context.Context, w *appsv1.ReplicaSet, _ types.PatchType, _ []byte, _ ...string) (runtime.Object, error) {
+			if k.patches++; k.fails != nil {
+				return nil, k.fails
+			}
+			k.condition = k.written
+			return w, nil
+		},
+		Selector:  func(w *appsv1.ReplicaSet) *metav1.LabelSelector { return w.Spec.Selector },
+		Observed:  func(*appsv1.ReplicaSet) bool { return !k.unobserved },
+		Condition: func(*appsv1.ReplicaSet) *rollout.StoredCondition { return k.condition },
+		NewCondition: func(c rollout.StoredCondition, _ metav1.Time) any {
+			k.written = &c
+			return nil
+		},
+	}
 }
-
-func (*plainKind) Selector(w *appsv1.ReplicaSet) *metav1.LabelSelector { return w.Spec.Selector }
 
 func (*plainKind) Open(context.Context, *appsv1.ReplicaSet, func()) (plainOwn, error) {
 	return plainOwn{}, nil
-}
-
-func (*plainKind) Decode(obj any) (*appsv1.ReplicaSet, error) { return obj.(*appsv1.ReplicaSet), nil }
-
-func (*plainKind) Strip(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
-	stripped := *w
-	if atRest {
-		stripped.Spec.Template = corev1.PodTemplateSpec{}
-	}
-	return &stripped
 }
 
 // it is that the rollout is over.
@@ -89,23 +101,6 @@ var it = rollout.Over(1, 1, rollout.RevisionNamed("it"), 0)
 
 func (*plainKind) BuiltInStatus(*appsv1.ReplicaSet) rollout.BuiltInStatus {
 	return rollout.BuiltInStatus{Over: it}
-}
-
-func (k *plainKind) Observed(*appsv1.ReplicaSet) bool { return !k.unobserved }
-
-func (k *plainKind) Condition(*appsv1.ReplicaSet) *rollout.StoredCondition { return k.condition }
-
-func (k *plainKind) NewCondition(c rollout.StoredCondition, _ metav1.Time) any {
-	k.written = &c
-	return nil
-}
-
-func (k *plainKind) Patch(_ context.Context, w *appsv1.ReplicaSet, _ types.PatchType, _ []byte, _ ...string) (runtime.Object, error) {
-	if k.patches++; k.fails != nil {
-		return nil, k.fails
-	}
-	k.condition = k.written
-	return w, nil
 }
 
 func (k *plainKind) Apply(_ context.Context, _ *Session[*appsv1.ReplicaSet, plainOwn], _ *appsv1.ReplicaSet, write rollout.Write) error {

@@ -43,7 +43,7 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 	if fresh && p.Started != "" {
 		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventStarted, p.Started)
 		if policy.Unconfirmed(w, c.options.Critical) {
-			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventCritical, "the cluster may need this "+c.kind.Name()+" to come up, and its edits stay held while no controller of inplace-rollout runs: "+
+			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventCritical, "the cluster may need this "+c.access.Kind+" to come up, and its edits stay held while no controller of inplace-rollout runs: "+
 				"say that this is meant, with the annotation "+api.AllowCriticalAnnotation+"=true, or opt it out")
 		}
 	}
@@ -79,7 +79,7 @@ func (c *Controller[W, K]) nameOthers(s *Session[W, K], w W, verdicts []*rollout
 			if !s.others.Has(other) && !c.options.DryRun {
 				s.others.Insert(other)
 				c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizedByOthers,
-					fmt.Sprintf("%s resizes pods of this %s too, such as %s: on an edit the template wins, between edits nothing is fought over", other, c.kind.Name(), m.Name))
+					fmt.Sprintf("%s resizes pods of this %s too, such as %s: on an edit the template wins, between edits nothing is fought over", other, c.access.Kind, m.Name))
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (s *Session[W, K]) Instruct(ctx context.Context, w W, annotations map[strin
 	written, err = s.merge(ctx, w, map[string]any{"metadata": map[string]any{
 		"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(), "annotations": annotations,
 	}})
-	if err == nil && policy.Held(written) && !s.controller.kind.SameTemplate(written, w) {
+	if err == nil && policy.Held(written) && !s.controller.access.SameTemplate(written, w) {
 		err = ErrEdited
 	}
 	return written, err

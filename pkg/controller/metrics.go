@@ -198,15 +198,15 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		held++
-		w, err := c.kind.Decode(obj)
+		w, err := c.access.Decode(obj)
 		if err != nil {
 			continue
 		}
-		if have := c.kind.Condition(w); have != nil && !have.Complete() && !have.Pending() {
+		if have := c.access.Condition(w); have != nil && !have.Complete() && !have.Pending() {
 			oldest = max(oldest, c.clock.Since(have.LastTransitionTime.Time))
 		}
 	}
-	kind := c.kind.Name()
+	kind := c.access.Kind
 	ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(held), kind)
 	ch <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, oldest.Seconds(), kind)
 	for reason, n := range c.waiting() {

@@ -60,7 +60,7 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 		delete(c.sessions, name)
 	}
 	c.evictIdleSession()
-	selector, err := metav1.LabelSelectorAsSelector(c.kind.Selector(w))
+	selector, err := metav1.LabelSelectorAsSelector(c.access.Selector(w))
 	if err != nil {
 		return nil, fmt.Errorf("reading the selector: %w", err)
 	}
@@ -71,7 +71,7 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
 	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop, verdicts: &rollout.VerdictCache{}}
-	if s.Pods, err = live.NewWatch(ctx, c.kind.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
+	if s.Pods, err = live.NewWatch(ctx, c.access.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.KindState, err = c.kind.Open(ctx, w, changed)
 	}
 	if err != nil {

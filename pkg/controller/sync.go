@@ -78,7 +78,7 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 		c.abandon(name)
 		return w, nil, 0, c.cleanUp(ctx, name)
 	}
-	if !c.kind.Observed(w) { // its status says nothing about its template yet
+	if !c.access.Observed(w) { // its status says nothing about its template yet
 		return w, nil, 0, c.prepare(ctx, w)
 	}
 	if !policy.Held(w) {
@@ -127,7 +127,7 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 	list := s.Pods.List
 	if live {
 		list = func() ([]*corev1.Pod, error) {
-			return pods.List(ctx, c.client.CoreV1(), w.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.kind.Selector(w))})
+			return pods.List(ctx, c.client.CoreV1(), w.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(c.access.Selector(w))})
 		}
 	}
 	if o, err = c.kind.Gather(ctx, s, w, list, live); err != nil {

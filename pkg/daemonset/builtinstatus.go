@@ -30,7 +30,7 @@ func over(set *appsv1.DaemonSet) rollout.Condition {
 
 // handedOver returns the condition of a rollout that the DaemonSet controller makes.
 func handedOver(set *appsv1.DaemonSet, why string) rollout.Condition {
-	return rollout.HandedOver(Kind{}.Name(), templateVersion(set), why)
+	return rollout.HandedOver(kindName, templateVersion(set), why)
 }
 
 func templateVersion(set *appsv1.DaemonSet) rollout.Version {

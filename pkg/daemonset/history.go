@@ -43,7 +43,7 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pod
 	if known {
 		return nil
 	}
-	list, err := k.Client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
+	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
 		return fmt.Errorf("listing ControllerRevisions: %w", err)
 	}

@@ -37,7 +37,7 @@ func (p plan) complete(o observation) rollout.Plan {
 	p.Replaced = p.remove
 	if p.release {
 		p.Replaced = p.Restart
-		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(Kind{}.Name(), rollout.RevisionNamed(p.Revision.Name), "")})
+		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), "")})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	}
 	p.NewFirst = p.release && surge > 0

@@ -7,21 +7,16 @@ package deployment
 import (
 	"context"
 	"fmt"
-	"math"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -30,6 +25,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
+
+// kindName is how the API names the kind.
+const kindName = "Deployment"
 
 var (
 	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
@@ -74,12 +72,7 @@ func DetachedFrom(pod *corev1.Pod) (cache.ObjectName, bool) {
 		return cache.NewObjectName(pod.Namespace, ""), isDetached(pod)
 	}
 	owner := ptr.Deref(metav1.GetControllerOfNoCopy(pod), metav1.OwnerReference{})
-	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == "Deployment" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
-}
-
-// NewPodInformer is that of controller.Kind.
-func (k Kind) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
-	return pods.NewInformer(k.client, namespace, selector)
+	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == kindName && owner.APIVersion == appsv1.SchemeGroupVersion.String()
 }
 
 // Watch is that of controller.Kind: it watches detached pods.
@@ -99,72 +92,6 @@ func (k Kind) Watch(ctx context.Context, changed func(cache.ObjectName)) error {
 	}
 	go k.detached.RunWithContext(ctx)
 	return nil
-}
-
-// Name of the kind.
-func (Kind) Name() string { return "Deployment" }
-
-// NewInformer is that of controller.Kind.
-func (k Kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return dynamicinformer.NewFilteredDynamicInformer(k.objects, deployments, namespace, 0, cache.Indexers{}, tweak).Informer()
-}
-
-// Decode is that of controller.Kind.
-func (Kind) Decode(obj any) (*Deployment, error) { return decodeDeployment(obj) }
-
-// Strip is that of controller.Kind.
-func (Kind) Strip(d *Deployment, atRest bool) *Deployment {
-	fields := *d.Deployment
-	stripped := &Deployment{&fields, d.template}
-	if atRest {
-		stripped.template = nil
-	}
-	return stripped
-}
-
-// Patch is that of controller.Kind.
-func (k Kind) Patch(ctx context.Context, d *Deployment, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
-	return k.objects.Resource(deployments).Namespace(d.Namespace).Patch(ctx, d.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
-}
-
-// Selector of the Deployment's pods.
-func (Kind) Selector(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector }
-
-// Condition inplace-rollout.io/Complete of the Deployment, or nil.
-func (Kind) Condition(d *Deployment) *rollout.StoredCondition { return condition(d) }
-
-// NewCondition is that of controller.Kind.
-func (Kind) NewCondition(c rollout.StoredCondition, now metav1.Time) any {
-	return appsv1.DeploymentCondition{
-		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, LastUpdateTime: now, Reason: c.Reason, Message: c.Message,
-	}
-}
-
-// Deadline is that of controller.Deadlined. There is none while the user has the Deployment paused.
-func (Kind) Deadline(d *Deployment) (deadline time.Duration, exceeded bool) {
-	c := deploymentutil.GetDeploymentCondition(d.Status, appsv1.DeploymentProgressing)
-	exceeded = c != nil && c.Reason == deploymentutil.TimedOutReason
-	seconds := d.Spec.ProgressDeadlineSeconds
-	if seconds == nil || *seconds == math.MaxInt32 || d.wishedPaused() {
-		return 0, exceeded
-	}
-	return time.Duration(*seconds) * time.Second, exceeded
-}
-
-// NewDeadline is that of controller.Deadlined. The Deployment controller leaves the one word as it is
-// while the Deployment is paused, and would say the other one itself. The message names the edit, so that
-// deploy/cluster/pending-deployments.yaml can take it back for another one.
-func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
-	c := appsv1.DeploymentCondition{
-		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastUpdateTime: now,
-		Reason: "DeploymentPaused", Message: "Deployment is paused",
-	}
-	if exceeded {
-		c.Status, c.Reason = corev1.ConditionFalse, deploymentutil.TimedOutReason
-		c.Message = fmt.Sprintf("The edit of version %s has not moved for %ds: the condition %s says what it waits for.",
-			d.Annotations[api.EditAnnotation], *d.Spec.ProgressDeadlineSeconds, api.ConditionComplete)
-	}
-	return c
 }
 
 // Open is that of controller.Kind.
@@ -198,9 +125,6 @@ func (k Kind) LeftBehind(name cache.ObjectName) (rollout.Write, error) {
 	return reattach{left}, nil
 }
 
-// SameTemplate is that of controller.Kind.
-func (Kind) SameTemplate(a, b *Deployment) bool { return a.template.Same(b.template) }
-
 // Unrestored is that of controller.Kind.
 func (Kind) Unrestored(held, written *Deployment) map[string]any {
 	wish := held.wishedPaused()
@@ -209,10 +133,6 @@ func (Kind) Unrestored(held, written *Deployment) map[string]any {
 	}
 	return map[string]any{"spec": map[string]any{"paused": wish}}
 }
-
-// Observed reports whether the status of the Deployment speaks of its template. Before that,
-// the Deployment controller may not have seen that it is held.
-func (Kind) Observed(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
 
 // BuiltInStatus is that of controller.Kind.
 func (Kind) BuiltInStatus(d *Deployment) rollout.BuiltInStatus { return builtInStatus(d) }

@@ -103,7 +103,7 @@ func over(d *Deployment) rollout.Condition {
 }
 
 // handedOver returns the condition of a rollout that the Deployment controller makes.
-func handedOver(why string) rollout.Condition { return rollout.HandedOver(Kind{}.Name(), "", why) }
+func handedOver(why string) rollout.Condition { return rollout.HandedOver(kindName, "", why) }
 
 // unheldCondition returns the condition of a rollout that the Deployment controller makes, or
 // that is over, or that the user has paused. Once Complete, a Deployment stays so until there is a

@@ -46,7 +46,7 @@ func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live b
 	}
 	b.due, b.limits = due, s.Limits()
 	if look && (live || now.Sub(b.read) >= believeQuotas) {
-		quotas, err := capacity.ReadQuotas(ctx, k.Client, o.set.Namespace, now)
+		quotas, err := capacity.ReadQuotas(ctx, k.client, o.set.Namespace, now)
 		if err != nil {
 			return births{}, err
 		}

@@ -28,7 +28,7 @@ func over(set *appsv1.StatefulSet) rollout.Condition {
 
 // handedOver returns the condition of a rollout that the StatefulSet controller makes.
 func handedOver(why string) rollout.Condition {
-	return rollout.HandedOver(Kind{}.Name(), "", why)
+	return rollout.HandedOver(kindName, "", why)
 }
 
 // unheldCondition returns the condition of a rollout that the StatefulSet controller makes, or

@@ -8,32 +8,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
+// kindName is how the API names the kind.
+const kindName = "StatefulSet"
+
 // Kind is [controller.Kind] for StatefulSets.
 type Kind struct {
 	controller.Plain[*appsv1.StatefulSet, *memory]
+	client kubernetes.Interface
 }
 
 // New returns the kind, which reads and writes through client.
 func New(client kubernetes.Interface) Kind {
-	return Kind{controller.Plain[*appsv1.StatefulSet, *memory]{Client: client}}
+	return Kind{client: client}
 }
 
 // history has the templates of a set's revisions, by their name. A revision never changes. One that
@@ -69,51 +67,9 @@ func (*memory) HasSynced() bool { return true }
 
 type session = controller.Session[*appsv1.StatefulSet, *memory]
 
-// Name of the kind.
-func (Kind) Name() string { return "StatefulSet" }
-
-// NewInformer is that of controller.Kind.
-func (k Kind) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return appsinformers.NewFilteredStatefulSetInformer(k.Client, namespace, 0, cache.Indexers{}, tweak)
-}
-
-// Strip is that of controller.Kind. Templates of revisions are read from the history; that of
-// the set only while it is held, to see whether a write of ours has changed it.
-func (Kind) Strip(set *appsv1.StatefulSet, atRest bool) *appsv1.StatefulSet {
-	stripped := *set
-	stripped.Spec.VolumeClaimTemplates = nil
-	if atRest {
-		stripped.Spec.Template = corev1.PodTemplateSpec{}
-	}
-	return &stripped
-}
-
-// Patch is that of controller.Kind.
-func (k Kind) Patch(ctx context.Context, set *appsv1.StatefulSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
-	return k.Client.AppsV1().StatefulSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
-}
-
-// Selector of the set's pods.
-func (Kind) Selector(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
-
-// Condition inplace-rollout.io/Complete of the set, or nil.
-func (Kind) Condition(set *appsv1.StatefulSet) *rollout.StoredCondition { return condition(set) }
-
-// NewCondition is that of controller.Kind.
-func (Kind) NewCondition(c rollout.StoredCondition, _ metav1.Time) any {
-	return appsv1.StatefulSetCondition{
-		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
-	}
-}
-
 // Open is that of controller.Kind.
 func (Kind) Open(context.Context, *appsv1.StatefulSet, func()) (*memory, error) {
 	return &memory{history: history{}}, nil
-}
-
-// SameTemplate is that of controller.Kind.
-func (Kind) SameTemplate(a, b *appsv1.StatefulSet) bool {
-	return controller.SameText(&a.Spec.Template, &b.Spec.Template)
 }
 
 // Unrestored is that of controller.Kind.
@@ -126,21 +82,6 @@ func (Kind) Unrestored(held, written *appsv1.StatefulSet) map[string]any {
 		fields["spec"] = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": wish}}}
 	}
 	return fields
-}
-
-// Observed reports whether the status of the set speaks of its template.
-func (Kind) Observed(set *appsv1.StatefulSet) bool {
-	return set.Status.ObservedGeneration >= set.Generation
-}
-
-// condition returns the set's condition inplace-rollout.io/Complete, or nil.
-func condition(set *appsv1.StatefulSet) *rollout.StoredCondition {
-	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
-	if i < 0 {
-		return nil
-	}
-	c := set.Status.Conditions[i]
-	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }
 
 // owned returns those of the pods that the set controls.
@@ -213,7 +154,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 // it only when something happens to the set again, which the hold prevents. In the same way the
 // update revision may still belong to a set of this name that was deleted.
 func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.StatefulSet) error {
-	list, err := k.Client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
+	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
 		return fmt.Errorf("listing ControllerRevisions: %w", err)
 	}

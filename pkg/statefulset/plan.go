@@ -47,7 +47,7 @@ func (p plan) complete() rollout.Plan {
 	}
 	switch {
 	case p.release:
-		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(Kind{}.Name(), rollout.RevisionNamed(p.Revision.Name), "")})
+		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), "")})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	case p.partition != nil && p.renew == nil: // both name the version of the set
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})

@@ -85,8 +85,8 @@ var mutants = []mutant{
 	{
 		name: "acknowledged", safety: "acknowledgement by the built-in controller",
 		without: without{"the status is believed whatever generation it is of", []edit{
-			{"pkg/deployment/kind.go", `return d.Status.ObservedGeneration >= d.Generation }`, `return true }`},
-			{"pkg/statefulset/kind.go", `return set.Status.ObservedGeneration >= set.Generation`, `return true`},
+			{"pkg/deployment/access.go", `return d.Status.ObservedGeneration >= d.Generation }`, `return true }`},
+			{"pkg/statefulset/access.go", `return set.Status.ObservedGeneration >= set.Generation`, `return true`},
 		}},
 		scenario: scenario{tests: "TestBuiltInControllersAreSlow"},
 	},

@@ -57,21 +57,24 @@ func (w *Workloads) Show(workload any) error {
 	return w.GetStore().Update(stripped)
 }
 
-// NewInformer is that of controller.Kind.
-func (k *Kind[W, K]) NewInformer(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	k.Workloads = &Workloads{SharedIndexInformer: k.Kind.NewInformer(namespace, tweak)}
-	return k.Workloads
-}
-
-// NewPodInformer is that of controller.Kind.
-func (k *Kind[W, K]) NewPodInformer(namespace, selector string) cache.SharedIndexInformer {
-	if _, chosen := k.Pods.(View); chosen {
+// Access is that of controller.Kind.
+func (k *Kind[W, K]) Access() controller.Access[W] {
+	access := k.Kind.Access()
+	newInformer, newPodInformer := access.NewInformer, access.NewPodInformer
+	access.NewInformer = func(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+		k.Workloads = &Workloads{SharedIndexInformer: newInformer(namespace, tweak)}
+		return k.Workloads
+	}
+	access.NewPodInformer = func(namespace, selector string) cache.SharedIndexInformer {
+		if _, chosen := k.Pods.(View); chosen {
+			return k.Pods
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.Pods = newPodInformer(namespace, selector)
 		return k.Pods
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.Pods = k.Kind.NewPodInformer(namespace, selector)
-	return k.Pods
+	return access
 }
 
 // Open is that of controller.Kind.

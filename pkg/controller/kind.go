@@ -1,0 +1,107 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Workload is an object of one kind of workload.
+type Workload interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Kind is what Kubernetes does differently for one kind of workload W. K is what only this
+// kind keeps in a session.
+type Kind[W Workload, K KindState] interface {
+	// Access returns how workloads of the kind are watched, read and written. It is asked for once.
+	Access() Access[W]
+	// Watch begins to watch what else belongs to workloads, until ctx is done. When something
+	// changes, it calls changed with the name of the workload.
+	Watch(ctx context.Context, changed func(cache.ObjectName)) error
+	// BuiltInStatus returns what the status of w says of a rollout that nobody holds.
+	BuiltInStatus(w W) rollout.BuiltInStatus
+	// Unrestored returns the fields that bring back what the user of a held workload wants, as far as
+	// they are still missing in what is written when the hold has been let go; nil if none is.
+	Unrestored(held, written W) map[string]any
+	// Open returns what a new session keeps of w. It is kept up to date until ctx is done, and
+	// changed is called after each change.
+	Open(ctx context.Context, w W, changed func()) (K, error)
+	// Gather returns the observation that a plan for an opted-in workload is made from. The
+	// pods that its selector matches come from list, and what else is needed from the session,
+	// or from the API server if live is set. What makes pods is to be read before them: then
+	// every pod of what has been read is listed.
+	Gather(ctx context.Context, s *Session[W, K], w W, list ListPods, live bool) (rollout.Observation, error)
+	// Apply makes one write of a plan that the observation has made, and records it.
+	Apply(ctx context.Context, s *Session[W, K], w W, write rollout.Write) error
+	// LeftBehind returns the write that puts in order what a rollout has left behind in a
+	// workload that is not held any more; nil if there is nothing. It is applied without a
+	// session, and without the workload: that may be gone.
+	LeftBehind(name cache.ObjectName) (rollout.Write, error)
+}
+
+// Access is how the engine watches, reads and writes workloads W of one kind. Each kind of them has
+// Go types and clients of its own, and the same fields in other places; nothing is decided here.
+type Access[W Workload] struct {
+	// Kind of the workloads, such as StatefulSet.
+	Kind string
+	// NewInformer watches the workloads that tweak selects of a namespace, or of all if it is
+	// empty.
+	NewInformer func(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer
+	// NewPodInformer watches the pods of a namespace that selector matches.
+	NewPodInformer func(namespace, selector string) cache.SharedIndexInformer
+	// Decode reads a workload as the API server hands it out. What it has returned, or Strip, it
+	// returns as it is. It fails if obj is something else. See [Typed].
+	Decode func(obj any) (W, error)
+	// Strip returns a copy of w without what nothing reads of a workload. Of one at rest that is
+	// its template, too.
+	Strip func(w W, atRest bool) W
+	// Patch writes a workload, or a subresource of it.
+	Patch func(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error)
+	// Selector of the workload's pods.
+	Selector func(w W) *metav1.LabelSelector
+	// Observed reports whether the status of w speaks of its template.
+	Observed func(w W) bool
+	// SameTemplate reports whether two versions of a workload have the same template to the
+	// built-in controller.
+	SameTemplate func(a, b W) bool
+	// Condition inplace-rollout.io/Complete, or nil.
+	Condition func(w W) *rollout.StoredCondition
+	// NewCondition is a condition, written now, as this kind has it.
+	NewCondition func(c rollout.StoredCondition, now metav1.Time) any
+}
+
+// ListPods lists the pods of one workload.
+type ListPods func() ([]*corev1.Pod, error)
+
+// Typed is [Access].Decode where the client hands out workloads in their Go type.
+func Typed[W Workload](obj any) (w W, err error) {
+	w, is := obj.(W)
+	if !is {
+		return w, fmt.Errorf("a %T where a %T belongs", obj, w)
+	}
+	return w, nil
+}
+
+// Plain is what kinds have in common that need to watch nothing but workloads and their pods, and
+// whose rollouts leave nothing behind that admission does not put in order.
+type Plain[W Workload, K KindState] struct{}
+
+// Watch is that of [Kind]: there is nothing else to watch.
+func (Plain[W, K]) Watch(context.Context, func(cache.ObjectName)) error { return nil }
+
+// LeftBehind is that of [Kind]: there is nothing.
+func (Plain[W, K]) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
+
+// Apply is that of [Kind]: there is no write that the engine does not make.
+func (Plain[W, K]) Apply(_ context.Context, _ *Session[W, K], _ W, write rollout.Write) error {
+	return fmt.Errorf("applying a %T, which is no write of this kind", write)
+}

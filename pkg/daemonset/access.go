@@ -1,0 +1,72 @@
+package daemonset
+
+import (
+	"context"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Access is that of controller.Kind.
+func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
+	return controller.Access[*appsv1.DaemonSet]{
+		Kind: kindName,
+		NewInformer: func(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+			return appsinformers.NewFilteredDaemonSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
+		},
+		NewPodInformer: func(namespace, selector string) cache.SharedIndexInformer {
+			return pods.NewInformer(k.client, namespace, selector)
+		},
+		Decode: controller.Typed[*appsv1.DaemonSet],
+		Strip:  strip,
+		Patch: func(ctx context.Context, set *appsv1.DaemonSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
+			return k.client.AppsV1().DaemonSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+		},
+		Selector:     func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
+		Observed:     statusObserved,
+		SameTemplate: func(a, b *appsv1.DaemonSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) },
+		Condition:    condition,
+		NewCondition: newCondition,
+	}
+}
+
+// strip leaves of a set what is read of it.
+func strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
+	stripped := *set
+	if atRest {
+		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	}
+	return &stripped
+}
+
+// statusObserved reports whether the status of the set speaks of its template.
+func statusObserved(set *appsv1.DaemonSet) bool {
+	return set.Status.ObservedGeneration >= set.Generation
+}
+
+// condition returns the set's condition inplace-rollout.io/Complete, or nil.
+func condition(set *appsv1.DaemonSet) *rollout.StoredCondition {
+	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == api.ConditionComplete })
+	if i < 0 {
+		return nil
+	}
+	c := set.Status.Conditions[i]
+	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+}
+
+func newCondition(c rollout.StoredCondition, _ metav1.Time) any {
+	return appsv1.DaemonSetCondition{
+		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+	}
+}

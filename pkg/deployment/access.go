@@ -1,0 +1,92 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Access is that of controller.Kind.
+func (k Kind) Access() controller.Access[*Deployment] {
+	return controller.Access[*Deployment]{
+		Kind: kindName,
+		NewInformer: func(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+			return dynamicinformer.NewFilteredDynamicInformer(k.objects, deployments, namespace, 0, cache.Indexers{}, tweak).Informer()
+		},
+		NewPodInformer: func(namespace, selector string) cache.SharedIndexInformer {
+			return pods.NewInformer(k.client, namespace, selector)
+		},
+		Decode: decodeDeployment,
+		Strip:  strip,
+		Patch: func(ctx context.Context, d *Deployment, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
+			return k.objects.Resource(deployments).Namespace(d.Namespace).Patch(ctx, d.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+		},
+		Selector:     func(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector },
+		Observed:     statusObserved,
+		SameTemplate: func(a, b *Deployment) bool { return a.template.Same(b.template) },
+		Condition:    condition,
+		NewCondition: newCondition,
+	}
+}
+
+// strip leaves of a Deployment what is read of it.
+func strip(d *Deployment, atRest bool) *Deployment {
+	fields := *d.Deployment
+	stripped := &Deployment{&fields, d.template}
+	if atRest {
+		stripped.template = nil
+	}
+	return stripped
+}
+
+// statusObserved reports whether the status of the Deployment speaks of its template. Before that,
+// the Deployment controller may not have seen that it is held.
+func statusObserved(d *Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
+
+func newCondition(c rollout.StoredCondition, now metav1.Time) any {
+	return appsv1.DeploymentCondition{
+		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, LastUpdateTime: now, Reason: c.Reason, Message: c.Message,
+	}
+}
+
+// Deadline is that of controller.Deadlined. There is none while the user has the Deployment paused.
+func (Kind) Deadline(d *Deployment) (deadline time.Duration, exceeded bool) {
+	c := deploymentutil.GetDeploymentCondition(d.Status, appsv1.DeploymentProgressing)
+	exceeded = c != nil && c.Reason == deploymentutil.TimedOutReason
+	seconds := d.Spec.ProgressDeadlineSeconds
+	if seconds == nil || *seconds == math.MaxInt32 || d.wishedPaused() {
+		return 0, exceeded
+	}
+	return time.Duration(*seconds) * time.Second, exceeded
+}
+
+// NewDeadline is that of controller.Deadlined. The Deployment controller leaves the one word as it is
+// while the Deployment is paused, and would say the other one itself. The message names the edit, so that
+// deploy/cluster/pending-deployments.yaml can take it back for another one.
+func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
+	c := appsv1.DeploymentCondition{
+		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastUpdateTime: now,
+		Reason: "DeploymentPaused", Message: "Deployment is paused",
+	}
+	if exceeded {
+		c.Status, c.Reason = corev1.ConditionFalse, deploymentutil.TimedOutReason
+		c.Message = fmt.Sprintf("The edit of version %s has not moved for %ds: the condition %s says what it waits for.",
+			d.Annotations[api.EditAnnotation], *d.Spec.ProgressDeadlineSeconds, api.ConditionComplete)
+	}
+	return c
+}
