@@ -154,7 +154,7 @@ func newEngine(t *testing.T, options Options) *engine {
 		t.Fatal(err)
 	}
 	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
-		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w), verdicts: &rollout.VerdictCache{},
+		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w),
 	}
 	return e
 }

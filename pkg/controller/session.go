@@ -26,21 +26,34 @@ type KindState interface {
 // there. It is a cache that can be lost at any time. A kind's Apply writes the workload and records
 // events through it.
 type Session[W Workload, K KindState] struct {
+	// State that goes with the session, and is watched, read or found again by the next one.
+
 	// Pods of the workload's selector.
 	Pods *live.Watch[*corev1.Pod]
 	// KindState is what only this kind of workload keeps.
 	KindState K
+	cached
+
+	// State that stays when the session is put away for room.
 	*memory
+
+	// What tells which session may be put away for room.
+
+	idleSince time.Time // the last sync has ended then; none while one is under way
+	standing  bool      // nothing is rolled out: see rollout.BuiltInStatus.Standing
+
+	// Wiring: it stays the same for as long as there is the session.
 
 	controller *Controller[W, K]
 	name       cache.ObjectName
 	stop       func()
-	idleSince  time.Time // the last sync has ended then; none while one is under way
-	standing   bool      // nothing is rolled out: see rollout.BuiltInStatus.Standing
+}
 
-	verdicts   *rollout.VerdictCache // on the pods
-	unseen     []*rollout.Verdict    // fresh ones that are not noted yet
-	limits     capacity.Limits       // of the namespace
+// cached is what was read or found for one plan, and spares the next ones from looking again.
+type cached struct {
+	verdicts   rollout.VerdictCache // on the pods
+	unseen     []*rollout.Verdict   // fresh ones that are not noted yet
+	limits     capacity.Limits      // of the namespace
 	limitsRead time.Time
 	room       *capacity.Places // of the nodes and the limits
 	nodes      []*corev1.Node   // of room
@@ -70,7 +83,7 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	}
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
-	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop, verdicts: &rollout.VerdictCache{}}
+	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop}
 	if s.Pods, err = live.NewWatch(ctx, c.access.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.KindState, err = c.kind.Open(ctx, w, changed)
 	}

@@ -144,7 +144,7 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 	if err := c.readLimits(ctx, s, w, live); err != nil {
 		return rollout.Facts{}, err
 	}
-	cache := s.verdicts
+	cache := &s.verdicts
 	if live { // these pods are whole, and are looked at as if for the first time
 		cache = nil
 	}
