@@ -2,7 +2,6 @@ package daemonset
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 
@@ -31,36 +30,6 @@ type revision struct {
 
 // HasSynced is that of controller.KindState: revisions are read when they are needed.
 func (*history) HasSynced() bool { return true }
-
-// update reads the history of the set where it may not be known: of another generation, or of pods
-// of another revision. It fails if the set's template is not in it.
-func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pods []*corev1.Pod) error {
-	known := h.newest != nil && h.generation == set.Generation
-	for _, pod := range pods {
-		_, is := h.revisions[hashOf(pod)]
-		known = known && is
-	}
-	if known {
-		return nil
-	}
-	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
-	if err != nil {
-		return fmt.Errorf("listing ControllerRevisions: %w", err)
-	}
-	if err := h.read(set, &set.Spec.Template, list.Items); err != nil {
-		return err
-	}
-	if h.newest == nil {
-		return fmt.Errorf("the DaemonSet's template of generation %s is not in the history", templateGeneration(set))
-	}
-	for _, pod := range pods {
-		if _, is := h.revisions[hashOf(pod)]; !is {
-			h.revisions[hashOf(pod)] = nil // do not ask for it again
-		}
-	}
-	h.generation = set.Generation
-	return nil
-}
 
 // read takes over what is stored of the set, and finds the revision of a template. Like the
 // DaemonSet controller, it takes revisions for the set's that nothing controls, and one of this very

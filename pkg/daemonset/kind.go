@@ -1,13 +1,15 @@
 // Package daemonset says what Kubernetes does differently for DaemonSets. A sync gathers what
-// there is (kind.go, history.go), reads it as places of pods (observe.go), with the sizes that they
+// there is (kind.go), reads it as places of pods (observe.go), with the sizes that they
 // have by the class of their node (classes.go), and plans the next step (plan.go); the engine makes
 // its writes. Sessions keep nothing that a controller that is restarted could not read again.
 package daemonset
 
 import (
 	"context"
+	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -67,4 +69,34 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, lis
 		return nil, err
 	}
 	return o, nil
+}
+
+// update reads the history of the set where it may not be known: of another generation, or of pods
+// of another revision. It fails if the set's template is not in it.
+func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pods []*corev1.Pod) error {
+	known := h.newest != nil && h.generation == set.Generation
+	for _, pod := range pods {
+		_, is := h.revisions[hashOf(pod)]
+		known = known && is
+	}
+	if known {
+		return nil
+	}
+	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
+	if err != nil {
+		return fmt.Errorf("listing ControllerRevisions: %w", err)
+	}
+	if err := h.read(set, &set.Spec.Template, list.Items); err != nil {
+		return err
+	}
+	if h.newest == nil {
+		return fmt.Errorf("the DaemonSet's template of generation %s is not in the history", templateGeneration(set))
+	}
+	for _, pod := range pods {
+		if _, is := h.revisions[hashOf(pod)]; !is {
+			h.revisions[hashOf(pod)] = nil // do not ask for it again
+		}
+	}
+	h.generation = set.Generation
+	return nil
 }

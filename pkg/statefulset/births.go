@@ -1,7 +1,6 @@
 package statefulset
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -29,31 +28,6 @@ const (
 	believeQuotas  = 5 * time.Second
 	neverCameAfter = 30 * time.Second
 )
-
-// awaitBirths notes for which pods it is the turn, and looks at the quotas if one of them is missing
-// that is to be made of another size than the newest.
-func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live bool) (births, error) {
-	b, now := &s.KindState.births, s.Now()
-	o.Now = now
-	due, look := map[int]time.Time{}, false
-	for _, i := range o.due() {
-		since, known := b.due[i]
-		if !known {
-			since = now
-		}
-		due[i] = since
-		look = look || o.ofOldSize(i) && now.Sub(since) >= lookAtQuotas
-	}
-	b.due, b.limits = due, s.Limits()
-	if look && (live || now.Sub(b.read) >= believeQuotas) {
-		quotas, err := capacity.ReadQuotas(ctx, k.client, o.set.Namespace, now)
-		if err != nil {
-			return births{}, err
-		}
-		b.quotas, b.read = quotas, now
-	}
-	return *b, nil
-}
 
 // due returns the indexes of the empty places to which the StatefulSet controller should give a pod
 // now. Unless the set is Parallel, it waits for every pod below to be available.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -168,4 +169,29 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 		}
 	}
 	return nil
+}
+
+// awaitBirths notes for which pods it is the turn, and looks at the quotas if one of them is missing
+// that is to be made of another size than the newest.
+func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live bool) (births, error) {
+	b, now := &s.KindState.births, s.Now()
+	o.Now = now
+	due, look := map[int]time.Time{}, false
+	for _, i := range o.due() {
+		since, known := b.due[i]
+		if !known {
+			since = now
+		}
+		due[i] = since
+		look = look || o.ofOldSize(i) && now.Sub(since) >= lookAtQuotas
+	}
+	b.due, b.limits = due, s.Limits()
+	if look && (live || now.Sub(b.read) >= believeQuotas) {
+		quotas, err := capacity.ReadQuotas(ctx, k.client, o.set.Namespace, now)
+		if err != nil {
+			return births{}, err
+		}
+		b.quotas, b.read = quotas, now
+	}
+	return *b, nil
 }
