@@ -424,7 +424,7 @@ func TestProgress(t *testing.T) {
 			}
 			for range 2 { // the second time nothing is new
 				p.Updated = done
-				e.note(e.session, e.w, rollout.Facts{}, p)
+				e.note(e.session, e.w, nil, rollout.Facts{}, p)
 			}
 			for len(e.events) > 0 {
 				if event := <-e.events; event == "Normal PodResized resized in place: cpu" {

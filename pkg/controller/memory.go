@@ -1,11 +1,11 @@
 package controller
 
 import (
-	"maps"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -17,26 +17,31 @@ import (
 // watches are not. So it stays when a session is put away for room: otherwise no deadline would run
 // out where more workloads are held than are watched. A controller that is restarted remembers nothing.
 type memory struct {
-	// Evictions that were refused, by the pod.
-	Evictions *rollout.RefusalLog
-	// History of former templates that was refused, by what has had the template.
-	History *rollout.RefusalLog
+	workload types.UID
+	mu       sync.Mutex // guards what writes on pods note: they are made in parallel
 
-	workload   types.UID
-	refused    *rollout.RefusalLog // of sizes, by the API server
-	full       *rollout.RefusalLog // of restarts, for lack of room
-	seen       *rollout.Sightings
-	firsts     rollout.Firsts
-	contests   rollout.Contests
-	retried    string                // the value of the retry annotation that was obeyed last
-	asked      map[types.UID]request // pods that have taken a size of ours, and lack it still
-	progress   progress              // that events of the workload have told
-	moved      movement
-	recorded   map[types.UID]string // the reason of the last wait of a pod that an event was recorded for
-	waiting    map[string]int       // pods by the reason that they wait for
-	others     sets.Set[string]     // the field managers that resize the pods, too
-	mu         sync.Mutex           // guards what writes on pods note: they are made in parallel
-	looseAfter time.Time            // until then the built-in controller is not let loose, because admission edited the template
+	// Of the pods, by their UID. What is noted here goes in forget, and nowhere else.
+
+	// Evictions that were refused.
+	Evictions *rollout.RefusalLog
+	refused   *rollout.RefusalLog // sizes, by the API server
+	full      *rollout.RefusalLog // restarts, for lack of room
+	seen      *rollout.Sightings
+	firsts    rollout.Firsts // has each pod that anything is noted of
+	contests  rollout.Contests
+	asked     map[types.UID]request // pods that have taken a size of ours, and lack it still
+	recorded  map[types.UID]string  // the reason of the last wait that an event was recorded for
+
+	// Of the workload.
+
+	// History of former templates that was refused, by what has had the template.
+	History    *rollout.RefusalLog
+	retried    string           // the value of the retry annotation that was obeyed last
+	progress   progress         // that events of the workload have told
+	moved      movement         // towards the deadline
+	waiting    map[string]int   // pods by the reason that they wait for
+	others     sets.Set[string] // the field managers that resize the pods, too
+	looseAfter time.Time        // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
 }
 
@@ -72,27 +77,25 @@ func (m *memory) retry(value string) bool {
 	return true
 }
 
-// forget forgets what was noted of pods that are no members any more, when that is more than what is
+// fewNotes are not worth looking for what can be forgotten.
+const fewNotes = 100
+
+// forget forgets what was noted of pods that are not there any more, when that is more than what is
 // noted of those that are: a rollout may be in flight for as long as its workload is there.
-func (m *memory) forget(members []*rollout.Verdict) {
-	if len(members) == 0 || m.seen.Len() <= 2*len(members)+rollout.FewNotes {
+func (m *memory) forget(there []*corev1.Pod) {
+	if len(m.firsts) <= 2*len(there)+fewNotes {
 		return
 	}
-	there := sets.Set[types.UID]{}
-	for _, v := range members {
-		if v.Member.Pod != nil {
-			there.Insert(v.Member.Pod.UID)
-		}
+	but := sets.Set[types.UID]{}
+	for _, pod := range there {
+		but.Insert(pod.UID)
 	}
-	m.seen.Forget(there)
-	for _, r := range []*rollout.RefusalLog{m.refused, m.full, m.Evictions} {
-		r.Forget(there)
+	for _, r := range []*rollout.RefusalLog{m.Evictions, m.refused, m.full} {
+		r.Forget(but)
 	}
-	forget(m.contests, there)
-	forget(m.asked, there)
-	forget(m.recorded, there)
-}
-
-func forget[M ~map[types.UID]V, V any](notes M, but sets.Set[types.UID]) {
-	maps.DeleteFunc(notes, func(pod types.UID, _ V) bool { return !but.Has(pod) })
+	m.seen.Forget(but)
+	rollout.Forget(m.firsts, but)
+	rollout.Forget(m.contests, but)
+	rollout.Forget(m.asked, but)
+	rollout.Forget(m.recorded, but)
 }

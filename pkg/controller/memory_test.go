@@ -95,23 +95,26 @@ func (e *engine) sync(t *testing.T, have *rollout.StoredCondition, enabled bool)
 // TestForget: what is remembered does not grow with the pods that come and go.
 func TestForget(t *testing.T) {
 	m := newMemory("web")
-	var members []*rollout.Verdict
+	var there []*corev1.Pod
 	for i := range 1000 {
 		pod := build.Pod(fmt.Sprint(i), build.Size(t, ""))
-		v := &rollout.Verdict{Member: rollout.Member{Place: rollout.Place{Pod: pod}}}
-		members = append(members[max(0, len(members)-9):], v)
-		m.seen.See(members)
+		there = append(there[max(0, len(there)-9):], pod)
+		m.firsts.See(time.Now(), there...)
+		m.seen.See([]*rollout.Verdict{{Member: rollout.Member{Place: rollout.Place{Pod: pod}, Sighting: rollout.Sighting{State: resize.Deferred}}}})
 		for _, r := range []*rollout.RefusalLog{m.refused, m.full, m.Evictions} {
 			r.Add(pod.UID, "", rollout.Refusal{Reason: "too large"}, time.Now())
 		}
 		m.recorded[pod.UID], m.asked[pod.UID], m.contests[pod.UID] = "Infeasible", request{}, 1
-		m.forget(members)
+		m.forget(there)
+	}
+	if m.seen.Noted("uid-of-0").State == resize.Deferred || m.seen.Noted("uid-of-999").State != resize.Deferred {
+		t.Error("the sighting of the first pod is kept, or that of the last one is not")
 	}
 	for what, n := range map[string]int{
-		"sightings": m.seen.Len(), "refusals": len(m.refused.Known()), "evictions": len(m.Evictions.Known()),
+		"firsts": len(m.firsts), "refusals": len(m.refused.Known()), "evictions": len(m.Evictions.Known()),
 		"events": len(m.recorded), "requests": len(m.asked), "contests": len(m.contests),
 	} {
-		if n < 10 || n > 20+rollout.FewNotes {
+		if n < 10 || n > 20+fewNotes {
 			t.Errorf("%d %s are kept of 10 pods", n, what)
 		}
 	}

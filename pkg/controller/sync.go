@@ -49,9 +49,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	}
 	// 5. Note what was observed, and apply the plan's writes.
 	there, _ := o.Pods()
-	s.firsts.See(f.Now, there...)
-	s.firsts.Forget(there)
-	c.note(s, w, f, p)
+	c.note(s, w, there, f, p)
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
 	// 6. Write the condition. No pod waits for it, so it comes after the other writes.
@@ -219,8 +217,9 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 	return s.full.Known(), nil
 }
 
-// note remembers what a plan has seen of the pods, and records those that have got their size.
-func (c *Controller[W, K]) note(s *Session[W, K], w W, f rollout.Facts, p rollout.Plan) {
+// note remembers what a plan has seen of the pods that are there, and records those that have got their size.
+func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f rollout.Facts, p rollout.Plan) {
+	s.firsts.See(f.Now, there...)
 	s.seen.See(s.unseen)
 	s.unseen = nil
 	if f.Cache == nil {
@@ -232,7 +231,7 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, f rollout.Facts, p rollou
 	if p.Condition.Complete {
 		clear(s.contests) // those of the next rollout are others
 	}
-	s.forget(p.Verdicts)
+	s.forget(there)
 	s.recordProgress(w, p)
 }
 

@@ -6,7 +6,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -76,16 +75,4 @@ func (f Firsts) See(now time.Time, looked ...*corev1.Pod) {
 	for _, pod := range looked {
 		f[pod.UID] = f.at(pod, now)
 	}
-}
-
-// Forget forgets all but these pods, when there are many others.
-func (f Firsts) Forget(but []*corev1.Pod) {
-	if len(f) <= 2*len(but)+FewNotes {
-		return
-	}
-	there := sets.Set[types.UID]{}
-	for _, pod := range but {
-		there.Insert(pod.UID)
-	}
-	forget(f, there)
 }

@@ -40,13 +40,4 @@ func TestFirsts(t *testing.T) {
 		}
 		f.See(at(tt.minute), p)
 	}
-	for range 3 * FewNotes {
-		p := pod("a", 1)
-		p.UID += "x"
-		f.See(at(6), p)
-		f.Forget([]*corev1.Pod{p})
-	}
-	if len(f) > 2+FewNotes+1 {
-		t.Errorf("%d pods are remembered", len(f))
-	}
 }

@@ -55,8 +55,8 @@ func (r *RefusalLog) Clear() {
 
 // Forget forgets all but these objects.
 func (r *RefusalLog) Forget(but sets.Set[types.UID]) {
-	forget(r.known, but)
-	forget(r.backoffs, but)
+	Forget(r.known, but)
+	Forget(r.backoffs, but)
 }
 
 // NewBackoff returns the backoff between tries of what the API server refuses.

@@ -79,15 +79,10 @@ func (s *Sightings) Asked(m Member) {
 	}
 }
 
-// Len returns of how many pods something is noted.
-func (s *Sightings) Len() int { return len(s.pods) }
-
 // Forget forgets all but these pods.
-func (s *Sightings) Forget(but sets.Set[types.UID]) { forget(s.pods, but) }
+func (s *Sightings) Forget(but sets.Set[types.UID]) { Forget(s.pods, but) }
 
-// FewNotes are not worth looking for what can be forgotten.
-const FewNotes = 100
-
-func forget[M ~map[types.UID]V, V any](notes M, but sets.Set[types.UID]) {
+// Forget deletes what is noted of all but these pods.
+func Forget[M ~map[types.UID]V, V any](notes M, but sets.Set[types.UID]) {
 	maps.DeleteFunc(notes, func(pod types.UID, _ V) bool { return !but.Has(pod) })
 }
