@@ -7,10 +7,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 )
 
 // history is what a session keeps of a set: its revisions.
@@ -31,9 +31,7 @@ type revision struct {
 // HasSynced is that of controller.KindState: revisions are read when they are needed.
 func (*history) HasSynced() bool { return true }
 
-// read takes over what is stored of the set, and finds the revision of a template. Like the
-// DaemonSet controller, it takes revisions for the set's that nothing controls, and one of this very
-// name that still belongs to a set that was deleted (snapshot in pkg/controller/daemon of Kubernetes).
+// read takes over what is stored of the set, and finds the revision of a template.
 //
 // Several may say the same, spelled otherwise, and the set has but the one that is spelled as its
 // template: another spelling is a new revision, though it is no new generation. Until the DaemonSet
@@ -50,7 +48,7 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 	for i := range stored {
 		s := &stored[i]
 		r := &revision{name: s.Name, hash: s.Labels[appsv1.ControllerRevisionHashLabelKey]}
-		if !metav1.IsControlledBy(s, set) && metav1.GetControllerOfNoCopy(s) != nil && s.Name != set.Name+"-"+r.hash {
+		if !revisions.BelongsTo(set, s, set.Name+"-"+r.hash) {
 			continue
 		}
 		if r.template, err = hash.OfRevision(s); err != nil {
@@ -67,9 +65,6 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 	}
 	return nil
 }
-
-// hashOf returns the hash of the revision that the pod carries.
-func hashOf(pod *corev1.Pod) string { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] }
 
 // templateGeneration counts the templates of the set. The API server keeps it, and the DaemonSet
 // controller labels pods with it.

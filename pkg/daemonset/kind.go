@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -76,7 +77,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, lis
 func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pods []*corev1.Pod) error {
 	known := h.newest != nil && h.generation == set.Generation
 	for _, pod := range pods {
-		_, is := h.revisions[hashOf(pod)]
+		_, is := h.revisions[revisions.HashOf(pod)]
 		known = known && is
 	}
 	if known {
@@ -93,8 +94,8 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pod
 		return fmt.Errorf("the DaemonSet's template of generation %s is not in the history", templateGeneration(set))
 	}
 	for _, pod := range pods {
-		if _, is := h.revisions[hashOf(pod)]; !is {
-			h.revisions[hashOf(pod)] = nil // do not ask for it again
+		if _, is := h.revisions[revisions.HashOf(pod)]; !is {
+			h.revisions[revisions.HashOf(pod)] = nil // do not ask for it again
 		}
 	}
 	h.generation = set.Generation

@@ -3,6 +3,7 @@ package daemonset
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -184,13 +186,13 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 		return p, nil
 	}
 	p.Available, p.Labelled = o.available(pod), o.labelled(pod)
-	carries := o.revisions[hashOf(pod)]
+	carries := o.revisions[revisions.HashOf(pod)]
 	var err error
 	switch carries {
 	case o.newest:
 		err = o.fit(&p)
 	case nil:
-		p.Differs = fmt.Sprintf("its revision %q is not in the history", hashOf(pod))
+		p.Differs = fmt.Sprintf("its revision %q is not in the history", revisions.HashOf(pod))
 	default:
 		if p.Differs = carries.template.Differs(o.newest.template); p.Differs != "" {
 			break
@@ -207,44 +209,28 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 // pkg/controller/daemon/util of Kubernetes).
 func (o observation) labelled(pod *corev1.Pod) bool {
 	generation := templateGeneration(o.set)
-	return hashOf(pod) == o.newest.hash || generation != "" && pod.Labels[templateGenerationLabel] == generation
+	return revisions.HashOf(pod) == o.newest.hash || generation != "" && pod.Labels[templateGenerationLabel] == generation
 }
 
 // templateGenerationLabel is on the pods of DaemonSets (DaemonSetTemplateGenerationKey in the API
 // group extensions/v1beta1).
 const templateGenerationLabel = "pod-template-generation"
 
-// watchLag is how long the DaemonSet controller's watch of the pods may be behind where nothing
-// shows that it is not.
-const watchLag = 10 * time.Second
-
 // doubt returns for how long the DaemonSet controller may not have seen the label of some pod: let
 // loose before it has, it would delete that pod. It watches pods and sets apart from each other. It
 // is known to have seen all of them if its status counts as many pods as updated as there are.
 //
 // That number is no proof where pods come and go, or are on nodes that are none of the set's any
-// more: these are not counted. Then it is a matter of time.
-//
-// Of the pods a, b and c, only a is updated: the number is 1. We relabel c, and somebody deletes a:
-// the number is 1, whether the DaemonSet controller has seen both or nothing.
+// more: these are not counted. Then it is a matter of time: see [revisions.Doubt].
 func (o observation) doubt() (counts bool, wait time.Duration) {
-	last, known := o.Firsts.Relabelled(o.pods, o.labelled, o.Now)
 	oldest := o.oldest()
 	updated, conceals := 0, o.set.Status.NumberMisscheduled > 0 || int(o.set.Status.CurrentNumberScheduled) != len(oldest)
 	for _, pod := range oldest {
 		updated += asInt(o.labelled(pod))
-		if o.labelled(pod) {
-			conceals = conceals || pod.DeletionTimestamp != nil
-		} else { // it may be in the place of one that was updated
-			conceals = conceals || !pod.CreationTimestamp.Time.Before(last)
-		}
 	}
 	behind := updated - int(o.set.Status.UpdatedNumberScheduled)
 	counts = behind >= 0 && behind <= int(o.set.Status.NumberMisscheduled)
-	if conceals {
-		wait = max(known.Add(watchLag).Sub(o.Now), 0)
-	}
-	return counts, wait
+	return counts, revisions.Doubt(o.Firsts, o.pods, slices.Collect(maps.Values(oldest)), o.labelled, conceals, o.Now)
 }
 
 // oldest returns the oldest pod of each node that there is: the DaemonSet controller counts no

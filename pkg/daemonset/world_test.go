@@ -22,6 +22,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -87,7 +88,7 @@ func newWorld(t testing.TB, set *appsv1.DaemonSet, nodes int, outcomes []simulat
 		list = append(list, newNode(i))
 	}
 	cluster := simulated.New(func(pod *corev1.Pod) int { return number(capacity.TargetNode(pod)) }, outcomes)
-	w.Workload = simulated.NewWorkload(cluster, set, fields, w, watchLag, list...)
+	w.Workload = simulated.NewWorkload(cluster, set, fields, w, revisions.WatchLag, list...)
 	w.Judge, w.Schedule = w.outcome, w.schedule
 	return w
 }
@@ -390,7 +391,7 @@ type dscSync struct {
 
 // updated is IsPodUpdated.
 func (s *dscSync) updated(pod *corev1.Pod) bool {
-	return hashOf(pod) == s.hash || pod.Labels[templateGenerationLabel] == templateGeneration(s.set)
+	return revisions.HashOf(pod) == s.hash || pod.Labels[templateGenerationLabel] == templateGeneration(s.set)
 }
 
 func (s *dscSync) available(pod *corev1.Pod) bool {
@@ -471,9 +472,9 @@ func (s *dscSync) pruned(alive []*corev1.Pod) (deaths []*corev1.Pod) {
 	var newest, old *corev1.Pod
 	for _, pod := range alive {
 		switch {
-		case hashOf(pod) == s.hash && newest == nil:
+		case revisions.HashOf(pod) == s.hash && newest == nil:
 			newest = pod
-		case hashOf(pod) != s.hash && old == nil:
+		case revisions.HashOf(pod) != s.hash && old == nil:
 			old = pod
 		default:
 			deaths = append(deaths, pod)
@@ -631,7 +632,7 @@ func (w *world) Revisions() []*appsv1.ControllerRevision { return w.revisions }
 // Of is the version that the revision of a pod says; none if it has no revision.
 func (w *world) Of(pod *corev1.Pod) version {
 	for _, r := range w.revisions {
-		if r.Labels[appsv1.ControllerRevisionHashLabelKey] == hashOf(pod) {
+		if r.Labels[appsv1.ControllerRevisionHashLabelKey] == revisions.HashOf(pod) {
 			return versionOf(r)
 		}
 	}

@@ -76,7 +76,7 @@ func TestUnborn(t *testing.T) {
 				node.Status.Allocatable = milli(tt.node)
 			}
 			o := observation{
-				set: set, revisions: revisions, births: births{due: map[int]time.Time{0: now.Add(-tt.waited)}, quotas: quotas, limits: limits},
+				set: set, revisions: allRevisions, births: births{due: map[int]time.Time{0: now.Add(-tt.waited)}, quotas: quotas, limits: limits},
 				Facts: rollout.Facts{Now: now, Places: capacity.NewPlaces([]*corev1.Node{node}, false, limits), Defaults: policy.Standard},
 			}
 			why, remade := o.unborn(0)

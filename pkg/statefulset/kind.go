@@ -18,6 +18,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -134,7 +135,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	err = errors.Join(known(set.Status.UpdateRevision), known(set.Status.CurrentRevision))
 	for _, pod := range o.pods {
 		if err == nil {
-			err = known(pod.Labels[appsv1.ControllerRevisionHashLabelKey])
+			err = known(revisions.HashOf(pod))
 		}
 	}
 	if err != nil {
@@ -150,10 +151,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	return o, err
 }
 
-// readRevisions reads the history of the set. Like the StatefulSet controller, it takes revisions for
-// the set's that nothing controls: that controller may have made one the update revision, and adopt
-// it only when something happens to the set again, which the hold prevents. In the same way the
-// update revision may still belong to a set of this name that was deleted.
+// readRevisions reads the history of the set.
 func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.StatefulSet) error {
 	list, err := k.client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
@@ -161,7 +159,7 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 	}
 	for i := range list.Items {
 		stored := &list.Items[i]
-		if !metav1.IsControlledBy(stored, set) && metav1.GetControllerOfNoCopy(stored) != nil && stored.Name != set.Status.UpdateRevision {
+		if !revisions.BelongsTo(set, stored, set.Status.UpdateRevision) {
 			continue
 		}
 		if s.KindState.history[stored.Name], err = hash.OfRevision(stored); err != nil {

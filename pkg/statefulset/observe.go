@@ -17,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -237,7 +238,7 @@ func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 		return p, nil
 	}
 	p.Available = o.available(pod)
-	carries := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+	carries := revisions.HashOf(pod)
 	p.Labelled, p.Differs = o.labelled(pod), o.differs(carries)
 	var err error
 	switch {
@@ -310,35 +311,12 @@ func (o observation) settles() time.Duration {
 }
 
 func (o observation) labelled(pod *corev1.Pod) bool {
-	return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == o.set.Status.UpdateRevision
+	return revisions.HashOf(pod) == o.set.Status.UpdateRevision
 }
 
-// watchLag is how long the StatefulSet controller's watch of the pods may be behind
-// where nothing shows that it is not.
-const watchLag = 10 * time.Second
-
-// doubt returns for how long the number that caughtUp compares is still no proof; 0 if it is
-// one. The StatefulSet controller may still count a pod as updated that has gone, in place of
-// one whose label it has not seen.
-//
-// Of the pods 0, 1 and 2, only 0 is updated: the number is 1. We relabel 2, and
-// somebody deletes 0: the number is 1, whether the StatefulSet controller has seen both
-// or nothing.
+// doubt returns for how long the number that caughtUp compares is still no proof; 0 if it is one.
 func (o observation) doubt() time.Duration {
-	last, known := o.Firsts.Relabelled(o.pods, o.labelled, o.Now)
-	conceals := int(o.set.Status.Replicas) != len(o.pods)
-	for _, pod := range o.podsByOrdinal() {
-		switch {
-		case pod == nil:
-			conceals = true
-		case o.labelled(pod):
-			conceals = conceals || pod.DeletionTimestamp != nil
-		default: // it may be in the place of one that was updated
-			conceals = conceals || !pod.CreationTimestamp.Time.Before(last)
-		}
-	}
-	if !conceals {
-		return 0
-	}
-	return max(known.Add(watchLag).Sub(o.Now), 0)
+	there := slices.DeleteFunc(o.podsByOrdinal(), func(pod *corev1.Pod) bool { return pod == nil })
+	conceals := int(o.set.Status.Replicas) != len(o.pods) || len(there) < replicas(o.set)
+	return revisions.Doubt(o.Firsts, o.pods, there, o.labelled, conceals, o.Now)
 }

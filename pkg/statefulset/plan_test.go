@@ -20,6 +20,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -167,7 +168,7 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	situations := strings.Split(places, "|")
 	o := observation{
 		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{largeNode()}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
-		set:   webSet(newer, len(situations)), revisions: revisions,
+		set:   webSet(newer, len(situations)), revisions: allRevisions,
 	}
 	for _, change := range changes { // the start of the ordinals, among others
 		change(o.set)
@@ -259,8 +260,8 @@ func TestDoubt(t *testing.T) {
 				}
 			}
 			first := o
-			if first.Firsts = nil; tt.want > 0 && first.doubt() != watchLag {
-				t.Errorf("at its first look a controller waits for %s, want %s", first.doubt(), watchLag)
+			if first.Firsts = nil; tt.want > 0 && first.doubt() != revisions.WatchLag {
+				t.Errorf("at its first look a controller waits for %s, want %s", first.doubt(), revisions.WatchLag)
 			}
 			p, err := planned(o)
 			if err != nil || movesPartition(p) && tt.want > 0 || tt.want > 0 && p.RequeueAfter != tt.want {

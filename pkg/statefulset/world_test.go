@@ -19,6 +19,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -41,11 +42,11 @@ var fields = simulated.Fields[*appsv1.StatefulSet]{
 }
 
 var (
-	loaded    sync.Once
-	templates map[version]*corev1.PodTemplateSpec
-	versions  = map[string]version{} // by the name of the revision
-	revisions = history{}            // likewise
-	stored    = map[string]*appsv1.ControllerRevision{}
+	loaded       sync.Once
+	templates    map[version]*corev1.PodTemplateSpec
+	versions     = map[string]version{} // by the name of the revision
+	allRevisions = history{}            // likewise
+	stored       = map[string]*appsv1.ControllerRevision{}
 )
 
 func revisionOf(v version) string { return "web-" + v.String() }
@@ -61,7 +62,7 @@ func load(t testing.TB) {
 			stored[name] = build.Revision(t, set, "StatefulSet", name, 1, template)
 			stored[name].Labels = set.Spec.Selector.MatchLabels
 			var err error
-			if revisions[name], err = hash.OfRevision(stored[name]); err != nil {
+			if allRevisions[name], err = hash.OfRevision(stored[name]); err != nil {
 				t.Fatal(err)
 			}
 			versions[name] = v
@@ -81,7 +82,7 @@ type world struct {
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
 	w := &world{history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, refuses: func(*corev1.Pod) bool { return false }}
-	w.Workload = simulated.NewWorkload(simulated.New(w.place, outcomes), set, fields, w, watchLag, largeNode())
+	w.Workload = simulated.NewWorkload(simulated.New(w.place, outcomes), set, fields, w, revisions.WatchLag, largeNode())
 	return w
 }
 

@@ -157,7 +157,7 @@ var mutants = []mutant{
 	{
 		name: "made-from", safety: "a DaemonSet's pods are what they were made from",
 		without: without{"a pod whose labels count as updated is taken for updated", []edit{
-			{"pkg/daemonset/observe.go", `carries := o.revisions[hashOf(pod)]`, `carries := map[bool]*revision{true: o.newest, false: o.revisions[hashOf(pod)]}[p.Labelled]`},
+			{"pkg/daemonset/observe.go", `carries := o.revisions[revisions.HashOf(pod)]`, `carries := map[bool]*revision{true: o.newest, false: o.revisions[revisions.HashOf(pod)]}[p.Labelled]`},
 		}},
 		scenario: scenario{tests: "TestDaemonSetAdoptsPods"},
 	},
