@@ -26,8 +26,7 @@ type memory struct {
 	Evictions *rollout.RefusalLog
 	refused   *rollout.RefusalLog // sizes, by the API server
 	full      *rollout.RefusalLog // restarts, for lack of room
-	seen      *rollout.Sightings
-	firsts    rollout.Firsts // has each pod that anything is noted of
+	seen      *rollout.Sightings  // has each pod that anything is noted of
 	contests  rollout.Contests
 	asked     map[types.UID]request // pods that have taken a size of ours, and lack it still
 	recorded  map[types.UID]string  // the reason of the last wait that an event was recorded for
@@ -54,7 +53,7 @@ type request struct {
 func newMemory(workload types.UID) *memory {
 	return &memory{
 		workload: workload, Evictions: rollout.NewRefusalLog(), History: rollout.NewRefusalLog(), refused: rollout.NewRefusalLog(), full: rollout.NewRefusalLog(),
-		seen: &rollout.Sightings{}, firsts: rollout.Firsts{}, contests: rollout.Contests{}, asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+		seen: &rollout.Sightings{}, contests: rollout.Contests{}, asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
 }
 
@@ -83,7 +82,7 @@ const fewNotes = 100
 // forget forgets what was noted of pods that are not there any more, when that is more than what is
 // noted of those that are: a rollout may be in flight for as long as its workload is there.
 func (m *memory) forget(there []*corev1.Pod) {
-	if len(m.firsts) <= 2*len(there)+fewNotes {
+	if m.seen.Len() <= 2*len(there)+fewNotes {
 		return
 	}
 	but := sets.Set[types.UID]{}
@@ -94,7 +93,6 @@ func (m *memory) forget(there []*corev1.Pod) {
 		r.Forget(but)
 	}
 	m.seen.Forget(but)
-	rollout.Forget(m.firsts, but)
 	rollout.Forget(m.contests, but)
 	rollout.Forget(m.asked, but)
 	rollout.Forget(m.recorded, but)

@@ -99,7 +99,7 @@ func TestForget(t *testing.T) {
 	for i := range 1000 {
 		pod := build.Pod(fmt.Sprint(i), build.Size(t, ""))
 		there = append(there[max(0, len(there)-9):], pod)
-		m.firsts.See(time.Now(), there...)
+		m.seen.Look(time.Now(), there...)
 		m.seen.See([]*rollout.Verdict{{Member: rollout.Member{Place: rollout.Place{Pod: pod}, Sighting: rollout.Sighting{State: resize.Deferred}}}})
 		for _, r := range []*rollout.RefusalLog{m.refused, m.full, m.Evictions} {
 			r.Add(pod.UID, "", rollout.Refusal{Reason: "too large"}, time.Now())
@@ -111,7 +111,7 @@ func TestForget(t *testing.T) {
 		t.Error("the sighting of the first pod is kept, or that of the last one is not")
 	}
 	for what, n := range map[string]int{
-		"firsts": len(m.firsts), "refusals": len(m.refused.Known()), "evictions": len(m.Evictions.Known()),
+		"sightings": m.seen.Len(), "refusals": len(m.refused.Known()), "evictions": len(m.Evictions.Known()),
 		"events": len(m.recorded), "requests": len(m.asked), "contests": len(m.contests),
 	} {
 		if n < 10 || n > 20+fewNotes {

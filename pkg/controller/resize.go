@@ -85,7 +85,7 @@ func (s *Session[W, K]) mark(ctx context.Context, w rollout.MarkPod) error {
 	}
 	s.Pods.Wrote(marked)
 	s.mu.Lock()
-	s.firsts.See(s.Now(), marked)
+	s.seen.Look(s.Now(), marked)
 	s.mu.Unlock()
 	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", w.Revision)
 	s.RecordResized(m.Pod, "resized in place to revision "+w.Revision, "has the size of revision "+w.Revision+" already")

@@ -151,7 +151,7 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 	}
 	return rollout.Facts{
 		Places: s.room, Refused: s.refused.Known(), Full: s.full.Known(),
-		Contests: s.contests, Seen: s.seen, Firsts: s.firsts, Defaults: c.options.Defaults, Now: c.clock.Now(), Cache: cache,
+		Contests: s.contests, Seen: s.seen, Defaults: c.options.Defaults, Now: c.clock.Now(), Cache: cache,
 	}, nil
 }
 
@@ -219,7 +219,7 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 
 // note remembers what a plan has seen of the pods that are there, and records those that have got their size.
 func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f rollout.Facts, p rollout.Plan) {
-	s.firsts.See(f.Now, there...)
+	s.seen.Look(f.Now, there...)
 	s.seen.See(s.unseen)
 	s.unseen = nil
 	if f.Cache == nil {

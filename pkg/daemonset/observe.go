@@ -230,7 +230,7 @@ func (o observation) doubt() (counts bool, wait time.Duration) {
 	}
 	behind := updated - int(o.set.Status.UpdatedNumberScheduled)
 	counts = behind >= 0 && behind <= int(o.set.Status.NumberMisscheduled)
-	return counts, revisions.Doubt(o.Firsts, o.pods, slices.Collect(maps.Values(oldest)), o.labelled, conceals, o.Now)
+	return counts, revisions.Doubt(o.Seen, o.pods, slices.Collect(maps.Values(oldest)), o.labelled, conceals, o.Now)
 }
 
 // oldest returns the oldest pod of each node that there is: the DaemonSet controller counts no

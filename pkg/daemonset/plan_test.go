@@ -243,9 +243,9 @@ func observed(t *testing.T, places string, changes ...change) observation {
 	for _, change := range changes {
 		change(&o)
 	}
-	o.Firsts = rollout.Firsts{}
+	o.Seen = &rollout.Sightings{}
 	for _, pod := range o.pods { // the clocks do not differ
-		o.Firsts.See(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
+		o.Seen.Look(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
 	}
 	return o
 }

@@ -38,8 +38,8 @@ const WatchLag = 10 * time.Second
 //
 // Of the pods 0, 1 and 2, only 0 is updated: the number is 1. We relabel 2, and somebody deletes 0:
 // the number is 1, whether the controller has seen both or nothing.
-func Doubt(firsts rollout.Firsts, pods, counted []*corev1.Pod, updated func(*corev1.Pod) bool, conceals bool, now time.Time) time.Duration {
-	last, known := firsts.Relabelled(pods, updated, now)
+func Doubt(seen *rollout.Sightings, pods, counted []*corev1.Pod, updated func(*corev1.Pod) bool, conceals bool, now time.Time) time.Duration {
+	last, known := seen.Relabelled(pods, updated, now)
 	comesOrGoes := func(pod *corev1.Pod) bool {
 		if updated(pod) {
 			return pod.DeletionTimestamp != nil

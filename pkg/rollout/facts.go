@@ -20,10 +20,8 @@ type Facts struct {
 	Full Refusals
 	// Contests are those over pods that somebody else resizes too.
 	Contests Contests
-	// Seen is what has been seen of the pods' resizes; nil if nothing has.
+	// Seen is how the pods have been seen; nil if nobody has looked before.
 	Seen *Sightings
-	// Firsts are when the pods were first seen as they are; nil if nobody has looked before.
-	Firsts Firsts
 	// Settings in force for the rollout.
 	Settings policy.Settings
 	// Defaults where the workload says nothing.
@@ -103,8 +101,8 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 // of the pod's spec.
 func (f Facts) kubelet(pod *corev1.Pod) resize.Kubelet {
 	k := f.Places.Kubelet(pod, f.Now)
-	if k.Silent && f.Firsts != nil {
-		k.Asked = f.Firsts.specified(pod, f.Now)
+	if k.Silent && f.Seen != nil {
+		k.Asked = f.Seen.first(pod, f.Now).specified
 	}
 	return k
 }

@@ -75,12 +75,12 @@ func TestSilentKubeletByOurClock(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		pod := build.Pod("web-0", older, build.Resized(newer), build.ResizedAt(build.Start.Add(ahead)))
 		pod.Status.ObservedGeneration = 0
-		firsts := rollout.Firsts{}
+		seen := &rollout.Sightings{}
 		for _, tt := range []struct {
 			after time.Duration
 			want  resize.State
 		}{{0, resize.InProgress}, {119 * time.Second, resize.InProgress}, {2 * time.Minute, resize.Actuated}} {
-			f := rollout.Facts{Now: build.Start.Add(tt.after), Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Firsts: firsts}
+			f := rollout.Facts{Now: build.Start.Add(tt.after), Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Seen: seen}
 			target, err := f.Target(pod, older, newer)
 			if err != nil {
 				t.Fatal(err)
@@ -88,7 +88,7 @@ func TestSilentKubeletByOurClock(t *testing.T) {
 			if state, says := target.Observe(); state != tt.want {
 				t.Errorf("the clock is %s ahead: after %s it is %s: %s", ahead, tt.after, state, says)
 			}
-			firsts.See(f.Now, pod)
+			seen.Look(f.Now, pod)
 		}
 	}
 }

@@ -318,5 +318,5 @@ func (o observation) labelled(pod *corev1.Pod) bool {
 func (o observation) doubt() time.Duration {
 	there := slices.DeleteFunc(o.podsByOrdinal(), func(pod *corev1.Pod) bool { return pod == nil })
 	conceals := int(o.set.Status.Replicas) != len(o.pods) || len(there) < replicas(o.set)
-	return revisions.Doubt(o.Firsts, o.pods, there, o.labelled, conceals, o.Now)
+	return revisions.Doubt(o.Seen, o.pods, there, o.labelled, conceals, o.Now)
 }

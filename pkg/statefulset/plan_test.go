@@ -194,9 +194,9 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	for _, change := range changes { // the status
 		change(o.set)
 	}
-	o.Firsts = rollout.Firsts{}
+	o.Seen = &rollout.Sightings{}
 	for _, pod := range o.pods { // the clocks do not differ
-		o.Firsts.See(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
+		o.Seen.Look(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
 	}
 	return o
 }
@@ -260,7 +260,7 @@ func TestDoubt(t *testing.T) {
 				}
 			}
 			first := o
-			if first.Firsts = nil; tt.want > 0 && first.doubt() != revisions.WatchLag {
+			if first.Seen = nil; tt.want > 0 && first.doubt() != revisions.WatchLag {
 				t.Errorf("at its first look a controller waits for %s, want %s", first.doubt(), revisions.WatchLag)
 			}
 			p, err := planned(o)
