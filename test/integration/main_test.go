@@ -1,11 +1,10 @@
 //go:build integration
 
 // Package integration tests the controller, as deploy/ installs it, on a real
-// control plane with simulated nodes and kubelets. Each test has a namespace of its
-// own. Tests that need a controller of their own, or none, run first and one by one;
-// their parts may run at the same time, if their controllers look after one namespace
-// each. Tests marked parallel share one. CONTROL_PLANES=3 runs them all in three
-// processes at once, each with a control plane of its own; see groups_test.go.
+// control plane with simulated nodes and kubelets. One control plane serves all
+// tests; each has a namespace of its own. Tests that need a controller of their
+// own, or none, run first and one by one; their parts may run at the same time, if
+// their controllers look after one namespace each. Tests marked parallel share one.
 package integration
 
 import (
@@ -38,9 +37,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if code, done := runGroups(); done {
-		os.Exit(code)
-	}
 	os.Exit(controlplane.RunTests(m, controlplane.Options{Flags: controller.Flags()}, setUp))
 }
 
