@@ -230,15 +230,13 @@ func (o observation) options(surge, unavailable int) rollout.Options {
 }
 
 // nonMembers returns what takes a share of the limits besides the pods of base: pods of other
-// ReplicaSets, and those that any ReplicaSet has still to make. One that it cannot make may be made of
-// the new template, once the others have their size: so these do not wait for it.
+// ReplicaSets, and those that any ReplicaSet has still to make.
 func (o observation) nonMembers(look *rollout.Look, base *replicaSet) []rollout.Member {
 	var missing, others []rollout.Member
 	for _, rs := range o.sets {
 		pods := o.podsOf(rs)
 		for range int(rs.replicas()) - len(pods) {
-			failure := rs.failure()
-			missing = append(missing, rollout.Member{Place: rollout.Place{Name: rs.Name, Remade: failure.Reason != ""}, Refusal: failure})
+			missing = append(missing, rollout.Member{Place: rollout.Place{Name: rs.Name}, Refusal: rs.failure()})
 		}
 		if rs == base {
 			continue

@@ -62,7 +62,7 @@ func TestDoubt(t *testing.T) {
 			if updated(pod) {
 				at := metav1.NewTime(now)
 				pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{Manager: "inplace-rollout", Operation: metav1.ManagedFieldsOperationUpdate, Time: &at,
-					FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{"f:controller-revision-hash":{}}}}`)}})
+					FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:controller-revision-hash":{}}}}`)})
 			}
 		}
 		got := revisions.Doubt(nil, tt.pods, tt.pods, updated, tt.conceals, now)

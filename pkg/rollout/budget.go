@@ -36,13 +36,12 @@ type budget struct {
 	shares int
 	// idle are those of them that are down until others have been resized: they wait for their
 	// own restart, or for room on a node, which smaller sizes of others may give. So are those on
-	// lost nodes, where nobody is to wait for them, and places for which no pod of the older
-	// revision can be made: the rollout itself is what brings one.
+	// lost nodes, where nobody is to wait for them.
 	//
 	// With limit 1 and places 1 stale, 0 just born with another image: 0 is restarted after 1
 	// is resized, so 1 does not wait for 0.
 	idle int
-	// missing are the others of which there is no pod yet: it may wait for room in a quota,
+	// missing are those of them of which there is no pod: it may wait for room in a quota,
 	// which smaller sizes of others give.
 	//
 	// With limit 1 and places 1 missing, 0 larger than wanted: 0 is resized.
@@ -84,8 +83,7 @@ func (b batch) mayGrow(most int) bool {
 func newBudget(verdicts []*Verdict, o Options) *budget {
 	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.NonMembers)}
 	for _, m := range o.NonMembers {
-		b.idle += asInt(m.unmakeable())
-		b.missing += asInt(m.Pod == nil && !m.unmakeable())
+		b.missing += asInt(m.Pod == nil)
 	}
 	for _, v := range verdicts {
 		c := &v.claim
@@ -162,7 +160,7 @@ func (b *budget) restarts(c claim) {
 // claim is what the budget counts one member as. It is worked out once for each verdict: a
 // step counts the claims of all members.
 type claim struct {
-	// missing: there is no pod, and one may come. down: there is none that is available.
+	// missing: there is no pod. down: there is none that is available.
 	missing, down bool
 	// share: it takes a share of the limits before anything is done to it in this step.
 	share bool
@@ -179,7 +177,7 @@ type claim struct {
 func (v *Verdict) claims(o Options) claim {
 	m := v.Member
 	return claim{
-		missing: m.Pod == nil && !m.unmakeable(), down: m.down(), share: v.takesShare(o),
+		missing: m.Pod == nil, down: m.down(), share: v.takesShare(o),
 		busy: m.busy(), idle: v.idle(o), proved: v.proved(), pending: v.pending(o),
 		ready: m.Pod != nil && podutils.IsPodReady(m.Pod), runs: m.Runs(),
 		goesDown: m.Target.Restarts(), givesRoom: m.Target.GivesRoom(), comesBack: m.comesBack(),
@@ -208,7 +206,7 @@ func (v *Verdict) idle(o Options) bool {
 	}
 	restarts := !Gone(m.Pod) && !podutils.IsPodReady(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
 		(v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete)
-	return m.down() && (restarts || m.waitsForRoom() || m.unmakeable())
+	return m.down() && (restarts || m.waitsForRoom() || m.Pod == nil && m.Remade)
 }
 
 // proved reports whether the pod has the size, and is well with it.

@@ -153,10 +153,6 @@ func (m Member) waitsForRoom() bool {
 // else has given it another one since: that it is well with it has been seen.
 func (m Member) comesBack() bool { return m.Labelled && m.Target.Overrules }
 
-// unmakeable reports whether the place is empty, and stays so until pods are made of the newest
-// revision.
-func (m Member) unmakeable() bool { return m.Pod == nil && m.Remade }
-
 // node is the name of the pod's node; empty if it has none, or there is no pod.
 func (m Member) node() string {
 	if m.Pod == nil {

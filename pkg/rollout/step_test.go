@@ -199,8 +199,6 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	case "missing":
 	case "missing, by a quota":
 		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Kind: rollout.ReasonQuotaExceeded}
-	case "missing, cannot be made":
-		m.Remade, m.Refusal = true, rollout.Refusal{Reason: "it is invalid", Kind: rollout.ReasonProgressing}
 	case "infeasible, not available":
 		stale(build.NotReady, build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 		m.Available = false
@@ -342,10 +340,6 @@ func TestNext(t *testing.T) {
 		{name: "and one that is missing beside the others", places: "larger stale|larger stale", nonMembers: "missing", limit: 1, want: "resize 1, hold"},
 		{name: "but a pod that is down does not wait for room", places: "larger updated, not available|larger stale", limit: 1, want: "hold"},
 		{name: "and what takes a pod down gives none", places: "missing|memory larger stale", limit: 1, want: "hold"},
-		{name: "nobody waits for a pod that cannot be made of the older template", places: "stale", nonMembers: "missing, cannot be made", limit: 1, want: "resize 0, hold"},
-		{name: "and it is not counted twice where room is given", places: "larger stale|resizing for another edit", nonMembers: "missing, cannot be made", limit: 1, want: "resize 0, hold"},
-		{name: "but what takes a pod down does", places: "memory stale", nonMembers: "missing, cannot be made", limit: 1, want: "hold",
-			reason: "Progressing", message: "0 of 1 pods resized; web-9: waiting for the pod to be created: it is invalid"},
 		{name: "why a pod is not made is told", places: "stale", nonMembers: "missing, by a quota", limit: 1, want: "hold",
 			reason: "QuotaExceeded", message: "0 of 1 pods resized; web-9: waiting for the pod to be created: exceeded quota: q"},
 		{name: "OnDelete: a pod that is down until it is deleted does not hold up live ones", passRestart: true, places: "infeasible, not available|stale", limit: 1, want: "resize 0, hold", reason: "WaitingForDelete"},

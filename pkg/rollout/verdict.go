@@ -72,7 +72,7 @@ func (m Member) Judge(o Options) *Verdict {
 		v.comeUp(o)
 	case m.Differs != "":
 		v.replace(o, CauseTemplate, m.Differs)
-	case m.unmakeable():
+	case m.Pod == nil && m.Remade:
 		v.replace(o, CauseImpossible, "no pod of the older revision can be made: "+m.Unborn.Reason)
 	case Gone(m.Pod):
 		v.Decision = policy.Wait

@@ -4,8 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -85,25 +83,6 @@ func TestRefusedBirths(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestDeploymentRefusedBirth: where no pod of the older size can be made, the others do not wait for
-// one, though their new size gives no room, and the missing one is made of it.
-func TestDeploymentRefusedBirth(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{Replicas: 2})
-	d.apply("apiVersion: v1\nkind: LimitRange\nmetadata: {name: most}\nspec: {limits: [{type: Container, max: {cpu: 150m}}]}")
-	eventually(t, "the LimitRange to be in force", func() (bool, string) {
-		err := d.try(t, "run", "try", "--image=app:1", `--overrides={"spec":{"containers":[{"name":"app","image":"app:1","resources":{"limits":{"cpu":"200m"}}}]}}`, "--dry-run=server")
-		return err != nil, said(err)
-	})
-	before := d.uids()
-	lost := slices.Sorted(maps.Keys(before))[0]
-	d.kubectl("delete", "pod", lost, "--now")
-	delete(before, lost)
-	d.setResources("cpu=50m,memory=150Mi", "cpu=120m,memory=200Mi")
-	d.waitComplete()
-	d.assertKept(before, 2)
 }
 
 // TestRefusedBirthAndACrash: the controller dies when it has had the pods made of the newest size.

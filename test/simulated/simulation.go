@@ -56,7 +56,7 @@ type Simulation[S Set, K controller.KindState] struct {
 	births map[types.UID]birth
 }
 
-// Taken says by which edit a place is.
+// Taken says which edit has taken a place, and for which pod.
 type Taken struct {
 	Edit string
 	Pod  *corev1.Pod // that is resized, or must be gone
@@ -91,15 +91,16 @@ type Rollouts[S Set] interface {
 	MayDelete(set S, pod *corev1.Pod)
 	// Bounds says what the set lets be under way.
 	Bounds(set S, r *Rules)
-	// Helpless: nothing that we do makes the pod, which is not Ready, so.
+	// Helpless reports whether nothing that we do would make the pod Ready.
 	Helpless(pod *corev1.Pod) bool
-	// Happens is what only this kind knows of: nil if the set's user does it.
+	// Happens returns what only this kind knows of; nil if it is the set's user who acts.
 	Happens(one Step) func()
-	// Uses is what users do to a set of this kind alone, and the version of the template then.
+	// Uses has the user do what this kind alone knows of. It returns the version that the template is to be of,
+	// which is v for all kinds.
 	Uses(set S, one Step, v Version) Version
 	// Edited is called when they have changed the template.
 	Edited()
-	// Mend has the cluster be as usual again.
+	// Mend makes the cluster as usual again.
 	Mend()
 	// Describe is for the trace.
 	Describe(set S) string
@@ -108,7 +109,7 @@ type Rollouts[S Set] interface {
 // Place is that of a pod in a rollout: an index of a StatefulSet, a node of a DaemonSet.
 type Place struct {
 	Name string
-	// KeptBack: the user's partition does. Surplus: the pod is about to be scaled away.
+	// KeptBack: the user's partition keeps the pod back. Surplus: it is about to be scaled away.
 	KeptBack, Surplus bool
 	// Exposed: the built-in controller may restart the pod for its revision.
 	Exposed bool

@@ -245,7 +245,7 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 		}
 	}
 	s.onDelete = v.onDelete
-	s.waits = waits(v) || w.Kind == "StatefulSet" && !w.Parallel && slices.ContainsFunc(pods, v.blocks)
+	s.waits = waits(v) || v.refused() || w.Kind == "StatefulSet" && !w.Parallel && slices.ContainsFunc(pods, v.blocks)
 	s.lacks, s.asleep = len(pods) < v.replicas, v.revisions && (len(pods) > v.replicas || v.revision == "")
 	var sets []appsv1.ReplicaSet
 	if v.replicaset {
@@ -312,6 +312,13 @@ func (v view) blocks(pod corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && impossible(pod.Spec) && pod.Spec.Containers[0].Image != v.template.Spec.Containers[0].Image
 }
 
+// refused reports whether a held Deployment waits for a pod of its older template that admission refuses,
+// such as by a LimitRange: the others wait for it, unless their new size gives room. The condition says
+// why, and people let go of the hold.
+func (v view) refused() bool {
+	return v.replicaset && isHeld(v) && strings.Contains(v.message, "waiting for the pod to be created: ")
+}
+
 // help is what people do about a rollout that waits for them: a size that fits, no action, no pause,
 // and no pod that blocks the others.
 func (p *player) help(ctx context.Context, i int) error {
@@ -319,6 +326,9 @@ func (p *player) help(ctx context.Context, i int) error {
 	v, err := p.view(ctx, i)
 	if err != nil {
 		return err
+	}
+	if v.refused() {
+		return p.patch(ctx, i, map[string]any{"metadata": map[string]any{"labels": map[string]any{enabledLabel: nil}}})
 	}
 	patch := map[string]any{"metadata": annotate(actionAnnotation, nil)["metadata"]}
 	spec := map[string]any{}
