@@ -63,7 +63,9 @@ func rankOf(pod *corev1.Pod) rank {
 	return r
 }
 
-// compare orders as ActivePods of podutils does, after readiness, cost, and pods beside.
+// compare orders as ActivePods of podutils does, after readiness, cost, and pods beside. Of equals the
+// name decides, so that every look at the same pods has the same order: where the answer to a resize
+// was lost, the same pod is asked again, and no other one.
 func (r rank) compare(other rank) int {
 	return cmp.Or(
 		cmp.Compare(r.ready, other.ready),
@@ -74,6 +76,7 @@ func (r rank) compare(other rank) int {
 		latestFirst(r.since, other.since),
 		slices.Compare(other.restarts[:], r.restarts[:]),
 		latestFirst(r.created, other.created),
+		cmp.Compare(r.pod.Name, other.pod.Name),
 	)
 }
 

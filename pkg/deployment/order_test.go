@@ -30,6 +30,17 @@ func TestSortAsActivePods(t *testing.T) {
 	})
 }
 
+// TestSortEquals: whatever the order in which pods are listed, equals are sorted alike.
+func TestSortEquals(t *testing.T) {
+	named := func(name string) *corev1.Pod { return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	a, b, c := named("web-a"), named("web-b"), named("web-c")
+	for _, pods := range [][]*corev1.Pod{{a, b, c}, {c, b, a}, {b, c, a}} {
+		if sortAsDeleted(pods); !slices.Equal(pods, []*corev1.Pod{a, b, c}) {
+			t.Errorf("got %s, %s, %s", pods[0].Name, pods[1].Name, pods[2].Name)
+		}
+	}
+}
+
 func ranksOf(pods []*corev1.Pod) []rank {
 	ranks := make([]rank, len(pods))
 	for i, pod := range pods {

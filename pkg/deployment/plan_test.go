@@ -748,7 +748,7 @@ func TestSortAsDeleted(t *testing.T) {
 		made("unassigned", on(""), build.NotReady),
 	}
 	sortAsDeleted(pods)
-	want := []string{"unassigned", "pending", "not ready but dear", "cheap", "doubled up", "doubled up too", "ready", "of no cost that is a number", "dear"}
+	want := []string{"unassigned", "pending", "not ready but dear", "cheap", "doubled up", "doubled up too", "of no cost that is a number", "ready", "dear"}
 	got := make([]string, len(pods))
 	for i, pod := range pods {
 		got[i] = pod.Name

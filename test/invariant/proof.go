@@ -32,7 +32,7 @@ func (h *history) checkProof(w write) {
 	}
 	var unproved []*pod
 	for _, other := range h.members(work) {
-		if other != p && other.there() && !h.node(nodeOf(other.last())).gone && h.unproved(other, of[0].at, w.at, least-slack) {
+		if other != p && other.there() && !h.node(nodeOf(other.last())).gone && h.unproved(other, of[0], w.at, least-slack) {
 			unproved = append(unproved, other)
 		}
 	}
@@ -88,23 +88,34 @@ type gap struct {
 	shown    []corev1.PodCondition // at its end
 }
 
+// lackedAt reports whether the pod had another size than the template's after a write of that time.
+func (p *pod) lackedAt(at time.Time, t corev1.PodTemplateSpec) bool {
+	i := slices.IndexFunc(p.versions, func(v podVersion) bool { return !v.at.Before(at) })
+	return i >= 0 && lacks(p.versions[i].Pod, t) != ""
+}
+
 // hasHad reports whether the pod has, or has had, the size of a template.
 func (p *pod) hasHad(t corev1.PodTemplateSpec) bool {
 	return slices.ContainsFunc(p.versions, func(v podVersion) bool { return lacks(v.Pod, t) == "" })
 }
 
-// unproved reports whether a pod that was Ready was asked for a size since a moment, and has not been
-// Ready with it for so long. One does not count whose kubelet has put the resize off or fails to do it,
-// or has not done it in time, or that somebody else has resized since: nobody is to wait for these.
-func (h *history) unproved(p *pod, since, now time.Time, least time.Duration) bool {
+// unproved reports whether a pod that was Ready was asked for a size since there is this version of the
+// workload, and has not been Ready with it for so long. One does not count whose kubelet has put the resize
+// off or fails to do it, or has not done it in time, or that somebody else has resized since: nobody is to
+// wait for these. Nor does one that was asked within the lag for a size that this version does not have:
+// the controller had not seen the edit.
+func (h *history) unproved(p *pod, of version, now time.Time, least time.Duration) bool {
 	n := len(p.asked) - 1
 	for n >= 0 && (p.asked[n].code >= 300 || p.asked[n].same) {
 		n--
 	}
-	if n < 0 || p.asked[n].at.Before(since) || !ready(p.asked[n].before) || p.resized.After(p.asked[n].at) || p.unwilling(now.Add(-h.options.Lag)) {
+	if n < 0 || p.asked[n].at.Before(of.at) || !ready(p.asked[n].before) || p.resized.After(p.asked[n].at) || p.unwilling(now.Add(-h.options.Lag)) {
 		return false
 	}
 	asked := p.asked[n].at
+	if asked.Sub(of.at) < h.options.Lag && p.lackedAt(asked, of.template) {
+		return false
+	}
 	var begun time.Time // of the stretch in which it is Ready at its size
 	var restarts int32
 	done := false
