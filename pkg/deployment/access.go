@@ -64,6 +64,8 @@ func newCondition(c rollout.StoredCondition, now metav1.Time) any {
 	}
 }
 
+var _ controller.Deadlined[*Deployment] = Kind{}
+
 // Deadline is that of controller.Deadlined. There is none while the user has the Deployment paused.
 func (Kind) Deadline(d *Deployment) (deadline time.Duration, exceeded bool) {
 	c := deploymentutil.GetDeploymentCondition(d.Status, appsv1.DeploymentProgressing)
