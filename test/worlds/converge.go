@@ -256,6 +256,7 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 		for _, rs := range list.Items {
 			if metav1.IsControlledBy(&rs, v) {
 				sets = append(sets, rs)
+				s.lacks = s.lacks || rs.Status.Replicas < *rs.Spec.Replicas // such as one more for a surge
 			}
 		}
 	}
