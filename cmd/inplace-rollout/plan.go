@@ -85,7 +85,7 @@ may list them.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "manifest with StatefulSets, Deployments and DaemonSets; - reads the standard input")
-	o.output.AddFlag(cmd)
+	o.output.AddFlag(cmd, "a row for each pod")
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "exit with code 3 if a pod or a container would restart")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "what the controller was started with")
 	o.flags.AddFlags(cmd.PersistentFlags())

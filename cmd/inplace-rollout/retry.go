@@ -24,14 +24,6 @@ type retryOptions struct {
 	action string
 }
 
-// actions that a rollout can be retried with.
-var actions = func() (names []string) {
-	for _, action := range policy.Actions {
-		names = append(names, string(action))
-	}
-	return names
-}()
-
 func newRetryCommand() *cobra.Command {
 	o := retryOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
@@ -55,8 +47,8 @@ controller, if it does not run now, does it when it does.`,
 		SilenceUsage:      true,
 		Args:              cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.action != "" && !slices.Contains(actions, o.action) {
-				return fmt.Errorf("--action is %q: want %s", o.action, strings.Join(actions, ", "))
+			if o.action != "" && !slices.Contains(policy.Actions, o.action) {
+				return fmt.Errorf("--action is %q: want %s", o.action, strings.Join(policy.Actions, ", "))
 			}
 			if err := o.connect(); err != nil {
 				return err
@@ -67,10 +59,10 @@ controller, if it does not run now, does it when it does.`,
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
-	cmd.Flags().StringVar(&o.action, "action", "", "what is in force for the rest of the rollout: "+strings.Join(actions, ", ")+"; empty leaves it")
+	cmd.Flags().StringVar(&o.action, "action", "", "what is in force for the rest of the rollout: "+strings.Join(policy.Actions, ", ")+"; empty leaves it")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
-	cli.CompleteFlag(cmd, "action", cobra.FixedCompletions(actions, cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "action", cobra.FixedCompletions(policy.Actions, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -94,7 +94,7 @@ not; with --watch it waits until everything is that is opted in.`,
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "all namespaces")
 	f.BoolVarP(&o.watch, "watch", "w", false, "go on until everything is complete")
-	o.output.AddFlag(cmd)
+	o.output.AddFlag(cmd, "a row for each pod")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	return cmd

@@ -21,13 +21,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
-	"github.com/inplace-rollout/inplace-rollout/pkg/server"
-	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // cluster is what the commands for people read and write, with kubectl's own flags.
@@ -42,12 +41,11 @@ func newCluster() *cluster { return &cluster{flags: genericclioptions.NewConfigF
 
 // connect makes the clients.
 func (c *cluster) connect() error {
-	config, err := c.flags.ToRESTConfig()
+	config, err := cli.RESTConfig(c.flags)
 	if err != nil {
-		return fmt.Errorf("loading the kubeconfig: %w", err)
+		return err
 	}
-	config.UserAgent = version.Get().UserAgent()
-	if c.client, c.objects, err = newClients(server.Unlimited(config)); err != nil {
+	if c.client, c.objects, err = newClients(config); err != nil {
 		return err
 	}
 	if c.namespace, _, err = c.flags.ToRawKubeConfigLoader().Namespace(); err != nil {

@@ -22,9 +22,8 @@ func (c Cluster) Facts(namespace string, settings policy.Settings, defaults poli
 // [Cluster.Facts].
 func (c Cluster) Forecast(ctx context.Context, f rollout.Facts, places []rollout.Place, revision rollout.Revision, newFirst bool) []rollout.Member {
 	f.Refused = rollout.Refusals{}
-	nodes := NewPlaces(c.Nodes, false, Limits{})
 	for _, place := range places {
-		if why := nodes.infeasible(place, f.Now); why.Reason != "" {
+		if why := infeasible(f, place); why.Reason != "" {
 			why.Of = revision.Size(place.Target.Changes)
 			f.Refused[place.Pod.UID] = why
 		}

@@ -175,16 +175,16 @@ func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
 
 // infeasible returns what the API server will say, without being asked, to a resize that is
 // larger than the pod's node; without a reason, it will not.
-func (p *Places) infeasible(place rollout.Place, now time.Time) rollout.Refusal {
+func infeasible(f rollout.Facts, place rollout.Place) rollout.Refusal {
 	if place.Pod == nil || place.Differs != "" || len(place.Target.Changes) == 0 {
 		return rollout.Refusal{}
 	}
-	node := p.byName[place.Pod.Spec.NodeName]
+	node := f.Node(place.Pod.Spec.NodeName)
 	if node == nil {
 		return rollout.Refusal{}
 	}
 	if why := onNode(place.Target.Spec(), node); why != "" {
-		return rollout.Refusal{Reason: why, Kind: rollout.ReasonInfeasible, Final: true, Until: now.Add(time.Hour)}
+		return rollout.Refusal{Reason: why, Kind: rollout.ReasonInfeasible, Final: true, Until: f.Now.Add(time.Hour)}
 	}
 	return rollout.Refusal{}
 }

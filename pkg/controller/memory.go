@@ -20,7 +20,7 @@ type memory struct {
 	workload types.UID
 	mu       sync.Mutex // guards what writes on pods note: they are made in parallel
 
-	// Of the pods, by their UID. What is noted here goes in forget, and nowhere else.
+	// Of the pods, by their UID. What is noted of pods that are gone goes in forget, and nowhere else.
 
 	// Evictions that were refused.
 	Evictions *rollout.RefusalLog

@@ -31,8 +31,8 @@ const (
 	LiveResizePreferred Action = "LiveResizePreferred"
 )
 
-// Actions are all that a workload can name.
-var Actions = []Action{Restart, LiveResize, LiveResizePreferred}
+// Actions are the names of all that a workload can have.
+var Actions = []string{string(Restart), string(LiveResize), string(LiveResizePreferred)}
 
 // Settings are what the annotations of a workload say.
 type Settings struct {
@@ -89,7 +89,7 @@ func Parse(policy, action string) (Settings, error) {
 		return Settings{}, fmt.Errorf("annotation %s: %w", api.ResizePolicyAnnotation, err)
 	}
 	a := Action(strings.TrimSpace(action))
-	if a != "" && !slices.Contains(Actions, a) {
+	if a != "" && !slices.Contains(Actions, string(a)) {
 		return Settings{}, fmt.Errorf(`annotation %s: "%.100s" must be Restart, LiveResize or LiveResizePreferred`, api.ResizeActionAnnotation, a)
 	}
 	s.Action = a

@@ -161,6 +161,16 @@ func TestProof(t *testing.T) {
 		l.write(ours, "patch", "pods/resize", "web-0", sized("web-0"))
 		l.after(after)
 	}
+	overtaken := func(l *trail, ago time.Duration) { // by another edit, when the first is asked
+		l.statefulSets(baking)
+		l.write(user, "patch", "statefulsets", "web", set("3", baking, annotated(hold, "0")))
+		asked(l)
+		l.after(ago)
+		done(l)
+		l.after(time.Second)
+		l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "3", "web-1", "set", "StatefulSet"))
+		l.after(300 * time.Millisecond)
+	}
 	checkAll(t, []promised{
 		{"the next is asked at once", func(l *trail) {
 			l.statefulSets(baking)
@@ -205,24 +215,10 @@ func TestProof(t *testing.T) {
 			next(l, time.Minute)
 		}, "proof pods/web-0"},
 		{"the one before was asked for the size of an edit that another one has just overtaken", func(l *trail) {
-			l.statefulSets(baking)
-			l.write(user, "patch", "statefulsets", "web", set("3", baking, annotated(hold, "0")))
-			asked(l)
-			l.after(600 * time.Millisecond)
-			done(l)
-			l.after(time.Second)
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "3", "web-1", "set", "StatefulSet"))
-			l.after(300 * time.Millisecond)
+			overtaken(l, 600*time.Millisecond)
 		}, ""},
 		{"the one before was asked for the size of an edit that another one has long overtaken", func(l *trail) {
-			l.statefulSets(baking)
-			l.write(user, "patch", "statefulsets", "web", set("3", baking, annotated(hold, "0")))
-			asked(l)
-			l.after(20 * time.Second)
-			done(l)
-			l.after(time.Second)
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "3", "web-1", "set", "StatefulSet"))
-			l.after(300 * time.Millisecond)
+			overtaken(l, 20*time.Second)
 		}, "proof pods/web-0"},
 		{"there is no minReadySeconds", func(l *trail) {
 			l.statefulSets()

@@ -245,7 +245,7 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 		}
 	}
 	s.onDelete = v.onDelete
-	s.waits = waits(v) || v.refused() || w.Kind == "StatefulSet" && !w.Parallel && slices.ContainsFunc(pods, v.blocks)
+	s.waits = waits(v) || v.refused() || len(v.blocking(w, pods)) > 0
 	s.lacks, s.asleep = len(pods) < v.replicas, v.revisions && (len(pods) > v.replicas || v.revision == "")
 	var sets []appsv1.ReplicaSet
 	if v.replicaset {
@@ -306,11 +306,17 @@ func impossible(template corev1.PodSpec) bool {
 	})
 }
 
-// blocks reports whether the StatefulSet controller makes nothing of an OrderedReady set, opted in or
-// not, until people delete the pod: no node can hold it, and it has another template than the set, so
-// that no resize helps it. See "Forced rollback" in the documentation of StatefulSets.
-func (v view) blocks(pod corev1.Pod) bool {
-	return pod.Spec.NodeName == "" && impossible(pod.Spec) && pod.Spec.Containers[0].Image != v.template.Spec.Containers[0].Image
+// blocking are the pods of an OrderedReady set for which the StatefulSet controller makes nothing of it,
+// opted in or not, until people delete them: no node can hold them, and they have another template than
+// the set, so that no resize helps. See "Forced rollback" in the documentation of StatefulSets.
+func (v view) blocking(w Workload, pods []corev1.Pod) (blocking []corev1.Pod) {
+	for _, pod := range pods {
+		if w.Kind == "StatefulSet" && !w.Parallel && pod.Spec.NodeName == "" && impossible(pod.Spec) &&
+			pod.Spec.Containers[0].Image != v.template.Spec.Containers[0].Image {
+			blocking = append(blocking, pod)
+		}
+	}
+	return blocking
 }
 
 // refused reports whether a held Deployment waits for a pod of its older template that admission refuses,
@@ -347,10 +353,8 @@ func (p *player) help(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	for _, pod := range pods {
-		if w.Kind == "StatefulSet" && v.blocks(pod) {
-			_ = p.people.CoreV1().Pods(p.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}) // or it has gone
-		}
+	for _, pod := range v.blocking(w, pods) {
+		_ = p.people.CoreV1().Pods(p.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}) // or it has gone
 	}
 	return p.patch(ctx, i, annotate(api.RetryAnnotation, "finally;LiveResizePreferred"))
 }

@@ -17,15 +17,15 @@ import (
 // Format is what the flag --output names; "" is a table.
 type Format string
 
-// Wide is a table with a row for each pod.
+// Wide is a table with more in it.
 const Wide Format = "wide"
 
 // ForMachines reports whether it is no table.
 func (f Format) ForMachines() bool { return f != "" && f != Wide }
 
-// AddFlag adds the flag --output.
-func (f *Format) AddFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(f), "output", "o", "", "json, yaml or wide (a row for each pod); none prints a table")
+// AddFlag adds the flag --output. Its help says what a wide table has.
+func (f *Format) AddFlag(cmd *cobra.Command, wide string) {
+	cmd.Flags().StringVarP((*string)(f), "output", "o", "", "json, yaml or wide ("+wide+"); none prints a table")
 	CompleteFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", cobra.Completion(Wide)}, cobra.ShellCompDirectiveNoFileComp))
 }
 

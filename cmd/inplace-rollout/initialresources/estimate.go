@@ -19,8 +19,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
-	"github.com/inplace-rollout/inplace-rollout/pkg/server"
-	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // boundsTimeout is how long the cluster is asked for what LimitRanges and nodes allow.
@@ -90,23 +88,21 @@ known is printed all the same.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "manifest with workloads or pods; - reads the standard input")
-	f.StringVarP((*string)(&o.output), "output", "o", "", "json, yaml or wide (with bars); none prints a table")
+	o.output.AddFlag(cmd, "with bars")
 	f.BoolVar(&o.patch, "patch", false, "print patches that write the estimates into the manifest")
 	f.StringVar(&o.policy, "policy", "", "always, if-not-set or never; empty means what the pod's annotation says, or if-not-set")
 	o.usage.addFlags(cmd)
-	cli.CompleteFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", cobra.Completion(cli.Wide)}, cobra.ShellCompDirectiveNoFileComp))
 	cli.CompleteFlag(cmd, "policy", cobra.FixedCompletions(initialPolicies, cobra.ShellCompDirectiveNoFileComp))
 	cli.CompleteFlag(cmd, "filename", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	return cmd
 }
 
 func (o *estimateOptions) connect() error {
-	config, err := o.cluster.ToRESTConfig()
+	config, err := cli.RESTConfig(o.cluster)
 	if err != nil {
-		return fmt.Errorf("loading the kubeconfig: %w", err)
+		return err
 	}
-	config.UserAgent = version.Get().UserAgent()
-	if o.client, err = kubernetes.NewForConfig(server.Unlimited(config)); err != nil {
+	if o.client, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	return nil

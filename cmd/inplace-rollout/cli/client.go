@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"fmt"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+)
+
+// RESTConfig returns how a command reaches the cluster that its flags and the kubeconfig name.
+func RESTConfig(cluster genericclioptions.RESTClientGetter) (*rest.Config, error) {
+	config, err := cluster.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
+	}
+	config.UserAgent = version.Get().UserAgent()
+	return server.Unlimited(config), nil
+}
