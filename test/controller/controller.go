@@ -225,14 +225,13 @@ func start(args []string, address string, log io.Writer) (*Process, error) {
 	return p, nil
 }
 
-// FreeAddress returns an address of 127.0.0.1 that was free a moment ago.
+// FreeAddress returns an address of 127.0.0.1 where nobody listens.
 func FreeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := controlplane.FreePort()
 	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
+		return "", err
 	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
+	return net.JoinHostPort("127.0.0.1", port), nil
 }
 
 // Ready returns nil if the controller says that it is ready, or what it says instead.

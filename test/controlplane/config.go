@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -62,16 +61,14 @@ egressSelections:
 // ports are those that the processes listen on.
 type ports struct{ apiserver, etcd, etcdPeer string }
 
-// freePorts returns ports that were free a moment ago.
+// freePorts returns ports for the processes.
 func freePorts() (ports, error) {
 	var p ports
 	for _, port := range []*string{&p.apiserver, &p.etcd, &p.etcdPeer} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return ports{}, fmt.Errorf("finding a free port: %w", err)
+		var err error
+		if *port, err = FreePort(); err != nil {
+			return ports{}, err
 		}
-		defer func() { _ = l.Close() }() // only at the end, or the next one may be the same
-		*port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	}
 	return p, nil
 }
