@@ -143,7 +143,7 @@ func (h *history) checkDaemonGoes(w write, p *pod) {
 	from, on := w.at.Add(-h.options.Lag), nodeOf(p.last())
 	why, bySize := h.mayRestart(work, p, w.at)
 	switch {
-	case h.changed(on, from):
+	case h.changed(on, from) || h.foundBeside(work, p):
 	case why != "":
 		if bySize {
 			p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
@@ -155,6 +155,26 @@ func (h *history) checkDaemonGoes(w write, p *pod) {
 	default:
 		h.suspects[on] = append(h.suspects[on], suspect{w, p, h.describe(work, p)})
 	}
+}
+
+// foundBeside reports whether the DaemonSet has on the node of this pod an older one, which it has adopted
+// since it made this one: of two pods the DaemonSet controller keeps the older (podsShouldBeOnNode in
+// pkg/controller/daemon of Kubernetes).
+func (h *history) foundBeside(work *workload, p *pod) bool {
+	made := p.versions[0].at
+	return slices.ContainsFunc(h.members(work), func(other *pod) bool {
+		before := -1
+		for i, v := range other.versions {
+			if v.at.Before(made) {
+				before = i
+			}
+		}
+		if before < 0 || !other.there() || nodeOf(other.last()) != nodeOf(p.last()) {
+			return false
+		}
+		owner, _ := h.workload(other.versions[before].Pod)
+		return owner != work
+	})
 }
 
 // twin reports whether the DaemonSet has another pod on the node of this one.

@@ -123,6 +123,18 @@ func (l *trail) readyUnseen(after time.Duration) {
 	l.after(4 * time.Minute)
 }
 
+// foundBeside logs that the DaemonSet controller makes a pod beside one that was changed so until then,
+// and takes it away.
+func (l *trail) foundBeside(change ...func(*corev1.Pod)) {
+	l.write(user, "create", "daemonsets", "agent", daemons("1", liveDaemons))
+	l.daemonRevision("1")
+	l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
+	l.write(user, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1", change...))
+	l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "1", "1"))
+	l.write(daemonSets, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
+	l.write(daemonSets, "delete", "pods", "agent-c", nil)
+}
+
 // TestCheckDaemonSets is TestCheck for what is different there.
 func TestCheckDaemonSets(t *testing.T) {
 	onDelete := func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }
@@ -259,6 +271,12 @@ func TestCheckDaemonSets(t *testing.T) {
 			l.write("system:kube-scheduler", "patch", "pods/status", "agent-d", pending)
 			l.atOnce(3)
 		}, ""},
+		{"a set that was made anew adopts a pod beside the one that it has made, which goes", func(l *trail) {
+			l.foundBeside(func(p *corev1.Pod) { p.OwnerReferences = nil })
+		}, ""},
+		{"a set has made two pods for a node, and one goes", func(l *trail) {
+			l.foundBeside()
+		}, "restart pods/agent-c"},
 		{"a surge loses its pod to a hold", func(l *trail) {
 			l.write(user, "create", "daemonsets", "agent", daemons("1", surgingDaemons, unfinishedDaemons))
 			l.daemonRevision("1")
