@@ -93,14 +93,27 @@ func (t Target) Observe() (State, string) {
 // spec asks for now, whoever has set it. Containers of which the kubelet reports no resources
 // do not count.
 func Busy(pod *corev1.Pod, kubelet Kubelet) bool {
+	t := specified(pod, kubelet)
+	state, _ := t.Observe()
+	return state == InProgress && len(t.named) > 0
+}
+
+// Settled reports whether the kubelet has carried out what the pod's spec asks for now, and the pod is
+// Ready, whatever the target is: it may be another size.
+func (t Target) Settled() bool {
+	state, _ := specified(t.pod, t.kubelet).Observe()
+	return state == Actuated
+}
+
+// specified returns the target that is the size which the pod's spec has already.
+func specified(pod *corev1.Pod, kubelet Kubelet) Target {
 	t := Target{pod: pod, kubelet: kubelet}
 	for _, p := range parts(&pod.Spec) {
 		if status := t.status(p); status != nil && status.Resources != nil {
 			t.named = append(t.named, p)
 		}
 	}
-	state, _ := t.Observe()
-	return state == InProgress && len(t.named) > 0
+	return t
 }
 
 // Clean reports whether nothing is left to do for the target: the pod's spec has the size and,

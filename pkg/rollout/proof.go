@@ -23,9 +23,9 @@ type Proof struct {
 	Restarts   int32
 }
 
-// Of returns the proof as it is now, when the pod is seen with its resize in that state.
-func (p Proof) Of(pod *corev1.Pod, state resize.State, now time.Time) Proof {
-	if state != resize.Actuated {
+// Of returns the proof as it is now. well: the pod is seen Ready, with its resize done.
+func (p Proof) Of(pod *corev1.Pod, well bool, now time.Time) Proof {
+	if !well {
 		return Proof{}
 	}
 	seen := Proof{now, pod.Generation, restarts(pod)}
@@ -65,14 +65,20 @@ func (v *Verdict) prove(o Options) {
 // provedAt returns when the pod will have been well with its size for minReadySeconds; zero if it
 // has been, is not well, or was never resized. Where nobody has looked since when it is, as for a
 // forecast, the time of its resize has to do.
+//
+// The size is that of its spec, also where the pod is to have another one by now: for A→B→C, a pod
+// that has got B a moment ago may still fail with it, so nobody is asked for C beside it.
 func (v *Verdict) provedAt(o Options) time.Time {
 	m := v.Member
-	has := m.Updated || v.Decision == policy.MarkUpdated
-	if !has || v.Observed != resize.Actuated || m.Target.Resized.IsZero() || m.Lost != "" || o.MinReadySeconds <= 0 {
+	if m.Target.Resized.IsZero() || m.Lost != "" || o.MinReadySeconds <= 0 {
 		return time.Time{}
 	}
 	since := m.Proof.Since
-	if since.IsZero() {
+	switch has := m.Updated || v.Decision == policy.MarkUpdated; {
+	case len(m.Target.Changes) > 0 && !since.IsZero():
+	case !has || v.Observed != resize.Actuated:
+		return time.Time{}
+	case since.IsZero():
 		since = m.Target.Resized
 	}
 	if at := since.Add(o.minReady()); at.After(o.Now) {
@@ -81,7 +87,7 @@ func (v *Verdict) provedAt(o Options) time.Time {
 	return time.Time{}
 }
 
-// unproved reports whether the pod has its size, and has yet to prove it.
+// unproved reports whether the pod has yet to prove the size that it has.
 func (v *Verdict) unproved() bool { return !v.ProvedAt.IsZero() }
 
 // minReady is for how long a pod has to be Ready.

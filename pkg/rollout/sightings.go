@@ -99,7 +99,9 @@ func (s *Sightings) Of(place Place, now time.Time) Sighting {
 	if seen.Since.IsZero() || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress {
 		seen.Generation, seen.State, seen.Since = place.Pod.Generation, state, now
 	}
-	seen.Proof = seen.Proof.Of(place.Pod, state, now)
+	// A pod that is to have another size now has yet to prove the one that it has.
+	well := state == resize.Actuated || len(place.Target.Changes) > 0 && place.Target.Settled()
+	seen.Proof = seen.Proof.Of(place.Pod, well, now)
 	return seen
 }
 

@@ -60,6 +60,7 @@ func TestProof(t *testing.T) {
 		what   string
 		change func(*corev1.Pod)
 		retry  bool
+		edited bool // once more: another size is wanted
 		at     time.Duration
 		want   time.Duration // since the start; less than 0 for none
 	}{
@@ -67,6 +68,7 @@ func TestProof(t *testing.T) {
 		{what: "resized", at: time.Second, want: time.Second},
 		{what: "time passes", at: 5 * time.Second, want: time.Second},
 		{what: "everything is asked for again", retry: true, at: 6 * time.Second, want: time.Second},
+		{what: "another size is wanted", edited: true, at: 6 * time.Second, want: time.Second},
 		{what: "not Ready", change: build.NotReady, at: 7 * time.Second, want: -1},
 		{what: "Ready again", at: 8 * time.Second, want: 8 * time.Second},
 		{what: "a container has restarted", change: func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].RestartCount++ }, at: 9 * time.Second, want: 9 * time.Second},
@@ -87,7 +89,11 @@ func TestProof(t *testing.T) {
 		if tt.retry {
 			seen.AskAgain()
 		}
-		target, err := resize.For(pod, older, newer)
+		wanted := newer
+		if tt.edited {
+			wanted = build.Size(t, "requests: {cpu: 170m}")
+		}
+		target, err := resize.For(pod, older, wanted)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,6 +80,15 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	case "updated, to prove itself":
 		m = member(t, index, "resized, to prove itself")
 		m.Updated, m.Labelled = true, true
+	case "to prove itself, edited again":
+		m = member(t, index, "resized, to prove itself")
+		var err error
+		if m.Target, err = resize.For(m.Pod, newer, build.Size(t, "requests: {cpu: 170m}")); err != nil {
+			t.Fatal(err)
+		}
+	case "proved, edited again":
+		m = member(t, index, "to prove itself, edited again")
+		m.Proof.Since = now.Add(-10 * time.Second)
 	case "updated, proved":
 		m = member(t, index, "updated, to prove itself")
 		m.Proof.Since = now.Add(-10 * time.Second)
@@ -402,6 +411,8 @@ func TestNext(t *testing.T) {
 		{name: "minReadySeconds: a pod that is not Ready waits for nobody's proof", minReady: 10, places: "updated, to prove itself|stale, not available", limit: 1, want: "resize 0, hold"},
 		{name: "minReadySeconds: nothing is to be proved on a lost node", minReady: 10, places: "updated, to prove itself, node lost", limit: 1, want: ""},
 		{name: "minReadySeconds: where nobody has looked, the time of the resize has to do", minReady: 10, places: "updated long ago, and nobody has looked", limit: 1, want: ""},
+		{name: "minReadySeconds: nobody is asked beside a pod that has yet to prove the size of an edit that was given up", minReady: 10, places: "stale|to prove itself, edited again", limit: 1, want: "resize 0, hold"},
+		{name: "minReadySeconds: when it has proved that, another one is asked", minReady: 10, places: "stale|proved, edited again", limit: 1, want: "resize 1, hold"},
 		{name: "minReadySeconds: it is said that others have yet to be Ready for so long", minReady: 10, places: "stale, Ready for a moment|stale, Ready for a moment|stale", limit: 1, want: "hold",
 			reason: "Progressing", message: "0 of 3 pods resized; web-2: waiting for the pod to become available; likewise web-1"},
 		{name: "no minReadySeconds, nothing to prove", places: "updated, to prove itself|stale", limit: 1, want: "resize 0, hold"},
@@ -488,6 +499,8 @@ func TestAlone(t *testing.T) {
 		limit  int
 		want   string
 		says   string
+
+		minReady int32
 	}{
 		{name: "a restart takes its share", places: "infeasible|stale|updated", limit: 1, want: "restart 2 now"},
 		{name: "and leaves the rest", places: "infeasible|stale|updated", limit: 2, want: "restart 2 now, resize 1"},
@@ -497,6 +510,8 @@ func TestAlone(t *testing.T) {
 		{name: "as many at once as may be down", places: "other image|other image|other image", limit: 2, want: "restart 2 now, restart 1 now, restart 0"},
 		{name: "fewer, where one is down", places: "updated, not available|other image|other image", limit: 2, want: "restart 1 now, restart 0"},
 		{name: "one that is down has its share already", places: "infeasible, not available|stale", limit: 1, want: "restart 1 now"},
+
+		{name: "none beside a pod that has yet to prove the size of an edit that was given up", places: "infeasible|to prove itself, edited again", minReady: 10, limit: 1, want: "restart 1, resize 0"},
 
 		{name: "a lost pod is not waited for", places: "stale, node lost|stale", limit: 1, want: "resize 0", says: "0 of 2 pods resized; web-1: its node node is not Ready; web-0: resizing: app: cpu request 100m→150m"},
 		{name: "nor by many", places: "stale, node lost|stale, node lost|updated|updated|stale|stale", limit: 2, want: "resize 1, resize 0"},
@@ -513,7 +528,7 @@ func TestAlone(t *testing.T) {
 			}
 			options := rollout.Options{
 				Limit: tt.limit, Unavailable: tt.limit, Restarts: rollout.Independent, PassLost: true, Strategy: policy.RollingUpdate,
-				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now,
+				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now, MinReadySeconds: tt.minReady,
 			}
 			step := rollout.Next(rollout.Judge(members, options), options)
 			var does []string

@@ -32,8 +32,8 @@ type Verdict struct {
 	Reason, Message string
 	// Unready: the pod is not Ready since it was resized. The size may have done it.
 	Unready bool
-	// ProvedAt is when the pod, which has its size, will have proved it; zero if it has, does not
-	// have it, or has nothing to prove.
+	// ProvedAt is when the pod will have proved the size that it has; zero if it has, or has nothing
+	// to prove.
 	ProvedAt time.Time
 	// Until is when the verdict may become another one though nothing happens; zero if it does not.
 	Until time.Time
