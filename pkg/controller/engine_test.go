@@ -229,7 +229,8 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// A refusal is remembered for the next plan, which is made soon; what has only changed meanwhile is none.
+// A refusal is remembered for the next plan, which is made soon; what has only changed meanwhile is none,
+// nor is it one that nobody has answered: that is looked at live.
 func TestRememberRefusal(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	pod := build.Pod("web-0", older)
@@ -239,12 +240,18 @@ func TestRememberRefusal(t *testing.T) {
 	}
 	m, revision, what := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}, schema.GroupResource{Resource: "pods"}
 	for _, tt := range []struct {
-		err  error
-		kept bool
+		err              error
+		kept, unanswered bool
 	}{
-		{apierrors.NewForbidden(what, "web-0", errors.New("exceeded quota: compute")), true},
-		{apierrors.NewConflict(what, "web-0", errors.New("modified")), false},
-		{apierrors.NewNotFound(what, "web-0"), false},
+		{err: apierrors.NewForbidden(what, "web-0", errors.New("exceeded quota: compute")), kept: true},
+		{err: apierrors.NewInternalError(errors.New("failed calling webhook")), kept: true},
+		{err: apierrors.NewConflict(what, "web-0", errors.New("modified"))},
+		{err: apierrors.NewNotFound(what, "web-0")},
+		{err: errors.New("connection reset by peer"), unanswered: true},
+		{err: apierrors.NewTimeoutError("too late", 1), unanswered: true},
+		{err: apierrors.NewServerTimeout(what, "patch", 1), unanswered: true},
+		{err: apierrors.NewServiceUnavailable("apiserver not ready"), unanswered: true},
+		{err: apierrors.NewTooManyRequests("later", 1), unanswered: true},
 	} {
 		e := newEngine(t, Options{})
 		if err := e.session.rememberRefusal(m, revision, tt.err); tt.kept && err != nil || !tt.kept && !errors.Is(err, tt.err) {
@@ -255,6 +262,9 @@ func TestRememberRefusal(t *testing.T) {
 		}
 		if queued := e.queue.Len() == 1; queued != tt.kept {
 			t.Errorf("%v: queued: %t", tt.err, queued)
+		}
+		if e.session.unanswered != tt.unanswered {
+			t.Errorf("%v: unanswered: %t", tt.err, e.session.unanswered)
 		}
 	}
 }

@@ -62,8 +62,13 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 }
 
 // rememberRefusal remembers why the API server refused the resize, and when to ask again, for
-// the next plan. It returns the error if the pod has changed or is gone: that is no refusal.
+// the next plan. It returns the error if that is no refusal: the pod has changed or is gone, or
+// nobody has answered.
 func (s *Session[W, K]) rememberRefusal(m rollout.Member, revision rollout.Revision, err error) error {
+	if !pods.Answered(err) {
+		s.unanswered = true
+		return err
+	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}
@@ -74,6 +79,18 @@ func (s *Session[W, K]) rememberRefusal(m rollout.Member, revision rollout.Revis
 	s.refused.Add(m.Pod.UID, size, refusal, s.Now())
 	s.Requeue()
 	return nil
+}
+
+// answered takes the pods of a live read, from which o comes if a request had no answer, for the answer.
+func (s *Session[W, K]) answered(o rollout.Observation) {
+	if !s.unanswered {
+		return
+	}
+	s.unanswered = false
+	there, _ := o.Pods()
+	for _, pod := range there {
+		s.Pods.Wrote(pod)
+	}
 }
 
 // mark marks a pod that has its size as one of the revision.

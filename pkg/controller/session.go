@@ -34,6 +34,9 @@ type Session[W Workload, K KindState] struct {
 	KindState K
 	cached
 
+	// unanswered: a pod may have been resized by a request that nobody has answered.
+	unanswered bool
+
 	// State that stays when the session is put away for room.
 	*memory
 

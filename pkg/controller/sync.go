@@ -31,13 +31,15 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	// 2. Gather what is watched, and plan from it.
 	o, f, p, err := c.plan(ctx, s, w, false)
 	// 3. Would the plan take pods down, or say Complete? That must not rest on a watch that may
-	// be behind: a pod that was made a moment ago would be lost. Gather and plan from a live read.
-	if err == nil && p.NeedsLiveRead() {
+	// be behind: a pod that was made a moment ago would be lost. Nor does a watch show yet what a request
+	// without an answer has done. Gather and plan from a live read.
+	if err == nil && (p.NeedsLiveRead() || s.unanswered) {
 		o, f, p, err = c.plan(ctx, s, w, true)
 	}
 	if err != nil {
 		return 0, err
 	}
+	s.answered(o)
 	// 4. A restart needs room for the new pod. Plan again without the restarts that have none.
 	full, err := c.checkCapacity(ctx, s, o, p)
 	if err == nil && full != nil {

@@ -210,6 +210,14 @@ var neverInPlace = []string{
 	"windows pods cannot be resized",
 }
 
+// Answered reports whether the API server has decided about a write, by the error of the write. If it
+// has not, because the connection was cut for example, the write may be stored all the same.
+func Answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) &&
+		!apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)
+}
+
 // Refusal returns why a resize failed, from the error of [Resize], which must not be nil. It
 // is final if a new pod can have the size and this one never can, because of its node or
 // because it was created with another size. Everything else may pass, such as a quota or

@@ -244,6 +244,35 @@ func TestRefusedResizeIsAskedAgain(t *testing.T) {
 	}
 }
 
+// TestUnansweredResize: a resize that nobody has answered may be done. The next plan is made from a live
+// read, which shows that it is, and the pod is not asked again.
+func TestUnansweredResize(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{})
+	c.edit(newer)
+	lists := func() (n int) {
+		for _, action := range c.Client.Actions() {
+			n += map[bool]int{true: 1}[action.Matches("list", "pods")]
+		}
+		return n
+	}
+	c.Fails, c.CarriedOut = 1, true
+	if _, err := c.Sync(); err == nil {
+		t.Fatalf("no error, though a request had no answer: %q", c.Writes)
+	}
+	before := lists()
+	for range 3 {
+		if _, err := c.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := lists() - before; n != 1 {
+		t.Errorf("%d live reads of the pods after the request, want 1", n)
+	}
+	if n := simulated.Count(c.Writes, "patch pods/resize"); n != 1 {
+		t.Errorf("asked %d times: %q", n, c.Writes)
+	}
+}
+
 // A pod is not given up while its node is full of others. Whether there is room is looked at
 // less and less often. When there is, the pod is given up.
 func TestNoRoomBesideOthers(t *testing.T) {

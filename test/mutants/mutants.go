@@ -78,7 +78,7 @@ var mutants = []mutant{
 	{
 		name: "live-read", safety: "live read before what takes pods down",
 		without: without{"such plans are made from the watches", []edit{
-			{"pkg/controller/sync.go", `if err == nil && p.NeedsLiveRead() {`, `if false {`},
+			{"pkg/controller/sync.go", `if err == nil && (p.NeedsLiveRead() || s.unanswered) {`, `if false {`},
 		}},
 		scenario: scenario{tests: "TestWatchIsBehind"},
 	},

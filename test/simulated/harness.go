@@ -189,7 +189,11 @@ func (h *Harness[W, K]) written(action clienttesting.Action, api []clienttesting
 	return true, answer, err
 }
 
-var errFails = apierrors.NewInternalError(errors.New("the connection broke"))
+// errNoAnswer is what is known of a write whose connection broke, errFails of one that the API server did not make.
+var (
+	errNoAnswer = errors.New("the connection broke")
+	errFails    = apierrors.NewInternalError(errors.New("etcd"))
+)
 
 // Write notes a write of the controller, and has it carried out, or fail.
 func (h *Harness[W, K]) Write(what string, carryOut func() error) error {
@@ -207,6 +211,7 @@ func (h *Harness[W, K]) Write(what string, carryOut func() error) error {
 		if err := carryOut(); err != nil {
 			return err
 		}
+		return errNoAnswer
 	}
 	return errFails
 }
