@@ -3,6 +3,7 @@ package controlplane
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -246,7 +249,36 @@ func (c *ControlPlane) spawn(binary string, args []string) (*process.Process, er
 // Restart kills etcd, the API server or another binary without a chance to clean up, and starts
 // it again on the same data and ports. It returns when the API server answers again. From then on,
 // what ends by itself is started again, too. Calls must come one after the other.
+//
+// Simulated kubelets look at their pods again then: kwok gives up what it was to write when the API
+// server answered by an error, as it does without etcd. A real kubelet repeats it.
 func (c *ControlPlane) Restart(ctx context.Context, name string) error {
+	err := c.restart(ctx, name)
+	if err == nil && slices.Contains(binaries[:2], name) {
+		err = c.nudge(ctx)
+	}
+	return err
+}
+
+const nudgedKey = "sim.inplace-rollout.io/nudged"
+
+// nudge changes an annotation of each pod that has a node, for the kubelets to look at it.
+func (c *ControlPlane) nudge(ctx context.Context) error {
+	list, err := c.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
+	if err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	for _, pod := range list.Items {
+		patch := fmt.Appendf(nil, `{"metadata": {"uid": %q, "annotations": {%q: %q}}}`, pod.UID, nudgedKey, rand.Text())
+		_, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("nudging the kubelet of pod %s: %w", pod.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c *ControlPlane) restart(ctx context.Context, name string) error {
 	all := c.running()
 	i := slices.IndexFunc(all, func(p *process.Process) bool { return p.Name() == name })
 	if i < 0 {

@@ -105,6 +105,13 @@ func (s *suite) testProcessRestart(t *testing.T) {
 			s.create(t, newPod("after-"+name))
 		})
 	}
+	pod, err := s.client.CoreV1().Pods("default").Get(t.Context(), "after-etcd", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod.Annotations[nudgedKey] == "" {
+		t.Error("the kubelet of a pod was not made to look at it again after a restart of the API server")
+	}
 	t.Run("of what ends by itself", func(t *testing.T) {
 		before := s.PID("kube-scheduler")
 		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
