@@ -160,7 +160,7 @@ func TestFlowSchemas(t *testing.T) {
 
 // TestFlood: so many of the controller's requests are slow that all that it may have at once
 // is taken, and more wait. Nobody else does, nor does its Lease. A rollout in another
-// namespace does not wait for those that came before.
+// namespace does not wait for those that came before. It measures who waits in the API server, so nothing runs beside it there.
 func TestFlood(t *testing.T) {
 	const flood = 200
 	flooded, beside := newWorkload(t, options{}), newWorkload(t, options{})

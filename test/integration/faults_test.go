@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net/http"
@@ -13,9 +14,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -321,7 +324,10 @@ func strike[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (writes []stri
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.try(t, "wait", "--for=condition="+api.ConditionComplete, s.ref, "--timeout="+patience.String())
+		_ = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			workload, err := s.workloads.Get(ctx, "web", metav1.GetOptions{})
+			return err == nil && isComplete(workload), nil
+		})
 	}()
 	select {
 	case <-guillotine.fallen:

@@ -1,10 +1,11 @@
 //go:build integration
 
 // Package integration tests the controller, as deploy/ installs it, on a real
-// control plane with simulated nodes and kubelets. One control plane serves all
-// tests; each has a namespace of its own. Tests that need a controller of their
-// own, or none, run first and one by one; their parts may run at the same time, if
-// their controllers look after one namespace each. Tests marked parallel share one.
+// control plane with simulated nodes and kubelets. Each test has a namespace of its
+// own. Tests that need a controller of their own, or none, run first and one by one;
+// their parts may run at the same time, if their controllers look after one namespace
+// each. Tests marked parallel share one. With CONTROL_PLANES=2 they run beside the
+// others, on a control plane of their own; see halves_test.go.
 package integration
 
 import (
@@ -37,6 +38,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if code, done := runHalves(); done {
+		os.Exit(code)
+	}
 	os.Exit(controlplane.RunTests(m, controlplane.Options{Flags: controller.Flags()}, setUp))
 }
 

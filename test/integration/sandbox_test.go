@@ -476,17 +476,38 @@ func describe(workload any) string {
 	return fmt.Sprint(workload)
 }
 
-// waitComplete is what users do: it returns when the condition says Complete.
+// waitComplete returns when the condition says Complete. It does what `kubectl wait` does, which takes longer
+// to start than most rollouts take.
 func (s *sandbox[W]) waitComplete() {
 	s.t.Helper()
-	s.kubectl("wait", "--for=condition="+api.ConditionComplete, s.ref, "--timeout="+patience.String())
+	s.waitFor("the condition Complete", isComplete)
+}
+
+// isComplete reports whether the condition says Complete of the workload as it is. What the status says of an
+// older generation is of no account to `kubectl wait`.
+func isComplete[W metav1.Object](workload W) bool {
+	status, _, _ := complete(workload)
+	return status == corev1.ConditionTrue && statusOf(workload).ObservedGeneration >= workload.GetGeneration()
 }
 
 // complete is the status, reason and message of our condition; empty without it.
 func complete(workload any) (status corev1.ConditionStatus, reason, message string) {
-	var has struct {
-		Status struct{ Conditions []appsv1.DeploymentCondition } // those of the other kinds have the same fields
+	for _, c := range statusOf(workload).Conditions {
+		if c.Type == api.ConditionComplete {
+			return c.Status, c.Reason, c.Message
+		}
 	}
+	return "", "", ""
+}
+
+// commonStatus is what the statuses of all kinds have.
+type commonStatus struct {
+	ObservedGeneration int64
+	Conditions         []appsv1.DeploymentCondition // those of the other kinds have the same fields
+}
+
+func statusOf(workload any) commonStatus {
+	var has struct{ Status commonStatus }
 	text, err := json.Marshal(workload)
 	if err == nil {
 		err = json.Unmarshal(text, &has)
@@ -494,12 +515,7 @@ func complete(workload any) (status corev1.ConditionStatus, reason, message stri
 	if err != nil {
 		panic(err) // what has been read can be written
 	}
-	for _, c := range has.Status.Conditions {
-		if c.Type == api.ConditionComplete {
-			return c.Status, c.Reason, c.Message
-		}
-	}
-	return "", "", ""
+	return has.Status
 }
 
 // waitCondition waits until our condition has the reason and a message with the text.
@@ -528,7 +544,7 @@ func (s *sandbox[W]) waitPod(name, what string, done func(corev1.Pod) bool) {
 
 func eventually(t *testing.T, what string, check func() (bool, string)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline, pause := time.Now().Add(patience), 20*time.Millisecond
 	for {
 		done, seen := check()
 		if done {
@@ -537,7 +553,8 @@ func eventually(t *testing.T, what string, check func() (bool, string)) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %s for %s: %s", patience, what, seen)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(pause)
+		pause = min(pause*5/4, 250*time.Millisecond)
 	}
 }
 
