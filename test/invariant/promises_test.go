@@ -377,6 +377,13 @@ func TestRoom(t *testing.T) {
 			l.write(statefulSet, "delete", "pods", "web-1", nil)
 			pending(l, "web-1")
 		}, "room pods/web-1"},
+		{"the first pod finds no node, and the one before it had none", func(l *trail) {
+			l.statefulSets(restart)
+			l.write(scheduler, "patch", "pods/status", "web-1", pod("web-1", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.Spec.NodeName = "" }))
+			l.write(ours, "patch", "statefulsets", "web", set("2", restart))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+			pending(l, "web-1")
+		}, ""},
 		{"the second finds none, and the set is held", func(l *trail) {
 			l.statefulSets(restart)
 			second(l)
