@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,7 +41,8 @@ func runHalves() (code int, done bool) {
 	var outputs [2]strings.Builder
 	for i, selection := range selections {
 		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return strings.HasPrefix(arg, "-test.testlogfile") })
-		cmd := exec.Command(os.Args[0], append(args, selection)...)
+		// The first half keeps the processors busy. The second one waits, and takes the longest: it goes first.
+		cmd := exec.Command("nice", append([]string{"-n", strconv.Itoa(5 - 5*i), os.Args[0], selection}, args...)...)
 		cmd.Stdout, cmd.Stderr = &outputs[i], &outputs[i]
 		// It dies with this process, however that ends; and what it has started, with it.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
