@@ -269,9 +269,9 @@ func (c *ControlPlane) nudge(ctx context.Context) error {
 		return fmt.Errorf("listing pods: %w", err)
 	}
 	for _, pod := range list.Items {
-		patch := fmt.Appendf(nil, `{"metadata": {"uid": %q, "annotations": {%q: %q}}}`, pod.UID, nudgedKey, rand.Text())
+		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, nudgedKey, rand.Text())
 		_, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("nudging the kubelet of pod %s: %w", pod.Name, err)
 		}
 	}
