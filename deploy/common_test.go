@@ -14,7 +14,7 @@ import (
 // ownMeaning are the variables that say for each kind of workload what that kind makes of them. All others
 // mean the same wherever they have the same name.
 var ownMeaning = map[string][]string{
-	"hold":  {"recorded", "before", "kept", "asked", "wish", "stirs", "instructs", "hold", "retryAction"},
+	"hold":  {"recorded", "before", "kept", "asked", "wish", "stirs", "instructs", "wanted", "retryAction"},
 	"guard": {"switched", "lost"},
 }
 
@@ -60,6 +60,11 @@ func TestCommonVariables(t *testing.T) {
 					t.Errorf("%s-%s.yaml and %s-%s.yaml differ in the variable %s:\n%s\nand\n%s", prefix, first, prefix, kind, name, other, expression)
 				}
 			}
+		}
+	}
+	for _, name := range []string{"times", "beats", "there"} {
+		if is, want := variables["notice-only"][name], variables["hold-statefulsets"][name]; is != want {
+			t.Errorf("warn.yaml and hold-statefulsets.yaml differ in the variable %s", name)
 		}
 	}
 	for _, kind := range kinds {

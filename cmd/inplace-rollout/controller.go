@@ -26,6 +26,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/events"
+	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
@@ -55,6 +56,7 @@ type controllerOptions struct {
 	verbosity      int
 	defaults       policy.Defaults
 	resizePolicy   string
+	whenAbsent     string
 	critical       []string
 }
 
@@ -95,6 +97,7 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
 	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", policy.Standard.ErrorTimeout, "how long a pod's resize may fail before that counts as final")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.Standard.ResizePolicy), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
+	f.StringVar(&o.whenAbsent, "when-absent", api.LetGo, "what becomes of edits while no controller is ready: LetGo leaves them to the built-in controllers, but for workloads with the action LiveResize; Hold holds all of them")
 	f.StringSliceVar(&o.critical, "critical-namespaces", nil, "namespaces, besides "+api.CriticalNamespace+", of what the cluster needs to come up: an event tells of what is opted in there without the annotation "+api.AllowCriticalAnnotation+"; the policy that refuses it has a list of its own")
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be done and write nothing")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level: 2 logs what is done, 4 also what is waited for")
@@ -110,6 +113,9 @@ func (o *controllerOptions) validate() error {
 	o.defaults.ResizePolicy = policy.Policy(o.resizePolicy)
 	if err := validResizePolicy(o.defaults.ResizePolicy); err != nil {
 		errs = append(errs, err)
+	}
+	if o.whenAbsent != api.LetGo && o.whenAbsent != api.Hold {
+		errs = append(errs, fmt.Errorf("--when-absent is %q: want %s or %s", o.whenAbsent, api.LetGo, api.Hold))
 	}
 	if o.workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers is %d: at least 1 is needed", o.workers))
@@ -149,6 +155,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	election := server.NewLeaderElection(config, leaseName, cmp.Or(o.leaseNamespace, server.OwnNamespace(), o.namespace, server.DefaultNamespace))
+	ungated := rest.CopyConfig(config)
 	if o.elects() {
 		election.Gate(config)
 	}
@@ -158,7 +165,12 @@ func (o controllerOptions) run(ctx context.Context) error {
 	}
 
 	gate, pulse, registry := &prerequisite.Gate{}, pulse.New(server.MaxSilence), prometheus.NewRegistry()
-	registry.MustRegister(readyMetric(gate), holdMetric{gate}, server.BuildInfo())
+	heart, err := o.newHeart(config, ungated, gate)
+	if err != nil {
+		return err
+	}
+	ready := func() error { return cmp.Or(gate.Err(), heart.Err()) }
+	registry.MustRegister(readyMetric(ready), holdMetric{gate}, server.BuildInfo())
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -172,18 +184,50 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	alive := func() error { return errors.Join(pulse.Err(), election.Alive()) }
-	stopServing, err := o.serving.Serve(ctx, o.kubeconfig, alive, gate.Err, registry)
+	stopServing, err := o.serving.Serve(ctx, o.kubeconfig, alive, ready, registry)
 	if err != nil {
 		return err
 	}
 	defer stopServing()
-	go gate.Watch(ctx, &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun}, 10*time.Second, controllers.enqueueAll)
+	go gate.Watch(ctx, &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun}, 10*time.Second, func() {
+		heart.Wake()
+		controllers.enqueueAll()
+	})
 
-	if !o.elects() {
+	if o.dryRun {
 		controllers.run(ctx)
 		return nil
 	}
-	return election.Run(ctx, controllers.run)
+	work := func(ctx context.Context) {
+		var working sync.WaitGroup
+		working.Go(func() { heart.Run(ctx) })
+		working.Go(func() { controllers.run(ctx) })
+		working.Wait()
+	}
+	if !o.elects() {
+		work(ctx)
+		heart.Stop(ctx)
+		return nil
+	}
+	if err := election.Run(ctx, work); err != nil {
+		return err // somebody else may lead, and beat
+	}
+	heart.HandOver(ctx)
+	return nil
+}
+
+// newHeart has a limit of the rate of requests no more than the leader election has. The other config is for when this
+// process does not lead any more.
+func (o controllerOptions) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate) (*heartbeat.Heart, error) {
+	client, err := kubernetes.NewForConfig(server.Unlimited(config))
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	last, err := kubernetes.NewForConfig(server.Unlimited(ungated))
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return heartbeat.New(client, last, gate.Err, o.whenAbsent), nil
 }
 
 // elects reports whether this process works only while it is the leader.

@@ -7,11 +7,11 @@ import (
 )
 
 // readyMetric says for alerts what /readyz says for Kubernetes.
-func readyMetric(gate *prerequisite.Gate) prometheus.Collector {
+func readyMetric(ready func() error) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "inplace_rollout_ready", Help: "1 if the cluster has what the controller needs; 0 while it has not, and nothing is touched.",
 	}, func() float64 {
-		if gate.Err() != nil {
+		if ready() != nil {
 			return 0
 		}
 		return 1

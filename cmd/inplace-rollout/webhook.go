@@ -105,13 +105,13 @@ func (o webhookOptions) run(ctx context.Context) error {
 	}
 
 	namespace := cmp.Or(o.namespace, server.OwnNamespace(), server.DefaultNamespace)
-	policies, err := webhook.Load(deploy.Cluster, cmp.Or(o.controller, "system:serviceaccount:"+namespace+":inplace-rollout"))
-	if err != nil {
-		return err
-	}
 	// It is still served, and its certificate kept, for a while after ctx has ended.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	policies, known, err := o.policies(serving, cmp.Or(o.controller, "system:serviceaccount:"+namespace+":inplace-rollout"))
+	if err != nil {
+		return err
+	}
 	certificates, err := o.certificates(serving, namespace)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (o webhookOptions) run(ctx context.Context) error {
 		if ending.Load() {
 			return errors.New("it was told to stop")
 		}
-		return cmp.Or(certificates.Ready(), complete())
+		return cmp.Or(certificates.Ready(), known(), complete())
 	}
 	o.serving.CertFile, o.serving.KeyFile = o.certFile, o.keyFile
 	stopMetrics, err := o.serving.Serve(serving, o.kubeconfig, func() error { return nil }, ready, registry)
@@ -167,6 +167,25 @@ func (o webhookOptions) run(ctx context.Context) error {
 		return fmt.Errorf("ending: %w", err)
 	}
 	return nil
+}
+
+// policies are those that hold, for the controller that is this user. What it returns besides says whether it is known if
+// that is there.
+func (o webhookOptions) policies(ctx context.Context, controller string) (policies *webhook.Policies, known func() error, err error) {
+	if policies, err = webhook.Load(deploy.Cluster, controller); err != nil {
+		return nil, nil, err
+	}
+	client, err := o.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	heartbeat, err := webhook.NewHeartbeat(client, controller)
+	if err != nil {
+		return nil, nil, err
+	}
+	policies.Follow(heartbeat)
+	go heartbeat.Run(ctx)
+	return policies, heartbeat.Ready, nil
 }
 
 // certificates is where the certificate comes from that is served.

@@ -115,6 +115,24 @@ const (
 	// FieldManager names the controller in managedFields.
 	FieldManager = "inplace-rollout"
 
+	// ReadyUntilAnnotation is the heartbeat: it is on the controller's ServiceAccount while a controller is Ready. Its value
+	// is until when that counts as there, by the API server's clock, and is written anew every few seconds.
+	ReadyUntilAnnotation = "inplace-rollout.io/ready-until"
+
+	// WhenAbsentAnnotation is on the controller's ServiceAccount with the value [Hold] where edits are to be held also
+	// while no controller is there.
+	WhenAbsentAnnotation = "inplace-rollout.io/when-absent"
+
+	// LetGo and Hold are what can be done with edits while no controller is there.
+	LetGo, Hold = "LetGo", "Hold"
+
+	// NotHeldAnnotation is on a workload whose last write was not held because no controller was there. Its value is the
+	// version that this write replaced. The admission policy writes it, and takes it away with the next write.
+	NotHeldAnnotation = "inplace-rollout.io/not-held"
+
+	// HeartbeatManager is the field manager of the heartbeat.
+	HeartbeatManager = "inplace-rollout-heartbeat"
+
 	// ReleaseManager is a field manager: the admission policies let go of a workload that it
 	// writes. It is for people, when the controller is gone.
 	ReleaseManager = "inplace-rollout-release"

@@ -1,6 +1,8 @@
 package prerequisite
 
 import (
+	"fmt"
+	"maps"
 	"regexp"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -50,4 +52,23 @@ func rename(value any, names sets.Set[string]) any {
 		return renamed
 	}
 	return value
+}
+
+// anonymousBinding does the same for the spec of a binding whose parameter is the ServiceAccount of the controller.
+func anonymousBinding(spec, want map[string]any) (map[string]any, sets.Set[string]) {
+	names := sets.New[string]()
+	ref, is := spec["paramRef"].(map[string]any)
+	should, wants := want["paramRef"].(map[string]any)
+	if _, ours := should["namespace"]; !is || !wants || !ours {
+		return spec, names
+	}
+	namespace, is := ref["namespace"]
+	if !is {
+		namespace = requestNamespace
+	}
+	names.Insert(fmt.Sprintf("system:serviceaccount:%v:%v", namespace, ref["name"]))
+	spec, ref = maps.Clone(spec), maps.Clone(ref)
+	ref["namespace"], ref["name"] = should["namespace"], should["name"]
+	spec["paramRef"] = ref
+	return spec, names
 }

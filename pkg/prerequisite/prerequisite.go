@@ -128,6 +128,8 @@ func (p policy) check(ctx context.Context, client kubernetes.Interface, way Way,
 	}
 	delete(spec, "matchResources")
 	is, users := anonymous(specOf(installed))
+	spec, heartbeats := anonymousBinding(spec, p.binding)
+	users = users.Union(heartbeats)
 	return b, users, errors.Join(differs(p.kind, p.name, difference("spec", is, p.spec)), differs(b.kind, p.name, difference("spec", spec, p.binding)))
 }
 

@@ -52,7 +52,11 @@ func complete(t *testing.T, without ...string) *fake.Clientset {
 // knowing is a complete cluster whose policies know another controller.
 func knowing(t *testing.T, name string) *fake.Clientset {
 	t.Helper()
-	objects := installed(t)
+	objects, parts := installed(t), strings.Split(name, ":")
+	namespace := parts[2]
+	if strings.Contains(namespace, "request.namespace") { // then it goes without saying
+		namespace = ""
+	}
 	for i, o := range objects {
 		text, err := json.Marshal(o)
 		if err != nil {
@@ -66,6 +70,9 @@ func knowing(t *testing.T, name string) *fake.Clientset {
 		objects[i] = o.DeepCopyObject()
 		if err := json.Unmarshal(text, objects[i]); err != nil {
 			t.Fatal(err)
+		}
+		if b, is := objects[i].(*admissionv1.MutatingAdmissionPolicyBinding); is && b.Spec.ParamRef != nil {
+			b.Spec.ParamRef.Namespace, b.Spec.ParamRef.Name = namespace, parts[3]
 		}
 	}
 	return with(t, objects)
@@ -352,7 +359,13 @@ func TestDifferences(t *testing.T) {
 		"they know one in another namespace, which this is":               {client: is(knowing(t, "system:serviceaccount:platform:ipr"), "system:serviceaccount:platform:ipr")},
 		"it looks after its own namespace only":                           {client: is(knowing(t, itsOwn), itsOwn), namespace: "team-a"},
 		"they know another":                                               {client: is(complete(t), "system:serviceaccount:platform:ipr"), want: "the policies know " + theOne + " as the controller, and this one is system:serviceaccount:platform:ipr: install them for its ServiceAccount"},
-		"it is a person":                                                  {client: is(complete(t), "admin"), want: "and this one is admin"},
+		"they look for the heartbeat of another": {client: is(edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
+			b.Spec.ParamRef.Name = "ipr"
+		}), theOne), want: "the policies know system:serviceaccount:inplace-rollout:ipr as the controller, and this one is " + theOne},
+		"they look for no heartbeat": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
+			b.Spec.ParamRef = nil
+		}), want: notThisVersions + "spec.paramRef: it is missing"},
+		"it is a person": {client: is(complete(t), "admin"), want: "and this one is admin"},
 		"it names more critical namespaces": {client: validatingOf("inplace-rollout-validate-opt-in", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
 			s.Variables[0].Expression = `["kube-system", "calico-system"]`
 		})},

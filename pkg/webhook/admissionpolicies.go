@@ -49,6 +49,7 @@ type Policies struct {
 	byName    map[string]policy
 	matcher   *matching.Matcher
 	converter managedfields.TypeConverter
+	heartbeat *Heartbeat // nil for one that never fails
 }
 
 // policy is one of them, compiled. API servers make the same of it in their MutatingAdmissionPolicy
@@ -59,8 +60,9 @@ type policy struct {
 	conditions matchconditions.Matcher
 	patchers   []patch.Patcher
 	fails      bool      // where it cannot be evaluated
-	tables     *Tables   // has its parameters; nil if it wants none
-	bindings   []binding // by which they are found
+	parameter  string    // the kind of its parameters; empty if it wants none
+	tables     *Tables   // has them, if they are ConfigMaps
+	bindings   []binding // by which these are found
 }
 
 // userName is what may be written into a string of CEL. Where each namespace has its own controller, it is
@@ -68,7 +70,7 @@ type policy struct {
 var userName = regexp.MustCompile(`^[-a-zA-Z0-9:.@/_]+(" \+ request\.namespace \+ "[-a-zA-Z0-9:.@/_]+)?$`)
 
 // Load compiles the mutating policies in the files for the controller that is this user: those with these
-// names, or all.
+// names, or all. To them the controller is there, as long as [Policies.Follow] has not said whose heartbeat counts.
 func Load(files fs.FS, controller string, names ...string) (*Policies, error) {
 	if !userName.MatchString(controller) {
 		return nil, fmt.Errorf("%q is no user name of a controller", controller)
@@ -83,6 +85,9 @@ func Load(files fs.FS, controller string, names ...string) (*Policies, error) {
 	}
 	return p, nil
 }
+
+// Follow has the policies look at the heartbeat of the controller.
+func (p *Policies) Follow(heartbeat *Heartbeat) { p.heartbeat = heartbeat }
 
 // AddInitialResources compiles the policy of deploy/initial-resources, too.
 func (p *Policies) AddInitialResources(tables *Tables) error {
@@ -108,7 +113,10 @@ func (p *Policies) add(files fs.FS, controller string, tables *Tables, names ...
 	for _, object := range objects {
 		if object, ok := object.(*registrationv1.MutatingAdmissionPolicy); ok && (len(names) == 0 || slices.Contains(names, object.Name)) {
 			deploy.SetDefaults(object)
-			compiled, err := compile(object, tables != nil)
+			compiled, err := compile(object)
+			if err == nil && (compiled.parameter == configMap) != (tables != nil) {
+				err = fmt.Errorf("its parameters are of the kind %q, which is not supported here", compiled.parameter)
+			}
 			if err != nil {
 				return fmt.Errorf("compiling the policy %s: %w", object.Name, err)
 			}
@@ -122,18 +130,27 @@ func (p *Policies) add(files fs.FS, controller string, tables *Tables, names ...
 // Names are those of the policies, in alphabetical order.
 func (p *Policies) Names() []string { return slices.Sorted(maps.Keys(p.byName)) }
 
-// compile has no authorizer for a policy, and namespaces only for those with parameters: ours want no
+// What the parameters of a policy can be.
+const (
+	configMap      = "ConfigMap"
+	serviceAccount = "ServiceAccount"
+)
+
+// compile has no authorizer for a policy, and namespaces only for those whose parameters are tables: ours want no
 // others, and the API server is not asked for anything while it waits for the answer.
-func compile(object *registrationv1.MutatingAdmissionPolicy, parameters bool) (policy, error) {
-	spec := object.Spec
+func compile(object *registrationv1.MutatingAdmissionPolicy) (policy, error) {
+	spec, parameters := object.Spec, object.Spec.ParamKind != nil
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
 		return policy{}, fmt.Errorf("making a compiler: %w", err)
 	}
 	p := policy{match: *spec.MatchConstraints, compiler: compiler, fails: *spec.FailurePolicy != registrationv1.Ignore}
 	var errs []error
-	if kind := spec.ParamKind; (kind != nil) != parameters || parameters && *kind != (registrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}) {
-		errs = append(errs, fmt.Errorf("it has the parameters %v, which are not supported", kind))
+	if parameters {
+		p.parameter = spec.ParamKind.Kind
+		if spec.ParamKind.APIVersion != "v1" || !slices.Contains([]string{configMap, serviceAccount}, p.parameter) {
+			errs = append(errs, fmt.Errorf("it has the parameters %v, which are not supported", spec.ParamKind))
+		}
 	}
 	for _, v := range spec.Variables {
 		compiled := compiler.CompileAndStoreVariable(&variable{Name: v.Name, Expression: v.Expression}, cel.OptionalVariableDeclarations{HasParams: parameters}, environment.StoredExpressions)
@@ -222,15 +239,9 @@ func (p *Policies) apply(ctx context.Context, policy policy, attributes admissio
 	if err != nil {
 		return nil, err
 	}
-	invocations := []invocation{{}}
-	if policy.tables != nil {
-		invocations, err = policy.tables.invocations(attributes.GetNamespace(), policy.bindings, func(c matching.MatchCriteria) (bool, error) {
-			matches, _, _, err := p.matcher.Matches(attributes, interfaces, c)
-			return matches, err
-		})
-		if err != nil {
-			return nil, err
-		}
+	invocations, err := p.invocations(policy, attributes, interfaces)
+	if err != nil {
+		return nil, err
 	}
 	matches = false
 	for _, i := range invocations {
@@ -258,6 +269,20 @@ func (p *Policies) apply(ctx context.Context, policy policy, attributes admissio
 		return nil, nil
 	}
 	return versioned.GetObject(), nil
+}
+
+// invocations are those of a policy about a request that it matches.
+func (p *Policies) invocations(policy policy, attributes admission.Attributes, interfaces admission.ObjectInterfaces) ([]invocation, error) {
+	switch policy.parameter {
+	case configMap:
+		return policy.tables.invocations(attributes.GetNamespace(), policy.bindings, func(c matching.MatchCriteria) (bool, error) {
+			matches, _, _, err := p.matcher.Matches(attributes, interfaces, c)
+			return matches, err
+		})
+	case serviceAccount:
+		return p.heartbeat.invocations(attributes.GetNamespace())
+	}
+	return []invocation{{}}, nil
 }
 
 // variable is one of a policy.

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
@@ -42,12 +43,24 @@ func Root() string {
 	return root
 }
 
-// Apply applies deploy/ as it is, in the way of [Hold], and waits until the policies are in force.
+// Apply applies deploy/ as it is, in the way of [Hold], and waits until the policies are in force. Edits are held from then
+// on, before there is any controller.
 func Apply(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err := apply(ctx, cp); err != nil {
 		return err
 	}
+	if err := WhenAbsent(ctx, cp, api.Hold); err != nil {
+		return err
+	}
 	return waitForPolicies(ctx, cp)
+}
+
+// WhenAbsent says what becomes of edits while no controller is there, until one is started that says otherwise.
+func WhenAbsent(ctx context.Context, cp *controlplane.ControlPlane, what string) error {
+	if _, err := cp.Kubectl(ctx, "annotate", "--overwrite", "--namespace", Namespace, "serviceaccount/"+ServiceAccount, api.WhenAbsentAnnotation+"="+what); err != nil {
+		return fmt.Errorf("saying what becomes of edits: %w", err)
+	}
+	return nil
 }
 
 func apply(ctx context.Context, cp *controlplane.ControlPlane) error {
@@ -145,7 +158,8 @@ func waitForPolicies(ctx context.Context, cp *controlplane.ControlPlane) error {
 
 // Options of a Process.
 type Options struct {
-	// Binary of the controller; bin/inplace-rollout of this module if empty.
+	// Binary of the controller; bin/inplace-rollout of this module if empty, with --when-absent=Hold: many tests edit while
+	// no controller runs.
 	Binary string
 	// Namespace of its ServiceAccount; that of deploy/ if empty.
 	Namespace string
@@ -186,10 +200,11 @@ func arguments(ctx context.Context, cp *controlplane.ControlPlane, o Options) (a
 	if address, err = FreeAddress(); err != nil {
 		return nil, "", err
 	}
-	if o.Binary == "" {
-		o.Binary = filepath.Join(Root(), "bin", "inplace-rollout")
-	}
 	args = []string{o.Binary, "controller", "--kubeconfig", kubeconfig, "--metrics-bind-address", address, "--leader-elect=false", "-v", "4"}
+	if o.Binary == "" { // another one may be of a version that does not know this
+		args[0] = filepath.Join(Root(), "bin", "inplace-rollout")
+		args = append(args, "--when-absent="+api.Hold)
+	}
 	return append(args, o.Args...), address, nil
 }
 

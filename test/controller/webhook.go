@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
@@ -103,6 +104,9 @@ func (w *Webhook) Apply(ctx context.Context) error {
 	}
 	if _, err := w.cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
 		return fmt.Errorf("installing %s: %w", overlay, err)
+	}
+	if err := WhenAbsent(ctx, w.cp, api.Hold); err != nil {
+		return err
 	}
 	if _, err := w.cp.Kubectl(ctx, "scale", "--namespace", Namespace, "deployment", "--all", "--replicas=0"); err != nil {
 		return fmt.Errorf("installing %s: %w", overlay, err)

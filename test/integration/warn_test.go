@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -35,6 +36,8 @@ func TestWarn(t *testing.T) {
 	}
 	held := "the rollout is held, and made in place where it can be; wait for it with "
 	set := held + wait("statefulset", w.namespace) + " (kubectl rollout status cannot tell)"
+	beat(t, time.Hour)
+	t.Cleanup(func() { fall(t) })
 	eventually(t, "the policy to be in force", func() (bool, string) {
 		got := w.warnings("set", "resources", w.ref, "--requests=cpu=150m", "--dry-run=server")
 		return got != "", got
@@ -88,6 +91,12 @@ func TestWarn(t *testing.T) {
 		if tt.got != want {
 			t.Errorf("%s: kubectl printed\n%swant\n%s", tt.what, tt.got, want)
 		}
+	}
+	fall(t)
+	d.kubectl("rollout", "resume", d.ref)
+	if got, want := d.warnings("set", "resources", d.ref, "--requests=cpu=170m"), prefix+"the rollout is held, and no controller of inplace-rollout is ready to make it. "+
+		"It stays held until one is, or until `kubectl inplace-rollout release deployment/web -n "+d.namespace+"` leaves it to the Deployment controller\n"; got != want {
+		t.Errorf("with no controller: kubectl printed\n%swant\n%s", got, want)
 	}
 	if out := d.kubectl("get", "validatingadmissionpolicy", "inplace-rollout-notice-only", "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
 		t.Errorf("type checking: %s", out)

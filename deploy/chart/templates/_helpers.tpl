@@ -79,6 +79,15 @@ What differs from the file is all here.
 {{- $_ := set $o.metadata "name" $account -}}
 {{- with $.Values.serviceAccount.annotations }}{{ $_ := set $o.metadata "annotations" . }}{{ end -}}
 {{- end -}}
+{{- /* Whose heartbeat it is. */ -}}
+{{- if and (hasPrefix "inplace-rollout-" $o.metadata.name) (hasSuffix "-heartbeat" $o.metadata.name) (hasSuffix "Role" $o.kind) }}
+{{- range $o.rules }}{{ $_ := set . "resourceNames" (list $account) }}{{ end -}}
+{{- end -}}
+{{- if and (hasSuffix "AdmissionPolicyBinding" $o.kind) (dig "paramRef" "namespace" "" $o.spec) }}
+{{- $_ := set $o.spec.paramRef "name" $account -}}
+{{- $_ := set $o.spec.paramRef "namespace" $namespace -}}
+{{- if $ownNamespaces }}{{ $_ := unset $o.spec.paramRef "namespace" }}{{ end -}}
+{{- end -}}
 {{- range $o.subjects }}
 {{- $_ := set . "namespace" $namespace -}}
 {{- if eq .name "inplace-rollout" }}{{ $_ := set . "name" $account }}{{ end -}}
@@ -142,7 +151,7 @@ What differs from the file is all here.
 {{- if eq $hold "webhook" }}{{ $_ := set $o.spec.paramKind "kind" "MutatingWebhookConfiguration" }}{{ end -}}
 {{- if eq $hold "v1beta1" }}{{ $_ := set $o.spec.paramKind "apiVersion" "admissionregistration.k8s.io/v1beta1" }}{{ end -}}
 {{- end -}}
-{{- if and (eq $hold "webhook") (dig "paramRef" "name" "" ($o.spec | default dict)) }}{{ $_ := set $o.spec.paramRef "name" "inplace-rollout" }}{{ end }}
+{{- if and (eq $hold "webhook") (hasPrefix "inplace-rollout-guard-" $o.metadata.name) (dig "paramRef" "name" "" ($o.spec | default dict)) }}{{ $_ := set $o.spec.paramRef "name" "inplace-rollout" }}{{ end }}
 ---
 {{ toYaml $o }}
 {{ end -}}

@@ -1,0 +1,226 @@
+// Package heartbeat tells the admission policies of deploy/cluster that a controller is there, so that they hold edits,
+// by an annotation of the controller's ServiceAccount. It says until when, by the API server's clock: the policies see by
+// that when a write came.
+package heartbeat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+const (
+	// validity is how long one beat counts: three may fail.
+	validity = 45 * time.Second
+	period   = 10 * time.Second
+	retry    = 2 * time.Second
+	timeout  = 5 * time.Second // of one request
+	// overdue is when a process whose heartbeat fails is not ready any more.
+	overdue = 30 * time.Second
+)
+
+// handover is how long a process that has given the lead back waits for the heartbeat of the next one: replicas try to
+// become the leader every 2 s.
+const handover = 5 * time.Second
+
+// Heart beats while its process leads and is ready.
+type Heart struct {
+	// Client writes the heartbeat, as the leader only.
+	Client kubernetes.Interface
+	// Last takes it away at the end, when the process does not lead any more.
+	Last kubernetes.Interface
+	// Ready returns an error while edits are not to be held.
+	Ready func() error
+	// WhenAbsent is what becomes of edits while no controller is there.
+	WhenAbsent string
+
+	mu      sync.Mutex
+	account types.NamespacedName
+	clock   clock
+	value   string    // of the annotation, if it is ours
+	since   time.Time // the last success, or else the first try
+	err     error     // of the last try
+	wake    chan struct{}
+}
+
+// New returns a heart that does not beat yet.
+func New(client, last kubernetes.Interface, ready func() error, whenAbsent string) *Heart {
+	return &Heart{Client: client, Last: last, Ready: ready, WhenAbsent: whenAbsent, wake: make(chan struct{}, 1)}
+}
+
+// Wake has it look at once whether the process is ready.
+func (h *Heart) Wake() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run beats until the context ends. While the process is not ready it does not; what that leaves is soon out of date.
+func (h *Heart) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := period
+		if h.Ready() == nil && h.note(ctx, h.beat(ctx)) != nil {
+			wait = retry
+		}
+		select {
+		case <-ctx.Done():
+		case <-h.wake:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Err returns why the heartbeat has failed for so long that edits are not held; nil if it has not, or is not due.
+func (h *Heart) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err == nil || time.Since(h.since) < overdue || h.Ready() != nil {
+		return nil
+	}
+	return fmt.Errorf("the heartbeat fails, so edits are not held: %w", h.err)
+}
+
+// note remembers what came of a try, and logs where that is another thing than before.
+func (h *Heart) note(ctx context.Context, err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	failed := h.err != nil
+	switch {
+	case err == nil && failed:
+		klog.FromContext(ctx).Info("The heartbeat is back")
+	case err != nil && !failed && ctx.Err() == nil:
+		klog.FromContext(ctx).Error(err, "The heartbeat fails")
+	}
+	if err == nil || h.since.IsZero() {
+		h.since = time.Now()
+	}
+	h.err = err
+	return err
+}
+
+// beat writes the annotation with another value.
+func (h *Heart) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	account, err := h.whose(ctx)
+	if err != nil {
+		return err
+	}
+	if !h.clock.set() { // a dry run tells the time
+		if err := h.write(ctx, account, time.Now(), metav1.DryRunAll); err != nil {
+			return err
+		}
+	}
+	return h.write(ctx, account, h.clock.now().Add(validity))
+}
+
+// write writes until when a controller is there.
+func (h *Heart) write(ctx context.Context, account types.NamespacedName, until time.Time, dryRun ...string) error {
+	value, hold := until.UTC().Format(time.RFC3339), new(api.Hold)
+	if h.WhenAbsent != api.Hold {
+		hold = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{
+		api.ReadyUntilAnnotation: &value, api.WhenAbsentAnnotation: hold,
+	}}})
+	if err != nil {
+		return fmt.Errorf("encoding the heartbeat: %w", err)
+	}
+	if len(dryRun) == 0 {
+		h.mu.Lock()
+		h.value = value // also if the answer is lost
+		h.mu.Unlock()
+	}
+	written, err := h.Client.CoreV1().ServiceAccounts(account.Namespace).Patch(ctx, account.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: api.HeartbeatManager, DryRun: dryRun})
+	if err != nil {
+		return fmt.Errorf("annotating ServiceAccount %s: %w", account, err)
+	}
+	return h.clock.read(written)
+}
+
+// clock is that of the API server, to the second.
+type clock struct{ there, here time.Time }
+
+func (c *clock) set() bool { return !c.there.IsZero() }
+
+func (c *clock) now() time.Time { return c.there.Add(time.Since(c.here)) }
+
+// read sets the clock by what the API server has just written.
+func (c *clock) read(written metav1.Object) error {
+	for _, entry := range written.GetManagedFields() {
+		if entry.Manager == api.HeartbeatManager && entry.Time != nil {
+			*c = clock{there: entry.Time.Time, here: time.Now()}
+			return nil
+		}
+	}
+	return errors.New("the API server does not say in managedFields when the heartbeat was written")
+}
+
+// whose returns the ServiceAccount that this process writes as.
+func (h *Heart) whose(ctx context.Context) (types.NamespacedName, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.account.Name != "" {
+		return h.account, nil
+	}
+	review, err := h.Client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return h.account, fmt.Errorf("asking the API server who this is: %w", err)
+	}
+	user := review.Status.UserInfo.Username
+	parts := strings.Split(user, ":")
+	if len(parts) != 4 || !strings.HasPrefix(user, "system:serviceaccount:") {
+		return h.account, errors.New(user + " is no ServiceAccount, and has none to annotate")
+	}
+	h.account = types.NamespacedName{Namespace: parts[2], Name: parts[3]}
+	return h.account, nil
+}
+
+// HandOver ends a lead that was given back: it waits for the next leader to beat, and [Heart.Stop] does the rest.
+func (h *Heart) HandOver(ctx context.Context) {
+	if h.beaten() {
+		time.Sleep(handover)
+	}
+	h.Stop(ctx)
+}
+
+// Stop takes the heartbeat away, unless another process has beaten since. Run must have ended, or be unable to write.
+func (h *Heart) Stop(ctx context.Context) {
+	if !h.beaten() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	h.mu.Lock()
+	account, value := h.account, h.value
+	h.mu.Unlock()
+	path := "/metadata/annotations/" + strings.ReplaceAll(api.ReadyUntilAnnotation, "/", "~1")
+	patch, err := json.Marshal([]map[string]string{{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}})
+	if err == nil {
+		_, err = h.Last.CoreV1().ServiceAccounts(account.Namespace).Patch(ctx, account.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.HeartbeatManager})
+	}
+	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).Error(err, "Could not take the heartbeat away: edits are held until it is out of date")
+	}
+}
+
+func (h *Heart) beaten() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.value != ""
+}
