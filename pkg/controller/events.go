@@ -43,7 +43,7 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 	if fresh && p.Started != "" {
 		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventStarted, p.Started)
 		if policy.Unconfirmed(w, c.options.Critical) {
-			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventCritical, "the cluster may need this "+c.access.Kind+" to come up, and its edits stay held while no controller of inplace-rollout runs: "+
+			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventCritical, "the cluster may need this "+c.access.Kind+" to come up, and its edits may stay held while no controller of inplace-rollout runs: "+
 				"say that this is meant, with the annotation "+api.AllowCriticalAnnotation+"=true, or opt it out")
 		}
 	}

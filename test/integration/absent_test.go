@@ -4,12 +4,16 @@ package integration
 
 import (
 	"context"
+	"maps"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -186,5 +190,137 @@ func TestAbsent(t *testing.T) {
 	process.Stop()
 	if is := heartbeat(t); is != "" {
 		t.Errorf("a controller that ends leaves its heartbeat %s", is)
+	}
+}
+
+// took is how long it takes to roll out another image.
+func (x trio) took(image string) map[string]time.Duration {
+	x.t.Helper()
+	took := map[string]time.Duration{}
+	for ref, rollOut := range map[string]func(){
+		"StatefulSet": func() { x.w.kubectl("set", "image", x.w.ref, "app="+image); x.w.waitAvailable() },
+		"Deployment":  func() { x.d.kubectl("set", "image", x.d.ref, "app="+image); x.d.waitRolledOut() },
+		"DaemonSet":   func() { x.ds.kubectl("set", "image", x.ds.ref, "app="+image); x.ds.waitRolledOut() },
+	} {
+		began := time.Now()
+		rollOut()
+		took[ref] = time.Since(began)
+	}
+	return took
+}
+
+// TestAbsentController ends controllers, in the order of things that go wrong, and looks at how long another image takes
+// then, which somebody may need at once.
+func TestAbsentController(t *testing.T) {
+	x, others := newTrio(t, options{Replicas: 2}), newTrio(t, options{Replicas: 2, OptedOut: true})
+	letGo := controller.Options{Args: []string{"--when-absent=" + api.LetGo}}
+	without := others.took("app:2")
+	assertFast := func(image string) {
+		t.Helper()
+		took := x.took(image)
+		x.assertHeld("an edit while no controller is there", false)
+		for kind, most := range without {
+			t.Logf("%s: %s, and without the label %s", kind, took[kind], most)
+			if took[kind] > most+time.Second {
+				t.Errorf("%s: it took %s, and without the label %s", kind, took[kind], most)
+			}
+		}
+	}
+
+	process := ownController(t, letGo)
+	x.waitComplete()
+	process.Stop()
+	assertFast("app:2")
+
+	// Two take turns. One that was killed counts as there for a while.
+	elected := controller.Options{Args: append(letGo.Args, "--leader-elect")}
+	first, second := ownController(t, elected), ownController(t, elected)
+	eventually(t, "one to beat", func() (bool, string) { return heartbeat(t) != "", "" })
+	x.kubectl("set", "resources", "WEB", "--requests=cpu=150m")
+	x.waitComplete()
+	killed := time.Now()
+	first.Kill()
+	second.Kill()
+	until := heartbeat(t)
+	eventually(t, "the heartbeat to be out of date", func() (bool, string) { return time.Now().UTC().Add(-time.Second).Format(time.RFC3339) > until, until })
+	if took := time.Since(killed); took > time.Minute {
+		t.Errorf("controllers that were killed count as there for %s", took)
+	}
+	assertFast("app:3")
+
+	// One that comes back in the middle of what the built-in controllers have begun lets them.
+	stuck, before := newWorkload(t, options{Replicas: 3}), map[string]types.UID(nil)
+	before = stuck.uids()
+	stuck.setResources("cpu=9", "cpu=9")
+	stuck.waitFor("the last pod to be replaced", func(*appsv1.StatefulSet) bool { return stuck.uids()["web-2"] != before["web-2"] })
+	process = ownController(t, letGo)
+	stuck.waitFor("the controller to have looked", func(set *appsv1.StatefulSet) bool {
+		status, _, _ := complete(set)
+		return status != ""
+	})
+	if held(stuck.get()) {
+		t.Error("a rollout that the built-in controller has begun is held")
+	}
+	stuck.setResources("cpu=150m", "cpu=200m")
+	stuck.waitComplete()
+	stuck.assertReplaced(before, "web-2")
+}
+
+// TestAbsentLast ends the leader while another replica waits for the lead: that is no moment in which edits are not held.
+func TestAbsentLast(t *testing.T) {
+	x := newTrio(t, options{Replicas: 1})
+	elected := controller.Options{Args: []string{"--when-absent=" + api.LetGo, "--leader-elect"}}
+	first := ownController(t, elected)
+	x.waitComplete()
+	ownController(t, elected)
+	before := x.uids()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		first.Stop()
+	}()
+	for i, over := 0, false; !over; i++ {
+		select {
+		case <-gone:
+			over = true
+		default:
+		}
+		x.kubectl("set", "resources", "WEB", "--requests=cpu="+strconv.Itoa(110+i%2*10)+"m")
+	}
+	x.waitComplete()
+	if after := x.uids(); !maps.Equal(before, after) {
+		t.Errorf("pods %v became %v", before, after)
+	}
+}
+
+// uids are those of the pods of all.
+func (x trio) uids() map[string]types.UID {
+	x.t.Helper()
+	all := x.w.uids()
+	maps.Copy(all, x.d.uids())
+	maps.Copy(all, x.ds.uids())
+	return all
+}
+
+// TestAbsentReinstalled takes everything away and installs it again, three times: the API server still sees whether a
+// controller is there. Of other kinds of parameters it keeps what it knew (kubernetes/kubernetes#130887).
+func TestAbsentReinstalled(t *testing.T) {
+	needsPolicies(t)
+	x := newTrio(t, options{Replicas: 1})
+	defer reinstall(t)()
+	t.Cleanup(func() { fall(t) })
+	for i := range 3 {
+		administer(t, "delete", "-k", filepath.Join(controller.Root(), "deploy"))
+		if err := controller.Install(t.Context(), cp); err != nil {
+			t.Fatal(err)
+		}
+		letsGo(t)
+		beat(t, time.Minute)
+		x.kubectl("set", "image", "WEB", "app=app:"+strconv.Itoa(2*i+2))
+		x.assertHeld("an edit while a controller is there", true)
+		fall(t)
+		x.kubectl("set", "image", "WEB", "app=app:"+strconv.Itoa(2*i+3))
+		x.assertHeld("an edit while none is there", false)
+		x.waitRolledOut()
 	}
 }

@@ -107,7 +107,7 @@ type version struct {
 	held, complete      bool
 	parallel            bool // more than one at a time
 	recreate            bool // no new pod may be there before the last old one has gone
-	released            bool // the user has let go of the hold of this template
+	released            bool // the user has let go of the hold of this template, or it was not held because no controller was there
 	surging             bool // the DaemonSet controller has two pods on some nodes for now
 	handedOver          bool // the template was edited while it had
 	spec                json.RawMessage
@@ -443,7 +443,9 @@ func (h *history) storeWorkload(w write) {
 	} else {
 		before := known.last()
 		same := equality.Semantic.DeepEqual(before.template, v.template)
-		v.released = same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
+		// The policy says so itself where no controller was there.
+		_, left := v.meta.Annotations["inplace-rollout.io/not-held"]
+		v.released = left || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
 		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
 	}
 	if v.updated != "" {

@@ -1,0 +1,139 @@
+package heartbeat_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
+)
+
+// server is an API server whose clock is late, with the patches that it got.
+type server struct {
+	*fake.Clientset
+
+	patches atomic.Int32
+	last    atomic.Value // string
+	down    atomic.Bool
+}
+
+func newServer(user string) *server {
+	s := &server{Clientset: fake.NewClientset()}
+	s.last.Store("")
+	s.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user}}}, nil
+	})
+	s.PrependReactor("patch", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if s.down.Load() {
+			return true, nil, apierrors.NewServiceUnavailable("away")
+		}
+		patch := action.(clienttesting.PatchActionImpl)
+		if len(patch.PatchOptions.DryRun) == 0 {
+			s.patches.Add(1)
+			s.last.Store(patch.Namespace + "/" + patch.Name + " " + string(patch.Patch))
+		}
+		return true, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: api.HeartbeatManager, Time: &metav1.Time{Time: time.Now().Add(-late)}},
+		}}}, nil
+	})
+	return s
+}
+
+const (
+	late = time.Hour
+	user = "system:serviceaccount:platform:ipr"
+)
+
+// TestBeats: the API server's clock counts, not ours.
+func TestBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(user)
+		var missing atomic.Bool
+		heart := heartbeat.New(s, s, func() error {
+			if missing.Load() {
+				return errors.New("a policy is missing")
+			}
+			return nil
+		}, api.Hold)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { heart.Run(ctx); close(done) }()
+		saying := func(at time.Time) string {
+			return `platform/ipr {"metadata":{"annotations":{"inplace-rollout.io/ready-until":"` + at.UTC().Format(time.RFC3339) + `","inplace-rollout.io/when-absent":"Hold"}}}`
+		}
+		expect := func(what string, patches int32, last string) {
+			t.Helper()
+			synctest.Wait()
+			if s.patches.Load() != patches || s.last.Load() != last {
+				t.Errorf("%s: %d patches, the last %s, want %d and %s", what, s.patches.Load(), s.last.Load(), patches, last)
+			}
+		}
+		began := time.Now().Add(-late)
+		expect("at once", 1, saying(began.Add(45*time.Second)))
+		time.Sleep(25 * time.Second)
+		expect("every 10 s", 3, saying(began.Add(65*time.Second)))
+		missing.Store(true)
+		time.Sleep(time.Minute)
+		expect("while it is not ready", 3, saying(began.Add(65*time.Second)))
+		missing.Store(false)
+		heart.Wake()
+		expect("as soon as it is ready again", 4, saying(began.Add((85+45)*time.Second)))
+		s.down.Store(true)
+		time.Sleep(time.Minute)
+		if err := heart.Err(); err == nil {
+			t.Error("it is ready, and its heartbeat fails")
+		}
+		s.down.Store(false)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if err := heart.Err(); err != nil {
+			t.Errorf("it beats again: %v", err)
+		}
+		cancel()
+		<-done
+		last := s.patches.Load()
+		ended := time.Now()
+		heart.HandOver(ctx)
+		if s.patches.Load() != last+1 || time.Since(ended) < 3*time.Second {
+			t.Errorf("after the lead was given back, there were %d patches after %s", s.patches.Load()-last, time.Since(ended))
+		}
+	})
+}
+
+// TestNeverBeaten: what has not led takes nothing away from the others.
+func TestNeverBeaten(t *testing.T) {
+	s := newServer(user)
+	heart := heartbeat.New(s, s, func() error { return nil }, api.LetGo)
+	heart.HandOver(t.Context())
+	if s.patches.Load() != 0 || heart.Err() != nil {
+		t.Errorf("%d patches, %v", s.patches.Load(), heart.Err())
+	}
+}
+
+// TestNobody: the policies look for the heartbeat of a ServiceAccount.
+func TestNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer("admin")
+		heart := heartbeat.New(s, s, func() error { return nil }, api.LetGo)
+		ctx, cancel := context.WithCancel(t.Context())
+		go heart.Run(ctx)
+		time.Sleep(time.Minute)
+		if err := heart.Err(); err == nil || s.patches.Load() != 0 {
+			t.Errorf("%d patches, %v", s.patches.Load(), err)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
