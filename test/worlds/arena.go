@@ -12,8 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
@@ -35,6 +37,7 @@ type trouble struct {
 	replicas        int  // controllers; with more than one there is a Lease
 	blows           bool // controllers are killed and paused
 	restarts        bool // of the API server and etcd, too
+	flaps           bool // controllers are there, and then not, and again, to those who edit
 }
 
 // arena is a control plane with controllers behind a hostile proxy, in which worlds are played.
@@ -232,13 +235,14 @@ func (a *arena) storm(ctx context.Context, t trouble) (*storm, error) {
 
 // start starts a replica of the controller.
 func (s *storm) start(ctx context.Context, i int) error {
-	process, err := controller.Start(ctx, s.cp, controller.Options{
-		Server: s.proxies[i].URL(), Log: s.log,
-		Args: []string{
-			"--deferred-timeout=" + deferredTimeout.String(), "--error-timeout=" + errorTimeout.String(),
-			fmt.Sprintf("--leader-elect=%t", s.replicas > 1),
-		},
-	})
+	args := []string{
+		"--deferred-timeout=" + deferredTimeout.String(), "--error-timeout=" + errorTimeout.String(),
+		fmt.Sprintf("--leader-elect=%t", s.replicas > 1),
+	}
+	if s.flaps {
+		args = append(args, "--when-absent="+api.LetGo)
+	}
+	process, err := controller.Start(ctx, s.cp, controller.Options{Server: s.proxies[i].URL(), Log: s.log, Args: args})
 	if err != nil {
 		return err
 	}
@@ -270,7 +274,11 @@ func (s *storm) begin(ctx context.Context) (stop func() error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- s.blow(ctx) }()
+	go func() {
+		var flapping errgroup.Group
+		flapping.Go(func() error { return s.flap(ctx) })
+		done <- errors.Join(s.blow(ctx), flapping.Wait())
+	}()
 	return func() error {
 		cancel()
 		err := <-done
@@ -285,6 +293,24 @@ func (s *storm) begin(ctx context.Context) (stop func() error) {
 		}
 		return errors.Join(err, s.ready(context.WithoutCancel(ctx)))
 	}
+}
+
+// flap takes the heartbeat away and brings it back, again and again. So there is a controller all the time, but for some
+// edits there is none.
+func (s *storm) flap(ctx context.Context) error {
+	random := rand.New(rand.NewPCG(s.seed, 3))
+	for s.flaps && sleep(ctx, time.Duration(200+random.IntN(2000))*time.Millisecond) {
+		until := "-"
+		if random.IntN(2) == 0 {
+			until = "=" + time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+		}
+		s.tally.flaps++
+		if _, err := s.cp.Kubectl(ctx, "annotate", "--overwrite", "--namespace", controller.Namespace, "serviceaccount/"+controller.ServiceAccount,
+			api.ReadyUntilAnnotation+until); err != nil && ctx.Err() == nil && !s.restarts { // the API server may be away
+			return err
+		}
+	}
+	return nil
 }
 
 // blow kills and pauses controllers, pauses the built-in ones, and restarts the API server and

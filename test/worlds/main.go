@@ -6,7 +6,7 @@
 //
 // A world is a namespace with workloads, and a list of what people, kubelets and others do there.
 // Its seed makes it. Meanwhile requests of the controller fail, its watches are cut and late, and
-// it is killed and paused. When all that ends, everything must converge. A world in which a
+// it is killed and paused, and in some rounds its heartbeat comes and goes. When all that ends, everything must converge. A world in which a
 // promise is broken is made smaller, as long as it is broken in the smaller one, too.
 package main
 
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-const usage = "usage: worlds run|show [--seed 1] [--worlds 1] [--at-once 10] [--world FILE] [--calm] [--bin bin/k8s]"
+const usage = "usage: worlds run|show [--seed 1] [--worlds 1] [--at-once 10] [--world FILE] [--calm] [--flaps] [--bin bin/k8s]"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -40,6 +40,7 @@ func run(args []string) error {
 	flags.IntVar(&o.worlds, "worlds", 1, "how many worlds")
 	flags.IntVar(&o.atOnce, "at-once", 10, "how many of them at the same time")
 	flags.BoolVar(&o.calm, "calm", false, "without faults")
+	flags.BoolVar(&o.flaps, "flaps", false, "controllers are there and not there by turns in each round, not in each fourth one")
 	flags.DurationVar(&o.shrink, "shrink", 3*time.Minute, "how long at most a world is made smaller in which a promise is broken; 0 leaves it")
 	flags.StringVar(&o.bin, "bin", "", "folder of the Kubernetes binaries (default bin/k8s of this module)")
 	file := flags.String("world", "", "file with a world, instead of those of seeds")

@@ -20,6 +20,7 @@ type options struct {
 	worlds, atOnce int
 	given          []World // instead of those of seeds
 	calm, restarts bool
+	flaps          bool // in each round
 	shrink         time.Duration
 	bin            string
 	out            io.Writer
@@ -87,6 +88,7 @@ func (o options) trouble(seed uint64) trouble {
 	if round%5 == 4 {
 		t.replicas = 2
 	}
+	t.flaps = o.flaps || round%4 == 3
 	return t
 }
 

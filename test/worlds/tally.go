@@ -21,7 +21,7 @@ type tally struct {
 	worlds, violations                   int
 	edits, refused, helped               map[string]int
 	faults, restarts                     map[string]int
-	kills, pauses, slowed                int
+	kills, pauses, slowed, flaps         int
 	resized, inPlace, withRestarts, noop int
 }
 
@@ -133,6 +133,7 @@ func (t *tally) print(w io.Writer, took time.Duration) {
 	line("refused", "%d of them (%s)", sum(t.refused), listed(t.refused))
 	line("faults", "%d (%s)", sum(t.faults), listed(t.faults))
 	line("controllers", "killed %d times, paused %d times; the built-in ones paused %d times", t.kills, t.pauses, t.slowed)
+	line("heartbeat", "taken away or brought back %d times", t.flaps)
 	line("restarts", "%d (%s)", sum(t.restarts), listed(t.restarts))
 	line("rollouts", "%d completed in place, %d with restarts, %d without a pod to change", t.inPlace, t.withRestarts, t.noop)
 	line("helped", "%d that waited for people (%s)", sum(t.helped), listed(t.helped))

@@ -1,0 +1,210 @@
+package webhook_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
+)
+
+// following are the policies, with the ServiceAccounts that there are in namespaces.
+func following(t *testing.T, controller string, accounts map[string]map[string]string) *webhook.Policies {
+	t.Helper()
+	policies, err := webhook.Load(deploy.Cluster, controller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewClientset()
+	for namespace, annotations := range accounts {
+		if err := client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heartbeat, err := webhook.NewHeartbeat(client, controller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies.Follow(heartbeat)
+	if _, err := policies.Admit(t.Context(), webhook.Write{Object: workload(t, "StatefulSet", "", "", ""), User: "user"}); err == nil {
+		t.Error("the heartbeat is not known, and the policy says something")
+	}
+	go heartbeat.Run(t.Context())
+	for heartbeat.Ready() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	return policies
+}
+
+// workload has a template with the image, annotations, and a time of its last write.
+func workload(t *testing.T, kind, image, annotations, written string) *unstructured.Unstructured {
+	t.Helper()
+	hold := map[string]string{
+		"StatefulSet": "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: %s}}",
+		"Deployment":  "paused: %s", "DaemonSet": "updateStrategy: {type: %s, rollingUpdate: {maxUnavailable: 1, maxSurge: 0}}",
+	}[kind]
+	value := map[string]string{"StatefulSet": "0", "Deployment": "false", "DaemonSet": "RollingUpdate"}[kind]
+	if strings.Contains(annotations, api.HoldAnnotation) {
+		value = map[string]string{"StatefulSet": "2147483647", "Deployment": "true", "DaemonSet": "OnDelete"}[kind]
+	}
+	object := &unstructured.Unstructured{}
+	text := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: %s
+metadata:
+  name: web
+  namespace: team-a
+  resourceVersion: "7"
+  labels: {inplace-rollout.io/enabled: "true"}
+  annotations: {a: b%s}
+  managedFields: [{manager: kubectl, operation: Update, time: %q}]
+spec:
+  replicas: 1
+  %s
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web%s}]}
+status: {replicas: 1, observedGeneration: 1, updatedReplicas: 1}
+`, kind, annotations, written, fmt.Sprintf(hold, value), image)
+	encoded, err := yaml.YAMLToJSON([]byte(text))
+	if err == nil {
+		err = object.UnmarshalJSON(encoded)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if written == "" {
+		object.SetManagedFields(nil)
+	}
+	return object
+}
+
+// What a workload may have beside.
+const live = `, inplace-rollout.io/resource-resize-action: LiveResize`
+
+// heldBy is how a workload of a kind is held, by the annotations.
+func heldBy(kind string) string {
+	return ", inplace-rollout.io/hold: \"" + map[string]string{"StatefulSet": "0", "Deployment": "false", "DaemonSet": "RollingUpdate"}[kind] + `"`
+}
+
+// TestAbsent: what is held depends on whether a controller is there.
+func TestAbsent(t *testing.T) {
+	const early, until, later = "2026-11-24T03:00:00Z", "2026-11-24T03:00:40Z", "2026-11-24T03:00:41Z"
+	const each = `system:serviceaccount:" + request.namespace + ":inplace-rollout`
+	there := map[string]string{api.ReadyUntilAnnotation: until}
+	for name, tt := range map[string]struct {
+		controller string // deploy.User if empty
+		account    map[string]string
+		elsewhere  bool   // the ServiceAccount is in another namespace than it should be
+		had        string // annotations before
+		time       string // of the write
+		same       bool   // no edit
+		held       bool
+		mark       bool // it says that it was not held
+	}{
+		"it is there":                                    {account: there, time: early, held: true},
+		"to the last second":                             {account: there, time: until, held: true},
+		"it is out of date":                              {account: there, time: later, mark: true},
+		"it has been taken away":                         {account: map[string]string{}, time: early, mark: true},
+		"it has none, and the write no time":             {account: map[string]string{}, mark: true},
+		"nobody knows when the write was":                {account: there, held: true},
+		"it has gone for good":                           {elsewhere: true, account: there, time: early},
+		"edits are to wait":                              {account: map[string]string{api.WhenAbsentAnnotation: api.Hold}, time: early, held: true},
+		"edits are not to wait":                          {account: map[string]string{api.WhenAbsentAnnotation: api.LetGo}, time: early, mark: true},
+		"LiveResize":                                     {account: map[string]string{}, time: early, had: live, held: true},
+		"another preference":                             {account: map[string]string{}, time: early, had: live + "Preferred", mark: true},
+		"a held one is written":                          {account: map[string]string{}, time: early, had: "held", same: true, mark: true},
+		"a held one is written while it is there":        {account: there, time: early, had: "held", same: true, held: true},
+		"a held one with LiveResize in force":            {account: map[string]string{}, time: early, had: `held, inplace-rollout.io/in-force: "LiveResize;"`, same: true, held: true},
+		"a held one is edited":                           {account: map[string]string{}, time: early, had: "held", mark: true},
+		"nothing that needs a hold":                      {account: map[string]string{}, time: early, same: true},
+		"nothing that needs a hold, after one that was":  {account: map[string]string{}, time: early, same: true, had: ", inplace-rollout.io/not-held: \"6\""},
+		"its namespace has one":                          {controller: each, account: there, time: early, held: true},
+		"its namespace has one that is out of date":      {controller: each, account: there, time: later, mark: true},
+		"another namespace has one, and its own has not": {controller: each, elsewhere: true, account: there, time: early},
+	} {
+		t.Run(name, func(t *testing.T) {
+			controller, namespace := deploy.User, "inplace-rollout"
+			if tt.controller != "" {
+				controller, namespace = tt.controller, "team-a"
+			}
+			if tt.elsewhere {
+				namespace = "team-b"
+			}
+			policies := following(t, controller, map[string]map[string]string{namespace: tt.account})
+			for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
+				had := tt.had
+				if len(had) >= 4 && had[:4] == "held" {
+					had = heldBy(kind) + had[4:]
+				}
+				image := ":2"
+				if tt.same {
+					image = ""
+				}
+				old, object := workload(t, kind, "", had, early), workload(t, kind, image, had, tt.time)
+				if had == ", inplace-rollout.io/not-held: \"6\"" { // that is no hold
+					old, object = workload(t, kind, "", "", early), workload(t, kind, image, "", tt.time)
+					for _, o := range []*unstructured.Unstructured{old, object} {
+						o.SetAnnotations(map[string]string{"a": "b", api.NotHeldAnnotation: "6"})
+					}
+				}
+				for _, asked := range []string{"once", "twice"} {
+					after, err := policies.Admit(t.Context(), webhook.Write{Old: old, Object: object, User: "user"})
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, held := after.GetAnnotations()[api.HoldAnnotation]
+					if held != tt.held {
+						t.Errorf("%s, asked %s: held is %t, want %t", kind, asked, held, tt.held)
+					}
+					want := ""
+					if tt.mark {
+						want = "7"
+					}
+					if got := after.GetAnnotations()[api.NotHeldAnnotation]; got != want {
+						t.Errorf("%s, asked %s: it says of version %q that it was not held, want %q", kind, asked, got, want)
+					}
+					if free := isFree(t, after); free == tt.held {
+						t.Errorf("%s, asked %s: held is %t, and what holds is let go: %t", kind, asked, tt.held, free)
+					}
+					object = after
+				}
+			}
+		})
+	}
+}
+
+// isFree reports whether the built-in controller may go on.
+func isFree(t *testing.T, w *unstructured.Unstructured) bool {
+	t.Helper()
+	path, held := []string{"spec", "updateStrategy", "rollingUpdate", "partition"}, "2147483647"
+	switch w.GetKind() {
+	case "Deployment":
+		path, held = []string{"spec", "paused"}, "true"
+	case "DaemonSet":
+		path, held = []string{"spec", "updateStrategy", "type"}, "OnDelete"
+	}
+	value, _, err := unstructured.NestedFieldNoCopy(w.Object, path...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(value) != held
+}
+
+// TestWhoseHeartbeat: it is that of a ServiceAccount.
+func TestWhoseHeartbeat(t *testing.T) {
+	for _, user := range []string{"admin", "system:serviceaccount:platform:", "system:node:a:b"} {
+		if _, err := webhook.NewHeartbeat(fake.NewClientset(), user); err == nil {
+			t.Errorf("%q has a heartbeat", user)
+		}
+	}
+}
