@@ -157,14 +157,14 @@ func StartReplica(ctx context.Context, cp *controlplane.ControlPlane, namespace 
 	return p, address, err
 }
 
-// ServeFiles starts a replica with a certificate in files, which talks to no API server.
-func ServeFiles(certificate, key string, log io.Writer) (*Process, error) {
+// ServeFiles starts a replica with a certificate in files, which no API server asks.
+func ServeFiles(cp *controlplane.ControlPlane, certificate, key string, log io.Writer) (*Process, error) {
 	metrics, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
 	return start([]string{
-		filepath.Join(Root(), "bin", "inplace-rollout"), "webhook", "--bind-address", "127.0.0.1:0", "--metrics-bind-address", metrics,
+		filepath.Join(Root(), "bin", "inplace-rollout"), "webhook", "--kubeconfig", cp.Kubeconfig(), "--bind-address", "127.0.0.1:0", "--metrics-bind-address", metrics,
 		"--tls-cert-file", certificate, "--tls-private-key-file", key,
 	}, metrics, log)
 }

@@ -123,7 +123,7 @@ func serveWebhook(t *testing.T) *controller.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := controller.ServeFiles(writeFile(t, string(certificate)), writeFile(t, string(key)), t.Output())
+	p, err := controller.ServeFiles(cp, writeFile(t, string(certificate)), writeFile(t, string(key)), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
