@@ -443,9 +443,9 @@ func (h *history) storeWorkload(w write) {
 	} else {
 		before := known.last()
 		same := equality.Semantic.DeepEqual(before.template, v.template)
-		// The policy says so itself where no controller was there.
+		// The policy says so itself where no controller was there. But LiveResize lets no pod go.
 		_, left := v.meta.Annotations["inplace-rollout.io/not-held"]
-		v.released = left || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
+		v.released = left && !strings.HasPrefix(v.meta.Annotations["inplace-rollout.io/in-force"], "LiveResize;") || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
 		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
 	}
 	if v.updated != "" {

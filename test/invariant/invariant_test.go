@@ -214,6 +214,16 @@ func TestCheck(t *testing.T) {
 			l.write(user, "patch", "statefulsets", "web", set("2", live))
 			l.write(statefulSet, "delete", "pods", "web-1", nil)
 		}, ""},
+		{"it was not held, because no controller was there", func(l *trail) {
+			l.statefulSets()
+			l.write(user, "patch", "statefulsets", "web", set("3", annotated("inplace-rollout.io/not-held", "7")))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"it was not held, and should have been", func(l *trail) {
+			l.statefulSets(live)
+			l.write(user, "patch", "statefulsets", "web", set("3", live, annotated("inplace-rollout.io/not-held", "7"), annotated("inplace-rollout.io/in-force", "LiveResize;")))
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, "restart pods/web-1"},
 		{"we have let go", func(l *trail) {
 			l.statefulSets(live)
 			l.write(ours, "patch", "statefulsets", "web", set("2", live))
