@@ -44,11 +44,12 @@ func (c *Cluster) Check(ctx context.Context) (Way, error) {
 	return way, errors.Join(missing...)
 }
 
-// Missing returns an error that names everything that is missing, for somebody who may not see
+// Missing returns an error that names everything that is missing, a controller among it, for somebody who may not see
 // everything: what they may not see is taken to be there. The controller may be of another
 // version, so policies may differ.
 func (c *Cluster) Missing(ctx context.Context) error {
 	_, missing := c.check(ctx, false)
+	missing = append(missing, c.absent(ctx))
 	return errors.Join(slices.DeleteFunc(missing, apierrors.IsForbidden)...)
 }
 

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 )
 
@@ -91,6 +92,7 @@ func with(t *testing.T, all []runtime.Object, without ...string) *fake.Clientset
 			objects = append(objects, o)
 		}
 	}
+	objects = append(objects, beating("inplace-rollout", map[string]string{api.ReadyUntilAnnotation: time.Now().Add(time.Hour).Format(time.RFC3339)}))
 	client := fake.NewClientset(objects...)
 	core := &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}}}
 	if !slices.Contains(without, "pods/resize") {
@@ -473,5 +475,56 @@ func TestGate(t *testing.T) {
 	<-done
 	if n := opened.Load(); n != 2 {
 		t.Errorf("opened %d times, want once for each time that the last missing thing came", n)
+	}
+}
+
+func beating(namespace string, annotations map[string]string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}
+}
+
+// TestAbsent: people are told where edits are not held because no controller is there.
+func TestAbsent(t *testing.T) {
+	at := func(ago time.Duration) map[string]string {
+		return map[string]string{api.ReadyUntilAnnotation: time.Now().Add(-ago).UTC().Format(time.RFC3339)}
+	}
+	const absent = "no controller is ready"
+	for name, tt := range map[string]struct {
+		account   *corev1.ServiceAccount // instead of the one that beats; nil for none
+		namespace string                 // that is looked at
+		each      bool                   // each namespace has its own
+		want      string
+	}{
+		"it is there":                              {account: beating("inplace-rollout", at(-30*time.Second))},
+		"our clock is ahead":                       {account: beating("inplace-rollout", at(10*time.Second))},
+		"it is out of date":                        {account: beating("inplace-rollout", at(time.Minute)), want: absent},
+		"it was taken away":                        {account: beating("inplace-rollout", nil), want: absent},
+		"there is no ServiceAccount":               {want: absent},
+		"edits are held all the same":              {account: beating("inplace-rollout", map[string]string{api.WhenAbsentAnnotation: api.Hold})},
+		"the namespace has one":                    {account: beating("team-a", at(-30*time.Second)), namespace: "team-a", each: true},
+		"another namespace has one":                {account: beating("team-b", at(-30*time.Second)), namespace: "team-a", each: true, want: absent},
+		"each has its own, and all are looked at":  {each: true},
+		"one for all, and one namespace is looked": {account: beating("inplace-rollout", at(-30*time.Second)), namespace: "team-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := complete(t)
+			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "inplace-rollout", "inplace-rollout"); err != nil {
+				t.Fatal(err)
+			}
+			if tt.account != nil {
+				if err := client.Tracker().Add(tt.account); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.each {
+				edit(t, client, validatingBindings, "inplace-rollout-notice-only", func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.ParamRef.Namespace = "" })
+			}
+			got := ""
+			if err := (&prerequisite.Cluster{Client: client, Namespace: tt.namespace}).Missing(t.Context()); err != nil {
+				got = err.Error()
+			}
+			if (tt.want == "") != (got == "") || !strings.HasPrefix(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
 	}
 }
