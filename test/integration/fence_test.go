@@ -73,6 +73,8 @@ func (s taken) patch(ref, patch string, subresources ...string) error {
 		_, err = s.client.AppsV1().DaemonSets(s.namespace).Patch(s.t.Context(), name, form, []byte(patch), options, subresources...)
 	case "replicaset":
 		_, err = s.client.AppsV1().ReplicaSets(s.namespace).Patch(s.t.Context(), name, form, []byte(patch), options, subresources...)
+	case "serviceaccount":
+		_, err = s.client.CoreV1().ServiceAccounts(s.namespace).Patch(s.t.Context(), name, form, []byte(patch), options, subresources...)
 	default:
 		if slices.Equal(subresources, []string{"resize"}) {
 			form = types.StrategicMergePatchType
@@ -135,6 +137,7 @@ func TestFence(t *testing.T) {
 	ds.apply(strings.ReplaceAll(manifest(t, ds.namespace, options{Kind: "DaemonSet", OptedOut: true}), "web", "out"))
 	w.unchecked, d.unchecked, ds.unchecked = true, true, true // the ServiceAccount does what the controller never does
 	s, of, ofNodes := takeOver(t, w.namespace), takeOver(t, d.namespace), takeOver(t, ds.namespace)
+	own, account := takeOver(t, controller.Namespace), "serviceaccount/"+controller.ServiceAccount
 	daemon := ds.on(1)
 	for _, pod := range []string{"pod/out-0", "pod/bare"} {
 		w.kubectl("wait", "--for=condition=Ready", pod, "--timeout="+patience.String())
@@ -285,6 +288,16 @@ func TestFence(t *testing.T) {
 		{"evicting whatever has the name now", func() error {
 			return of.client.CoreV1().Pods(d.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: webPod.Name}})
 		}, "only in the version that it has seen"},
+
+		{"its heartbeat", func() error {
+			return own.patch(account, `{"metadata":{"annotations":{"inplace-rollout.io/ready-until":"2026-11-24T03:00:00Z","inplace-rollout.io/when-absent":null}}}`)
+		}, ""},
+		{"another annotation of its ServiceAccount", func() error {
+			return own.patch(account, `{"metadata":{"annotations":{"eks.amazonaws.com/role-arn":"admin"}}}`)
+		}, "nothing of a ServiceAccount but its heartbeat"},
+		{"a label of its ServiceAccount", func() error { return own.patch(account, label("a", "b")) }, "nothing of a ServiceAccount but its heartbeat"},
+		{"a secret of its ServiceAccount", func() error { return own.patch(account, `{"secrets":[{"name":"stolen"}]}`) }, "nothing of a ServiceAccount but its heartbeat"},
+		{"what its pods are pulled with", func() error { return own.patch(account, `{"imagePullSecrets":[{"name":"stolen"}]}`) }, "nothing of a ServiceAccount but its heartbeat"},
 
 		{"another image of a DaemonSet", func() error {
 			return ofNodes.patch(ds.ref, `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"evil"}]`)
