@@ -194,6 +194,11 @@ func (o controllerOptions) run(ctx context.Context) error {
 		controllers.enqueueAll()
 	})
 
+	return o.work(ctx, controllers, heart, election)
+}
+
+// work runs the controllers until the context ends, and tells of it by the heart; as the leader, if there are several.
+func (o controllerOptions) work(ctx context.Context, controllers *controllers, heart *heartbeat.Heart, election *server.LeaderElection) error {
 	if o.dryRun {
 		controllers.run(ctx)
 		return nil

@@ -23,7 +23,7 @@ import (
 func letsGo(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := controller.WhenAbsent(context.Background(), cp, api.Hold); err != nil {
+		if err := controller.WhenAbsent(context.WithoutCancel(t.Context()), cp, api.Hold); err != nil {
 			t.Error(err)
 		}
 	})
@@ -42,7 +42,7 @@ func beat(t *testing.T, valid time.Duration) {
 // fall takes the heartbeat away, as a controller does that ends.
 func fall(t *testing.T) {
 	t.Helper()
-	if _, err := cp.Kubectl(context.Background(), "annotate", "-n", controller.Namespace, "serviceaccount/"+controller.ServiceAccount, api.ReadyUntilAnnotation+"-"); err != nil {
+	if _, err := cp.Kubectl(context.WithoutCancel(t.Context()), "annotate", "-n", controller.Namespace, "serviceaccount/"+controller.ServiceAccount, api.ReadyUntilAnnotation+"-"); err != nil {
 		t.Error(err)
 	}
 }
