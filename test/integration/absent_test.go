@@ -223,6 +223,7 @@ func (x trio) took(image string) map[string]time.Duration {
 // TestAbsentController ends controllers, in the order of things that go wrong, and looks at how long another image takes
 // then, which somebody may need at once.
 func TestAbsentController(t *testing.T) {
+	letsGo(t)
 	x, others := newTrio(t, options{Replicas: 2}), newTrio(t, options{Replicas: 2, OptedOut: true})
 	letGo := controller.Options{Args: []string{"--when-absent=" + api.LetGo}}
 	without := others.took("app:2")
@@ -279,6 +280,7 @@ func TestAbsentController(t *testing.T) {
 
 // TestAbsentLast ends the leader while another replica waits for the lead: that is no moment in which edits are not held.
 func TestAbsentLast(t *testing.T) {
+	letsGo(t)
 	x := newTrio(t, options{Replicas: 1})
 	elected := controller.Options{Args: []string{"--when-absent=" + api.LetGo, "--leader-elect"}}
 	first := ownController(t, elected)
