@@ -123,8 +123,11 @@ const (
 	// while no controller is there.
 	WhenAbsentAnnotation = "inplace-rollout.io/when-absent"
 
-	// LetGo and Hold are what can be done with edits while no controller is there.
-	LetGo, Hold = "LetGo", "Hold"
+	// Hold has edits held while no controller is there.
+	Hold = "Hold"
+
+	// LetGo leaves them to the built-in controllers.
+	LetGo = "LetGo"
 
 	// NotHeldAnnotation is on a workload whose last write was not held because no controller was there. Its value is the
 	// version that this write replaced. The admission policy writes it, and takes it away with the next write.

@@ -265,7 +265,7 @@ func TestAbsentController(t *testing.T) {
 	before = stuck.uids()
 	stuck.setResources("cpu=9", "cpu=9")
 	stuck.waitFor("the last pod to be replaced", func(*appsv1.StatefulSet) bool { return stuck.uids()["web-2"] != before["web-2"] })
-	process = ownController(t, letGo)
+	ownController(t, letGo)
 	stuck.waitFor("the controller to have looked", func(set *appsv1.StatefulSet) bool {
 		status, _, _ := complete(set)
 		return status != ""
