@@ -100,9 +100,12 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 			c.queue.Add(name)
 		}
 	}
-	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }, DeleteFunc: enqueue,
-	})
+	// A watch that begins anew may bring older versions once more. What was seen stays until a newer one comes.
+	update := func(old, obj any) {
+		c.newest.Mutation(old)
+		enqueue(obj)
+	}
+	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: update, DeleteFunc: enqueue})
 	if err != nil {
 		return nil, fmt.Errorf("handling %s events: %w", access.Kind, err)
 	}

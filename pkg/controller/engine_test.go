@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -47,6 +48,7 @@ type plainKind struct {
 	hang               chan struct{} // writes take until it is closed
 	unobserved         bool
 	watched            error // why pods cannot be watched
+	workloads          watch.Interface
 }
 
 type plainOwn struct{}
@@ -57,7 +59,17 @@ func (k *plainKind) Access() Access[*appsv1.ReplicaSet] {
 	return Access[*appsv1.ReplicaSet]{
 		Kind: "Plain",
 		NewInformer: func(string, func(*metav1.ListOptions)) cache.SharedIndexInformer {
-			return cache.NewSharedIndexInformer(&cache.ListWatch{}, &appsv1.ReplicaSet{}, 0, cache.Indexers{})
+			return cache.NewSharedIndexInformer(&cache.ListWatch{
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+					return &appsv1.ReplicaSetList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+				},
+				WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+					if o.SendInitialEvents != nil { // the list has them
+						return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
+					}
+					return k.workloads, nil
+				},
+			}, &appsv1.ReplicaSet{}, 0, cache.Indexers{})
 		},
 		NewPodInformer: func(string, string) cache.SharedIndexInformer {
 			return cache.NewSharedIndexInformer(&cache.ListWatch{
@@ -202,6 +214,44 @@ func TestStrip(t *testing.T) {
 				t.Errorf("what was stripped has changed, to %+v", e.w)
 			}
 		})
+	}
+}
+
+// TestReplayedVersions: a watch that brings an older version once more does not take back what was seen.
+func TestReplayedVersions(t *testing.T) {
+	e, events := newEngine(t, Options{}), watch.NewFake()
+	e.kind.workloads = events
+	go e.informer.RunWithContext(t.Context())
+	version := func(version string) *appsv1.ReplicaSet {
+		w := e.w.DeepCopy()
+		w.ResourceVersion = version
+		return w
+	}
+	// seen waits until the handler has seen a version, and returns the one that a sync sees.
+	seen := func(comes string) (got string) {
+		err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+			stored, exists, err := e.informer.GetStore().GetByKey(e.session.name.String())
+			if err != nil || !exists || stored.(*appsv1.ReplicaSet).ResourceVersion != comes || e.queue.Len() == 0 {
+				return false, err
+			}
+			name, _ := e.queue.Get()
+			e.queue.Done(name)
+			w, _, err := e.get(e.session.name)
+			got = w.ResourceVersion
+			return true, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	events.Add(version("5"))
+	seen("5")
+	for _, tt := range []struct{ comes, want string }{{"9", "9"}, {"7", "9"}, {"6", "9"}, {"12", "12"}} {
+		events.Modify(version(tt.comes))
+		if got := seen(tt.comes); got != tt.want {
+			t.Errorf("after version %s it is version %s, want %s", tt.comes, got, tt.want)
+		}
 	}
 }
 
