@@ -213,7 +213,10 @@ func (p *Policies) Evaluate(ctx context.Context, name string, request *admission
 	after, err := p.apply(ctx, policy, attributes)
 	if err != nil {
 		response.Allowed = !policy.fails
-		response.Result = &metav1.Status{Code: http.StatusInternalServerError, Message: fmt.Sprintf("the policy %s could not be evaluated: %v", name, err)}
+		// Not Invalid, which has operators delete what they may not write.
+		response.Result = &metav1.Status{
+			Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: fmt.Sprintf("the policy %s could not be evaluated: %v", name, err),
+		}
 		return response, nil
 	}
 	if after == nil {

@@ -321,6 +321,9 @@ spec:
 		if err != nil || response.Allowed != allowed || response.Patch != nil {
 			t.Errorf("%s: %v, %v", failurePolicy, response, err)
 		}
+		if result := response.Result; result == nil || result.Code != http.StatusForbidden || result.Reason != metav1.StatusReasonForbidden {
+			t.Errorf("%s: the answer is %v, want Forbidden", failurePolicy, result)
+		}
 	}
 }
 

@@ -3,11 +3,16 @@
 package integration
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -73,19 +78,33 @@ func (w *workload) testValues(t *testing.T) {
 			switch {
 			case (got == nil) != (want == nil):
 				t.Errorf("%s=%q: the API server says %v, and Go says %v", annotation, value, got, want)
+			case want != nil && !w.forbids(t, annotation, value):
+				t.Errorf("%s=%q is not answered with 403, Forbidden", annotation, value)
 			case want != nil && !strings.Contains(got.Error(), want.Error()):
 				t.Errorf("%s=%q: the API server says\n%v\nwithout\n%v", annotation, value, got, want)
 			}
 		}
 	}
-	// Here they cannot use the same words: the expression fails, or the message would be too long.
-	if err := w.try(t, "annotate", "--overwrite", "statefulset/web", api.DeferredTimeoutAnnotation+"=9999999h"); err == nil {
-		t.Error("a duration that is too long to be one is accepted")
+	if !w.forbids(t, api.DeferredTimeoutAnnotation, "9999999h") {
+		t.Error("a duration that is too long to be one is not answered with 403, Forbidden")
 	}
+	// Here they cannot use the same words: the message would be too long.
 	err := w.try(t, "annotate", "--overwrite", "statefulset/web", api.ResizePolicyAnnotation+"="+strings.Repeat("x", 6000))
 	if !strings.Contains(said(err), "an entry must read [container/]resource") {
 		t.Errorf("an endless value is answered with %v", err)
 	}
+}
+
+// forbids reports whether the API server answers an annotation with 403, Forbidden.
+func (w *workload) forbids(t *testing.T, annotation, value string) bool {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotation: value}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.AppsV1().StatefulSets(w.namespace).Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && answer.Status().Code == http.StatusForbidden && answer.Status().Reason == metav1.StatusReasonForbidden
 }
 
 // testWays: people apply manifests and patch, and Deployments have the same annotations.
