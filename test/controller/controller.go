@@ -55,6 +55,19 @@ func Apply(ctx context.Context, cp *controlplane.ControlPlane) error {
 	return waitForPolicies(ctx, cp)
 }
 
+// Beat writes a heartbeat into the ServiceAccount, as a controller does that is there for so long; or takes it away, as one does
+// that ends, if that is 0.
+func Beat(ctx context.Context, cp *controlplane.ControlPlane, valid time.Duration) error {
+	until := "-"
+	if valid > 0 {
+		until = "=" + time.Now().Add(valid).UTC().Format(time.RFC3339)
+	}
+	if _, err := cp.Kubectl(ctx, "annotate", "--overwrite", "--namespace", Namespace, "serviceaccount/"+ServiceAccount, api.ReadyUntilAnnotation+until); err != nil {
+		return fmt.Errorf("writing a heartbeat: %w", err)
+	}
+	return nil
+}
+
 // WhenAbsent says what becomes of edits while no controller is there, until one is started that says otherwise.
 func WhenAbsent(ctx context.Context, cp *controlplane.ControlPlane, what string) error {
 	if _, err := cp.Kubectl(ctx, "annotate", "--overwrite", "--namespace", Namespace, "serviceaccount/"+ServiceAccount, api.WhenAbsentAnnotation+"="+what); err != nil {

@@ -69,6 +69,7 @@ type history struct {
 	pods       map[types.UID]*pod
 	nodes      map[string]*node
 	suspects   map[string][]suspect // by node
+	beats      []beat
 	violations []Violation
 	judgments  []func() // made when all writes are known
 }
@@ -107,7 +108,7 @@ type version struct {
 	held, complete      bool
 	parallel            bool // more than one at a time
 	recreate            bool // no new pod may be there before the last old one has gone
-	released            bool // the user has let go of the hold of this template, or it was not held because no controller was there
+	released            bool // the user has let go of the hold of this template, or no controller was there to hold it for, or no policy
 	surging             bool // the DaemonSet controller has two pods on some nodes for now
 	handedOver          bool // the template was edited while it had
 	spec                json.RawMessage
@@ -115,6 +116,9 @@ type version struct {
 
 // enabled reports whether the workload is opted in.
 func (v version) enabled() bool { return v.meta.Labels["inplace-rollout.io/enabled"] == "true" }
+
+// live reports whether the action in force is LiveResize.
+func (v version) live() bool { return strings.HasPrefix(v.annotation("in-force"), "LiveResize;") }
 
 func (v version) annotation(name string) string {
 	return v.meta.Annotations["inplace-rollout.io/"+name]
@@ -336,6 +340,8 @@ func (h *history) apply(w write) {
 		h.storeRevision(w)
 	case ref.Resource == "replicasets":
 		h.storeReplicaSet(w)
+	case ref.Resource == "serviceaccounts":
+		h.storeBeat(w)
 	}
 }
 
@@ -436,6 +442,8 @@ func (h *history) storeWorkload(w write) {
 		return
 	}
 	v.at, v.by = w.at, w.User.Username
+	// Nothing was held then, or guarded.
+	v.released = w.ObjectRef.Subresource == "" && !h.ours(v.by) && within(h.options.Gaps, v.at)
 	known := h.workloads[v.meta.UID]
 	if known == nil {
 		known = &workload{kind: v.kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}, labels: map[string][]string{}}
@@ -445,7 +453,7 @@ func (h *history) storeWorkload(w write) {
 		same := equality.Semantic.DeepEqual(before.template, v.template)
 		// The policy says so itself where no controller was there. But LiveResize lets no pod go.
 		_, left := v.meta.Annotations["inplace-rollout.io/not-held"]
-		v.released = left && !strings.HasPrefix(v.meta.Annotations["inplace-rollout.io/in-force"], "LiveResize;") || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
+		v.released = v.released || left && !v.live() || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
 		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
 	}
 	if v.updated != "" {

@@ -41,6 +41,9 @@ const (
 	// Proof: no more pods are asked than the limit allows while those asked before have not been
 	// Ready at their size for minReadySeconds.
 	Proof = "proof"
+	// Held: what somebody else writes is held if a controller is there, and only then, or if the action in
+	// force is LiveResize; and what is not held the controller does not roll out, too.
+	Held = "held"
 	// Complete: the condition is True only if each pod that may move has its size and revision.
 	Complete = "complete"
 )
@@ -53,6 +56,10 @@ type Options struct {
 	DeferredTimeout, ErrorTimeout time.Duration
 	// OldKubelets are the nodes whose kubelets lower no memory limit in place.
 	OldKubelets []string
+	// Gaps are when not all admission policies were there: what is edited then may be held, or not.
+	Gaps []Span
+	// Doubts are when the log may lack what was stored.
+	Doubts []Span
 	// Lag is how long before a write the reads may be that it rests on; 10 s if 0.
 	Lag time.Duration
 }
@@ -75,8 +82,8 @@ func (v Violation) String() string {
 }
 
 // Check returns the promises that were broken in one namespace. The events are those of the
-// audit log that are about the namespace, from its beginning on, with requests and answers; and
-// those about the nodes of its DaemonSets.
+// audit log that are about the namespace, from its beginning on, with requests and answers; those
+// about the nodes of its DaemonSets; and, for [Held], those about the controller's ServiceAccount.
 func Check(events []auditv1.Event, o Options) ([]Violation, error) {
 	o.Lag = cmp.Or(o.Lag, 10*time.Second)
 	h := newHistory(o)

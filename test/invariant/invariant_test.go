@@ -32,8 +32,9 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // trail is an audit log, with an event for each minute.
 type trail struct {
-	t      *testing.T
-	events []auditv1.Event
+	t            *testing.T
+	events       []auditv1.Event
+	gaps, doubts []invariant.Span
 }
 
 // write logs that somebody wrote an object, which is stored as it is then.
@@ -223,7 +224,7 @@ func TestCheck(t *testing.T) {
 			l.statefulSets(live)
 			l.write(user, "patch", "statefulsets", "web", set("3", live, annotated("inplace-rollout.io/not-held", "7"), annotated("inplace-rollout.io/in-force", "LiveResize;")))
 			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, "restart pods/web-1"},
+		}, "held statefulsets/web"},
 		{"we have let go", func(l *trail) {
 			l.statefulSets(live)
 			l.write(ours, "patch", "statefulsets", "web", set("2", live))
@@ -433,6 +434,7 @@ func checkAll(t *testing.T, tests []promised) {
 			tt.do(l)
 			violations, err := invariant.Check(l.events, invariant.Options{
 				Controllers: []string{ours}, DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute,
+				Gaps: l.gaps, Doubts: l.doubts,
 			})
 			if err != nil {
 				t.Fatal(err)

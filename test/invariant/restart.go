@@ -33,7 +33,9 @@ func (h *history) check(w write) {
 		h.checkOrder(w)
 		h.checkComplete(w)
 		h.checkProof(w)
+		h.checkHalf(w)
 	}
+	h.checkHeld(w)
 	h.checkRoom(w)
 	if w.ObjectRef.Resource == "pods" && w.Verb == "create" && w.ObjectRef.Subresource == "" {
 		switch w.User.Username {

@@ -38,6 +38,7 @@ type trouble struct {
 	blows           bool // controllers are killed and paused
 	restarts        bool // of the API server and etcd, too
 	flaps           bool // controllers are there, and then not, and again, to those who edit
+	absences        bool // all controllers go, or all policies, and come back later
 }
 
 // arena is a control plane with controllers behind a hostile proxy, in which worlds are played.
@@ -48,6 +49,10 @@ type arena struct {
 	tally tally
 	names int
 	limit time.Duration // for everything to converge
+
+	policies *controller.Policies
+	gaps     spans // when they are not all there
+	doubts   spans // when what is stored may not be in the audit log
 }
 
 // newArena starts the control plane.
@@ -73,6 +78,9 @@ func (a *arena) equip(ctx context.Context) error {
 	var err error
 	if a.log, err = os.OpenFile(filepath.Join(a.cp.Dir(), "log", "inplace-rollout.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return fmt.Errorf("opening the controllers' log: %w", err)
+	}
+	if a.policies, err = controller.NewPolicies(ctx, a.cp); err != nil {
+		return err
 	}
 	if controller.Hold(a.cp) != prerequisite.Webhook {
 		return controller.Install(ctx, a.cp)
@@ -117,6 +125,7 @@ func (a *arena) round(ctx context.Context, worlds []World, t trouble) ([]outcome
 		if players[i], err = newPlayer(a.cp, w, outcomes[i].namespace); err != nil {
 			return nil, err
 		}
+		players[i].gaps = &a.gaps
 	}
 	each := func(do func(*player, *outcome) error) {
 		var wait sync.WaitGroup
@@ -168,6 +177,11 @@ func (a *arena) judge(outcomes []outcome, players []*player, mark int64) error {
 			if i, known := about[namespace]; known {
 				events[i] = append(events[i], *e)
 			}
+			if e.ObjectRef.Resource == "serviceaccounts" && namespace == controller.Namespace {
+				for i := range events {
+					events[i] = append(events[i], *e)
+				}
+			}
 		}
 		return false
 	}); err != nil {
@@ -176,6 +190,7 @@ func (a *arena) judge(outcomes []outcome, players []*player, mark int64) error {
 	for i := range outcomes {
 		found, err := invariant.Check(events[i], invariant.Options{
 			Controllers: []string{controller.User}, DeferredTimeout: deferredTimeout, ErrorTimeout: errorTimeout,
+			Gaps: a.gaps.list(0, 2*time.Second), Doubts: a.doubts.list(time.Second, 5*time.Second),
 		})
 		if err != nil {
 			return fmt.Errorf("checking %s: %w", outcomes[i].namespace, err)
@@ -239,7 +254,7 @@ func (s *storm) start(ctx context.Context, i int) error {
 		"--deferred-timeout=" + deferredTimeout.String(), "--error-timeout=" + errorTimeout.String(),
 		fmt.Sprintf("--leader-elect=%t", s.replicas > 1),
 	}
-	if s.flaps {
+	if s.flaps || s.absences {
 		args = append(args, "--when-absent="+api.LetGo)
 	}
 	process, err := controller.Start(ctx, s.cp, controller.Options{Server: s.proxies[i].URL(), Log: s.log, Args: args})
@@ -300,29 +315,29 @@ func (s *storm) begin(ctx context.Context) (stop func() error) {
 func (s *storm) flap(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(s.seed, 3))
 	for s.flaps && sleep(ctx, time.Duration(200+random.IntN(2000))*time.Millisecond) {
-		until := "-"
-		if random.IntN(2) == 0 {
-			until = "=" + time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
-		}
 		s.tally.flaps++
-		if _, err := s.cp.Kubectl(ctx, "annotate", "--overwrite", "--namespace", controller.Namespace, "serviceaccount/"+controller.ServiceAccount,
-			api.ReadyUntilAnnotation+until); err != nil && ctx.Err() == nil && !s.restarts { // the API server may be away
+		err := controller.Beat(ctx, s.cp, pick(generator{random}, 0, time.Minute))
+		if err != nil && ctx.Err() == nil && !s.restarts { // the API server may be away
 			return err
 		}
 	}
 	return nil
 }
 
-// blow kills and pauses controllers, pauses the built-in ones, and restarts the API server and
-// etcd, again and again.
+// blow kills and pauses controllers, pauses the built-in ones, restarts the API server and
+// etcd, and has controllers or policies be away, again and again.
 func (s *storm) blow(ctx context.Context) error {
 	for s.blows && sleep(ctx, time.Duration(500+s.random.IntN(3500))*time.Millisecond) {
+		if s.absences && s.random.IntN(2) == 0 {
+			if err := s.absent(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		i := s.random.IntN(len(s.controllers))
 		switch n := s.random.IntN(10); {
 		case s.restarts && n == 0:
-			name := []string{"kube-apiserver", "etcd"}[s.random.IntN(2)]
-			s.tally.restarts[name]++
-			if err := s.cp.Restart(context.WithoutCancel(ctx), name); err != nil {
+			if err := s.restart(ctx, []string{"kube-apiserver", "etcd"}[s.random.IntN(2)]); err != nil {
 				return err
 			}
 		case n == 1:
@@ -342,7 +357,7 @@ func (s *storm) blow(ctx context.Context) error {
 		default:
 			s.tally.pauses++
 			pause := time.Duration(200+s.random.IntN(2000)) * time.Millisecond
-			if s.replicas > 1 {
+			if s.replicas > 1 && !s.absences {
 				pause = 17 * time.Second // longer than the lease
 			}
 			if err := s.pause(ctx, i, pause); err != nil {

@@ -6,8 +6,9 @@
 //
 // A world is a namespace with workloads, and a list of what people, kubelets and others do there.
 // Its seed makes it. Meanwhile requests of the controller fail, its watches are cut and late, and
-// it is killed and paused, and in some rounds its heartbeat comes and goes. When all that ends, everything must converge. A world in which a
-// promise is broken is made smaller, as long as it is broken in the smaller one, too.
+// it is killed and paused, and in some rounds its heartbeat comes and goes, or there is no controller at all for a
+// while, or no policy. When all that ends, everything must converge. A world in which a promise is broken is made
+// smaller, as long as it is broken in the smaller one, too.
 package main
 
 import (
@@ -21,7 +22,7 @@ import (
 	"time"
 )
 
-const usage = "usage: worlds run|show [--seed 1] [--worlds 1] [--at-once 10] [--world FILE] [--calm] [--flaps] [--bin bin/k8s]"
+const usage = "usage: worlds run|show [--seed 1] [--worlds 1] [--at-once 10] [--world FILE] [--calm] [--flaps] [--absences] [--bin bin/k8s]"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -41,6 +42,7 @@ func run(args []string) error {
 	flags.IntVar(&o.atOnce, "at-once", 10, "how many of them at the same time")
 	flags.BoolVar(&o.calm, "calm", false, "without faults")
 	flags.BoolVar(&o.flaps, "flaps", false, "controllers are there and not there by turns in each round, not in each fourth one")
+	flags.BoolVar(&o.absences, "absences", false, "all controllers, or all policies, go and come back later in each round, not in each fourth one")
 	flags.DurationVar(&o.shrink, "shrink", 3*time.Minute, "how long at most a world is made smaller in which a promise is broken; 0 leaves it")
 	flags.StringVar(&o.bin, "bin", "", "folder of the Kubernetes binaries (default bin/k8s of this module)")
 	file := flags.String("world", "", "file with a world, instead of those of seeds")
@@ -51,9 +53,10 @@ func run(args []string) error {
 		return errors.New(usage)
 	}
 	o.seed = *seed
+	o.restarts = true
 	switch args[0] {
 	case "show":
-		_, err := fmt.Print(newWorld(*seed))
+		_, err := fmt.Printf("%s# Meanwhile, in a run from this seed on: %s.\n", newWorld(*seed), o.trouble(*seed))
 		return err
 	case "run":
 	default:
@@ -66,7 +69,6 @@ func run(args []string) error {
 		}
 		o.given = []World{w}
 	}
-	o.restarts = true
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return soak(ctx, o)

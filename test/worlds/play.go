@@ -42,11 +42,13 @@ type player struct {
 	wishes    []wish               // for each workload
 	cleanUp   []func(context.Context) error
 	added     int // nodes
+	gaps      *spans
 	tally     tally
 }
 
 // wish is what the user wants of the fields that hold a workload. There is more than one where
-// the user's write cannot be told from one that leaves the held value as it is.
+// the user's write cannot be told from one that leaves the held value as it is, and where no policy
+// was there to note it.
 type wish struct {
 	partitions []int32
 	paused     []bool
@@ -170,8 +172,12 @@ func (p *player) edit(ctx context.Context, e Edit) error {
 	case doPatch:
 		return p.patch(ctx, e.Workload, e.Patch)
 	case doBad:
+		began := time.Now()
 		if err := p.patch(ctx, e.Workload, e.Patch); err != nil {
 			return err
+		}
+		if p.gaps.since(began) {
+			return p.patch(ctx, e.Workload, annotate(api.NodeResourcesAnnotation, nil))
 		}
 		return errAccepted
 	case doApply:
@@ -289,6 +295,7 @@ func (p *player) apply(ctx context.Context, i int) error {
 // write makes a write to a workload, and notes what it says of the fields that hold it.
 func (p *player) write(ctx context.Context, i int, says map[string]any, write func() (*unstructured.Unstructured, error)) error {
 	var before view
+	began := time.Now()
 	errBefore := p.retried(ctx, func() (err error) { before, err = p.view(ctx, i); return err })
 	var written *unstructured.Unstructured
 	if err := p.retried(ctx, func() (err error) { written, err = write(); return err }); err != nil {
@@ -303,21 +310,21 @@ func (p *player) write(ctx context.Context, i int, says map[string]any, write fu
 	if errBefore != nil { // it is new
 		w.partitions, w.paused = []int32{0}, []bool{false}
 	}
-	held := errBefore == nil && isHeld(before)
+	held, unguarded := errBefore == nil && isHeld(before), p.gaps.since(began)
 	if partition, said := partitionOf(says); said {
-		if lowered := held && isHeld(after) && after.partition != everything; !lowered {
+		if lowered := held && isHeld(after) && after.partition != everything; !lowered && !unguarded {
 			w.partitions = nil
 		}
 		w.partitions = append(w.partitions, partition)
 	}
 	if strategy, said, clear := strategyOf(says); said {
-		if clear || !held {
+		if (clear || !held) && !unguarded {
 			w.strategies = nil
 		}
 		w.strategies = append(w.strategies, strategy)
 	}
 	if paused, said, _ := unstructured.NestedBool(says, "spec", "paused"); said {
-		if !paused || !held {
+		if (!paused || !held) && !unguarded {
 			w.paused = nil
 		}
 		w.paused = append(w.paused, paused)

@@ -21,6 +21,7 @@ type options struct {
 	given          []World // instead of those of seeds
 	calm, restarts bool
 	flaps          bool // in each round
+	absences       bool // in each round
 	shrink         time.Duration
 	bin            string
 	out            io.Writer
@@ -85,11 +86,37 @@ func (o options) trouble(seed uint64) trouble {
 	round := seed / uint64(o.atOnce)
 	t.rate = []float64{0.05, 0.1, 0.2}[round%3]
 	t.watchRate = []float64{0.3, 0.6}[round%2]
-	if round%5 == 4 {
+	t.flaps = o.flaps || round%4 == 3
+	t.absences = o.absences || round%4 == 2
+	if round%5 == 4 || t.absences && round%8 == 2 {
 		t.replicas = 2
 	}
-	t.flaps = o.flaps || round%4 == 3
 	return t
+}
+
+// String says in words what happens.
+func (t trouble) String() string {
+	if !t.blows {
+		return "nothing"
+	}
+	all := []string{
+		fmt.Sprintf("%g %% of the controller's requests fail, and %g %% of its watches", 100*t.rate, 100*t.watchRate),
+		"controllers are killed and paused", "the built-in ones are paused",
+	}
+	if t.replicas > 1 {
+		all[1] = fmt.Sprintf("%d controllers, of which one leads, are killed and paused", t.replicas)
+	}
+	if t.restarts {
+		all = append(all, "the API server and etcd are killed and started again")
+	}
+	if t.flaps {
+		all = append(all, "the heartbeat comes and goes")
+	}
+	if t.absences {
+		all = append(all, "all controllers are killed and come back later, when their heartbeat is out of date",
+			"all controllers end and others start later", "all policies are deleted and applied again later")
+	}
+	return strings.Join(all, "; ")
 }
 
 // tell prints at once what was broken in a world: the rest of the soak may never end.

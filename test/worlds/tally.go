@@ -20,13 +20,13 @@ import (
 type tally struct {
 	worlds, violations                   int
 	edits, refused, helped               map[string]int
-	faults, restarts                     map[string]int
+	faults, restarts, absences           map[string]int
 	kills, pauses, slowed, flaps         int
 	resized, inPlace, withRestarts, noop int
 }
 
 func newTally() tally {
-	return tally{edits: map[string]int{}, refused: map[string]int{}, helped: map[string]int{}, faults: map[string]int{}, restarts: map[string]int{}}
+	return tally{edits: map[string]int{}, refused: map[string]int{}, helped: map[string]int{}, faults: map[string]int{}, restarts: map[string]int{}, absences: map[string]int{}}
 }
 
 // add adds what was counted in one world.
@@ -134,6 +134,7 @@ func (t *tally) print(w io.Writer, took time.Duration) {
 	line("faults", "%d (%s)", sum(t.faults), listed(t.faults))
 	line("controllers", "killed %d times, paused %d times; the built-in ones paused %d times", t.kills, t.pauses, t.slowed)
 	line("heartbeat", "taken away or brought back %d times", t.flaps)
+	line("absences", "%d (%s)", sum(t.absences), listed(t.absences))
 	line("restarts", "%d (%s)", sum(t.restarts), listed(t.restarts))
 	line("rollouts", "%d completed in place, %d with restarts, %d without a pod to change", t.inPlace, t.withRestarts, t.noop)
 	line("helped", "%d that waited for people (%s)", sum(t.helped), listed(t.helped))

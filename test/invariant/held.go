@@ -1,0 +1,120 @@
+package invariant
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Span is a stretch of time.
+type Span struct{ From, To time.Time }
+
+// within reports whether a moment is in one of the spans.
+func within(spans []Span, at time.Time) bool {
+	return slices.ContainsFunc(spans, func(s Span) bool { return !at.Before(s.From) && !at.After(s.To) })
+}
+
+// unheard is for how long the API server may not know a heartbeat that is stored.
+const unheard = 2 * time.Second
+
+// beat is what the controller's ServiceAccount says, from a moment on.
+type beat struct {
+	at    time.Time
+	until time.Time // zero if it says that no controller is there
+	holds bool      // all the same
+}
+
+// storeBeat takes a write to the controller's ServiceAccount into the history.
+func (h *history) storeBeat(w write) {
+	account := &corev1.ServiceAccount{}
+	if !slices.ContainsFunc(h.options.Controllers, func(user string) bool {
+		return user == "system:serviceaccount:"+w.ObjectRef.Namespace+":"+w.ObjectRef.Name
+	}) || json.Unmarshal(w.ResponseObject.Raw, account) != nil {
+		return
+	}
+	until, err := time.Parse(time.RFC3339, account.Annotations["inplace-rollout.io/ready-until"])
+	if err != nil {
+		until = time.Time{}
+	}
+	h.beats = append(h.beats, beat{w.at, until, account.Annotations["inplace-rollout.io/when-absent"] == "Hold"})
+}
+
+// known are the beats that the API server may have known during a write; none if the log does not show them all.
+func (h *history) known(w write) []beat {
+	began := w.at
+	if received := w.RequestReceivedTimestamp.Time; !received.IsZero() {
+		began = received
+	}
+	began = began.Add(-unheard)
+	if within(h.options.Doubts, began) || within(h.options.Doubts, w.at) {
+		return nil
+	}
+	for i, b := range slices.Backward(h.beats) {
+		if b.at.Before(began) {
+			return h.beats[i:]
+		}
+	}
+	return nil
+}
+
+// checkHeld checks that a write of somebody else is held exactly if a controller is there, or the action in force is LiveResize.
+func (h *history) checkHeld(w write) {
+	if w.ResponseObject == nil || !isWorkload(w.ObjectRef.Resource) {
+		return
+	}
+	after, ok := workloadOf(w)
+	if !ok || w.ObjectRef.Subresource != "" || h.ours(w.User.Username) || w.Verb == "delete" || within(h.options.Gaps, w.at) {
+		return
+	}
+	work := h.workloads[after.meta.UID]
+	if work == nil || !after.enabled() {
+		return
+	}
+	_, left := after.meta.Annotations["inplace-rollout.io/not-held"]
+	if left && after.live() {
+		h.violate(w, Held, work.ref(), "%s wrote it, which is not held, and the action in force is LiveResize", w.User.Username)
+	}
+	beats := h.known(w)
+	if len(beats) == 0 || after.live() {
+		return
+	}
+	// An edit tells the policies the time, unless it only takes fields away.
+	timed := !equality.Semantic.DeepEqual(work.last().template, after.template) && !takesAway(w)
+	there, absent := true, true
+	for _, b := range beats {
+		there = there && (b.holds || b.until.After(w.at.Add(slack)))
+		absent = absent && !b.holds && (b.until.IsZero() || timed && b.until.Before(w.at.Add(-unheard-slack)))
+	}
+	switch {
+	case left && there:
+		h.violate(w, Held, work.ref(), "%s wrote it, which is not held, and a controller is there", w.User.Username)
+	case after.held && absent:
+		h.violate(w, Held, work.ref(), "%s wrote it, which is held, and no controller is there", w.User.Username)
+	}
+}
+
+// takesAway reports whether a write may do nothing else than to remove fields.
+func takesAway(w write) bool {
+	return w.RequestObject == nil || strings.Contains(string(w.RequestObject.Raw), "null") || strings.Contains(string(w.RequestObject.Raw), `"remove"`)
+}
+
+// checkHalf checks that no pod is brought to a template by us while the built-in controller is at it: only pods of a workload that
+// is held are, or that nobody but its user rolls out.
+func (h *history) checkHalf(w write) {
+	p := h.named(w.ObjectRef.Name)
+	if !w.resized || p == nil || unchanged(w, p.last()) {
+		return
+	}
+	work, _ := h.workload(p.last())
+	made, known := h.template(p.last())
+	if work == nil || !known || work.any(w.at.Add(-h.options.Lag), func(v version) bool {
+		return v.held || v.onDelete || equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template))
+	}) {
+		return
+	}
+	h.violate(w, Held, p.ref(), "%s resized it, and %s is not held", w.User.Username, work.ref())
+}

@@ -1,0 +1,156 @@
+package invariant_test
+
+import (
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/inplace-rollout/inplace-rollout/test/invariant"
+)
+
+// now is when the next event is.
+func (l *trail) now() time.Time { return start.Add(time.Duration(len(l.events)) * time.Minute) }
+
+// beat logs that the ServiceAccount says for how long a controller is there; it says that none is if that is 0.
+func (l *trail) beat(valid time.Duration, more ...string) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "inplace-rollout", Namespace: "inplace-rollout", Annotations: map[string]string{}}}
+	if valid > 0 {
+		account.Annotations["inplace-rollout.io/ready-until"] = l.now().Add(valid).Format(time.RFC3339)
+	}
+	for _, whenAbsent := range more {
+		account.Annotations["inplace-rollout.io/when-absent"] = whenAbsent
+	}
+	l.write(ours, "patch", "serviceaccounts", "inplace-rollout", account)
+	l.events[len(l.events)-1].ObjectRef.Namespace = "inplace-rollout"
+}
+
+// edit logs that a user edits a set.
+func (l *trail) edit(s *appsv1.StatefulSet, request string) {
+	l.write(user, "patch", "statefulsets", "web", s)
+	l.events[len(l.events)-1].RequestObject = &runtime.Unknown{Raw: []byte(request)}
+}
+
+// lapse has the last n events be in a span.
+func (l *trail) lapse(n int) []invariant.Span {
+	return []invariant.Span{{From: l.events[len(l.events)-n].StageTimestamp.Time, To: l.events[len(l.events)-1].StageTimestamp.Time}}
+}
+
+// TestHeld: edits are held while a controller is there, and while none is they are not, and each is made by one controller only.
+func TestHeld(t *testing.T) {
+	isHeld, left, live := annotated(hold, "0"), annotated("inplace-rollout.io/not-held", "7"), annotated("inplace-rollout.io/in-force", "LiveResize;")
+	onDelete := func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType }
+	const set3, unset = `{"spec": {"cpu": 3}}`, `{"spec": {"cpu": null}}`
+	checkAll(t, []promised{
+		{"held, and a controller is there", func(l *trail) { l.statefulSets(); l.beat(time.Hour); l.edit(set("3", isHeld), set3) }, ""},
+		{"left, and a controller is there", func(l *trail) { l.statefulSets(); l.beat(time.Hour); l.edit(set("3", left), set3) }, "held statefulsets/web"},
+		{"left, and no controller is there", func(l *trail) { l.statefulSets(); l.beat(0); l.edit(set("3", left), set3) }, ""},
+		{"held, and no controller is there", func(l *trail) { l.statefulSets(); l.beat(0); l.edit(set("3", isHeld), set3) }, "held statefulsets/web"},
+		{"held, and no controller is there, by an edit that only takes away", func(l *trail) { l.statefulSets(); l.beat(0); l.edit(set("3", isHeld), unset) }, "held statefulsets/web"},
+		{"stays held when something else is written, and no controller is there", func(l *trail) {
+			l.statefulSets()
+			l.beat(0)
+			l.edit(set("2", isHeld, annotated("a", "b")), set3)
+		}, "held statefulsets/web"},
+		{"held with the action LiveResize, and no controller is there", func(l *trail) { l.statefulSets(); l.beat(0); l.edit(set("3", isHeld, live), set3) }, ""},
+		{"held, and no controller is there, which is to hold all the same", func(l *trail) { l.statefulSets(); l.beat(0, "Hold"); l.edit(set("3", isHeld), set3) }, ""},
+		{"left, and no controller is there, which is to hold all the same", func(l *trail) { l.statefulSets(); l.beat(0, "Hold"); l.edit(set("3", left), set3) }, "held statefulsets/web"},
+		{"left with the action LiveResize", func(l *trail) { l.statefulSets(); l.beat(0); l.edit(set("3", left, live), set3) }, "held statefulsets/web"},
+		{"held, and the heartbeat is long out of date", func(l *trail) { l.statefulSets(); l.beat(30 * time.Second); l.edit(set("3", isHeld), set3) }, "held statefulsets/web"},
+		{"left, and the heartbeat is out of date", func(l *trail) { l.statefulSets(); l.beat(30 * time.Second); l.edit(set("3", left), set3) }, ""},
+		{"held by an edit that only takes away, and the heartbeat is out of date", func(l *trail) {
+			l.statefulSets()
+			l.beat(30 * time.Second)
+			l.edit(set("3", isHeld), unset)
+		}, ""},
+		{"left, and the heartbeat has just come", func(l *trail) {
+			l.statefulSets()
+			l.beat(0)
+			l.beat(time.Hour)
+			l.edit(set("3", left), set3)
+			l.after(time.Second)
+		}, ""},
+		{"held, and the heartbeat has just gone", func(l *trail) {
+			l.statefulSets()
+			l.beat(time.Hour)
+			l.beat(0)
+			l.edit(set("3", isHeld), set3)
+			l.after(time.Second)
+		}, ""},
+		{"left, and the log may lack a heartbeat", func(l *trail) {
+			l.statefulSets()
+			l.beat(time.Hour)
+			l.edit(set("3", left), set3)
+			l.doubts = l.lapse(1)
+		}, ""},
+		{"left, and the policies are not there", func(l *trail) {
+			l.statefulSets()
+			l.beat(time.Hour)
+			l.edit(set("3", left), set3)
+			l.gaps = l.lapse(1)
+		}, ""},
+
+		{"a pod is restarted after an edit that no policy held", func(l *trail) {
+			l.statefulSets()
+			l.edit(set("3"), set3)
+			l.gaps = l.lapse(1)
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"a pod is restarted after an edit that the policies should have held", func(l *trail) {
+			l.statefulSets()
+			l.gaps = l.lapse(1)
+			l.edit(set("3", isHeld), set3)
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, "restart pods/web-1"},
+		{"a pod is restarted after a write of ours that no policy saw", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "statefulsets", "web", set("2"))
+			l.gaps = l.lapse(1)
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		}, "restart pods/web-1"},
+
+		{"a DaemonSet is let go in two writes, as no policy is there", func(l *trail) { l.letGoInTwo(); l.gaps = l.lapse(2) }, ""},
+		{"a DaemonSet is let go in two writes, and the policies are there", func(l *trail) { l.letGoInTwo() }, "fence daemonsets/agent"},
+
+		{"a pod of a set that is held is resized", func(l *trail) { l.statefulSets(); l.resizes("web-1", "2") }, ""},
+		{"a pod of a set that is not held is resized", func(l *trail) {
+			l.statefulSets()
+			l.write(user, "patch", "statefulsets", "web", set("3", left))
+			l.resizes("web-1", "3")
+		}, "held pods/web-1"},
+		{"a pod of a set that is not held gets back what the template says", func(l *trail) {
+			l.statefulSets()
+			l.write(user, "patch", "statefulsets", "web", set("1"))
+			l.write(user, "patch", "pods/resize", "web-1", pod("web-1", "3", "web-1", "set", "StatefulSet"))
+			l.resizes("web-1", "1")
+		}, ""},
+		{"a pod of a set with OnDelete is resized", func(l *trail) {
+			l.statefulSets(onDelete)
+			l.write(user, "patch", "statefulsets", "web", set("3", onDelete))
+			l.resizes("web-1", "3")
+		}, ""},
+		{"a pod of a set that has just been let go is resized", func(l *trail) {
+			l.statefulSets()
+			l.write(user, "patch", "statefulsets", "web", set("3", left))
+			l.after(time.Second)
+			l.resizes("web-1", "3")
+			l.after(time.Second)
+		}, ""},
+	})
+}
+
+// letGoInTwo logs that we let go of a held DaemonSet, which takes us two writes.
+func (l *trail) letGoInTwo() {
+	l.write(user, "create", "daemonsets", "agent", daemons("1"))
+	l.write(user, "patch", "daemonsets", "agent", daemons("2", heldDaemons))
+	l.write(ours, "patch", "daemonsets", "agent", daemons("2", func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }))
+	l.write(ours, "patch", "daemonsets", "agent", daemons("2"))
+}
+
+// resizes logs that we resize a pod of the set.
+func (l *trail) resizes(name, cpu string) {
+	l.write(ours, "patch", "pods/resize", name, pod(name, cpu, "web-1", "set", "StatefulSet"))
+}
