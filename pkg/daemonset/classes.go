@@ -31,10 +31,11 @@ func (o observation) sizeOf(pod *corev1.Pod) policy.Size {
 // has none or that cannot be had in place, the template's.
 //
 // What is left of a class that its node had before restarts no pod, either, and when a rollout is
-// over there is nothing else left.
+// over there is nothing else left. What an edit that was given up has left is taken back first,
+// by a restart if need be, whatever the class of the node.
 func (o observation) fit(p *rollout.Place) (err error) {
 	own := o.sizeOf(p.Pod)
-	p.Class, p.InPlaceOnly = own.Class.String(), own.Class != nil || o.over()
+	p.Class = own.Class.String()
 	sized, unavailable := own.Template, ""
 	if own.Unavailable != nil {
 		unavailable = own.Unavailable.Error()
@@ -58,7 +59,13 @@ func (o observation) fit(p *rollout.Place) (err error) {
 			return err
 		}
 	}
-	p.InPlaceOnly = p.InPlaceOnly || len(p.Target.Effects) > 0 && !slices.ContainsFunc(p.Target.Effects, o.edited)
+	left := !o.over() && slices.ContainsFunc(p.Target.Effects, o.givenUp)
+	if left && own.Class != nil && unavailable == "" && o.hopeless(p.Target) {
+		if p.Target, err = o.sizedTo(p.Pod, o.revision().Template); err != nil {
+			return err
+		}
+	}
+	p.InPlaceOnly = o.over() || !left && (own.Class != nil || len(p.Target.Effects) > 0)
 	if p.Updated = p.Target.Clean(); !p.InPlaceOnly {
 		p.Brings = resize.Describe(p.Target.Changes)
 	}
@@ -126,6 +133,11 @@ func (o observation) hopeless(t resize.Target) bool {
 	state, _ := t.Observe()
 	return slices.Contains([]resize.State{resize.Deferred, resize.Infeasible, resize.Failing}, state) ||
 		len(t.Obstacles) > 0 || o.Refused.Of(t.Pod().UID, o.revision().Size(t.Changes)).Final
+}
+
+// givenUp reports whether the value that a change of a pod of the newest revision starts from is of another edit.
+func (o observation) givenUp(c resize.Change) bool {
+	return o.edited(c) && !resize.From(o.revision().Template, c)
 }
 
 // edited reports whether the value that a change starts from is of an edit: a revision says it. If

@@ -232,10 +232,18 @@ func (h *history) unedited(work *workload, p *pod) bool {
 }
 
 // classed reports whether all that the pod can lack is the size of a class that came when it was of the
-// newest template: the condition stays True while it gets that.
+// newest template: the condition stays True while it gets that. An edit that was given up has left nothing
+// in a pod that nobody has asked since.
 func (h *history) classed(work *workload, p *pod) bool {
-	return work.kind == "DaemonSet" && h.unedited(work, p) &&
-		work.any(p.labelled(), func(v version) bool { return v.annotation("node-resources") != "" })
+	if work.kind != "DaemonSet" || !work.any(p.labelled(), func(v version) bool { return v.annotation("node-resources") != "" }) {
+		return false
+	}
+	made, known := h.template(p.last())
+	versions := work.since(p.labelled().Add(-h.options.Lag))
+	edit := slices.IndexFunc(versions, func(v version) bool {
+		return !differOnlyInSize(made, v.template) || !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template))
+	})
+	return known && (edit < 0 || !slices.ContainsFunc(p.asked, func(a ask) bool { return a.at.After(versions[edit].at) }))
 }
 
 // labelled is since when the pod has its label.

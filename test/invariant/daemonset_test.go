@@ -336,6 +336,14 @@ func TestCheckDaemonSets(t *testing.T) {
 			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "4", "2"))
 			l.again()
 		}, "complete daemonsets/agent"},
+		{"Complete after an edit back, and a pod has yet to go back from its class's size", func(l *trail) {
+			classes(l, "4", "2")
+			l.editedBack()
+		}, ""},
+		{"Complete after an edit back, and a pod has the size of that edit", func(l *trail) {
+			classes(l, "4", "2")
+			l.editedBack("agent-a")
+		}, "complete daemonsets/agent"},
 		{"Complete, and a pod that is behind was on a node that is gone", func(l *trail) {
 			l.daemonSets()
 			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1"))
@@ -372,6 +380,17 @@ func (l *trail) again(before ...func(*appsv1.DaemonSet)) {
 	l.write(user, "patch", "daemonsets", "agent", daemons("2"))
 	l.atOnce(1)
 	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", completeDaemons))
+}
+
+// editedBack logs that a DaemonSet with classes is edited, that a pod gets that size, and that it is edited back to no classes and
+// Complete again.
+func (l *trail) editedBack(resized ...string) {
+	l.write(user, "patch", "daemonsets", "agent", daemons("3", largeDaemons, heldDaemons))
+	for _, name := range resized {
+		l.write(ours, "patch", "pods/resize", name, daemon(name, "node-a", "3", "2"))
+	}
+	l.write(user, "patch", "daemonsets", "agent", daemons("2", heldDaemons))
+	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
 }
 
 // atOnce has the last n events be a second after the one before them.
