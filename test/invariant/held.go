@@ -53,12 +53,14 @@ func (h *history) known(w write) []beat {
 	if within(h.options.Doubts, began) || within(h.options.Doubts, w.at) {
 		return nil
 	}
-	for i, b := range slices.Backward(h.beats) {
-		if b.at.Before(began) {
-			return h.beats[i:]
+	var known []beat
+	for i, b := range h.beats {
+		last := i+1 == len(h.beats) || !h.beats[i+1].at.Before(began) // that was there then
+		if b.at.Before(began) && last || len(known) > 0 && b.at.Before(w.at.Add(slack)) {
+			known = append(known, b)
 		}
 	}
-	return nil
+	return known
 }
 
 // checkHeld checks that a write of somebody else is held exactly if a controller is there, or the action in force is LiveResize.
@@ -78,23 +80,25 @@ func (h *history) checkHeld(w write) {
 	if left && after.live() {
 		h.violate(w, Held, work.ref(), "%s wrote it, which is not held, and the action in force is LiveResize", w.User.Username)
 	}
-	beats := h.known(w)
-	if len(beats) == 0 || after.live() {
+	if after.live() {
 		return
 	}
 	// An edit tells the policies the time, unless it only takes fields away.
 	timed := !equality.Semantic.DeepEqual(work.last().template, after.template) && !takesAway(w)
-	there, absent := true, true
-	for _, b := range beats {
-		there = there && (b.holds || b.until.After(w.at.Add(slack)))
-		absent = absent && !b.holds && (b.until.IsZero() || timed && b.until.Before(w.at.Add(-unheard-slack)))
-	}
-	switch {
-	case left && there:
-		h.violate(w, Held, work.ref(), "%s wrote it, which is not held, and a controller is there", w.User.Username)
-	case after.held && absent:
-		h.violate(w, Held, work.ref(), "%s wrote it, which is held, and no controller is there", w.User.Username)
-	}
+	h.judgments = append(h.judgments, func() { // a write that changes nothing is told of before what was stored since the last change
+		beats := h.known(w)
+		there, absent := len(beats) > 0, len(beats) > 0
+		for _, b := range beats {
+			there = there && (b.holds || b.until.After(w.at.Add(slack)))
+			absent = absent && !b.holds && (b.until.IsZero() || timed && b.until.Before(w.at.Add(-unheard-slack)))
+		}
+		switch {
+		case left && there:
+			h.violate(w, Held, work.ref(), "%s wrote it, which is not held, and a controller is there", w.User.Username)
+		case after.held && absent:
+			h.violate(w, Held, work.ref(), "%s wrote it, which is held, and no controller is there", w.User.Username)
+		}
+	})
 }
 
 // takesAway reports whether a write may do nothing else than to remove fields.

@@ -1,6 +1,7 @@
 package invariant_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -32,6 +33,21 @@ func (l *trail) beat(valid time.Duration, more ...string) {
 func (l *trail) edit(s *appsv1.StatefulSet, request string) {
 	l.write(user, "patch", "statefulsets", "web", s)
 	l.events[len(l.events)-1].RequestObject = &runtime.Unknown{Raw: []byte(request)}
+}
+
+// stored has the last event have stored that version, or have found that it is stored.
+func (l *trail) stored(version string) {
+	l.t.Helper()
+	e, object := &l.events[len(l.events)-1], map[string]any{}
+	if err := json.Unmarshal(e.ResponseObject.Raw, &object); err != nil {
+		l.t.Fatal(err)
+	}
+	object["metadata"].(map[string]any)["resourceVersion"] = version
+	raw, err := json.Marshal(object)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	e.ResponseObject.Raw = raw
 }
 
 // lapse has the last n events be in a span.
@@ -73,6 +89,24 @@ func TestHeld(t *testing.T) {
 			l.edit(set("3", left), set3)
 			l.after(time.Second)
 		}, ""},
+		{"stays held by a write that changes nothing, and a controller has come since it was held", func(l *trail) {
+			l.statefulSets()
+			l.stored("2")
+			l.beat(0)
+			l.stored("3")
+			l.beat(time.Hour)
+			l.stored("4")
+			l.edit(set("2", isHeld), set3)
+			l.stored("2")
+		}, ""},
+		{"stays held by a write that changes nothing, and no controller is there", func(l *trail) {
+			l.statefulSets()
+			l.stored("2")
+			l.beat(0)
+			l.stored("3")
+			l.edit(set("2", isHeld), set3)
+			l.stored("2")
+		}, "held statefulsets/web"},
 		{"held, and the heartbeat has just gone", func(l *trail) {
 			l.statefulSets()
 			l.beat(time.Hour)
