@@ -164,13 +164,16 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 
-	gate, pulse, registry := &prerequisite.Gate{}, pulse.New(server.MaxSilence), prometheus.NewRegistry()
+	gate, pulse, registry := prerequisite.NewGate(), pulse.New(server.MaxSilence), prometheus.NewRegistry()
 	heart, err := o.newHeart(config, ungated, gate)
 	if err != nil {
 		return err
 	}
-	ready := func() error { return cmp.Or(gate.Err(), heart.Err()) }
+	ready := func() error { return cmp.Or(gate.Err(), heart.Err(), gate.Ready()) }
 	registry.MustRegister(readyMetric(ready), holdMetric{gate}, server.BuildInfo())
+	if !o.dryRun {
+		registry.MustRegister(heldMetric{gate})
+	}
 	recorder := events.NewRecorder(api.FieldManager, registry)
 	if !o.dryRun {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -232,7 +235,9 @@ func (o controllerOptions) newHeart(config, ungated *rest.Config, gate *prerequi
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	return heartbeat.New(client, last, gate.Err, o.whenAbsent), nil
+	heart := heartbeat.New(client, last, gate.Err, o.whenAbsent)
+	heart.Began = gate.Wake
+	return heart, nil
 }
 
 // elects reports whether this process works only while it is the leader.

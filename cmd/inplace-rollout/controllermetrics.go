@@ -36,3 +36,22 @@ func (m holdMetric) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(holdDescription, prometheus.GaugeValue, value, string(way))
 	}
 }
+
+// heldMetric says of which kinds a dry run has shown that edits are held.
+type heldMetric struct{ gate *prerequisite.Gate }
+
+var heldDescription = prometheus.NewDesc("inplace_rollout_edits_held", "1 if the last dry run has shown that edits of workloads of this kind are held.", []string{"kind"}, nil)
+
+// Describe implements prometheus.Collector.
+func (heldMetric) Describe(ch chan<- *prometheus.Desc) { ch <- heldDescription }
+
+// Collect implements prometheus.Collector.
+func (m heldMetric) Collect(ch chan<- prometheus.Metric) {
+	for _, kind := range prerequisite.HeldKinds {
+		value := 0.0
+		if m.gate.Held(kind) {
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(heldDescription, prometheus.GaugeValue, value, kind)
+	}
+}

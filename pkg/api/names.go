@@ -115,6 +115,10 @@ const (
 	// FieldManager names the controller in managedFields.
 	FieldManager = "inplace-rollout"
 
+	// DryRunName is that of workloads in the controller's own namespace that are created by dry runs only, to see whether
+	// they would be held.
+	DryRunName = "inplace-rollout-dry-run"
+
 	// ReadyUntilAnnotation is the heartbeat: it is on the controller's ServiceAccount while a controller is Ready. Its value
 	// is until when that counts as there, by the API server's clock, and is written anew every few seconds.
 	ReadyUntilAnnotation = "inplace-rollout.io/ready-until"

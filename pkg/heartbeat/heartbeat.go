@@ -46,6 +46,8 @@ type Heart struct {
 	Ready func() error
 	// WhenAbsent is what becomes of edits while no controller is there.
 	WhenAbsent string
+	// Began, if set, is called when it has begun to beat, also after a pause or a failure.
+	Began func()
 
 	mu      sync.Mutex
 	account types.NamespacedName
@@ -71,9 +73,14 @@ func (h *Heart) Wake() {
 
 // Run beats until the context ends. While the process is not ready it does not; what that leaves is soon out of date.
 func (h *Heart) Run(ctx context.Context) {
+	beating := false
 	for ctx.Err() == nil {
-		wait := period
-		if h.Ready() == nil && h.note(ctx, h.beat(ctx)) != nil {
+		wait, before := period, beating
+		beating = h.Ready() == nil && h.note(ctx, h.beat(ctx)) == nil
+		switch {
+		case beating && !before && h.Began != nil:
+			h.Began()
+		case !beating && h.Ready() == nil:
 			wait = retry
 		}
 		select {

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -33,7 +30,8 @@ type Cluster struct {
 	// know as the controller.
 	DryRun bool
 
-	user string // that the client is, once known
+	user     string // that the client is, once known
+	versions string // of what the last check has read
 }
 
 // Check returns the way in which the cluster holds rollouts, and an error that names everything
@@ -59,10 +57,14 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 	if err != nil {
 		return way, append(missing, err)
 	}
+	c.versions = string(way)
+	if hook != nil {
+		c.read(hook)
+	}
 	var bound []binding
 	known := sets.New[string]() // as the controller
 	for _, p := range policiesOf[way] {
-		b, users, err := p.check(ctx, c.Client, way, exact)
+		b, users, err := c.checkPolicy(ctx, p, way, exact)
 		missing, known = append(missing, err), known.Union(users)
 		if b.name != "" {
 			bound = append(bound, b)
@@ -104,18 +106,23 @@ type binding struct {
 	selector    *metav1.LabelSelector // of namespaces; nil for all
 }
 
-// check returns the binding of the policy, whom the policy knows as the controller, and an error
+// read notes the version of an object that a check has read.
+func (c *Cluster) read(object metav1.Object) { c.versions += " " + object.GetResourceVersion() }
+
+// checkPolicy returns the binding of the policy, whom the policy knows as the controller, and an error
 // that says what is missing. If exact is set, what is there must be what this controller was built
 // with, but for where it is bound, and for the name of the controller.
-func (p policy) check(ctx context.Context, client kubernetes.Interface, way Way, exact bool) (b binding, users sets.Set[string], err error) {
-	installed, err := p.get(ctx, client, way)
+func (c *Cluster) checkPolicy(ctx context.Context, p policy, way Way, exact bool) (b binding, users sets.Set[string], err error) {
+	installed, err := p.get(ctx, c.Client, way)
 	if err != nil {
 		return b, nil, absent(p.kind, p.name, way, err)
 	}
-	bound, resources, err := p.getBinding(ctx, client, way)
+	bound, resources, err := p.getBinding(ctx, c.Client, way)
 	if err != nil {
 		return b, nil, absent(p.kind+"Binding", p.name, way, err)
 	}
+	c.read(installed)
+	c.read(bound)
 	spec := specOf(bound)
 	if name := spec["policyName"]; name != p.name {
 		return b, nil, fmt.Errorf("%sBinding %s binds the policy %q: %s", p.kind, p.name, name, way.howToInstall())
@@ -230,61 +237,4 @@ func absent(kind, name string, way Way, err error) error {
 		return fmt.Errorf("%s %s is missing: %s", kind, name, way.howToInstall())
 	}
 	return fmt.Errorf("reading %s %s: %w", kind, name, err)
-}
-
-// Gate holds the newest result of [Cluster.Check]. It is closed until there is one.
-type Gate struct {
-	mu      sync.Mutex
-	way     Way
-	err     error
-	checked bool
-}
-
-// Err returns what was missing at the last check; nil if nothing was.
-func (g *Gate) Err() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.checked {
-		return errors.New("not checked yet")
-	}
-	return g.err
-}
-
-// Way returns the way in which rollouts were held at the last check; "" if in none.
-func (g *Gate) Way() Way {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.way
-}
-
-// Watch checks every interval until ctx is done. It logs each change, and calls
-// opened whenever the last missing thing has come.
-func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Duration, opened func()) {
-	logger := klog.FromContext(ctx)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		way, err := cluster.Check(ctx)
-		changed := g.set(way, err)
-		switch {
-		case changed && err != nil:
-			logger.Error(err, "Not ready: nothing is touched")
-		case changed:
-			logger.Info("Ready: the cluster has what is needed", "hold", way)
-			opened()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-func (g *Gate) set(way Way, err error) (changed bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	changed = !g.checked || g.way != way || fmt.Sprint(g.err) != fmt.Sprint(err)
-	g.checked, g.way, g.err = true, way, err
-	return changed
 }

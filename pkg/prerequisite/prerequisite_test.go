@@ -425,8 +425,8 @@ func TestRights(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	client := complete(t, "policy "+hold)
-	gate := &prerequisite.Gate{}
+	client := (&apiserver{asks: true, there: true}).answering(t, complete(t, "policy "+hold))
+	gate := prerequisite.NewGate()
 	if gate.Err() == nil {
 		t.Error("the gate is open before anything was checked")
 	}

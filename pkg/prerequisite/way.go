@@ -114,7 +114,13 @@ func serves(client kubernetes.Interface) (Way, error) {
 	return "", nil
 }
 
-func (p policy) get(ctx context.Context, client kubernetes.Interface, way Way) (runtime.Object, error) {
+// object is a policy or a binding.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+func (p policy) get(ctx context.Context, client kubernetes.Interface, way Way) (object, error) {
 	stable, beta := client.AdmissionregistrationV1(), client.AdmissionregistrationV1beta1()
 	switch {
 	case p.kind != mutating:
@@ -129,7 +135,7 @@ func (p policy) get(ctx context.Context, client kubernetes.Interface, way Way) (
 	return stable.MutatingAdmissionPolicies().Get(ctx, p.name, metav1.GetOptions{})
 }
 
-func (p policy) getBinding(ctx context.Context, client kubernetes.Interface, way Way) (runtime.Object, *admissionv1.MatchResources, error) {
+func (p policy) getBinding(ctx context.Context, client kubernetes.Interface, way Way) (object, *admissionv1.MatchResources, error) {
 	stable, beta := client.AdmissionregistrationV1(), client.AdmissionregistrationV1beta1()
 	if p.kind != mutating {
 		b, err := stable.ValidatingAdmissionPolicyBindings().Get(ctx, p.name, metav1.GetOptions{})

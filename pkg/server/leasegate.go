@@ -6,10 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -148,9 +150,9 @@ func (t gatedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// writesNothing reports whether a request reads, or asks for a review.
+// writesNothing reports whether a request reads, asks for a review, or is a dry run.
 func writesNothing(r *http.Request) bool {
-	return r.Method == http.MethodGet ||
+	return r.Method == http.MethodGet || slices.Equal(r.URL.Query()["dryRun"], []string{metav1.DryRunAll}) ||
 		strings.HasPrefix(r.URL.Path, "/apis/authentication.k8s.io/") || strings.HasPrefix(r.URL.Path, "/apis/authorization.k8s.io/")
 }
 

@@ -1,0 +1,159 @@
+package prerequisite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// proofValidity is how long a dry run counts, while nothing of what is installed changes: an API server may be restarted
+	// with other flags, and others may install policies, too.
+	proofValidity = 5 * time.Minute
+	// settling is how long API servers may take to apply what is installed.
+	settling = 5 * time.Second
+	// firstRetry is for the first dry run after one that has not shown what it should; each next one waits twice as long.
+	firstRetry = 250 * time.Millisecond
+)
+
+// Gate holds the newest results of [Cluster.Check] and [Cluster.Holding]. It is closed until there are some.
+type Gate struct {
+	mu      sync.Mutex
+	is      state
+	checked bool
+	wake    chan struct{}
+}
+
+// state is what a gate knows.
+type state struct {
+	way     Way
+	missing error
+	proved  bool // there is a result of the dry runs
+	holding Holding
+}
+
+// closed returns why nothing may be touched.
+func (s state) closed() error {
+	if s.missing != nil {
+		return s.missing
+	}
+	return join(s.holding.Broken)
+}
+
+// notReady returns why edits are not held.
+func (s state) notReady() error {
+	if err := s.closed(); err != nil {
+		return err
+	}
+	return join(s.holding.Unattended)
+}
+
+// NewGate returns a closed one.
+func NewGate() *Gate {
+	return &Gate{is: state{missing: errors.New("not checked yet")}, wake: make(chan struct{}, 1)}
+}
+
+// Err returns why nothing may be touched: what is missing, or which policy is not in force; nil if nothing is.
+func (g *Gate) Err() error { return g.state().closed() }
+
+// Ready returns why edits are not held: that, or that no controller is there for the policies; nil if they are.
+func (g *Gate) Ready() error { return g.state().notReady() }
+
+// Way returns the way in which rollouts were held at the last check; "" if in none.
+func (g *Gate) Way() Way { return g.state().way }
+
+// Held reports whether a dry run has shown that edits of a kind of workloads are held.
+func (g *Gate) Held(kind string) bool {
+	s := g.state()
+	return s.missing == nil && s.proved && s.holding.Broken[kind] == nil && s.holding.Unattended[kind] == nil
+}
+
+func (g *Gate) state() state {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.is
+}
+
+// Wake has [Gate.Watch] find out at once whether edits are held: a controller has begun to say that it is there.
+func (g *Gate) Wake() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Watch checks every interval until ctx is done, and finds out by dry runs whether edits are held: when what is installed
+// has changed, once more when API servers apply it, every few minutes, and soon again as long as they are not. It logs each
+// change, and calls opened whenever the last missing thing has come. A controller that writes nothing makes no dry run.
+func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Duration, opened func()) {
+	var (
+		is               state
+		versions         string
+		changed, proved  time.Time
+		check, retry     = time.Now(), firstRetry
+		woken, unsettled bool
+	)
+	for {
+		if !time.Now().Before(check) {
+			is.way, is.missing = cluster.Check(ctx)
+			check = time.Now().Add(interval)
+			if cluster.versions != versions {
+				versions, changed, retry = cluster.versions, time.Now(), firstRetry
+				is.proved = false
+			}
+		}
+		unsettled = proved.Before(changed.Add(settling)) && time.Since(changed) >= settling
+		if is.missing != nil {
+			is.proved, is.holding = false, Holding{}
+		} else if due := !is.proved || is.notReady() != nil || woken || unsettled || time.Since(proved) >= proofValidity; due && !cluster.DryRun {
+			is.holding, is.proved, proved = cluster.Holding(ctx, is.way), true, time.Now()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		g.set(ctx, is, opened)
+		wait := time.Until(check)
+		if is.missing == nil && is.notReady() != nil {
+			wait, retry = min(wait, retry), min(2*retry, interval)
+		} else {
+			retry = firstRetry
+		}
+		woken = false
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.wake:
+			woken, retry = true, firstRetry
+		case <-time.After(wait):
+		}
+	}
+}
+
+// set takes over what is known now.
+func (g *Gate) set(ctx context.Context, now state, opened func()) {
+	g.mu.Lock()
+	before, first := g.is, !g.checked
+	g.is, g.checked = now, true
+	g.mu.Unlock()
+	closed, why := now.closed(), now.notReady()
+	if !first && before.way == now.way && fmt.Sprint(before.notReady()) == fmt.Sprint(why) {
+		return
+	}
+	logger := klog.FromContext(ctx)
+	switch {
+	case closed != nil:
+		logger.Error(closed, "Not ready: nothing is touched")
+		return
+	case why != nil:
+		logger.Info("Not ready yet: edits are not held", "why", why.Error())
+	default:
+		logger.Info("Ready: the cluster has what is needed", "hold", now.way)
+	}
+	if first || before.closed() != nil || before.way != now.way {
+		opened()
+	}
+}

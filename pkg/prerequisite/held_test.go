@@ -1,0 +1,245 @@
+package prerequisite_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+)
+
+var mutatingPolicies = admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies")
+
+// apiserver plays what becomes of the dry runs.
+type apiserver struct {
+	mu    sync.Mutex
+	asks  bool // the policies that hold
+	there bool // the policies see that a controller is there
+	// undone is the kind whose hold somebody takes away, and refused the one that somebody refuses.
+	undone, refused string
+	asked           int
+}
+
+func (s *apiserver) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *apiserver) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// answering has the API server answer the dry runs of a client, which is the controller that deploy/ installs.
+func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Clientset {
+	react := func(into func(held bool) runtime.Object) clienttesting.ReactionFunc {
+		return func(action clienttesting.Action) (bool, runtime.Object, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.asked++
+			patch := action.(clienttesting.PatchActionImpl)
+			if patch.Namespace != "inplace-rollout" || patch.Name != api.DryRunName || len(patch.PatchOptions.DryRun) == 0 {
+				t.Errorf("asked with %+v", patch)
+			}
+			sent := &metav1.PartialObjectMetadata{}
+			if err := yaml.Unmarshal(patch.Patch, sent); err != nil {
+				t.Error(err)
+			}
+			if s.refused == sent.Kind {
+				return true, nil, apierrors.NewForbidden(appsv1.Resource(sent.Kind), patch.Name, errors.New("no images from there"))
+			}
+			annotations := sent.Annotations
+			held := s.asks && (s.there || annotations[api.ResizeActionAnnotation] == "LiveResize")
+			if s.asks {
+				annotations[api.InForceAnnotation], annotations[api.EditAnnotation] = annotations[api.ResizeActionAnnotation]+";cpu=LiveResizeable", "new"
+			}
+			if held {
+				annotations[api.HoldAnnotation] = "any"
+			}
+			object := into(held && s.undone != sent.Kind)
+			object.(metav1.Object).SetAnnotations(annotations)
+			now := metav1.Now()
+			object.(metav1.Object).SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: api.FieldManager, Time: &now}})
+			return true, object, nil
+		}
+	}
+	client.PrependReactor("patch", "statefulsets", react(func(held bool) runtime.Object {
+		set := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{UpdateStrategy: appsv1.StatefulSetUpdateStrategy{RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32)}}}}
+		if held {
+			*set.Spec.UpdateStrategy.RollingUpdate.Partition = math.MaxInt32
+		}
+		return set
+	}))
+	client.PrependReactor("patch", "deployments", react(func(held bool) runtime.Object {
+		return &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Paused: held}}
+	}))
+	client.PrependReactor("patch", "daemonsets", react(func(held bool) runtime.Object {
+		ds := &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType}}}
+		if held {
+			ds.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+		}
+		return ds
+	}))
+	return as(client, theOne)
+}
+
+// TestHolding names for each kind what keeps its edits from being held.
+func TestHolding(t *testing.T) {
+	const stale = "kubernetes/kubernetes#130887"
+	for about, tt := range map[string]struct {
+		server     apiserver
+		way        prerequisite.Way
+		until      time.Duration // the heartbeat is good for; 0 for none
+		broken     map[string]string
+		unattended map[string]string
+	}{
+		"they are held": {server: apiserver{asks: true, there: true}},
+		"the policies are not in force": {server: apiserver{there: true}, until: time.Minute, broken: map[string]string{
+			"StatefulSet": "does not apply MutatingAdmissionPolicy inplace-rollout-hold-statefulsets, though it is installed",
+			"Deployment":  "does not apply MutatingAdmissionPolicy inplace-rollout-hold-deployments, though it is installed",
+			"DaemonSet":   stale,
+		}},
+		"the webhook is not asked": {server: apiserver{there: true}, way: prerequisite.Webhook, broken: map[string]string{
+			"StatefulSet": "does not ask webhook inplace-rollout-hold-statefulsets.inplace-rollout.io of MutatingWebhookConfiguration inplace-rollout, though it is installed",
+			"Deployment":  "A selector may leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold-daemonsets.inplace-rollout.io",
+		}},
+		"somebody undoes one": {server: apiserver{asks: true, there: true, undone: "Deployment"}, broken: map[string]string{
+			"Deployment": "after MutatingAdmissionPolicy inplace-rollout-hold-deployments another policy or a mutating webhook takes the hold away",
+		}},
+		"somebody refuses one": {server: apiserver{asks: true, there: true, refused: "DaemonSet"}, broken: map[string]string{
+			"DaemonSet": "at least it is not known, because a dry run of one in namespace inplace-rollout fails: DaemonSet.apps \"inplace-rollout-dry-run\" is forbidden: no images from there",
+		}},
+		"there is no heartbeat": {server: apiserver{asks: true}, unattended: map[string]string{
+			"StatefulSet": "does not say that a controller is there", "Deployment": "does not say", "DaemonSet": "does not say",
+		}},
+		"the heartbeat is out of date": {server: apiserver{asks: true}, until: -time.Minute, unattended: map[string]string{
+			"StatefulSet": "does not say that a controller is there", "Deployment": "does not say", "DaemonSet": "does not say",
+		}},
+		"the cache stands still": {server: apiserver{asks: true}, until: time.Minute, unattended: map[string]string{
+			"StatefulSet": "says that a controller is there, and the policies do not see it", "Deployment": stale, "DaemonSet": "which ends when it is restarted",
+		}},
+		"the webhook does not see it": {server: apiserver{asks: true}, way: prerequisite.Webhook, until: time.Minute, unattended: map[string]string{
+			"StatefulSet": "the webhook does not see it", "Deployment": "the webhook does not see it", "DaemonSet": "its log may say why",
+		}},
+	} {
+		t.Run(about, func(t *testing.T) {
+			server, account := &tt.server, beating("inplace-rollout", nil)
+			if tt.until != 0 {
+				account = beating("inplace-rollout", map[string]string{api.ReadyUntilAnnotation: time.Now().Add(tt.until).UTC().Format(time.RFC3339)})
+			}
+			client := complete(t)
+			if err := client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), account, account.Namespace); err != nil {
+				t.Fatal(err)
+			}
+			is := (&prerequisite.Cluster{Client: server.answering(t, client)}).Holding(t.Context(), tt.way)
+			for _, kind := range prerequisite.HeldKinds {
+				for of, pair := range map[string]struct {
+					is   error
+					want string
+				}{"broken": {is.Broken[kind], tt.broken[kind]}, "unattended": {is.Unattended[kind], tt.unattended[kind]}} {
+					if pair.want == "" && pair.is != nil || pair.want != "" && (pair.is == nil || !strings.Contains(pair.is.Error(), pair.want)) {
+						t.Errorf("%s, %s: %v, want %q", kind, of, pair.is, pair.want)
+					}
+				}
+			}
+		})
+	}
+	unknown := complete(t)
+	if is := (&prerequisite.Cluster{Client: as(unknown, "admin")}).Holding(t.Context(), prerequisite.Policy); len(is.Broken) != 3 {
+		t.Errorf("who is no ServiceAccount hears %v", is)
+	}
+}
+
+// TestGateAsks: dry runs are made when something has changed, while edits are not held, and every few minutes.
+func TestGateAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &apiserver{asks: true}
+		client := server.answering(t, complete(t))
+		gate, opened := prerequisite.NewGate(), 0
+		go gate.Watch(t.Context(), &prerequisite.Cluster{Client: client}, 10*time.Second, func() { opened++ })
+		is := func(when string, err, ready string, held bool) {
+			t.Helper()
+			synctest.Wait()
+			for of, pair := range map[string]struct {
+				is   error
+				want string
+			}{"Err": {gate.Err(), err}, "Ready": {gate.Ready(), ready}} {
+				if pair.want == "" && pair.is != nil || pair.want != "" && (pair.is == nil || !strings.Contains(pair.is.Error(), pair.want)) {
+					t.Errorf("%s: %s is %v, want %q", when, of, pair.is, pair.want)
+				}
+			}
+			for _, kind := range prerequisite.HeldKinds {
+				if gate.Held(kind) != held {
+					t.Errorf("%s: %ss are held: %t", when, kind, !held)
+				}
+			}
+		}
+		const unattended, broken = "edits of StatefulSets, Deployments, DaemonSets are not held: ", "edits of StatefulSets are not held: the API server does not apply"
+		is("at the start", "", unattended, false)
+		if opened != 1 {
+			t.Errorf("opened %d times before a controller is there", opened)
+		}
+
+		server.set(func() { server.there = true })
+		gate.Wake()
+		is("when one has begun to say so", "", "", true)
+		began := server.count()
+		time.Sleep(time.Hour)
+		if n := server.count() - began; n > 3*(1+12) || n < 3*11 {
+			t.Errorf("in an idle hour there were %d dry runs", n)
+		}
+
+		server.set(func() { server.asks = false })
+		time.Sleep(6 * time.Minute)
+		is("minutes after the policies have gone out of force", broken, broken, false)
+		server.set(func() { server.asks = true })
+		time.Sleep(11 * time.Second)
+		is("seconds after they have come back", "", "", true)
+		if opened != 2 {
+			t.Errorf("opened %d times", opened)
+		}
+
+		server.set(func() { server.asks = false })
+		policy, err := client.Tracker().Get(mutatingPolicies, "", hold)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy.(metav1.Object).SetResourceVersion("another")
+		if err := client.Tracker().Update(mutatingPolicies, policy, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		is("after a change of a policy", broken, broken, false)
+		server.set(func() { server.asks = true })
+		time.Sleep(11 * time.Second)
+		is("when it is in force", "", "", true)
+
+		// The API server applies a change later than it says so.
+		policy.(metav1.Object).SetResourceVersion("a third")
+		if err := client.Tracker().Update(mutatingPolicies, policy, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		is("after a change that is not applied yet", "", "", true)
+		server.set(func() { server.asks = false })
+		time.Sleep(11 * time.Second)
+		is("when it is applied", broken, broken, false)
+	})
+}
