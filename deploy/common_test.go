@@ -14,8 +14,8 @@ import (
 // ownMeaning are the variables that say for each kind of workload what that kind makes of them. All others
 // mean the same wherever they have the same name.
 var ownMeaning = map[string][]string{
-	"hold":  {"recorded", "before", "kept", "asked", "wish", "stirs", "instructs", "wanted", "retryAction"},
-	"guard": {"switched", "lost"},
+	"hold":  {"recorded", "before", "kept", "asked", "wish", "stirs", "instructs", "wanted", "retryAction", "empty"},
+	"guard": {"switched", "lost", "empty"},
 }
 
 // setsOnly are those that StatefulSets and DaemonSets have in common: the controllers of both make a new

@@ -52,12 +52,21 @@ func strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
 
 // statusObserved reports whether the status of the set speaks of its template.
 func statusObserved(set *appsv1.DaemonSet) bool {
-	return set.Status.ObservedGeneration >= set.Generation
+	said := ""
+	if c := conditionOf(set, api.ConditionObserved); c != nil {
+		said = c.Message
+	}
+	return rollout.ObservedGeneration(set.Status.ObservedGeneration, said) >= set.Generation
 }
 
 // condition returns the set's condition inplace-rollout.io/Complete, or nil.
 func condition(set *appsv1.DaemonSet) *rollout.StoredCondition {
-	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == api.ConditionComplete })
+	return conditionOf(set, api.ConditionComplete)
+}
+
+// conditionOf returns the set's condition of that type, or nil.
+func conditionOf(set *appsv1.DaemonSet, kind appsv1.DaemonSetConditionType) *rollout.StoredCondition {
+	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == kind })
 	if i < 0 {
 		return nil
 	}

@@ -623,7 +623,7 @@ func (s *dscSync) status(observes bool) {
 	}
 	n.CollisionCount, n.Conditions = written.Status.CollisionCount, written.Status.Conditions
 	written.Status = n
-	s.WriteStatus(written)
+	s.WriteStatus(written, false)
 }
 
 // Revisions are those that it has made.

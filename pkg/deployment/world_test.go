@@ -188,7 +188,7 @@ func (w *world) putStatus(d *appsv1.Deployment) bool {
 		return false
 	}
 	written := d.DeepCopy()
-	admission.AdmitStatus(w.d, written)
+	admission.AdmitStatus(w.d, written, false)
 	if !equality.Semantic.DeepEqual(written, w.d) { // else the API server writes nothing
 		w.storeDeployment(written)
 	}

@@ -54,12 +54,21 @@ func strip(set *appsv1.StatefulSet, atRest bool) *appsv1.StatefulSet {
 
 // statusObserved reports whether the status of the set speaks of its template.
 func statusObserved(set *appsv1.StatefulSet) bool {
-	return set.Status.ObservedGeneration >= set.Generation
+	said := ""
+	if c := conditionOf(set, api.ConditionObserved); c != nil {
+		said = c.Message
+	}
+	return rollout.ObservedGeneration(set.Status.ObservedGeneration, said) >= set.Generation
 }
 
 // condition returns the set's condition inplace-rollout.io/Complete, or nil.
 func condition(set *appsv1.StatefulSet) *rollout.StoredCondition {
-	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == api.ConditionComplete })
+	return conditionOf(set, api.ConditionComplete)
+}
+
+// conditionOf returns the set's condition of that type, or nil.
+func conditionOf(set *appsv1.StatefulSet, kind appsv1.StatefulSetConditionType) *rollout.StoredCondition {
+	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == kind })
 	if i < 0 {
 		return nil
 	}

@@ -38,7 +38,7 @@ type simulation struct {
 func (s *simulation) Sync() (time.Duration, error) {
 	saw := s.Eyes.Seen.Workload
 	after, err := s.Simulation.Sync()
-	if err == nil && saw.Status.ObservedGeneration == s.Set.Generation {
+	if err == nil && statusObserved(saw) && saw.Generation == s.Set.Generation {
 		s.planned = s.Set.Generation
 	}
 	return after, err

@@ -172,7 +172,7 @@ func (w *world) Reconcile() {
 	if set.ResourceVersion == w.Set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
 		written := set.DeepCopy()
 		written.Status = status
-		w.WriteStatus(written)
+		w.WriteStatus(written, false)
 	}
 }
 

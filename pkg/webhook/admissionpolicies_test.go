@@ -137,13 +137,14 @@ func TestConditionIsPutBack(t *testing.T) {
 	step := rollout.Step{Total: 3, Waits: []rollout.Wait{{Reason: rollout.ReasonDeferred, Message: "deferred"}}}.Condition()
 	const held = api.HoldAnnotation + `: "0"`
 	pending := condition("False", "Pending", "waiting for inplace-rollout to look at this revision", "")
+	observed := fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(0))
 	for name, tt := range map[string]struct {
 		user, annotations, strategy, revision, said, want string
 	}{
 		"as it was":              {said: said(over), want: said(over)},
 		"not Complete":           {said: said(step), want: said(step)},
-		"a hold":                 {annotations: held, said: said(over), want: pending},
-		"a hold that is known":   {annotations: held, said: said(step), want: said(step)},
+		"a hold":                 {annotations: held, said: said(over), want: pending + observed},
+		"a hold that is known":   {annotations: held, said: said(step), want: said(step) + observed},
 		"a new revision":         {revision: "web-2", said: said(over), want: pending},
 		"another new revision":   {revision: "web-2", said: said(step), want: pending},
 		"a partition":            {said: said(above), want: said(above)},
@@ -156,7 +157,7 @@ func TestConditionIsPutBack(t *testing.T) {
 			now := fmt.Sprintf(`
 apiVersion: apps/v1
 kind: StatefulSet
-metadata: {name: web, namespace: default, labels: {%s: "true"}, annotations: {%s}}
+metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s}}
 spec: {updateStrategy: %s}
 status:
   updateRevision: %s
@@ -203,7 +204,7 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 				return fmt.Sprintf(`
 apiVersion: apps/v1
 kind: StatefulSet
-metadata: {name: web, namespace: default, labels: {%s: "true"}, annotations: {%s}}
+metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s}}
 spec: {updateStrategy: {type: RollingUpdate}}
 status: {currentRevision: %q, updateRevision: %q}`, api.EnabledLabel, annotations, r.current, r.update)
 			}

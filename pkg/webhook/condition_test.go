@@ -1,8 +1,10 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -20,7 +23,7 @@ import (
 
 // opted is what a workload has that is opted in, and held if held is set.
 func opted(held bool, annotations map[string]string) metav1.ObjectMeta {
-	m := metav1.ObjectMeta{Name: "web", Namespace: "default", Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{}}
+	m := metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 9, Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{}}
 	for name, value := range annotations {
 		m.Annotations[name] = value
 	}
@@ -65,15 +68,121 @@ func checkTakenBack(t *testing.T, p *Policies, resource string, old, written run
 		UserInfo:  authenticationv1.UserInfo{Username: "system:serviceaccount:kube-system:built-in"},
 		OldObject: raw(old), Object: raw(written),
 	})
-	var got struct {
-		Status struct{ Conditions []rollout.StoredCondition }
+	is, _ := conditionsOf(t, now)
+	if is == nil {
+		t.Fatalf("it is %s", now)
 	}
-	if err := json.Unmarshal(now, &got); err != nil || len(got.Status.Conditions) != 1 {
-		t.Fatalf("it is %s: %v", now, err)
-	}
-	is := &got.Status.Conditions[0]
 	if is.Pending() != taken || is.Pending() && is.Complete() || !is.Pending() && is.Says() != c {
 		t.Errorf("%+v is taken back: %t, want %t; it is %+v\nnow %s", c, is.Pending(), taken, is.Says(), raw(written).Raw)
+	}
+}
+
+// conditionsOf returns what the conditions of an object say; nil and 0 if it has none.
+func conditionsOf(t *testing.T, object []byte) (complete *rollout.StoredCondition, observed rollout.Observed) {
+	t.Helper()
+	var got struct {
+		Status struct {
+			Conditions []struct {
+				Type string
+				rollout.StoredCondition
+			}
+		}
+	}
+	if err := json.Unmarshal(object, &got); err != nil {
+		t.Fatalf("it is %s: %v", object, err)
+	}
+	for i, c := range got.Status.Conditions {
+		switch c.Type {
+		case api.ConditionComplete:
+			complete = &got.Status.Conditions[i].StoredCondition
+		case api.ConditionObserved:
+			observed = rollout.ParseObserved(c.Message)
+		}
+	}
+	return complete, observed
+}
+
+// While a set is held, its status says an older generation than the one that is observed, and the condition Observed says
+// which one that is.
+func TestObservedGeneration(t *testing.T) {
+	p := load(t)
+	const builtIn = "system:serviceaccount:kube-system:built-in"
+	type says struct{ field, condition int64 }
+	for _, tt := range []struct {
+		what   string
+		hold   string // empty: none
+		user   string // empty: a built-in controller
+		stored says
+		writes int64
+		omits  bool // the conditions of others, as the StatefulSet controller did before 1.37
+		want   says
+	}{
+		{what: "at rest", stored: says{8, 0}, writes: 9, want: says{9, 0}},
+		{what: "held", hold: "0", stored: says{8, 0}, writes: 9, want: says{8, 9}},
+		{what: "held, and observed before", hold: "0", stored: says{7, 8}, writes: 9, want: says{8, 9}},
+		{what: "held, and said before", hold: "0", stored: says{8, 9}, writes: 9, want: says{8, 9}},
+		{what: "held, and the writer omits it", hold: "0", stored: says{8, 9}, writes: 9, omits: true, want: says{8, 9}},
+		{what: "marked under OnDelete", hold: "OnDelete", stored: says{8, 0}, writes: 9, want: says{8, 9}},
+		{what: "a write of an older version", hold: "0", stored: says{6, 7}, writes: 8, want: says{8, 8}},
+		{what: "a write of an older version than was observed", hold: "0", stored: says{8, 9}, writes: 7, want: says{7, 7}},
+		{what: "a write that leaves it as it was", hold: "0", stored: says{8, 9}, writes: 8, want: says{8, 9}},
+		{what: "likewise, by a writer that omits conditions", hold: "0", stored: says{8, 9}, writes: 8, omits: true, want: says{8, 9}},
+		{what: "likewise, of a hold that is not observed", hold: "0", stored: says{8, 0}, writes: 8, want: says{8, 8}},
+		{what: "a condition from long ago", hold: "0", stored: says{9, 3}, writes: 9, want: says{8, 9}},
+		{what: "the end of a hold", stored: says{8, 9}, writes: 9, want: says{9, 0}},
+		{what: "the end of a hold, seen by an older write", stored: says{7, 8}, writes: 8, want: says{8, 0}},
+		{what: "our own write, of a hold without a new generation", hold: "0", user: deploy.User, stored: says{9, 0}, writes: 9, want: says{8, 9}},
+		{what: "our own write, of a hold that is not observed", hold: "0", user: deploy.User, stored: says{8, 0}, writes: 8, want: says{8, 0}},
+		{what: "our own write of a hold that is", hold: "0", user: deploy.User, stored: says{8, 9}, writes: 8, want: says{8, 9}},
+		{what: "our own write at rest", user: deploy.User, stored: says{9, 0}, writes: 9, want: says{9, 0}},
+	} {
+		for _, kind := range []string{"StatefulSet", "DaemonSet"} {
+			t.Run(kind+" "+tt.what, func(t *testing.T) {
+				annotations := ""
+				if tt.hold != "" {
+					annotations = fmt.Sprintf("%s: %q", api.HoldAnnotation, tt.hold)
+				}
+				as := func(field, condition int64, omits bool) string {
+					text := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: %s
+metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s}}
+spec: {updateStrategy: {type: RollingUpdate}}
+status:
+  observedGeneration: %d
+  conditions:
+  - {type: Other, status: "True"}`, kind, api.EnabledLabel, annotations, field)
+					if !omits {
+						if condition > 0 {
+							text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(condition))
+						}
+						text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Deferred, message: web-1}", api.ConditionComplete, "False")
+					}
+					return text
+				}
+				request := update(t, "status", cmp.Or(tt.user, builtIn), as(tt.writes, tt.stored.condition, tt.omits))
+				request.OldObject = raw(t, as(tt.stored.field, tt.stored.condition, false))
+				resource := strings.ToLower(kind) + "s"
+				request.Kind.Kind, request.Resource.Resource = kind, resource
+				now := admitted(t, p, "inplace-rollout-pending-"+resource, request)
+				var got struct {
+					Status struct {
+						ObservedGeneration int64
+						Conditions         []struct{ Type string }
+					}
+				}
+				if err := json.Unmarshal(now, &got); err != nil {
+					t.Fatal(err)
+				}
+				complete, observed := conditionsOf(t, now)
+				if is := (says{got.Status.ObservedGeneration, int64(observed)}); is != tt.want {
+					t.Errorf("it says %+v, want %+v\n%s", is, tt.want, now)
+				}
+				if got.Status.Conditions[0].Type != "Other" || (complete == nil || complete.Reason != "Deferred") != (tt.omits && kind == "DaemonSet") {
+					t.Errorf("the other conditions are\n%s", now)
+				}
+			})
+		}
 	}
 }
 

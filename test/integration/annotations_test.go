@@ -39,7 +39,7 @@ func TestAnnotations(t *testing.T) {
 			if checked := installed.Status.TypeChecking; checked != nil && len(checked.ExpressionWarnings) > 0 {
 				t.Errorf("warnings: %+v", checked.ExpressionWarnings)
 			}
-			return installed.Status.ObservedGeneration == installed.Generation, fmt.Sprintf("status %+v", installed.Status)
+			return observed(installed), fmt.Sprintf("status %+v", installed.Status)
 		})
 	})
 }

@@ -504,7 +504,7 @@ func TestCommandRelease(t *testing.T) {
 		}
 	}
 	w.waitFor("web-2 to be replaced", func(set *appsv1.StatefulSet) bool {
-		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3 && set.Status.ObservedGeneration == set.Generation
+		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3 && observed(set)
 	})
 	w.assertReplaced(before, "web-2")
 	w.setResources("cpu=160m", "")

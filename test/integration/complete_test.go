@@ -38,7 +38,7 @@ func TestOnDeleteEditedWhileOptedOut(t *testing.T) {
 	w.kubectl("label", w.ref, enabled+"-")
 	w.setResources("cpu=150m", "")
 	w.waitFor("the pods to be stale", func(set *appsv1.StatefulSet) bool {
-		return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 0
+		return observed(set) && set.Status.UpdatedReplicas == 0
 	})
 	w.kubectl("label", w.ref, enabled+"=true")
 	w.waitSays(ofRevision(w.get(), 3, 3))
@@ -55,7 +55,7 @@ func TestPartitionThenOnDelete(t *testing.T) {
 			before := w.uids()
 			w.setResources("cpu=150m", "")
 			w.waitFor("the new revision", func(set *appsv1.StatefulSet) bool {
-				return set.Status.ObservedGeneration == set.Generation && set.Status.UpdateRevision != set.Status.CurrentRevision
+				return observed(set) && set.Status.UpdateRevision != set.Status.CurrentRevision
 			})
 			w.waitSays(ofRevision(w.get(), 0, 3) + "; partition 3 keeps back the others")
 			if restart {
@@ -63,7 +63,7 @@ func TestPartitionThenOnDelete(t *testing.T) {
 			}
 			w.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`)
 			if restart {
-				w.waitFor("the StatefulSet controller to look", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+				w.waitFor("the StatefulSet controller to look", func(set *appsv1.StatefulSet) bool { return observed(set) })
 				if status, reason, _ := complete(w.get()); status != corev1.ConditionFalse {
 					t.Errorf("nobody has looked at the pods, and the condition is %s: %s", status, reason)
 				}

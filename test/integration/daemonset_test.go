@@ -306,7 +306,7 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 	log := d.logPods()
 	d.patch(notReady)
 	d.waitFor("the surge", func(o *appsv1.DaemonSet) bool {
-		return o.Status.ObservedGeneration == o.Generation && len(d.pods()) == 4
+		return observed(o) && len(d.pods()) == 4
 	})
 	d.waitImage("app:2", 1)
 	d.setResources("cpu=150m", "")

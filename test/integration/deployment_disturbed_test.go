@@ -170,7 +170,7 @@ func TestDeploymentAutoscaled(t *testing.T) {
 	for _, replicas := range []int32{5, 2, 6, 4} {
 		d.autoscale(replicas)
 		d.waitFor("the pods to follow", func(o *appsv1.Deployment) bool {
-			return o.Status.Replicas == replicas && o.Status.ObservedGeneration == o.Generation
+			return o.Status.Replicas == replicas && observed(o)
 		})
 	}
 	d.waitComplete()

@@ -93,7 +93,7 @@ func TestDeploymentRecreateInFlight(t *testing.T) {
 	log := d.logPods()
 	d.kubectl("set", "image", d.ref, "app=app:2")
 	d.waitFor("the Deployment controller to take the pods down", func(o *appsv1.Deployment) bool {
-		return !held(o) && o.Status.ObservedGeneration == o.Generation && o.Status.Replicas == 0
+		return !held(o) && observed(o) && o.Status.Replicas == 0
 	})
 	d.setResources("cpu=150m", "")
 	time.Sleep(2 * time.Second) // nothing is to come

@@ -120,7 +120,7 @@ func killedOfStatefulSets(t *testing.T) {
 			}
 			w.setResources("cpu=150m", "")
 			writes := kill(t, w.sandbox, b)
-			w.waitFor("the end", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+			w.waitFor("the end", func(set *appsv1.StatefulSet) bool { return observed(set) })
 			w.assertMoved(0)
 			w.assertReplaced(uids, infeasible...)
 			return writes

@@ -21,7 +21,7 @@ func TestFromZero(t *testing.T) {
 		parallel(t)
 		w := newWorkload(t, options{Replicas: 2})
 		w.testFromZero(func(o *appsv1.StatefulSet) bool {
-			return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+			return o.Status.Replicas == 0 && observed(o)
 		})
 		before := w.uids()
 		w.setResources("cpu=150m", "")
@@ -33,14 +33,14 @@ func TestFromZero(t *testing.T) {
 		parallel(t)
 		w := newWorkload(t, options{Replicas: 2, Spec: "podManagementPolicy: Parallel"})
 		w.testFromZero(func(o *appsv1.StatefulSet) bool {
-			return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+			return o.Status.Replicas == 0 && observed(o)
 		})
 	})
 	t.Run("Deployment", func(t *testing.T) {
 		parallel(t)
 		d := newDeployment(t, options{Replicas: 2})
 		d.testFromZero(func(o *appsv1.Deployment) bool {
-			return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+			return o.Status.Replicas == 0 && observed(o)
 		})
 		d.assertSettled("100m")
 		before := d.uids()
@@ -51,7 +51,7 @@ func TestFromZero(t *testing.T) {
 		parallel(t)
 		d := newDeployment(t, options{Replicas: 2, Spec: "strategy: {type: Recreate}"})
 		d.testFromZero(func(o *appsv1.Deployment) bool {
-			return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+			return o.Status.Replicas == 0 && observed(o)
 		})
 		d.assertSettled("100m")
 	})
@@ -98,7 +98,7 @@ func TestFromZeroIsNotComplete(t *testing.T) {
 	d.waitComplete()
 	d.kubectl("scale", d.ref, "--replicas=0")
 	d.waitFor("no pods", func(o *appsv1.Deployment) bool {
-		return o.Status.Replicas == 0 && o.Status.ObservedGeneration == o.Generation
+		return o.Status.Replicas == 0 && observed(o)
 	})
 	d.patch(strings.Replace(notReady, `"spec":{`, `"spec":{"replicas":2,`, 1))
 	d.waitImage("app:2", 2)

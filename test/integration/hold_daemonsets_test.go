@@ -39,7 +39,7 @@ func (d *daemonSet) take(step holdStep[string]) {
 		return
 	}
 	d.waitFor("the DaemonSet controller to observe the newest generation", func(o *appsv1.DaemonSet) bool {
-		return o.Status.ObservedGeneration == o.Generation
+		return observed(o)
 	})
 	d.assertReplaced(before)
 }
@@ -210,7 +210,7 @@ func TestSurgeInFlight(t *testing.T) {
 			}
 			edit("--field-manager=" + api.ReleaseManager)
 			d.waitFor("the built-in rollout to be in flight", func(o *appsv1.DaemonSet) bool {
-				return o.Status.ObservedGeneration == o.Generation && o.Status.UpdatedNumberScheduled < o.Status.CurrentNumberScheduled &&
+				return observed(o) && o.Status.UpdatedNumberScheduled < o.Status.CurrentNumberScheduled &&
 					(tt.surge && len(d.pods()) == 3 || o.Status.NumberAvailable < o.Status.DesiredNumberScheduled)
 			})
 			for range 2 {
@@ -287,7 +287,7 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 		}
 		edit.do()
 		d.waitFor("the DaemonSet controller to observe the newest generation", func(o *appsv1.DaemonSet) bool {
-			return o.Status.ObservedGeneration == o.Generation
+			return observed(o)
 		})
 		if status, reason, _ := complete(d.get()); reason != edit.want || (status == corev1.ConditionTrue) != (reason == "Complete") {
 			t.Errorf("after %s: %s with reason %s, want reason %s", edit.what, status, reason, edit.want)

@@ -189,7 +189,7 @@ func TestSwitchToRollingUpdate(t *testing.T) {
 	before := w.uids()
 	w.setResources("cpu=150m", "")
 	w.waitFor("the pods to be stale", func(set *appsv1.StatefulSet) bool {
-		return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 0
+		return observed(set) && set.Status.UpdatedReplicas == 0
 	})
 	w.patch(`{"metadata":{"labels":{"inplace-rollout.io/enabled":"true"}},"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`)
 	w.waitComplete()
@@ -213,7 +213,7 @@ func TestOptInWhilePodsLagBehind(t *testing.T) {
 	before := w.uids()
 	w.setResources("cpu=150m", "")
 	w.waitFor("the built-in rollout to replace the first pod", func(set *appsv1.StatefulSet) bool {
-		return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 1 && set.Status.ReadyReplicas == 3
+		return observed(set) && set.Status.UpdatedReplicas == 1 && set.Status.ReadyReplicas == 3
 	})
 	w.patch(`{"metadata":{"labels":{"inplace-rollout.io/enabled":"true"}},"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
 	w.waitComplete()

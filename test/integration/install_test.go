@@ -254,7 +254,7 @@ func TestOtherPolicies(t *testing.T) {
 	waitSaid("MutatingAdmissionPolicy inplace-rollout-hold-statefulsets is not the one of this version of the controller: they differ in spec.variables[")
 	w.markAudit()
 	w.setResources("cpu=150m", "")
-	w.waitFor("the StatefulSet controller to observe the edit", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+	w.waitFor("the StatefulSet controller to observe the edit", func(set *appsv1.StatefulSet) bool { return observed(set) })
 	if writes := w.writes(); len(writes) > 0 || !held(w.get()) {
 		t.Errorf("held %t; the controller wrote %v", held(w.get()), writes)
 	}
@@ -324,7 +324,7 @@ func TestUninstall(t *testing.T) {
 	}
 
 	w.waitFor("the built-in rollout", func(set *appsv1.StatefulSet) bool {
-		return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 2 && set.Status.AvailableReplicas == 3
+		return observed(set) && set.Status.UpdatedReplicas == 2 && set.Status.AvailableReplicas == 3
 	})
 	w.assertReplaced(setBefore, "web-1") // web-2 was resized and relabelled before
 	d.assertSettled("150m")

@@ -190,14 +190,13 @@ func TestConditionIsTakenBack(t *testing.T) {
 		{`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`, "Pending"},  // held where it was
 	} {
 		w.kubectl("--as", controller.User, "--as-group", "system:masters", "annotate", "statefulset/web", api.HoldAnnotation+"-")
-		observed := func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation }
 		w.waitAvailable() // as long as it has something to do, it writes the status with the conditions that it began with
 		claim()
 		w.patch(edit.patch)
 		if err := w.try(t, "wait", "--for=condition="+api.ConditionComplete, w.ref, "--timeout=1s"); (err == nil) != (edit.reason == "Complete") {
 			t.Errorf("after %s kubectl wait ended with %v", edit.patch, err)
 		}
-		w.waitFor("the StatefulSet controller to observe the edit", observed)
+		w.waitFor("the StatefulSet controller to observe the edit", observed[*appsv1.StatefulSet])
 		if status, reason, _ := complete(w.get()); reason != edit.reason || (status == corev1.ConditionTrue) != (reason == "Complete") {
 			t.Errorf("after %s: %s with reason %s, want reason %s", edit.patch, status, reason, edit.reason)
 		}

@@ -183,7 +183,7 @@ func (w *twins) busyUntilItEnds(r *replica) {
 func (w *twins) assertTurns() {
 	w.t.Helper()
 	w.setResources("cpu=170m", "")
-	w.waitFor("the last edit to be seen", func(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration == set.Generation })
+	w.waitFor("the last edit to be seen", func(set *appsv1.StatefulSet) bool { return observed(set) })
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(w.uids)

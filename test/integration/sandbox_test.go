@@ -26,6 +26,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
@@ -488,6 +489,17 @@ func (s *sandbox[W]) waitComplete() {
 func isComplete[W metav1.Object](workload W) bool {
 	status, _, _ := complete(workload)
 	return status == corev1.ConditionTrue && statusOf(workload).ObservedGeneration >= workload.GetGeneration()
+}
+
+// observed reports whether the built-in controller has seen the workload as it is, held or not.
+func observed[W metav1.Object](workload W) bool {
+	status, said := statusOf(workload), ""
+	for _, c := range status.Conditions {
+		if c.Type == api.ConditionObserved {
+			said = c.Message
+		}
+	}
+	return rollout.ObservedGeneration(status.ObservedGeneration, said) >= workload.GetGeneration()
 }
 
 // complete is the status, reason and message of our condition; empty without it.

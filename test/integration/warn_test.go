@@ -35,7 +35,7 @@ func TestWarn(t *testing.T) {
 		return "`kubectl wait --for=condition=inplace-rollout.io/Complete " + kind + "/web -n " + namespace + " --timeout=10m`"
 	}
 	held := "the rollout is held, and made in place where it can be; wait for it with "
-	set := held + wait("statefulset", w.namespace) + " (kubectl rollout status cannot tell)"
+	set := held + wait("statefulset", w.namespace)
 	beat(t, time.Hour)
 	t.Cleanup(func() { fall(t) })
 	eventually(t, "the policy to be in force", func() (bool, string) {
@@ -64,7 +64,7 @@ func TestWarn(t *testing.T) {
 		{"letting go", release(w, w.ref), ""},
 		{"switching to OnDelete", w.warnings("patch", w.ref, "--patch", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), ""},
 		{"OnDelete", w.warnings("set", "resources", w.ref, "--requests=cpu=160m"),
-			"pods are resized in place where they can be; wait for it with " + wait("statefulset", w.namespace) + " (kubectl rollout status cannot tell)"},
+			"pods are resized in place where they can be; wait for it with " + wait("statefulset", w.namespace) + " (kubectl rollout status fails under OnDelete)"},
 		{"opting out", w.warnings("label", w.ref, enabled+"-"), ""},
 		{"opted out", w.warnings("set", "resources", w.ref, "--requests=cpu=170m"), ""},
 

@@ -33,7 +33,7 @@ func newWorkload(t *testing.T, o options) *workload {
 func (w *workload) waitAvailable() {
 	w.t.Helper()
 	w.waitFor("all pods to be available", func(set *appsv1.StatefulSet) bool {
-		return set.Status.ObservedGeneration == set.Generation && set.Status.AvailableReplicas == *set.Spec.Replicas &&
+		return observed(set) && set.Status.AvailableReplicas == *set.Spec.Replicas &&
 			set.Status.CurrentRevision == set.Status.UpdateRevision
 	})
 }

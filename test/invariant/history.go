@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 )
 
 // write is one event of the audit log.
@@ -490,7 +492,7 @@ func ofStatefulSet(set *appsv1.StatefulSet) version {
 	if set.Spec.Ordinals != nil {
 		v.start = set.Spec.Ordinals.Start
 	}
-	if set.Status.ObservedGeneration == set.Generation {
+	if (statefulset.Kind{}).Access().Observed(set) {
 		v.updated = set.Status.UpdateRevision
 	}
 	v.onDelete = set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType

@@ -80,9 +80,13 @@ func (a Admission[W, P]) Admit(old, written P, by Writer, others func(P)) {
 	decode(w.Object, written)
 }
 
-// AdmitStatus has the policies change the status that a built-in controller writes.
-func (a Admission[W, P]) AdmitStatus(old, written P) {
-	w := a.write(old, written, builtIn, "status")
+// AdmitStatus has the policies change the status that the controller writes, or a built-in one.
+func (a Admission[W, P]) AdmitStatus(old, written P, ours bool) {
+	by := builtIn
+	if ours {
+		by = ByWhom(true, false)
+	}
+	w := a.write(old, written, by, "status")
 	if after := a.ask(w); after != w.Object {
 		decode(after, written)
 	}

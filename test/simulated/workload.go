@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -42,7 +43,7 @@ type Fields[S Set] struct {
 	// Admission has the policies that hold sets of this kind.
 	Admission interface {
 		Admit(old, written S, by Writer, others func(S))
-		AdmitStatus(old, written S)
+		AdmitStatus(old, written S, ours bool)
 	}
 }
 
@@ -89,6 +90,7 @@ type Workload[S Set] struct {
 
 	builtIn   BuiltIn
 	empty     func() S
+	idle      runtime.Object // the last write of a status that has changed nothing
 	lag       time.Duration
 	releasing bool // the next write is the one of inplace-rollout release
 
@@ -159,13 +161,22 @@ func (w *Workload[S]) Create(pod *corev1.Pod) {
 	w.created = w.RV
 }
 
-// WriteStatus stores a set with the status that the built-in controller gives it.
-func (w *Workload[S]) WriteStatus(set S) {
-	if !w.Unguarded {
-		w.Fields.Admission.AdmitStatus(w.Set, set)
+// WriteStatus stores a set with the status that the controller gives it, or the built-in one. Where nothing
+// is changed, the API server writes nothing.
+func (w *Workload[S]) WriteStatus(set S, ours bool) {
+	if w.Unguarded || w.idle == nil || !equality.Semantic.DeepEqual(set, w.idle) { // else it has changed nothing a moment ago
+		asked := set.DeepCopyObject()
+		if !w.Unguarded {
+			w.Fields.Admission.AdmitStatus(w.Set, set, ours)
+		}
+		if w.idle = asked; !equality.Semantic.DeepEqual(set, w.Set) {
+			w.Store(set)
+			w.idle = nil
+		}
 	}
-	w.Store(set)
-	w.statusRV = w.RV
+	if !ours {
+		w.statusRV = number(w.Set.GetResourceVersion())
+	}
 }
 
 // CaughtUp reports whether the built-in controller has seen the set, and all that it has written itself.
@@ -239,7 +250,7 @@ func (w *Workload[S]) Serve(client *fake.Clientset) {
 		return w.Fields.List(metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}, w.Set)
 	})
 	ServeWorkload(w.Cluster, client, w.Fields.Resource, func() (now, empty S) { return w.Set, w.empty() },
-		w.Store, func(set S) { w.Write(set, !w.Unknown) })
+		func(set S) { w.WriteStatus(set, !w.Unknown) }, func(set S) { w.Write(set, !w.Unknown) })
 }
 
 // Objects are all that the controller may watch.

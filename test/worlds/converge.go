@@ -261,10 +261,10 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 		}
 	}
 	switch {
-	case !v.observed:
-		s.unfinished = "the built-in controller has not seen the newest generation"
 	case held:
 		s.unfinished = "it is held"
+	case !v.observed:
+		s.unfinished = "the built-in controller has not seen the newest generation"
 	default:
 		s.unfinished = kinds[w.Kind].unfinished(v, pods, sets)
 	}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
+	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 )
 
 // kind is what is different for each kind of workload.
@@ -123,7 +125,7 @@ var kinds = map[string]kind{
 			v := view{
 				Object: set, replicas: int(n), template: set.Spec.Template,
 				onDelete: set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
-				revision: set.Status.UpdateRevision, observed: set.Status.ObservedGeneration >= set.Generation,
+				revision: set.Status.UpdateRevision, observed: statefulset.Kind{}.Access().Observed(set),
 				counted: set.Status.Replicas == n && set.Status.ReadyReplicas == n,
 			}
 			if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
@@ -212,7 +214,7 @@ var kinds = map[string]kind{
 			v := view{
 				Object: d, replicas: int(n), template: d.Spec.Template, revisions: true, strategy: string(d.Spec.UpdateStrategy.Type),
 				onDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType && !isHeld(d),
-				observed: d.Status.ObservedGeneration >= d.Generation,
+				observed: daemonset.Kind{}.Access().Observed(d),
 				counted:  d.Status.CurrentNumberScheduled == n && d.Status.NumberAvailable == n,
 			}
 			if rolling := d.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.MaxSurge != nil {
