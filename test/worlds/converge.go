@@ -229,7 +229,7 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 		s.wrong = fmt.Sprintf("strategy %s, and the user wants one of %s", v.strategy, wish.strategies)
 	}
 	if v.GetLabels()[enabledLabel] != "true" {
-		if held && !v.replicaset { // kubectl rollout undo copies it to a Deployment, where it means nothing
+		if held && !v.replicaset && !p.wishes[i].left { // kubectl rollout undo copies it to a Deployment, where it means nothing
 			s.wrong = "it is held, and not opted in"
 		}
 		return s, nil

@@ -55,6 +55,7 @@ type wish struct {
 	strategies []string           // of a DaemonSet
 	resized    map[types.UID]bool // pods that somebody else has resized
 	classed    bool               // it has had sizes by class of node
+	left       bool               // it was opted out while no policy was there to let go of it
 }
 
 // newPlayer prepares a namespace for a world. Its name is used once.
@@ -311,6 +312,7 @@ func (p *player) write(ctx context.Context, i int, says map[string]any, write fu
 		w.partitions, w.paused = []int32{0}, []bool{false}
 	}
 	held, unguarded := errBefore == nil && isHeld(before), p.gaps.since(began)
+	w.left = w.left || unguarded && isHeld(after) && after.GetLabels()[enabledLabel] != "true"
 	if partition, said := partitionOf(says); said {
 		if lowered := held && isHeld(after) && after.partition != everything; !lowered && !unguarded {
 			w.partitions = nil
