@@ -337,3 +337,15 @@ func TestAbsentReinstalled(t *testing.T) {
 		x.waitRolledOut()
 	}
 }
+
+// TestOptedOutUnseen opts out workloads that are held while no policy is there to let go of them, and then in and out again.
+func TestOptedOutUnseen(t *testing.T) {
+	x := newTrio(t, options{Replicas: 1, OptedOut: true})
+	x.w.kubectl("patch", x.w.ref, "-p", `{"metadata": {"annotations": {"inplace-rollout.io/hold": "1"}}, "spec": {"updateStrategy": {"rollingUpdate": {"partition": 2147483647}}}}`)
+	x.d.kubectl("patch", x.d.ref, "-p", `{"metadata": {"annotations": {"inplace-rollout.io/hold": "false"}}, "spec": {"paused": true}}`)
+	x.ds.kubectl("patch", x.ds.ref, "-p", `{"metadata": {"annotations": {"inplace-rollout.io/hold": "RollingUpdate"}}, "spec": {"updateStrategy": {"type": "OnDelete"}}}`)
+	x.kubectl("label", "--overwrite", "WEB", api.EnabledLabel+"=true")
+	x.kubectl("label", "WEB", api.EnabledLabel+"-")
+	x.assertHeld("opted in and out", false)
+	x.assertAsBefore(1)
+}

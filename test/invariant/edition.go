@@ -22,26 +22,40 @@ func (w *workload) edit(v version) {
 	}
 }
 
-// edition returns which one a template is, counted from 0; -1 if the workload has not had it. One that
-// came again, by an undo say, is as new as when it came last.
-func (w *workload) edition(t corev1.PodTemplateSpec) int {
+// edition returns which one a template is, of those that there were at a moment, counted from 0; -1 if the workload has not had it.
+// One that came again, by an undo say, is as new as when it came last.
+func (w *workload) edition(t corev1.PodTemplateSpec, at time.Time) int {
 	for i, e := range slices.Backward(w.editions) {
-		if differOnlyInSize(e.template, t) {
+		if !e.at.After(at) && differOnlyInSize(e.template, t) {
 			return i
 		}
 	}
 	return -1
 }
 
-// label notes which revisions a StatefulSet's pods of a name have had.
-func (h *history) label(p *corev1.Pod) {
-	work, _ := h.workload(p)
-	if work == nil || work.kind != "StatefulSet" {
-		return
+// newest returns the newest edition that the pods of a StatefulSet's name have been of, each as long as it was there, and the
+// revision that says so; -1 if there was none.
+func (h *history) newest(work *workload, name string) (edition int, revision string) {
+	edition = -1
+	for _, p := range h.pods {
+		if owner, _ := h.workload(p.last()); owner != work || p.last().Name != name {
+			continue
+		}
+		for i, v := range p.versions {
+			until := p.deleted
+			switch {
+			case i+1 < len(p.versions):
+				until = p.versions[i+1].at
+			case until.IsZero():
+				until = work.last().at
+			}
+			label := v.Labels[appsv1.ControllerRevisionHashLabelKey]
+			if had, known := work.revisions[label]; known && work.edition(had, until) > edition {
+				edition, revision = work.edition(had, until), label
+			}
+		}
 	}
-	if label := p.Labels[appsv1.ControllerRevisionHashLabelKey]; label != "" && !slices.Contains(work.labels[p.Name], label) {
-		work.labels[p.Name] = append(work.labels[p.Name], label)
-	}
+	return edition, revision
 }
 
 // checkTemplate checks what a new pod of a StatefulSet was made of. Its ordinal may have had a newer
@@ -58,20 +72,14 @@ func (h *history) checkTemplate(w write) {
 	if work == nil || work.kind != "StatefulSet" || !known || !work.knows(w.at.Add(-slack/5)) {
 		return
 	}
-	of := work.edition(made)
-	for _, label := range work.labels[came.Name] {
-		had, known := work.revisions[label]
-		if !known || of < 0 || work.edition(had) <= of {
-			continue
-		}
-		since := work.editions[work.edition(had)].at
-		if work.any(since, func(v version) bool { return v.partition > 0 }) || work.any(w.at.Add(-h.options.Lag), func(v version) bool { return !v.enabled() }) {
-			continue
-		}
-		h.violate(w, Template, "pods/"+came.Name, "it was made of revision %s, and one of its ordinal has been of %s, which is newer and differs in more than its size",
-			came.Labels[appsv1.ControllerRevisionHashLabelKey], label)
+	of := work.edition(made, w.at)
+	had, revision := h.newest(work, came.Name)
+	if of < 0 || had <= of || work.any(work.editions[had].at, func(v version) bool { return v.partition > 0 }) ||
+		work.any(w.at.Add(-h.options.Lag), func(v version) bool { return !v.enabled() }) {
 		return
 	}
+	h.violate(w, Template, "pods/"+came.Name, "it was made of revision %s, and one of its ordinal has been of %s, which is newer and differs in more than its size",
+		came.Labels[appsv1.ControllerRevisionHashLabelKey], revision)
 }
 
 // knows reports whether the StatefulSet controller had written before that moment which revision the

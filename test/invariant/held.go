@@ -63,6 +63,12 @@ func (h *history) known(w write) []beat {
 	return known
 }
 
+// mayBeAbsent reports whether no controller may have been there during a write, as far as the log tells of controllers.
+func (h *history) mayBeAbsent(w write) bool {
+	known := h.known(w)
+	return len(h.beats) > 0 && len(known) == 0 || slices.ContainsFunc(known, func(b beat) bool { return !b.holds && b.until.Before(w.at.Add(slack)) })
+}
+
 // checkHeld checks that a write of somebody else is held exactly if a controller is there, or the action in force is LiveResize.
 func (h *history) checkHeld(w write) {
 	if w.ResponseObject == nil || !isWorkload(w.ObjectRef.Resource) {

@@ -146,6 +146,9 @@ func TestHeld(t *testing.T) {
 			l.write(statefulSet, "delete", "pods", "web-1", nil)
 		}, "restart pods/web-1"},
 
+		{"a new DaemonSet restarts what it adopts, and no controller was there", func(l *trail) { l.adopts(0) }, ""},
+		{"a new DaemonSet restarts what it adopts, and a controller was there", func(l *trail) { l.adopts(time.Hour) }, "restart pods/agent-a"},
+
 		{"a DaemonSet is let go in two writes, as no policy is there", func(l *trail) { l.letGoInTwo(); l.gaps = l.lapse(2) }, ""},
 		{"a DaemonSet is let go in two writes, and the policies are there", func(l *trail) { l.letGoInTwo() }, "fence daemonsets/agent"},
 
@@ -182,6 +185,16 @@ func (l *trail) letGoInTwo() {
 	l.write(user, "patch", "daemonsets", "agent", daemons("2", heldDaemons))
 	l.write(ours, "patch", "daemonsets", "agent", daemons("2", func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }))
 	l.write(ours, "patch", "daemonsets", "agent", daemons("2"))
+}
+
+// adopts logs that a new DaemonSet adopts a pod of another size, while a controller is there for so long, and restarts it.
+func (l *trail) adopts(there time.Duration) {
+	l.beat(there)
+	l.write(user, "create", "daemonsets", "agent", daemons("1"))
+	l.daemonRevision("1")
+	l.daemonRevision("2")
+	l.write(daemonSets, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "2", "2"))
+	l.restartDaemon(daemonSets)
 }
 
 // resizes logs that we resize a pod of the set.

@@ -89,7 +89,6 @@ type workload struct {
 	versions   []version
 	revisions  map[string]corev1.PodTemplateSpec // of all kinds but Deployments, by the label that pods have
 	editions   []edition
-	labels     map[string][]string // those that a StatefulSet's pods of a name have had
 	deleted    time.Time
 }
 
@@ -435,7 +434,6 @@ func (h *history) storePod(w write) {
 	}
 	p.note(w, stored)
 	p.versions = append(p.versions, podVersion{w.at, stored})
-	h.label(stored)
 }
 
 func (h *history) storeWorkload(w write) {
@@ -448,7 +446,8 @@ func (h *history) storeWorkload(w write) {
 	v.released = w.ObjectRef.Subresource == "" && !h.ours(v.by) && within(h.options.Gaps, v.at)
 	known := h.workloads[v.meta.UID]
 	if known == nil {
-		known = &workload{kind: v.kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}, labels: map[string][]string{}}
+		v.released = v.released || h.mayBeAbsent(w) // a new one is not marked
+		known = &workload{kind: v.kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}}
 		h.workloads[v.meta.UID] = known
 	} else {
 		before := known.last()

@@ -108,6 +108,18 @@ func TestTemplate(t *testing.T) {
 			lost(l)
 			l.birth("web-b")
 		}, "template pods/web-1"},
+		{"the user has undone the image while it was away, and it comes back with what was undone", func(l *trail) {
+			l.upgrade()
+			lost(l)
+			l.write(user, "patch", "statefulsets", "web", revised("1", "app:1", "web-a", annotated(hold, "0")))
+			l.birth("web-b")
+		}, ""},
+		{"the user has undone the image before it had it, and it comes back with what was undone", func(l *trail) {
+			l.upgrade()
+			l.write(user, "patch", "statefulsets", "web", revised("1", "app:1", "web-a", annotated(hold, "0")))
+			l.write(user, "delete", "pods", "web-0", nil)
+			l.write(statefulSet, "create", "pods", "web-0", pod("web-0", "1", "web-b", "set", "StatefulSet", func(p *corev1.Pod) { p.UID = "another" }))
+		}, "template pods/web-0"},
 		{"the user has a partition", func(l *trail) {
 			l.upgrade(partitioned)
 			l.write(statefulSet, "update", "statefulsets/status", "web", revised("2", "app:2", "web-c", partitioned, annotated(hold, "1")))

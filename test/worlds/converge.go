@@ -308,15 +308,38 @@ func impossible(template corev1.PodSpec) bool {
 
 // blocking are the pods of an OrderedReady set for which the StatefulSet controller makes nothing of it,
 // opted in or not, until people delete them: no node can hold them, and they have another template than
-// the set, so that no resize helps. See "Forced rollback" in the documentation of StatefulSets.
+// the set, so that no resize helps. See "Forced rollback" in the documentation of StatefulSets. And those
+// of any kind that a resize has left with a limit of a LimitRange, below what is requested now: nobody can
+// tell it from one that every new pod gets, too.
 func (v view) blocking(w Workload, pods []corev1.Pod) (blocking []corev1.Pod) {
 	for _, pod := range pods {
+		if v.reason == "Invalid" && limited(pod, v.template.Spec) {
+			blocking = append(blocking, pod)
+			continue
+		}
 		if w.Kind == "StatefulSet" && !w.Parallel && pod.Spec.NodeName == "" && impossible(pod.Spec) &&
 			pod.Spec.Containers[0].Image != v.template.Spec.Containers[0].Image {
 			blocking = append(blocking, pod)
 		}
 	}
 	return blocking
+}
+
+// limited reports whether a pod has a limit that the template does not say, and the template requests more.
+func limited(pod corev1.Pod, template corev1.PodSpec) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(has corev1.Container) bool {
+		n := slices.IndexFunc(template.Containers, func(c corev1.Container) bool { return c.Name == has.Name })
+		for name, limit := range has.Resources.Limits {
+			if n < 0 {
+				continue
+			}
+			_, said := template.Containers[n].Resources.Limits[name]
+			if request := template.Containers[n].Resources.Requests[name]; !said && request.Cmp(limit) > 0 {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // refused reports whether a held Deployment waits for a pod of its older template that admission refuses,

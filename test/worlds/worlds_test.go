@@ -42,6 +42,30 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
+// TestLimited: a limit that no template says is in the way of a request above it, and of no other.
+func TestLimited(t *testing.T) {
+	size := func(request, limit string) corev1.PodSpec {
+		r := corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(request)}}
+		if limit != "" {
+			r.Limits = corev1.ResourceList{"cpu": resource.MustParse(limit)}
+		}
+		return corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Resources: r}}}
+	}
+	for _, tt := range []struct {
+		pod, template corev1.PodSpec
+		want          bool
+	}{
+		{size("50m", "120m"), size("150m", ""), true},
+		{size("50m", "120m"), size("110m", ""), false},
+		{size("50m", "120m"), size("150m", "200m"), false},
+		{size("50m", ""), size("150m", ""), false},
+	} {
+		if got := limited(corev1.Pod{Spec: tt.pod}, tt.template); got != tt.want {
+			t.Errorf("limited is %t for %v and the template %v", got, tt.pod.Containers[0].Resources, tt.template.Containers[0].Resources)
+		}
+	}
+}
+
 // TestExcused: a pod may lack what its node's class says only if something is in the way.
 func TestExcused(t *testing.T) {
 	says := func(limits ...string) corev1.ResourceRequirements {
