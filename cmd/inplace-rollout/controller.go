@@ -169,7 +169,12 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready := func() error { return cmp.Or(gate.Err(), heart.Err(), gate.Ready()) }
+	ready := func() error {
+		if err := cmp.Or(gate.Err(), heart.Err()); err != nil || !heart.Leads() {
+			return err // an upgrade waits for replicas that are ready, and nobody may lead meanwhile that beats
+		}
+		return gate.Ready()
+	}
 	registry.MustRegister(readyMetric(ready), holdMetric{gate}, server.BuildInfo())
 	if !o.dryRun {
 		registry.MustRegister(heldMetric{gate})

@@ -50,6 +50,7 @@ type Heart struct {
 	Began func()
 
 	mu      sync.Mutex
+	leads   bool
 	account types.NamespacedName
 	clock   clock
 	value   string    // of the annotation, if it is ours
@@ -73,6 +74,9 @@ func (h *Heart) Wake() {
 
 // Run beats until the context ends. While the process is not ready it does not; what that leaves is soon out of date.
 func (h *Heart) Run(ctx context.Context) {
+	h.mu.Lock()
+	h.leads = true
+	h.mu.Unlock()
 	beating := false
 	for ctx.Err() == nil {
 		wait, before := period, beating
@@ -89,6 +93,13 @@ func (h *Heart) Run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// Leads reports whether this process is the one that has to beat.
+func (h *Heart) Leads() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.leads
 }
 
 // Err returns why the heartbeat has failed for so long that edits are not held; nil if it has not, or is not due.

@@ -67,6 +67,11 @@ func TestBeats(t *testing.T) {
 			}
 			return nil
 		}, api.Hold)
+		var began atomic.Int32
+		heart.Began = func() { began.Add(1) }
+		if heart.Leads() {
+			t.Error("it leads before it runs")
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { heart.Run(ctx); close(done) }()
@@ -80,16 +85,19 @@ func TestBeats(t *testing.T) {
 				t.Errorf("%s: %d patches, the last %s, want %d and %s", what, s.patches.Load(), s.last.Load(), patches, last)
 			}
 		}
-		began := time.Now().Add(-late)
-		expect("at once", 1, saying(began.Add(45*time.Second)))
+		start := time.Now().Add(-late)
+		expect("at once", 1, saying(start.Add(45*time.Second)))
 		time.Sleep(25 * time.Second)
-		expect("every 10 s", 3, saying(began.Add(65*time.Second)))
+		expect("every 10 s", 3, saying(start.Add(65*time.Second)))
+		if !heart.Leads() || began.Load() != 1 {
+			t.Errorf("leads %t, and has begun %d times", heart.Leads(), began.Load())
+		}
 		missing.Store(true)
 		time.Sleep(time.Minute)
-		expect("while it is not ready", 3, saying(began.Add(65*time.Second)))
+		expect("while it is not ready", 3, saying(start.Add(65*time.Second)))
 		missing.Store(false)
 		heart.Wake()
-		expect("as soon as it is ready again", 4, saying(began.Add((85+45)*time.Second)))
+		expect("as soon as it is ready again", 4, saying(start.Add((85+45)*time.Second)))
 		s.down.Store(true)
 		time.Sleep(time.Minute)
 		if err := heart.Err(); err == nil {
@@ -100,6 +108,9 @@ func TestBeats(t *testing.T) {
 		synctest.Wait()
 		if err := heart.Err(); err != nil {
 			t.Errorf("it beats again: %v", err)
+		}
+		if began.Load() != 3 {
+			t.Errorf("it has begun %d times, want at the start, after it was not ready, and after it failed", began.Load())
 		}
 		cancel()
 		<-done

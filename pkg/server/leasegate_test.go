@@ -125,14 +125,20 @@ func TestLeaseGateIsOpenForATermFromWhenTheRenewalWasSent(t *testing.T) {
 	})
 }
 
-func TestLeaseGateLetsReadsAndReviewsThrough(t *testing.T) {
+func TestLeaseGateLetsReadsReviewsAndDryRunsThrough(t *testing.T) {
 	inGateWorld(t, func(t *testing.T, w *gateWorld) {
 		for method, path := range map[string]string{
-			http.MethodGet:  "/api/v1/pods",
-			http.MethodPost: "/apis/authentication.k8s.io/v1/tokenreviews",
+			http.MethodGet:   "/api/v1/pods",
+			http.MethodPost:  "/apis/authentication.k8s.io/v1/tokenreviews",
+			http.MethodPatch: "/api/v1/pods/a?dryRun=All&fieldManager=b",
 		} {
 			if err := w.do(t.Context(), method, path); err != nil {
 				t.Errorf("%s %s ends with %v", method, path, err)
+			}
+		}
+		for _, path := range []string{"/api/v1/pods/a?dryRun=", "/api/v1/pods/a?fieldManager=dryRun=All"} {
+			if err := w.do(t.Context(), http.MethodPatch, path); !errors.Is(err, errNotLeading) {
+				t.Errorf("%s ends with %v", path, err)
 			}
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
@@ -18,7 +19,7 @@ type AuditFilter func(*auditv1.Event) bool
 
 // Writes keeps the events that create, change or delete something.
 func Writes(event *auditv1.Event) bool {
-	return !slices.Contains([]string{"get", "list", "watch"}, event.Verb)
+	return !slices.Contains([]string{"get", "list", "watch"}, event.Verb) && !strings.Contains(event.RequestURI, "dryRun=All")
 }
 
 // ByUser keeps the events of one user.

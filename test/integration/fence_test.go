@@ -84,6 +84,14 @@ func (s taken) patch(ref, patch string, subresources ...string) error {
 	return err
 }
 
+// create applies a StatefulSet of the only name that it may create.
+func (s taken) create(dryRun []string) error {
+	const set = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"` + api.DryRunName + `"},"spec":{"selector":{"matchLabels":{"app":"evil"}},"template":{"metadata":{"labels":{"app":"evil"}},` +
+		`"spec":{"containers":[{"name":"evil","image":"evil"}]}}}}`
+	_, err := s.client.AppsV1().StatefulSets(s.namespace).Patch(s.t.Context(), api.DryRunName, types.ApplyPatchType, []byte(set), metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: dryRun})
+	return err
+}
+
 // remove deletes a pod.
 func (s taken) remove(pod string, grace *int64) error {
 	return s.client.CoreV1().Pods(s.namespace).Delete(s.t.Context(), pod, metav1.DeleteOptions{DryRun: dryRun, GracePeriodSeconds: grace})
@@ -298,6 +306,9 @@ func TestFence(t *testing.T) {
 		{"a label of its ServiceAccount", func() error { return own.patch(account, label("a", "b")) }, "nothing of a ServiceAccount but its heartbeat"},
 		{"a secret of its ServiceAccount", func() error { return own.patch(account, `{"secrets":[{"name":"stolen"}]}`) }, "nothing of a ServiceAccount but its heartbeat"},
 		{"what its pods are pulled with", func() error { return own.patch(account, `{"imagePullSecrets":[{"name":"stolen"}]}`) }, "nothing of a ServiceAccount but its heartbeat"},
+
+		{"whether a StatefulSet would be held", func() error { return own.create(dryRun) }, ""},
+		{"creating it", func() error { return own.create(nil) }, "may neither create nor delete workloads"},
 
 		{"another image of a DaemonSet", func() error {
 			return ofNodes.patch(ds.ref, `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"evil"}]`)

@@ -181,6 +181,35 @@ func TestReadyMeansHeld(t *testing.T) {
 	x.assertAsBefore(0)
 }
 
+// TestHeldByNoPolicy: everything is installed, as it should be, and the API server applies none of it.
+func TestHeldByNoPolicy(t *testing.T) {
+	needsPolicies(t)
+	without, err := controlplane.Start(t.Context(), controlplane.Options{Flags: map[string][]string{"kube-apiserver": {"--disable-admission-plugins=MutatingAdmissionPolicy"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := without.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := without.Kubectl(t.Context(), "apply", "-k", filepath.Join(controller.Root(), "deploy")); err != nil {
+		t.Fatal(err)
+	}
+	process, err := controller.Start(t.Context(), without, letGo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(process.Stop)
+	for _, policy := range []string{"inplace-rollout-hold-statefulsets", "inplace-rollout-hold-deployments", "inplace-rollout-hold-daemonsets"} {
+		waitNotReady(t, process, "the API server does not apply MutatingAdmissionPolicy "+policy+", though it is installed. The admission plugin MutatingAdmissionPolicy may be off")
+	}
+	assertEditsHeld(t, process, noKind)
+	if until, err := without.Kubectl(t.Context(), "get", "serviceaccount", controller.ServiceAccount, "-n", controller.Namespace, "-o", "jsonpath={.metadata.annotations}"); err != nil || strings.Contains(until, api.ReadyUntilAnnotation) {
+		t.Errorf("the controller says that it is there: %s %v", until, err)
+	}
+}
+
 // TestHeldIsAskedByDryRunsOnly: nothing is ever there of what is asked, and an idle controller asks seldom.
 func TestHeldIsAskedByDryRunsOnly(t *testing.T) {
 	letsGo(t)
