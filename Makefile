@@ -154,6 +154,7 @@ lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for c
 	bin/golangci-lint run --build-tags integration,e2e ./...
 	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run --build-tags release ./...
 	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
+	cd hack/tools/argocd && $(CURDIR)/bin/golangci-lint run ./...
 	cd test/backtest && $(CURDIR)/bin/golangci-lint run ./...
 	go mod verify
 	hack/vulnerabilities.sh bin/govulncheck bin/inplace-rollout
@@ -214,7 +215,7 @@ node-tools: $(K8S)/.kubelet $(RUNTIME)/.containerd $(RUNTIME)/.runc $(RUNTIME)/.
 monitoring-tools: $(MONITORING)/.prometheus $(MONITORING)/.kube-state-metrics ## Build the pinned Prometheus, promtool and kube-state-metrics into bin/monitoring/ (once)
 
 .PHONY: gitops-tools
-gitops-tools: $(GITOPS)/.helm ## Build the pinned Helm into bin/gitops/ (once)
+gitops-tools: $(GITOPS)/.helm $(GITOPS)/.helm-3 $(GITOPS)/.argocd ## Build the pinned Helm 3 and 4, and what asks Argo CD for the health of objects, into bin/gitops/ (once)
 
 .PHONY: autoscaler-tools
 autoscaler-tools: $(AUTOSCALER)/.vpa ## Build the pinned Vertical Pod Autoscaler into bin/autoscaler/ (once)

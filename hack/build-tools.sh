@@ -14,7 +14,7 @@ out=$(mkdir -p "$2" && cd "$2" && pwd)
 cd "$(dirname "$0")/tools/$name"
 
 mapfile -t packages < <(go list -f '{{.ImportPath}}' tool | if [[ $only ]]; then grep "/$only\$"; else grep -v '/kubelet$'; fi)
-version=$(go list -f '{{.Module.Version}}' "${packages[0]}")
+version=$(go list -f '{{.Module.Version}}' "${packages[0]}") # none of a program of ours
 
 ldflags="-s -w"
 tags=
@@ -60,6 +60,7 @@ echo "building $name${only:+ ($only)} $version into ${out/#$OLDPWD\//} (the firs
 for package in "${packages[@]}"; do
 	binary=${package##*/}
 	[[ $name == etcd || $name == kube-state-metrics ]] && binary=$name # their packages are called server/v3 and v2
+	[[ $name == helm-3 ]] && binary=$name # beside the newest
 	[[ $binary == admission-controller ]] && package="$loopback/main.go $loopback/config.go $loopback/certs.go"
 	# -v names each package as it is compiled: count them to show that it moves, and pass everything else on.
 	go build -v -tags "$tags" -ldflags "$ldflags" -o "$out/$binary" $package 2>&1 |

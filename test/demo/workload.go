@@ -37,8 +37,7 @@ var (
 	counterManifest []byte
 )
 
-// Workloads in the order in which they are shown. `kubectl rollout status` takes a
-// held StatefulSet for rolled out, and waits for a Deployment.
+// Workloads in the order in which they are shown, each with another way to wait.
 var (
 	simulated = []workload{database, web}
 	counters  = []workload{counting("StatefulSet", "counter", completeWaiter), counting("Deployment", "web", rolloutStatus)}

@@ -161,7 +161,7 @@ func (d *daemonSet) waitOn(i int, what string, done func(corev1.Pod) bool) (now 
 // rolledOutDaemons reports whether the DaemonSet controller has nothing left to do.
 func rolledOutDaemons(d *appsv1.DaemonSet) bool {
 	s, want := d.Status, d.Status.DesiredNumberScheduled
-	return observed(d) && s.UpdatedNumberScheduled == want && s.CurrentNumberScheduled == want &&
+	return s.ObservedGeneration == d.Generation && s.UpdatedNumberScheduled == want && s.CurrentNumberScheduled == want &&
 		s.NumberAvailable == want && s.NumberMisscheduled == 0
 }
 

@@ -41,7 +41,7 @@ func createDeployment(t *testing.T, o options) *deployment {
 // rolledOut reports whether the Deployment controller has nothing left to do.
 func rolledOut(d *appsv1.Deployment) bool {
 	s, want := d.Status, *d.Spec.Replicas
-	return observed(d) && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
+	return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
 }
 
 func (d *deployment) waitRolledOut() {
@@ -53,7 +53,7 @@ func (d *deployment) waitRolledOut() {
 func (d *deployment) waitObserved() {
 	d.t.Helper()
 	d.waitFor("the Deployment controller to observe the newest generation", func(o *appsv1.Deployment) bool {
-		return observed(o)
+		return o.Status.ObservedGeneration == o.Generation
 	})
 }
 
@@ -63,7 +63,7 @@ func (d *deployment) waitComplete() {
 	d.sandbox.waitComplete()
 	for _, v := range d.versions() {
 		o := v.workload
-		if status, _, _ := complete(o); status == corev1.ConditionTrue && observed(o) && o.Status.UpdatedReplicas < o.Status.Replicas {
+		if status, _, _ := complete(o); status == corev1.ConditionTrue && o.Status.ObservedGeneration == o.Generation && o.Status.UpdatedReplicas < o.Status.Replicas {
 			d.t.Errorf("at %s it is said to be complete with %d of %d pods updated", v.written, o.Status.UpdatedReplicas, o.Status.Replicas)
 		}
 	}

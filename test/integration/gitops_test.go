@@ -224,38 +224,43 @@ func TestArgoHealthOfDaemonSets(t *testing.T) {
 }
 
 // TestKstatus is what Flux, and everything else that judges by kstatus, takes a rollout
-// for: Deployments and DaemonSets are InProgress until it is over, a StatefulSet never is.
+// for: it is InProgress until it is over, also after an edit back.
 func TestKstatus(t *testing.T) {
 	parallel(t)
 	t.Run("StatefulSet", func(t *testing.T) {
 		parallel(t)
 		w := newWorkload(t, options{})
-		kstatus(t, w.sandbox, w.waitComplete, status.CurrentStatus)
+		kstatus(t, w.sandbox, w.waitComplete)
 	})
 	t.Run("Deployment", func(t *testing.T) {
 		parallel(t)
 		d := newDeployment(t, options{})
-		kstatus(t, d.sandbox, d.waitComplete, status.InProgressStatus)
+		kstatus(t, d.sandbox, d.waitComplete)
 	})
 	t.Run("DaemonSet", func(t *testing.T) {
 		parallel(t)
 		d := newDaemonSet(t, options{})
-		kstatus(t, d.sandbox, d.waitComplete, status.InProgressStatus)
+		kstatus(t, d.sandbox, d.waitComplete)
 	})
 }
 
-// kstatus checks what an unfinished rollout is taken for.
-func kstatus[W metav1.Object](t *testing.T, s *sandbox[W], waitComplete func(), unfinished status.Status) {
+// untyped is a workload as other tools read it.
+func untyped(t *testing.T, kind string, workload any) *unstructured.Unstructured {
+	t.Helper()
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(workload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object["apiVersion"], object["kind"] = "apps/v1", kind
+	return &unstructured.Unstructured{Object: object}
+}
+
+// kstatus checks what a rollout is taken for.
+func kstatus[W metav1.Object](t *testing.T, s *sandbox[W], waitComplete func()) {
 	t.Helper()
 	assert := func(when string, want status.Status) {
 		t.Helper()
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.get())
-		if err != nil {
-			t.Fatal(err)
-		}
-		// It needs to know what kind it is.
-		object["apiVersion"], object["kind"] = "apps/v1", s.kind
-		result, err := status.Compute(&unstructured.Unstructured{Object: object})
+		result, err := status.Compute(untyped(t, s.kind, s.get()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,10 +274,22 @@ func kstatus[W metav1.Object](t *testing.T, s *sandbox[W], waitComplete func(), 
 	s.annotatePod(slow, simDeferred)
 	s.setResources("cpu=150m", "")
 	s.waitCondition("Deferred", slow)
-	assert("In the middle", unfinished)
+	assert("In the middle", status.InProgressStatus)
 	s.annotatePod(slow, simAccepted)
 	waitComplete()
 	assert("At the end", status.CurrentStatus)
+	s.setResources("cpu=160m", "")
+	s.setResources("cpu=150m", "")
+	waitComplete()
+	for _, v := range s.versions() {
+		result, err := status.Compute(untyped(t, s.kind, v.workload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held(v.workload) && v.workload.GetGeneration() > 1 && result.Status != status.InProgressStatus {
+			t.Errorf("held, at %s, it is %s: %s", v.written, result.Status, result.Message)
+		}
+	}
 }
 
 // TestGitOpsSeesNoDrift: mid-rollout, a tool that compares by a dry run on the server

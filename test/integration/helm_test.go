@@ -3,6 +3,8 @@
 package integration
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +18,7 @@ import (
 )
 
 // TestHelm upgrades a release with new sizes, again in the middle of the rollout, and
-// rolls it back: all of it goes in place. Helm does not wait for it, but for a DaemonSet.
+// rolls it back: all of it goes in place. Helm does not wait for that of a Deployment.
 // The manifests say what the hold changes.
 func TestHelm(t *testing.T) {
 	parallel(t)
@@ -27,7 +29,7 @@ func TestHelm(t *testing.T) {
 			o := options{By: r.install, Kind: "StatefulSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
 			w := newWorkload(t, o)
 			before := w.uids()
-			upgradeTwice(r, w.sandbox, o, w.waitComplete, false)
+			upgradeTwice(r, w.sandbox, o, w.waitComplete, true)
 			w.assertMoved(0)
 			w.assertReplaced(before)
 		})
@@ -37,7 +39,7 @@ func TestHelm(t *testing.T) {
 			o := options{By: r.install, Kind: "Deployment", Spec: "paused: false"}
 			d := newDeployment(t, o)
 			before := d.uids()
-			upgradeTwice(r, d.sandbox, o, d.waitComplete, o.Kind == "DaemonSet")
+			upgradeTwice(r, d.sandbox, o, d.waitComplete, false)
 			d.assertMoved(before, "100m")
 		})
 		t.Run("DaemonSet, on the server side "+serverSide, func(t *testing.T) {
@@ -46,7 +48,7 @@ func TestHelm(t *testing.T) {
 			o := options{By: r.install, Kind: "DaemonSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
 			d := newDaemonSet(t, o)
 			before := d.uids()
-			upgradeTwice(r, d.sandbox, o, d.waitComplete, o.Kind == "DaemonSet")
+			upgradeTwice(r, d.sandbox, o, d.waitComplete, true)
 			d.assertMoved(before, "100m")
 		})
 	}
@@ -86,6 +88,7 @@ func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitCom
 // release is a release of Helm.
 type release struct {
 	t          *testing.T
+	program    string // helm if empty
 	serverSide string
 	namespace  string
 	folder     string // of the chart
@@ -97,7 +100,11 @@ func (r *release) install(namespace, manifest string) {
 	r.namespace, r.folder = namespace, r.t.TempDir()
 	r.write("Chart.yaml", "{apiVersion: v2, name: web, version: 1.0.0}")
 	r.chart(manifest)
-	r.run("install", "web", r.folder, "--server-side="+r.serverSide)
+	args := []string{"install", "web", r.folder}
+	if r.serverSide != "" {
+		args = append(args, "--server-side="+r.serverSide)
+	}
+	r.run(args...)
 }
 
 // chart has the chart be of another manifest.
@@ -119,10 +126,19 @@ func (r *release) write(name, text string) {
 
 func (r *release) run(args ...string) {
 	r.t.Helper()
-	cmd := exec.CommandContext(r.t.Context(), filepath.Join(controller.Root(), "bin", "gitops", "helm"), append(args, "--namespace", r.namespace)...)
+	if err := r.try(args...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// try is run where an error is an answer.
+func (r *release) try(args ...string) error {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), filepath.Join(controller.Root(), "bin", "gitops", cmp.Or(r.program, "helm")), append(args, "--namespace", r.namespace)...)
 	home := r.t.TempDir()
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		r.t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
+		return fmt.Errorf("%s %s: %w\n%s", cmp.Or(r.program, "helm"), strings.Join(args, " "), err, out)
 	}
+	return nil
 }

@@ -86,7 +86,7 @@ var mutants = []mutant{
 		name: "acknowledged", safety: "acknowledgement by the built-in controller",
 		without: without{"the status is believed whatever generation it is of", []edit{
 			{"pkg/deployment/access.go", `return d.Status.ObservedGeneration >= d.Generation }`, `return true }`},
-			{"pkg/statefulset/access.go", `return set.Status.ObservedGeneration >= set.Generation`, `return true`},
+			{"pkg/statefulset/access.go", `return rollout.ObservedGeneration(set.Status.ObservedGeneration, said) >= set.Generation`, `return said == said`},
 		}},
 		scenario: scenario{tests: "TestBuiltInControllersAreSlow"},
 	},

@@ -1,0 +1,290 @@
+//go:build integration
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// waits is what each tool shows of a rollout that is held: for a StatefulSet, a Deployment and a DaemonSet.
+// The table in docs/gitops.md has the same words.
+var waits = map[string][3]string{
+	"`kubectl wait` for the condition":         {"waits", "waits", "waits"},
+	"`kubectl rollout status`":                 {"waits", "waits", "an error: it knows no end of OnDelete"},
+	"Argo CD, its own health check":            {"waits: Progressing", "waits: Suspended", "waits: Progressing"},
+	"Argo CD, the check below":                 {"waits: Progressing", "waits: Progressing", "waits: Progressing"},
+	"Flux, and whatever else asks kstatus":     {"waits: InProgress", "waits: InProgress", "waits: InProgress"},
+	"Helm 4, `--wait` and `--wait=watcher`":    {"waits", "does not: it leaves out what is paused", "waits"},
+	"Helm 4, `--wait=legacy`; Helm 3 `--wait`": {"waits", "does not: it leaves out what is paused", "waits"},
+}
+
+// TestWaitsTable: docs/gitops.md says what is tested here.
+func TestWaitsTable(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "gitops.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tool, cells := range waits {
+		if row := "| " + tool + " | " + strings.Join(cells[:], " | ") + " |"; !strings.Contains(string(page), row) {
+			t.Errorf("docs/gitops.md lacks the row\n%s", row)
+		}
+	}
+}
+
+// TestWaits asks each tool in the middle of a rollout, and whether it is content at the end.
+func TestWaits(t *testing.T) {
+	parallel(t)
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, options{})
+		asked(t, 0, w.sandbox, w.waitComplete)
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{})
+		asked(t, 1, d.sandbox, d.waitComplete)
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		parallel(t)
+		d := newDaemonSet(t, options{})
+		asked(t, 2, d.sandbox, d.waitComplete)
+	})
+}
+
+// argocd is what Argo CD itself takes the workload for.
+func argocd(ctx context.Context, t *testing.T, kind string, workload any) string {
+	t.Helper()
+	object, err := json.Marshal(untyped(t, kind, workload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(controller.Root(), "bin", "gitops", "argocd"))
+	cmd.Stdin = bytes.NewReader(object)
+	out, err := cmd.Output()
+	var is struct{ Status string }
+	if err == nil {
+		err = json.Unmarshal(out, &is)
+	}
+	if err != nil {
+		t.Fatalf("asking Argo CD: %v: %s", err, out)
+	}
+	return is.Status
+}
+
+func asked[W metav1.Object](t *testing.T, column int, s *sandbox[W], waitComplete func()) {
+	t.Helper()
+	kubectl := func(args ...string) string {
+		switch err := s.try(t, append(args, "--timeout=1s")...); {
+		case err == nil:
+			return "does not"
+		case strings.Contains(err.Error(), "only available for RollingUpdate strategy type"):
+			return "an error: it knows no end of OnDelete"
+		case strings.Contains(err.Error(), "timed out"):
+			return "waits"
+		default:
+			return err.Error()
+		}
+	}
+	check := func(over bool) {
+		t.Helper()
+		custom, _ := health(t, s.kind, s.get())
+		flux, err := status.Compute(untyped(t, s.kind, s.get()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tool, shows := range map[string]string{
+			"`kubectl wait` for the condition":     kubectl("wait", "--for=condition="+api.ConditionComplete, s.ref),
+			"`kubectl rollout status`":             kubectl("rollout", "status", s.ref),
+			"Argo CD, its own health check":        "waits: " + argocd(t.Context(), t, s.kind, s.get()),
+			"Argo CD, the check below":             "waits: " + custom,
+			"Flux, and whatever else asks kstatus": "waits: " + string(flux.Status),
+		} {
+			if over {
+				if shows != "does not" && shows != "waits: Healthy" && shows != "waits: Current" {
+					t.Errorf("%s: over, it %s", tool, shows)
+				}
+			} else if want := waits[tool][column]; shows != want {
+				t.Errorf("%s: it %s, want %s", tool, shows, want)
+			}
+		}
+	}
+	waitComplete()
+	check(true)
+	slow := s.names()[0]
+	s.annotatePod(slow, simDeferred)
+	s.setResources("cpu=150m", "")
+	s.waitCondition("Deferred", slow)
+	check(false)
+	s.annotatePod(slow, simAccepted)
+	waitComplete()
+	check(true)
+}
+
+// TestHelmWaits upgrades a release in each way to wait, with a pod that cannot have its size yet.
+func TestHelmWaits(t *testing.T) {
+	parallel(t)
+	const third, fourth = "Helm 4, `--wait=legacy`; Helm 3 `--wait`", "Helm 4, `--wait` and `--wait=watcher`"
+	for _, helm := range []struct{ row, program, flag string }{
+		{fourth, "helm", "--wait"}, {fourth, "helm", "--wait=watcher"}, {third, "helm", "--wait=legacy"}, {third, "helm-3", "--wait"},
+	} {
+		name := helm.program + " " + helm.flag
+		t.Run(name+" StatefulSet", func(t *testing.T) {
+			parallel(t)
+			r := &release{t: t, program: helm.program}
+			o := options{By: r.install, Kind: "StatefulSet"}
+			w := newWorkload(t, o)
+			helmWaits(r, w.sandbox, o, w.waitComplete, helm.flag, waits[helm.row][0])
+		})
+		t.Run(name+" Deployment", func(t *testing.T) {
+			parallel(t)
+			r := &release{t: t, program: helm.program}
+			o := options{By: r.install, Kind: "Deployment"}
+			d := newDeployment(t, o)
+			helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, waits[helm.row][1])
+		})
+		t.Run(name+" DaemonSet", func(t *testing.T) {
+			parallel(t)
+			r := &release{t: t, program: helm.program}
+			o := options{By: r.install, Kind: "DaemonSet"}
+			d := newDaemonSet(t, o)
+			helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, waits[helm.row][2])
+		})
+	}
+}
+
+func helmWaits[W metav1.Object](r *release, s *sandbox[W], o options, waitComplete func(), flag, want string) {
+	r.t.Helper()
+	waitComplete()
+	slow := s.names()[0]
+	s.annotatePod(slow, simDeferred)
+	o.Resources = largerThanBase
+	r.chart(manifest(r.t, s.namespace, o))
+	ended := make(chan error, 1)
+	go func() { ended <- r.try("upgrade", "web", r.folder, flag, "--timeout="+patience.String()) }()
+	s.waitCondition("Deferred", slow)
+	waiting := true
+	select {
+	case err := <-ended:
+		waiting = false
+		ended <- err
+	case <-time.After(5 * time.Second): // it looks every 2 s
+	}
+	if waiting != (want == "waits") {
+		r.t.Errorf("%s %s waits: %t; the table says %q", r.program, flag, waiting, want)
+	}
+	s.annotatePod(slow, simAccepted)
+	if err := <-ended; err != nil {
+		r.t.Error(err)
+	}
+	if waiting && held(s.get()) {
+		r.t.Errorf("%s %s has ended, and the rollout is held", r.program, flag)
+	}
+	waitComplete()
+}
+
+// TestHeldWithoutNewGeneration: a partition that is lowered makes no new generation where ordinals do not start at 0. Then
+// our own write of the condition has the generation count as not observed.
+func TestHeldWithoutNewGeneration(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Spec: "ordinals: {start: 5}\nupdateStrategy: {rollingUpdate: {partition: 2}}"})
+	w.waitComplete()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.annotatePod("web-5", simDeferred)
+	before := w.get().Generation
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
+	if after := w.get(); after.Generation != before || !held(after) {
+		t.Fatalf("generation %d is %d now, and held: %t", before, after.Generation, held(after))
+	}
+	w.waitCondition("Deferred", "web-5")
+	if err := w.try(t, "rollout", "status", w.ref, "--timeout=1s"); err == nil {
+		t.Error("kubectl rollout status has ended, and the rollout is held")
+	}
+	status := w.rolloutStatus()
+	w.annotatePod("web-5", simAccepted)
+	<-status.done
+	if status.err != nil || held(w.get()) {
+		t.Errorf("kubectl rollout status ended with %v; held: %t", status.err, held(w.get()))
+	}
+	w.waitComplete()
+}
+
+// TestObservedAgain: whoever ends a hold, and also where that changes nothing of the spec, the built-in controller says
+// soon afterwards that it has observed the generation. There is no controller of ours to help.
+func TestObservedAgain(t *testing.T) {
+	t.Run("StatefulSet", func(t *testing.T) {
+		all := newWorkload(t, options{Replicas: 2, Meta: liveOnly})
+		// The partition that holds is the one that the user wants.
+		none := newWorkload(t, options{Replicas: 2, Meta: liveOnly, Spec: "updateStrategy: {rollingUpdate: {partition: 2147483647}}"})
+		for what, w := range map[string]*workload{"its partition": all, "the partition that holds": none} {
+			observedAgain(t, w.sandbox, w == none, what, map[string]func(){
+				"OnDelete by its user": func() { w.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`) },
+			})
+		}
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		d := newDaemonSet(t, options{Replicas: 1, Meta: liveOnly})
+		observedAgain(t, d.sandbox, false, "its strategy", map[string]func(){
+			"OnDelete by its user": func() { d.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`) },
+		})
+	})
+}
+
+func observedAgain[W metav1.Object](t *testing.T, s *sandbox[W], same bool, what string, ends map[string]func()) {
+	t.Helper()
+	admin := []string{"--as", controller.User, "--as-group", "system:masters"}
+	ends["release"] = func() {
+		if got := s.run("release", s.ref, "--yes"); got.code != 0 {
+			t.Fatal(got.stderr)
+		}
+	}
+	ends["the controller"] = func() { s.kubectl(append(admin, "annotate", s.ref, api.HoldAnnotation+"-")...) }
+	ends["opting out"] = func() { s.kubectl("label", s.ref, enabled+"-") }
+	spec := map[string]any{}
+	for _, end := range []string{"release", "the controller", "opting out", "OnDelete by its user"} {
+		// What is there for the next: opted in, not held, of its own strategy.
+		if spec["updateStrategy"] == nil {
+			spec["updateStrategy"] = untyped(t, s.kind, s.get()).Object["spec"].(map[string]any)["updateStrategy"]
+		}
+		restore, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{enabled: "true"}}, "spec": spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.kubectl("patch", s.ref, "--type=merge", "--patch", string(restore))
+		s.letGo()
+		isReal := func(w W) bool {
+			return statusOf(w).ObservedGeneration == w.GetGeneration()
+		}
+		s.waitFor("the generation to be observed", isReal)
+
+		s.setResources(fmt.Sprintf("cpu=%dm", 100+time.Now().UnixNano()%800), "")
+		s.waitFor("the hold to be observed, and not to count", func(w W) bool { return held(w) && observed(w) && !isReal(w) })
+		before := s.get().GetGeneration()
+		ends[end]()
+		s.waitFor("the generation to be observed after "+end, func(w W) bool { return !held(w) && isReal(w) })
+		if after := s.get().GetGeneration(); same && end != "OnDelete by its user" && after != before {
+			t.Errorf("%s, %s: generation %d is %d: the test proves less than it says", what, end, before, after)
+		}
+		for _, c := range statusOf(s.get()).Conditions {
+			if c.Type == api.ConditionObserved && end != "opting out" { // then no policy of ours is asked
+				t.Errorf("%s, %s: the condition still says %s", what, end, rollout.ParseObserved(c.Message))
+			}
+		}
+	}
+}
