@@ -160,8 +160,13 @@ func (d *daemonSet) waitOn(i int, what string, done func(corev1.Pod) bool) (now 
 
 // rolledOutDaemons reports whether the DaemonSet controller has nothing left to do.
 func rolledOutDaemons(d *appsv1.DaemonSet) bool {
+	return d.Status.ObservedGeneration == d.Generation && availableDaemons(d)
+}
+
+// availableDaemons reports whether all pods are updated and available, held or not.
+func availableDaemons(d *appsv1.DaemonSet) bool {
 	s, want := d.Status, d.Status.DesiredNumberScheduled
-	return s.ObservedGeneration == d.Generation && s.UpdatedNumberScheduled == want && s.CurrentNumberScheduled == want &&
+	return observed(d) && s.UpdatedNumberScheduled == want && s.CurrentNumberScheduled == want &&
 		s.NumberAvailable == want && s.NumberMisscheduled == 0
 }
 
@@ -174,7 +179,7 @@ func (d *daemonSet) waitRolledOut() {
 func (d *daemonSet) waitAvailable(nodes int) {
 	d.t.Helper()
 	d.waitFor(fmt.Sprintf("available pods on %d nodes", nodes), func(o *appsv1.DaemonSet) bool {
-		return rolledOutDaemons(o) && int(o.Status.DesiredNumberScheduled) == nodes
+		return availableDaemons(o) && int(o.Status.DesiredNumberScheduled) == nodes
 	})
 }
 
