@@ -193,7 +193,7 @@ func TestAbsent(t *testing.T) {
 	beat(t, time.Minute)
 	x.kubectl("set", "resources", "WEB", "--requests=cpu=160m")
 	x.assertHeld("an edit when a controller is back", true)
-	process := ownController(t, controller.Options{Args: []string{"--when-absent=" + api.LetGo}})
+	process := ownController(t, letGo)
 	x.waitComplete()
 	if heartbeat(t) == "" {
 		t.Error("the controller does not beat")
@@ -225,7 +225,6 @@ func (x trio) took(image string) map[string]time.Duration {
 func TestAbsentController(t *testing.T) {
 	letsGo(t)
 	x, others := newTrio(t, options{Replicas: 2}), newTrio(t, options{Replicas: 2, OptedOut: true})
-	letGo := controller.Options{Args: []string{"--when-absent=" + api.LetGo}}
 	without := others.took("app:2")
 	assertFast := func(image string) {
 		t.Helper()
@@ -245,7 +244,7 @@ func TestAbsentController(t *testing.T) {
 	assertFast("app:2")
 
 	// Two take turns. One that was killed counts as there for a while.
-	elected := controller.Options{Args: append(letGo.Args, "--leader-elect")}
+	elected := controller.Options{Args: append([]string{"--leader-elect"}, letGo.Args...)}
 	first, second := ownController(t, elected), ownController(t, elected)
 	eventually(t, "one to beat", func() (bool, string) { return heartbeat(t) != "", "" })
 	x.kubectl("set", "resources", "WEB", "--requests=cpu=150m")
@@ -282,7 +281,7 @@ func TestAbsentController(t *testing.T) {
 func TestAbsentLast(t *testing.T) {
 	letsGo(t)
 	x := newTrio(t, options{Replicas: 1})
-	elected := controller.Options{Args: []string{"--when-absent=" + api.LetGo, "--leader-elect"}}
+	elected := controller.Options{Args: append([]string{"--leader-elect"}, letGo.Args...)}
 	first := ownController(t, elected)
 	x.waitComplete()
 	ownController(t, elected)

@@ -117,21 +117,24 @@ func TestHeldIsUndone(t *testing.T) {
 }
 
 // TestHeldByNobody: the heartbeat does not reach the policies, because somebody takes it away. Then edits are not held, and
-// the controller says so; what is held all the same, it goes on with.
+// the leader says so; what is held all the same, it goes on with. The other replica is ready, or no upgrade would go on.
 func TestHeldByNobody(t *testing.T) {
 	letsGo(t)
 	w := newWorkload(t, options{Meta: "annotations: {" + api.ResizeActionAnnotation + ": LiveResize}"})
 	stop := interfere(t, []string{"serviceaccounts"}, []string{"annotate", "serviceaccount", "default", "a=b"}, func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
 		unstructured.RemoveNestedField(object.Object, "metadata", "annotations", api.ReadyUntilAnnotation)
 	})
-	process, err := launch(letGo)
+	elected := controller.Options{Args: append([]string{"--leader-elect"}, letGo.Args...)}
+	leader, err := launch(elected)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(process.Stop)
-	waitNotReady(t, process, "edits of StatefulSets, Deployments, DaemonSets are not held: the annotation "+api.ReadyUntilAnnotation+" of ServiceAccount "+controller.Namespace+"/"+controller.ServiceAccount+
-		" does not say that a controller is there")
-	assertEditsHeld(t, process, noKind)
+	t.Cleanup(leader.Stop)
+	waitNotReady(t, leader, "edits of StatefulSets, Deployments, DaemonSets are not held: the annotation "+api.ReadyUntilAnnotation+" of ServiceAccount "+controller.Namespace+"/"+
+		controller.ServiceAccount+" does not say that a controller is there")
+	assertEditsHeld(t, leader, noKind)
+	other := ownController(t, elected)
+	assertEditsHeld(t, other, noKind)
 	before := w.uids()
 	w.setResources("cpu=150m", "")
 	if !held(w.get()) {
@@ -139,11 +142,18 @@ func TestHeldByNobody(t *testing.T) {
 	}
 	w.waitComplete()
 	w.assertReplaced(before)
+	if err := leader.Ready(t.Context()); err == nil {
+		t.Error("the leader is ready")
+	}
 	stop()
-	if err := process.WaitReady(t.Context()); err != nil {
+	if err := leader.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	assertEditsHeld(t, process, everyKind)
+	assertEditsHeld(t, leader, everyKind)
+	eventually(t, "the other replica to find that edits are held", func() (bool, string) {
+		metrics, err := other.Metrics(t.Context())
+		return strings.Contains(metrics, `inplace_rollout_edits_held{kind="DaemonSet"} 1`), said(err)
+	})
 }
 
 // TestReadyMeansHeld takes away what holds, three times, and installs it again. As soon as a controller is ready then, edits

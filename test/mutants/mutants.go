@@ -176,6 +176,13 @@ var mutants = []mutant{
 		scenario: scenario{tests: "TestReplicas/stopped_for_longer_than_the_Lease"},
 	},
 	{
+		name: "in-force", safety: "a dry run before Ready",
+		without: without{"what is installed counts as in force", []edit{
+			{"pkg/prerequisite/gate.go", `due && !cluster.DryRun {`, `due && cluster.DryRun {`},
+		}},
+		scenario: scenario{tests: "TestHeldIsUndone"},
+	},
+	{
 		name: "fence", safety: "the policies around our own ServiceAccount",
 		without: without{"what they deny is only noted in the audit log", []edit{
 			{"deploy/cluster/fence-pods.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
