@@ -337,14 +337,17 @@ func TestAbsentReinstalled(t *testing.T) {
 	}
 }
 
-// TestOptedOutUnseen opts out workloads that are held while no policy is there to let go of them, and then in and out again.
+// TestOptedOutUnseen lets go of workloads that were opted out while they were held, and no policy was there to let go of them.
 func TestOptedOutUnseen(t *testing.T) {
 	x := newTrio(t, options{Replicas: 1, OptedOut: true})
 	x.w.kubectl("patch", x.w.ref, "-p", `{"metadata": {"annotations": {"inplace-rollout.io/hold": "1"}}, "spec": {"updateStrategy": {"rollingUpdate": {"partition": 2147483647}}}}`)
 	x.d.kubectl("patch", x.d.ref, "-p", `{"metadata": {"annotations": {"inplace-rollout.io/hold": "false"}}, "spec": {"paused": true}}`)
 	x.ds.kubectl("patch", x.ds.ref, "-p", `{"metadata": {"annotations": {"inplace-rollout.io/hold": "RollingUpdate"}}, "spec": {"updateStrategy": {"type": "OnDelete"}}}`)
-	x.kubectl("label", "--overwrite", "WEB", api.EnabledLabel+"=true")
-	x.kubectl("label", "WEB", api.EnabledLabel+"-")
-	x.assertHeld("opted in and out", false)
+	for namespace, ref := range map[string]string{x.w.namespace: x.w.ref, x.d.namespace: x.d.ref, x.ds.namespace: x.ds.ref} {
+		if got := command(t, cp.Kubeconfig(), namespace, "", "release", ref, "--yes"); got.code != 0 {
+			t.Errorf("releasing %s: %s", ref, got.stderr)
+		}
+	}
+	x.assertHeld("released", false)
 	x.assertAsBefore(1)
 }

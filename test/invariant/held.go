@@ -112,6 +112,13 @@ func takesAway(w write) bool {
 	return w.RequestObject == nil || strings.Contains(string(w.RequestObject.Raw), "null") || strings.Contains(string(w.RequestObject.Raw), `"remove"`)
 }
 
+// counts reports whether the DaemonSet controller takes a pod for updated whatever it was made of, as of a set that was deleted and
+// created again, which counts its templates from 1.
+func (v version) counts(p *corev1.Pod) bool {
+	generation := v.meta.Annotations["deprecated.daemonset.template.generation"]
+	return v.kind == "DaemonSet" && generation != "" && p.Labels["pod-template-generation"] == generation
+}
+
 // checkHalf checks that no pod is brought to a template by us while the built-in controller is at it: only pods of a workload that
 // is held are, or that nobody but its user rolls out.
 func (h *history) checkHalf(w write) {
@@ -122,7 +129,7 @@ func (h *history) checkHalf(w write) {
 	work, _ := h.workload(p.last())
 	made, known := h.template(p.last())
 	if work == nil || !known || work.any(w.at.Add(-h.options.Lag), func(v version) bool {
-		return v.held || v.onDelete || equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template))
+		return v.held || v.onDelete || equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) || v.counts(p.last())
 	}) {
 		return
 	}

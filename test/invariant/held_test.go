@@ -164,6 +164,8 @@ func TestHeld(t *testing.T) {
 			l.write(user, "patch", "pods/resize", "web-1", pod("web-1", "3", "web-1", "set", "StatefulSet"))
 			l.resizes("web-1", "1")
 		}, ""},
+		{"a pod of a DaemonSet that is not held, and of a template of before, is resized", func(l *trail) { l.resizesDaemon("1") }, "held pods/agent-a"},
+		{"a pod of a DaemonSet that is not held, and counts as updated, is resized", func(l *trail) { l.resizesDaemon("2") }, ""},
 		{"a pod of a set with OnDelete is resized", func(l *trail) {
 			l.statefulSets(onDelete)
 			l.write(user, "patch", "statefulsets", "web", set("3", onDelete))
@@ -185,6 +187,16 @@ func (l *trail) letGoInTwo() {
 	l.write(user, "patch", "daemonsets", "agent", daemons("2", heldDaemons))
 	l.write(ours, "patch", "daemonsets", "agent", daemons("2", func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }))
 	l.write(ours, "patch", "daemonsets", "agent", daemons("2"))
+}
+
+// resizesDaemon logs that we resize a pod of a DaemonSet that is not held, whose label says that template generation. The set has 2.
+func (l *trail) resizesDaemon(generation string) {
+	of := func(p *corev1.Pod) { p.Labels["pod-template-generation"] = generation }
+	l.write(user, "create", "daemonsets", "agent", daemons("2", func(d *appsv1.DaemonSet) { d.Annotations["deprecated.daemonset.template.generation"] = "2" }))
+	l.daemonRevision("1")
+	l.daemonRevision("2")
+	l.write(daemonSets, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1", of))
+	l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1", of))
 }
 
 // adopts logs that a new DaemonSet adopts a pod of another size, while a controller is there for so long, and restarts it.
