@@ -257,7 +257,7 @@ func observedAgain[W metav1.Object](t *testing.T, s *sandbox[W], same bool, what
 	ends["the controller"] = func() { s.kubectl(append(admin, "annotate", s.ref, api.HoldAnnotation+"-")...) }
 	ends["opting out"] = func() { s.kubectl("label", s.ref, enabled+"-") }
 	spec := map[string]any{}
-	for _, end := range []string{"release", "the controller", "opting out", "OnDelete by its user"} {
+	for i, end := range []string{"release", "the controller", "opting out", "OnDelete by its user"} {
 		// What is there for the next: opted in, not held, of its own strategy.
 		if spec["updateStrategy"] == nil {
 			spec["updateStrategy"] = untyped(t, s.kind, s.get()).Object["spec"].(map[string]any)["updateStrategy"]
@@ -273,7 +273,7 @@ func observedAgain[W metav1.Object](t *testing.T, s *sandbox[W], same bool, what
 		}
 		s.waitFor("the generation to be observed", isReal)
 
-		s.setResources(fmt.Sprintf("cpu=%dm", 100+time.Now().UnixNano()%800), "")
+		s.setResources(fmt.Sprintf("cpu=%dm", 110+i), "")
 		s.waitFor("the hold to be observed, and not to count", func(w W) bool { return held(w) && observed(w) && !isReal(w) })
 		before := s.get().GetGeneration()
 		ends[end]()
