@@ -37,6 +37,7 @@ func TestArguments(t *testing.T) {
 		{newReleaseCommand, "sts/web -A", "--all-namespaces goes with --all"},
 		{newControllerCommand, "--workers=0", "--workers is 0: at least 1 is needed"},
 		{newControllerCommand, "--when-absent=Wait", `--when-absent is "Wait": want LetGo or Hold`},
+		{newControllerCommand, "--booster-timeout=-1s", "--booster-timeout is -1s: want 0 or more"},
 		{newControllerCommand, "--max-sessions=0", "--max-sessions is 0: at least 1 is needed"},
 		{newControllerCommand, "--kube-api-burst=10", "--kube-api-burst is 10 and --kube-api-qps 0: a burst needs a limit, so give both or none"},
 		{newControllerCommand, "--kube-api-burst=10 --kube-api-qps=-1", "--kube-api-burst is 10 and --kube-api-qps -1: a burst needs a limit, so give both or none"},

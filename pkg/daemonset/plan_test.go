@@ -35,7 +35,7 @@ const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources"
 const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // newPodOn makes the pod of a node that is in one of these situations; nil if there is none.
 func newPodOn(t *testing.T, node, situation string) *corev1.Pod {

@@ -33,7 +33,7 @@ const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources"
 const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {

@@ -37,7 +37,7 @@ func stripMeta(pod *corev1.Pod) metav1.ObjectMeta {
 		kept.GenerateName = pod.GenerateName
 	}
 	for key, value := range pod.Annotations {
-		if slices.Contains(annotations, key) {
+		if slices.Contains(annotations, key) || resize.BoostAnnotation(key) {
 			metav1.SetMetaDataAnnotation(&kept, key, value)
 		}
 	}

@@ -1,6 +1,7 @@
 package pods_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -42,5 +43,23 @@ func TestStripManagedFields(t *testing.T) {
 	}
 	if _, err := pods.Strip("no pod"); err == nil {
 		t.Error("what is no pod is stripped")
+	}
+}
+
+// Of annotations, those are kept that plans read.
+func TestStripAnnotations(t *testing.T) {
+	kept := map[string]string{
+		"kubernetes.io/limit-ranger": "a", "autoscaling.x-k8s.io/startup-cpu-boost": "b", "vpaCpuStartupBoost/app": "c",
+	}
+	pod := build.Pod("web-0", build.Size(t, ""), func(pod *corev1.Pod) {
+		pod.Annotations = maps.Clone(kept)
+		pod.Annotations["example.com/note"] = "d"
+	})
+	stripped, err := pods.Strip(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(stripped.Annotations, kept) {
+		t.Errorf("kept %v, want %v", stripped.Annotations, kept)
 	}
 }

@@ -76,7 +76,7 @@ func (f Facts) Options() Options {
 	return Options{
 		Strategy: policy.RollingUpdate, Action: f.Settings.Action,
 		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
-		ErrorTimeout:    f.Defaults.ErrorTimeout, Now: f.Now,
+		ErrorTimeout:    f.Defaults.ErrorTimeout, BoosterTimeout: f.Defaults.BoosterTimeout, Now: f.Now,
 	}
 }
 
@@ -163,6 +163,9 @@ func (f Facts) member(place Place, revision Revision) Member {
 	}
 	m.Sighting = f.Seen.Of(place, f.Now)
 	m.Policy, m.Why = f.Settings.Resolve(place.Target.Effects, revision.Template, f.Defaults.ResizePolicy)
+	if f.Defaults.BoosterTimeout > 0 {
+		m.PutBack = resize.Describe(place.Target.PutBack(revision.Template))
+	}
 	size := revision.Size(place.Target.Changes)
 	m.Refusal = f.Refused.Of(place.Pod.UID, size)
 	full := f.Full.Of(place.Pod.UID, size)

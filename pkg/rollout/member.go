@@ -59,6 +59,8 @@ type Member struct {
 	// Policy for what the newest revision changes, and why if it is RestartOnly.
 	Policy policy.Policy
 	Why    string
+	// PutBack is what a startup booster is about to change in a pod that has its size; empty if none is.
+	PutBack string
 	// Refusal of this resize by the API server; of a place without a pod, of the pod.
 	Refusal Refusal
 	// Unplaceable is why there is no place for the pod that a restart would bring, on any

@@ -51,6 +51,8 @@ type Options struct {
 	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
 	// before that counts as final.
 	DeferredTimeout, ErrorTimeout time.Duration
+	// BoosterTimeout is how long a pod that has its size is waited for that a startup booster is about to put back.
+	BoosterTimeout time.Duration
 	// Now is the time.
 	Now time.Time
 }

@@ -86,6 +86,7 @@ func (m Member) Judge(o Options) *Verdict {
 		v.changesAt(m.Kubelet.Looked(m.Pod), o)
 	}
 	v.claim = v.claims(o)
+	v.awaitBooster(o)
 	v.faulty = v.meetsFault()
 	return v
 }

@@ -70,6 +70,10 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU), build.NotReady)
 	case "left pending":
 		return made(newer, build.WithSize(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
+	case "boosted":
+		return made(newer, build.Resized(wanted), build.Ours(ourCPU), boosted)
+	case "boosted, and put back":
+		return made(newer, build.Resized(templates[older]), build.ResizedBy("manager", build.Start, ourCPU), boosted)
 	case "live, resized by others":
 		return made(older, build.Resized(templates[version{Image: 1, CPU: 3}]))
 	case "left with a limit":
@@ -103,6 +107,18 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 	}
 	t.Fatalf("no such situation: %s", situation)
 	return nil
+}
+
+// beganBefore is a rollout that has begun before anything was done to the pods.
+func beganBefore(set *appsv1.StatefulSet) {
+	set.Status.Conditions = []appsv1.StatefulSetCondition{{
+		Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: rollout.ReasonProgressing, LastTransitionTime: metav1.NewTime(build.Start.Add(-time.Minute)),
+	}}
+}
+
+// boosted marks the pod as one in which a startup booster is to put back what it was born to have.
+func boosted(pod *corev1.Pod) {
+	pod.Annotations = map[string]string{"autoscaling.x-k8s.io/startup-cpu-boost": `{"state":"Active","initCPURequests":{"app":"1m"}}`}
 }
 
 func held(wish string, at int) func(*appsv1.StatefulSet) {
@@ -152,7 +168,7 @@ func currentIsOtherImage(set *appsv1.StatefulSet) {
 }
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {
@@ -337,6 +353,10 @@ func TestNextStep(t *testing.T) {
 		{name: "stuck: a template change is not ours to force", places: "other image, not ready|updated", changes: changes{all},
 			want: "release, hand over: the template changed in spec.containers[app].image"},
 		{name: "not ready and live: resized, the size may be the cure", places: "live, not ready|live", changes: changes{all}, want: "resize web-1"},
+
+		{name: "boosted: the hold stays until that is over", places: "updated|boosted", changes: changes{all}},
+		{name: "boosted: nobody waits for it", places: "boosted|live", changes: changes{all}, want: "resize web-0"},
+		{name: "boosted: what is put back is asked for once more", places: "updated|boosted, and put back", changes: changes{all, beganBefore}, want: "resize web-0"},
 
 		{name: "A→C→A: what C left is resized back", places: "updated|left with another cpu", changes: changes{all}, want: "resize web-0"},
 		{name: "A→C→A: or needs a new pod, where the policy does not let what C left change", places: "updated|left with another cpu",

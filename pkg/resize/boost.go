@@ -1,0 +1,74 @@
+package resize
+
+import (
+	"encoding/json"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Annotations of a pod in which startup boosters remember what to put back when it has started. They
+// take them away after that, or note there that it is done.
+const (
+	// cpuBoost is that of google/kube-startup-cpu-boost (BoostPodAnnotation in internal/boost/pod).
+	cpuBoost = "autoscaling.x-k8s.io/startup-cpu-boost"
+	// verticalBoost and the name of a container are that of the Vertical Pod Autoscaler
+	// (OriginalResources in pkg/utils/annotations).
+	verticalBoost = "vpaCpuStartupBoost/"
+)
+
+// BoostAnnotation reports whether a startup booster remembers in this annotation what to put back.
+func BoostAnnotation(key string) bool {
+	return key == cpuBoost || strings.HasPrefix(key, verticalBoost)
+}
+
+// PutBack returns what a startup booster is about to change in a pod that has the size of the template:
+// it puts back what the pod was born to have, which an edit has changed since. There is nothing
+// where no booster is at work. An annotation that cannot be read is of none that we know.
+func (t Target) PutBack(template *corev1.PodTemplateSpec) []Change {
+	var changes []Change
+	for _, says := range parts(&template.Spec) {
+		if says.kind != regularContainer {
+			continue
+		}
+		has, before := counterpart(t.named, says), t.unboosted(says.name)
+		if has == nil || before == nil {
+			continue
+		}
+		for _, name := range resizable {
+			for _, side := range sides {
+				c := Change{says.name, name, side, has.value(side, name), before.value(side, name)}
+				if c.To != nil && c.From != nil && same(c.From, says.wanted(side, name)) {
+					changes = appendChange(changes, c)
+				}
+			}
+		}
+	}
+	return changes
+}
+
+// unboosted returns what a startup booster is to put back in a container; nil if none is.
+func (t Target) unboosted(container string) *part {
+	before := part{kind: regularContainer, name: container, requirements: &corev1.ResourceRequirements{}}
+	if note, is := t.pod.Annotations[verticalBoost+container]; is {
+		if json.Unmarshal([]byte(note), before.requirements) == nil {
+			return &before
+		}
+	}
+	var boost struct {
+		State           string                       `json:"state"` // older ones have none
+		InitCPURequests map[string]resource.Quantity `json:"initCPURequests"`
+		InitCPULimits   map[string]resource.Quantity `json:"initCPULimits"`
+	}
+	note, is := t.pod.Annotations[cpuBoost]
+	if !is || json.Unmarshal([]byte(note), &boost) != nil || boost.State != "" && boost.State != "Active" {
+		return nil
+	}
+	for side, of := range map[Side]map[string]resource.Quantity{Request: boost.InitCPURequests, Limit: boost.InitCPULimits} {
+		if cpu, is := of[container]; is {
+			setValue(side.of(before.requirements), corev1.ResourceCPU, cpu)
+		}
+	}
+	return &before
+}
