@@ -69,6 +69,10 @@ func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 		return made(newer, "2", build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
 	case "refused another cpu":
 		return made(newer, "2", build.WithSize(third), build.Ours(ourCPU), build.ResizedAt(build.Start), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
+	case "boosted":
+		return made(newer, "1", build.Ours(ourCPU), func(pod *corev1.Pod) {
+			pod.Annotations = map[string]string{"vpaCpuStartupBoost/app": `{"requests":{"cpu":"1m"},"limits":{}}`}
+		})
 	case "resized by others":
 		return made(newer, "2", build.Resized(third))
 	case "live":
@@ -284,6 +288,7 @@ func TestNextStep(t *testing.T) {
 		{name: "order: what is not available goes first", places: "live|live|live, not ready", want: "resize web-2"},
 
 		{name: "done: the hold is let go", places: "updated|updated", want: "release"},
+		{name: "done: not before a startup booster is", places: "updated|boosted"},
 		{name: "done: not before the DaemonSet controller counts what we do", places: "updated|updated", changes: []change{lagging}},
 		{name: "done: not where a pod without a hash of the history is left", places: "updated|unknown", want: `release, hand over: its revision "gone" is not in the history`},
 		{name: "done: a pod that is not available is waited for by nobody", places: "updated|updated, not ready", want: "release"},

@@ -78,6 +78,7 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 		"resized by others":    {build.Resized(templates[other])},
 		"of admission":         {build.Resized(templates[version{Image: 1, CPU: 3, Memory: 1}])},
 		"left with a limit":    {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory)},
+		"boosted":              {applied, boosted},
 		"terminating":          {build.Terminating},
 		"failed":               {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }},
 		"not yet scheduled":    {func(pod *corev1.Pod) { pod.Spec.NodeName = "" }, build.NotReady},
@@ -93,6 +94,11 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 		changes = append(changes, build.NotReady)
 	}
 	return build.Pod(name, templates[from], changes...)
+}
+
+// boosted marks the pod as one in which a startup booster is to put back what it was born to have.
+func boosted(pod *corev1.Pod) {
+	pod.Annotations = map[string]string{"vpaCpuStartupBoost/app": `{"requests":{"cpu":"1m"},"limits":{}}`}
 }
 
 // observed is a plan's observation of sets, each `NAME VERSION [MARK…]: POD|POD…`,
@@ -339,6 +345,8 @@ func TestNextStep(t *testing.T) {
 		{name: "live: maxSurge is no room for pods that are not Ready after their resize", sets: "a older: resized|resized|resized|resized|resized, not ready|older", changes: changes{bounds(4, 0)}},
 		{name: "live: and the hold stays", sets: "a older: resized|resized, not ready", changes: changes{bounds(4, 0)}},
 
+		{name: "boosted: not adopted until that is over", sets: "a older: resized|boosted"},
+		{name: "boosted: nobody waits for it", sets: "a older: boosted|older", want: "resize a-1"},
 		{name: "RestartContainer: only maxUnavailable counts", sets: "a older: resized|older|older|older|older", changes: changes{restartsContainer, bounds(2, 2)}, want: "resize a-1 a-2"},
 		{name: "RestartContainer: one at least where it is to be live", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0), inForce("LiveResize;")}, want: "resize a-0"},
 		{name: "RestartContainer: with maxUnavailable 0 the replacement comes first", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0)},

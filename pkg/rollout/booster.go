@@ -8,11 +8,14 @@ import (
 // to take away from it: when that has come, the pod is asked once more. Otherwise Complete would stand above the
 // size from before the edit. Nobody waits for the pod meanwhile: it is well with the size that it has.
 func (v *Verdict) awaitBooster(o Options) {
-	m := v.Member
-	if !m.Updated || m.PutBack == "" || v.Reason != "" || m.Proof.Since.IsZero() {
+	m, since := v.Member, v.Member.Proof.Since
+	if !m.Updated || m.PutBack == "" || v.Reason != "" {
 		return
 	}
-	if until := m.Proof.Since.Add(o.BoosterTimeout); until.After(o.Now) {
+	if since.IsZero() { // nobody has looked, as for a forecast
+		since = m.Target.Resized
+	}
+	if until := since.Add(o.BoosterTimeout); until.After(o.Now) {
 		v.Decision, v.Reason, v.Message = policy.Wait, ReasonProgressing, "waiting for its startup booster, which is about to put back "+m.PutBack
 		v.changesAt(until, o)
 	}
