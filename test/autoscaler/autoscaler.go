@@ -118,13 +118,13 @@ func commands(cp *controlplane.ControlPlane) (map[string][]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", address, err)
 	}
-	certificate := filepath.Join(cp.Dir(), "apiserver.crt")
+	certificate, boosts := filepath.Join(cp.Dir(), "apiserver.crt"), "--feature-gates=CPUStartupBoost=true"
 	return map[string][]string{
 		"recommender": {"--recommender-interval=1s", "--pod-recommendation-min-memory-mb=10"},
-		"updater":     {"--updater-interval=1s", "--in-recommendation-bounds-eviction-lifetime-threshold=1s"},
+		"updater":     {"--updater-interval=1s", "--in-recommendation-bounds-eviction-lifetime-threshold=1s", boosts},
 		"admission-controller": {
 			"--port=" + port, "--register-by-url", "--webhook-address=https://127.0.0.1", "--webhook-port=" + port,
-			"--client-ca-file=" + certificate, "--tls-cert-file=" + certificate, "--tls-private-key=" + filepath.Join(cp.Dir(), "apiserver.key"),
+			boosts, "--client-ca-file=" + certificate, "--tls-cert-file=" + certificate, "--tls-private-key=" + filepath.Join(cp.Dir(), "apiserver.key"),
 		},
 	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,7 @@ func TestAutoscalers(t *testing.T) {
 		t.Run(mode, func(t *testing.T) { testRecreate(t, mode) })
 	}
 	t.Run("Divided", testDivided)
+	t.Run("StartupBoost", testStartupBoost)
 }
 
 // testHorizontal: with twice the request, the same load is half the utilization, and the number of
@@ -312,6 +314,44 @@ func testDivided(t *testing.T) {
 	}
 	if _, _, message := complete(w.get()); strings.Contains(message, "also resized") {
 		t.Errorf("nobody disagrees, but the condition says %q", message)
+	}
+}
+
+// testStartupBoost: a pod that is edited while it is boosted is put back to the size from before the edit,
+// and is asked once more. The rollout is Complete only then.
+func testStartupBoost(t *testing.T) {
+	t.Parallel()
+	w := newWorkload(t, options{})
+	w.ownController(t, controller.Options{})
+	w.waitComplete()
+	w.apply(`
+apiVersion: autoscaling.k8s.io/v1
+kind: VerticalPodAutoscaler
+metadata: {name: web}
+spec:
+  targetRef: {apiVersion: apps/v1, kind: StatefulSet, name: web}
+  updatePolicy: {updateMode: "Off"}
+  startupBoost: {cpu: {type: Factor, factor: 3, durationSeconds: 10}}
+`)
+	eventually(t, "the autoscaler to boost new pods", func() (bool, string) {
+		w.kubectl("delete", "pod", "web-1")
+		w.waitPod("web-1", "to come back", func(pod corev1.Pod) bool { return len(pod.Status.ContainerStatuses) > 0 })
+		cpu := cpuOf(w.pods()["web-1"].Spec.Containers[0].Resources)
+		return cpu == "300m", cpu
+	})
+	before := w.uids()
+	w.markAudit()
+	w.setResources("cpu=150m", "")
+	w.waitCondition("Progressing", "3 of 3 pods resized; web-1: waiting for its startup booster, which is about to put back app: cpu request 150m→100m")
+	w.waitSize("web-1", "150m")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+	if writes := w.byUpdater(); !slices.Contains(writes, "patch pods/resize web-1") {
+		t.Errorf("the autoscaler's updater wrote %v, and has put nothing back", writes)
+	}
+	if n := len(w.audit("patch", "pods", "resize", "web-1")); n != 2 {
+		t.Errorf("web-1 was resized %d times, want twice", n)
 	}
 }
 
