@@ -96,7 +96,7 @@ as one of them is missing it is not ready, says what is missing, and touches not
 	f.IntVar(&o.burst, "kube-api-burst", 0, "requests that may go out at once with --kube-api-qps; 0 means those of two seconds")
 	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
 	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", policy.Standard.ErrorTimeout, "how long a pod's resize may fail before that counts as final")
-	f.DurationVar(&o.defaults.BoosterTimeout, "booster-timeout", policy.Standard.BoosterTimeout, "how long a pod that has its size is waited for while a startup booster is about to put back the size from before the edit; 0 waits for none")
+	f.DurationVar(&o.defaults.BoosterTimeout, "booster-timeout", policy.Standard.BoosterTimeout, "how long a startup booster is expected to put back the size from before an edit: from when the pod is well with the new one, or the rollout is over; 0 expects it of none")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.Standard.ResizePolicy), "policy of a resource of which nothing else says it: LiveResizeable or RestartOnly")
 	f.StringVar(&o.whenAbsent, "when-absent", api.LetGo, "what becomes of edits while no controller is ready: LetGo leaves them to the built-in controllers, but for workloads with the action LiveResize; Hold holds all of them")
 	f.StringSliceVar(&o.critical, "critical-namespaces", nil, "namespaces, besides "+api.CriticalNamespace+", of what the cluster needs to come up: an event tells of what is opted in there without the annotation "+api.AllowCriticalAnnotation+"; the policy that refuses it has a list of its own")

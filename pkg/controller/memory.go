@@ -28,8 +28,9 @@ type memory struct {
 	full      *rollout.RefusalLog // restarts, for lack of room
 	seen      *rollout.Sightings  // has each pod that anything is noted of
 	contests  rollout.Contests
-	asked     map[types.UID]request // pods that have taken a size of ours, and lack it still
-	recorded  map[types.UID]string  // the reason of the last wait that an event was recorded for
+	asked     map[types.UID]request   // pods that have taken a size of ours, and lack it still
+	displaced map[types.UID]displaced // sizes that others may put back
+	recorded  map[types.UID]string    // the reason of the last wait that an event was recorded for
 
 	// Of the workload.
 
@@ -53,7 +54,7 @@ type request struct {
 func newMemory(workload types.UID) *memory {
 	return &memory{
 		workload: workload, Evictions: rollout.NewRefusalLog(), History: rollout.NewRefusalLog(), refused: rollout.NewRefusalLog(), full: rollout.NewRefusalLog(),
-		seen: &rollout.Sightings{}, contests: rollout.Contests{}, asked: map[types.UID]request{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
+		seen: &rollout.Sightings{}, contests: rollout.Contests{}, asked: map[types.UID]request{}, displaced: map[types.UID]displaced{}, recorded: map[types.UID]string{}, others: sets.Set[string]{},
 	}
 }
 
@@ -95,5 +96,6 @@ func (m *memory) forget(there []*corev1.Pod) {
 	m.seen.Forget(but)
 	rollout.Forget(m.contests, but)
 	rollout.Forget(m.asked, but)
+	rollout.Forget(m.displaced, but)
 	rollout.Forget(m.recorded, but)
 }

@@ -105,6 +105,7 @@ func TestForget(t *testing.T) {
 			r.Add(pod.UID, "", rollout.Refusal{Reason: "too large"}, time.Now())
 		}
 		m.recorded[pod.UID], m.asked[pod.UID], m.contests[pod.UID] = "Infeasible", request{}, 1
+		m.displaced[pod.UID] = displaced{}
 		m.forget(there)
 	}
 	if m.seen.Noted("uid-of-0").State == resize.Deferred || m.seen.Noted("uid-of-999").State != resize.Deferred {
@@ -112,7 +113,7 @@ func TestForget(t *testing.T) {
 	}
 	for what, n := range map[string]int{
 		"sightings": m.seen.Len(), "refusals": len(m.refused.Known()), "evictions": len(m.Evictions.Known()),
-		"events": len(m.recorded), "requests": len(m.asked), "contests": len(m.contests),
+		"events": len(m.recorded), "requests": len(m.asked), "contests": len(m.contests), "displaced": len(m.displaced),
 	} {
 		if n < 10 || n > 20+fewNotes {
 			t.Errorf("%d %s are kept of 10 pods", n, what)

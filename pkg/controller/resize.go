@@ -37,6 +37,7 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	}
 	s.asked[m.Pod.UID] = request{resize.Describe(m.Target.Changes), asked}
 	s.seen.Asked(m)
+	s.displace(m.Pod.UID, m.Target.Displaced)
 	if m.Target.Overrules {
 		if s.contests[m.Pod.UID]++; s.contests.Lost(m.Pod.UID) {
 			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,

@@ -87,9 +87,11 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 		}
 	}
 	if p, atRest := c.atRest(w); atRest {
-		c.endSession(name)
-		requeueAfter, err = c.writeCondition(ctx, w, p)
-		return w, nil, requeueAfter, err
+		if requeueAfter, err = c.askAgain(ctx, w); requeueAfter == 0 && err == nil {
+			c.endSession(name)
+		}
+		due, failed := c.writeCondition(ctx, w, p)
+		return w, nil, soonest(requeueAfter, due), errors.Join(err, failed)
 	}
 	if !c.mayOpen(name, policy.Held(w)) {
 		return w, nil, 0, nil
@@ -103,6 +105,14 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 	s.standing = !policy.Held(w) && c.kind.BuiltInStatus(w).Standing
 	s.retry(w)
 	return w, s, 0, nil
+}
+
+// soonest returns the shorter of both times that is one: 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // prepare begins the session of a workload that was edited and is held, while the built-in
@@ -232,6 +242,7 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 	}
 	if p.Condition.Complete {
 		clear(s.contests) // those of the next rollout are others
+		s.awaitDisplaced(f.Now.Add(c.options.Defaults.BoosterTimeout))
 	}
 	s.forget(there)
 	s.recordProgress(w, p)
@@ -246,9 +257,7 @@ func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p 
 		if due, err = c.writeCondition(ctx, w, p, beside...); err != nil {
 			return 0, err
 		}
-		if within > 0 && (due == 0 || within < due) {
-			due = within
-		}
+		due = soonest(due, within)
 	}
 	if c.options.DryRun {
 		return due, nil

@@ -8,8 +8,8 @@ type Defaults struct {
 	DeferredTimeout time.Duration
 	// ErrorTimeout is how long a pod's resize may fail before that counts as final.
 	ErrorTimeout time.Duration
-	// BoosterTimeout is how long a pod that has its size, and carries the mark of a startup booster, is expected to
-	// be put back by it; 0 expects it of none.
+	// BoosterTimeout is how long a startup booster is expected to put back the size from before an edit: from when
+	// the pod is well with the new one, or the rollout is over; 0 expects it of none.
 	BoosterTimeout time.Duration
 	// ResizePolicy of a changed resource.
 	ResizePolicy Policy

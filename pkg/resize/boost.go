@@ -27,6 +27,9 @@ func BoostAnnotation(key string) bool {
 // it puts back what the pod was born to have, which an edit has changed since. There is nothing
 // where no booster is at work. An annotation that cannot be read is of none that we know.
 func (t Target) PutBack(template *corev1.PodTemplateSpec) []Change {
+	if t.pod == nil || !t.boosted() {
+		return nil
+	}
 	var changes []Change
 	for _, says := range parts(&template.Spec) {
 		if says.kind != regularContainer {
@@ -46,6 +49,16 @@ func (t Target) PutBack(template *corev1.PodTemplateSpec) []Change {
 		}
 	}
 	return changes
+}
+
+// boosted reports whether a startup booster has marked the pod, as few are.
+func (t Target) boosted() bool {
+	for key := range t.pod.Annotations {
+		if BoostAnnotation(key) {
+			return true
+		}
+	}
+	return false
 }
 
 // unboosted returns what a startup booster is to put back in a container; nil if none is.
@@ -71,4 +84,33 @@ func (t Target) unboosted(container string) *part {
 		}
 	}
 	return &before
+}
+
+// displace notes a value that is overwritten, if somebody else has given it to the pod.
+func (t *Target) displace(v value) {
+	if v.From != nil && v.was != nil && !v.by.ours && !same(v.From, v.was) {
+		t.Displaced = appendChange(t.Displaced, Change{v.Container, v.Resource, v.Side, v.was, v.To})
+	}
+}
+
+// Again returns the target that makes those of the changes once more that somebody else has undone in the pod.
+// It fails if the pod's managedFields cannot be read.
+func Again(pod *corev1.Pod, changes []Change) (Target, error) {
+	set, err := ownersOf(pod)
+	if err != nil {
+		return Target{}, err
+	}
+	t := Target{pod: pod, Resized: set.last()}
+	for _, p := range parts(&pod.Spec) {
+		before := len(t.Changes)
+		for _, c := range changes {
+			if p.kind != podLevel && c.Container == p.name && same(c.From, p.value(c.Side, c.Resource)) && set.in(p).of(c.Side, c.Resource).other != "" {
+				t.Changes = append(t.Changes, c)
+			}
+		}
+		if len(t.Changes) > before {
+			t.named = append(t.named, p)
+		}
+	}
+	return t, nil
 }

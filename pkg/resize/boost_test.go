@@ -1,7 +1,9 @@
 package resize_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -46,6 +48,51 @@ func TestPutBack(t *testing.T) {
 		}
 		if got := resize.Describe(target.PutBack(edited)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What somebody else has given a pod, at its birth or later, is displaced by an edit, and when they put back what the
+// older template says, that is undone once more.
+func TestAgain(t *testing.T) {
+	const cpu = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	boosted := build.Size(t, "requests: {cpu: 500m}")
+	began := build.Start.Add(time.Minute)
+	for _, tt := range []struct {
+		name   string
+		before []func(*corev1.Pod) // the edit
+		after  []func(*corev1.Pod)
+		want   string
+	}{
+		{name: "born with more, and put back", before: []func(*corev1.Pod){build.Resized(boosted)},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, cpu)}, want: "app: cpu request 100m→150m"},
+		{name: "resized to more, and put back", before: []func(*corev1.Pod){build.Resized(boosted), build.ResizedBy("manager", build.Start, cpu)},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, cpu)}, want: "app: cpu request 100m→150m"},
+		{name: "set to something else", before: []func(*corev1.Pod){build.Resized(boosted)},
+			after: []func(*corev1.Pod){build.Resized(boosted), build.ResizedBy("manager", began, cpu)}},
+		{name: "not put back", before: []func(*corev1.Pod){build.Resized(boosted)},
+			after: []func(*corev1.Pod){build.Resized(newer), build.Ours(cpu)}},
+		{name: "put back by an edit of ours", before: []func(*corev1.Pod){build.Resized(boosted)},
+			after: []func(*corev1.Pod){build.Resized(older), build.Ours(cpu)}},
+		{name: "nobody had given it anything", after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, cpu)}},
+		{name: "of an edit that was given up", before: []func(*corev1.Pod){build.Resized(boosted), build.Ours(cpu)},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, cpu)}},
+	} {
+		edit, err := resize.For(build.Pod("web-0", older, tt.before...), older, newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := build.Pod("web-0", newer, tt.after...)
+		again, err := resize.Again(pod, edit.Displaced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := resize.Describe(again.Changes); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+		if patch, err := again.Patch(); err != nil || tt.want != "" && !strings.Contains(string(patch), `"cpu":"150m"`) {
+			t.Errorf("%s: the patch is %s, %v", tt.name, patch, err)
 		}
 	}
 }

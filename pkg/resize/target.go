@@ -31,6 +31,9 @@ type Target struct {
 	// Others are the field managers, such as an autoscaler's, that have resized the pod too,
 	// and own values that the template says.
 	Others []string
+	// Displaced lead from what the older template says to the wanted size, where somebody else has given the pod
+	// another one, at its birth or later. Who does that for a while puts back what the older template says.
+	Displaced []Change
 	// Overrules: a change takes back what one of the others has set.
 	Overrules bool
 
@@ -172,6 +175,7 @@ func (t *Target) apply(have, want part, was *part, set owners, sets func(value) 
 			switch {
 			case c.To != nil && sets(v):
 				t.change(have, c, by)
+				t.displace(v)
 			case c.To != nil:
 				t.born = appendChange(t.born, c)
 			case c.From == nil:

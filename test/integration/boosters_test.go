@@ -124,6 +124,21 @@ func TestStartupBoosters(t *testing.T) {
 		t.Parallel()
 		testBooster(t, newDaemonSet(t, boosts(t, options{}, true)).sandbox)
 	})
+	t.Run("unmarked", func(t *testing.T) {
+		t.Parallel()
+		t.Run("StatefulSet", func(t *testing.T) {
+			t.Parallel()
+			testUnmarked(t, newWorkload(t, boosts(t, options{}, false)).sandbox)
+		})
+		t.Run("Deployment", func(t *testing.T) {
+			t.Parallel()
+			testUnmarked(t, newDeployment(t, boosts(t, options{}, false)).sandbox)
+		})
+		t.Run("DaemonSet", func(t *testing.T) {
+			t.Parallel()
+			testUnmarked(t, newDaemonSet(t, boosts(t, options{}, false)).sandbox)
+		})
+	})
 	t.Run("forever", func(t *testing.T) {
 		t.Parallel()
 		testBoosterForever(t, newWorkload(t, boosts(t, options{}, true)).sandbox)
@@ -235,5 +250,36 @@ func testBoosterGone[W metav1.Object](t *testing.T, s *sandbox[W]) {
 		if !hasSize(pod, "150m") {
 			t.Errorf("%s has %+v", name, pod.Spec.Containers[0].Resources)
 		}
+	}
+}
+
+// testUnmarked: of a booster that leaves no mark nothing is known before it puts something back, soon after the rollout. That
+// is asked for once more, and only once; what else somebody does to a pod between edits is theirs.
+func testUnmarked[W metav1.Object](t *testing.T, s *sandbox[W]) {
+	t.Helper()
+	b := booster[W]{s}
+	b.ownController(t, controller.Options{Args: []string{"--booster-timeout=20s"}})
+	b.waitComplete()
+	names := b.names()
+	b.markAudit()
+	b.setResources("cpu=150m", "")
+	b.waitComplete()
+	over := time.Now()
+	b.resize(names[0], "100m")
+	b.waitEvent("ResizedByOthers", names[0]+": put back soon after the rollout, and asked once more: app: cpu request 100m→150m")
+	b.waitSize(names[0], "150m")
+	b.resize(names[0], "100m")
+	b.resize(names[1], "120m")
+	time.Sleep(2 * time.Second) // in which the controller would have asked again
+	for i, cpu := range []string{"100m", "120m", "150m"} {
+		b.waitSize(names[i], cpu)
+	}
+	time.Sleep(time.Until(over.Add(22 * time.Second)))
+	b.resize(names[2], "100m") // too late
+	time.Sleep(2 * time.Second)
+	b.waitSize(names[2], "100m")
+	b.waitComplete()
+	if asked := b.asked(); asked[names[0]] != 2 || asked[names[1]] != 1 || asked[names[2]] != 1 {
+		t.Errorf("the pods were asked so often: %v", asked)
 	}
 }
