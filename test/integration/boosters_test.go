@@ -258,7 +258,7 @@ func testBoosterGone[W metav1.Object](t *testing.T, s *sandbox[W]) {
 func testUnmarked[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	t.Helper()
 	b := booster[W]{s}
-	b.ownController(t, controller.Options{Args: []string{"--booster-timeout=20s"}})
+	b.ownController(t, controller.Options{Args: []string{"--booster-timeout=10s"}})
 	b.waitComplete()
 	names := b.names()
 	b.markAudit()
@@ -274,7 +274,7 @@ func testUnmarked[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	for i, cpu := range []string{"100m", "120m", "150m"} {
 		b.waitSize(names[i], cpu)
 	}
-	time.Sleep(time.Until(over.Add(22 * time.Second)))
+	time.Sleep(time.Until(over.Add(12 * time.Second)))
 	b.resize(names[2], "100m") // too late
 	time.Sleep(2 * time.Second)
 	b.waitSize(names[2], "100m")
