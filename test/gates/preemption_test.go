@@ -154,13 +154,13 @@ func (f *full) uid(pod string) types.UID {
 	return got.UID
 }
 
-// waitReason waits until the condition Complete has the reason.
+// waitReason waits until the condition Complete has the reason. While the rollout is held, the generation is not observed.
 func (f *full) waitReason(reason string) {
 	f.Helper()
 	f.eventually("the reason "+reason, func() (bool, string) {
 		got := f.run("get", "statefulset/web", `--output=jsonpath={.metadata.generation} {.status.observedGeneration} {.status.conditions[?(@.type=="inplace-rollout.io/Complete")].reason}`)
 		fields := strings.Fields(got)
-		return len(fields) == 3 && fields[0] == fields[1] && fields[2] == reason, got
+		return len(fields) == 3 && fields[2] == reason && (reason != "Complete" || fields[0] == fields[1]), got
 	})
 }
 
