@@ -37,9 +37,12 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	}
 	s.asked[m.Pod.UID] = request{resize.Describe(m.Target.Changes), asked}
 	s.seen.Asked(m)
-	s.displace(m.Pod.UID, m.Target.Displaced)
+	if len(m.Target.Displaced) > 0 || !m.Target.Overrules { // who puts back once may do so twice, by an old view of the pod
+		s.displace(m.Pod.UID, m.Target.Displaced)
+	}
 	if m.Target.Overrules {
 		if s.contests[m.Pod.UID]++; s.contests.Lost(m.Pod.UID) {
+			s.displace(m.Pod.UID, nil)
 			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
 				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
 		}
