@@ -104,43 +104,43 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 func TestHolding(t *testing.T) {
 	const stale = "kubernetes/kubernetes#130887"
 	for about, tt := range map[string]struct {
-		server     apiserver
+		server     *apiserver
 		way        prerequisite.Way
 		until      time.Duration // the heartbeat is good for; 0 for none
 		broken     map[string]string
 		unattended map[string]string
 	}{
-		"they are held": {server: apiserver{asks: true, there: true}},
-		"the policies are not in force": {server: apiserver{there: true}, until: time.Minute, broken: map[string]string{
+		"they are held": {server: &apiserver{asks: true, there: true}},
+		"the policies are not in force": {server: &apiserver{there: true}, until: time.Minute, broken: map[string]string{
 			"StatefulSet": "does not apply MutatingAdmissionPolicy inplace-rollout-hold-statefulsets, though it is installed",
 			"Deployment":  "does not apply MutatingAdmissionPolicy inplace-rollout-hold-deployments, though it is installed",
 			"DaemonSet":   stale,
 		}},
-		"the webhook is not asked": {server: apiserver{there: true}, way: prerequisite.Webhook, broken: map[string]string{
+		"the webhook is not asked": {server: &apiserver{there: true}, way: prerequisite.Webhook, broken: map[string]string{
 			"StatefulSet": "does not ask webhook inplace-rollout-hold-statefulsets.inplace-rollout.io of MutatingWebhookConfiguration inplace-rollout, though it is installed",
 			"Deployment":  "A selector may leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold-daemonsets.inplace-rollout.io",
 		}},
-		"somebody undoes one": {server: apiserver{asks: true, there: true, undone: "Deployment"}, broken: map[string]string{
+		"somebody undoes one": {server: &apiserver{asks: true, there: true, undone: "Deployment"}, broken: map[string]string{
 			"Deployment": "after MutatingAdmissionPolicy inplace-rollout-hold-deployments another policy or a mutating webhook takes the hold away",
 		}},
-		"somebody refuses one": {server: apiserver{asks: true, there: true, refused: "DaemonSet"}, broken: map[string]string{
+		"somebody refuses one": {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, broken: map[string]string{
 			"DaemonSet": "at least it is not known, because a dry run of one in namespace inplace-rollout fails: DaemonSet.apps \"inplace-rollout-dry-run\" is forbidden: no images from there",
 		}},
-		"there is no heartbeat": {server: apiserver{asks: true}, unattended: map[string]string{
+		"there is no heartbeat": {server: &apiserver{asks: true}, unattended: map[string]string{
 			"StatefulSet": "does not say that a controller is there", "Deployment": "does not say", "DaemonSet": "does not say",
 		}},
-		"the heartbeat is out of date": {server: apiserver{asks: true}, until: -time.Minute, unattended: map[string]string{
+		"the heartbeat is out of date": {server: &apiserver{asks: true}, until: -time.Minute, unattended: map[string]string{
 			"StatefulSet": "does not say that a controller is there", "Deployment": "does not say", "DaemonSet": "does not say",
 		}},
-		"the cache stands still": {server: apiserver{asks: true}, until: time.Minute, unattended: map[string]string{
+		"the cache stands still": {server: &apiserver{asks: true}, until: time.Minute, unattended: map[string]string{
 			"StatefulSet": "says that a controller is there, and the policies do not see it", "Deployment": stale, "DaemonSet": "which ends when it is restarted",
 		}},
-		"the webhook does not see it": {server: apiserver{asks: true}, way: prerequisite.Webhook, until: time.Minute, unattended: map[string]string{
+		"the webhook does not see it": {server: &apiserver{asks: true}, way: prerequisite.Webhook, until: time.Minute, unattended: map[string]string{
 			"StatefulSet": "the webhook does not see it", "Deployment": "the webhook does not see it", "DaemonSet": "its log may say why",
 		}},
 	} {
 		t.Run(about, func(t *testing.T) {
-			server, account := &tt.server, beating("inplace-rollout", nil)
+			server, account := tt.server, beating("inplace-rollout", nil)
 			if tt.until != 0 {
 				account = beating("inplace-rollout", map[string]string{api.ReadyUntilAnnotation: time.Now().Add(tt.until).UTC().Format(time.RFC3339)})
 			}
