@@ -123,6 +123,7 @@ func TestObservedGeneration(t *testing.T) {
 		{what: "held, and said before", hold: "0", stored: says{8, 9}, writes: 9, want: says{8, 9}},
 		{what: "held, and the writer omits it", hold: "0", stored: says{8, 9}, writes: 9, omits: true, want: says{8, 9}},
 		{what: "marked under OnDelete", hold: "OnDelete", stored: says{8, 0}, writes: 9, want: says{8, 9}},
+		{what: "a write of more than there is", hold: "0", stored: says{8, 0}, writes: 99, want: says{8, 9}},
 		{what: "a write of an older version", hold: "0", stored: says{6, 7}, writes: 8, want: says{8, 8}},
 		{what: "a write of an older version than was observed", hold: "0", stored: says{8, 9}, writes: 7, want: says{7, 7}},
 		{what: "a write that leaves it as it was", hold: "0", stored: says{8, 9}, writes: 8, want: says{8, 9}},

@@ -206,6 +206,7 @@ func TestFence(t *testing.T) {
 			return s.patch(w.ref, `{"status":{"conditions":[{"type":"Other","status":"True"}]}}`, "status")
 		}, "nothing of a status but the condition"},
 		{"more of a status", func() error { return s.patch(w.ref, `{"status":{"availableReplicas":0}}`, "status") }, "nothing of a status but the condition"},
+		{"a generation that is observed", func() error { return s.patch(w.ref, `{"status":{"observedGeneration":99}}`, "status") }, "nothing of a status but the condition"},
 		{"more of a Deployment's status", func() error { return of.patch(d.ref, `{"status":{"availableReplicas":null}}`, "status") }, "nothing of a status but the condition"},
 		{"another revision for lost pods", func() error { return s.patch(w.ref, `{"status":{"currentRevision":"web-1"}}`, "status") }, "nothing of a status but the condition"},
 		{"a label by way of the status", func() error { return s.patch(w.ref, label("a", "b"), "status") }, "nothing of a status but the condition"},

@@ -280,7 +280,7 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 		if edit.says != nil {
 			edit.says(&says)
 		}
-		d.kubectl(append(slices.Clone(as), "patch", d.ref, "--subresource=status", "--type=merge", "--patch",
+		d.kubectl(append(slices.Clone(as), "patch", d.ref, "--subresource=status", "--patch",
 			`{"status":{"conditions":[{"type":"`+api.ConditionComplete+`","status":"True","reason":"`+says.Reason+`","message":"`+says.Message()+`"}]}}`)...)
 		if status, _, _ := complete(d.get()); status != corev1.ConditionTrue {
 			t.Fatalf("the controller's own write came out as %s", status)
