@@ -187,6 +187,33 @@ status:
 	}
 }
 
+// The StatefulSet controller writes all conditions as it has seen them. What we have said since then stays, so that none
+// of us has a reason to write once more.
+func TestConditionOfAnOlderStatus(t *testing.T) {
+	p := load(t)
+	as := func(message string) string {
+		return fmt.Sprintf(`
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s: "0"}}
+spec: {updateStrategy: {type: RollingUpdate}}
+status:
+  observedGeneration: 9
+  updateRevision: web-2
+  conditions:
+  - {type: %s, status: "False", reason: %s, message: waits}
+  - {type: Other, status: "True"}`, api.EnabledLabel, api.HoldAnnotation, api.ConditionComplete, message)
+	}
+	for user, want := range map[string]string{"system:serviceaccount:kube-system:statefulset-controller": "Progressing", deploy.User: "Deferred"} {
+		request := update(t, "status", user, as("Deferred"))
+		request.OldObject = raw(t, as("Progressing"))
+		now := admitted(t, p, "inplace-rollout-pending-statefulsets", request)
+		if complete, _ := conditionsOf(t, now); complete == nil || complete.Reason != want {
+			t.Errorf("%s: the condition is %+v, want %s\n%s", user, complete, want, now)
+		}
+	}
+}
+
 // What a DaemonSet's condition says is taken back where it says of pods what is not true of this template.
 func TestTakenBackOfDaemonSets(t *testing.T) {
 	p := load(t)
