@@ -17,6 +17,7 @@ RUNTIME := bin/node
 MONITORING := bin/monitoring
 GITOPS := bin/gitops
 AUTOSCALER := bin/autoscaler
+OPERATORS := bin/operators
 UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/) ./test/docs
 
 .PHONY: help
@@ -79,7 +80,7 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 # Most of the time these tests wait, so two packages run at once: the largest, in two processes, and all others. A
 # control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
-integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools build ## Run the tests that need a control plane
+integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run the tests that need a control plane
 	CONTROL_PLANES=2 GOGC=800 go test -tags integration -count=1 -timeout 60m -p 2 -parallel 12 ./test/integration ./test/...
 	GOGC=800 go run ./test/matrix --short --only 1.35/webhook
 
@@ -219,6 +220,9 @@ gitops-tools: $(GITOPS)/.helm $(GITOPS)/.helm-3 $(GITOPS)/.argocd ## Build the p
 
 .PHONY: autoscaler-tools
 autoscaler-tools: $(AUTOSCALER)/.vpa ## Build the pinned Vertical Pod Autoscaler into bin/autoscaler/ (once)
+
+.PHONY: operator-tools
+operator-tools: $(OPERATORS)/.prometheus-operator ## Build the pinned Prometheus Operator into bin/operators/ (once)
 
 # bin/k8s-1.35/.kubernetes says that the same of an older Kubernetes are there, as hack/tools/kubernetes-1.35 pins it.
 bin/k8s-%/.kubernetes: hack/tools/kubernetes-%/go.mod hack/build-tools.sh

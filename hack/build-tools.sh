@@ -46,6 +46,7 @@ prometheus)
 	tags=remove_all_sd,enable_kubernetes_sd
 	ldflags+=" -X github.com/prometheus/common/version.Version=${version#v}"
 	;;
+prometheus-operator) ldflags+=" -X github.com/prometheus/common/version.Version=${version#v}" ;;
 vpa)
 	# The admission controller would listen on all addresses, and has no flag for that: its copy listens on 127.0.0.1.
 	loopback=$(mktemp -d)
@@ -59,7 +60,7 @@ esac
 echo "building $name${only:+ ($only)} $version into ${out/#$OLDPWD\//} (the first build compiles every package once)"
 for package in "${packages[@]}"; do
 	binary=${package##*/}
-	[[ $name == etcd || $name == kube-state-metrics ]] && binary=$name # their packages are called server/v3 and v2
+	[[ $name == etcd || $name == kube-state-metrics || $name == prometheus-operator ]] && binary=$name # their packages are called server/v3, v2 and operator
 	[[ $name == helm-3 ]] && binary=$name # beside the newest
 	[[ $binary == admission-controller ]] && package="$loopback/main.go $loopback/config.go $loopback/certs.go"
 	# -v names each package as it is compiled: count them to show that it moves, and pass everything else on.
