@@ -62,9 +62,11 @@ func TestCommonVariables(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"times", "beats", "there"} {
-		if is, want := variables["notice-only"][name], variables["hold-statefulsets"][name]; is != want {
-			t.Errorf("warn.yaml and hold-statefulsets.yaml differ in the variable %s", name)
+	for _, name := range []string{"times", "until", "there"} {
+		for _, policy := range []string{"notice-only", "pending-statefulsets"} {
+			if is, want := variables[policy][name], variables["hold-statefulsets"][name]; is != want || is == "" {
+				t.Errorf("%s and hold-statefulsets.yaml differ in the variable %s: %q", policy, name, is)
+			}
 		}
 	}
 	for _, kind := range kinds {

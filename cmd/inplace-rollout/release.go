@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +42,8 @@ func newReleaseCommand() *cobra.Command {
 
 A held rollout is nobody's but the controller's. Without it, this gives back what the
 user wants (the partition, paused, or the update strategy), and the built-in
-controller goes on: it restarts every pod that is not of the newest revision. Pods of
+controller goes on: it restarts every pod that is not of the newest revision. Under
+OnDelete it deletes none, but the operator of a StatefulSet may go on, which waits for this. Pods of
 a Deployment that wait for another one in their place go back to their ReplicaSet. What that will be is shown,
 and asked for, first. The workload stays opted in: its next edit is held again.
 
@@ -215,8 +217,11 @@ func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *
 	if err != nil {
 		return "", explain(err)
 	}
-	what := "finds nothing left to do"
-	if other := leftBehind(forecast); len(other) > 0 {
+	what, other := "finds nothing left to do", leftBehind(forecast)
+	switch {
+	case len(other) > 0 && kindOf(u) == statefulSets && strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
+		what = fmt.Sprintf("deletes no pod, but whoever does, such as an operator, finds %s not as the template says: %s", cli.Counted(len(other), "pod"), listed(other, many))
+	case len(other) > 0:
 		what += ", but not all pods are as the template says: " + listed(other, many)
 	}
 	if n := len(forecast.Stale); n > 0 {

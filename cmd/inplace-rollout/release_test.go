@@ -71,7 +71,7 @@ func TestRelease(t *testing.T) {
 		}},
 		"ondelete": {yes: true, spec: "partition 0", stage: func(t *testing.T) *stage {
 			s := heldStage(t)
-			s.set.Annotations[api.HoldAnnotation] = "2"
+			s.set.Annotations[api.HoldAnnotation] = "OnDelete"
 			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
 			return s
 		}},

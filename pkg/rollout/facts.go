@@ -61,13 +61,24 @@ type Observation interface {
 }
 
 // Plan reads the settings from the workload's annotations, and returns the next step that the
-// observation makes of the facts. If the annotations are invalid, the plan has no writes, and
-// its condition says why.
+// observation makes of the facts. If the annotations are invalid, no pod is touched, and the
+// plan's condition says why.
 func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err error) {
 	if f.Settings, err = policy.InForce(annotations); err != nil {
-		return Plan{Condition: Invalid(err)}, nil
+		p = Plan{Condition: Invalid(err)}
+		if bounded, is := o.(Bounded); is {
+			p = bounded.Bound(f, p)
+		}
+		return p, nil
 	}
 	return o.Plan(f)
+}
+
+// Bounded is an observation of a workload that others wait for, and not for ever, though its annotations
+// are invalid.
+type Bounded interface {
+	// Bound returns the plan with the write that ends that, when it is time.
+	Bound(f Facts, invalid Plan) Plan
 }
 
 // Options returns what the settings and the defaults say about a rollout. The limits, the

@@ -100,6 +100,17 @@ func (v *Verdict) observe() {
 	v.Unready = v.Observed == resize.Unready && m.Lost == "" && !m.Target.Resized.IsZero() && !m.Target.Unscheduled()
 }
 
+// Spares reports whether a new pod in place of the member's would still be for nothing, or never come:
+// the member may get its size yet, or the API server would refuse the new one.
+func (v *Verdict) Spares() bool {
+	switch v.Decision {
+	case policy.MarkUpdated, policy.Resize, policy.Wait:
+		return true
+	default:
+		return v.Reason == ReasonInvalid
+	}
+}
+
 // resize decides about a pod that has still to get its size.
 func (v *Verdict) resize(o Options) {
 	m, p := v.Member, v.progress(o)

@@ -15,9 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -44,7 +46,8 @@ type history map[string]*hash.Template
 type memory struct {
 	history
 	births
-	seen seen
+	seen  seen
+	moved movement
 }
 
 // seen is since when the set has been seen, and this version of it, by our own clock.
@@ -61,6 +64,25 @@ func (s *seen) see(version string, now time.Time) {
 	}
 	if s.version != version {
 		s.version, s.since = version, now
+	}
+}
+
+// movement is how many pods of a marked set have got their size, at most, and since when, by our own
+// clock. A pod that goes and comes back is no news.
+type movement struct {
+	of      string // the revision, and the last time that its user had it tried again
+	updated int
+	since   time.Time
+}
+
+// advance notes how many there are now.
+func (m *movement) advance(set *appsv1.StatefulSet, updated int, now time.Time) {
+	of := set.Status.UpdateRevision + " " + set.Annotations[api.RetryAnnotation]
+	switch {
+	case !policy.Held(set) || rolling(set):
+		*m = movement{}
+	case m.of != of || updated > m.updated:
+		*m = movement{of, updated, now}
 	}
 }
 
@@ -147,6 +169,8 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	}
 	s.KindState.seen.see(set.ResourceVersion, s.Now())
 	o.seen = s.KindState.seen
+	s.KindState.moved.advance(set, o.updated(), s.Now())
+	o.moved = s.KindState.moved.since
 	o.births, err = k.awaitBirths(ctx, s, o, live)
 	return o, err
 }

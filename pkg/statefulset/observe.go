@@ -78,6 +78,7 @@ type observation struct {
 	revisions map[string]*hash.Template
 	births    births
 	seen      seen
+	moved     time.Time // see [movement]
 }
 
 // options returns those of a rollout, but for the non-members.
@@ -278,13 +279,7 @@ func (o observation) caughtUp() bool {
 	if o.asMade() {
 		return true
 	}
-	updated := 0
-	for _, pod := range o.pods {
-		if pod.DeletionTimestamp == nil && o.labelled(pod) {
-			updated++
-		}
-	}
-	return int(o.set.Status.UpdatedReplicas) == updated
+	return int(o.set.Status.UpdatedReplicas) == o.updated()
 }
 
 // asMade reports whether pods have no other labels than they were made with, all of one revision.
@@ -308,6 +303,22 @@ func (o observation) settles() time.Duration {
 		return 0
 	}
 	return max(o.seen.since.Add(settleTime).Sub(o.Now), 0)
+}
+
+// patience is for how long the mark of a set under OnDelete stays while no pod gets its size.
+func (observation) patience(options rollout.Options) time.Duration {
+	return max(options.DeferredTimeout, options.ErrorTimeout) + time.Duration(options.MinReadySeconds)*time.Second
+}
+
+// updated is how many pods the StatefulSet controller takes for updated when it has seen their labels.
+func (o observation) updated() int {
+	n := 0
+	for _, pod := range o.pods {
+		if pod.DeletionTimestamp == nil && o.labelled(pod) {
+			n++
+		}
+	}
+	return n
 }
 
 func (o observation) labelled(pod *corev1.Pod) bool {

@@ -23,11 +23,14 @@ type plan struct {
 	byPartition []rollout.Restart
 	// renew has missing pods made of the newest revision, though they are below the partition.
 	renew *makeOfNewest
-	// release lets go of the hold: the user's partition comes back.
+	// release lets go of the hold: the user's partition comes back. Under OnDelete it takes the
+	// mark away.
 	release bool
 	// handOver is why a release leaves the rest to the StatefulSet controller; empty if there
 	// is no rest.
 	handOver string
+	// givenUp is why a mark goes before all that could be done is done; empty if it does not.
+	givenUp string
 	// remove these pods, which the StatefulSet controller would not restart by itself: it is
 	// stuck at them, or takes them for updated.
 	remove []rollout.Restart
@@ -46,6 +49,9 @@ func (p plan) complete() rollout.Plan {
 		p.Writes = append(p.Writes, rollout.DeletePod{Restart: r})
 	}
 	switch {
+	case p.release && p.givenUp != "":
+		p.Writes = append(p.Writes, rollout.Release{HandOver: p.givenUp})
+		p.Condition = rollout.Condition{}
 	case p.release:
 		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), "")})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
@@ -55,7 +61,7 @@ func (p plan) complete() rollout.Plan {
 	return p.Plan
 }
 
-// Plan plans for a set that is held, whose strategy is OnDelete, or whose pods the
+// Plan plans for a set that is held or marked, whose strategy is OnDelete, or whose pods the
 // StatefulSet controller counts as updated while nobody has looked at their sizes yet.
 //
 // Pods are taken from the highest index down. As long as they can be resized live, the
@@ -87,14 +93,56 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	}
 	p.Replaced = p.Restart
 	p.RequeueWithin(o.nextBirth())
-	if policy.Held(o.set) {
+	switch {
+	case !policy.Held(o.set):
+		p.Plan, p.remove = builtInStatus(o.set).Plan(p.Plan, condition(o.set))
+	case !rolling(o.set):
+		p.takeMark(o, options)
+	default:
 		if p.letGo(o); !p.release {
 			p.renew = o.renew()
 		}
-	} else {
-		p.Plan, p.remove = builtInStatus(o.set).Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(), nil
+}
+
+// takeMark decides whether the mark of a set under OnDelete goes, so that whoever deletes pods goes on:
+// as soon as no pod is left that a resize may still spare, and in any case when none has got its size
+// for too long. An operator whose pod watch is behind would delete a pod that was just relabelled: so
+// the StatefulSet controller has to have seen the labels, as for letting go of a hold.
+func (p *plan) takeMark(o observation, options rollout.Options) {
+	switch p.giveUp(o, options); {
+	case p.release:
+	case !o.caughtUp():
+		p.Transient = true
+	case o.doubt() > 0:
+		p.RequeueWithin(o.doubt())
+	case p.Unready || slices.ContainsFunc(p.Verdicts, (*rollout.Verdict).Spares):
+	default:
+		p.release = true
+	}
+}
+
+// giveUp has the mark go when no pod has got its size for too long.
+func (p *plan) giveUp(o observation, options rollout.Options) {
+	patience := o.patience(options)
+	left := o.moved.Add(patience).Sub(o.Now)
+	if p.release = left <= 0; p.release {
+		p.givenUp = fmt.Sprintf("left to whoever deletes pods: none has got its size for %s", patience)
+		return
+	}
+	p.RequeueWithin(left)
+}
+
+// Bound is that of rollout.Bounded.
+func (o observation) Bound(f rollout.Facts, invalid rollout.Plan) rollout.Plan {
+	o.Facts = f
+	if !policy.Held(o.set) || rolling(o.set) {
+		return invalid
+	}
+	p := plan{Plan: invalid}
+	p.giveUp(o, o.options())
+	return p.complete()
 }
 
 // letGo decides what of a held set the StatefulSet controller may touch.

@@ -138,6 +138,15 @@ func onDelete(set *appsv1.StatefulSet) {
 	set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
 }
 
+// marked is under OnDelete, and edited.
+func marked(set *appsv1.StatefulSet) {
+	onDelete(set)
+	set.Annotations[api.HoldAnnotation] = "OnDelete"
+}
+
+// unseen: the StatefulSet controller counts no pod as updated.
+func unseen(set *appsv1.StatefulSet) { set.Status.UpdatedReplicas = 0 }
+
 func recreate(set *appsv1.StatefulSet) {
 	set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"} // of 1.37
 }
@@ -189,6 +198,7 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	for _, change := range changes { // the start of the ordinals, among others
 		change(o.set)
 	}
+	o.moved = o.Now
 	updated := 0
 	for i, situation := range situations {
 		pod := place(t, o.set, o.start()+len(situations)-1-i, situation)
@@ -404,6 +414,14 @@ func TestNextStep(t *testing.T) {
 
 		{name: "OnDelete: live pods are resized, and restarts wait for the user", places: "other image|live|infeasible", changes: changes{onDelete}, want: "resize web-1"},
 		{name: "OnDelete: nothing ever moves a partition", places: "other image|limited", changes: changes{onDelete}},
+		{name: "OnDelete: what can be resized keeps the mark", places: "other image|live|infeasible", changes: changes{marked}, want: "resize web-1"},
+		{name: "OnDelete: and while it is resized", places: "other image|resizing|infeasible", changes: changes{marked}},
+		{name: "OnDelete: and until it is relabelled", places: "other image|resized|infeasible", changes: changes{marked}, want: "mark web-1"},
+		{name: "OnDelete: and until that is seen", places: "other image|relabelled|infeasible", changes: changes{marked, unseen}},
+		{name: "OnDelete: what waits to be deleted takes it away", places: "other image|relabelled|infeasible", changes: changes{marked}, want: "release"},
+		{name: "OnDelete: and what is left as it is", places: "relabelled|infeasible", changes: changes{marked, inForce("LiveResize;")}, want: "release"},
+		{name: "OnDelete: and when all are updated", places: "relabelled|relabelled", changes: changes{marked}, want: "release"},
+		{name: "OnDelete: a pod that is not there comes of the new template", places: "missing|infeasible", changes: changes{marked}, want: "release"},
 		{name: "OnDelete: what C left and cannot be taken back is not deleted", places: "left with a limit", changes: changes{onDelete}},
 
 		{name: "minReadySeconds: look again when the pod becomes available", places: "updated|live", changes: changes{all, minReady}, after: 10*time.Second + 100*time.Millisecond},
@@ -447,6 +465,59 @@ func TestNextStepAfterRefusal(t *testing.T) {
 			o.Refused[o.pods[0].UID] = refusal
 			if p, err = planned(o); err != nil || does(p) != "resize web-1" {
 				t.Errorf("a refusal of %q: got %q, %v", size, does(p), err)
+			}
+		}
+	}
+}
+
+// TestMarkIsBounded: whatever pods wait for, the mark of a set goes when none has got its size for too long.
+func TestMarkIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		places  string
+		changes []func(*appsv1.StatefulSet)
+		within  time.Duration
+	}{
+		{"resizing|live", nil, 10 * time.Minute},
+		{"missing|live", nil, 10 * time.Minute},
+		{"updated, not ready|live", nil, 10 * time.Minute},
+		{"relabelled|resizing", []func(*appsv1.StatefulSet){unseen}, 10 * time.Minute},
+		{"resizing|live", []func(*appsv1.StatefulSet){minReady}, 10*time.Minute + 20*time.Second},
+	} {
+		for over, want := range map[bool]string{false: "", true: "release, hand over: left to whoever deletes pods: none has got its size for " + tt.within.String()} {
+			o := observed(t, tt.places, append(tt.changes, marked)...)
+			o.moved = o.Now.Add(-tt.within)
+			if !over {
+				o.moved = o.moved.Add(time.Second)
+			}
+			p, err := planned(o)
+			if err != nil || over != strings.Contains(does(p), "release") || over && does(p) != want {
+				t.Errorf("%s, over: %t: got %q, %v", tt.places, over, does(p), err)
+			}
+			if !over && p.RequeueAfter > time.Second || p.RequeueAfter == 0 && !over {
+				t.Errorf("%s: looks again after %v, want a second at most", tt.places, p.RequeueAfter)
+			}
+		}
+	}
+}
+
+// TestMarkOfInvalidAnnotations: nothing is done then, and nobody waits for ever.
+func TestMarkOfInvalidAnnotations(t *testing.T) {
+	for over, want := range map[bool]string{false: "", true: "release, hand over: left to whoever deletes pods: none has got its size for 10m0s"} {
+		for _, change := range []func(*appsv1.StatefulSet){marked, onDelete, held("0", everything)} {
+			o := observed(t, "live|live", change, inForce("Live;"), says("Live", ""))
+			if o.moved = o.Now.Add(-10 * time.Minute); !over {
+				o.moved = o.moved.Add(time.Second)
+			}
+			p, err := o.Facts.Plan(o, o.set.Annotations)
+			want := want
+			if rolling(o.set) || !policy.Held(o.set) { // is not marked
+				want = ""
+			}
+			if got := does(p); err != nil || got != want {
+				t.Errorf("over %t, %v: got %q, %v", over, o.set.Annotations, got, err)
+			}
+			if !over && p.Condition.Reason != rollout.ReasonInvalidPolicy {
+				t.Errorf("%v: it says %+v", o.set.Annotations, p.Condition)
 			}
 		}
 	}

@@ -32,6 +32,7 @@ type simulation struct {
 	wanted      map[int]int // when each image was last wanted: the number of that edit
 	planned     int64       // the generation that a sync has planned for
 	had         map[int]int // the image that was wanted last of those that each index has had
+	operator    operator
 }
 
 // Sync has the controller take one step.
@@ -45,10 +46,10 @@ func (s *simulation) Sync() (time.Duration, error) {
 }
 
 // Place is that of a pod, by its index.
-func (*simulation) Place(set *appsv1.StatefulSet, pod *corev1.Pod) simulated.Place {
+func (s *simulation) Place(set *appsv1.StatefulSet, pod *corev1.Pod) simulated.Place {
 	index, _ := observation{set: set}.index(pod)
 	surplus := index >= replicas(set)
-	return simulated.Place{Name: pod.Name, KeptBack: index < wishedPartition(set), Surplus: surplus, Gone: surplus, Exposed: index >= partition(set)}
+	return simulated.Place{Name: pod.Name, KeptBack: index < wishedPartition(set), Surplus: surplus, Gone: surplus, Exposed: index >= partition(set) && (rolling(set) || s.operator.there && !s.stands())}
 }
 
 // Bounds are those of maxUnavailable.
@@ -118,8 +119,13 @@ var happenings = simulated.Often("kcm", map[string]int{"scale": 1, "partition": 
 // Pod is that of a place.
 func (s *simulation) Pod(n int) *corev1.Pod { return s.Pods[s.world.name(n%replicas(s.Set))] }
 
-// Happens: all that is different is up to users.
-func (*simulation) Happens(simulated.Step) func() { return nil }
+// Happens: an operator may act. All else that is different is up to users.
+func (s *simulation) Happens(happens simulated.Step) func() {
+	if happens.Do == "operator" {
+		return s.operate
+	}
+	return nil
+}
 
 // Uses is what users do to a StatefulSet.
 func (s *simulation) Uses(set *appsv1.StatefulSet, happens simulated.Step, v version) version {
@@ -160,8 +166,14 @@ func (s *simulation) Helpless(pod *corev1.Pod) bool {
 	return above && s.NeedsRestart(pod, s.Set)
 }
 
-// Mend does nothing: the nodes are as usual.
-func (*simulation) Mend() {}
+// Mend deletes what an operator takes for updated, and only a restart helps. The nodes are as usual.
+func (s *simulation) Mend() {
+	for _, name := range slices.Sorted(maps.Keys(s.Pods)) {
+		if pod := s.Pods[name]; s.operator.there && label(pod) == s.Set.Status.UpdateRevision && s.NeedsRestart(pod, s.Set) {
+			s.DeletePod(name)
+		}
+	}
+}
 
 // Describe is for the trace.
 func (*simulation) Describe(set *appsv1.StatefulSet) string {

@@ -183,6 +183,64 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
+// TestMarkWithoutController: an edit under OnDelete is marked, and the mark has the generation not count as observed,
+// only while a controller is there, whatever the action. Any write takes it away then.
+func TestMarkWithoutController(t *testing.T) {
+	const until, early, later = "2026-11-24T03:00:40Z", "2026-11-24T03:00:00Z", "2026-11-24T03:00:41Z"
+	const mark = `, inplace-rollout.io/hold: "OnDelete"`
+	under := func(image, annotations, written string) *unstructured.Unstructured {
+		w := workload(t, "StatefulSet", image, annotations, written)
+		w.SetGeneration(5)
+		if err := unstructured.SetNestedMap(w.Object, map[string]any{"type": "OnDelete"}, "spec", "updateStrategy"); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	for name, tt := range map[string]struct {
+		account map[string]string
+		time    string
+		marked  bool
+	}{
+		"it is there":           {map[string]string{api.ReadyUntilAnnotation: until}, early, true},
+		"it is out of date":     {map[string]string{api.ReadyUntilAnnotation: until}, later, false},
+		"it has none":           {map[string]string{}, early, false},
+		"edits are to wait":     {map[string]string{api.WhenAbsentAnnotation: api.Hold}, early, true},
+		"edits are not to wait": {map[string]string{api.WhenAbsentAnnotation: api.LetGo}, early, false},
+	} {
+		policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": tt.account})
+		admit := func(w webhook.Write) *unstructured.Unstructured {
+			after, err := policies.Admit(t.Context(), w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return after
+		}
+		for _, had := range []string{"", live} {
+			for what, w := range map[string]webhook.Write{
+				"an edit":                 {Old: under("", had, early), Object: under(":2", had, tt.time), User: "user"},
+				"an edit of a marked one": {Old: under("", had+mark, early), Object: under(":2", had+mark, tt.time), User: "user"},
+				"a write of a marked one": {Old: under("", had+mark, early), Object: under("", had+mark, tt.time), User: "user"},
+			} {
+				after := admit(w)
+				if got, want := after.GetAnnotations()[api.HoldAnnotation], map[bool]string{true: "OnDelete"}[tt.marked]; got != want || got != admit(webhook.Write{Old: w.Old, Object: after, User: "user"}).GetAnnotations()[api.HoldAnnotation] {
+					t.Errorf("%s, %s%s: the mark is %q, want %q", name, what, had, got, want)
+				}
+			}
+			if after := admit(webhook.Write{Old: under("", had, early), Object: under("", had, tt.time), User: "user"}); after.GetAnnotations()[api.HoldAnnotation] != "" {
+				t.Errorf("%s: a write that changes nothing is marked", name)
+			}
+		}
+		status := under("", mark, tt.time)
+		if err := unstructured.SetNestedField(status.Object, int64(5), "status", "observedGeneration"); err != nil {
+			t.Fatal(err)
+		}
+		after := admit(webhook.Write{Old: under("", mark, early), Object: status, User: "built-in", Subresource: "status"})
+		if got, _, _ := unstructured.NestedInt64(after.Object, "status", "observedGeneration"); got != map[bool]int64{true: 4, false: 5}[tt.marked] {
+			t.Errorf("%s: generation %d counts as observed, of 5", name, got)
+		}
+	}
+}
+
 // isFree reports whether the built-in controller may go on.
 func isFree(t *testing.T, w *unstructured.Unstructured) bool {
 	t.Helper()

@@ -441,8 +441,8 @@ func TestSwitchToOnDeleteDuringTheRollout(t *testing.T) {
 	w.annotatePod("web-1", simNever)
 	w.begin("150m", "web-1")
 	w.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`)
-	if set := w.get(); held(set) {
-		t.Errorf("still held: %v", set.Annotations)
+	if hold := holdOf(w.get()); hold != "OnDelete" {
+		t.Errorf("it is held by %q", hold)
 	}
 	w.annotatePod("web-1", simAccepted)
 	w.waitComplete()

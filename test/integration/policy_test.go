@@ -50,6 +50,7 @@ func TestHoldPolicy(t *testing.T) {
 		return patch(fmt.Sprintf(`{"metadata":{"annotations":{"%s":"%s"}},"spec":{"updateStrategy":{"rollingUpdate":{"partition":%d}}}}`, api.HoldAnnotation, hold, partition))
 	}
 	const hold, instruction = api.HoldAnnotation, api.PartitionAnnotation
+	const onDelete, toOnDelete = "OnDelete", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`
 
 	for _, step := range []struct {
 		write     string
@@ -102,10 +103,22 @@ func TestHoldPolicy(t *testing.T) {
 		{"opting out lets go", asUser("label", "statefulset/web", enabled+"-"), unheld, 4},
 		{"opted out, a change of the template is nobody's business", image("app:5"), unheld, 4},
 		{"opting in with pods that lag behind", asUser("label", "statefulset/web", enabled+"=true"), "4", all},
-		{"switching to OnDelete lets go", patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), unheld, 0},
-		{"OnDelete needs no hold", image("app:6"), unheld, 0},
+		{"switched to OnDelete, it is marked", patch(toOnDelete), onDelete, 0},
+		{"the mark is nobody's to remove", asUser("annotate", "statefulset/web", hold+"-"), onDelete, 0},
+		{"nor to change", asUser("annotate", "--overwrite", "statefulset/web", hold+"=5"), onDelete, 0},
+		{"a write that changes no template leaves it", asUser("annotate", "statefulset/web", "e=f"), onDelete, 0},
+		{"the controller takes it away", asController("annotate", "statefulset/web", hold+"-"), unheld, 0},
+		{"a write that changes no template needs none", asUser("annotate", "statefulset/web", "g=h"), unheld, 0},
+		{"nor may anybody set one", asUser("annotate", "statefulset/web", hold+"=OnDelete"), unheld, 0},
+		{"an edit does", image("app:6"), onDelete, 0},
+		{"opting out takes it away", asUser("label", "statefulset/web", enabled+"-"), unheld, 0},
+		{"opting in with pods that lag behind", asUser("label", "statefulset/web", enabled+"=true"), onDelete, 0},
+		{"people let go of it", asUser("annotate", "statefulset/web", hold+"-", "--field-manager="+api.ReleaseManager), unheld, 0},
+		{"an edit marks it again", image("app:6.1"), onDelete, 0},
+		{"switched back, it is held with the user's own maximum", patch(`{"spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":2147483647}}}}`), strconv.Itoa(all), all},
+		{"and again with the mark", patch(toOnDelete), onDelete, 0},
 		{"switching back with a template change and a partition", patch(`{"spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":2}},"template":{"spec":{"containers":[{"name":"app","image":"app:7"}]}}}}`), "2", all},
-		{"switching to OnDelete once more", patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), unheld, 0},
+		{"switching to OnDelete once more", patch(toOnDelete), onDelete, 0},
 		{"switching back alone", patch(`{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`), "0", all},
 	} {
 		step.do()

@@ -309,8 +309,8 @@ func (s *Simulation[S, K]) takes(set S, pod *corev1.Pod, gone bool) {
 	s.keptBack(place)
 	s.Taken[place.Name] = Taken{edit, pod, gone}
 	taken, waiting := 0, map[types.UID]bool{}
-	for _, shown := range s.Shown {
-		waiting[shown.UID] = shown.UID != pod.UID && r.WaitsForRoom(shown)
+	for _, shown := range s.Shown { // nobody waits for these, nor for what only its user restarts
+		waiting[shown.UID] = shown.UID != pod.UID && (r.WaitsForRoom(shown) || !s.Fields.Rolling(set) && s.GivenUp(shown))
 	}
 	for _, other := range s.Taken {
 		taken += asInt(other.Edit == edit && !s.of.Place(set, other.Pod).Lost && (other.Gone || !waiting[other.Pod.UID]))
