@@ -176,6 +176,15 @@ var mutants = []mutant{
 		scenario: scenario{tests: "TestReplicas/stopped_for_longer_than_the_Lease"},
 	},
 	{
+		name: "absent", safety: "nothing is held while no controller is there",
+		without: without{"the policies take it that one is always there", []edit{
+			{"deploy/cluster/hold-statefulsets.yaml", `!variables.instructs && !variables.there &&`, `!variables.instructs && false &&`},
+			{"deploy/cluster/hold-deployments.yaml", `!variables.instructs && !variables.there &&`, `!variables.instructs && false &&`},
+			{"deploy/cluster/hold-daemonsets.yaml", `!variables.instructs && !variables.there &&`, `!variables.instructs && false &&`},
+		}},
+		scenario: scenario{seed: 21, tests: "TestAbsent"},
+	},
+	{
 		name: "in-force", safety: "a dry run before Ready",
 		without: without{"what is installed counts as in force", []edit{
 			{"pkg/prerequisite/gate.go", `due && !cluster.DryRun {`, `due && cluster.DryRun {`},
