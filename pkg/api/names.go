@@ -13,7 +13,8 @@ const (
 
 	// HoldAnnotation is on a workload exactly while its rollout is held. Its value is what
 	// the user wants of the field that holds it: a StatefulSet's partition, whether a
-	// Deployment is paused, or the type of a DaemonSet's update strategy. The Deployment
+	// Deployment is paused, or the type of a DaemonSet's update strategy. "OnDelete" on a StatefulSet
+	// of that strategy is a mark: nothing of its spec holds it. The Deployment
 	// controller copies it to the Deployment's new ReplicaSet, where it means nothing.
 	HoldAnnotation = "inplace-rollout.io/hold"
 
