@@ -27,15 +27,19 @@ const ofOnDelete = "updateStrategy: {type: OnDelete}"
 // do: it deletes a pod that is not of the update revision, one at a time, when all are Ready, and only while the
 // status speaks of the set's generation. It knows nothing of us.
 type deleter struct {
+	// paused asks for this annotation instead of the generation, as Grafana's rollout-operator does.
+	paused string
+
 	mu      sync.Mutex
 	deleted []string
 	took    atomic.Int32
 }
 
 // deleter runs one until the test ends.
-func (w *workload) deleter() *deleter {
+func (w *workload) deleter() *deleter { return w.operatedBy(&deleter{}) }
+
+func (w *workload) operatedBy(d *deleter) *deleter {
 	w.t.Helper()
-	d := &deleter{}
 	var running sync.WaitGroup
 	w.t.Cleanup(running.Wait) // the context is done before that
 	running.Go(func() {
@@ -51,7 +55,7 @@ func (w *workload) deleter() *deleter {
 
 func (d *deleter) turn(ctx context.Context, namespace string) error {
 	set, err := client.AppsV1().StatefulSets(namespace).Get(ctx, "web", metav1.GetOptions{})
-	if err != nil || set.Status.ObservedGeneration != set.Generation {
+	if err != nil || d.paused == "" && set.Status.ObservedGeneration != set.Generation || set.Annotations[d.paused] == "true" {
 		return err
 	}
 	list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
@@ -157,6 +161,28 @@ func TestHandOverEndsByItself(t *testing.T) {
 	w.waitComplete()
 	w.assertReplaced(before, "web-0")
 	w.waitEvent("HandedOver", "left to whoever deletes pods: none has got its size for 6s")
+}
+
+// TestPausedOperator is the recipe for an operator that does not ask the generation: it is paused with the edit, until
+// nothing is left but what waits to be deleted.
+func TestPausedOperator(t *testing.T) {
+	parallel(t)
+	const paused = "grafana.com/rollout-paused"
+	w := newWorkload(t, options{Replicas: 3, Spec: ofOnDelete})
+	w.waitComplete()
+	before := w.uids()
+	w.annotatePod("web-1", simInfeasible)
+	operator := w.operatedBy(&deleter{paused: paused})
+	w.kubectl("annotate", w.ref, paused+"=true")
+	w.setResources("cpu=150m", "")
+	w.waitCondition("WaitingForDelete", "web-1: restarts when it is deleted")
+	w.waitFor("the mark to go", func(set *appsv1.StatefulSet) bool { return !held(set) })
+	operator.turns(t, 20)
+	operator.assertDeleted(t, "while it is paused")
+	w.kubectl("annotate", w.ref, paused+"-")
+	w.waitComplete()
+	w.assertReplaced(before, "web-1")
+	operator.assertDeleted(t, "in the end", "web-1")
 }
 
 // TestHandOverOfLiveResize: what is left as it is is nobody's to wait for, so the operator goes on.
