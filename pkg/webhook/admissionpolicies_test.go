@@ -139,8 +139,11 @@ func TestConditionIsPutBack(t *testing.T) {
 	pending := condition("False", "Pending", "waiting for inplace-rollout to look at this revision", "")
 	observed := fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(0))
 	for name, tt := range map[string]struct {
-		user, annotations, strategy, revision, said, want string
+		user, annotations, strategy, revision, said, carries, want string
 	}{
+		"an older one":           {annotations: held, said: said(step), carries: pending, want: said(step) + observed},
+		"an older one, Complete": {said: said(step), carries: said(over), want: said(step)},
+		"an older one, at last":  {said: said(over), carries: said(step), want: said(over)},
 		"as it was":              {said: said(over), want: said(over)},
 		"not Complete":           {said: said(step), want: said(step)},
 		"a hold":                 {annotations: held, said: said(over), want: pending + observed},
@@ -163,7 +166,7 @@ status:
   updateRevision: %s
   conditions:
   - {type: Other, status: "True"}`, api.EnabledLabel, tt.annotations, cmp.Or(tt.strategy, "{type: RollingUpdate}"), cmp.Or(tt.revision, "web-1"))
-			request := update(t, "status", cmp.Or(tt.user, "system:serviceaccount:kube-system:statefulset-controller"), now)
+			request := update(t, "status", cmp.Or(tt.user, "system:serviceaccount:kube-system:statefulset-controller"), now+tt.carries)
 			request.OldObject = raw(t, strings.Replace(now, "web-2", "web-1", 1)+tt.said)
 			got := admitted(t, p, "inplace-rollout-pending-statefulsets", request)
 			if want := raw(t, now+tt.want).Raw; !jsonpatch.Equal(got, want) {
