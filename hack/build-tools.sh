@@ -57,16 +57,23 @@ vpa)
 	;;
 esac
 
-echo "building $name${only:+ ($only)} $version into ${out/#$OLDPWD\//} (the first build compiles every package once)"
-for package in "${packages[@]}"; do
-	binary=${package##*/}
-	[[ $name == etcd || $name == kube-state-metrics || $name == prometheus-operator ]] && binary=$name # their packages are called server/v3, v2 and operator
-	[[ $name == helm-3 ]] && binary=$name # beside the newest
-	[[ $binary == admission-controller ]] && package="$loopback/main.go $loopback/config.go $loopback/certs.go"
-	# -v names each package as it is compiled: count them to show that it moves, and pass everything else on.
-	go build -v -tags "$tags" -ldflags "$ldflags" -o "$out/$binary" $package 2>&1 |
-		awk -v binary="$binary" '
-			/^[^ :]+$/ { if (++n % 100 == 0) { printf "  %s: %d packages compiled\n", binary, n; fflush() } next }
+# build passes on what go build says. -v names each package as it is compiled: they are counted, to show that it moves.
+build() {
+	go build -v -tags "$tags" -ldflags "$ldflags" "$@" 2>&1 |
+		awk -v name="$name" '
+			/^[^ :]+$/ { if (++n % 100 == 0) { printf "  %s: %d packages compiled\n", name, n; fflush() } next }
 			{ print; fflush() }'
-	echo "  $binary"
-done
+}
+
+echo "building $name${only:+ ($only)} $version into ${out/#$OLDPWD\//} (the first build compiles every package once)"
+case $name in
+# Their packages are called server/v3, v2, operator, and helm as that of the newest.
+etcd | kube-state-metrics | prometheus-operator | helm-3) build -o "$out/$name" "${packages[@]}" ;;
+vpa)
+	build -o "$out/admission-controller" "$loopback"/{main,config,certs}.go
+	mapfile -t packages < <(printf '%s\n' "${packages[@]}" | grep -v '/admission-controller$')
+	build -o "$out/" "${packages[@]}"
+	;;
+*) build -o "$out/" "${packages[@]}" ;; # all at once: one is linked while the next one is compiled
+esac
+echo "built $name"
