@@ -17,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 )
 
 // write is one event of the audit log.
@@ -486,12 +484,25 @@ func workloadOf(w write) (v version, ok bool) {
 	return version{}, false
 }
 
+// observed returns the generation that the StatefulSet controller has observed. While the set is held, it stands in a condition.
+func observed(set *appsv1.StatefulSet) int64 {
+	generation := set.Status.ObservedGeneration
+	for _, c := range set.Status.Conditions {
+		if number, is := strings.CutPrefix(c.Message, "observed generation "); is && c.Type == "inplace-rollout.io/Observed" {
+			if said, err := strconv.ParseInt(number, 10, 64); err == nil {
+				generation = max(generation, said)
+			}
+		}
+	}
+	return generation
+}
+
 func ofStatefulSet(set *appsv1.StatefulSet) version {
 	v := version{kind: "StatefulSet", meta: set.ObjectMeta, template: set.Spec.Template, replicas: ptr.Deref(set.Spec.Replicas, 1), down: 1}
 	if set.Spec.Ordinals != nil {
 		v.start = set.Spec.Ordinals.Start
 	}
-	if (statefulset.Kind{}).Access().Observed(set) {
+	if observed(set) >= set.Generation {
 		v.updated = set.Status.UpdateRevision
 	}
 	v.onDelete = set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType

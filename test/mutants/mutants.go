@@ -66,7 +66,7 @@ var mutants = []mutant{
 	{
 		name: "keeps-hold", safety: "a write of others keeps the hold",
 		without: without{"only an edit and opting in hold, and the guard lets that pass", []edit{
-			{"deploy/cluster/hold-statefulsets.yaml", `(variables.held || (variables.stirs && !variables.empty))"`, `(variables.edited || !variables.enabledBefore)"`},
+			{"deploy/cluster/hold-statefulsets.yaml", `(variables.held || variables.stirs && !variables.empty)`, `(variables.edited || !variables.enabledBefore)`},
 			{"deploy/cluster/guard-statefulsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/guard-deployments.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish && !variables.recreating && !variables.empty))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
@@ -121,7 +121,7 @@ var mutants = []mutant{
 	{
 		name: "newest-image", safety: "a lost pod is made of the newest template before the edit",
 		without: without{"what it is made of is left to the StatefulSet controller", []edit{
-			{"deploy/cluster/pending-statefulsets.yaml", `?currentRevision: optional.ofNonZeroValue(variables.born), `, ``},
+			{"deploy/cluster/pending-statefulsets.yaml", `(variables.born == "" ? [] : [JSONPatch{op: "add", path: "/status/currentRevision", value: variables.born}]) +`, ``},
 		}},
 		scenario: scenario{tests: "TestLostDuringAnImageRollout"},
 	},
