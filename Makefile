@@ -82,7 +82,6 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 .PHONY: integration
 integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run the tests that need a control plane
 	CONTROL_PLANES=2 GOGC=800 go test -tags integration -count=1 -timeout 60m -p 2 -parallel 12 ./test/integration ./test/...
-	GOGC=800 go run ./test/matrix --short --only 1.35/webhook
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 

@@ -97,7 +97,7 @@ func install(ctx context.Context, cp *controlplane.ControlPlane) error {
 	}
 	deploy := filepath.Join(strings.TrimSpace(string(dir)), "deploy")
 	for _, file := range []string{"vpa-v1-crd-gen.yaml", "vpa-rbac.yaml"} {
-		if _, err := cp.Kubectl(ctx, "apply", "--filename", filepath.Join(deploy, file)); err != nil {
+		if err := cp.Apply(ctx, "--filename", filepath.Join(deploy, file)); err != nil {
 			return fmt.Errorf("installing the autoscaler: %w", err)
 		}
 	}

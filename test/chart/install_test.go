@@ -259,13 +259,14 @@ func (w *world) assertInPlace(name, before, cpu string) {
 	}
 }
 
-// editAllTheTime edits a set until stop is called, which returns how often that went well.
+// editAllTheTime edits a set, with short pauses, until stop is called, which returns how often that went well.
 func (w *world) editAllTheTime(name string) (stop func() (edits int)) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done, edits := make(chan struct{}), 0
 	go func() {
 		defer close(done)
 		for i := 0; ctx.Err() == nil; i++ {
+			time.Sleep(20 * time.Millisecond)
 			patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"%dm"}}}]}}}}`, 200+i%100)
 			// For a moment after what holds came or went, the guard or the API server refuses some.
 			if _, err := w.client.AppsV1().StatefulSets(w.namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err == nil {

@@ -66,7 +66,7 @@ func up(ctx context.Context, dir, bin string, try bool) error {
 	if len(running) > 0 {
 		return fmt.Errorf("a cluster is already running in %s (%s): end it with cluster down", dir, strings.Join(running, ", "))
 	}
-	c, err := controlplane.Start(ctx, controlplane.Options{Dir: dir, Bin: bin, Detach: true})
+	c, err := controlplane.Start(ctx, controlplane.Options{Dir: dir, Bin: bin, Detach: true, TypeChecking: true})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func equip(ctx context.Context, c *controlplane.ControlPlane, try bool) error {
 	if err := controller.Run(ctx, c); err != nil {
 		return err
 	}
-	if _, err := c.Kubectl(ctx, "apply", "--filename", filepath.Join(controller.Root(), "docs", "examples", "db.yaml")); err != nil {
+	if err := c.Apply(ctx, "--filename", filepath.Join(controller.Root(), "docs", "examples", "db.yaml")); err != nil {
 		return fmt.Errorf("creating the StatefulSet: %w", err)
 	}
 	if _, err := c.Kubectl(ctx, "wait", "--for=condition="+api.ConditionComplete, "statefulset/db", "--timeout=1m"); err != nil {

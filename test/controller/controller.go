@@ -19,6 +19,14 @@ import (
 	"syscall"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
@@ -81,7 +89,7 @@ func apply(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err != nil {
 		return err
 	}
-	if _, err := cp.Kubectl(ctx, "apply", "--kustomize", folder); err != nil {
+	if err := cp.Apply(ctx, "--kustomize", folder); err != nil {
 		return fmt.Errorf("installing deploy/: %w", err)
 	}
 	return nil
@@ -95,6 +103,18 @@ func Install(ctx context.Context, cp *controlplane.ControlPlane) error {
 	}
 	if _, err := cp.Kubectl(ctx, "scale", "--namespace", Namespace, "deployment/inplace-rollout", "--replicas=0"); err != nil {
 		return fmt.Errorf("installing deploy/: %w", err)
+	}
+	return nil
+}
+
+// Uninstall deletes deploy/, and waits until the namespace is gone. It lets kubectl wait for nothing: that asks for each
+// object, five times a second.
+func Uninstall(ctx context.Context, cp *controlplane.ControlPlane) error {
+	if _, err := cp.Kubectl(ctx, "delete", "--wait=false", "--kustomize", filepath.Join(Root(), "deploy")); err != nil {
+		return fmt.Errorf("uninstalling deploy/: %w", err)
+	}
+	if _, err := cp.Kubectl(ctx, "wait", "--for=delete", "namespace/"+Namespace, "--timeout=1m"); err != nil {
+		return fmt.Errorf("uninstalling deploy/: %w", err)
 	}
 	return nil
 }
@@ -131,7 +151,7 @@ func Deployed(ctx context.Context, node *realnode.Node) error {
 }
 
 // probe is a workload of some kind that its hold policy changes even when it is new.
-const probe = `---
+const probe = `
 apiVersion: apps/v1
 kind: %s
 metadata:
@@ -149,24 +169,30 @@ spec:
 // waitForPolicies waits until the API server applies the policies that it has
 // accepted, which takes it up to a second.
 func waitForPolicies(ctx context.Context, cp *controlplane.ControlPlane) error {
-	file := filepath.Join(cp.Dir(), "probe.yaml")
-	probes := fmt.Sprintf(probe, "StatefulSet") + fmt.Sprintf(probe, "Deployment")
-	if err := os.WriteFile(file, []byte(probes), 0o600); err != nil {
-		return fmt.Errorf("writing the probe: %w", err)
+	config := cp.RESTConfig()
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	var last error
-	for {
-		out, err := cp.Kubectl(ctx, "create", "--dry-run=server", "--output=yaml", "--filename", file)
-		if err == nil && !strings.Contains(out, "forged") {
-			return nil
+	for _, kind := range []string{"StatefulSet", "Deployment"} {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(fmt.Appendf(nil, probe, kind), &object.Object); err != nil {
+			return fmt.Errorf("parsing the probe: %w", err)
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("waiting for the admission policies: %w", cmp.Or(last, ctx.Err()))
+		workloads := client.Resource(appsv1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")).Namespace("default")
+		var last error // such as that of a webhook whose CA the API server does not know yet
+		if err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			created, err := workloads.Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			last = err
+			return err == nil && created.GetAnnotations()[api.HoldAnnotation] != "forged", nil
+		}); err != nil {
+			return fmt.Errorf("waiting for the admission policies: %w", cmp.Or(last, err))
 		}
-		last = err // such as that of a webhook whose CA the API server does not know yet
 	}
+	return nil
 }
 
 // Options of a Process.

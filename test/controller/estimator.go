@@ -82,7 +82,7 @@ func applyEstimator(ctx context.Context, cp *controlplane.ControlPlane, more str
 		return "", fmt.Errorf("writing what is installed: %w", err)
 	}
 	for _, file := range []string{filepath.Join(Root(), "deploy", "common", "namespace.yaml"), applied} {
-		if _, err := cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
+		if err := cp.Apply(ctx, "--filename", file); err != nil {
 			return "", fmt.Errorf("installing deploy/initial-resources: %w", err)
 		}
 	}

@@ -102,7 +102,7 @@ func (w *Webhook) Apply(ctx context.Context) error {
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		return fmt.Errorf("writing what is installed: %w", err)
 	}
-	if _, err := w.cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
+	if err := w.cp.Apply(ctx, "--filename", file); err != nil {
 		return fmt.Errorf("installing %s: %w", overlay, err)
 	}
 	if err := WhenAbsent(ctx, w.cp, api.Hold); err != nil {

@@ -177,16 +177,20 @@ func (c *ControlPlane) flags() (map[string][]string, error) {
 		return nil, fmt.Errorf("listing stages: %w", err)
 	}
 	etcd, peer := "http://127.0.0.1:"+c.ports.etcd, "http://127.0.0.1:"+c.ports.etcdPeer
+	controllers := "*,-node-ipam-controller"
+	if !c.options.TypeChecking {
+		controllers += ",-validatingadmissionpolicy-status-controller"
+	}
 	flags := map[string][]string{
 		"etcd": {
-			"--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--logger", "zap",
+			"--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--logger", "zap", "--election-timeout", "500",
 			"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
 		},
 		"kube-apiserver": c.apiserverFlags(etcd),
 		"kube-controller-manager": {
 			"--kubeconfig", c.path("kube-controller-manager.kubeconfig"), "--use-service-account-credentials",
-			"--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("apiserver.crt"), "--controllers", "*,-node-ipam-controller",
+			"--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("apiserver.crt"), "--controllers", controllers,
 			"--secure-port", "0", "--leader-elect=false", "--kube-api-qps", "200", "--kube-api-burst", "400",
 		},
 		"kube-scheduler": {

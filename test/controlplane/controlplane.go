@@ -45,6 +45,9 @@ type Options struct {
 	// Egress is a Unix socket on which the caller serves HTTP CONNECT for all that
 	// the API server has to say to nodes and pods. Empty means that it dials itself.
 	Egress string
+	// TypeChecking has the types in admission policies checked, for their status: that takes as long as all the rest
+	// of installing deploy/.
+	TypeChecking bool
 	// Flags are added to the command line of the binary of that name.
 	Flags map[string][]string
 	// Log is where the path of a folder that stays is printed, by default os.Stderr.
@@ -511,6 +514,13 @@ func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) (string, err
 		return stdout.String(), fmt.Errorf("running kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
+}
+
+// Apply runs kubectl apply for manifests of ours, without asking for the API server's schemas: kubectl would read them
+// anew for each object, which takes ten times as long as all else.
+func (c *ControlPlane) Apply(ctx context.Context, args ...string) error {
+	_, err := c.Kubectl(ctx, append([]string{"apply", "--validate=false", "--openapi-patch=false"}, args...)...)
+	return err
 }
 
 // DumpLogs writes the last lines of every process's log to w.

@@ -36,31 +36,28 @@ const (
 	ownCluster  = "own cluster"
 )
 
-// worlds are how many clusters the pages share. So many pages are gone through at a time.
-const worlds = 2
-
-// TestCommands runs what the pages show. It alone proves that a reader can do it.
+// TestCommands runs what the pages show. It alone proves that a reader can do it. The pages go through one cluster, one
+// after the other; beside them, others have a cluster of their own.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	free := make(chan *world, worlds)
-	for range worlds {
-		free <- nil // a page that needs one starts it
-	}
+	shared := make(chan *world, 1)
+	shared <- nil // the first page starts it
 	for _, p := range pages(t) {
 		t.Run(filepath.Base(p.file), func(page *testing.T) {
 			page.Parallel()
-			w := <-free
-			page.Cleanup(func() { free <- w }) // after the page has left it
-			switch {
-			case p.note == ownCluster:
+			switch p.note {
+			case ownCluster:
 				testPage(page, newWorld(page, page), p)
-				return
-			case p.note != "" && p.note != eachSection:
+			case "", eachSection:
+				w := <-shared
+				page.Cleanup(func() { shared <- w }) // after the page has left it
+				if w == nil {
+					w = newWorld(page, t)
+				}
+				testPage(page, w, p)
+			default:
 				page.Fatalf("the page says %q: want %q or %q", p.note, eachSection, ownCluster)
-			case w == nil:
-				w = newWorld(page, t)
 			}
-			testPage(page, w, p)
 		})
 	}
 }

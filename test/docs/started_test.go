@@ -57,7 +57,7 @@ func TestTwoCommands(t *testing.T) {
 	if len(commands) != 2 {
 		t.Fatalf("want two commands: %q", commands)
 	}
-	p := (&world{}).freshClone(t)
+	p := (&world{}).freshClone(t, "")
 	p.must(t, commands[0])
 	p.must(t, "export KUBECONFIG=$PWD/.cluster/kubeconfig")
 	before, _ := p.sizes(t)
@@ -75,7 +75,7 @@ func TestThreeCommands(t *testing.T) {
 		t.Fatalf("want three commands: %q", commands)
 	}
 	w := bareWorld(t, t)
-	p := w.freshClone(t)
+	p := w.freshClone(t, "default")
 	p.must(t, "sed '/inplace-rollout.io/d; s/^  labels:$//' docs/examples/db.yaml | kubectl apply -f -")
 	p.must(t, "kubectl rollout status statefulset/db --timeout=1m")
 	for _, command := range commands {

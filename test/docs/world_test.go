@@ -16,6 +16,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
@@ -89,10 +94,11 @@ spec:
 	if err := os.WriteFile(file, []byte(objects), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"apply", "--filename", file}, {"wait", "--for=condition=Established", "--all", "customresourcedefinitions"}} {
-		if _, err := w.Kubectl(t.Context(), args...); err != nil {
-			t.Fatal(err)
-		}
+	if err := w.Apply(t.Context(), "--filename", file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Kubectl(t.Context(), "wait", "--for=condition=Established", "--all", "customresourcedefinitions"); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -133,12 +139,20 @@ type place struct {
 // newPlace is where a page starts.
 func (w *world) newPlace(t *testing.T, onDelete bool) *place {
 	t.Helper()
-	p := w.freshClone(t)
+	client, err := kubernetes.NewForConfig(w.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "docs-", Labels: map[string]string{"docs": ""}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.freshClone(t, namespace.Name)
 	fixture := fmt.Sprintf(`
 cp docs/examples/*.yaml .
-namespace=$(kubectl create -o jsonpath={.metadata.name} -f - <<< '{apiVersion: v1, kind: Namespace, metadata: {generateName: docs-, labels: {docs: ""}}}')
-kubectl config set-context --current --namespace="$namespace"
-kubectl apply -f db.yaml -f web.yaml -f agent.yaml
+kubectl apply --validate=false --openapi-patch=false -f db.yaml -f web.yaml -f agent.yaml
 kubectl wait --for=condition=%s statefulset/db deployment/web daemonset/agent --timeout=1m
 `, api.ConditionComplete)
 	if onDelete {
@@ -148,8 +162,8 @@ kubectl wait --for=condition=%s statefulset/db deployment/web daemonset/agent --
 	return p
 }
 
-// freshClone is a place with nothing in the cluster yet.
-func (w *world) freshClone(t *testing.T) *place {
+// freshClone is a place with nothing in the cluster yet, whose kubeconfig leads to a namespace.
+func (w *world) freshClone(t *testing.T, namespace string) *place {
 	t.Helper()
 	p := &place{dir: t.TempDir()}
 	p.leave = sync.OnceFunc(func() {
@@ -176,7 +190,7 @@ func (w *world) freshClone(t *testing.T) *place {
 	root := controller.Root()
 	path := strings.Join([]string{filepath.Join(root, "bin"), filepath.Join(root, "bin", "k8s"), os.Getenv("PATH")}, ":")
 	p.env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") }),
-		"PATH="+path, "HOME="+w.home(t))
+		"PATH="+path, "HOME="+w.home(t, namespace))
 	// Another home must not mean another build cache.
 	out, err := exec.Command("go", "env", "GOENV", "GOPATH", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
@@ -185,24 +199,25 @@ func (w *world) freshClone(t *testing.T) *place {
 	for i, value := range strings.Fields(string(out)) {
 		p.env = append(p.env, []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"}[i]+"="+value)
 	}
+	if w.ControlPlane != nil { // nor must it mean that each page asks anew what the API server knows
+		p.env = append(p.env, "KUBECACHEDIR="+filepath.Join(w.Dir(), "kubectl-cache"))
+	}
 	return p
 }
 
-// home is a home directory whose .kube/config leads to this world, if there is any.
-func (w *world) home(t *testing.T) string {
+// home is a home directory whose .kube/config leads to a namespace of this world, if there is any.
+func (w *world) home(t *testing.T, namespace string) string {
 	t.Helper()
+	home := t.TempDir()
 	if w.ControlPlane == nil {
-		return t.TempDir()
+		return home
 	}
-	data, err := os.ReadFile(w.Kubeconfig())
+	config, err := clientcmd.LoadFromFile(w.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := t.TempDir()
-	if err := os.Mkdir(filepath.Join(home, ".kube"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(home, ".kube", "config"), data, 0o600); err != nil {
+	config.Contexts[config.CurrentContext].Namespace = namespace
+	if err := clientcmd.WriteToFile(*config, filepath.Join(home, ".kube", "config")); err != nil {
 		t.Fatal(err)
 	}
 	return home

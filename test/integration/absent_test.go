@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"maps"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -322,7 +321,9 @@ func TestAbsentReinstalled(t *testing.T) {
 	defer reinstall(t)()
 	t.Cleanup(func() { fall(t) })
 	for i := range 3 {
-		administer(t, "delete", "-k", filepath.Join(controller.Root(), "deploy"))
+		if err := controller.Uninstall(t.Context(), cp); err != nil {
+			t.Fatal(err)
+		}
 		if err := controller.Install(t.Context(), cp); err != nil {
 			t.Fatal(err)
 		}

@@ -566,7 +566,7 @@ func TestCommandReleaseWithoutPolicies(t *testing.T) {
 	a.setResources("cpu=150m", "")
 	install := reinstall(t)
 	defer install()
-	if _, err := cp.Kubectl(t.Context(), "delete", "--kustomize", filepath.Join(controller.Root(), "deploy"), "--wait=true"); err != nil {
+	if err := controller.Uninstall(t.Context(), cp); err != nil {
 		t.Fatal(err)
 	}
 	// The API server goes on applying a policy for a moment after it is deleted.

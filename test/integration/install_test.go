@@ -29,6 +29,14 @@ func administer(t *testing.T, args ...string) string {
 	return out
 }
 
+// applyFolder applies what kustomize makes of a folder.
+func applyFolder(t *testing.T, folder string) {
+	t.Helper()
+	if err := cp.Apply(t.Context(), "--kustomize", folder); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // overlay is the installation for one namespace, as docs/operations.md describes it.
 type overlay struct{ namespace, dir string }
 
@@ -50,7 +58,7 @@ func newOverlay(t *testing.T, deploy, namespace string) overlay {
 	}
 	administer(t, "create", "clusterrolebinding", "inplace-rollout-"+namespace,
 		"--clusterrole=inplace-rollout-cluster", "--serviceaccount="+namespace+":inplace-rollout")
-	administer(t, "apply", "-k", o.dir)
+	applyFolder(t, o.dir)
 	administer(t, "scale", "-n", namespace, "deployment/inplace-rollout", "--replicas=0")
 	return o
 }
@@ -105,7 +113,7 @@ func (o overlay) assertLeastRights(t *testing.T, mark int64) {
 func (o overlay) uninstall(t *testing.T) ran {
 	t.Helper()
 	administer(t, "label", "namespace", o.namespace, api.InstalledLabel+"-")
-	administer(t, "delete", "-k", o.dir)
+	administer(t, "delete", "-k", o.dir, "--wait=false")
 	administer(t, "delete", "clusterrolebinding", "inplace-rollout-"+o.namespace)
 	return command(t, cp.Kubeconfig(), o.namespace, "", "release", "--all", "--yes")
 }
@@ -119,7 +127,7 @@ func TestOneNamespace(t *testing.T) {
 	if err := os.CopyFS(deploy, os.DirFS(filepath.Join(controller.Root(), "deploy"))); err != nil {
 		t.Fatal(err)
 	}
-	administer(t, "apply", "-k", filepath.Join(deploy, "overlays", "one-namespace", "cluster"))
+	applyFolder(t, filepath.Join(deploy, "overlays", "one-namespace", "cluster"))
 
 	w, d := newWorkload(t, options{}), newDeployment(t, options{Spec: "strategy: {rollingUpdate: {maxUnavailable: 1}}"})
 	w.waitPolicies(false)
@@ -258,7 +266,7 @@ func TestOtherPolicies(t *testing.T) {
 	if writes := w.writes(); len(writes) > 0 || !held(w.get()) {
 		t.Errorf("held %t; the controller wrote %v", held(w.get()), writes)
 	}
-	administer(t, "apply", "-k", filepath.Join(controller.Root(), "deploy", "overlays", "one-namespace", "cluster"))
+	applyFolder(t, filepath.Join(controller.Root(), "deploy", "overlays", "one-namespace", "cluster"))
 	waitSaid("of the policies' bindings are for namespaces with the label " + api.InstalledLabel + " only")
 	before := w.uids()
 	install()
@@ -302,7 +310,9 @@ func TestUninstall(t *testing.T) {
 
 	install := reinstall(t)
 	defer install()
-	administer(t, "delete", "-k", filepath.Join(controller.Root(), "deploy"))
+	if err := controller.Uninstall(t.Context(), cp); err != nil {
+		t.Fatal(err)
+	}
 	got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes")
 	if got.code != 0 || strings.Count(got.stdout, " released\n") != 4 || !strings.Contains(got.stdout, "pod/"+stuck+" given back\n") {
 		t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
@@ -41,15 +42,17 @@ func TestMain(m *testing.M) {
 	if code, done := runHalves(); done {
 		os.Exit(code)
 	}
-	os.Exit(controlplane.RunTests(m, controlplane.Options{Flags: controller.Flags()}, setUp))
+	os.Exit(controlplane.RunTests(m, controlplane.Options{TypeChecking: true, Flags: controller.Flags()}, setUp))
 }
 
 func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {
 	cp = started
-	if client, err = kubernetes.NewForConfig(cp.RESTConfig()); err != nil {
+	config := cp.RESTConfig()
+	config.WarningHandler = rest.NoWarnings{} // each edit has one
+	if client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	if objects, err = dynamic.NewForConfig(cp.RESTConfig()); err != nil {
+	if objects, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))

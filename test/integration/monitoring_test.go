@@ -137,7 +137,7 @@ func serveWebhook(t *testing.T) *controller.Process {
 // serveEstimator runs an estimator for its metrics. It finds no Prometheus.
 func serveEstimator(t *testing.T) *controller.Process {
 	t.Helper()
-	if _, err := cp.Kubectl(t.Context(), "apply", "--namespace", controller.Namespace, "--filename", shipped("deploy", "initial-resources", "roles.yaml")); err != nil {
+	if err := cp.Apply(t.Context(), "--namespace", controller.Namespace, "--filename", shipped("deploy", "initial-resources", "roles.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	p, err := controller.StartEstimator(t.Context(), cp, controller.Options{Log: t.Output(), Args: []string{"--leader-elect=false", "--prometheus-url=http://127.0.0.1:1"}})

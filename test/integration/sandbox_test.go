@@ -286,19 +286,44 @@ func said(err error) string {
 	return err.Error()
 }
 
-// setResources edits the container app as a person would.
+// setResources edits the container app as `kubectl set resources` does.
 func (s *sandbox[W]) setResources(requests, limits string) {
 	s.t.Helper()
-	args := []string{"set", "resources", s.ref, "--containers=app", "--requests=" + requests}
-	if limits != "" {
-		args = append(args, "--limits="+limits)
+	resources := map[string]map[string]string{}
+	for what, list := range map[string]string{"requests": requests, "limits": limits} {
+		for entry := range strings.SplitSeq(list, ",") {
+			if resource, quantity, given := strings.Cut(entry, "="); given {
+				if resources[what] == nil {
+					resources[what] = map[string]string{}
+				}
+				resources[what][resource] = quantity
+			}
+		}
 	}
-	s.kubectl(args...)
+	container, err := json.Marshal(map[string]any{"name": "app", "resources": resources})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.patchAs("kubectl-set", fmt.Sprintf(`{"spec": {"template": {"spec": {"containers": [%s]}}}}`, container))
 }
 
+// patch edits the workload as `kubectl patch` does.
 func (s *sandbox[W]) patch(patch string) {
 	s.t.Helper()
-	s.kubectl("patch", s.ref, "--patch", patch)
+	s.patchAs("kubectl-patch", patch)
+}
+
+// patchAs sends a patch as kubectl would, which takes ten times as long to start as the API server to answer.
+func (s *sandbox[W]) patchAs(manager, patch string) {
+	s.t.Helper()
+	body, err := yaml.YAMLToJSON([]byte(patch))
+	if err != nil {
+		s.t.Fatalf("parsing %s: %v", patch, err)
+	}
+	workloads := objects.Resource(appsv1.SchemeGroupVersion.WithResource(strings.ToLower(s.kind) + "s")).Namespace(s.namespace)
+	if _, err := workloads.Patch(s.t.Context(), "web", types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: manager}); err != nil {
+		s.t.Fatalf("patching %s with %s: %v", s.ref, patch, err)
+	}
 }
 
 func (s *sandbox[W]) get() W {
@@ -556,7 +581,7 @@ func (s *sandbox[W]) waitPod(name, what string, done func(corev1.Pod) bool) {
 
 func eventually(t *testing.T, what string, check func() (bool, string)) {
 	t.Helper()
-	deadline, pause := time.Now().Add(patience), 20*time.Millisecond
+	deadline, pause := time.Now().Add(patience), 25*time.Millisecond
 	for {
 		done, seen := check()
 		if done {
@@ -566,7 +591,7 @@ func eventually(t *testing.T, what string, check func() (bool, string)) {
 			t.Fatalf("waited %s for %s: %s", patience, what, seen)
 		}
 		time.Sleep(pause)
-		pause = min(pause*5/4, 250*time.Millisecond)
+		pause = min(pause*3/2, 250*time.Millisecond)
 	}
 }
 
@@ -683,8 +708,12 @@ func (s *sandbox[W]) setQuota(cpu string) {
 func (s *sandbox[W]) waitQuota(used string) {
 	s.t.Helper()
 	eventually(s.t, "the quota to be counted", func() (bool, string) {
-		now := s.kubectl("get", "resourcequota/quota", "-o", "jsonpath={.status.used.requests\\.cpu}")
-		return now == used, now
+		quota, err := client.CoreV1().ResourceQuotas(s.namespace).Get(s.t.Context(), "quota", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		now := quota.Status.Used[corev1.ResourceRequestsCPU]
+		return now.String() == used, now.String()
 	})
 }
 

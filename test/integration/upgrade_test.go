@@ -84,7 +84,9 @@ func TestUpgradeFromEarlierCommits(t *testing.T) {
 	other := newWorkload(t, options{Replicas: 1})
 	install := reinstall(t)
 	defer install()
-	administer(t, "delete", "-k", filepath.Join(controller.Root(), "deploy"))
+	if err := controller.Uninstall(t.Context(), cp); err != nil {
+		t.Fatal(err)
+	}
 	other.waitPolicies(false)
 	// Otherwise the built-in controllers would make pods before those of the file are there.
 	resume, err := cp.Pause("kube-controller-manager")
@@ -166,7 +168,7 @@ func (v installable) install(t *testing.T) {
 		}
 		return
 	}
-	administer(t, "apply", "-k", v.deploy)
+	applyFolder(t, v.deploy)
 	administer(t, "scale", "-n", controller.Namespace, "deployment/inplace-rollout", "--replicas=0")
 }
 

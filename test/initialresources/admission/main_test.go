@@ -47,7 +47,7 @@ func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown fu
 	if err := os.WriteFile(file, []byte(older), 0o600); err != nil {
 		return nil, fmt.Errorf("writing a manifest: %w", err)
 	}
-	if _, err := cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
+	if err := cp.Apply(ctx, "--filename", file); err != nil {
 		return nil, fmt.Errorf("creating what is older: %w", err)
 	}
 	if tearDown, err = install(ctx); err != nil {
@@ -91,7 +91,7 @@ func install(ctx context.Context) (stop func(), err error) {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return nil, fmt.Errorf("writing the policies: %w", err)
 		}
-		if _, err := cp.Kubectl(ctx, "apply", "--filename", file); err != nil {
+		if err := cp.Apply(ctx, "--filename", file); err != nil {
 			return nil, fmt.Errorf("installing the policies: %w", err)
 		}
 	}

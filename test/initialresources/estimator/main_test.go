@@ -200,7 +200,7 @@ func apply(t *testing.T, manifest string) {
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cp.Kubectl(t.Context(), "apply", "--filename", file); err != nil {
+	if err := cp.Apply(t.Context(), "--filename", file); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -1,0 +1,21 @@
+//go:build integration
+
+package main
+
+import (
+	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// TestRow runs the tests in which versions differ most, in one row of the matrix. It alone proves, until somebody runs all
+// of it, that another version than the newest still works.
+func TestRow(t *testing.T) {
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (cell{version: "1.35", hold: "webhook"}).run(t.Context(), root, true); err != nil {
+		t.Fatal(err)
+	}
+}
