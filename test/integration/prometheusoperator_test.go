@@ -119,11 +119,11 @@ spec:
 		})
 	}
 	waitDone("the operator's StatefulSet to be complete", "100m")
-	set, before := get(), map[string]types.UID{}
+	set := get()
 	if set.Labels[enabled] != "true" || set.Annotations[setTimeout] != "90s" {
 		t.Fatalf("the StatefulSet has %v and %v", set.Labels, set.Annotations)
 	}
-	before, _ = sizes()
+	before, _ := sizes()
 
 	kubectl("patch", "prometheus/web", "--type=merge", "--patch", `{"spec":{"resources":{"requests":{"cpu":"150m"}}}}`)
 	waitDone("the edit to be made in place", "150m")
