@@ -69,27 +69,35 @@ func (c *Controller[W, K]) askAgain(ctx context.Context, w W) (more time.Duratio
 		if !is || rollout.Gone(pod) {
 			continue
 		}
-		target, err := resize.Again(pod, d.changes)
-		if err != nil {
+		if err := c.askOnceMore(ctx, s, w, pod, d.changes); err != nil {
 			return 0, err
 		}
-		if len(target.Changes) == 0 || target.Restarts() {
-			continue
-		}
-		resized, err := pods.Resize(ctx, c.client.CoreV1(), pod, target)
-		if err != nil && !pods.Answered(err) {
-			return 0, err
-		}
-		delete(s.displaced, pod.UID) // a refusal is an answer, too
-		if err != nil {
-			continue
-		}
-		s.Pods.Wrote(resized)
-		s.RecordPod(w, pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
-			"put back soon after the rollout, and asked once more: "+resize.Describe(target.Changes)+": what others set next stays until the next edit")
 	}
 	for _, d := range s.displaced {
 		more = max(more, d.until.Sub(now))
 	}
 	return more, nil
+}
+
+// askOnceMore asks a pod for those of the changes that somebody else has undone.
+func (c *Controller[W, K]) askOnceMore(ctx context.Context, s *Session[W, K], w W, pod *corev1.Pod, changes []resize.Change) error {
+	target, err := resize.Again(pod, changes)
+	if err != nil {
+		return err
+	}
+	if len(target.Changes) == 0 || target.Restarts() {
+		return nil
+	}
+	resized, err := pods.Resize(ctx, c.client.CoreV1(), pod, target)
+	if err != nil && !pods.Answered(err) {
+		return err
+	}
+	delete(s.displaced, pod.UID) // a refusal is an answer, too
+	if err != nil {
+		return nil
+	}
+	s.Pods.Wrote(resized)
+	s.RecordPod(w, pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+		"put back soon after the rollout, and asked once more: "+resize.Describe(target.Changes)+": what others set next stays until the next edit")
+	return nil
 }

@@ -87,11 +87,8 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 		}
 	}
 	if p, atRest := c.atRest(w); atRest {
-		if requeueAfter, err = c.askAgain(ctx, w); requeueAfter == 0 && err == nil {
-			c.endSession(name)
-		}
-		due, failed := c.writeCondition(ctx, w, p)
-		return w, nil, soonest(requeueAfter, due), errors.Join(err, failed)
+		requeueAfter, err = c.rest(ctx, w, p)
+		return w, nil, requeueAfter, err
 	}
 	if !c.mayOpen(name, policy.Held(w)) {
 		return w, nil, 0, nil
@@ -105,6 +102,16 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 	s.standing = !policy.Held(w) && c.kind.BuiltInStatus(w).Standing
 	s.retry(w)
 	return w, s, 0, nil
+}
+
+// rest ends the session of a workload at rest, when nothing is to be asked again, and brings its condition up to date.
+func (c *Controller[W, K]) rest(ctx context.Context, w W, p rollout.Plan) (requeueAfter time.Duration, err error) {
+	more, err := c.askAgain(ctx, w)
+	if more == 0 && err == nil {
+		c.endSession(cache.MetaObjectToName(w))
+	}
+	due, failed := c.writeCondition(ctx, w, p)
+	return soonest(more, due), errors.Join(err, failed)
 }
 
 // soonest returns the shorter of both times that is one: 0 is none.

@@ -36,22 +36,9 @@ func (o observation) sizeOf(pod *corev1.Pod) policy.Size {
 func (o observation) fit(p *rollout.Place) (err error) {
 	own := o.sizeOf(p.Pod)
 	p.Class = own.Class.String()
-	sized, unavailable := own.Template, ""
-	if own.Unavailable != nil {
-		unavailable = own.Unavailable.Error()
-	} else {
-		if p.Target, err = o.sizedTo(p.Pod, sized); err != nil {
-			return err
-		}
-		if own.Class != nil {
-			unavailable = o.inTheWay(p.Target)
-		}
-	}
-	if refused := o.Refused.Of(p.Pod.UID, o.revision().Size(p.Target.Changes)); refused.Final && unavailable == "" {
-		// It may still have the size of another class: it goes back to the template's first.
-		if back, err := o.sizedTo(p.Pod, o.revision().Template); err == nil && len(back.Changes) > 0 {
-			unavailable = refused.Reason
-		}
+	unavailable, err := o.fitClass(p, own)
+	if err != nil {
+		return err
 	}
 	if unavailable != "" {
 		p.ClassSizeUnavailable = fmt.Sprintf("it has the template's size: it cannot have that of class %s in place on node %s: %s", p.Class, p.Pod.Spec.NodeName, unavailable)
@@ -70,6 +57,27 @@ func (o observation) fit(p *rollout.Place) (err error) {
 		p.Brings = resize.Describe(p.Target.Changes)
 	}
 	return nil
+}
+
+// fitClass has a pod get the size of its node's class, and returns why it cannot have that in place; empty if it can.
+func (o observation) fitClass(p *rollout.Place, own policy.Size) (unavailable string, err error) {
+	if own.Unavailable != nil {
+		unavailable = own.Unavailable.Error()
+	} else {
+		if p.Target, err = o.sizedTo(p.Pod, own.Template); err != nil {
+			return "", err
+		}
+		if own.Class != nil {
+			unavailable = o.inTheWay(p.Target)
+		}
+	}
+	if refused := o.Refused.Of(p.Pod.UID, o.revision().Size(p.Target.Changes)); refused.Final && unavailable == "" {
+		// It may still have the size of another class: it goes back to the template's first.
+		if back, err := o.sizedTo(p.Pod, o.revision().Template); err == nil && len(back.Changes) > 0 {
+			unavailable = refused.Reason
+		}
+	}
+	return unavailable, nil
 }
 
 // over reports whether the rollout of the newest template is over.

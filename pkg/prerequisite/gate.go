@@ -91,11 +91,11 @@ func (g *Gate) Wake() {
 // change, and calls opened whenever the last missing thing has come. A controller that writes nothing makes no dry run.
 func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Duration, opened func()) {
 	var (
-		is               state
-		versions         string
-		changed, proved  time.Time
-		check, retry     = time.Now(), firstRetry
-		woken, unsettled bool
+		is              state
+		versions        string
+		changed, proved time.Time
+		check, retry    = time.Now(), firstRetry
+		woken           bool
 	)
 	for {
 		if !time.Now().Before(check) {
@@ -106,10 +106,10 @@ func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Durati
 				is.proved = false
 			}
 		}
-		unsettled = proved.Before(changed.Add(settling)) && time.Since(changed) >= settling
-		if is.missing != nil {
+		switch {
+		case is.missing != nil:
 			is.proved, is.holding = false, Holding{}
-		} else if due := !is.proved || is.notReady() != nil || woken || unsettled || time.Since(proved) >= proofValidity; due && !cluster.DryRun {
+		case (woken || is.due(changed, proved)) && !cluster.DryRun:
 			is.holding, is.proved, proved = cluster.Holding(ctx, is.way), true, time.Now()
 		}
 		if ctx.Err() != nil {
@@ -131,6 +131,12 @@ func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Durati
 		case <-time.After(wait):
 		}
 	}
+}
+
+// due reports whether dry runs are to be made, given when what is installed has changed, and when the last ones were.
+func (s state) due(changed, proved time.Time) bool {
+	unsettled := proved.Before(changed.Add(settling)) && time.Since(changed) >= settling
+	return !s.proved || s.notReady() != nil || unsettled || time.Since(proved) >= proofValidity
 }
 
 // set takes over what is known now.

@@ -12,6 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // editOn makes one edit after the other, with pauses, until told to stop; each that is accepted must be held. It
@@ -214,10 +217,17 @@ func TestStatusWrites(t *testing.T) {
 			if err != nil {
 				return false, err
 			}
+			observed, pending := "", false
 			for _, c := range set.Status.Conditions {
-				if c.Type == "inplace-rollout.io/Complete" && c.Reason == "Pending" && set.Status.ObservedGeneration == set.Generation {
-					return true, nil
+				switch c.Type {
+				case api.ConditionObserved:
+					observed = c.Message
+				case api.ConditionComplete:
+					pending = c.Reason == "Pending"
 				}
+			}
+			if pending && set.Status.ObservedGeneration < set.Generation && observed == rollout.Observed(set.Generation).String() {
+				return true, nil
 			}
 			return false, fmt.Errorf("the status is %v", set.Status)
 		})

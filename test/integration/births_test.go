@@ -56,7 +56,7 @@ func (r refusedBirth) create(t *testing.T) *workload {
 	}
 	w := createWorkload(t, r.o)
 	w.waitFor("the pods that are let in", func(set *appsv1.StatefulSet) bool {
-		return set.Status.ObservedGeneration > 0 && set.Status.AvailableReplicas == r.there
+		return set.Status.UpdateRevision != "" && set.Status.AvailableReplicas == r.there
 	})
 	return w
 }

@@ -63,7 +63,7 @@ func TestPartitionThenOnDelete(t *testing.T) {
 			}
 			w.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`)
 			if restart {
-				w.waitFor("the StatefulSet controller to look", func(set *appsv1.StatefulSet) bool { return observed(set) })
+				w.waitFor("the StatefulSet controller to look", observed)
 				if status, reason, _ := complete(w.get()); status != corev1.ConditionFalse {
 					t.Errorf("nobody has looked at the pods, and the condition is %s: %s", status, reason)
 				}

@@ -78,7 +78,6 @@ func TestCreate(t *testing.T) {
 // TestCreateWithoutController: a new set has all its pods, and they come back.
 func TestCreateWithoutController(t *testing.T) {
 	w := createWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
-	w.kubectl("rollout", "status", w.ref, "--timeout="+patience.String())
 	w.waitAvailable()
 	if set := w.get(); holdOf(set) != "1" || *set.Spec.UpdateStrategy.RollingUpdate.Partition != all {
 		t.Errorf("created: %s", describe(set))

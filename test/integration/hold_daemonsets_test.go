@@ -38,9 +38,7 @@ func (d *daemonSet) take(step holdStep[string]) {
 		d.waitRolledOut()
 		return
 	}
-	d.waitFor("the DaemonSet controller to observe the newest generation", func(o *appsv1.DaemonSet) bool {
-		return observed(o)
-	})
+	d.waitFor("the DaemonSet controller to observe the newest generation", observed)
 	d.assertReplaced(before)
 }
 
@@ -287,9 +285,7 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 			t.Fatalf("the controller's own write came out as %s", claimed)
 		}
 		edit.do()
-		d.waitFor("the DaemonSet controller to observe the newest generation", func(o *appsv1.DaemonSet) bool {
-			return observed(o)
-		})
+		d.waitFor("the DaemonSet controller to observe the newest generation", observed)
 		if status, reason, _ := complete(d.get()); reason != edit.want || (status == corev1.ConditionTrue) != (reason == "Complete") {
 			t.Errorf("after %s: %s with reason %s, want reason %s", edit.what, status, reason, edit.want)
 		}

@@ -262,7 +262,7 @@ func TestOtherPolicies(t *testing.T) {
 	waitSaid("MutatingAdmissionPolicy inplace-rollout-hold-statefulsets is not the one of this version of the controller: they differ in spec.variables[")
 	w.markAudit()
 	w.setResources("cpu=150m", "")
-	w.waitFor("the StatefulSet controller to observe the edit", func(set *appsv1.StatefulSet) bool { return observed(set) })
+	w.waitFor("the StatefulSet controller to observe the edit", observed)
 	if writes := w.writes(); len(writes) > 0 || !held(w.get()) {
 		t.Errorf("held %t; the controller wrote %v", held(w.get()), writes)
 	}
