@@ -124,6 +124,7 @@ func TestAbsent(t *testing.T) {
 		"another preference":                             {account: map[string]string{}, time: early, had: live + "Preferred", mark: true},
 		"a held one is written":                          {account: map[string]string{}, time: early, had: "held", same: true, mark: true},
 		"a held one is written while it is there":        {account: there, time: early, had: "held", same: true, held: true},
+		"LiveResize with blanks around it":               {account: map[string]string{}, time: early, had: `, inplace-rollout.io/resource-resize-action: " LiveResize "`, held: true},
 		"a held one with LiveResize in force":            {account: map[string]string{}, time: early, had: `held, inplace-rollout.io/in-force: "LiveResize;"`, same: true, held: true},
 		"a held one is edited":                           {account: map[string]string{}, time: early, had: "held", mark: true},
 		"nothing that needs a hold":                      {account: map[string]string{}, time: early, same: true},

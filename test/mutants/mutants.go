@@ -187,7 +187,7 @@ var mutants = []mutant{
 	{
 		name: "in-force", safety: "a dry run before Ready",
 		without: without{"what is installed counts as in force", []edit{
-			{"pkg/prerequisite/gate.go", `due && !cluster.DryRun {`, `due && cluster.DryRun {`},
+			{"pkg/prerequisite/gate.go", `is.due(changed, proved)) && !cluster.DryRun:`, `is.due(changed, proved)) && cluster.DryRun:`},
 		}},
 		scenario: scenario{tests: "TestHeldIsUndone"},
 	},
