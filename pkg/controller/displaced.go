@@ -93,11 +93,10 @@ func (c *Controller[W, K]) askOnceMore(ctx context.Context, s *Session[W, K], w 
 		return err
 	}
 	delete(s.displaced, pod.UID) // a refusal is an answer, too
-	if err != nil {
-		return nil
+	if err == nil {
+		s.Pods.Wrote(resized)
+		s.RecordPod(w, pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+			"put back soon after the rollout, and asked once more: "+resize.Describe(target.Changes)+": what others set next stays until the next edit")
 	}
-	s.Pods.Wrote(resized)
-	s.RecordPod(w, pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
-		"put back soon after the rollout, and asked once more: "+resize.Describe(target.Changes)+": what others set next stays until the next edit")
 	return nil
 }

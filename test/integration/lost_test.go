@@ -46,7 +46,7 @@ func (w *workload) lose(names ...string) map[string]corev1.Pod {
 func TestLostDuringAnImageRollout(t *testing.T) {
 	w := halfUpgraded(t, options{})
 	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}},"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}}}`)
-	w.waitFor("the edit to be seen", func(set *appsv1.StatefulSet) bool { return observed(set) })
+	w.waitFor("the edit to be seen", observed)
 	w.kubectl("scale", w.ref, "--replicas=6")
 	w.waitPod("web-5", "to come", func(corev1.Pod) bool { return true })
 	now := w.lose("web-4", "web-0")
@@ -66,7 +66,7 @@ func TestLostDuringAnImageRollout(t *testing.T) {
 func TestLostBehindAPartition(t *testing.T) {
 	w := halfUpgraded(t, options{})
 	w.setResources("cpu=150m", "")
-	w.waitFor("the edit to be seen", func(set *appsv1.StatefulSet) bool { return observed(set) })
+	w.waitFor("the edit to be seen", observed)
 	if image := imageOf(w.lose("web-0")["web-0"]); image != "app:1" {
 		t.Errorf("web-0 came back with image %s, want app:1", image)
 	}

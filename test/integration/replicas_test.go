@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
@@ -183,7 +182,7 @@ func (w *twins) busyUntilItEnds(r *replica) {
 func (w *twins) assertTurns() {
 	w.t.Helper()
 	w.setResources("cpu=170m", "")
-	w.waitFor("the last edit to be seen", func(set *appsv1.StatefulSet) bool { return observed(set) })
+	w.waitFor("the last edit to be seen", observed)
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(w.uids)
