@@ -218,6 +218,7 @@ func TestConditionIsTakenBack(t *testing.T) {
 
 func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
 	w := newWorkload(t, options{})
+	w.letGo()
 	for _, name := range prerequisite.MutatingPolicies {
 		if _, err := cp.Kubectl(t.Context(), "delete", "mutatingadmissionpolicybinding", name); err != nil {
 			t.Fatal(err)
