@@ -14,8 +14,9 @@ import (
 // ownMeaning are the variables that say for each kind of workload what that kind makes of them. All others
 // mean the same wherever they have the same name.
 var ownMeaning = map[string][]string{
-	"hold":  {"recorded", "before", "kept", "asked", "wish", "stirs", "instructs", "wanted", "retryAction", "empty"},
-	"guard": {"switched", "lost", "empty"},
+	"hold":    {"recorded", "before", "kept", "asked", "wish", "stirs", "wanted", "retryAction", "empty"},
+	"guard":   {"switched", "lost", "empty"},
+	"pending": {"held", "outOfDate"},
 }
 
 // setsOnly are those that StatefulSets and DaemonSets have in common: the controllers of both make a new
@@ -41,12 +42,12 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestCommonVariables: what the policies that hold, and those that guard, have in common is written in the
+// TestCommonVariables: what the policies that hold, those that guard, and those that look at the status have in common is written in the
 // same words for each kind.
 func TestCommonVariables(t *testing.T) {
 	kinds := []string{"statefulsets", "deployments", "daemonsets"}
 	variables := readVariables(t)
-	for _, prefix := range []string{"hold", "guard"} {
+	for _, prefix := range []string{"hold", "guard", "pending"} {
 		known := map[string]string{} // the first kind that has it
 		for _, kind := range kinds {
 			for name, expression := range variables[prefix+"-"+kind] {
@@ -88,7 +89,7 @@ func onUpdate(expression string) string {
 	return strings.TrimPrefix(expression, "oldObject != null && ")
 }
 
-// readVariables returns the expressions of the variables of the policies that hold and guard, by the name
+// readVariables returns the expressions of the variables of the policies, by the name
 // of the file and of the variable.
 func readVariables(t *testing.T) map[string]map[string]string {
 	t.Helper()

@@ -29,11 +29,7 @@ func (holdMetric) Describe(ch chan<- *prometheus.Desc) { ch <- holdDescription }
 // Collect implements prometheus.Collector.
 func (m holdMetric) Collect(ch chan<- prometheus.Metric) {
 	for _, way := range prerequisite.Ways {
-		value := 0.0
-		if m.gate.Way() == way {
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(holdDescription, prometheus.GaugeValue, value, string(way))
+		ch <- flag(holdDescription, m.gate.Way() == way, string(way))
 	}
 }
 
@@ -48,10 +44,15 @@ func (heldMetric) Describe(ch chan<- *prometheus.Desc) { ch <- heldDescription }
 // Collect implements prometheus.Collector.
 func (m heldMetric) Collect(ch chan<- prometheus.Metric) {
 	for _, kind := range prerequisite.HeldKinds {
-		value := 0.0
-		if m.gate.Held(kind) {
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(heldDescription, prometheus.GaugeValue, value, kind)
+		ch <- flag(heldDescription, m.gate.Held(kind), kind)
 	}
+}
+
+// flag is a metric of the label's value that is 1 if it is so, and else 0.
+func flag(description *prometheus.Desc, is bool, label string) prometheus.Metric {
+	value := 0.0
+	if is {
+		value = 1
+	}
+	return prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, label)
 }

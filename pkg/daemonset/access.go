@@ -52,11 +52,7 @@ func strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
 
 // statusObserved reports whether the status of the set speaks of its template.
 func statusObserved(set *appsv1.DaemonSet) bool {
-	said := ""
-	if c := conditionOf(set, api.ConditionObserved); c != nil {
-		said = c.Message
-	}
-	return rollout.ObservedGeneration(set.Status.ObservedGeneration, said) >= set.Generation
+	return rollout.ObservedGeneration(set.Status.ObservedGeneration, conditionOf(set, api.ConditionObserved)) >= set.Generation
 }
 
 // condition returns the set's condition inplace-rollout.io/Complete, or nil.

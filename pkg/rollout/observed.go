@@ -25,7 +25,10 @@ func ParseObserved(message string) Observed {
 }
 
 // ObservedGeneration returns the generation of a workload that its status speaks of. While it is held,
-// its field observedGeneration says an older one; message is that of its condition, if it has one.
-func ObservedGeneration(field int64, message string) int64 {
-	return max(field, int64(ParseObserved(message)))
+// its field observedGeneration says an older one; said is its condition inplace-rollout.io/Observed, or nil.
+func ObservedGeneration(field int64, said *StoredCondition) int64 {
+	if said == nil {
+		return field
+	}
+	return max(field, int64(ParseObserved(said.Message)))
 }

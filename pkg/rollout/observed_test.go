@@ -15,12 +15,12 @@ func TestObserved(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		field   int64
-		message string
-		want    int64
-	}{{7, "", 7}, {6, Observed(7).String(), 7}, {8, Observed(7).String(), 8}} {
-		if got := ObservedGeneration(tt.field, tt.message); got != tt.want {
-			t.Errorf("%d and %q are of generation %d, want %d", tt.field, tt.message, got, tt.want)
+		field int64
+		said  *StoredCondition
+		want  int64
+	}{{7, nil, 7}, {6, &StoredCondition{Message: Observed(7).String()}, 7}, {8, &StoredCondition{Message: Observed(7).String()}, 8}} {
+		if got := ObservedGeneration(tt.field, tt.said); got != tt.want {
+			t.Errorf("%d and %v are of generation %d, want %d", tt.field, tt.said, got, tt.want)
 		}
 	}
 }

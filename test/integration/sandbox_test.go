@@ -518,10 +518,11 @@ func isComplete[W metav1.Object](workload W) bool {
 
 // observed reports whether the built-in controller has seen the workload as it is, held or not.
 func observed[W metav1.Object](workload W) bool {
-	status, said := statusOf(workload), ""
+	status := statusOf(workload)
+	var said *rollout.StoredCondition
 	for _, c := range status.Conditions {
 		if c.Type == api.ConditionObserved {
-			said = c.Message
+			said = &rollout.StoredCondition{Message: c.Message}
 		}
 	}
 	return rollout.ObservedGeneration(status.ObservedGeneration, said) >= workload.GetGeneration()

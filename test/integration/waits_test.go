@@ -233,32 +233,37 @@ func TestObservedAgain(t *testing.T) {
 		// The partition that holds is the one that the user wants.
 		none := newWorkload(t, options{Replicas: 2, Meta: liveOnly, Spec: "updateStrategy: {rollingUpdate: {partition: 2147483647}}"})
 		for what, w := range map[string]*workload{"its partition": all, "the partition that holds": none} {
-			observedAgain(t, w.sandbox, w == none, what, map[string]func(){}) // under OnDelete it is marked: TestHandOver
+			observedAgain(t, w.sandbox, w == none, what, nil) // under OnDelete it is marked: TestHandOver
 		}
 	})
 	t.Run("DaemonSet", func(t *testing.T) {
 		d := newDaemonSet(t, options{Replicas: 1, Meta: liveOnly})
-		observedAgain(t, d.sandbox, false, "its strategy", map[string]func(){
-			"OnDelete by its user": func() { d.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`) },
-		})
+		observedAgain(t, d.sandbox, false, "its strategy", func() { d.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`) })
 	})
 }
 
-func observedAgain[W metav1.Object](t *testing.T, s *sandbox[W], same bool, what string, ends map[string]func()) {
+func observedAgain[W metav1.Object](t *testing.T, s *sandbox[W], same bool, what string, onDelete func()) {
 	t.Helper()
 	admin := []string{"--as", controller.User, "--as-group", "system:masters"}
-	ends["release"] = func() {
+	release := func() {
 		if got := s.run("release", s.ref, "--yes"); got.code != 0 {
 			t.Fatal(got.stderr)
 		}
 	}
-	ends["the controller"] = func() { s.kubectl(append(admin, "annotate", s.ref, api.HoldAnnotation+"-")...) }
-	ends["opting out"] = func() { s.kubectl("label", s.ref, enabled+"-") }
+	type end struct {
+		by string
+		do func()
+	}
+	ends := []end{
+		{"release", release},
+		{"the controller", func() { s.kubectl(append(admin, "annotate", s.ref, api.HoldAnnotation+"-")...) }},
+		{"opting out", func() { s.kubectl("label", s.ref, enabled+"-") }},
+	}
+	if onDelete != nil {
+		ends = append(ends, end{"OnDelete by its user", onDelete})
+	}
 	spec := map[string]any{}
-	for i, end := range []string{"release", "the controller", "opting out", "OnDelete by its user"} {
-		if ends[end] == nil {
-			continue
-		}
+	for i, end := range ends {
 		// What is there for the next: opted in, not held, of its own strategy.
 		if spec["updateStrategy"] == nil {
 			spec["updateStrategy"] = untyped(t, s.kind, s.get()).Object["spec"].(map[string]any)["updateStrategy"]
@@ -277,14 +282,14 @@ func observedAgain[W metav1.Object](t *testing.T, s *sandbox[W], same bool, what
 		s.setResources(fmt.Sprintf("cpu=%dm", 110+i), "")
 		s.waitFor("the hold to be observed, and not to count", func(w W) bool { return held(w) && observed(w) && !isReal(w) })
 		before := s.get().GetGeneration()
-		ends[end]()
-		s.waitFor("the generation to be observed after "+end, func(w W) bool { return !held(w) && isReal(w) })
-		if after := s.get().GetGeneration(); same && end != "OnDelete by its user" && after != before {
-			t.Errorf("%s, %s: generation %d is %d: the test proves less than it says", what, end, before, after)
+		end.do()
+		s.waitFor("the generation to be observed after "+end.by, func(w W) bool { return !held(w) && isReal(w) })
+		if after := s.get().GetGeneration(); same && after != before {
+			t.Errorf("%s, %s: generation %d is %d: the test proves less than it says", what, end.by, before, after)
 		}
 		for _, c := range statusOf(s.get()).Conditions {
-			if c.Type == api.ConditionObserved && end != "opting out" { // then no policy of ours is asked
-				t.Errorf("%s, %s: the condition still says %s", what, end, rollout.ParseObserved(c.Message))
+			if c.Type == api.ConditionObserved && end.by != "opting out" { // then no policy of ours is asked
+				t.Errorf("%s, %s: the condition still says %s", what, end.by, rollout.ParseObserved(c.Message))
 			}
 		}
 	}
