@@ -48,8 +48,8 @@ a Deployment that wait for another one in their place go back to their ReplicaSe
 and asked for, first. The workload stays opted in: its next edit is held again.
 
 With --for-good it is not, whether the controller is gone or not. Before it lets go, this takes away what holds: the
-bindings of the mutating admission policies, or the configuration of the webhook; in one namespace, the namespace's
-label. It ends when nothing has been held for some seconds. Then the rest can be uninstalled.`,
+bindings of the mutating admission policies, or the configuration of the webhook, and the bindings of those that guard
+it; in one namespace, the namespace's label. It ends when nothing has been held for some seconds. Then the rest can be uninstalled.`,
 		Example: `  # One
   inplace-rollout release sts/db
 

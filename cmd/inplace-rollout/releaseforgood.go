@@ -61,7 +61,7 @@ func (o releaseOptions) where() string {
 	return "the namespace " + o.namespace
 }
 
-// stopHolding takes away what holds: for the cluster, whichever of the ways is installed; for a
+// stopHolding takes away what holds, and what guards that: for the cluster, whichever of the ways is installed; for a
 // namespace, the label with which a controller of its own is installed there.
 func (o releaseOptions) stopHolding(ctx context.Context) error {
 	if !o.allNamespaces {
@@ -79,6 +79,7 @@ func (o releaseOptions) stopHolding(ctx context.Context) error {
 		version, resource string
 		names             []string
 	}{
+		{"v1", "validatingadmissionpolicybindings", prerequisite.GuardPolicies}, // first: they refuse what is not held
 		{"v1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies},
 		{"v1beta1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies}, // where v1 is not served
 		{"v1", "mutatingwebhookconfigurations", []string{prerequisite.WebhookConfiguration}},

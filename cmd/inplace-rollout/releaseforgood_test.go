@@ -39,6 +39,7 @@ func TestReleaseForGood(t *testing.T) {
 		"policy":  {"v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", prerequisite.MutatingPolicies},
 		"v1beta1": {"v1beta1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", prerequisite.MutatingPolicies},
 		"webhook": {"v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", []string{"inplace-rollout"}},
+		"guards":  {"v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", prerequisite.GuardPolicies},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -112,6 +113,7 @@ func TestReleaseForGoodFails(t *testing.T) {
 		err            error
 		insists        bool
 	}{
+		"the guards stay":     {verb: "delete", resource: "validatingadmissionpolicybindings", err: errors.New("the API server is tired")},
 		"the bindings stay":   {verb: "delete", resource: "mutatingadmissionpolicybindings", err: errors.New("the API server is tired")},
 		"a hold stays":        {verb: "patch", resource: "statefulsets", err: errors.New("the API server is tired"), insists: true},
 		"nobody may let go":   {verb: "patch", resource: "statefulsets", err: apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets"}, "web", nil)},

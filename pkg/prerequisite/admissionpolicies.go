@@ -27,10 +27,12 @@ const mutating = "MutatingAdmissionPolicy"
 // policies are those of deploy/cluster that this binary was built with.
 var policies = mustRead(deploy.Cluster)
 
-// MutatingPolicies and ValidatingPolicies are the names of the admission policies that are needed.
+// MutatingPolicies and ValidatingPolicies are the names of the admission policies that are needed. GuardPolicies are those of
+// the latter that refuse a write whose hold somebody has undone.
 var (
 	MutatingPolicies   = namesOf(mutating)
 	ValidatingPolicies = namesOf("ValidatingAdmissionPolicy")
+	GuardPolicies      = slices.DeleteFunc(slices.Clone(ValidatingPolicies), func(name string) bool { return !strings.HasPrefix(name, "inplace-rollout-guard-") })
 )
 
 // labelled is what a binding says where only some namespaces have a controller, as

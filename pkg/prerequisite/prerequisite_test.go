@@ -72,8 +72,17 @@ func knowing(t *testing.T, name string) *fake.Clientset {
 		if err := json.Unmarshal(text, objects[i]); err != nil {
 			t.Fatal(err)
 		}
-		if b, is := objects[i].(*admissionv1.MutatingAdmissionPolicyBinding); is && b.Spec.ParamRef != nil {
-			b.Spec.ParamRef.Namespace, b.Spec.ParamRef.Name = namespace, parts[3]
+		var ref *admissionv1.ParamRef
+		switch b := objects[i].(type) {
+		case *admissionv1.MutatingAdmissionPolicyBinding:
+			ref = b.Spec.ParamRef
+		case *admissionv1.ValidatingAdmissionPolicyBinding:
+			if slices.Contains(prerequisite.GuardPolicies, b.Name) {
+				ref = b.Spec.ParamRef
+			}
+		}
+		if ref != nil {
+			ref.Namespace, ref.Name = namespace, parts[3]
 		}
 	}
 	return with(t, objects)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -38,30 +37,7 @@ func (w Way) howToInstall() string {
 }
 
 // policiesOf has the admission policies that each way needs.
-var policiesOf = map[Way][]policy{Policy: policies, Beta: guarding(Beta), Webhook: guarding(Webhook)}
-
-// guarding returns the policies of a way, as the overlay of its name makes them of deploy/cluster:
-// what holds is the parameter of those that guard the hold.
-func guarding(way Way) []policy {
-	var of []policy
-	for _, p := range policies {
-		if p.kind == mutating && way == Webhook {
-			continue
-		}
-		if param, is := p.spec["paramKind"].(map[string]any); is && param["kind"] == mutating+"Binding" {
-			p.spec, p.binding = maps.Clone(p.spec), maps.Clone(p.binding)
-			p.spec["paramKind"] = map[string]any{"apiVersion": groupVersion[Beta], "kind": param["kind"]}
-			if way == Webhook {
-				p.spec["paramKind"] = map[string]any{"apiVersion": admissionv1.GroupName + "/v1", "kind": "MutatingWebhookConfiguration"}
-				ref := maps.Clone(p.binding["paramRef"].(map[string]any))
-				ref["name"] = WebhookConfiguration
-				p.binding["paramRef"] = ref
-			}
-		}
-		of = append(of, p)
-	}
-	return of
-}
+var policiesOf = map[Way][]policy{Policy: policies, Beta: policies, Webhook: slices.DeleteFunc(slices.Clone(policies), func(p policy) bool { return p.kind == mutating })}
 
 // way returns the way that is in force, or that the cluster is fit for if none is, and for the
 // webhook its configuration.

@@ -44,7 +44,6 @@ func byWebhook(t *testing.T, change func(*admissionv1.MutatingWebhookConfigurati
 	objects := slices.DeleteFunc(installed(t), func(o runtime.Object) bool {
 		return strings.HasPrefix(o.GetObjectKind().GroupVersionKind().Kind, "Mutating")
 	})
-	guard(objects, admissionv1.ParamKind{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"}, prerequisite.WebhookConfiguration)
 	return append(objects, hooks)
 }
 
@@ -71,24 +70,7 @@ func byBeta(t *testing.T) []runtime.Object {
 		}
 		objects[i] = beta
 	}
-	guard(objects, admissionv1.ParamKind{APIVersion: "admissionregistration.k8s.io/v1beta1", Kind: "MutatingAdmissionPolicyBinding"}, "")
 	return objects
-}
-
-// guard says what the guards guard, and under which name if it is not their own.
-func guard(objects []runtime.Object, kind admissionv1.ParamKind, name string) {
-	for _, o := range objects {
-		switch o := o.(type) {
-		case *admissionv1.ValidatingAdmissionPolicy:
-			if o.Spec.ParamKind != nil {
-				o.Spec.ParamKind = &kind
-			}
-		case *admissionv1.ValidatingAdmissionPolicyBinding:
-			if o.Spec.ParamRef != nil && name != "" {
-				o.Spec.ParamRef.Name = name
-			}
-		}
-	}
 }
 
 // TestWays: each of the three ways to hold is known, and two at once are refused.
@@ -117,12 +99,6 @@ func TestWays(t *testing.T) {
 		"two at once": {
 			client: with(t, append(installed(t), byWebhook(t, nil)[len(byWebhook(t, nil))-1])), way: prerequisite.Webhook,
 			want: "rollouts are held twice, by MutatingWebhookConfiguration inplace-rollout and by MutatingAdmissionPolicyBinding ",
-		},
-		"guards of another way": {
-			client: older(t, append(slices.DeleteFunc(installed(t), func(o runtime.Object) bool {
-				return strings.HasPrefix(o.GetObjectKind().GroupVersionKind().Kind, "Mutating")
-			}), byWebhook(t, nil)[len(byWebhook(t, nil))-1])), way: prerequisite.Webhook,
-			want: `ValidatingAdmissionPolicy inplace-rollout-guard-statefulsets is not the one of this version of the controller: they differ in spec.paramKind`,
 		},
 		"a webhook that may fail":        {client: hooks(func(h *admissionv1.MutatingWebhook) { h.FailurePolicy = new(admissionv1.Ignore) }), way: prerequisite.Webhook, want: notThisVersions + `.failurePolicy: it is "Ignore", and should be "Fail"`},
 		"a webhook that leaves some out": {client: hooks(func(h *admissionv1.MutatingWebhook) { h.Rules[0].Operations = h.Rules[0].Operations[:0] }), way: prerequisite.Webhook, want: notThisVersions + ".rules[0]"},

@@ -203,6 +203,42 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
+// TestAbsentServiceAccount deletes the ServiceAccount of the controller, as goes with its namespace, and leaves the policies:
+// nothing is held then, and nothing is refused.
+func TestAbsentServiceAccount(t *testing.T) {
+	one := options{Replicas: 1}
+	keeps := options{Replicas: 2, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"}
+	x := trio{t, newWorkload(t, keeps), newDeployment(t, one), newDaemonSet(t, one)}
+	live := newTrio(t, options{Replicas: 1, Meta: "annotations: {" + api.ResizeActionAnnotation + ": LiveResize}"})
+	defer reinstall(t)()
+	letsGo(t)
+	beat(t, time.Minute)
+	x.kubectl("set", "resources", "WEB", "--requests=cpu=150m")
+	x.assertHeld("an edit while a controller is there", true)
+
+	administer(t, "delete", "serviceaccount", "-n", controller.Namespace, controller.ServiceAccount)
+	eventually(t, "the API server to see that", func() (bool, string) {
+		err := live.d.try(t, "set", "image", live.d.ref, "app=app:2")
+		return err == nil && !held(live.d.get()), said(err)
+	})
+	live.kubectl("set", "image", "WEB", "app=app:2")
+	live.assertHeld("an edit without the ServiceAccount", false)
+	live.waitRolledOut()
+	x.kubectl("set", "image", "WEB", "app=app:2")
+	x.assertHeld("an edit of what was held before", true)
+	for _, namespace := range []string{x.w.namespace, x.d.namespace, x.ds.namespace} {
+		if ran := command(t, cp.Kubeconfig(), namespace, "", "release", "--all", "--yes"); ran.code != 0 {
+			t.Errorf("release: %+v", ran)
+		}
+	}
+	x.assertHeld("what was released", false)
+	x.assertAsBefore(1)
+	x.kubectl("set", "image", "WEB", "app=app:3")
+	x.assertHeld("an edit after that", false)
+	x.d.waitRolledOut()
+	x.ds.waitRolledOut()
+}
+
 // took is how long it takes to roll out another image.
 func (x trio) took(image string) map[string]time.Duration {
 	x.t.Helper()

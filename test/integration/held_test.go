@@ -218,6 +218,14 @@ func TestHeldByNoPolicy(t *testing.T) {
 	if until, err := without.Kubectl(t.Context(), "get", "serviceaccount", controller.ServiceAccount, "-n", controller.Namespace, "-o", "jsonpath={.metadata.annotations}"); err != nil || strings.Contains(until, api.ReadyUntilAnnotation) {
 		t.Errorf("the controller says that it is there: %s %v", until, err)
 	}
+	for _, args := range [][]string{
+		{"create", "deployment", "web", "--image=app:1", "--replicas=1"}, {"label", "deployment/web", api.EnabledLabel + "=true"},
+		{"set", "image", "deployment/web", "*=app:2"},
+	} {
+		if _, err := without.Kubectl(t.Context(), args...); err != nil {
+			t.Errorf("nothing is held, and so nothing is to be refused: %v", err)
+		}
+	}
 }
 
 // TestHeldIsAskedByDryRunsOnly: nothing is ever there of what is asked, and an idle controller asks seldom.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -216,9 +217,12 @@ func TestConditionIsTakenBack(t *testing.T) {
 	}
 }
 
+// TestWithoutPoliciesNothingIsTouched takes away what holds, and leaves what guards that. While a controller counts as there, an
+// edit that nobody holds is refused; then it is left to the built-in controller.
 func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
 	w := newWorkload(t, options{})
 	w.letGo()
+	letsGo(t)
 	for _, name := range prerequisite.MutatingPolicies {
 		if _, err := cp.Kubectl(t.Context(), "delete", "mutatingadmissionpolicybinding", name); err != nil {
 			t.Fatal(err)
@@ -226,7 +230,13 @@ func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
 	}
 	install := reinstall(t)
 	defer install()
-	process, err := launch(controller.Options{})
+	w.waitPolicies(false)
+	beat(t, time.Minute)
+	if err := w.try(t, "set", "resources", w.ref, "--requests=cpu=150m"); err == nil || !strings.Contains(err.Error(), "the pod template changes, and the annotation inplace-rollout.io/hold was removed") {
+		t.Errorf("an edit that is not held while a controller is there ended with %v", err)
+	}
+	fall(t)
+	process, err := launch(letGo)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,12 +146,6 @@ What differs from the file is all here.
 {{- end -}}
 {{- with $values.extraArgs }}{{ $_ := set $container "args" (concat $container.args .) }}{{ end -}}
 {{- end -}}
-{{- /* The guards ask whether there is what holds. */ -}}
-{{- if and (eq $o.kind "ValidatingAdmissionPolicy") (eq (dig "paramKind" "kind" "" $o.spec) "MutatingAdmissionPolicyBinding") }}
-{{- if eq $hold "webhook" }}{{ $_ := set $o.spec.paramKind "kind" "MutatingWebhookConfiguration" }}{{ end -}}
-{{- if eq $hold "v1beta1" }}{{ $_ := set $o.spec.paramKind "apiVersion" "admissionregistration.k8s.io/v1beta1" }}{{ end -}}
-{{- end -}}
-{{- if and (eq $hold "webhook") (hasPrefix "inplace-rollout-guard-" $o.metadata.name) (dig "paramRef" "name" "" ($o.spec | default dict)) }}{{ $_ := set $o.spec.paramRef "name" "inplace-rollout" }}{{ end }}
 ---
 {{ toYaml $o }}
 {{ end -}}
