@@ -282,6 +282,7 @@ func TestOtherPolicies(t *testing.T) {
 // running, in the order of docs/operations.md. Nothing is left held, and the
 // built-in controllers finish. It alone proves that of all kinds at once, with a pod that is detached.
 func TestUninstall(t *testing.T) {
+	needsPolicies(t)
 	ownController(t, controller.Options{})
 	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
 	d, gated := newDeployment(t, options{}), newGated(t)

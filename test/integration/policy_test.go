@@ -220,6 +220,7 @@ func TestConditionIsTakenBack(t *testing.T) {
 // TestWithoutPoliciesNothingIsTouched takes away what holds, and leaves what guards that. While a controller counts as there, an
 // edit that nobody holds is refused; then it is left to the built-in controller.
 func TestWithoutPoliciesNothingIsTouched(t *testing.T) {
+	needsPolicies(t)
 	w := newWorkload(t, options{})
 	w.letGo()
 	letsGo(t)
