@@ -260,23 +260,34 @@ func (x trio) took(image string) map[string]time.Duration {
 func TestAbsentController(t *testing.T) {
 	letsGo(t)
 	x, others := newTrio(t, options{Replicas: 2}), newTrio(t, options{Replicas: 2, OptedOut: true})
-	without := others.took("app:2")
-	assertFast := func(image string) {
+	images := 1
+	// On a busy machine one of three tries is enough: a hold would delay each of them.
+	assertFast := func() {
 		t.Helper()
-		took := x.took(image)
-		x.assertHeld("an edit while no controller is there", false)
-		for kind, most := range without {
-			t.Logf("%s: %s, and without the label %s", kind, took[kind], most)
-			if took[kind] > most+time.Second {
-				t.Errorf("%s: it took %s, and without the label %s", kind, took[kind], most)
+		var slow []string
+		for range 3 {
+			slow, images = nil, images+1
+			image := "app:" + strconv.Itoa(images)
+			without := others.took(image)
+			took := x.took(image)
+			x.assertHeld("an edit while no controller is there", false)
+			for kind, most := range without {
+				t.Logf("%s: %s, and without the label %s", kind, took[kind], most)
+				if took[kind] > most+time.Second {
+					slow = append(slow, kind)
+				}
+			}
+			if len(slow) == 0 {
+				return
 			}
 		}
+		t.Errorf("%v: it took more than a second longer than without the label", slow)
 	}
 
 	process := ownController(t, letGo)
 	x.waitComplete()
 	process.Stop()
-	assertFast("app:2")
+	assertFast()
 
 	// Two take turns. One that was killed counts as there for a while.
 	elected := controller.Options{Args: append([]string{"--leader-elect"}, letGo.Args...)}
@@ -292,7 +303,7 @@ func TestAbsentController(t *testing.T) {
 	if took := time.Since(killed); took > time.Minute {
 		t.Errorf("controllers that were killed count as there for %s", took)
 	}
-	assertFast("app:3")
+	assertFast()
 
 	// One that comes back in the middle of what the built-in controllers have begun lets them.
 	stuck, before := newWorkload(t, options{Replicas: 3}), map[string]types.UID(nil)
