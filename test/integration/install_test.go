@@ -369,8 +369,9 @@ func TestUnreadableHold(t *testing.T) {
 	}{w, d, ds, byHand, byHandToo, byHandAgain} {
 		s.setResources("cpu=150m", "")
 	}
-	for _, name := range []string{"inplace-rollout-hold-statefulsets", "inplace-rollout-hold-deployments", "inplace-rollout-hold-daemonsets"} {
-		administer(t, "delete", "mutatingadmissionpolicybinding", name)
+	for _, name := range []string{"statefulsets", "deployments", "daemonsets"} {
+		administer(t, "delete", "validatingadmissionpolicybinding", "inplace-rollout-guard-"+name)
+		administer(t, "delete", "mutatingadmissionpolicybinding", "inplace-rollout-hold-"+name)
 	}
 	eventually(t, "the policies to be out of force", func() (bool, string) {
 		for _, kubectl := range []func(...string) string{w.kubectl, byHand.kubectl} {
