@@ -84,6 +84,41 @@ func TestCommonVariables(t *testing.T) {
 	}
 }
 
+// TestGuardsKnowWhatIsHeld: each guard takes the heartbeat as hold-statefulsets.yaml does, in its words. A condition has no
+// variables.
+func TestGuardsKnowWhatIsHeld(t *testing.T) {
+	hold := readVariables(t)["hold-statefulsets"]
+	there := strings.NewReplacer("variables.until", "until", "variables.times", hold["times"]).Replace(hold["there"])
+	there = strings.Join(strings.Fields("["+hold["until"]+"].exists(until, "+there+") ||"), " ")
+	objects, err := Objects(Cluster, User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]string{} // by the guard
+	for _, object := range objects {
+		policy, is := object.(*admissionv1.ValidatingAdmissionPolicy)
+		if !is || !strings.HasPrefix(policy.Name, "inplace-rollout-guard-") {
+			continue
+		}
+		for _, c := range policy.Spec.MatchConditions {
+			if c.Name == "is-to-be-held" {
+				known[policy.Name] = strings.Join(strings.Fields(c.Expression), " ")
+			}
+		}
+	}
+	if len(known) != 3 {
+		t.Errorf("%d guards ask what is to be held, want 3", len(known))
+	}
+	for name, is := range known {
+		if !strings.HasPrefix(is, there) {
+			t.Errorf("%s asks for another heartbeat than hold-statefulsets.yaml:\n%s\nand\n%s", name, is, there)
+		}
+		if want := known["inplace-rollout-guard-statefulsets"]; is != want {
+			t.Errorf("%s differs from guard-statefulsets.yaml in what is to be held:\n%s\nand\n%s", name, is, want)
+		}
+	}
+}
+
 // onUpdate is an expression for a write of an object that there was before.
 func onUpdate(expression string) string {
 	return strings.TrimPrefix(expression, "oldObject != null && ")
