@@ -217,18 +217,19 @@ func TestAbsentServiceAccount(t *testing.T) {
 	x.assertHeld("an edit while a controller is there", true)
 
 	administer(t, "delete", "serviceaccount", "-n", controller.Namespace, controller.ServiceAccount)
+	// By dry runs: an edit that is held before that stays so.
 	eventually(t, "the API server to see that", func() (bool, string) {
-		err := live.d.try(t, "set", "image", live.d.ref, "app=app:2")
-		return err == nil && !held(live.d.get()), said(err)
+		out, err := cp.Kubectl(t.Context(), "-n", live.d.namespace, "set", "image", live.d.ref, "app=app:2", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}")
+		return err == nil && !strings.Contains(out, api.HoldAnnotation), out + said(err)
 	})
 	live.kubectl("set", "image", "WEB", "app=app:2")
 	live.assertHeld("an edit without the ServiceAccount", false)
 	live.waitRolledOut()
 	x.kubectl("set", "image", "WEB", "app=app:2")
 	x.assertHeld("an edit of what was held before", true)
-	for _, namespace := range []string{x.w.namespace, x.d.namespace, x.ds.namespace} {
-		if ran := command(t, cp.Kubeconfig(), namespace, "", "release", "--all", "--yes"); ran.code != 0 {
-			t.Errorf("release: %+v", ran)
+	for _, s := range []interface{ run(args ...string) ran }{x.w, x.d, x.ds} {
+		if got := s.run("release", "--all", "--yes"); got.code != 0 {
+			t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
 		}
 	}
 	x.assertHeld("what was released", false)
