@@ -386,7 +386,10 @@ func TestUnreadableHold(t *testing.T) {
 		holds := []string{holdOf(w.get()), holdOf(byHand.get()), holdOf(d.get()), holdOf(byHandToo.get()), holdOf(ds.get()), holdOf(byHandAgain.get())}
 		return len(slices.Compact(holds)) == 1 && holds[0] == "nonsense", strings.Join(holds, " ")
 	})
-	ds.patch(`{"spec":{"updateStrategy":{"rollingUpdate":null}}}`)
+	eventually(t, "the guards to be out of force", func() (bool, string) {
+		err := ds.try(t, "patch", ds.ref, "--type=merge", `--patch={"spec":{"updateStrategy":{"rollingUpdate":null}}}`)
+		return err == nil, said(err)
+	})
 	ds.unchecked = true // it comes back by default, in the write of ours that lets go
 	install()
 
