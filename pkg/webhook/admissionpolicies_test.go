@@ -226,8 +226,20 @@ status: {currentRevision: %q, updateRevision: %q}`, api.EnabledLabel, annotation
 	}
 }
 
-// admitted returns what a policy makes of the object of a request.
+// admitted returns what a policy makes of the object of a request. Where both policy and webhook are there, it is asked twice
+// of one write: the second time it changes nothing.
 func admitted(t *testing.T, p *Policies, policy string, request *admissionv1.AdmissionRequest) []byte {
+	t.Helper()
+	once := evaluated(t, p, policy, request)
+	again := request.DeepCopy()
+	again.Object.Raw = once
+	if twice := evaluated(t, p, policy, again); !jsonpatch.Equal(once, twice) {
+		t.Errorf("done twice, it is\n%s, not\n%s", twice, once)
+	}
+	return once
+}
+
+func evaluated(t *testing.T, p *Policies, policy string, request *admissionv1.AdmissionRequest) []byte {
 	t.Helper()
 	response, err := p.Evaluate(t.Context(), policy, request)
 	if err != nil || !response.Allowed {
