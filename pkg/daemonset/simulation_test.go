@@ -275,6 +275,24 @@ func TestSimulation(t *testing.T) {
 	})
 }
 
+// TestSimulationOfRoom: nodes have no room for a while, and users edit meanwhile. Others go on beside a pod
+// that waits for room, but not where it has something to lose when it gets its size, such as that it had no limit.
+func TestSimulationOfRoom(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 150)
+	often := simulated.OfRoom(happenings)
+	rapid.Check(t, func(r *rapid.T) {
+		set := webSet(version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 2).Draw(r, "memory")})
+		set.Spec.UpdateStrategy = rapid.SampledFrom(strategies).Draw(r, "strategy")
+		nodes := rapid.IntRange(2, 5).Draw(r, "nodes")
+		outcomes, happens := simulated.OutcomesOfRoom(r), simulated.Steps(often).Draw(r, "steps")
+
+		s := newSimulation(t, r, set, nodes, outcomes)
+		defer s.Stop()
+		s.Ends(happens)
+	})
+}
+
 // TestSimulationOfComplete: whatever users do to the strategy, the hold and the label, Complete is
 // never said while a pod is of another revision or size, and comes to be said.
 func TestSimulationOfComplete(t *testing.T) {

@@ -350,7 +350,8 @@ func (s *simulation) unproved(pod *corev1.Pod) bool {
 func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
 	seen, want := s.seen.pods[pod.Name], simulated.VersionOf(&d.Spec.Template.Spec)
 	want.Image = 0
-	return seen != nil && seen.UID == pod.UID && simulated.Pending(seen) && simulated.SizeOf(seen) == want && s.available(seen) && !simulated.Restarts(seen, want)
+	return seen != nil && seen.UID == pod.UID && simulated.Pending(seen) && simulated.SizeOf(seen) == want && s.available(seen) &&
+		!simulated.Restarts(seen, want) && !simulated.Takes(simulated.AppliedSize(seen), want)
 }
 
 // needsRestart reports, by the rules of the world, whether only a new pod can be one of d's template.
@@ -493,6 +494,12 @@ var rough = []string{"edit memory", "edit image", "delete", "action", "policy", 
 var ofRestarts = map[string]int{
 	"round": 6, "kubelets": 4, "rsc sees the pods": 2, "rsc": 2, "dc": 2, "sees the pods": 2, "sees it": 1, "sync": 6, "time": 1,
 	"edit memory": 4, "crash": 8, "delete": 1, "scale": 1,
+}
+
+// ofRoom are those that matter where nodes have no room for a while.
+var ofRoom = map[string]int{
+	"round": 6, "kubelets": 4, "dc": 2, "rsc": 2, "sees the pods": 2, "sees it": 1, "sync": 6, "restart": 1, "time": 1,
+	"edit memory": 5, "edit cpu": 4, "delete": 1, "scale": 1,
 }
 
 // Pod is one of those that there are.
@@ -701,6 +708,24 @@ func TestSimulationOfRestarts(t *testing.T) {
 	load(t)
 	simulated.Pin(t, 1, 250)
 	simulate(t, []int{3}, ofRestarts)
+}
+
+// TestSimulationOfRoom: users edit sizes while nodes have no room. Others go on beside a pod that waits for
+// room, but not where it has something to lose when it gets its size, such as that it had no limit.
+func TestSimulationOfRoom(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 150)
+	rapid.Check(t, func(r *rapid.T) {
+		d := webDeployment(version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 2).Draw(r, "memory")}, rapid.IntRange(2, 5).Draw(r, "replicas"))
+		d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt(rapid.IntRange(0, 1).Draw(r, "maxSurge")))
+		d.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(1))
+		outcomes, happens := simulated.OutcomesOfRoom(r), simulated.Steps(ofRoom).Draw(r, "steps")
+
+		s := newSimulation(t, r, d, outcomes)
+		defer s.Stop()
+		s.All(slices.Concat(happens...))
+		s.comeToRest(t)
+	})
 }
 
 // newSimulation has a Deployment that begins with that template, and is at rest.

@@ -109,7 +109,7 @@ func (t Target) Settled() bool {
 func specified(pod *corev1.Pod, kubelet Kubelet) Target {
 	t := Target{pod: pod, kubelet: kubelet}
 	for _, p := range parts(&pod.Spec) {
-		if status := t.status(p); status != nil && status.Resources != nil {
+		if t.reports(p) {
 			t.named = append(t.named, p)
 		}
 	}
@@ -216,14 +216,15 @@ func (t Target) reported(p part) (allocated corev1.ResourceList, applied corev1.
 }
 
 // inForce returns the value that is in force in the pod as it runs: the kubelet may not have
-// accepted yet what the spec asks for. Where the kubelet says nothing, it is the spec's value.
+// accepted yet what the spec asks for; of a value that is new, nothing is in force then. Where the
+// kubelet says nothing of p, it is the spec's value.
 func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resource.Quantity) *resource.Quantity {
 	allocated, applied := t.reported(p)
 	value := lookup(allocated, name)
 	if side == Limit {
 		value = lookup(applied.Limits, name)
 	}
-	if value == nil || t.hasRun(p) || spec != nil && appliedAs(name, side, *spec, value) {
+	if !t.reports(p) || t.hasRun(p) || spec != nil && appliedAs(name, side, *spec, value) {
 		return spec
 	}
 	return value
@@ -238,6 +239,15 @@ func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got 
 	const step = 10
 	return got != nil && name == corev1.ResourceCPU && side == Limit &&
 		got.MilliValue() == (want.MilliValue()+step-1)/step*step
+}
+
+// reports reports whether the kubelet says what p has.
+func (t Target) reports(p part) bool {
+	if p.kind == podLevel {
+		return t.pod.Status.Resources != nil
+	}
+	status := t.status(p)
+	return status != nil && status.Resources != nil
 }
 
 func (t Target) status(p part) *corev1.ContainerStatus {

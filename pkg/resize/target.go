@@ -374,8 +374,8 @@ func (t *Target) obstruct(format string, args ...any) {
 }
 
 // Back returns the target that brings a pod back to the size that is in force in it, after it
-// was asked for the wanted size and has not taken it. It has no changes if the pod cannot go
-// back, because a value that was added cannot be removed.
+// was asked for the wanted size and has not taken it. A value that was added stays: it cannot be
+// removed. Without any other there are no changes.
 //
 // The kubelet does not look again at a size that it has called infeasible. It does if the
 // pod is asked for what it has, and then for that size once more.
@@ -383,11 +383,9 @@ func (t Target) Back() Target {
 	back := t
 	back.Changes = nil
 	for _, c := range t.Effects {
-		if c.From == nil || c.To == nil || len(t.Changes) > 0 {
-			back.Changes = nil
-			return back
+		if len(t.Changes) == 0 && c.From != nil && c.To != nil {
+			back.Changes = append(back.Changes, Change{c.Container, c.Resource, c.Side, c.To, c.From})
 		}
-		back.Changes = append(back.Changes, Change{c.Container, c.Resource, c.Side, c.To, c.From})
 	}
 	return back
 }

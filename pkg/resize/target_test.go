@@ -273,6 +273,7 @@ func TestFor(t *testing.T) {
 func TestEffects(t *testing.T) {
 	a := build.Size(t, "requests: {cpu: 105m, memory: 100Mi}, limits: {cpu: 105m}")
 	b := build.Size(t, "requests: {cpu: 105m, memory: 200Mi}, limits: {cpu: 105m}")
+	limited := build.Size(t, "requests: {cpu: 200m, memory: 100Mi}, limits: {cpu: 200m, memory: 1Gi}")
 	rounded := func(pod *corev1.Pod) { // by the systemd cgroup driver
 		pod.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("110m")
 	}
@@ -286,6 +287,8 @@ func TestEffects(t *testing.T) {
 		{"a size that is in force changes", build.Pod("web-0", a), b, "app: memory request 100Mi→200Mi", "app: memory request 100Mi→200Mi"},
 		{"one that was asked for changes what is in force", build.Pod("web-0", a, build.WithSize(b)), b, "", "app: memory request 100Mi→200Mi"},
 		{"one that is taken back before it is in force changes nothing", build.Pod("web-0", a, build.WithSize(b)), a, "app: memory request 200Mi→100Mi", ""},
+		{"one that was added and asked for is not in force", build.Pod("web-0", a, build.WithSize(limited)), limited, "",
+			"app: cpu request 105m→200m, app: cpu limit 105m→200m, app: memory limit none→1Gi"},
 		{"one that is in force changes nothing", build.Pod("web-0", a, build.Resized(b)), b, "", ""},
 		{"nor does what the kubelet has rounded", build.Pod("web-0", a, rounded), a, "", ""},
 		{"a pod that has not started has what its spec says", build.Pod("web-0", a, func(pod *corev1.Pod) { pod.Status.ContainerStatuses = nil }), b,
@@ -306,6 +309,37 @@ func TestEffects(t *testing.T) {
 	others := build.Pod("web-0", a, build.WithSize(b))
 	if left, err := resize.Leftover(others, a); err != nil || len(left.Effects) > 0 {
 		t.Errorf("what somebody else has asked for is taken for ours: %s, error %v", resize.Describe(left.Effects), err)
+	}
+}
+
+// TestWaiting: a pod was asked for a size that its kubelet has not taken yet.
+func TestWaiting(t *testing.T) {
+	a, more := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 200m}")
+	for _, tt := range []struct {
+		name               string
+		size               *corev1.PodTemplateSpec
+		takes, asksForMore bool
+		back               string
+	}{
+		{"for more", more, false, true, "app: cpu request 200m→100m"},
+		{"for less", build.Size(t, "requests: {cpu: 50m}"), true, false, "app: cpu request 50m→100m"},
+		{"for a limit that it lacks", build.Size(t, "requests: {cpu: 100m}, limits: {cpu: 200m}"), true, true, ""},
+		{"for a request that it lacks", build.Size(t, "requests: {cpu: 100m, memory: 100Mi}"), false, true, ""},
+		{"for more, and for a limit that it lacks", build.Size(t, "requests: {cpu: 200m}, limits: {memory: 1Gi}"), true, true, "app: cpu request 200m→100m"},
+	} {
+		target, err := resize.For(build.Pod("web-0", a, build.WithSize(tt.size)), a, tt.size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := target.Takes(); got != tt.takes {
+			t.Errorf("%s: takes something: %t", tt.name, got)
+		}
+		if got := target.AsksForMore(); got != tt.asksForMore {
+			t.Errorf("%s: asks for more: %t", tt.name, got)
+		}
+		if got := resize.Describe(target.Back().Changes); got != tt.back {
+			t.Errorf("%s: goes back by %s, want %s", tt.name, got, tt.back)
+		}
 	}
 }
 

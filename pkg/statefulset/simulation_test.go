@@ -220,6 +220,25 @@ func TestSimulation(t *testing.T) {
 	})
 }
 
+// TestSimulationOfRoom: nodes have no room for a while, and users edit meanwhile. Others go on beside a pod
+// that waits for room, but not where it has something to lose when it gets its size, such as that it had no limit.
+func TestSimulationOfRoom(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 200)
+	often := simulated.OfRoom(happenings)
+	often["partition"] = 0
+	rapid.Check(t, func(t *rapid.T) {
+		set := webSet(version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 2).Draw(t, "memory")}, rapid.IntRange(2, 5).Draw(t, "replicas"))
+		set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(1, 2).Draw(t, "maxUnavailable")))
+		outcomes, happens := simulated.OutcomesOfRoom(t), simulated.Steps(often).Draw(t, "steps")
+
+		s := newSimulation(t, set, outcomes)
+		defer s.Stop()
+		s.Ends(happens)
+	})
+}
+
 // TestSimulationOfImages: a size is edited while an image is rolled out, and pods are lost. None comes
 // back of an older image than it has had.
 func TestSimulationOfImages(t *testing.T) {

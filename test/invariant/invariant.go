@@ -44,6 +44,9 @@ const (
 	// Held: what somebody else writes is held if a controller is there, and only then, or if the action in
 	// force is LiveResize; and what is not held the controller does not roll out, too.
 	Held = "held"
+	// HandOver: an operator that deletes pods of a set under OnDelete by their revision, once the status speaks of
+	// the set's generation, deletes none that may still be resized, if a controller is there.
+	HandOver = "hand-over"
 	// Complete: the condition is True only if each pod that may move has its size and revision.
 	Complete = "complete"
 )
@@ -52,6 +55,8 @@ const (
 type Options struct {
 	// Controllers are the users that the controller writes as.
 	Controllers []string
+	// Operators is what the names of operators begin with, which delete pods of sets under OnDelete.
+	Operators string
 	// DeferredTimeout and ErrorTimeout are the flags of the controller.
 	DeferredTimeout, ErrorTimeout time.Duration
 	// OldKubelets are the nodes whose kubelets lower no memory limit in place.

@@ -433,7 +433,7 @@ func checkAll(t *testing.T, tests []promised) {
 			l := &trail{t: t}
 			tt.do(l)
 			violations, err := invariant.Check(l.events, invariant.Options{
-				Controllers: []string{ours}, DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute,
+				Controllers: []string{ours}, Operators: "operator:", DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute,
 				Gaps: l.gaps, Doubts: l.doubts,
 			})
 			if err != nil {

@@ -52,6 +52,8 @@ func (h *history) check(w write) {
 	}
 	if p := h.named(w.ObjectRef.Name); p != nil && p.there() {
 		switch user := w.User.Username; {
+		case h.operator(w):
+			h.checkOperator(w, p)
 		case ours:
 			h.checkRestart(w, p)
 			h.checkApart(w, p)

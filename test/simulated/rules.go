@@ -171,11 +171,11 @@ func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts 
 // loses nothing to that size.
 func (r Rules) WaitsForRoom(pod *corev1.Pod) bool {
 	return r.PassDeferred && SizeOf(pod) == r.size() && Pending(pod) && r.Available(pod) &&
-		!Restarts(pod, r.Want) && !takes(AppliedSize(pod), r.Want)
+		!Restarts(pod, r.Want) && !Takes(AppliedSize(pod), r.Want)
 }
 
-// takes reports whether v has less of something than have. A memory of 0 is no limit.
-func takes(have, v Version) bool {
+// Takes reports whether v has less of something than have. A memory of 0 is no limit.
+func Takes(have, v Version) bool {
 	return v.CPU < have.CPU || v.Memory > 0 && (have.Memory == 0 || v.Memory < have.Memory)
 }
 

@@ -308,12 +308,15 @@ func (s *Simulation[S, K]) takes(set S, pod *corev1.Pod, gone bool) {
 	place, edit, r := s.of.Place(set, pod), s.Edit(set), s.Rules(set)
 	s.keptBack(place)
 	s.Taken[place.Name] = Taken{edit, pod, gone}
-	taken, waiting := 0, map[types.UID]bool{}
+	taken, waiting, there := 0, map[types.UID]bool{}, map[string]bool{}
 	for _, shown := range s.Shown { // nobody waits for these, nor for what only its user restarts
 		waiting[shown.UID] = shown.UID != pod.UID && (r.WaitsForRoom(shown) || !s.Fields.Rolling(set) && s.GivenUp(shown))
+		there[s.of.Place(set, shown).Name] = true
 	}
-	for _, other := range s.Taken {
-		taken += asInt(other.Edit == edit && !s.of.Place(set, other.Pod).Lost && (other.Gone || !waiting[other.Pod.UID]))
+	gives := !gone && !Restarts(pod, r.Want) && GivesRoom(pod, r.Want) // what is missing may wait for that room
+	for name, other := range s.Taken {
+		skipped := s.of.Place(set, other.Pod).Lost || gives && !there[name]
+		taken += asInt(other.Edit == edit && !skipped && (other.Gone || !waiting[other.Pod.UID]))
 	}
 	if taken > r.Most {
 		s.Must("%d places are under way, more than %d", taken, r.Most)
@@ -417,6 +420,13 @@ func Often(builtIn string, more map[string]int) map[string]int {
 		"edit cpu": 2, "edit memory": 2, "edit image": 1, "first template": 1, "delete": 1, "crash": 1, "action": 1, "policy": 1,
 	}
 	maps.Copy(often, more)
+	return often
+}
+
+// OfRoom has users edit sizes, and little else.
+func OfRoom(often map[string]int) map[string]int {
+	often = maps.Clone(often)
+	maps.Copy(often, map[string]int{"edit memory": 5, "edit cpu": 4, "edit image": 0, "policy": 0, "action": 0})
 	return often
 }
 

@@ -34,6 +34,11 @@ func Outcomes(t *rapid.T) []Outcome {
 	}), 0, 7).Draw(t, "outcomes")
 }
 
+// OutcomesOfRoom draws what becomes of resizes where many wait for room, which comes.
+func OutcomesOfRoom(t *rapid.T) []Outcome {
+	return rapid.SliceOfN(rapid.SampledFrom([]Outcome{{}, {Deferred: 1, Slow: 1}, {Deferred: 3}, {Refused: true}}), 1, 5).Draw(t, "outcomes")
+}
+
 // Meanwhile is the step that has the controller sync while others do what follows it.
 const Meanwhile = "sync meanwhile"
 

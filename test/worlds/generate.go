@@ -52,6 +52,7 @@ func newWorld(seed uint64) World {
 	}
 	w.addClasses()
 	w.addTrouble()
+	w.addOperators()
 	return w
 }
 

@@ -124,6 +124,11 @@ func (p *player) create(ctx context.Context) error {
 		if err := p.apply(ctx, i); err != nil {
 			return fmt.Errorf("creating %s: %w", w.ref(), err)
 		}
+		if w.Operated {
+			if err := p.operate(ctx, w); err != nil {
+				return err
+			}
+		}
 	}
 	p.await(ctx, 10*time.Second, func() bool {
 		for i := range p.Workloads {

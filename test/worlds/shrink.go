@@ -56,7 +56,7 @@ func (w World) smaller() []World {
 	}
 	for _, less := range []func(*World){
 		func(w *World) { w.Quota = "" }, func(w *World) { w.Limits = nil }, func(w *World) { w.Webhook = "" }, (*World).classless,
-		(*World).roomy, (*World).graceless,
+		(*World).roomy, (*World).graceless, (*World).unoperated,
 	} {
 		candidate := w
 		if less(&candidate); candidate.size() < w.size() {
@@ -87,6 +87,14 @@ func (w *World) graceless() {
 	w.Workloads = slices.Clone(w.Workloads)
 	for i := range w.Workloads {
 		w.Workloads[i].Graceful = false
+	}
+}
+
+// unoperated leaves all pods to their users.
+func (w *World) unoperated() {
+	w.Workloads = slices.Clone(w.Workloads)
+	for i := range w.Workloads {
+		w.Workloads[i].Operated = false
 	}
 }
 

@@ -59,6 +59,8 @@ type Workload struct {
 	History        int32  `json:"history,omitempty"`
 	// Room is the cpu of each of the two nodes that the pods can run on; all have room if empty.
 	Room string `json:"room,omitempty"`
+	// Operated: an operator deletes a StatefulSet's pods by their revision, whenever it is under OnDelete.
+	Operated bool `json:"operated,omitempty"`
 	// Graceful pods take a second to go.
 	Graceful bool `json:"graceful,omitempty"`
 	// Classes is the annotation with a DaemonSet's sizes by class of node; none if empty.
@@ -146,7 +148,7 @@ func (w World) size() int {
 		}
 	}
 	for _, of := range w.Workloads {
-		for _, some := range []bool{of.Classes != "", of.Room != "", of.Graceful} {
+		for _, some := range []bool{of.Classes != "", of.Room != "", of.Graceful, of.Operated} {
 			if some {
 				size++
 			}
