@@ -74,6 +74,24 @@ func (w *Webhook) start(ctx context.Context) error {
 	if err := w.Apply(ctx); err != nil {
 		return err
 	}
+	return w.serve(ctx)
+}
+
+// Renew starts the replicas as if the webhook had just been installed, with these arguments: there is no
+// certificate yet, and the API server asks none of those that were there before.
+func (w *Webhook) Renew(ctx context.Context, args ...string) error {
+	for _, r := range w.replicas {
+		r.Kill()
+	}
+	if _, err := w.cp.Kubectl(ctx, "delete", "--namespace", Namespace, "secret", "inplace-rollout-webhook"); err != nil {
+		return fmt.Errorf("deleting the certificate: %w", err)
+	}
+	w.o.Args = args
+	return w.serve(ctx)
+}
+
+// serve starts the replicas, and waits until the API server asks them.
+func (w *Webhook) serve(ctx context.Context) error {
 	for i := range cmp.Or(w.o.Replicas, 2) {
 		if err := w.Start(ctx, i); err != nil {
 			return err

@@ -24,8 +24,9 @@ import (
 )
 
 var (
-	cp     *controlplane.ControlPlane
-	client kubernetes.Interface
+	cp      *controlplane.ControlPlane
+	client  kubernetes.Interface
+	webhook *controller.Webhook
 )
 
 func TestMain(m *testing.M) { os.Exit(controlplane.RunTests(m, controlplane.Options{}, setUp)) }
@@ -37,29 +38,23 @@ func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown fu
 	if client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	return nil, nil
-}
-
-// serve installs the webhook and runs its replicas until the test ends.
-func serve(t *testing.T, args ...string) *controller.Webhook {
-	t.Helper()
 	file, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
+		return nil, fmt.Errorf("opening the webhook's log: %w", err)
+	}
+	if webhook, err = controller.StartWebhook(ctx, cp, controller.WebhookOptions{Log: file}); err != nil {
+		return nil, err
+	}
+	return webhook.Stop, nil
+}
+
+// serve starts both replicas of the webhook again, for this test. They make a certificate of their own.
+func serve(t *testing.T, args ...string) *controller.Webhook {
+	t.Helper()
+	if err := webhook.Renew(t.Context(), args...); err != nil {
 		t.Fatal(err)
 	}
-	w, err := controller.StartWebhook(t.Context(), cp, controller.WebhookOptions{Args: args, Log: file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		w.Stop()
-		// The next test has a webhook of its own.
-		err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(context.Background(), "inplace-rollout", metav1.DeleteOptions{})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	return w
+	return webhook
 }
 
 // create makes a StatefulSet that goes with the test. No node is there, so its pod stays Pending.
@@ -105,7 +100,7 @@ func held(set *appsv1.StatefulSet) bool {
 }
 
 // pause is between two questions or edits, so that they leave time to whom they ask, and to what else runs.
-const pause = 20 * time.Millisecond
+const pause = 50 * time.Millisecond
 
 // eventually waits until the condition is met, for at most a minute.
 func eventually(t *testing.T, what string, met func() (bool, error)) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"maps"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -77,16 +76,42 @@ func (x trio) each(do func(kind string, kubectl func(args ...string) string, get
 	do(x.ds.ref, x.ds.kubectl, func() metav1.Object { return x.ds.get() })
 }
 
-// kubectl runs it for each of them, with its name put in for WEB.
-func (x trio) kubectl(args ...string) {
+// patchAs edits each of them as kubectl would.
+func (x trio) patchAs(manager, patch string) {
 	x.t.Helper()
-	x.each(func(ref string, kubectl func(args ...string) string, _ func() metav1.Object) {
-		var with []string
-		for _, arg := range args {
-			with = append(with, strings.ReplaceAll(arg, "WEB", ref))
-		}
-		kubectl(with...)
-	})
+	x.w.patchAs(manager, patch)
+	x.d.patchAs(manager, patch)
+	x.ds.patchAs(manager, patch)
+}
+
+// app is a patch of their container.
+func app(fields string) string {
+	return "{spec: {template: {spec: {containers: [{name: app, " + fields + "}]}}}}"
+}
+
+func (x trio) setImage(image string) {
+	x.t.Helper()
+	x.patchAs("kubectl-set", app("image: "+strconv.Quote(image)))
+}
+
+func (x trio) setCPU(cpu string) {
+	x.t.Helper()
+	x.patchAs("kubectl-set", app("resources: {requests: {cpu: "+cpu+"}}"))
+}
+
+func (x trio) addEnv() {
+	x.t.Helper()
+	x.patchAs("kubectl-set", app("env: [{name: A, value: b}]"))
+}
+
+func (x trio) removeEnv() {
+	x.t.Helper()
+	x.patchAs("kubectl-set", app("env: [{name: A, $patch: delete}]"))
+}
+
+func (x trio) annotate(key, value string) {
+	x.t.Helper()
+	x.patchAs("kubectl-annotate", "{metadata: {annotations: {"+key+": "+value+"}}}")
 }
 
 // assertHeld checks for each of them whether its rollout is held.
@@ -138,15 +163,15 @@ func TestAbsent(t *testing.T) {
 	t.Cleanup(func() { fall(t) })
 
 	beat(t, time.Minute)
-	x.kubectl("set", "resources", "WEB", "--requests=cpu=150m")
+	x.setCPU("150m")
 	x.assertHeld("an edit while a controller is there", true)
 	fall(t)
-	x.kubectl("annotate", "WEB", "a=b")
+	x.annotate("a", "b")
 	x.assertHeld("the next write of anybody when it has gone", false)
 	x.assertAsBefore(0)
 	x.waitRolledOut()
 
-	x.kubectl("set", "image", "WEB", "app=app:2")
+	x.setImage("app:2")
 	x.assertHeld("an edit while no controller is there", false)
 	x.each(func(ref string, _ func(args ...string) string, get func() metav1.Object) {
 		if _, said := get().GetAnnotations()[api.NotHeldAnnotation]; !said {
@@ -154,43 +179,43 @@ func TestAbsent(t *testing.T) {
 		}
 	})
 	x.waitRolledOut()
-	x.kubectl("annotate", "WEB", "c=d")
+	x.annotate("c", "d")
 	x.each(func(ref string, _ func(args ...string) string, get func() metav1.Object) {
 		if is, said := get().GetAnnotations()[api.NotHeldAnnotation]; said {
 			t.Errorf("%s says of a write that needs no hold that it was not held: %s", ref, is)
 		}
 	})
 
-	live.kubectl("set", "image", "WEB", "app=app:2")
+	live.setImage("app:2")
 	live.assertHeld("an edit with the action LiveResize", true)
-	live.kubectl("annotate", "WEB", "a=b")
+	live.annotate("a", "b")
 	live.assertHeld("another write with the action LiveResize", true)
-	live.kubectl("annotate", "WEB", api.ResizeActionAnnotation+"-")
+	live.annotate(api.ResizeActionAnnotation, "null")
 	live.assertHeld("taking the action away, which comes into force with the next edit", true)
-	live.kubectl("set", "image", "WEB", "app=app:3")
+	live.setImage("app:3")
 	live.assertHeld("that edit", false)
 	live.waitRolledOut()
 
 	// What only takes away leaves no time in managedFields.
-	x.kubectl("set", "env", "WEB", "A=b")
+	x.addEnv()
 	x.waitRolledOut()
-	x.kubectl("set", "env", "WEB", "A-")
+	x.removeEnv()
 	x.assertHeld("an edit that only takes away", false)
 	x.waitRolledOut()
-	x.kubectl("set", "env", "WEB", "A=b")
+	x.addEnv()
 	x.waitRolledOut()
-	x.kubectl("set", "image", "WEB", "app=app:3")
+	x.setImage("app:3")
 	x.waitRolledOut()
 	beat(t, 2*time.Second)
 	time.Sleep(4 * time.Second)
-	x.kubectl("set", "env", "WEB", "A-")
+	x.removeEnv()
 	x.assertHeld("an edit that only takes away, when nobody can know that the heartbeat is out of date", true)
-	x.kubectl("set", "image", "WEB", "app=app:4")
+	x.setImage("app:4")
 	x.assertHeld("an edit when the heartbeat is out of date", false)
 	x.waitRolledOut()
 
 	beat(t, time.Minute)
-	x.kubectl("set", "resources", "WEB", "--requests=cpu=160m")
+	x.setCPU("160m")
 	x.assertHeld("an edit when a controller is back", true)
 	process := ownController(t, letGo)
 	x.waitComplete()
@@ -213,7 +238,7 @@ func TestAbsentServiceAccount(t *testing.T) {
 	defer reinstall(t)()
 	letsGo(t)
 	beat(t, time.Minute)
-	x.kubectl("set", "resources", "WEB", "--requests=cpu=150m")
+	x.setCPU("150m")
 	x.assertHeld("an edit while a controller is there", true)
 
 	administer(t, "delete", "serviceaccount", "-n", controller.Namespace, controller.ServiceAccount)
@@ -222,10 +247,10 @@ func TestAbsentServiceAccount(t *testing.T) {
 		out, err := cp.Kubectl(t.Context(), "-n", live.d.namespace, "set", "image", live.d.ref, "app=app:2", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}")
 		return err == nil && !strings.Contains(out, api.HoldAnnotation), out + said(err)
 	})
-	live.kubectl("set", "image", "WEB", "app=app:2")
+	live.setImage("app:2")
 	live.assertHeld("an edit without the ServiceAccount", false)
 	live.waitRolledOut()
-	x.kubectl("set", "image", "WEB", "app=app:2")
+	x.setImage("app:2")
 	x.assertHeld("an edit of what was held before", true)
 	for _, s := range []interface{ run(args ...string) ran }{x.w, x.d, x.ds} {
 		if got := s.run("release", "--all", "--yes"); got.code != 0 {
@@ -234,7 +259,7 @@ func TestAbsentServiceAccount(t *testing.T) {
 	}
 	x.assertHeld("what was released", false)
 	x.assertAsBefore(1)
-	x.kubectl("set", "image", "WEB", "app=app:3")
+	x.setImage("app:3")
 	x.assertHeld("an edit after that", false)
 	x.d.waitRolledOut()
 	x.ds.waitRolledOut()
@@ -243,11 +268,11 @@ func TestAbsentServiceAccount(t *testing.T) {
 // took is how long it takes to roll out another image.
 func (x trio) took(image string) map[string]time.Duration {
 	x.t.Helper()
-	took := map[string]time.Duration{}
+	took, edit := map[string]time.Duration{}, app("image: "+strconv.Quote(image))
 	for ref, rollOut := range map[string]func(){
-		"StatefulSet": func() { x.w.kubectl("set", "image", x.w.ref, "app="+image); x.w.waitAvailable() },
-		"Deployment":  func() { x.d.kubectl("set", "image", x.d.ref, "app="+image); x.d.waitRolledOut() },
-		"DaemonSet":   func() { x.ds.kubectl("set", "image", x.ds.ref, "app="+image); x.ds.waitRolledOut() },
+		"StatefulSet": func() { x.w.patchAs("kubectl-set", edit); x.w.waitAvailable() },
+		"Deployment":  func() { x.d.patchAs("kubectl-set", edit); x.d.waitRolledOut() },
+		"DaemonSet":   func() { x.ds.patchAs("kubectl-set", edit); x.ds.waitRolledOut() },
 	} {
 		began := time.Now()
 		rollOut()
@@ -294,7 +319,7 @@ func TestAbsentController(t *testing.T) {
 	elected := controller.Options{Args: append([]string{"--leader-elect"}, letGo.Args...)}
 	first, second := ownController(t, elected), ownController(t, elected)
 	eventually(t, "one to beat", func() (bool, string) { return heartbeat(t) != "", "" })
-	x.kubectl("set", "resources", "WEB", "--requests=cpu=150m")
+	x.setCPU("150m")
 	x.waitComplete()
 	killed := time.Now()
 	first.Kill()
@@ -344,7 +369,8 @@ func TestAbsentLast(t *testing.T) {
 			over = true
 		default:
 		}
-		x.kubectl("set", "resources", "WEB", "--requests=cpu="+strconv.Itoa(110+i%2*10)+"m")
+		x.setCPU(strconv.Itoa(110+i%2*10) + "m")
+		time.Sleep(250 * time.Millisecond)
 	}
 	x.waitComplete()
 	if after := x.uids(); !maps.Equal(before, after) {
@@ -377,10 +403,10 @@ func TestAbsentReinstalled(t *testing.T) {
 		}
 		letsGo(t)
 		beat(t, time.Minute)
-		x.kubectl("set", "image", "WEB", "app=app:"+strconv.Itoa(2*i+2))
+		x.setImage("app:" + strconv.Itoa(2*i+2))
 		x.assertHeld("an edit while a controller is there", true)
 		fall(t)
-		x.kubectl("set", "image", "WEB", "app=app:"+strconv.Itoa(2*i+3))
+		x.setImage("app:" + strconv.Itoa(2*i+3))
 		x.assertHeld("an edit while none is there", false)
 		x.waitRolledOut()
 	}

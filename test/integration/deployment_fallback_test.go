@@ -168,7 +168,7 @@ func newGated(t *testing.T) *deployment {
 
 func (d *deployment) openGate(name string) {
 	d.t.Helper()
-	d.kubectl("patch", "pod", name, "--subresource=status", "--patch", `{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`)
+	d.patchPod(name, `{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`, "status")
 }
 
 // newcomer waits for a pod that is not one of before, and returns its name.

@@ -51,7 +51,7 @@ func TestDeploymentRecreate(t *testing.T) {
 			d.waitComplete()
 			before := d.uids()
 			for name := range before {
-				d.kubectl("patch", "pod", name, `--patch={"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
+				d.patchPod(name, `{"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
 			}
 			log := d.logPods()
 			d.markAudit()
@@ -67,7 +67,7 @@ func TestDeploymentRecreate(t *testing.T) {
 			})
 			time.Sleep(2 * time.Second) // nothing is to come
 			for name := range before {
-				d.kubectl("patch", "pod", name, `--patch={"metadata": {"finalizers": null}}`)
+				d.patchPod(name, `{"metadata": {"finalizers": null}}`)
 			}
 			d.waitComplete()
 			d.assertSettled(cpu)
@@ -88,7 +88,7 @@ func TestDeploymentRecreateInFlight(t *testing.T) {
 	d.waitComplete()
 	before := d.uids()
 	for name := range before {
-		d.kubectl("patch", "pod", name, `--patch={"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
+		d.patchPod(name, `{"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
 	}
 	log := d.logPods()
 	d.kubectl("set", "image", d.ref, "app=app:2")
@@ -98,7 +98,7 @@ func TestDeploymentRecreateInFlight(t *testing.T) {
 	d.setResources("cpu=150m", "")
 	time.Sleep(2 * time.Second) // nothing is to come
 	for name := range before {
-		d.kubectl("patch", "pod", name, `--patch={"metadata": {"finalizers": null}}`)
+		d.patchPod(name, `{"metadata": {"finalizers": null}}`)
 	}
 	d.waitComplete()
 	d.assertSettled("150m")
@@ -114,7 +114,7 @@ func TestDeploymentRecreateAtRelease(t *testing.T) {
 	d.waitComplete()
 	before := d.uids()
 	for name := range before {
-		d.kubectl("patch", "pod", name, `--patch={"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
+		d.patchPod(name, `{"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
 	}
 	log := d.logPods()
 	events, err := client.AppsV1().Deployments(d.namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: d.get().ResourceVersion})
@@ -140,7 +140,7 @@ func TestDeploymentRecreateAtRelease(t *testing.T) {
 	}
 	time.Sleep(2 * time.Second) // nothing is to come
 	for name := range before {
-		d.kubectl("patch", "pod", name, `--patch={"metadata": {"finalizers": null}}`)
+		d.patchPod(name, `{"metadata": {"finalizers": null}}`)
 	}
 	d.waitComplete()
 	d.assertSettled("150m")

@@ -168,12 +168,12 @@ func TestTerminatingPodHidesALabel(t *testing.T) {
 	w.waitComplete()
 	w.annotatePod("web-1", simNever)
 	w.begin("100m", "web-1")
-	w.kubectl("patch", "pod", "web-0", `--patch={"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
+	w.patchPod("web-0", `{"metadata": {"finalizers": ["test.inplace-rollout.io/stays"]}}`)
 	w.kubectl("delete", "pod", "web-0", "--wait=false")
 	w.markAudit()
 	w.annotatePod("web-1", simAccepted)
 	w.waitFor("the hold to go", func(set *appsv1.StatefulSet) bool { return !held(set) })
-	w.kubectl("patch", "pod", "web-0", `--patch={"metadata": {"finalizers": null}}`)
+	w.patchPod("web-0", `{"metadata": {"finalizers": null}}`)
 
 	relabelled, released := w.audit("patch", "pods", "", "web-1"), w.audit("patch", "statefulsets", "", "web")
 	if len(relabelled) != 1 || len(released) != 1 {

@@ -182,7 +182,7 @@ func TestReadyMeansHeld(t *testing.T) {
 		}
 		process = ownController(t, letGo)
 		before := x.uids()
-		x.kubectl("set", "resources", "WEB", fmt.Sprintf("--requests=cpu=%dm", 150+10*i))
+		x.setCPU(fmt.Sprintf("%dm", 150+10*i))
 		x.waitComplete()
 		if after := x.uids(); fmt.Sprint(before) != fmt.Sprint(after) {
 			t.Errorf("pods %v became %v", before, after)

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -264,17 +266,33 @@ func (s *sandbox[W]) try(t *testing.T, args ...string) error {
 // of it is allowed.
 func (s *sandbox[W]) allow(user, role, verb, resource string) {
 	s.t.Helper()
-	_, name, _ := strings.Cut(role, "=")
-	s.kubectl("create", "rolebinding", user+"-"+name, role, "--user="+user)
+	flag, name, _ := strings.Cut(role, "=")
+	kind := map[string]string{"--role": "Role", "--clusterrole": "ClusterRole"}[flag]
+	if _, err := client.RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
 	s.waitAllowed(user, verb, resource)
 }
 
-// waitAllowed waits until the API server knows that a user may do something: it authorizes from a cache.
+// waitAllowed waits until the API server knows that a user may do something: it authorizes from a cache. The resource is
+// written as for `kubectl auth can-i`, such as pods/resize or replicasets.apps.
 func (s *sandbox[W]) waitAllowed(user, verb, resource string) {
 	s.t.Helper()
+	resource, subresource, _ := strings.Cut(resource, "/")
+	resource, group, _ := strings.Cut(resource, ".")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: s.namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource,
+		},
+	}}
 	eventually(s.t, "the rights of "+user+" to be in force", func() (bool, string) {
-		err := s.try(s.t, "auth", "can-i", verb, resource, "--as="+user)
-		return err == nil, said(err)
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(s.t.Context(), review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed, said(err)
 	})
 }
 
@@ -378,7 +396,13 @@ func (s *sandbox[W]) annotatePod(name, annotation string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Pods(s.namespace).Patch(s.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	s.patchPod(name, string(patch))
+}
+
+// patchPod patches one pod, or a subresource of it.
+func (s *sandbox[W]) patchPod(name, patch string, subresources ...string) {
+	s.t.Helper()
+	if _, err := client.CoreV1().Pods(s.namespace).Patch(s.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...); err != nil {
 		s.t.Fatal(err)
 	}
 }
