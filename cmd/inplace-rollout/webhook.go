@@ -144,7 +144,8 @@ func (o webhookOptions) run(ctx context.Context) error {
 	}
 	defer stopMetrics()
 
-	// Anybody may connect, and is to hold little of our memory, and not for long: API servers wait 5 s.
+	// Anybody may connect, and is to hold little of our memory, and not for long: API servers wait 5 s. The handler
+	// is stricter about bodies.
 	server := &http.Server{
 		Handler: webhook.NewHandler(policies, metrics), BaseContext: func(net.Listener) context.Context { return serving },
 		ReadHeaderTimeout: 6 * time.Second, ReadTimeout: 6 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,

@@ -1,9 +1,12 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -21,9 +24,14 @@ const Path = "/mutate/"
 // most 3 MiB.
 const maxBody = 8 << 20
 
-// maxBodies is how much may be received at once. Anybody in the cluster can send something, and
-// never finish; what API servers send is a thousandth of it.
+// maxBodies is how much may have been received and not be answered yet: what API servers send is a thousandth of it.
 const maxBodies = 4 * maxBody
+
+// API servers send a request at once, and wait 5 s for the answer.
+const (
+	maxPause   = time.Second // in which nothing comes
+	maxReceive = 3 * time.Second
+)
 
 // What a request can come to.
 const (
@@ -77,21 +85,17 @@ func NewHandler(policies *Policies, metrics *Metrics) http.Handler {
 	mux, room := http.NewServeMux(), semaphore.NewWeighted(maxBodies)
 	for _, name := range policies.Names() {
 		mux.HandleFunc("POST "+Path+name, func(w http.ResponseWriter, r *http.Request) {
-			size := int64(maxBody)
-			if r.ContentLength >= 0 {
-				size = min(r.ContentLength, maxBody)
-			}
-			if !room.TryAcquire(size) {
-				metrics.requests.WithLabelValues(name, crowded).Inc()
-				http.Error(w, "too much is being received", http.StatusServiceUnavailable)
-				return
-			}
-			defer room.Release(size)
 			start := time.Now()
-			result, err := review(w, r, policies, name)
-			if err != nil {
+			received := &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody), room: room, connection: http.NewResponseController(w), end: start.Add(maxReceive)}
+			defer received.release()
+			result, err := review(w, r, received, policies, name)
+			switch {
+			case errors.Is(err, errCrowded):
+				result = crowded
+				refuse(w, err, http.StatusServiceUnavailable)
+			case err != nil:
 				klog.FromContext(r.Context()).Error(err, "Could not answer a request", "policy", name)
-				http.Error(w, err.Error(), http.StatusBadRequest)
+				refuse(w, err, http.StatusBadRequest)
 			}
 			metrics.requests.WithLabelValues(name, result).Inc()
 			metrics.seconds.WithLabelValues(name).Observe(time.Since(start).Seconds())
@@ -100,9 +104,48 @@ func NewHandler(policies *Policies, metrics *Metrics) http.Handler {
 	return mux
 }
 
-func review(w http.ResponseWriter, r *http.Request, policies *Policies, name string) (result string, err error) {
+// refuse ends the connection, too: the server would wait for the rest of the body.
+func refuse(w http.ResponseWriter, err error, code int) {
+	w.Header().Set("Connection", "close")
+	http.Error(w, err.Error(), code)
+}
+
+var errCrowded = errors.New("too much is being received")
+
+// body is one that takes memory only for what has arrived, and that does not wait long for the rest.
+type body struct {
+	io.ReadCloser
+	room       *semaphore.Weighted
+	taken      int64
+	connection *http.ResponseController
+	end        time.Time
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	deadline := time.Now().Add(maxPause)
+	if b.end.Before(deadline) {
+		deadline = b.end
+	}
+	if err := b.connection.SetReadDeadline(deadline); err != nil {
+		return 0, fmt.Errorf("limiting the time: %w", err)
+	}
+	n, err := b.ReadCloser.Read(p)
+	if !b.room.TryAcquire(int64(n)) {
+		return 0, errCrowded
+	}
+	b.taken += int64(n)
+	return n, err
+}
+
+// whole says that the rest of the time is ours.
+func (b *body) whole() error { return b.connection.SetReadDeadline(time.Time{}) }
+
+func (b *body) release() { b.room.Release(b.taken) }
+
+func review(w http.ResponseWriter, r *http.Request, received *body, policies *Policies, name string) (result string, err error) {
 	asked := &admissionv1.AdmissionReview{}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(asked); err != nil {
+	err = json.NewDecoder(received).Decode(asked)
+	if err := cmp.Or(err, received.whole()); err != nil {
 		return malformed, fmt.Errorf("reading the AdmissionReview: %w", err)
 	}
 	if gvk := asked.GroupVersionKind(); gvk != admissionv1.SchemeGroupVersion.WithKind("AdmissionReview") || asked.Request == nil {
