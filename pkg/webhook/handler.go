@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Path is where the policies are: each has its name below.
+// Path is where the webhooks are. Below, each has its name, and a secret.
 const Path = "/mutate/"
 
 // maxBody is more than the API server can send: an object and what it was before, each with at
@@ -41,6 +42,7 @@ const (
 	ignored   = "ignored" // it could not be evaluated, and lets the write through then
 	malformed = "malformed"
 	crowded   = "crowded_out" // too much was being received
+	stranger  = "stranger"    // no API server has asked
 )
 
 // Metrics of the webhook.
@@ -63,7 +65,7 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 	}
 	for _, policy := range policies {
 		m.seconds.WithLabelValues(policy)
-		for _, result := range []string{unchanged, changed, refused, ignored, malformed, crowded} {
+		for _, result := range []string{unchanged, changed, refused, ignored, malformed, crowded, stranger} {
 			m.requests.WithLabelValues(policy, result)
 		}
 	}
@@ -79,29 +81,51 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 	return m
 }
 
-// NewHandler answers the API servers' reviews below [Path]. What is no review gets no answer: then
-// the API server does as the failurePolicy says.
-func NewHandler(policies *Policies, metrics *Metrics) http.Handler {
+// NewHandler answers the API servers' reviews below [Path], at the paths of webhooks that are known. What is no review gets
+// no answer: then the API server does as the failurePolicy says.
+func NewHandler(policies *Policies, metrics *Metrics, known func(webhook, path string) bool) http.Handler {
 	mux, room := http.NewServeMux(), semaphore.NewWeighted(maxBodies)
-	for _, name := range policies.Names() {
-		mux.HandleFunc("POST "+Path+name, func(w http.ResponseWriter, r *http.Request) {
-			start := time.Now()
-			received := &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody), room: room, connection: http.NewResponseController(w), end: start.Add(maxReceive)}
-			defer received.release()
-			result, err := review(w, r, received, policies, name)
-			switch {
-			case errors.Is(err, errCrowded):
-				result = crowded
-				refuse(w, err, http.StatusServiceUnavailable)
-			case err != nil:
-				klog.FromContext(r.Context()).Error(err, "Could not answer a request", "policy", name)
-				refuse(w, err, http.StatusBadRequest)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { refuse(w, errStranger, http.StatusForbidden) })
+	mux.HandleFunc("POST "+Path+"{webhook}/{secret}", func(w http.ResponseWriter, r *http.Request) {
+		webhook := r.PathValue("webhook")
+		name, is := policies.of(webhook)
+		// Before anything of the body is read.
+		if !known(webhook, r.URL.Path) || !is {
+			if is {
+				metrics.requests.WithLabelValues(name, stranger).Inc()
 			}
-			metrics.requests.WithLabelValues(name, result).Inc()
-			metrics.seconds.WithLabelValues(name).Observe(time.Since(start).Seconds())
-		})
-	}
+			refuse(w, errStranger, http.StatusForbidden)
+			return
+		}
+		start := time.Now()
+		received := &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody), room: room, connection: http.NewResponseController(w), end: start.Add(maxReceive)}
+		defer received.release()
+		result, err := review(w, r, received, policies, name)
+		switch {
+		case errors.Is(err, errCrowded):
+			result = crowded
+			refuse(w, err, http.StatusServiceUnavailable)
+		case err != nil:
+			klog.FromContext(r.Context()).Error(err, "Could not answer a request", "policy", name)
+			refuse(w, err, http.StatusBadRequest)
+		}
+		metrics.requests.WithLabelValues(name, result).Inc()
+		metrics.seconds.WithLabelValues(name).Observe(time.Since(start).Seconds())
+	})
 	return mux
+}
+
+// domain ends the names of webhooks. They begin with that of their policy.
+const domain = ".inplace-rollout.io"
+
+// of is the policy of a webhook.
+func (p *Policies) of(webhook string) (policy string, is bool) {
+	for _, name := range p.Names() {
+		if rest, begins := strings.CutPrefix(webhook, name); begins && strings.HasSuffix(rest, domain) && (rest == domain || rest[0] == '-') {
+			policy, is = name, true // the later one is longer
+		}
+	}
+	return policy, is
 }
 
 // refuse ends the connection, too: the server would wait for the rest of the body.
@@ -110,7 +134,10 @@ func refuse(w http.ResponseWriter, err error, code int) {
 	http.Error(w, err.Error(), code)
 }
 
-var errCrowded = errors.New("too much is being received")
+var (
+	errCrowded  = errors.New("too much is being received")
+	errStranger = errors.New("only API servers are answered, at the paths of the MutatingWebhookConfiguration")
+)
 
 // body is one that takes memory only for what has arrived, and that does not wait long for the rest.
 type body struct {

@@ -86,7 +86,7 @@ type crowd struct {
 func newCrowd(t *testing.T, protocol string) *crowd {
 	t.Helper()
 	policies, s := load(t), &crowd{}
-	handler := NewHandler(policies, NewMetrics(prometheus.NewRegistry(), policies.Names(), (&Keeper{}).Certificate))
+	handler := NewHandler(policies, NewMetrics(prometheus.NewRegistry(), policies.Names(), (&Keeper{}).Certificate), knows)
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Proto != protocol {
 			t.Errorf("the protocol is %s", r.Proto)
@@ -97,7 +97,7 @@ func newCrowd(t *testing.T, protocol string) *crowd {
 	s.EnableHTTP2 = protocol == "HTTP/2.0"
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	s.url = s.URL + Path + policies.Names()[0]
+	s.url = s.URL + Path + policies.Names()[0] + domain + "/secret"
 	return s
 }
 
@@ -150,4 +150,33 @@ func (c metered) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.received.Add(int64(n))
 	return n, err
+}
+
+// knows is whether a path is that of a webhook.
+func knows(_, path string) bool { return strings.HasSuffix(path, "/secret") }
+
+// recorder is a response that never has to wait.
+type recorder struct{ *httptest.ResponseRecorder }
+
+func newRecorder() recorder { return recorder{httptest.NewRecorder()} }
+
+func (recorder) SetReadDeadline(time.Time) error { return nil }
+
+// TestStranger: who does not know the path gets no answer, and nothing of what he sends is read.
+func TestStranger(t *testing.T) {
+	s := newCrowd(t, "HTTP/1.1")
+	known := s.url
+	for _, url := range []string{strings.TrimSuffix(known, "secret") + "guess", strings.TrimSuffix(known, "/secret"), s.URL + Path + "nothing/secret", s.URL + "/"} {
+		s.url = url
+		if got := <-s.begin(t, 1000); !strings.HasPrefix(got, "403") {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+	if n := s.received.Load(); n > 0 {
+		t.Errorf("%d bytes were read", n)
+	}
+	s.url = known
+	if got := s.post(t, strings.NewReader("{}"), 2); !strings.Contains(got, "want an AdmissionReview") {
+		t.Errorf("who knows it: %s", got)
+	}
 }

@@ -191,9 +191,9 @@ func TestNobodyAnswers(t *testing.T) {
 
 // What nobody reads may change at any time; the webhook needs no API server for its answer.
 func TestAPIServerRestarts(t *testing.T) {
-	w := serve(t)
+	serve(t)
 	create(t, "restarts", true)
-	stop := askOn(t, w)
+	stop := askOn(t)
 	if err := cp.Restart(t.Context(), "kube-apiserver"); err != nil {
 		t.Fatal(err)
 	}
