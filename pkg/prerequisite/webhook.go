@@ -53,12 +53,19 @@ func Webhooks() []admissionv1.MutatingWebhook {
 		}
 		through := *hook.DeepCopy()
 		through.Name, through.FailurePolicy = p.name+"-let-go.inplace-rollout.io", new(admissionv1.Ignore)
-		through.MatchConditions = append(through.MatchConditions, admissionv1.MatchCondition{Name: "lets-go", Expression: letsGo})
-		hook.MatchConditions = append(hook.MatchConditions, admissionv1.MatchCondition{Name: "does-not-let-go", Expression: "!(" + letsGo + ")"})
+		passes := letsGo
+		if p.name == "inplace-rollout-hold-daemonsets" {
+			passes += " || " + comesUp
+		}
+		through.MatchConditions = append(through.MatchConditions, admissionv1.MatchCondition{Name: "lets-go", Expression: passes})
+		hook.MatchConditions = append(hook.MatchConditions, admissionv1.MatchCondition{Name: "does-not-let-go", Expression: "!(" + passes + ")"})
 		all = append(all, hook, through)
 	}
 	return all
 }
+
+// comesUp is the creation of what a cluster may need before it can run a webhook: kube-proxy, or its network.
+const comesUp = `oldObject == null && request.namespace == "kube-system"`
 
 // letsGo is a write after which a workload is not held, whatever is in it. It goes through when no webhook answers, too: that
 // is the way out then. The workload may still look as if it were held, which `inplace-rollout release` mends.

@@ -254,6 +254,33 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
+// TestComesUp: a cluster that is built again gets its network also while no replica answers. While one answers, such a
+// DaemonSet is held as others are.
+func TestComesUp(t *testing.T) {
+	w := serve(t)
+	create := func(namespace string) (*appsv1.DaemonSet, error) {
+		labels := map[string]string{"app": "network"}
+		return client.AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{
+			ObjectMeta: metav1.ObjectMeta{Name: "network", Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{api.AllowCriticalAnnotation: "true"}},
+			Spec: appsv1.DaemonSetSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}},
+			},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	if ds, err := create("kube-system"); err != nil || !policy.Held(ds) {
+		t.Errorf("with a webhook: %v, %v", ds.Annotations, err)
+	}
+	w.Replica(0).Kill()
+	w.Replica(1).Kill()
+	if _, err := create("kube-system"); err != nil {
+		t.Errorf("in kube-system: %v", err)
+	}
+	if _, err := create("default"); err == nil {
+		t.Error("one elsewhere, that nobody can hold, is not refused")
+	}
+}
+
 // What nobody reads may change at any time; the webhook needs no API server for its answer.
 func TestAPIServerRestarts(t *testing.T) {
 	serve(t)
