@@ -69,9 +69,9 @@ new pods the estimator's requests; that one lets pods through as they are if it 
 	f.StringVar(&o.bindAddress, "bind-address", ":8443", "address at which API servers ask, over TLS")
 	f.StringVar(&o.namespace, "namespace", "", "namespace of the Service and the Secret; empty means the pod's own, or inplace-rollout")
 	f.StringVar(&o.service, "service", "inplace-rollout-webhook", "Service by which API servers reach it: the certificate is for that name")
-	f.StringVar(&o.secret, "secret", "inplace-rollout-webhook", "Secret in which the replicas share the certificates that they make")
-	f.DurationVar(&o.lifetime, "certificate-lifetime", 90*24*time.Hour, "how long a certificate that is made here is good; the next one is made after two thirds of that")
-	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate that somebody else makes and renews; then neither --secret nor the webhook configuration is touched. It is for --secure-metrics, too, which otherwise makes one that nobody can verify")
+	f.StringVar(&o.secret, "secret", "inplace-rollout-webhook", "Secret in which the replicas share the certificates that they make, and by that the path at which API servers ask")
+	f.DurationVar(&o.lifetime, "certificate-lifetime", 90*24*time.Hour, "how long a certificate that is made here is good, and the path at which API servers ask; the next one is made after two thirds of that")
+	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate that somebody else makes and renews; then --secret is only for the path at which API servers ask, and of the webhook configuration only that is written. It is for --secure-metrics, too, which otherwise makes one that nobody can verify")
 	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.StringVar(&o.controller, "controller", "", "user name of the controller; empty means system:serviceaccount:<namespace>:inplace-rollout")
 	f.BoolVar(&o.initialResources, "initial-resources", false, "evaluate the policy of deploy/initial-resources, too; namespaces and the estimator's ConfigMaps are watched for that")
@@ -144,9 +144,10 @@ func (o webhookOptions) run(ctx context.Context) error {
 	}
 	defer stopMetrics()
 
-	// Anybody may connect, and is to hold little of our memory, and not for long: API servers wait 5 s.
+	// Anybody may connect, and is to hold little of our memory, and not for long: API servers wait 5 s. The handler
+	// is stricter about bodies.
 	server := &http.Server{
-		Handler: webhook.NewHandler(policies, metrics), BaseContext: func(net.Listener) context.Context { return serving },
+		Handler: webhook.NewHandler(policies, metrics, certificates.Knows), BaseContext: func(net.Listener) context.Context { return serving },
 		ReadHeaderTimeout: 6 * time.Second, ReadTimeout: 6 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificates.Certificate() }},
 	}
@@ -192,22 +193,35 @@ func (o webhookOptions) policies(ctx context.Context, controller string) (polici
 type certificates interface {
 	Certificate() (*tls.Certificate, error)
 	Ready() error
+	Knows(webhook, path string) bool
 }
 
+// filesAndPath are a certificate in files, and a path that is kept here.
+type filesAndPath struct {
+	*webhook.Keeper
+	files webhook.Files
+}
+
+func (f filesAndPath) Certificate() (*tls.Certificate, error) { return f.files.Certificate() }
+func (f filesAndPath) Ready() error                           { return cmp.Or(f.files.Ready(), f.Keeper.Ready()) }
+
 func (o webhookOptions) certificates(ctx context.Context, namespace string) (certificates, error) {
+	client, err := o.client()
+	if err != nil {
+		return nil, err
+	}
+	host := o.service + "." + namespace + ".svc"
 	if o.certFile != "" {
 		content, err := dynamiccertificates.NewDynamicServingContentFromFiles("webhook", o.certFile, o.keyFile)
 		if err != nil {
 			return nil, fmt.Errorf("loading --tls-cert-file and --tls-private-key-file: %w", err)
 		}
 		go content.Run(ctx, 1)
-		return webhook.Files{Content: content}, nil
+		keeper := webhook.NewPathKeeper(client, namespace, o.secret, host, o.lifetime)
+		go keeper.Run(ctx)
+		return filesAndPath{keeper, webhook.Files{Content: content}}, nil
 	}
-	client, err := o.client()
-	if err != nil {
-		return nil, err
-	}
-	keeper := webhook.NewKeeper(client, namespace, o.secret, o.service+"."+namespace+".svc", o.lifetime)
+	keeper := webhook.NewKeeper(client, namespace, o.secret, host, o.lifetime)
 	go keeper.Run(ctx)
 	return keeper, nil
 }

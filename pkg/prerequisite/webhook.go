@@ -3,6 +3,7 @@ package prerequisite
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,10 +47,30 @@ func Webhooks() []admissionv1.MutatingWebhook {
 			hook.Rules = append(hook.Rules, rule.RuleWithOperations)
 		}
 		hook.MatchConditions = append(hook.MatchConditions, spec.MatchConditions...)
-		all = append(all, hook)
+		if !strings.HasPrefix(p.name, "inplace-rollout-hold-") {
+			all = append(all, hook)
+			continue
+		}
+		through := *hook.DeepCopy()
+		through.Name, through.FailurePolicy = p.name+"-let-go.inplace-rollout.io", new(admissionv1.Ignore)
+		passes := letsGo
+		if p.name == "inplace-rollout-hold-daemonsets" {
+			passes += " || " + comesUp
+		}
+		through.MatchConditions = append(through.MatchConditions, admissionv1.MatchCondition{Name: "lets-go", Expression: passes})
+		hook.MatchConditions = append(hook.MatchConditions, admissionv1.MatchCondition{Name: "does-not-let-go", Expression: "!(" + passes + ")"})
+		all = append(all, hook, through)
 	}
 	return all
 }
+
+// comesUp is the creation of what a cluster may need before it can run a webhook: kube-proxy, or its network.
+const comesUp = `oldObject == null && request.namespace == "kube-system"`
+
+// letsGo is a write after which a workload is not held, whatever is in it. It goes through when no webhook answers, too: that
+// is the way out then. The workload may still look as if it were held, which `inplace-rollout release` mends.
+var letsGo = fmt.Sprintf(`oldObject != null && (object.metadata.?labels[?%q].orValue("") != "true" || `+
+	`has(object.metadata.deletionTimestamp) || request.?options.?fieldManager.orValue("") == %q)`, api.EnabledLabel, api.ReleaseManager)
 
 // checkWebhook returns where the webhooks are in force, whom they know as the controller, and an
 // error that says what is missing. If exact is set, they must be those of the policies that this

@@ -280,7 +280,7 @@ func sorted(t *testing.T, patch []byte) string {
 // A question that makes no sense gets no answer: the API server then does as the failurePolicy says.
 func TestNonsense(t *testing.T) {
 	p := load(t)
-	handler := NewHandler(p, NewMetrics(prometheus.NewRegistry(), p.Names(), func() (*tls.Certificate, error) { return nil, errors.New("none") }))
+	handler := NewHandler(p, NewMetrics(prometheus.NewRegistry(), p.Names(), func() (*tls.Certificate, error) { return nil, errors.New("none") }), knows)
 	good := update(t, "", "alice", strings.Replace(set, "100m", "200m", 1))
 	review := func(change func(*admissionv1.AdmissionReview)) string {
 		r := &admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: good.DeepCopy()}
@@ -296,7 +296,7 @@ func TestNonsense(t *testing.T) {
 		want       int
 	}{
 		"a review":           {path: "inplace-rollout-hold-statefulsets", body: review(func(*admissionv1.AdmissionReview) {}), want: http.StatusOK},
-		"no such policy":     {path: "nothing", body: "{}", want: http.StatusNotFound},
+		"no such policy":     {path: "nothing", body: "{}", want: http.StatusForbidden},
 		"no JSON":            {path: "inplace-rollout-hold-statefulsets", body: "x", want: http.StatusBadRequest},
 		"no request":         {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request = nil }), want: http.StatusBadRequest},
 		"an older version":   {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.APIVersion = "admission.k8s.io/v1beta1" }), want: http.StatusBadRequest},
@@ -305,8 +305,8 @@ func TestNonsense(t *testing.T) {
 		"far too long":       {path: "inplace-rollout-hold-statefulsets", body: `{"kind":"` + strings.Repeat("x", maxBody), want: http.StatusBadRequest},
 		"not even an object": {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = []byte("[1]") }), want: http.StatusBadRequest},
 	} {
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path+tt.path, strings.NewReader(tt.body)))
+		recorder := newRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path+tt.path+domain+"/secret", strings.NewReader(tt.body)))
 		if recorder.Code != tt.want {
 			t.Errorf("%s: the answer is %d %s, want %d", name, recorder.Code, recorder.Body, tt.want)
 		}

@@ -20,19 +20,16 @@ import (
 
 var write = flag.Bool("update", false, "write configuration.yaml of deploy/overlays/webhook and webhook-initial-resources")
 
-// domain ends the names of webhooks.
-const domain = ".inplace-rollout.io"
-
 // The configuration says of each policy what the API server has to know of it.
 func TestConfiguration(t *testing.T) {
 	hooks := prerequisite.Webhooks()
 	for i := range hooks {
-		hooks[i].ClientConfig = at(strings.TrimSuffix(hooks[i].Name, domain))
+		hooks[i].ClientConfig = service
 	}
 	compare(t, "webhook", `# One entry for each MutatingAdmissionPolicy of deploy/cluster. Do not edit:
 # go test ./pkg/webhook -update
 #
-# The webhook fills in the CAs itself.
+# The webhook fills in the CAs and the paths itself.
 `, hooks)
 }
 
@@ -76,7 +73,7 @@ func TestInitialResourcesConfiguration(t *testing.T) {
 func estimating(t *testing.T, policy *registrationv1.MutatingAdmissionPolicy, name string, match registrationv1.MatchResources, annotates bool) registrationv1.MutatingWebhook {
 	t.Helper()
 	hook := registrationv1.MutatingWebhook{
-		Name: name + domain, ClientConfig: at(policy.Name), FailurePolicy: policy.Spec.FailurePolicy, MatchPolicy: policy.Spec.MatchConstraints.MatchPolicy,
+		Name: name + domain, ClientConfig: service, FailurePolicy: policy.Spec.FailurePolicy, MatchPolicy: policy.Spec.MatchConstraints.MatchPolicy,
 		NamespaceSelector: match.NamespaceSelector, ObjectSelector: match.ObjectSelector,
 		ReinvocationPolicy: &policy.Spec.ReinvocationPolicy, SideEffects: ptr.To(registrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To[int32](1),
 		AdmissionReviewVersions: []string{"v1"},
@@ -97,12 +94,8 @@ func estimating(t *testing.T, policy *registrationv1.MutatingAdmissionPolicy, na
 	return hook
 }
 
-// at is where the webhook evaluates a policy.
-func at(policy string) registrationv1.WebhookClientConfig {
-	return registrationv1.WebhookClientConfig{Service: &registrationv1.ServiceReference{
-		Namespace: "inplace-rollout", Name: "inplace-rollout-webhook", Path: ptr.To(Path + policy),
-	}}
-}
+// service is where the webhook is. The path is not for anybody who reads the manifest: the webhook writes it.
+var service = registrationv1.WebhookClientConfig{Service: &registrationv1.ServiceReference{Namespace: "inplace-rollout", Name: "inplace-rollout-webhook"}}
 
 // compare compares the configuration.yaml of an overlay with what it should be, or writes it.
 func compare(t *testing.T, overlay, comment string, hooks []registrationv1.MutatingWebhook) {

@@ -1,10 +1,14 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,16 +18,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Path is where the policies are: each has its name below.
+// Path is where the webhooks are. Below, each has its name, and a secret.
 const Path = "/mutate/"
 
 // maxBody is more than the API server can send: an object and what it was before, each with at
 // most 3 MiB.
 const maxBody = 8 << 20
 
-// maxBodies is how much may be received at once. Anybody in the cluster can send something, and
-// never finish; what API servers send is a thousandth of it.
+// maxBodies is how much may have been received and not be answered yet: what API servers send is a thousandth of it.
 const maxBodies = 4 * maxBody
+
+// API servers send a request at once, and wait 5 s for the answer.
+const (
+	maxPause   = time.Second // in which nothing comes
+	maxReceive = 3 * time.Second
+)
 
 // What a request can come to.
 const (
@@ -33,6 +42,7 @@ const (
 	ignored   = "ignored" // it could not be evaluated, and lets the write through then
 	malformed = "malformed"
 	crowded   = "crowded_out" // too much was being received
+	stranger  = "stranger"    // no API server has asked
 )
 
 // Metrics of the webhook.
@@ -55,7 +65,7 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 	}
 	for _, policy := range policies {
 		m.seconds.WithLabelValues(policy)
-		for _, result := range []string{unchanged, changed, refused, ignored, malformed, crowded} {
+		for _, result := range []string{unchanged, changed, refused, ignored, malformed, crowded, stranger} {
 			m.requests.WithLabelValues(policy, result)
 		}
 	}
@@ -71,38 +81,98 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 	return m
 }
 
-// NewHandler answers the API servers' reviews below [Path]. What is no review gets no answer: then
-// the API server does as the failurePolicy says.
-func NewHandler(policies *Policies, metrics *Metrics) http.Handler {
+// NewHandler answers the API servers' reviews below [Path], at the paths of webhooks that are known. What is no review gets
+// no answer: then the API server does as the failurePolicy says.
+func NewHandler(policies *Policies, metrics *Metrics, known func(webhook, path string) bool) http.Handler {
 	mux, room := http.NewServeMux(), semaphore.NewWeighted(maxBodies)
-	for _, name := range policies.Names() {
-		mux.HandleFunc("POST "+Path+name, func(w http.ResponseWriter, r *http.Request) {
-			size := int64(maxBody)
-			if r.ContentLength >= 0 {
-				size = min(r.ContentLength, maxBody)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { refuse(w, errStranger, http.StatusForbidden) })
+	mux.HandleFunc("POST "+Path+"{webhook}/{secret}", func(w http.ResponseWriter, r *http.Request) {
+		webhook := r.PathValue("webhook")
+		name, is := policies.of(webhook)
+		// Before anything of the body is read.
+		if !known(webhook, r.URL.Path) || !is {
+			if is {
+				metrics.requests.WithLabelValues(name, stranger).Inc()
 			}
-			if !room.TryAcquire(size) {
-				metrics.requests.WithLabelValues(name, crowded).Inc()
-				http.Error(w, "too much is being received", http.StatusServiceUnavailable)
-				return
-			}
-			defer room.Release(size)
-			start := time.Now()
-			result, err := review(w, r, policies, name)
-			if err != nil {
-				klog.FromContext(r.Context()).Error(err, "Could not answer a request", "policy", name)
-				http.Error(w, err.Error(), http.StatusBadRequest)
-			}
-			metrics.requests.WithLabelValues(name, result).Inc()
-			metrics.seconds.WithLabelValues(name).Observe(time.Since(start).Seconds())
-		})
-	}
+			refuse(w, errStranger, http.StatusForbidden)
+			return
+		}
+		start := time.Now()
+		received := &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody), room: room, connection: http.NewResponseController(w), end: start.Add(maxReceive)}
+		defer received.release()
+		result, err := review(w, r, received, policies, name)
+		switch {
+		case errors.Is(err, errCrowded):
+			result = crowded
+			refuse(w, err, http.StatusServiceUnavailable)
+		case err != nil:
+			klog.FromContext(r.Context()).Error(err, "Could not answer a request", "policy", name)
+			refuse(w, err, http.StatusBadRequest)
+		}
+		metrics.requests.WithLabelValues(name, result).Inc()
+		metrics.seconds.WithLabelValues(name).Observe(time.Since(start).Seconds())
+	})
 	return mux
 }
 
-func review(w http.ResponseWriter, r *http.Request, policies *Policies, name string) (result string, err error) {
+// domain ends the names of webhooks. They begin with that of their policy.
+const domain = ".inplace-rollout.io"
+
+// of is the policy of a webhook.
+func (p *Policies) of(webhook string) (policy string, is bool) {
+	for _, name := range p.Names() {
+		if rest, begins := strings.CutPrefix(webhook, name); begins && strings.HasSuffix(rest, domain) && (rest == domain || rest[0] == '-') {
+			policy, is = name, true // the later one is longer
+		}
+	}
+	return policy, is
+}
+
+// refuse ends the connection, too: the server would wait for the rest of the body.
+func refuse(w http.ResponseWriter, err error, code int) {
+	w.Header().Set("Connection", "close")
+	http.Error(w, err.Error(), code)
+}
+
+var (
+	errCrowded  = errors.New("too much is being received")
+	errStranger = errors.New("only API servers are answered, at the paths of the MutatingWebhookConfiguration")
+)
+
+// body is one that takes memory only for what has arrived, and that does not wait long for the rest.
+type body struct {
+	io.ReadCloser
+	room       *semaphore.Weighted
+	taken      int64
+	connection *http.ResponseController
+	end        time.Time
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	deadline := time.Now().Add(maxPause)
+	if b.end.Before(deadline) {
+		deadline = b.end
+	}
+	if err := b.connection.SetReadDeadline(deadline); err != nil {
+		return 0, fmt.Errorf("limiting the time: %w", err)
+	}
+	n, err := b.ReadCloser.Read(p)
+	if !b.room.TryAcquire(int64(n)) {
+		return 0, errCrowded
+	}
+	b.taken += int64(n)
+	return n, err
+}
+
+// whole says that the rest of the time is ours.
+func (b *body) whole() error { return b.connection.SetReadDeadline(time.Time{}) }
+
+func (b *body) release() { b.room.Release(b.taken) }
+
+func review(w http.ResponseWriter, r *http.Request, received *body, policies *Policies, name string) (result string, err error) {
 	asked := &admissionv1.AdmissionReview{}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(asked); err != nil {
+	err = json.NewDecoder(received).Decode(asked)
+	if err := cmp.Or(err, received.whole()); err != nil {
 		return malformed, fmt.Errorf("reading the AdmissionReview: %w", err)
 	}
 	if gvk := asked.GroupVersionKind(); gvk != admissionv1.SchemeGroupVersion.WithKind("AdmissionReview") || asked.Request == nil {

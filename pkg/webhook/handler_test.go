@@ -3,79 +3,180 @@ package webhook
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestCrowd: what is sent and never finished takes a bounded part of the memory, and leaves room
-// for requests as API servers send them.
+// TestCrowd: whoever announces a body and does not send it takes nothing away from API servers, and what is sent and
+// never finished takes a bounded part of the memory, for a moment.
 func TestCrowd(t *testing.T) {
-	policies := load(t)
-	handler := NewHandler(policies, NewMetrics(prometheus.NewRegistry(), policies.Names(), (&Keeper{}).Certificate))
-	path := Path + policies.Names()[0]
-	received := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength == maxBody-1 {
-			r.Body = announced{r.Body, received}
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			s := newCrowd(t, protocol)
+			var idle []<-chan string
+			for range 2 * maxBodies / maxBody {
+				idle = append(idle, s.begin(t, 1))
+			}
+			s.waitReceived(t, int64(len(idle)))
+			if got := s.post(t, strings.NewReader(strings.Repeat(" ", maxBody-2)+"{}"), maxBody); !strings.Contains(got, "want an AdmissionReview") {
+				t.Errorf("a whole one beside %d that do not come: %s", len(idle), got)
+			}
+			start := time.Now()
+			for _, ended := range idle {
+				if got := <-ended; !strings.Contains(got, "400") {
+					t.Errorf("one that does not come: %s", got)
+				}
+			}
+			if took := time.Since(start); took > 2*maxPause {
+				t.Errorf("those that do not come have lasted %s", took)
+			}
+
+			// Now they send all but the last byte.
+			s.received.Store(0)
+			var most []<-chan string
+			for range maxBodies / maxBody {
+				most = append(most, s.begin(t, maxBody-1))
+			}
+			s.waitReceived(t, int64(len(most))*(maxBody-1))
+			if got := s.post(t, strings.NewReader(strings.Repeat(" ", maxBody-2)+"{}"), maxBody); !strings.Contains(got, "503") && !strings.Contains(got, "connection reset") {
+				t.Errorf("one more: %s", got)
+			}
+			for _, ended := range most {
+				<-ended
+			}
+			if got := s.post(t, strings.NewReader(strings.Repeat(" ", maxBody-2)+"{}"), maxBody); !strings.Contains(got, "want an AdmissionReview") {
+				t.Errorf("a whole one after them: %s", got)
+			}
+		})
+	}
+}
+
+// TestTrickle: a body that comes byte by byte ends before an API server would have given up.
+func TestTrickle(t *testing.T) {
+	s := newCrowd(t, "HTTP/1.1")
+	body, end := io.Pipe()
+	go func() {
+		for {
+			if _, err := end.Write([]byte(" ")); err != nil {
+				return
+			}
+			time.Sleep(maxPause / 4)
 		}
+	}()
+	defer end.Close()
+	start := time.Now()
+	if got, took := s.post(t, body, maxBody), time.Since(start); !strings.Contains(got, "400") || took > maxReceive+maxPause {
+		t.Errorf("after %s: %s", took, got)
+	}
+}
+
+// crowd is a webhook that many send to.
+type crowd struct {
+	*httptest.Server
+	url      string
+	received atomic.Int64 // bytes of bodies
+}
+
+func newCrowd(t *testing.T, protocol string) *crowd {
+	t.Helper()
+	policies, s := load(t), &crowd{}
+	handler := NewHandler(policies, NewMetrics(prometheus.NewRegistry(), policies.Names(), (&Keeper{}).Certificate), knows)
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Proto != protocol {
+			t.Errorf("the protocol is %s", r.Proto)
+		}
+		r.Body = metered{r.Body, &s.received}
 		handler.ServeHTTP(w, r)
 	}))
-	defer server.Close()
-	post := func(body io.Reader) (int, string) {
-		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = answer.Body.Close() }()
-		text, err := io.ReadAll(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer.StatusCode, string(text)
+	s.EnableHTTP2 = protocol == "HTTP/2.0"
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	s.url = s.URL + Path + policies.Names()[0] + domain + "/secret"
+	return s
+}
+
+// post sends a body of some length, and returns the answer.
+func (s *crowd) post(t *testing.T, body io.Reader, length int64) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url, body)
+	if err != nil {
+		t.Error(err)
+		return ""
 	}
-	for range maxBodies / maxBody {
-		connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+	request.ContentLength = length
+	answer, err := s.Client().Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	return fmt.Sprint(answer.StatusCode, " ", string(text), err)
+}
+
+// begin sends as much of a body that is announced as the longest, and no more. It returns where the
+// answer comes.
+func (s *crowd) begin(t *testing.T, length int) <-chan string {
+	t.Helper()
+	body, end := io.Pipe()
+	t.Cleanup(func() { _ = end.Close() })
+	ended := make(chan string, 1)
+	go func() { _, _ = io.WriteString(end, strings.Repeat(" ", length)) }()
+	go func() { ended <- s.post(t, body, maxBody) }()
+	return ended
+}
+
+func (s *crowd) waitReceived(t *testing.T, want int64) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); s.received.Load() < want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes have been received, and not %d", s.received.Load(), want)
 		}
-		defer func() { _ = connection.Close() }()
-		if _, err := fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: webhook\r\nContent-Length: %d\r\n\r\n{", path, maxBody-1); err != nil {
-			t.Fatal(err)
-		}
-		<-received
-	}
-	if code, text := post(strings.NewReader(strings.Repeat(" ", maxBody))); code != http.StatusServiceUnavailable {
-		t.Errorf("one more: %d %s", code, text)
-	}
-	if code, text := post(io.MultiReader(strings.NewReader("{}"))); code != http.StatusServiceUnavailable {
-		t.Errorf("one more of unknown length: %d %s", code, text)
-	}
-	// The four have left it one byte each.
-	if code, text := post(strings.NewReader("{}")); code != http.StatusBadRequest || !strings.Contains(text, "want an AdmissionReview") {
-		t.Errorf("a small one: %d %s", code, text)
 	}
 }
 
-// announced is a body that tells when it is first read.
-type announced struct {
+// metered is a body that counts what is read.
+type metered struct {
 	io.ReadCloser
-	read chan struct{}
+	received *atomic.Int64
 }
 
-func (a announced) Read(p []byte) (int, error) {
-	n, err := a.ReadCloser.Read(p)
-	if n > 0 {
-		a.read <- struct{}{}
-	}
+func (c metered) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.received.Add(int64(n))
 	return n, err
+}
+
+// knows is whether a path is that of a webhook.
+func knows(_, path string) bool { return strings.HasSuffix(path, "/secret") }
+
+// recorder is a response that never has to wait.
+type recorder struct{ *httptest.ResponseRecorder }
+
+func newRecorder() recorder { return recorder{httptest.NewRecorder()} }
+
+func (recorder) SetReadDeadline(time.Time) error { return nil }
+
+// TestStranger: who does not know the path gets no answer, and nothing of what he sends is read.
+func TestStranger(t *testing.T) {
+	s := newCrowd(t, "HTTP/1.1")
+	known := s.url
+	for _, url := range []string{strings.TrimSuffix(known, "secret") + "guess", strings.TrimSuffix(known, "/secret"), s.URL + Path + "nothing/secret", s.URL + "/"} {
+		s.url = url
+		if got := <-s.begin(t, 1000); !strings.HasPrefix(got, "403") {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+	if n := s.received.Load(); n > 0 {
+		t.Errorf("%d bytes were read", n)
+	}
+	s.url = known
+	if got := s.post(t, strings.NewReader("{}"), 2); !strings.Contains(got, "want an AdmissionReview") {
+		t.Errorf("who knows it: %s", got)
+	}
 }

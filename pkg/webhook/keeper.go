@@ -3,10 +3,13 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/subtle"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 )
@@ -33,13 +37,16 @@ const pairsKey = "pairs.pem"
 const settle = 30 * time.Second
 
 // A Keeper makes the certificate that the webhook is served with, renews it, and sees to it that
-// the API servers trust it.
+// the API servers trust it, and ask at a path that only they know.
 //
 // The pairs are in a Secret, and the configuration has the CAs of all that have not expired. A
 // new pair is added when two thirds of the life of the last one are over, and served when its CA
 // has been in the configuration for a while. So there is no moment in which a replica serves
 // what an API server does not trust, however many replicas there are, and wherever one of them
 // dies. Clocks may differ by an hour, and by a third of a life.
+//
+// The path comes from the key, and goes on to a later one when that is served. The paths of all that are in the Secret are
+// answered.
 type Keeper struct {
 	client          kubernetes.Interface
 	namespace, name string // of the Secret
@@ -48,10 +55,13 @@ type Keeper struct {
 	now             func() time.Time
 	lifetime        time.Duration
 	settle          time.Duration
+	pathOnly        bool // somebody else makes the certificate
 
 	mu      sync.Mutex
 	serving *pair
 	trusted bool                 // whether the configuration has the CA of what is served
+	known   map[string]sighting  // by CA: the pairs whose paths are answered
+	paths   bool                 // whether the configuration has such
 	since   map[string]time.Time // when each CA was first seen in the configuration
 	err     error
 }
@@ -64,6 +74,19 @@ func NewKeeper(client kubernetes.Interface, namespace, secret, host string, life
 		lifetime: lifetime, settle: min(settle, lifetime/20),
 		err: errors.New("there is no certificate yet"),
 	}
+}
+
+// NewPathKeeper returns one that keeps only the path, where somebody else makes the certificate and has API servers trust it.
+func NewPathKeeper(client kubernetes.Interface, namespace, secret, host string, lifetime time.Duration) *Keeper {
+	k := NewKeeper(client, namespace, secret, host, lifetime)
+	k.pathOnly = true
+	return k
+}
+
+// sighting is a pair, and when it was last seen.
+type sighting struct {
+	pair pair
+	last time.Time
 }
 
 // Run keeps the certificates until the context ends.
@@ -134,12 +157,78 @@ func (k *Keeper) Sync(ctx context.Context) error {
 	if serving := k.current(); serving != nil && serving.valid(k.now()) && !slices.ContainsFunc(pairs, serving.same) {
 		wanted = slices.Concat([]pair{*serving}, pairs) // somebody has removed it from the Secret
 	}
-	configuration, err = k.keepConfiguration(ctx, configuration, bundle(wanted))
-	if err != nil {
+	k.know(wanted)
+	if configuration, err = k.keepConfiguration(ctx, configuration, wanted); err != nil {
 		return k.failed(err)
 	}
 	k.choose(pairs, configuration)
+	// The path follows what is served now.
+	if configuration, err = k.keepConfiguration(ctx, configuration, wanted); err != nil {
+		return k.failed(err)
+	}
+	k.checkPaths(configuration)
 	return nil
+}
+
+// know answers at the paths of the pairs from now on, and of those that have gone for some time more: API servers learn of
+// that one after the other.
+func (k *Keeper) know(pairs []pair) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.now()
+	known := map[string]sighting{}
+	for key, s := range k.known {
+		if now.Sub(s.last) < 2*k.settle {
+			known[key] = s
+		}
+	}
+	for _, p := range pairs {
+		known[string(p.ca.Raw)] = sighting{p, now}
+	}
+	k.known = known
+}
+
+// Knows reports whether the path is one at which API servers ask the webhook. It takes the same time for each that is not.
+func (k *Keeper) Knows(webhook, path string) bool {
+	k.mu.Lock()
+	known := slices.Collect(maps.Values(k.known))
+	k.mu.Unlock()
+	is := 0
+	for _, s := range known {
+		is |= subtle.ConstantTimeCompare([]byte(s.pair.path(webhook)), []byte(path))
+	}
+	return is == 1
+}
+
+func (k *Keeper) checkPaths(c *registrationv1.MutatingWebhookConfiguration) {
+	paths := !slices.ContainsFunc(c.Webhooks, func(w registrationv1.MutatingWebhook) bool { return !k.Knows(w.Name, pathOf(w.ClientConfig)) })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.paths = paths
+}
+
+// pathOf is where the configuration has API servers ask.
+func pathOf(c registrationv1.WebhookClientConfig) string {
+	switch {
+	case c.Service != nil:
+		return ptr.Deref(c.Service.Path, "")
+	case c.URL != nil:
+		if u, err := url.Parse(*c.URL); err == nil {
+			return u.Path
+		}
+	}
+	return ""
+}
+
+// nextPath is the one that the configuration should have for a webhook. It never goes back to that of an earlier pair, so
+// that replicas of which one has served the later one first do not undo each other's writes.
+func (k *Keeper) nextPath(w registrationv1.MutatingWebhook, pairs []pair) string {
+	is := slices.IndexFunc(pairs, func(p pair) bool { return p.path(w.Name) == pathOf(w.ClientConfig) })
+	least := 0
+	if serving := k.current(); serving != nil {
+		least = max(0, slices.IndexFunc(pairs, serving.same))
+	}
+	return pairs[max(is, least)].path(w.Name)
 }
 
 // other is the Service that the configuration names, if it is not the one of this webhook. Two that
@@ -193,20 +282,38 @@ func (k *Keeper) keepSecret(ctx context.Context) ([]pair, error) {
 	return kept, nil
 }
 
-// keepConfiguration returns the configuration after each of its entries trusts the bundle and
-// nothing else.
-func (k *Keeper) keepConfiguration(ctx context.Context, c *registrationv1.MutatingWebhookConfiguration, bundle []byte) (*registrationv1.MutatingWebhookConfiguration, error) {
+// keepConfiguration returns the configuration after each of its entries trusts the pairs and
+// nothing else, and has the path of one of them.
+func (k *Keeper) keepConfiguration(ctx context.Context, c *registrationv1.MutatingWebhookConfiguration, pairs []pair) (*registrationv1.MutatingWebhookConfiguration, error) {
+	type service struct {
+		Path string `json:"path"`
+	}
 	type clientConfig struct {
-		CABundle []byte `json:"caBundle"`
+		CABundle []byte   `json:"caBundle,omitempty"`
+		Service  *service `json:"service,omitempty"`
+		URL      string   `json:"url,omitempty"`
 	}
 	type entry struct {
 		Name         string       `json:"name"`
 		ClientConfig clientConfig `json:"clientConfig"`
 	}
 	var entries []entry // they are merged by name
+	bundle := bundle(pairs)
 	for _, w := range c.Webhooks {
-		if !bytes.Equal(w.ClientConfig.CABundle, bundle) {
-			entries = append(entries, entry{Name: w.Name, ClientConfig: clientConfig{CABundle: bundle}})
+		e := entry{Name: w.Name}
+		if !k.pathOnly && !bytes.Equal(w.ClientConfig.CABundle, bundle) {
+			e.ClientConfig.CABundle = bundle
+		}
+		if path := k.nextPath(w, pairs); path != pathOf(w.ClientConfig) {
+			if w.ClientConfig.Service != nil {
+				e.ClientConfig.Service = &service{path}
+			} else if u, err := url.Parse(ptr.Deref(w.ClientConfig.URL, "")); err == nil {
+				u.Path = path
+				e.ClientConfig.URL = u.String()
+			}
+		}
+		if e.ClientConfig.CABundle != nil || e.ClientConfig.Service != nil || e.ClientConfig.URL != "" {
+			entries = append(entries, e)
 		}
 	}
 	if len(entries) == 0 {
@@ -218,7 +325,7 @@ func (k *Keeper) keepConfiguration(ctx context.Context, c *registrationv1.Mutati
 	}
 	c, err = k.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(ctx, prerequisite.WebhookConfiguration, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("writing the CAs into the MutatingWebhookConfiguration %s: %w", prerequisite.WebhookConfiguration, err)
+		return nil, fmt.Errorf("writing the CAs and the paths into the MutatingWebhookConfiguration %s: %w", prerequisite.WebhookConfiguration, err)
 	}
 	return c, nil
 }
@@ -231,7 +338,7 @@ func (k *Keeper) choose(pairs []pair, c *registrationv1.MutatingWebhookConfigura
 	now := k.now()
 	seen := map[string]time.Time{}
 	trusted := func(p pair) bool {
-		return len(c.Webhooks) > 0 && !slices.ContainsFunc(c.Webhooks, func(w registrationv1.MutatingWebhook) bool { return !trusts(w.ClientConfig.CABundle, p.ca) })
+		return k.pathOnly || len(c.Webhooks) > 0 && !slices.ContainsFunc(c.Webhooks, func(w registrationv1.MutatingWebhook) bool { return !trusts(w.ClientConfig.CABundle, p.ca) })
 	}
 	served := k.serving != nil && trusted(*k.serving) && k.serving.valid(now)
 	for _, p := range pairs {
@@ -277,6 +384,8 @@ func (k *Keeper) Ready() error {
 		return errors.Join(errors.New("the certificate has expired"), k.err)
 	case !k.trusted: // as far as could be seen
 		return fmt.Errorf("the MutatingWebhookConfiguration %s does not have the CA of the certificate", prerequisite.WebhookConfiguration)
+	case !k.paths:
+		return fmt.Errorf("the MutatingWebhookConfiguration %s does not have the paths at which this one answers", prerequisite.WebhookConfiguration)
 	}
 	return nil
 }

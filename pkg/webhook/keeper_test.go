@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,4 +107,82 @@ func bundleOf(t *testing.T, client *fake.Clientset) []byte {
 		t.Fatal(err)
 	}
 	return c.Webhooks[0].ClientConfig.CABundle
+}
+
+// TestPath: each webhook has a path of its own, which a user who is told that of another one cannot guess; it changes with
+// the certificate, and the former one is answered until no API server can ask there.
+func TestPath(t *testing.T) {
+	ctx := context.Background()
+	service := func(name string) registrationv1.MutatingWebhook {
+		return registrationv1.MutatingWebhook{Name: name, ClientConfig: registrationv1.WebhookClientConfig{
+			Service: &registrationv1.ServiceReference{Namespace: "inplace-rollout", Name: "inplace-rollout-webhook"},
+		}}
+	}
+	for name, make := range map[string]func(*fake.Clientset) *Keeper{
+		"its own certificate": func(client *fake.Clientset) *Keeper { return newTestKeeper(t, client) },
+		"somebody's certificate": func(client *fake.Clientset) *Keeper {
+			return NewPathKeeper(client, "inplace-rollout", "inplace-rollout-webhook", host, 24*time.Hour)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(configuration(service("hold"), service("estimate")))
+			k, now := make(client), time.Now()
+			k.now = func() time.Time { return now }
+			life := time.Duration(0) // of the next certificate, by the real clock
+			k.generate = func() (pair, error) {
+				life += 24 * time.Hour
+				return newPair(host, life)
+			}
+			paths := func() (hold, estimate string) {
+				t.Helper()
+				for range 2 {
+					if err := k.Sync(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := k.Ready(); err != nil {
+					t.Error(err)
+				}
+				c, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, prerequisite.WebhookConfiguration, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if has := len(c.Webhooks[0].ClientConfig.CABundle) > 0; has == k.pathOnly {
+					t.Errorf("the configuration has a CA of ours: %t", has)
+				}
+				return pathOf(c.Webhooks[0].ClientConfig), pathOf(c.Webhooks[1].ClientConfig)
+			}
+			hold, estimate := paths()
+			secret := strings.TrimPrefix(hold, "/mutate/hold/")
+			if !k.Knows("hold", hold) || !k.Knows("estimate", estimate) || len(secret) != 64 {
+				t.Errorf("the paths are not known: %s, %s", hold, estimate)
+			}
+			for _, guess := range []string{"", "/", "/mutate/estimate", "/mutate/estimate/", "/mutate/estimate/" + secret, hold} {
+				if k.Knows("estimate", guess) {
+					t.Errorf("%q is known", guess)
+				}
+			}
+			now = now.Add(17 * time.Hour)
+			if second, _ := paths(); second != hold {
+				t.Error("the path has changed before each replica can know the next one")
+			}
+			now = now.Add(k.settle)
+			second, _ := paths()
+			if second == hold || !k.Knows("hold", second) || !k.Knows("hold", hold) {
+				t.Errorf("after the renewal the path is %s, and was %s", second, hold)
+			}
+			now = now.Add(8 * time.Hour)
+			paths()
+			now = now.Add(2 * k.settle)
+			if paths(); k.Knows("hold", hold) {
+				t.Error("the path of a certificate that has expired is still known")
+			}
+			if _, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, configuration(service("hold"), service("estimate")), metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if third, _ := paths(); third != second {
+				t.Errorf("a path that was removed comes back as %s", third)
+			}
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
@@ -63,17 +66,22 @@ type world struct {
 	seen          []view
 }
 
-// view is a bundle that was in the configuration until then.
+// view is what was in the configuration until then.
 type view struct {
 	bundle []byte
+	url    *string
 	until  time.Time
 }
 
 func newWorld() *world {
 	return &world{
 		now:           time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
-		configuration: &registrationv1.MutatingWebhookConfiguration{Webhooks: []registrationv1.MutatingWebhook{{Name: "a"}, {Name: "b"}}},
+		configuration: &registrationv1.MutatingWebhookConfiguration{Webhooks: []registrationv1.MutatingWebhook{at("a"), at("b")}},
 	}
+}
+
+func at(name string) registrationv1.MutatingWebhook {
+	return registrationv1.MutatingWebhook{Name: name, ClientConfig: registrationv1.WebhookClientConfig{URL: ptr.To("https://webhook")}}
 }
 
 var errLost = errors.New("the process dies")
@@ -131,16 +139,24 @@ func (w *world) patch(encoded []byte) (runtime.Object, error) {
 	if patch.Metadata.ResourceVersion != w.configuration.ResourceVersion {
 		return nil, conflict(schema.GroupResource{Resource: "mutatingwebhookconfigurations"})
 	}
-	w.seen = append(w.seen, view{w.configuration.Webhooks[0].ClientConfig.CABundle, w.now})
+	w.seen = append(w.seen, w.view())
 	for _, change := range patch.Webhooks {
 		for i := range w.configuration.Webhooks {
 			if webhook := &w.configuration.Webhooks[i]; webhook.Name == change.Name {
-				webhook.ClientConfig.CABundle = change.ClientConfig.CABundle
+				if change.ClientConfig.CABundle != nil {
+					webhook.ClientConfig.CABundle = change.ClientConfig.CABundle
+				}
+				webhook.ClientConfig.URL = cmp.Or(change.ClientConfig.URL, webhook.ClientConfig.URL)
 			}
 		}
 	}
 	w.configuration.ResourceVersion = w.next()
 	return w.configuration.DeepCopy(), nil
+}
+
+func (w *world) view() view {
+	c := w.configuration.Webhooks[0].ClientConfig
+	return view{c.CABundle, c.URL, w.now}
 }
 
 func (w *world) next() string { w.version++; return fmt.Sprint(w.version) }
@@ -167,7 +183,7 @@ func (w *world) check(k *Keeper) error {
 	if !serving.valid(w.now) {
 		return fmt.Errorf("at %s it serves a certificate that is good from %s to %s", w.now, serving.serving.Leaf.NotBefore, serving.serving.Leaf.NotAfter)
 	}
-	views := []view{{w.configuration.Webhooks[0].ClientConfig.CABundle, w.now}}
+	views := []view{w.view()}
 	for _, v := range w.seen {
 		if w.now.Sub(v.until) < settle/2 && v.bundle != nil { // nobody had a certificate before the first one
 			views = append(views, v)
@@ -176,6 +192,9 @@ func (w *world) check(k *Keeper) error {
 	for _, v := range views {
 		if !trusts(v.bundle, serving.ca) {
 			return fmt.Errorf("at %s it serves %s, which is not trusted by who saw the configuration at %s", w.now, serving.ca.Subject, v.until)
+		}
+		if !k.Knows("a", strings.TrimPrefix(*v.url, "https://webhook")) {
+			return fmt.Errorf("at %s it does not answer who saw the configuration at %s, at %s", w.now, v.until, *v.url)
 		}
 	}
 	return nil
@@ -275,7 +294,7 @@ func TestKeeperRenews(t *testing.T) {
 	w.now = w.now.Add(settle)
 	sync()
 	second := k.current()
-	if second.same(*first) || w.version != 4 {
+	if second.same(*first) || w.version != 5 {
 		t.Errorf("after %d writes the certificate is still the first one", w.version)
 	}
 	w.now = w.now.Add(life/3 + time.Minute)

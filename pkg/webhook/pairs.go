@@ -2,8 +2,11 @@ package webhook
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -19,10 +22,20 @@ type pair struct {
 	encoded []byte // the certificate, the CA and the key in PEM
 	ca      *x509.Certificate
 	serving *tls.Certificate
+	secret  []byte // the key, encoded
 }
 
 func (p pair) valid(now time.Time) bool {
 	return !now.Before(p.serving.Leaf.NotBefore) && now.Before(p.serving.Leaf.NotAfter)
+}
+
+// path is where an API server asks, so that nobody else can: only those know it who may read the configuration. A user
+// whose write is refused because no webhook has answered is told it, too, so it is another one for each webhook:
+// those with estimates are none of them.
+func (p pair) path(webhook string) string {
+	hash := hmac.New(sha256.New, p.secret)
+	hash.Write([]byte(webhook))
+	return Path + webhook + "/" + hex.EncodeToString(hash.Sum(nil))
 }
 
 func (p pair) same(other pair) bool { return p.ca.Equal(other.ca) }
@@ -47,11 +60,15 @@ func newPairFrom(certificates, key []byte) (pair, error) {
 	if len(serving.Certificate) != 2 {
 		return pair{}, errors.New("reading a certificate: its CA is not with it")
 	}
+	secret, err := x509.MarshalPKCS8PrivateKey(serving.PrivateKey)
+	if err != nil {
+		return pair{}, fmt.Errorf("encoding a key: %w", err)
+	}
 	ca, err := x509.ParseCertificate(serving.Certificate[1])
 	if err != nil {
 		return pair{}, fmt.Errorf("reading a CA: %w", err)
 	}
-	return pair{encoded: slices.Concat(certificates, key), ca: ca, serving: &serving}, nil
+	return pair{encoded: slices.Concat(certificates, key), ca: ca, serving: &serving, secret: secret}, nil
 }
 
 // parsePairs reads pairs that were written one after the other, up to what cannot be read.

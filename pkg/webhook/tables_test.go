@@ -130,13 +130,13 @@ func TestTablesNotRead(t *testing.T) {
 	go tables.namespaces.RunWithContext(t.Context()) // the other watch lags behind
 	until(t, tables.namespaces.HasSynced)
 	registry := prometheus.NewRegistry()
-	handler := NewHandler(p, NewMetrics(registry, p.Names(), func() (*tls.Certificate, error) { return nil, errors.New("none") }))
+	handler := NewHandler(p, NewMetrics(registry, p.Names(), func() (*tls.Certificate, error) { return nil, errors.New("none") }), knows)
 	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: creation(t, "on", "")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path+initialResources, bytes.NewReader(body)))
+	recorder := newRecorder()
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path+initialResources+domain+"/secret", bytes.NewReader(body)))
 	if said := recorder.Body.String(); recorder.Code != http.StatusOK || !strings.Contains(said, `"allowed":true`) || strings.Contains(said, `"patch"`) {
 		t.Errorf("the answer is %d %s", recorder.Code, said)
 	}

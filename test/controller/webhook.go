@@ -51,7 +51,7 @@ type replica struct {
 }
 
 // service is where the webhook configuration has the API server ask.
-var service = regexp.MustCompile(`service:\n +name: inplace-rollout-webhook\n +namespace: inplace-rollout\n +path: `)
+var service = regexp.MustCompile(`service:\n +name: inplace-rollout-webhook\n +namespace: inplace-rollout\n`)
 
 // StartWebhook applies deploy/overlays/webhook, runs replicas of the webhook, and waits until the
 // API server asks them. All Deployments are scaled to nothing. In place of a Service a balancer on
@@ -115,7 +115,7 @@ func (w *Webhook) Apply(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("building %s: %w", overlay, err)
 	}
-	manifest = service.ReplaceAllString(manifest, "url: https://"+w.listener.Addr().String())
+	manifest = service.ReplaceAllString(manifest, "url: https://"+w.listener.Addr().String()+"\n")
 	file := filepath.Join(w.cp.Dir(), "webhook.yaml")
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		return fmt.Errorf("writing what is installed: %w", err)

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,8 +27,14 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
+// where is what the configuration says of its webhooks.
+type where struct {
+	bundle []byte
+	url    string // of the one that holds StatefulSets
+}
+
 // ask asks the webhook as an API server that trusts the bundle and has no connection yet.
-func ask(w *controller.Webhook, bundle []byte) error {
+func ask(at where) error {
 	set := []byte(`{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"web","labels":{"inplace-rollout.io/enabled":"true"}},
 		"spec":{"updateStrategy":{"type":"RollingUpdate"},"template":{"spec":{"containers":[]}}}}`)
 	review := admissionv1.AdmissionReview{
@@ -41,12 +49,12 @@ func ask(w *controller.Webhook, bundle []byte) error {
 		return err
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(bundle)
+	roots.AppendCertsFromPEM(at.bundle)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "inplace-rollout-webhook.inplace-rollout.svc"}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+w.Address()+"/mutate/inplace-rollout-hold-statefulsets", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at.url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -55,26 +63,35 @@ func ask(w *controller.Webhook, bundle []byte) error {
 		return err
 	}
 	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the answer is %s", response.Status)
+	}
 	review.Response = nil
 	if err := json.NewDecoder(response.Body).Decode(&review); err != nil {
 		return err
 	}
-	if response.StatusCode != http.StatusOK || !review.Response.Allowed || len(review.Response.Patch) == 0 {
-		return fmt.Errorf("the answer is %d, %v", response.StatusCode, review.Response)
+	if !review.Response.Allowed || len(review.Response.Patch) == 0 {
+		return fmt.Errorf("the answer is %v", review.Response)
 	}
 	return nil
 }
 
-// bundles are those that the webhooks of the configuration have, each once.
-func bundles(ctx context.Context) ([][]byte, error) {
+// bundles are those that the webhooks of the configuration have, each once, with the first URL.
+func bundles(ctx context.Context) ([]where, error) {
 	c, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "inplace-rollout", metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	var all [][]byte
+	i := slices.IndexFunc(c.Webhooks, func(w registrationv1.MutatingWebhook) bool {
+		return w.Name == "inplace-rollout-hold-statefulsets.inplace-rollout.io"
+	})
+	if i < 0 {
+		return nil, errors.New("the configuration lacks the webhook")
+	}
+	var all []where
 	for _, w := range c.Webhooks {
-		if !slices.ContainsFunc(all, func(b []byte) bool { return bytes.Equal(b, w.ClientConfig.CABundle) }) {
-			all = append(all, w.ClientConfig.CABundle)
+		if !slices.ContainsFunc(all, func(b where) bool { return bytes.Equal(b.bundle, w.ClientConfig.CABundle) }) {
+			all = append(all, where{w.ClientConfig.CABundle, *c.Webhooks[i].ClientConfig.URL})
 		}
 	}
 	return all, nil
@@ -82,7 +99,7 @@ func bundles(ctx context.Context) ([][]byte, error) {
 
 // askOn asks one question after the other, with pauses, until told to stop, trusting what the configuration
 // says by then, as far as it can be read.
-func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs []error)) {
+func askOn(t *testing.T) (stop func() (answers int, errs []error)) {
 	t.Helper()
 	stopping, done := make(chan struct{}), make(chan struct{})
 	trusted, err := bundles(t.Context())
@@ -103,7 +120,7 @@ func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs 
 				trusted = now
 			}
 			answers++
-			if err := ask(w, trusted[0]); err != nil {
+			if err := ask(trusted[0]); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -116,21 +133,21 @@ func askOn(t *testing.T, w *controller.Webhook) (stop func() (answers int, errs 
 }
 
 // theBundle is the one that all entries of the configuration have, and the CAs in it.
-func theBundle(ctx context.Context) ([]byte, []*x509.Certificate, error) {
+func theBundle(ctx context.Context) (where, []*x509.Certificate, error) {
 	now, err := bundles(ctx)
 	if err != nil || len(now) != 1 {
-		return nil, nil, fmt.Errorf("the configuration has %d bundles: %w", len(now), err)
+		return where{}, nil, fmt.Errorf("the configuration has %d bundles: %w", len(now), err)
 	}
-	certificates, err := cert.ParseCertsPEM(now[0])
+	certificates, err := cert.ParseCertsPEM(now[0].bundle)
 	return now[0], certificates, err
 }
 
 // Nobody notices that certificates are renewed.
 // It alone proves that of several renewals under load: a certificate cannot be good for less than 20 s.
 func TestRenewal(t *testing.T) {
-	w := serve(t, "--certificate-lifetime=20s")
+	serve(t, "--certificate-lifetime=20s")
 	create(t, "renewal", true)
-	stopAsking, stopEditing := askOn(t, w), editOn(t, "renewal")
+	stopAsking, stopEditing := askOn(t), editOn(t, "renewal")
 	seen := map[string]bool{}
 	eventually(t, "four certificates have been trusted, and the first one not any more", func() (bool, error) {
 		_, certificates, err := theBundle(t.Context())
@@ -173,7 +190,7 @@ func TestExpiresSoon(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stop := askOn(t, w)
+	stop := askOn(t)
 	time.Sleep(23 * time.Second)
 	answers, errs := stop()
 	t.Logf("%d answers", answers)
@@ -212,8 +229,13 @@ func TestMended(t *testing.T) {
 	for name, damage := range map[string]func() error{
 		"the manifest is applied again": func() error { return w.Apply(t.Context()) },
 		"no CA":                         write(nil),
-		"a foreign CA instead":          write(foreign),
-		"a foreign CA beside":           write(slices.Concat(own[0], foreign)),
+		"another path": func() error {
+			_, err := configurations.Patch(t.Context(), "inplace-rollout", types.StrategicMergePatchType, fmt.Appendf(nil,
+				`{"webhooks":[{"name":"inplace-rollout-hold-statefulsets.inplace-rollout.io","clientConfig":{"url":"https://%s/mutate"}}]}`, w.Address()), metav1.PatchOptions{})
+			return err
+		},
+		"a foreign CA instead": write(foreign),
+		"a foreign CA beside":  write(slices.Concat(own[0].bundle, foreign)),
 		"one entry only": func() error {
 			_, err := configurations.Patch(t.Context(), "inplace-rollout", types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/3/clientConfig/caBundle"}]`), metav1.PatchOptions{})
 			return err
@@ -251,7 +273,7 @@ func TestMended(t *testing.T) {
 				if err != nil || !bytes.Contains(secret.Data["pairs.pem"], []byte("PRIVATE KEY")) {
 					return false, fmt.Errorf("the Secret is not mended: %w", err)
 				}
-				return true, ask(w, bundle)
+				return true, ask(bundle)
 			})
 			// They look by themselves every 30 s.
 			if took := time.Since(start); took > 20*time.Second {

@@ -4,17 +4,23 @@ package hold
 
 import (
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 // editOn makes one edit after the other, with pauses, until told to stop; each that is accepted must be held. It
@@ -189,11 +195,97 @@ func TestNobodyAnswers(t *testing.T) {
 	})
 }
 
+// TestWayOut: while no replica answers, a workload can be opted out, released, and deleted with a finalizer. While one
+// answers, opting out still lets go in the same write.
+func TestWayOut(t *testing.T) {
+	w := serve(t)
+	sets := client.AppsV1().StatefulSets("default")
+	patch := func(name, patch string) (*appsv1.StatefulSet, error) {
+		return sets.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	}
+	optOut := `{"metadata":{"labels":{"inplace-rollout.io/enabled":null}}}`
+	for _, name := range []string{"alive", "optout", "release"} {
+		create(t, name, true)
+	}
+	create(t, "goes", true)
+	for _, name := range []string{"alive", "optout", "release", "goes"} {
+		if set, err := edit(t, name, 2); err != nil || !held(set) {
+			t.Fatalf("an edit is not held: %v", err)
+		}
+	}
+	if set, err := patch("alive", optOut); err != nil || policy.Held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
+		t.Errorf("opting out does not let go: %v %v", err, set)
+	}
+	again, err := patch("goes", `{"metadata":{"finalizers":["example.com/f"]}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Replica(0).Kill()
+	w.Replica(1).Kill()
+
+	if _, err := edit(t, "optout", 3); err == nil {
+		t.Error("an edit that nobody can hold is not refused")
+	}
+	if _, err := patch("optout", optOut); err != nil {
+		t.Errorf("opting out: %v", err)
+	}
+	for _, name := range []string{"optout", "release"} {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), "--kubeconfig", cp.Kubeconfig(), "release", "sts/"+name, "--yes").CombinedOutput()
+		if err != nil {
+			t.Errorf("release: %v: %s", err, out)
+		}
+		if set, err := sets.Get(t.Context(), name, metav1.GetOptions{}); err != nil || policy.Held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
+			t.Errorf("it is not let go of: %v %v", err, set.Spec.UpdateStrategy)
+		}
+	}
+	if err := sets.Delete(t.Context(), "goes", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("deleting: %v", err)
+	}
+	if _, err := patch("goes", `{"metadata":{"finalizers":null}}`); err != nil {
+		t.Errorf("removing a finalizer: %v", err)
+	}
+	gone, err := sets.Get(t.Context(), "goes", metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Fatalf("it is still there: %v %v", gone.Finalizers, err)
+	}
+	again.ObjectMeta = metav1.ObjectMeta{Name: "goes"}
+	if _, err := sets.Create(t.Context(), again, metav1.CreateOptions{}); err != nil { // the clean-up deletes it
+		t.Error(err)
+	}
+}
+
+// TestComesUp: a cluster that is built again gets its network also while no replica answers. While one answers, such a
+// DaemonSet is held as others are.
+func TestComesUp(t *testing.T) {
+	w := serve(t)
+	create := func(namespace string) (*appsv1.DaemonSet, error) {
+		labels := map[string]string{"app": "network"}
+		return client.AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{
+			ObjectMeta: metav1.ObjectMeta{Name: "network", Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{api.AllowCriticalAnnotation: "true"}},
+			Spec: appsv1.DaemonSetSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}},
+			},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	if ds, err := create("kube-system"); err != nil || !policy.Held(ds) {
+		t.Errorf("with a webhook: %v, %v", ds.Annotations, err)
+	}
+	w.Replica(0).Kill()
+	w.Replica(1).Kill()
+	if _, err := create("kube-system"); err != nil {
+		t.Errorf("in kube-system: %v", err)
+	}
+	if _, err := create("default"); err == nil {
+		t.Error("one elsewhere, that nobody can hold, is not refused")
+	}
+}
+
 // What nobody reads may change at any time; the webhook needs no API server for its answer.
 func TestAPIServerRestarts(t *testing.T) {
-	w := serve(t)
+	serve(t)
 	create(t, "restarts", true)
-	stop := askOn(t, w)
+	stop := askOn(t)
 	if err := cp.Restart(t.Context(), "kube-apiserver"); err != nil {
 		t.Fatal(err)
 	}
