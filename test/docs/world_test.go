@@ -54,6 +54,7 @@ func newWorld(t, until *testing.T) *world {
 var foreign = []string{
 	"applications.argoproj.io/v1alpha1/Application",
 	"kustomizations.kustomize.toolkit.fluxcd.io/v1/Kustomization",
+	"helmreleases.helm.toolkit.fluxcd.io/v2/HelmRelease",
 	"prometheusrules.monitoring.coreos.com/v1/PrometheusRule",
 	"servicemonitors.monitoring.coreos.com/v1/ServiceMonitor",
 	"verticalpodautoscalers.autoscaling.k8s.io/v1/VerticalPodAutoscaler",
