@@ -116,9 +116,9 @@ func TestRefused(t *testing.T) {
 			t.Errorf("--set %s: %v, want %q", values, err, want)
 		}
 	}
-	_, err := template(t, folder(), "inplace-rollout", "--kube-version", "1.32.9")
-	if err == nil || !strings.Contains(err.Error(), "incompatible with Kubernetes v1.32.9") {
-		t.Errorf("on Kubernetes 1.32: %v", err)
+	_, err := template(t, folder(), "inplace-rollout", "--kube-version", "1.33.9")
+	if err == nil || !strings.Contains(err.Error(), "incompatible with Kubernetes v1.33.9") {
+		t.Errorf("on Kubernetes 1.33: %v", err)
 	}
 }
 
