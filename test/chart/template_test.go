@@ -351,6 +351,8 @@ func TestValues(t *testing.T) {
 		"hold=webhook,webhook.certManager.enabled=true":                                         "cert-manager.io/inject-ca-from: platform/inplace-rollout-webhook",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.replicas=1":                      "- --tls-cert-file=/tls/tls.crt",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.issuerRef.name=ours": "issuerRef:\n    name: ours",
+		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.duration=720h":       "duration: 720h",
+		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.renewBefore=240h":    "renewBefore: 240h",
 		"metrics.prometheusRule.enabled=true":                                                   "alert: InplaceRolloutControllerAbsent",
 		"metrics.dashboard.enabled=true":                                                        "grafana_dashboard: \"1\"",
 		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus":  "release: prometheus",
