@@ -287,6 +287,29 @@ func TestArgoCDHook(t *testing.T) {
 	}
 }
 
+// TestUmbrella: a chart that includes this one may switch it off by a value.
+func TestUmbrella(t *testing.T) {
+	umbrella := filepath.Join(t.TempDir(), "umbrella")
+	if err := os.MkdirAll(filepath.Join(umbrella, "charts"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const chart = `{apiVersion: v2, name: umbrella, version: 0.0.1, dependencies: [{name: inplace-rollout, version: ">=0.0.0-0", condition: inplace-rollout.enabled}]}`
+	if err := os.WriteFile(filepath.Join(umbrella, "Chart.yaml"), []byte(chart), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := helm(t.Context(), t, os.DevNull, "package", folder(), "--destination", filepath.Join(umbrella, "charts")); err != nil {
+		t.Fatal(err)
+	}
+	for enabled, want := range map[string]bool{"true": true, "false": false} {
+		objects, err := template(t, umbrella, "platform", "--set", "inplace-rollout.hold=policy,inplace-rollout.enabled="+enabled)
+		if err != nil {
+			t.Error(err)
+		} else if is := len(objects) > 0; is != want {
+			t.Errorf("enabled=%s: there are objects: %t", enabled, is)
+		}
+	}
+}
+
 // holdOf says what holds among the objects.
 func holdOf(objects []object) string {
 	var ways []string
