@@ -69,6 +69,8 @@ func (w *world) addOthers(t *testing.T) {
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm, namespace: argocd}}
 ---
+{apiVersion: v1, kind: Namespace, metadata: {name: flux-system}}
+---
 {apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}
 `
 	for _, kind := range foreign {
