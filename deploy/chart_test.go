@@ -55,7 +55,7 @@ func TestChartReadme(t *testing.T) {
 			return
 		}
 		for key := range properties {
-			if _, is := of[key]; !is && key != "global" {
+			if _, is := of[key]; !is && key != "global" && path+"."+key != ".enabled" {
 				t.Errorf("values.yaml does not have %s.%s, which the schema has", path, key)
 			}
 		}

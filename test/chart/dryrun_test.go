@@ -32,7 +32,7 @@ func TestDryRun(t *testing.T) {
 			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a," +
 			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists",
 	} {
-		out, _, err := helm(t.Context(), t, os.DevNull, "template", release, folder(), "--namespace", "dry-run", "--set", values)
+		out, _, err := helm(t.Context(), t, os.DevNull, "template", release, folder(), "--namespace", "dry-run", "--set", "hold=policy", "--set", values)
 		if err != nil {
 			t.Error(err)
 			continue

@@ -33,7 +33,7 @@ const (
 
 // TestLifecycle installs the chart in a namespace of another name, upgrades it in the middle of a rollout,
 // and uninstalls it in the middle of another one, while somebody goes on editing: nothing is held in the end. It alone
-// installs the chart: with the policies, and with the webhook.
+// has Helm install the chart: with the policies, and with the webhook.
 func TestLifecycle(t *testing.T) {
 	for _, hold := range []string{"policy", "webhook"} {
 		t.Run(hold, func(t *testing.T) { lifecycle(t, hold) })
@@ -333,11 +333,21 @@ func (w *world) uninstallFails() {
 	}
 }
 
-// uninstall plays the part of the Job's container, with its command and its ServiceAccount:
-// simulated nodes run no images. It returns what the command printed.
+// uninstall has Helm uninstall the chart, and returns what the hook printed.
 func (w *world) uninstall() string {
 	w.t.Helper()
 	done := w.startUninstall()
+	said := w.runJob()
+	if err := <-done; err != nil {
+		w.t.Fatalf("%v\nthe hook said %s", err, said)
+	}
+	return said
+}
+
+// runJob plays the part of the Job's container, with its command and its ServiceAccount:
+// simulated nodes run no images. It returns what the command printed.
+func (w *world) runJob() string {
+	w.t.Helper()
 	job := w.job()
 	spec := job.Spec.Template.Spec
 	kubeconfig, err := w.cp.ServiceAccountKubeconfig(w.t.Context(), platform, spec.ServiceAccountName, "")
@@ -359,9 +369,6 @@ func (w *world) uninstall() string {
 		if err != nil && !apierrors.IsNotFound(err) {
 			w.t.Fatal(err)
 		}
-	}
-	if err := <-done; err != nil {
-		w.t.Fatalf("%v\nthe hook said %s", err, said)
 	}
 	return string(said)
 }

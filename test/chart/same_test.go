@@ -34,6 +34,11 @@ func TestSame(t *testing.T) {
 				"configMapGenerator: [{name: identity, literals: [namespace=platform], " +
 				"options: {disableNameSuffixHash: true, annotations: {config.kubernetes.io/local-config: 'true'}}}]}",
 		},
+		"held by webhook with cert-manager, in another namespace": {
+			namespace: "platform", values: "hold=webhook,webhook.certManager.enabled=true",
+			kustomization: "{namespace: platform, resources: [deploy/overlays/webhook, identity.yaml], components: [deploy/components/cert-manager, deploy/components/identity], " +
+				labelled + "}",
+		},
 		"for single namespaces, the cluster's part": {
 			namespace: "anywhere", values: "hold=policy,watch=namespace,parts=cluster",
 			kustomization: "resources: [deploy/overlays/one-namespace/cluster]",
@@ -132,7 +137,7 @@ func kustomize(t *testing.T, kustomization string) []object {
 }
 
 // namespaced are the kinds that have a namespace. kustomize gives one to other kinds that it does not know.
-var namespaced = []any{"ServiceAccount", "Role", "RoleBinding", "NetworkPolicy", "Deployment", "Service", "PodDisruptionBudget"}
+var namespaced = []any{"ServiceAccount", "Role", "RoleBinding", "NetworkPolicy", "Deployment", "Service", "PodDisruptionBudget", "Certificate", "Issuer"}
 
 // comparable returns the objects by name, without what Helm adds, and with blanks made equal. Helm
 // creates no namespaces, and kustomize has no hooks.

@@ -4,15 +4,22 @@ package chart
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -59,11 +66,11 @@ func TestPackage(t *testing.T) {
 	if err != nil || sizes["inplace-rollout/files/cluster/hold-statefulsets.yaml"] != source.Size() {
 		t.Errorf("of the policy there are %d bytes of %v: %v", sizes["inplace-rollout/files/cluster/hold-statefulsets.yaml"], source, err)
 	}
-	fromPackage, err := template(t, packed, "inplace-rollout", "--set", "image.tag=dev")
+	fromPackage, err := template(t, packed, "inplace-rollout", "--set", "hold=policy,image.tag=dev")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fromFolder, err := template(t, folder(), "inplace-rollout")
+	fromFolder, err := template(t, folder(), "inplace-rollout", "--set", "hold=policy")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +78,7 @@ func TestPackage(t *testing.T) {
 	if got != want {
 		t.Errorf("the package gives\n%s\nthe folder\n%s", got, want)
 	}
-	released, err := template(t, packed, "inplace-rollout", "--show-only", "templates/controller.yaml")
+	released, err := template(t, packed, "inplace-rollout", "--set", "hold=policy", "--show-only", "templates/controller.yaml")
 	if err != nil || !strings.Contains(mustMarshal(t, released), "image: inplace-rollout:v1.2.3\n") {
 		t.Errorf("without a tag, the image is not that of the version: %v %v", released, err)
 	}
@@ -109,40 +116,133 @@ func TestRefused(t *testing.T) {
 			t.Errorf("--set %s: %v, want %q", values, err, want)
 		}
 	}
-	_, err := template(t, folder(), "inplace-rollout", "--kube-version", "1.32.9")
-	if err == nil || !strings.Contains(err.Error(), "incompatible with Kubernetes v1.32.9") {
-		t.Errorf("on Kubernetes 1.32: %v", err)
+	_, err := template(t, folder(), "inplace-rollout", "--kube-version", "1.33.9")
+	if err == nil || !strings.Contains(err.Error(), "incompatible with Kubernetes v1.33.9") {
+		t.Errorf("on Kubernetes 1.33: %v", err)
 	}
 }
 
-// TestHold: which way of holding auto takes, by what the cluster serves.
+// TestHold: which way of holding auto takes, by what the cluster serves and has.
 func TestHold(t *testing.T) {
-	const v1, beta = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", "--api-versions=admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy"
 	for _, tt := range []struct {
-		args []string
-		want string
+		cluster discovered
+		args    []string
+		want    string
 	}{
-		{nil, "webhook"},
-		{[]string{v1}, "policy"},
-		{[]string{v1, beta}, "policy"},
-		{[]string{beta}, "v1beta1"},
-		{[]string{v1, "--set=hold=webhook"}, "webhook"},
-		{[]string{"--set=hold=policy"}, "policy"},
+		{discovered{}, nil, "webhook"},
+		{discovered{"v1": true}, nil, "policy"},
+		{discovered{"v1": true, "v1beta1": true}, nil, "policy"},
+		{discovered{"v1beta1": true}, nil, "v1beta1"},
+		{discovered{"v1": true, "webhook": true}, nil, "webhook"},
+		{discovered{"v1": true}, []string{"--set=hold=webhook"}, "webhook"},
+		{discovered{"v1": true, "webhook": true}, []string{"--set=hold=policy"}, "policy"},
 	} {
-		objects, err := template(t, folder(), "platform", tt.args...)
+		out, _, err := helm(t.Context(), t, tt.cluster.serve(t), append([]string{"template", "some-release", folder(), "--dry-run=server", "--disable-openapi-validation"}, tt.args...)...)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		if got := holdOf(objects); got != tt.want {
-			t.Errorf("%v: it is held by %s, want %s", tt.args, got, tt.want)
+		if got := holdOf(objectsIn(t, out)); got != tt.want {
+			t.Errorf("%v %v: it is held by %s, want %s", tt.cluster, tt.args, got, tt.want)
 		}
 	}
 }
 
+// TestHoldWithoutCluster: nobody sees there what is installed, so the way must be named, also where a tool says what the
+// cluster serves. What holds nothing by itself need not say it.
+func TestHoldWithoutCluster(t *testing.T) {
+	for _, args := range [][]string{nil, {"--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", "--kube-version=1.37"}, {"--set=watch=namespace,parts=cluster"}} {
+		if _, err := template(t, folder(), "platform", args...); err == nil || !strings.Contains(err.Error(), "set hold to policy (Kubernetes 1.36 and later) or webhook") {
+			t.Errorf("%v: %v, want that it asks for hold", args, err)
+		}
+	}
+	for _, values := range []string{"hold=policy", "hold=webhook", "parts=controller"} {
+		if _, err := template(t, folder(), "platform", "--set", values); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// discovered is what Helm sees of the control plane: which versions of MutatingAdmissionPolicy it serves, and whether it has
+// our webhook.
+type discovered map[string]bool
+
+// serve stands before the control plane, and returns a kubeconfig for it.
+func (d discovered) serve(t *testing.T) string {
+	t.Helper()
+	cp, _ := needCluster(t)
+	config := cp.RESTConfig()
+	behind, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const group = "admissionregistration.k8s.io"
+	proxy := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(behind)
+			r.Out.Header.Set("Accept", "application/json") // not all of the discovery at once
+			r.Out.Header.Del("Accept-Encoding")
+		},
+		ModifyResponse: func(r *http.Response) error {
+			switch path := r.Request.URL.Path; {
+			case path == "/apis" && d["v1beta1"]:
+				return rewrite(r, `[{"groupVersion":"`+group+`/v1",`, `[{"groupVersion":"`+group+`/v1beta1","version":"v1beta1"},{"groupVersion":"`+group+`/v1",`)
+			case path == "/apis/"+group+"/v1" && !d["v1"]:
+				return rewrite(r, `"kind":"MutatingAdmissionPolic`, `"kind":"NotServed`)
+			}
+			return nil
+		},
+	}
+	answers := map[string]string{}
+	if d["v1beta1"] {
+		answers["/apis/"+group+"/v1beta1"] = `{"kind": "APIResourceList", "groupVersion": "` + group + `/v1beta1", "resources": [
+			{"name": "mutatingadmissionpolicies", "kind": "MutatingAdmissionPolicy", "verbs": ["get"]},
+			{"name": "mutatingadmissionpolicybindings", "kind": "MutatingAdmissionPolicyBinding", "verbs": ["get"]}]}`
+	}
+	if d["webhook"] {
+		answers["/apis/"+group+"/v1/mutatingwebhookconfigurations/inplace-rollout"] = `{"kind": "MutatingWebhookConfiguration", "apiVersion": "` + group + `/v1", "metadata": {"name": "inplace-rollout",
+			"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": {"meta.helm.sh/release-name": "some-release", "meta.helm.sh/release-namespace": "default"}}}`
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, is := answers[r.URL.Path]
+		if !is {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if _, err := io.WriteString(w, answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a}], clusters: [{name: a, cluster: {server: "` + server.URL + `"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// rewrite replaces a text of an answer, once or more.
+func rewrite(r *http.Response, from, to string) error {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	text = bytes.ReplaceAll(text, []byte(from), []byte(to))
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	r.Header.Set("Content-Length", strconv.Itoa(len(text)))
+	return nil
+}
+
 // TestNoHook: what is printed without a cluster may be applied, and has no Job then that lets go of everything.
 func TestNoHook(t *testing.T) {
-	for _, values := range []string{"parts=all", "parts=controller,watch=namespace"} {
+	for _, values := range []string{"hold=policy", "parts=controller,watch=namespace", "hold=policy,releaseOnUninstall.argoCD=true,releaseOnUninstall.enabled=false"} {
 		objects, err := template(t, folder(), "platform", "--set", values)
 		if err != nil {
 			t.Fatal(err)
@@ -151,6 +251,61 @@ func TestNoHook(t *testing.T) {
 			if o["kind"] == "Job" || o.annotation("helm.sh/hook") != nil {
 				t.Errorf("--set %s: there is %s", values, o)
 			}
+		}
+	}
+}
+
+// TestArgoCDHook: Argo CD, when it is named, finds a hook of its own, with all that the Job needs, and does not delete the
+// Job with the rest. Helm takes the same objects for a hook of its own.
+func TestArgoCDHook(t *testing.T) {
+	for values, want := range map[string][]string{
+		"hold=policy,releaseOnUninstall.argoCD=true":                      {"ClusterRole", "ClusterRoleBinding", "Job", "ServiceAccount"},
+		"parts=controller,watch=namespace,releaseOnUninstall.argoCD=true": {"Job", "Role", "RoleBinding", "ServiceAccount"},
+	} {
+		objects, err := template(t, folder(), "platform", "--set", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var hooks []string
+		for _, o := range objects {
+			if o.annotation("argocd.argoproj.io/hook") == nil && o.annotation("helm.sh/hook") == nil {
+				continue
+			}
+			hooks = append(hooks, o["kind"].(string))
+			for name, want := range map[string]string{
+				"argocd.argoproj.io/hook": "PreDelete", "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation,HookSucceeded",
+				"argocd.argoproj.io/sync-options": "Delete=false", "helm.sh/hook": "pre-delete",
+			} {
+				if got := o.annotation(name); got != want {
+					t.Errorf("--set %s: %s has %s: %v, want %s", values, o, name, got, want)
+				}
+			}
+		}
+		if slices.Sort(hooks); !slices.Equal(hooks, want) {
+			t.Errorf("--set %s: the hook is %v, want %v", values, hooks, want)
+		}
+	}
+}
+
+// TestUmbrella: a chart that includes this one may switch it off by a value.
+func TestUmbrella(t *testing.T) {
+	umbrella := filepath.Join(t.TempDir(), "umbrella")
+	if err := os.MkdirAll(filepath.Join(umbrella, "charts"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const chart = `{apiVersion: v2, name: umbrella, version: 0.0.1, dependencies: [{name: inplace-rollout, version: ">=0.0.0-0", condition: inplace-rollout.enabled}]}`
+	if err := os.WriteFile(filepath.Join(umbrella, "Chart.yaml"), []byte(chart), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := helm(t.Context(), t, os.DevNull, "package", folder(), "--destination", filepath.Join(umbrella, "charts")); err != nil {
+		t.Fatal(err)
+	}
+	for enabled, want := range map[string]bool{"true": true, "false": false} {
+		objects, err := template(t, umbrella, "platform", "--set", "inplace-rollout.hold=policy,inplace-rollout.enabled="+enabled)
+		if err != nil {
+			t.Error(err)
+		} else if is := len(objects) > 0; is != want {
+			t.Errorf("enabled=%s: there are objects: %t", enabled, is)
 		}
 	}
 }
@@ -219,11 +374,13 @@ func TestValues(t *testing.T) {
 		"hold=webhook,webhook.certManager.enabled=true":                                         "cert-manager.io/inject-ca-from: platform/inplace-rollout-webhook",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.replicas=1":                      "- --tls-cert-file=/tls/tls.crt",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.issuerRef.name=ours": "issuerRef:\n    name: ours",
+		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.duration=720h":       "duration: 720h",
+		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.renewBefore=240h":    "renewBefore: 240h",
 		"metrics.prometheusRule.enabled=true":                                                   "alert: InplaceRolloutControllerAbsent",
 		"metrics.dashboard.enabled=true":                                                        "grafana_dashboard: \"1\"",
 		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus":  "release: prometheus",
 	} {
-		objects, err := template(t, folder(), "platform", "--set", values)
+		objects, err := template(t, folder(), "platform", "--set", "hold=policy", "--set", values)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -237,7 +394,7 @@ func TestValues(t *testing.T) {
 
 // TestCriticalNamespaces: more of them are named to the policy and to the controller.
 func TestCriticalNamespaces(t *testing.T) {
-	objects, err := template(t, folder(), "inplace-rollout", "--set", "criticalNamespaces={calico-system,storage}")
+	objects, err := template(t, folder(), "inplace-rollout", "--set", "hold=policy,criticalNamespaces={calico-system,storage}")
 	if err != nil {
 		t.Fatal(err)
 	}

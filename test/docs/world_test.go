@@ -54,6 +54,7 @@ func newWorld(t, until *testing.T) *world {
 var foreign = []string{
 	"applications.argoproj.io/v1alpha1/Application",
 	"kustomizations.kustomize.toolkit.fluxcd.io/v1/Kustomization",
+	"helmreleases.helm.toolkit.fluxcd.io/v2/HelmRelease",
 	"prometheusrules.monitoring.coreos.com/v1/PrometheusRule",
 	"servicemonitors.monitoring.coreos.com/v1/ServiceMonitor",
 	"verticalpodautoscalers.autoscaling.k8s.io/v1/VerticalPodAutoscaler",
@@ -67,6 +68,8 @@ func (w *world) addOthers(t *testing.T) {
 {apiVersion: v1, kind: Namespace, metadata: {name: argocd}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm, namespace: argocd}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: flux-system}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}
 `

@@ -19,14 +19,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end -}}
 {{- end -}}
 
+{{- /* Whether Helm talks to a cluster, which `helm template` does not: "true" or "". */ -}}
+{{- define "inplace-rollout.connected" -}}
+{{ if lookup "v1" "Namespace" "" (ternary "kube-system" .Release.Namespace (ne .Values.parts "controller")) }}true{{ end }}
+{{- end -}}
+
 {{- /*
 How rollouts are held. With auto, what is installed already stays, because a change would be one of the whole cluster;
-otherwise it is what the cluster serves. Without a cluster (helm template), that is what --api-versions says.
+otherwise it is what the cluster serves. Without a cluster nobody can see what is installed: a tool that renders the chart
+again and again would change the way when Kubernetes is upgraded, and prune what holds.
 */ -}}
 {{- define "inplace-rollout.hold" -}}
 {{- $api := "admissionregistration.k8s.io" -}}
 {{- if ne .Values.hold "auto" -}}
 {{ .Values.hold }}
+{{- else if not (include "inplace-rollout.connected" .) -}}
+{{ fail "hold: auto asks the cluster, and helm template (so Argo CD, too) has none: set hold to policy (Kubernetes 1.36 and later) or webhook (any version)" }}
 {{- else if lookup (printf "%s/v1" $api) "MutatingWebhookConfiguration" "" "inplace-rollout" -}}
 webhook
 {{- else if .Capabilities.APIVersions.Has (printf "%s/v1/MutatingAdmissionPolicy" $api) -}}
@@ -212,4 +220,8 @@ annotations:
   helm.sh/hook: pre-delete
   # After a failure the Job stays, to be looked at; its rights do not.
   helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+  argocd.argoproj.io/hook: PreDelete
+  argocd.argoproj.io/hook-delete-policy: BeforeHookCreation,HookSucceeded
+  # Argo CD may delete what the Application has while the Job still runs (its issue 29100). This lets it end.
+  argocd.argoproj.io/sync-options: Delete=false
 {{- end -}}

@@ -132,7 +132,10 @@ func (r *release) writeManifests(ctx context.Context) error {
 	if err := os.CopyFS(deploy, os.DirFS("deploy")); err != nil {
 		return fmt.Errorf("copying deploy/: %w", err)
 	}
-	for name, base := range map[string]string{"install.yaml": ".", "install-webhook.yaml": "overlays/webhook", "initial-resources.yaml": "initial-resources"} {
+	for name, base := range map[string]string{
+		"install.yaml": ".", "install-webhook.yaml": "overlays/webhook",
+		"initial-resources.yaml": "initial-resources", "install-webhook-initial-resources.yaml": "overlays/webhook-initial-resources",
+	} {
 		manifest, err := r.manifest(ctx, temporary, filepath.Join("..", "deploy", base))
 		if err != nil {
 			return fmt.Errorf("making %s: %w", name, err)
