@@ -70,6 +70,7 @@ type history struct {
 	nodes      map[string]*node
 	suspects   map[string][]suspect // by node
 	beats      []beat
+	limits     []limits
 	violations []Violation
 	judgments  []func() // made when all writes are known
 }
@@ -341,6 +342,8 @@ func (h *history) apply(w write) {
 		h.storeReplicaSet(w)
 	case ref.Resource == "serviceaccounts":
 		h.storeBeat(w)
+	case ref.Resource == "limitranges":
+		h.storeLimits(w)
 	}
 }
 
@@ -358,8 +361,11 @@ func (h *history) forget(w write) {
 			known.deleted = w.at
 		}
 	}
-	if set := h.namedSet(w.ObjectRef.Name); set != nil && w.ObjectRef.Resource == "replicasets" {
+	switch set := h.namedSet(w.ObjectRef.Name); {
+	case set != nil && w.ObjectRef.Resource == "replicasets":
 		set.deletedBy = w.User.Username
+	case w.ObjectRef.Resource == "limitranges":
+		h.storeLimits(w)
 	}
 }
 

@@ -125,6 +125,13 @@ func (l *trail) statefulSets(change ...func(*appsv1.StatefulSet)) {
 	l.write(user, "patch", "statefulsets", "web", set("2", append(change, annotated(hold, "0"))...))
 }
 
+// limit logs a LimitRange by which no container may have more than 1.5 cpu.
+func (l *trail) limit() {
+	l.write(user, "create", "limitranges", "limits", &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+		{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}},
+	}}})
+}
+
 // deployments logs a Deployment of 1 cpu with two pods, and an edit to 2.
 func (l *trail) deployments(change ...func(*appsv1.Deployment)) {
 	l.write(user, "create", "deployments", "web", deployment("1", change...))
@@ -293,6 +300,18 @@ func TestCheck(t *testing.T) {
 			l.back("web-0")
 			l.write(ours, "patch", "pods/resize", "web-0", returned("web-0", "2"))
 			l.after(time.Minute)
+		}, "order pods/web-0"},
+		{"the lower ordinal is asked alone, as a LimitRange refuses the higher one its size", func(l *trail) {
+			l.statefulSets()
+			l.limit()
+			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
+		}, ""},
+		{"likewise, when the LimitRange has gone", func(l *trail) {
+			l.statefulSets()
+			l.limit()
+			l.write(user, "delete", "limitranges", "limits", nil)
+			l.write(user, "patch", "deployments", "other", nil)
+			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
 		}, "order pods/web-0"},
 		{"the higher ordinal is asked first", func(l *trail) {
 			l.statefulSets()

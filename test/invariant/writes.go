@@ -178,7 +178,8 @@ func (h *history) checkOrder(w write) {
 		}
 		before, known := h.template(other.last())
 		asked := len(other.asked) > 0 && !other.asked[len(other.asked)-1].at.Before(begun)
-		if !known || asked || !differOnlyInSize(before, template) || inTheWay(other.last(), before, template) || other.disturbed(begun) {
+		if !known || asked || !differOnlyInSize(before, template) || inTheWay(other.last(), before, template) || other.disturbed(begun) ||
+			h.limited(other.last(), template, w.at.Add(-h.options.Lag)) {
 			continue
 		}
 		h.violate(w, Order, p.ref(), "it was asked before %s, which has not been asked for this edit", other.last().Name)
