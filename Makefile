@@ -52,14 +52,8 @@ root:
 .PHONY: check
 check: build lint unit ## Run what is quick: build, linters, unit tests
 
-# Most tests that need a control plane wait most of the time. The others compute all the time, and do so meanwhile.
 .PHONY: test
-test: integration-tools bin/krew/.krew ## Run every test (KILLS=all: the controller is killed at each of its writes, not at one of each kind)
-	@$(MAKE) --no-print-directory --jobs=2 integration computing
-
-.PHONY: computing
-computing:
-	@nice -n 10 $(MAKE) --no-print-directory unit release-check
+test: unit integration release-check ## Run every test (KILLS=all: the controller is killed at each of its writes, not at one of each kind)
 
 .PHONY: unit
 unit: ## Run the unit tests
@@ -86,11 +80,8 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 # Most of the time these tests wait, so two packages run at once: the largest, in two processes, and all others. A
 # control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
-integration: integration-tools build ## Run the tests that need a control plane
+integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run the tests that need a control plane
 	CONTROL_PLANES=2 GOGC=800 go test -tags integration -count=1 -timeout 60m -p 2 -parallel 12 ./test/integration ./test/...
-
-.PHONY: integration-tools
-integration-tools: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 

@@ -257,6 +257,14 @@ func TestCheck(t *testing.T) {
 			l.write(user, "patch", "statefulsets", "web", set("1", annotated(hold, "0")))
 			l.write(ours, "delete", "pods", "web-1", nil)
 		}, ""},
+		{"an edit back, and the edit has added a limit of the pod", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", func(p *corev1.Pod) {
+				p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}}
+			}))
+			l.write(user, "patch", "statefulsets", "web", set("1", annotated(hold, "0")))
+			l.write(ours, "delete", "pods", "web-1", nil)
+		}, ""},
 		{"an edit back, and somebody else has added a limit", func(l *trail) {
 			l.statefulSets()
 			l.write(user, "patch", "pods/resize", "web-1", pod("web-1", "1", "web-1", "set", "StatefulSet", limited))

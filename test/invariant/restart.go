@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 )
 
 // The built-in controllers, as they are called in the audit log.
@@ -291,16 +292,18 @@ func (p *pod) leftBehind(t corev1.PodTemplateSpec) bool {
 			return false
 		}
 		for name, was := range containers(&a.before.Spec) {
-			if is[name] == nil || wanted[name] == nil {
-				continue
-			}
-			if added(was.Resources.Requests, is[name].Resources.Requests, wanted[name].Resources.Requests) ||
-				added(was.Resources.Limits, is[name].Resources.Limits, wanted[name].Resources.Limits) {
+			if is[name] != nil && wanted[name] != nil && grown(was.Resources, is[name].Resources, wanted[name].Resources) {
 				return true
 			}
 		}
-		return false
+		var none corev1.ResourceRequirements
+		return grown(ptr.Deref(a.before.Spec.Resources, none), ptr.Deref(p.last().Spec.Resources, none), ptr.Deref(t.Spec.Resources, none))
 	})
+}
+
+// grown reports whether there is a request or a limit that neither was there before nor is wanted.
+func grown(was, is, wanted corev1.ResourceRequirements) bool {
+	return added(was.Requests, is.Requests, wanted.Requests) || added(was.Limits, is.Limits, wanted.Limits)
 }
 
 // added reports whether there is a size that neither was there before nor is wanted.
