@@ -6,10 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -75,10 +79,28 @@ func (s *Session[W, K]) Restore(ctx context.Context, w W, fields map[string]any)
 	if err := unstructured.SetNestedField(fields, string(w.GetUID()), "metadata", "uid"); err != nil {
 		return fmt.Errorf("naming the UID: %w", err)
 	}
-	if _, err := s.merge(ctx, w, fields); err != nil {
+	// Nobody else knows any more that it was held: so it is tried again, also by a controller that is about to end.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+	defer cancel()
+	err := retry.OnError(restoreBackoff, mayPass, func() error {
+		_, err := s.merge(ctx, w, fields)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("without the admission policies: %w", err)
 	}
 	return nil
+}
+
+// restoreBackoff is for some 25 s, as long as an API server is away that is restarted.
+const restoreTimeout = 30 * time.Second
+
+var restoreBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 9}
+
+// mayPass reports whether what has failed may succeed when it is tried again: not if the object is another one or gone, or the
+// request is refused.
+func mayPass(err error) bool {
+	return !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err)
 }
 
 // MergeStatus merges fields into the status of w. The resource version of w is a precondition.

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -326,6 +327,26 @@ func TestPolicyGone(t *testing.T) {
 	c.Until(100, func() bool { return !policy.Held(c.Set) })
 	if policy.Held(c.Set) || onDelete(c.Set) {
 		t.Errorf("held %t, strategy %s, want the user's", policy.Held(c.Set), c.Set.Spec.UpdateStrategy.Type)
+	}
+}
+
+// TestPolicyGoneAndUnavailable: nor is it lost where the API server takes the first of the two writes, and then none for a
+// moment.
+func TestPolicyGoneAndUnavailable(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	c.edit(newer)
+	c.Unguarded = true
+	away := 3
+	c.Client.PrependReactor("patch", "daemonsets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetSubresource() != "" || policy.Held(c.Set) || away == 0 {
+			return false, nil, nil
+		}
+		away--
+		return true, nil, apierrors.NewServiceUnavailable("away")
+	})
+	c.Until(100, func() bool { return !policy.Held(c.Set) })
+	if policy.Held(c.Set) || onDelete(c.Set) || away > 0 {
+		t.Errorf("held %t, strategy %s, want the user's; %d more to be refused", policy.Held(c.Set), c.Set.Spec.UpdateStrategy.Type, away)
 	}
 }
 

@@ -267,3 +267,33 @@ func TestWhoseHeartbeat(t *testing.T) {
 		}
 	}
 }
+
+// TestRecreateOfANewDeployment: while the Deployment controller recreates all pods, an edit is not held. Of a Deployment that it
+// has not looked at yet it says the same, but that one may adopt pods.
+func TestRecreateOfANewDeployment(t *testing.T) {
+	const now = "2026-11-24T03:00:00Z"
+	policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: now}})
+	for _, tt := range []struct {
+		status map[string]any
+		held   bool
+	}{
+		{map[string]any{}, true},
+		{map[string]any{"observedGeneration": int64(1)}, false},
+		{map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "updatedReplicas": int64(1)}, true},
+	} {
+		old, object := workload(t, "Deployment", "", "", now), workload(t, "Deployment", ":2", "", now)
+		for _, o := range []*unstructured.Unstructured{old, object} {
+			o.Object["status"] = tt.status
+			if err := unstructured.SetNestedField(o.Object, "Recreate", "spec", "strategy", "type"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after, err := policies.Admit(t.Context(), webhook.Write{Old: old, Object: object, User: "user"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free := isFree(t, after); free == tt.held {
+			t.Errorf("status %v: held is %t, want %t", tt.status, !free, tt.held)
+		}
+	}
+}

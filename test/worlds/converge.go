@@ -280,8 +280,11 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 
 // waits reports whether a workload waits for people, for a reason that the table allows.
 func waits(v view) bool {
-	if v.complete == corev1.ConditionTrue || v.complete == "" {
+	switch v.complete {
+	case "":
 		return false
+	case corev1.ConditionTrue: // it stays so when pods come later, which no node can hold
+		return impossible(v.template.Spec)
 	}
 	action, _, _ := strings.Cut(v.GetAnnotations()[api.InForceAnnotation], ";")
 	switch v.reason {
