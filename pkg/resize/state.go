@@ -109,7 +109,7 @@ func (t Target) Settled() bool {
 func specified(pod *corev1.Pod, kubelet Kubelet) Target {
 	t := Target{pod: pod, kubelet: kubelet}
 	for _, p := range parts(&pod.Spec) {
-		if t.reports(p) {
+		if t.says(p) {
 			t.named = append(t.named, p)
 		}
 	}
@@ -224,7 +224,7 @@ func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resou
 	if side == Limit {
 		value = lookup(applied.Limits, name)
 	}
-	if !t.reports(p) || t.hasRun(p) || spec != nil && appliedAs(name, side, *spec, value) {
+	if !t.says(p) || t.hasRun(p) || spec != nil && appliedAs(name, side, *spec, value) {
 		return spec
 	}
 	return value
@@ -241,8 +241,8 @@ func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got 
 		got.MilliValue() == (want.MilliValue()+step-1)/step*step
 }
 
-// reports reports whether the kubelet says what p has.
-func (t Target) reports(p part) bool {
+// says reports whether the kubelet says what p has.
+func (t Target) says(p part) bool {
 	if p.kind == podLevel {
 		return t.pod.Status.Resources != nil
 	}

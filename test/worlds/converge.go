@@ -245,7 +245,8 @@ func (p *player) look(ctx context.Context, i int) (state, error) {
 		}
 	}
 	s.onDelete = v.onDelete
-	s.waits = (waits(v) || v.refused() || len(v.blocking(w, pods)) > 0) && !(held && v.onDelete && w.Kind == "StatefulSet") // a mark is to go by itself
+	marked := held && v.onDelete && w.Kind == "StatefulSet" // a mark is to go by itself
+	s.waits = !marked && (waits(v) || v.refused() || len(v.blocking(w, pods)) > 0)
 	s.lacks, s.asleep = len(pods) < v.replicas, v.revisions && (len(pods) > v.replicas || v.revision == "")
 	var sets []appsv1.ReplicaSet
 	if v.replicaset {
