@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
@@ -94,22 +95,32 @@ func TestGuardsKnowWhatIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]string{} // by the guard
+	known, leftOut := map[string]string{}, map[string]string{} // by the guard
 	for _, object := range objects {
 		policy, is := object.(*admissionv1.ValidatingAdmissionPolicy)
 		if !is || !strings.HasPrefix(policy.Name, "inplace-rollout-guard-") {
 			continue
 		}
 		for _, c := range policy.Spec.MatchConditions {
-			if c.Name == "is-to-be-held" {
+			switch c.Name {
+			case "is-to-be-held":
 				known[policy.Name] = strings.Join(strings.Fields(c.Expression), " ")
+			case "not-left-out":
+				leftOut[policy.Name] = strings.TrimSpace(c.Expression)
 			}
 		}
 	}
 	if len(known) != 3 {
 		t.Errorf("%d guards ask what is to be held, want 3", len(known))
 	}
+	wantLeftOut := "!(" + readVariables(t)["notice-only"]["leftOut"] + ")"
+	if !strings.Contains(wantLeftOut, api.LeftOutAnnotation) {
+		t.Errorf("warn.yaml knows by %s which namespaces are left out", wantLeftOut)
+	}
 	for name, is := range known {
+		if leftOut[name] != wantLeftOut {
+			t.Errorf("%s and warn.yaml differ in which namespaces are left out: %q, want %q", name, leftOut[name], wantLeftOut)
+		}
 		if !strings.HasPrefix(is, there) {
 			t.Errorf("%s asks for another heartbeat than hold-statefulsets.yaml:\n%s\nand\n%s", name, is, there)
 		}

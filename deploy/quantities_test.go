@@ -105,7 +105,7 @@ func TestEveryQuantity(t *testing.T) {
 		case strings.Contains(name, "-hold-"), strings.Contains(name, "-guard-"):
 			edited = "variables.edited"
 		case name == "inplace-rollout-notice-only":
-			edited = "variables.tells"
+			edited = "variables.edited"
 		default:
 			continue
 		}

@@ -179,7 +179,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		}
 		return gate.Ready()
 	}
-	registry.MustRegister(readyMetric(ready), holdMetric{gate}, server.BuildInfo())
+	registry.MustRegister(readyMetric(ready), holdMetric{gate}, leftOutMetric(gate), server.BuildInfo())
 	if !o.dryRun {
 		registry.MustRegister(heldMetric{gate})
 	}
@@ -187,8 +187,10 @@ func (o controllerOptions) run(ctx context.Context) error {
 	if !o.dryRun {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	}
+	cluster := &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun}
 	controllers, err := newControllers(ctx, client, objects, recorder, controller.Options{
 		Namespace: o.namespace, Workers: o.workers, Sessions: o.sessions, Parallel: parallelWrites, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
+		LeftOut: gate.LeavesOut, LeftOutNow: cluster.LeavesOut,
 		Critical: append([]string{api.CriticalNamespace}, o.critical...),
 		Metrics:  controller.NewMetrics(registry), Pulse: pulse,
 	})
@@ -201,7 +203,7 @@ func (o controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer stopServing()
-	go gate.Watch(ctx, &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun}, 10*time.Second, func() {
+	go gate.Watch(ctx, cluster, 10*time.Second, func() {
 		heart.Wake()
 		controllers.enqueueAll()
 	})
@@ -245,7 +247,7 @@ func (o controllerOptions) newHeart(config, ungated *rest.Config, gate *prerequi
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	heart := heartbeat.New(client, last, gate.Err, o.whenAbsent)
-	heart.Began = gate.Wake
+	heart.Began, heart.LeftOut = gate.Wake, gate.LeftOut
 	return heart, nil
 }
 

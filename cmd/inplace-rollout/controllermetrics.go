@@ -18,6 +18,13 @@ func readyMetric(ready func() error) prometheus.Collector {
 	})
 }
 
+// leftOutMetric says in how many namespaces nothing is held; the log names them.
+func leftOutMetric(gate *prerequisite.Gate) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "inplace_rollout_left_out_namespaces", Help: "Namespaces in which nothing is held, because the namespaceSelector of the webhooks leaves them out.",
+	}, func() float64 { return float64(len(gate.LeftOut())) })
+}
+
 // holdMetric says in which way rollouts are held.
 type holdMetric struct{ gate *prerequisite.Gate }
 

@@ -134,6 +134,10 @@ const (
 	// while no controller is there.
 	WhenAbsentAnnotation = "inplace-rollout.io/when-absent"
 
+	// LeftOutAnnotation is on the controller's ServiceAccount where the namespaceSelector of the webhooks leaves out namespaces
+	// besides those of ours. It names them, with commas in between: nothing is held there.
+	LeftOutAnnotation = "inplace-rollout.io/left-out-namespaces"
+
 	// Hold has edits held while no controller is there.
 	Hold = "Hold"
 

@@ -123,6 +123,10 @@ func (k *plainKind) Apply(_ context.Context, _ *Session[*appsv1.ReplicaSet, plai
 	return k.fails
 }
 
+func (*plainKind) Unrestored(_, _ *appsv1.ReplicaSet) map[string]any {
+	return map[string]any{"spec": map[string]any{"paused": false}}
+}
+
 func (k *plainKind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return k.left, nil }
 
 // tight and loose are writes.

@@ -32,7 +32,7 @@ var ErrEdited = errors.New("a mutating webhook changed the pod template in this 
 // returns w as it is stored then. The resource version of w is a precondition: the plan was made
 // for this version of it. The error is [ErrEdited] if a webhook has edited the template.
 func (s *Session[W, K]) Instruct(ctx context.Context, w W, annotations map[string]any) (written W, err error) {
-	written, err = s.merge(ctx, w, map[string]any{"metadata": map[string]any{
+	written, err = s.controller.merge(ctx, w, map[string]any{"metadata": map[string]any{
 		"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(), "annotations": annotations,
 	}})
 	if err == nil && policy.Held(written) && !s.controller.access.SameTemplate(written, w) {
@@ -83,7 +83,7 @@ func (s *Session[W, K]) Restore(ctx context.Context, w W, fields map[string]any)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 	defer cancel()
 	err := retry.OnError(restoreBackoff, mayPass, func() error {
-		_, err := s.merge(ctx, w, fields)
+		_, err := s.controller.merge(ctx, w, fields)
 		return err
 	})
 	if err != nil {
@@ -105,17 +105,17 @@ func mayPass(err error) bool {
 
 // MergeStatus merges fields into the status of w. The resource version of w is a precondition.
 func (s *Session[W, K]) MergeStatus(ctx context.Context, w W, fields map[string]any) error {
-	_, err := s.merge(ctx, w, map[string]any{
+	_, err := s.controller.merge(ctx, w, map[string]any{
 		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()}, "status": fields,
 	}, "status")
 	return err
 }
 
 // merge merges fields into w, or a subresource of it, and returns what is stored then.
-func (s *Session[W, K]) merge(ctx context.Context, w W, fields map[string]any, subresources ...string) (written W, err error) {
+func (c *Controller[W, K]) merge(ctx context.Context, w W, fields map[string]any, subresources ...string) (written W, err error) {
 	patch, err := json.Marshal(fields)
 	if err != nil {
 		return written, fmt.Errorf("encoding a patch: %w", err)
 	}
-	return s.controller.patch(ctx, w, types.MergePatchType, patch, subresources...)
+	return c.patch(ctx, w, types.MergePatchType, patch, subresources...)
 }

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"context"
+
 	"k8s.io/utils/clock"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -25,6 +27,10 @@ type Options struct {
 	Defaults policy.Defaults
 	// Ready gates every sync: while it returns an error, nothing is touched.
 	Ready func() error
+	// LeftOut reports whether edits in a namespace are not held: what is opted in there counts as not opted in. Nil says no.
+	LeftOut func(namespace string) bool
+	// LeftOutNow looks once more, before a hold is let go for that.
+	LeftOutNow func(ctx context.Context, namespace string) (bool, error)
 	// Metrics to count in; nil counts nothing.
 	Metrics *Metrics
 	// Pulse is told of each sync; nil hears nothing.

@@ -46,6 +46,8 @@ type Heart struct {
 	Ready func() error
 	// WhenAbsent is what becomes of edits while no controller is there.
 	WhenAbsent string
+	// LeftOut, if set, returns the namespaces in which edits are not held all the same.
+	LeftOut func() []string
 	// Began, if set, is called when it has begun to beat, also after a pause or a failure.
 	Began func()
 
@@ -146,14 +148,20 @@ func (h *Heart) beat(ctx context.Context) error {
 	return h.write(ctx, account, h.clock.now().Add(validity))
 }
 
-// write writes until when a controller is there.
+// write writes until when a controller is there, and what else the policies are to know.
 func (h *Heart) write(ctx context.Context, account types.NamespacedName, until time.Time, dryRun ...string) error {
 	value, hold := until.UTC().Format(time.RFC3339), new(api.Hold)
 	if h.WhenAbsent != api.Hold {
 		hold = nil
 	}
+	var leftOut *string
+	if h.LeftOut != nil {
+		if names := h.LeftOut(); len(names) > 0 {
+			leftOut = new(strings.Join(names, ","))
+		}
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{
-		api.ReadyUntilAnnotation: &value, api.WhenAbsentAnnotation: hold,
+		api.ReadyUntilAnnotation: &value, api.WhenAbsentAnnotation: hold, api.LeftOutAnnotation: leftOut,
 	}}})
 	if err != nil {
 		return fmt.Errorf("encoding the heartbeat: %w", err)

@@ -3,6 +3,7 @@ package heartbeat_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,9 @@ func TestBeats(t *testing.T) {
 		}, api.Hold)
 		var began atomic.Int32
 		heart.Began = func() { began.Add(1) }
+		var leftOut atomic.Value
+		leftOut.Store([]string{})
+		heart.LeftOut = func() []string { return leftOut.Load().([]string) }
 		if heart.Leads() {
 			t.Error("it leads before it runs")
 		}
@@ -76,7 +80,11 @@ func TestBeats(t *testing.T) {
 		done := make(chan struct{})
 		go func() { heart.Run(ctx); close(done) }()
 		saying := func(at time.Time) string {
-			return `platform/ipr {"metadata":{"annotations":{"inplace-rollout.io/ready-until":"` + at.UTC().Format(time.RFC3339) + `","inplace-rollout.io/when-absent":"Hold"}}}`
+			names := "null"
+			if out := leftOut.Load().([]string); len(out) > 0 {
+				names = `"` + strings.Join(out, ",") + `"`
+			}
+			return `platform/ipr {"metadata":{"annotations":{"inplace-rollout.io/left-out-namespaces":` + names + `,"inplace-rollout.io/ready-until":"` + at.UTC().Format(time.RFC3339) + `","inplace-rollout.io/when-absent":"Hold"}}}`
 		}
 		expect := func(what string, patches int32, last string) {
 			t.Helper()
@@ -96,6 +104,7 @@ func TestBeats(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect("while it is not ready", 3, saying(start.Add(65*time.Second)))
 		missing.Store(false)
+		leftOut.Store([]string{"kube-system", "team-a"})
 		heart.Wake()
 		expect("as soon as it is ready again", 4, saying(start.Add((85+45)*time.Second)))
 		s.down.Store(true)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type Gate struct {
 // state is what a gate knows.
 type state struct {
 	way     Way
+	leftOut []string // namespaces
 	missing error
 	proved  bool // there is a result of the dry runs
 	holding Holding
@@ -66,6 +68,15 @@ func (g *Gate) Ready() error { return g.state().notReady() }
 // Way returns the way in which rollouts were held at the last check; "" if in none.
 func (g *Gate) Way() Way { return g.state().way }
 
+// LeftOut are the namespaces in which nothing is held, because others have narrowed the namespaceSelector of the webhooks.
+func (g *Gate) LeftOut() []string { return g.state().leftOut }
+
+// LeavesOut reports whether a namespace was one of them at the last check.
+func (g *Gate) LeavesOut(namespace string) bool {
+	_, is := slices.BinarySearch(g.state().leftOut, namespace)
+	return is
+}
+
 // Held reports whether a dry run has shown that edits of a kind of workloads are held.
 func (g *Gate) Held(kind string) bool {
 	s := g.state()
@@ -88,7 +99,8 @@ func (g *Gate) Wake() {
 
 // Watch checks every interval until ctx is done, and finds out by dry runs whether edits are held: when what is installed
 // has changed, once more when API servers apply it, every few minutes, and soon again as long as they are not. It logs each
-// change, and calls opened whenever the last missing thing has come. A controller that writes nothing makes no dry run.
+// change, and calls opened whenever the last missing thing has come, or other namespaces are left out. A controller that writes
+// nothing makes no dry run.
 func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Duration, opened func()) {
 	var (
 		is              state
@@ -100,6 +112,7 @@ func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Durati
 	for {
 		if !time.Now().Before(check) {
 			is.way, is.missing = cluster.Check(ctx)
+			is.leftOut = cluster.leftOut
 			check = time.Now().Add(interval)
 			if cluster.versions != versions {
 				versions, changed, retry = cluster.versions, time.Now(), firstRetry
@@ -146,7 +159,8 @@ func (g *Gate) set(ctx context.Context, now state, opened func()) {
 	g.is, g.checked = now, true
 	g.mu.Unlock()
 	closed, why := now.closed(), now.notReady()
-	if !first && before.way == now.way && fmt.Sprint(before.notReady()) == fmt.Sprint(why) {
+	others := !slices.Equal(before.leftOut, now.leftOut)
+	if !first && !others && before.way == now.way && fmt.Sprint(before.notReady()) == fmt.Sprint(why) {
 		return
 	}
 	logger := klog.FromContext(ctx)
@@ -159,7 +173,10 @@ func (g *Gate) set(ctx context.Context, now state, opened func()) {
 	default:
 		logger.Info("Ready: the cluster has what is needed", "hold", now.way)
 	}
-	if first || before.closed() != nil || before.way != now.way {
+	if others {
+		logger.Info("Namespaces in which nothing is held, because the namespaceSelector of the webhooks leaves them out", "namespaces", now.leftOut)
+	}
+	if first || others || before.closed() != nil || before.way != now.way {
 		opened()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,6 +131,10 @@ func (c *Cluster) Holding(ctx context.Context, way Way) Holding {
 	for _, k := range heldKinds {
 		if len(parts) != 4 {
 			h.Broken[k.name] = errors.New("at least nobody can know, because the API server does not say which ServiceAccount this is")
+			continue
+		}
+		if slices.Contains(c.leftOut, parts[2]) {
+			h.Broken[k.name] = mine(parts[2])
 			continue
 		}
 		broken, unattended := c.holds(ctx, way, k, parts[2], parts[3])

@@ -30,8 +30,9 @@ type Cluster struct {
 	// know as the controller.
 	DryRun bool
 
-	user     string // that the client is, once known
-	versions string // of what the last check has read
+	user     string   // that the client is, once known
+	versions string   // of what the last check has read
+	leftOut  []string // the namespaces in which the webhook is not asked, by the last check
 }
 
 // Check returns the way in which the cluster holds rollouts, and an error that names everything
@@ -57,7 +58,7 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 	if err != nil {
 		return way, append(missing, err)
 	}
-	c.versions = string(way)
+	c.versions, c.leftOut = string(way), nil
 	if hook != nil {
 		c.read(hook)
 	}
@@ -73,6 +74,11 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 	if way == Webhook {
 		b, users, err := checkWebhook(hook, exact)
 		missing, known, bound = append(missing, err), known.Union(users), append(bound, b...)
+	}
+	if way == Webhook && exact {
+		out, err := c.leaveOut(ctx, hook)
+		missing = append(missing, err)
+		c.noteLeftOut(out)
 	}
 	if exact {
 		mode := c.checkMode(ctx, bound, known)

@@ -92,14 +92,14 @@ func checkWebhook(have *admissionv1.MutatingWebhookConfiguration, exact bool) (b
 		if len(is.ClientConfig.CABundle) == 0 {
 			missing = append(missing, fmt.Errorf("%s %s has no caBundle for %s yet: the Deployment inplace-rollout-webhook sets it when it runs", kind, WebhookConfiguration, want.Name))
 		}
-		// It is bound as a policy is.
-		where := specOf(&admissionv1.MutatingAdmissionPolicyBinding{Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
-			MatchResources: &admissionv1.MatchResources{NamespaceSelector: is.NamespaceSelector},
-		}})["matchResources"]
-		b := binding{kind: kind, name: WebhookConfiguration + ", webhook " + want.Name, where: where}
-		if selectsAll(is.NamespaceSelector) {
-			b.where = nil
-		} else {
+		b := binding{kind: kind, name: WebhookConfiguration + ", webhook " + want.Name}
+		// It is bound as a policy is, but for the namespaces that it leaves out besides.
+		if installed, _ := split(is.NamespaceSelector); installed != nil {
+			b.where = specOf(&admissionv1.MutatingAdmissionPolicyBinding{Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
+				MatchResources: &admissionv1.MatchResources{NamespaceSelector: installed},
+			}})["matchResources"]
+		}
+		if !selectsAll(is.NamespaceSelector) {
 			b.selector = is.NamespaceSelector
 		}
 		bound = append(bound, b)

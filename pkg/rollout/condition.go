@@ -73,6 +73,17 @@ func Invalid(err error) Condition {
 	return Condition{Reason: ReasonInvalidPolicy, Why: err.Error()}
 }
 
+// LeftOut is the condition of a workload in a namespace where the API server holds nothing. Because is why its rollout stays held
+// all the same; empty if it is not held.
+func LeftOut(kind, namespace, because string) Condition {
+	why := "edits in namespace " + namespace + " are not held, because the namespaceSelector of the webhooks leaves it out: "
+	if because != "" {
+		return Condition{Reason: ReasonNamespaceLeftOut, Why: why + "this rollout stays held until `kubectl inplace-rollout release` leaves it to the " +
+			kind + " controller, because " + because}
+	}
+	return Condition{Reason: ReasonNamespaceLeftOut, Why: why + "the " + kind + " controller makes the rollouts, as without inplace-rollout"}
+}
+
 // UnseenHold is the condition of a workload that is held, before anything else is known of that.
 func UnseenHold() Condition {
 	return Condition{Reason: ReasonPending, Why: "waiting for inplace-rollout to look at this hold"}

@@ -37,6 +37,8 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonInvalidPolicy: an annotation is malformed; nothing is done until it is mended.
 	ReasonInvalidPolicy = "InvalidPolicy"
+	// ReasonNamespaceLeftOut: the webhook is not asked in this namespace, so nothing is held, and nothing is done.
+	ReasonNamespaceLeftOut = "NamespaceLeftOut"
 	// ReasonWaitingForDelete: pods of an OnDelete workload get the new template when the user deletes them.
 	ReasonWaitingForDelete = "WaitingForDelete"
 )

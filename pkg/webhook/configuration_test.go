@@ -101,8 +101,9 @@ var service = registrationv1.WebhookClientConfig{Service: &registrationv1.Servic
 func compare(t *testing.T, overlay, comment string, hooks []registrationv1.MutatingWebhook) {
 	t.Helper()
 	encoded, err := yaml.Marshal(registrationv1.MutatingWebhookConfiguration{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
-		ObjectMeta: metav1.ObjectMeta{Name: prerequisite.WebhookConfiguration},
+		TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
+		// So that AKS leaves the namespaceSelectors as they are.
+		ObjectMeta: metav1.ObjectMeta{Name: prerequisite.WebhookConfiguration, Annotations: map[string]string{"admissions.enforcer/disabled": "true"}},
 		Webhooks:   hooks,
 	})
 	if err != nil {

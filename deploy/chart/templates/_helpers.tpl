@@ -119,7 +119,7 @@ What differs from the file is all here.
 {{- if $ownNamespaces }}{{ $_ := set . "namespaceSelector" $installed }}{{ end -}}
 {{- end -}}
 {{- if $.Values.webhook.certManager.enabled }}
-{{- $_ := set $o.metadata "annotations" (dict "cert-manager.io/inject-ca-from" (printf "%s/inplace-rollout-webhook" $namespace)) -}}
+{{- $_ := set $o.metadata.annotations "cert-manager.io/inject-ca-from" (printf "%s/inplace-rollout-webhook" $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- if eq $o.kind "Deployment" }}
