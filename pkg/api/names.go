@@ -126,6 +126,10 @@ const (
 	// they would be held.
 	DryRunName = "inplace-rollout-dry-run"
 
+	// EvaluatedAnnotation is on what such a dry run returns where a webhook holds: the digest of the policies that it evaluates.
+	// It is never stored.
+	EvaluatedAnnotation = "inplace-rollout.io/evaluated-policies"
+
 	// ReadyUntilAnnotation is the heartbeat: it is on the controller's ServiceAccount while a controller is Ready. Its value
 	// is until when that counts as there, by the API server's clock, and is written anew every few seconds.
 	ReadyUntilAnnotation = "inplace-rollout.io/ready-until"

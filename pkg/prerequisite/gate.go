@@ -15,6 +15,8 @@ const (
 	// proofValidity is how long a dry run counts, while nothing of what is installed changes: an API server may be restarted
 	// with other flags, and others may install policies, too.
 	proofValidity = 5 * time.Minute
+	// webhookValidity is that where a webhook holds: nothing that is read changes when its image does.
+	webhookValidity = time.Minute
 	// settling is how long API servers may take to apply what is installed.
 	settling = 5 * time.Second
 	// firstRetry is for the first dry run after one that has not shown what it should; each next one waits twice as long.
@@ -149,7 +151,11 @@ func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Durati
 // due reports whether dry runs are to be made, given when what is installed has changed, and when the last ones were.
 func (s state) due(changed, proved time.Time) bool {
 	unsettled := proved.Before(changed.Add(settling)) && time.Since(changed) >= settling
-	return !s.proved || s.notReady() != nil || unsettled || time.Since(proved) >= proofValidity
+	validity := proofValidity
+	if s.way == Webhook {
+		validity = webhookValidity
+	}
+	return !s.proved || s.notReady() != nil || unsettled || time.Since(proved) >= validity
 }
 
 // set takes over what is known now.

@@ -88,6 +88,7 @@ var (
 
 // answer is what a dry run has shown.
 type answer struct {
+	evaluated   string    // the digest of the policies, if a webhook says it
 	asked, held bool      // the policy that holds; and by that the workload
 	at          time.Time // by the API server's clock; zero if it does not say
 }
@@ -102,7 +103,7 @@ func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, n
 		return answer{}, err
 	}
 	_, said := would.GetAnnotations()[api.HoldAnnotation]
-	a := answer{held: held && said}
+	a := answer{held: held && said, evaluated: would.GetAnnotations()[api.EvaluatedAnnotation]}
 	for key, value := range would.GetAnnotations() {
 		if sent, was := annotations[key]; strings.HasPrefix(key, "inplace-rollout.io/") && (!was || sent != value) {
 			a.asked = true
@@ -151,6 +152,9 @@ func (c *Cluster) Holding(ctx context.Context, way Way) Holding {
 // holds returns what keeps the edits of one kind from being held.
 func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, account string) (broken, unattended error) {
 	now, err := k.ask(ctx, c.Client.AppsV1(), namespace, plainly)
+	if err == nil && now.asked && way == Webhook && now.evaluated != Digest {
+		return otherVersion(k, now.evaluated), nil
+	}
 	if err == nil && now.held {
 		return nil, nil
 	}
@@ -175,6 +179,16 @@ func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, acc
 	}
 	return fmt.Errorf("the API server does not apply %s, though it is installed. The admission plugin MutatingAdmissionPolicy may be off, "+
 		"or "+standingStill, policy), nil
+}
+
+// otherVersion is why an old image of the webhook is not to be trusted under a new configuration, nor a new one by an old controller.
+func otherVersion(k heldKind, digest string) error {
+	of := "policies with the digest " + digest
+	if digest == "" {
+		of = "policies of before there was a digest"
+	}
+	return fmt.Errorf("at least it is not known how, because webhook %s.inplace-rollout.io evaluates %s, and this controller is made for %s. "+
+		"An upgrade may be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", k.policy, of, Digest)
 }
 
 // standingStill is an error of Kubernetes, and its cure.

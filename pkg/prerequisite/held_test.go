@@ -32,6 +32,7 @@ type apiserver struct {
 	there bool // the policies see that a controller is there
 	// undone is the kind whose hold somebody takes away, and refused the one that somebody refuses.
 	undone, refused string
+	evaluates       string // the digest that a webhook says, if one holds
 	asked           int
 }
 
@@ -72,6 +73,9 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 			}
 			if held {
 				annotations[api.HoldAnnotation] = "any"
+			}
+			if s.asks && s.evaluates != "" {
+				annotations[api.EvaluatedAnnotation] = s.evaluates
 			}
 			object := into(held && s.undone != sent.Kind)
 			object.(metav1.Object).SetAnnotations(annotations)
@@ -135,7 +139,18 @@ func TestHolding(t *testing.T) {
 		"the cache stands still": {server: &apiserver{asks: true}, until: time.Minute, unattended: map[string]string{
 			"StatefulSet": "says that a controller is there, and the policies do not see it", "Deployment": stale, "DaemonSet": "which ends when it is restarted",
 		}},
-		"the webhook does not see it": {server: &apiserver{asks: true}, way: prerequisite.Webhook, until: time.Minute, unattended: map[string]string{
+		"the webhook is of this version": {server: &apiserver{asks: true, there: true, evaluates: prerequisite.Digest}, way: prerequisite.Webhook},
+		"the webhook is of another version": {server: &apiserver{asks: true, there: true, evaluates: "0123"}, way: prerequisite.Webhook, broken: map[string]string{
+			"StatefulSet": "webhook inplace-rollout-hold-statefulsets.inplace-rollout.io evaluates policies with the digest 0123, and this controller is made for " + prerequisite.Digest,
+			"Deployment":  "give the Deployments inplace-rollout and inplace-rollout-webhook the same image", "DaemonSet": "0123",
+		}},
+		"the webhook is of another version, and nobody is there": {server: &apiserver{asks: true, evaluates: "0123"}, way: prerequisite.Webhook, broken: map[string]string{
+			"StatefulSet": "0123", "Deployment": "0123", "DaemonSet": "0123",
+		}},
+		"the webhook says no version": {server: &apiserver{asks: true, there: true}, way: prerequisite.Webhook, broken: map[string]string{
+			"StatefulSet": "evaluates policies of before there was a digest", "Deployment": "before there was a digest", "DaemonSet": "before there was a digest",
+		}},
+		"the webhook does not see it": {server: &apiserver{asks: true, evaluates: prerequisite.Digest}, way: prerequisite.Webhook, until: time.Minute, unattended: map[string]string{
 			"StatefulSet": "the webhook does not see it", "Deployment": "the webhook does not see it", "DaemonSet": "its log may say why",
 		}},
 	} {

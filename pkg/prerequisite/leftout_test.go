@@ -124,7 +124,7 @@ func TestTooManyLeftOut(t *testing.T) {
 // out is taken up, and told.
 func TestOwnNamespaceLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &apiserver{asks: true, there: true}
+		server := &apiserver{asks: true, there: true, evaluates: prerequisite.Digest}
 		client := server.answering(t, older(t, rewritten(t, nil, aks...)))
 		gate, opened := prerequisite.NewGate(), 0
 		go gate.Watch(t.Context(), &prerequisite.Cluster{Client: client}, 10*time.Second, func() { opened++ })

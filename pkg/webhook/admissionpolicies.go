@@ -21,6 +21,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	registrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -42,6 +43,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 )
 
 // Policies are mutating admission policies, ready to be evaluated.
@@ -219,6 +222,9 @@ func (p *Policies) Evaluate(ctx context.Context, name string, request *admission
 		}
 		return response, nil
 	}
+	if after, err = signed(name, attributes, after); err != nil {
+		return nil, err
+	}
 	if after == nil {
 		return response, nil
 	}
@@ -229,6 +235,28 @@ func (p *Policies) Evaluate(ctx context.Context, name string, request *admission
 		response.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
 	}
 	return response, nil
+}
+
+// signed says in the dry runs by which the controller finds out whether edits are held, which policies are evaluated here: whoever
+// else answers may be of another version.
+func signed(policy string, attributes admission.Attributes, after runtime.Object) (runtime.Object, error) {
+	if !attributes.IsDryRun() || attributes.GetName() != api.DryRunName || !strings.HasPrefix(policy, "inplace-rollout-hold-") {
+		return after, nil
+	}
+	if after == nil {
+		after = attributes.GetObject().DeepCopyObject()
+	}
+	object, err := meta.Accessor(after)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metadata: %w", err)
+	}
+	annotations := maps.Clone(object.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[api.EvaluatedAnnotation] = prerequisite.Digest
+	object.SetAnnotations(annotations)
+	return after, nil
 }
 
 // apply returns the object after the policy; nil if it does not match the request.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -364,5 +365,43 @@ spec:
 	request := update(t, "", "system:serviceaccount:platform:other", strings.Replace(set, "replicas: 3", "replicas: 5", 1))
 	if response, err := p.Evaluate(t.Context(), "inplace-rollout-fence-workloads", request); err != nil || response.Patch == nil {
 		t.Errorf("a controller of another name is not fenced: %v, %v", response, err)
+	}
+}
+
+// TestSigned: only the controller's dry runs are told which policies are evaluated, of each kind and whether they are held or not.
+func TestSigned(t *testing.T) {
+	said := `"inplace-rollout.io/evaluated-policies":"` + prerequisite.Digest + `"`
+	if len(prerequisite.Digest) != 16 {
+		t.Errorf("the digest is %q", prerequisite.Digest)
+	}
+	p := load(t)
+	for about, tt := range map[string]struct {
+		policy, name string
+		dryRun, want bool
+		annotations  string
+	}{
+		"the dry run":                 {policy: "inplace-rollout-hold-statefulsets", name: api.DryRunName, dryRun: true, want: true},
+		"also where it says so":       {policy: "inplace-rollout-hold-statefulsets", name: api.DryRunName, dryRun: true, want: true, annotations: "{inplace-rollout.io/evaluated-policies: forged}"},
+		"another dry run":             {policy: "inplace-rollout-hold-statefulsets", name: "web", dryRun: true},
+		"no dry run":                  {policy: "inplace-rollout-hold-statefulsets", name: api.DryRunName},
+		"a policy that does not hold": {policy: "inplace-rollout-pending-statefulsets", name: api.DryRunName, dryRun: true},
+	} {
+		t.Run(about, func(t *testing.T) {
+			r := update(t, "", "admin", set)
+			r.Operation, r.OldObject, r.Name, r.DryRun = admissionv1.Create, runtime.RawExtension{}, tt.name, &tt.dryRun
+			object := strings.ReplaceAll(set, "name: web\n", "name: "+tt.name+"\n")
+			if tt.annotations != "" {
+				object = strings.Replace(object, "metadata:\n", "metadata:\n  annotations: "+tt.annotations+"\n", 1)
+			}
+			r.Object = raw(t, object)
+			response, err := p.Evaluate(t.Context(), tt.policy, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			patch := strings.NewReplacer(`"path":"/metadata/annotations/inplace-rollout.io~1evaluated-policies","value":`, `"inplace-rollout.io/evaluated-policies":`).Replace(string(response.Patch))
+			if got := strings.Contains(patch, said); got != tt.want || !response.Allowed {
+				t.Errorf("it is told: %t, want %t, by %s", got, tt.want, response.Patch)
+			}
+		})
 	}
 }

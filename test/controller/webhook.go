@@ -135,7 +135,13 @@ func (w *Webhook) Apply(ctx context.Context) error {
 // Start starts the replica of that number, or starts it again after it has ended. Args follow those of the
 // options.
 func (w *Webhook) Start(ctx context.Context, i int, args ...string) error {
+	return w.StartBinary(ctx, i, w.o.Binary, args...)
+}
+
+// StartBinary does so with another program than the others.
+func (w *Webhook) StartBinary(ctx context.Context, i int, binary string, args ...string) error {
 	o := w.o
+	o.Binary = binary
 	o.Args = slices.Concat(o.Args, args)
 	p, address, err := StartReplica(ctx, w.cp, Namespace, o)
 	if err != nil {
