@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,20 +97,23 @@ func mustMarshal(t *testing.T, value any) string {
 // TestRefused: values that cannot work are refused before anything is installed, and the message names them.
 func TestRefused(t *testing.T) {
 	for values, want := range map[string]string{
-		"replica=3":                           "additional properties 'replica' not allowed",
-		"image.digest=latest":                 "at '/image/digest'",
-		"image.repository=here/it@sha256:abc": "at '/image/repository'",
-		"hold=policies":                       "at '/hold': value must be one of 'auto', 'policy', 'v1beta1', 'webhook'",
-		"watch=namespace":                     "at '/parts': value must be one of 'cluster', 'controller'",
-		"replicas=2,leaderElection=false":     "at '/replicas': maximum",
-		"controller.deferredTimeout=10":       "at '/controller/deferredTimeout'",
-		"controller.workers=0":                "at '/controller/workers': minimum",
-		"webhook.replicas=0":                  "at '/webhook/replicas': minimum",
-		"podLabels.app=ours":                  "at '/podLabels/app'",
-		"resources.limits.memory=plenty":      "at '/resources/limits/memory'",
-		"serviceAccount.name=Me":              "at '/serviceAccount/name'",
-		"extraArgs[0]=dry-run":                "at '/extraArgs/0'",
-		"releaseOnUninstall.enabled=perhaps":  "at '/releaseOnUninstall/enabled'",
+		"replica=3":                                                 "additional properties 'replica' not allowed",
+		"image.digest=latest":                                       "at '/image/digest'",
+		"image.repository=here/it@sha256:abc":                       "at '/image/repository'",
+		"hold=policies":                                             "at '/hold': value must be one of 'auto', 'policy', 'v1beta1', 'webhook'",
+		"watch=namespace":                                           "at '/parts': value must be one of 'cluster', 'controller'",
+		"replicas=2,leaderElection=false":                           "at '/replicas': maximum",
+		"controller.deferredTimeout=10":                             "at '/controller/deferredTimeout'",
+		"controller.workers=0":                                      "at '/controller/workers': minimum",
+		"webhook.replicas=0":                                        "at '/webhook/replicas': minimum",
+		"webhook.port=8080":                                         "at '/webhook/port'",
+		"webhook.failurePolicy=Ignore":                              "additional properties 'failurePolicy' not allowed",
+		"webhook.namespaceSelector.team=a":                          "invalid propertyName 'team'",
+		"podLabels.app=ours":                                        "at '/podLabels/app'",
+		"resources.limits.memory=plenty":                            "at '/resources/limits/memory'",
+		"serviceAccount.name=Me":                                    "at '/serviceAccount/name'",
+		"extraArgs[0]=dry-run":                                      "at '/extraArgs/0'",
+		"releaseOnUninstall.enabled=perhaps":                        "at '/releaseOnUninstall/enabled'",
 		"metrics.serviceMonitor.enabled=true,metrics.service=false": "at '/metrics/service': value must be true",
 	} {
 		if _, err := template(t, folder(), "inplace-rollout", "--set", values); err == nil || !strings.Contains(err.Error(), want) {
@@ -376,6 +380,11 @@ func TestValues(t *testing.T) {
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.issuerRef.name=ours": "issuerRef:\n    name: ours",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.duration=720h":       "duration: 720h",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.renewBefore=240h":    "renewBefore: 240h",
+		"hold=webhook,webhook.hostNetwork=true,webhook.replicas=4":                              "dnsPolicy: ClusterFirstWithHostNet\n      hostNetwork: true",
+		"hold=webhook,webhook.hostNetwork=true":                                                 "maxSurge: 0\n      maxUnavailable: 1",
+		"hold=webhook,webhook.port=10250":                                                       "- --bind-address=:10250",
+		"hold=webhook,webhook.port=10250,webhook.replicas=1":                                    "containerPort: 10250\n          name: webhook",
+		"hold=webhook,webhook.extraArgs[0]=--shutdown-delay=30s":                                "- webhook\n        - --shutdown-delay=30s",
 		"metrics.prometheusRule.enabled=true":                                                   "alert: InplaceRolloutControllerAbsent",
 		"metrics.dashboard.enabled=true":                                                        "grafana_dashboard: \"1\"",
 		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus":  "release: prometheus",
@@ -388,6 +397,43 @@ func TestValues(t *testing.T) {
 		found := slices.ContainsFunc(objects, func(o object) bool { return strings.Contains(mustMarshal(t, o), want) })
 		if !found {
 			t.Errorf("--set %s: nothing has %q", values, want)
+		}
+	}
+}
+
+// TestNamespaceSelector: a narrower selector is that of every webhook that holds, beside the label of single namespaces, and of no other.
+func TestNamespaceSelector(t *testing.T) {
+	const narrower = "webhook.namespaceSelector.matchExpressions[0].key=team,webhook.namespaceSelector.matchExpressions[0].operator=Exists," +
+		"webhook.namespaceSelector.matchLabels.stage=production"
+	for values, labels := range map[string]map[string]any{
+		"initialResources.enabled=true,initialResources.prometheusURL=http://prometheus": {"stage": "production"},
+		"watch=namespace,parts=cluster": {"stage": "production", "inplace-rollout.io/installed": "true"},
+	} {
+		objects, err := template(t, folder(), "platform", "--set", "hold=webhook", "--set", values, "--set", narrower)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, narrowed := 0, 0
+		for _, o := range objects {
+			if o["kind"] != "MutatingWebhookConfiguration" {
+				continue
+			}
+			for _, hook := range o["webhooks"].([]any) {
+				hook := hook.(map[string]any)
+				if strings.Contains(hook["name"].(string), "initial-resources") {
+					continue
+				}
+				all++
+				want := map[string]any{"matchLabels": labels, "matchExpressions": []any{map[string]any{"key": "team", "operator": "Exists"}}}
+				if reflect.DeepEqual(hook["namespaceSelector"], want) {
+					narrowed++
+				} else {
+					t.Errorf("%s: %s selects %v, want %v", values, hook["name"], hook["namespaceSelector"], want)
+				}
+			}
+		}
+		if all < 7 || all != narrowed {
+			t.Errorf("%s: %d of %d webhooks are narrowed", values, narrowed, all)
 		}
 	}
 }

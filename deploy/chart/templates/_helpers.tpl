@@ -110,13 +110,14 @@ What differs from the file is all here.
 {{- $_ := set $o.spec "matchResources" (dict "namespaceSelector" $installed) -}}
 {{- end -}}
 {{- if eq $o.kind "MutatingWebhookConfiguration" }}
+{{- $selector := mergeOverwrite (deepCopy $.Values.webhook.namespaceSelector) (ternary $installed dict $ownNamespaces) -}}
+{{- range $o.webhooks }}{{ $_ := set . "namespaceSelector" $selector }}{{ end -}}
 {{- if $.Values.initialResources.enabled }}
 {{- $more := fromYaml ($.Files.Get "files/webhook-initial-resources/configuration.yaml") -}}
 {{- $_ := set $o "webhooks" (concat $more.webhooks $o.webhooks) -}}
 {{- end -}}
 {{- range $o.webhooks }}
 {{- $_ := set .clientConfig.service "namespace" $namespace -}}
-{{- if $ownNamespaces }}{{ $_ := set . "namespaceSelector" $installed }}{{ end -}}
 {{- end -}}
 {{- if $.Values.webhook.certManager.enabled }}
 {{- $_ := set $o.metadata.annotations "cert-manager.io/inject-ca-from" (printf "%s/inplace-rollout-webhook" $namespace) -}}
@@ -141,6 +142,18 @@ What differs from the file is all here.
 {{- if $.Values.initialResources.enabled }}{{ $_ := set $container "args" (append $container.args "--initial-resources") }}{{ end -}}
 {{- if or $ownNamespaces (ne $account "inplace-rollout") }}
 {{- $_ := set $container "args" (append $container.args (printf "--controller=%s" (ternary $inEach $inOne $ownNamespaces))) -}}
+{{- end -}}
+{{- with $.Values.webhook }}
+{{- if ne (int .port) 8443 }}
+{{- $_ := set $container "args" (append $container.args (printf "--bind-address=:%d" (int .port))) -}}
+{{- $_ := set (first $container.ports) "containerPort" (int .port) -}}
+{{- end -}}
+{{- if .hostNetwork }}
+{{- $_ := set $pod "hostNetwork" true -}}
+{{- $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" -}}
+{{- /* Its ports are the node's: no two are on one node, also during an upgrade. */ -}}
+{{- $_ := set $o.spec.strategy "rollingUpdate" (dict "maxUnavailable" 1 "maxSurge" 0) -}}
+{{- end -}}
 {{- end -}}
 {{- if $.Values.webhook.certManager.enabled }}
 {{- $_ := set $container "args" (concat $container.args (list "--tls-cert-file=/tls/tls.crt" "--tls-private-key-file=/tls/tls.key")) -}}
