@@ -80,6 +80,11 @@ func TestSame(t *testing.T) {
 				"deploy/components/resize-right, deploy/components/network-policy, deploy/components/secure-metrics], " +
 				labelled + "}",
 		},
+		"held by webhook, with the network policies": {
+			namespace: "inplace-rollout", values: "hold=webhook,networkPolicy.enabled=true",
+			kustomization: "{namespace: inplace-rollout, resources: [deploy/overlays/webhook], components: [deploy/components/network-policy, " +
+				"deploy/components/network-policy-webhook], " + labelled + "}",
+		},
 		"with all metrics over TLS": {
 			namespace: "inplace-rollout", values: "hold=webhook,metrics.secure=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
 			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/secure-metrics, deploy/components/secure-metrics-webhook, " +

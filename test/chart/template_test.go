@@ -382,6 +382,7 @@ func TestValues(t *testing.T) {
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.renewBefore=240h":    "renewBefore: 240h",
 		"hold=webhook,webhook.hostNetwork=true,webhook.replicas=4":                              "dnsPolicy: ClusterFirstWithHostNet\n      hostNetwork: true",
 		"hold=webhook,webhook.hostNetwork=true":                                                 "maxSurge: 0\n      maxUnavailable: 1",
+		"hold=webhook,networkPolicy.enabled=true,networkPolicy.apiServers={10.0.0.2/32}":        "from:\n    - ipBlock:\n        cidr: 10.0.0.2/32\n    ports:\n    - port: webhook",
 		"hold=webhook,webhook.port=10250":                                                       "- --bind-address=:10250",
 		"hold=webhook,webhook.port=10250,webhook.replicas=1":                                    "containerPort: 10250\n          name: webhook",
 		"hold=webhook,webhook.extraArgs[0]=--shutdown-delay=30s":                                "- webhook\n        - --shutdown-delay=30s",

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -52,6 +53,13 @@ type replica struct {
 
 // service is where the webhook configuration has the API server ask.
 var service = regexp.MustCompile(`service:\n +name: inplace-rollout-webhook\n +namespace: inplace-rollout\n`)
+
+// everywhere is the namespaceSelector of the webhooks that hold, and narrowed what AKS makes of it: it leaves out namespaces of its own,
+// which are not there.
+const (
+	everywhere = "namespaceSelector: {}\n"
+	narrowed   = "namespaceSelector: {matchExpressions: [{key: control-plane, operator: DoesNotExist}, {key: kubernetes.azure.com/managedby, operator: NotIn, values: [aks]}]}\n"
+)
 
 // StartWebhook applies deploy/overlays/webhook, runs replicas of the webhook, and waits until the
 // API server asks them. All Deployments are scaled to nothing. In place of a Service a balancer on
@@ -116,6 +124,9 @@ func (w *Webhook) Apply(ctx context.Context) error {
 		return fmt.Errorf("building %s: %w", overlay, err)
 	}
 	manifest = service.ReplaceAllString(manifest, "url: https://"+w.listener.Addr().String()+"\n")
+	if os.Getenv("NARROWED") != "" {
+		manifest = strings.ReplaceAll(manifest, everywhere, narrowed)
+	}
 	file := filepath.Join(w.cp.Dir(), "webhook.yaml")
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		return fmt.Errorf("writing what is installed: %w", err)

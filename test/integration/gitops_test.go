@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -121,6 +122,27 @@ func TestArgoHealthOfStatefulSets(t *testing.T) {
 	// Complete, but no longer well: as Argo CD itself sees it.
 	w.kubectl("annotate", "--overwrite", "pod", "web-0", "sim.inplace-rollout.io/ready=false")
 	w.waitHealth("Progressing", "waiting for 1 pods to be ready")
+}
+
+// TestArgoHealthLeftOut: what the webhook is not asked about is as well as Argo CD itself finds it.
+func TestArgoHealthLeftOut(t *testing.T) {
+	condition := map[string]any{"type": api.ConditionComplete, "status": "False", "reason": rollout.ReasonNamespaceLeftOut, "message": "not held"}
+	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
+		for want, there := range map[string]int{"Healthy": 3, "Progressing": 2} {
+			object := map[string]any{
+				"metadata": map[string]any{"generation": 1, "labels": map[string]any{enabled: "true"}},
+				"spec":     map[string]any{"replicas": 3},
+				"status": map[string]any{
+					"conditions": []any{condition}, "observedGeneration": 1,
+					"replicas": 3, "readyReplicas": there, "updatedReplicas": 3, "availableReplicas": there,
+					"desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": there,
+				},
+			}
+			if status, message := health(t, kind, object); status != want || strings.Contains(message, "not held") {
+				t.Errorf("a %s with %d of 3 pods is %s: %s", kind, there, status, message)
+			}
+		}
+	}
 }
 
 func TestArgoHealthOnDelete(t *testing.T) {

@@ -24,6 +24,7 @@ const simulatedKubelet = "simulated"
 type cell struct {
 	version, hold string
 	kubelet       string // simulated ones if empty
+	narrowed      bool   // the namespaceSelector of the webhooks, as by AKS
 }
 
 // cells are all that are tested. Kubelets may be three minor versions older than the API server.
@@ -33,6 +34,7 @@ var cells = []cell{
 	{version: "1.36", hold: "policy"},
 	{version: "1.36", hold: "webhook"},
 	{version: "1.35", hold: "webhook"},
+	{version: "1.35", hold: "webhook", narrowed: true},
 	{version: "1.35", hold: "v1beta1"},
 	{version: "1.34", hold: "webhook"},
 	{version: "1.34", hold: "v1beta1"},
@@ -48,6 +50,9 @@ var cells = []cell{
 func (c cell) name() string {
 	if c.kubelet != "" {
 		return c.version + "/kubelet-" + c.kubelet
+	}
+	if c.narrowed {
+		return c.version + "/" + c.hold + "-narrowed"
 	}
 	return c.version + "/" + c.hold
 }
@@ -98,6 +103,9 @@ func (c cell) run(ctx context.Context, root string, short bool) (result, error) 
 	cmd.Dir = root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = append(os.Environ(), "KUBERNETES="+folder(c.version), "HOLD="+c.hold, "KUBELET="+folder(c.kubelet), "E2E=required")
+	if c.narrowed {
+		cmd.Env = append(cmd.Env, "NARROWED=true")
+	}
 	cmd.Stderr = os.Stderr
 	events, err := cmd.StdoutPipe()
 	if err != nil {

@@ -100,6 +100,11 @@ What differs from the file is all here.
 {{- $_ := set . "namespace" $namespace -}}
 {{- if eq .name "inplace-rollout" }}{{ $_ := set . "name" $account }}{{ end -}}
 {{- end -}}
+{{- if and (eq $o.kind "NetworkPolicy") (eq $o.metadata.name "inplace-rollout-webhook") $.Values.networkPolicy.apiServers }}
+{{- $from := list -}}
+{{- range $.Values.networkPolicy.apiServers }}{{ $from = append $from (dict "ipBlock" (dict "cidr" .)) }}{{ end -}}
+{{- $_ := set (first $o.spec.ingress) "from" $from -}}
+{{- end -}}
 {{- if eq $o.kind "FlowSchema" }}
 {{- range $o.spec.rules }}
 {{- range .subjects }}{{ $_ := set . "serviceAccount" (dict "name" $account "namespace" $namespace) }}{{ end -}}
