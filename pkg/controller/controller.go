@@ -85,6 +85,9 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
 	}
+	if c.options.LeftOut == nil {
+		c.options.LeftOut = func(string) bool { return false }
+	}
 	c.options.Sessions = cmp.Or(options.Sessions, DefaultSessions)
 	most := maxOpening(c.options.Sessions)
 	c.opening = map[bool]*opening{true: newOpening(most), false: newOpening(most)}

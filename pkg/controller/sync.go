@@ -78,7 +78,7 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 		c.abandon(name)
 		return w, nil, 0, c.cleanUp(ctx, name)
 	}
-	if c.options.LeftOut != nil && c.options.LeftOut(name.Namespace) {
+	if c.options.LeftOut(name.Namespace) {
 		return w, nil, 0, c.leaveOut(ctx, w)
 	}
 	if !c.access.Observed(w) { // its status says nothing about its template yet

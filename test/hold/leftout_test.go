@@ -116,7 +116,7 @@ func (s someSet) is(t *testing.T, reason, says string, holds bool) {
 			return false, err
 		}
 		for _, c := range set.Status.Conditions {
-			if c.Type == api.ConditionComplete && string(c.Reason) == reason && strings.Contains(c.Message, says) && held(set) == holds {
+			if c.Type == api.ConditionComplete && c.Reason == reason && strings.Contains(c.Message, says) && held(set) == holds {
 				return holds || set.Spec.UpdateStrategy.RollingUpdate.Partition == nil || *set.Spec.UpdateStrategy.RollingUpdate.Partition == 0, nil
 			}
 		}
