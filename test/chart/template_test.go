@@ -415,6 +415,10 @@ func TestNamespaceSelector(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, narrowed := 0, 0
+		// Only a controller of the whole cluster lists namespaces.
+		if lists := strings.Contains(mustMarshal(t, objects), "inplace-rollout-left-out"); lists == (labels["inplace-rollout.io/installed"] != nil) {
+			t.Errorf("%s: a controller may list namespaces: %t", values, lists)
+		}
 		for _, o := range objects {
 			if o["kind"] != "MutatingWebhookConfiguration" {
 				continue
