@@ -376,9 +376,11 @@ func TestValues(t *testing.T) {
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.issuerRef.name=ours": "issuerRef:\n    name: ours",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.duration=720h":       "duration: 720h",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.renewBefore=240h":    "renewBefore: 240h",
-		"metrics.prometheusRule.enabled=true":                                                   "alert: InplaceRolloutControllerAbsent",
-		"metrics.dashboard.enabled=true":                                                        "grafana_dashboard: \"1\"",
-		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus":  "release: prometheus",
+		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.volumes[0].name=reach,initialResources.estimator.volumes[0].secret.secretName=prometheus": "volumes:\n      - name: reach\n        secret:\n          secretName: prometheus",
+		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.volumeMounts[0].name=reach,initialResources.estimator.volumeMounts[0].mountPath=/reach":   "volumeMounts:\n        - mountPath: /reach\n          name: reach",
+		"metrics.prometheusRule.enabled=true":                                                  "alert: InplaceRolloutControllerAbsent",
+		"metrics.dashboard.enabled=true":                                                       "grafana_dashboard: \"1\"",
+		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus": "release: prometheus",
 	} {
 		objects, err := template(t, folder(), "platform", "--set", "hold=policy", "--set", values)
 		if err != nil {

@@ -4,6 +4,7 @@ package prometheus_test
 
 import (
 	"crypto/tls"
+	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
@@ -147,5 +148,58 @@ func TestNothingThere(t *testing.T) {
 	store := refreshed(t, good, now)
 	if err := store.Refresh(t.Context(), now.Add(3*time.Hour)); err == nil || len(store.Keys()) == 0 {
 		t.Errorf("error: %v, keys: %v", err, store.Keys())
+	}
+}
+
+// TestHosted: what a Prometheus of many tenants wants behind TLS with a root of its own is said in one
+// file, as for Prometheus' own tools; without a part of it the error says where it belongs.
+func TestHosted(t *testing.T) {
+	t.Parallel()
+	h := hours()
+	server := start(t, h)
+	target, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		switch {
+		case user != "us" || password != "secret":
+			http.Error(w, "who is it?", http.StatusUnauthorized)
+		case r.Header.Get("X-Scope-OrgID") != "team":
+			http.Error(w, "no org id", http.StatusUnauthorized)
+		default:
+			forward.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	ca := write(t, "ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw}))
+	password := write(t, "password", []byte("secret"))
+	const header = "http_headers: {X-Scope-OrgID: {values: [team]}}\n"
+	auth := "basic_auth: {username: us, password_file: " + password + "}\n"
+	trust := "tls_config: {ca_file: " + ca + "}\n"
+
+	good := options(server, h)
+	good.Window, good.URL = time.Hour, proxy.URL
+	good.HTTPConfigFile = write(t, "http.yaml", []byte(auth+header+trust))
+	refreshed(t, good, now)
+	for want, config := range map[string]string{
+		"no org id": auth + trust,
+		"or a password or header (--prometheus-http-config)": header + trust,
+		"or tls_config in --prometheus-http-config":          auth + header,
+	} {
+		o := good
+		o.HTTPConfigFile = write(t, "http.yaml", []byte(config))
+		if err := newStore(t, o).Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %q the error is %v, want …%s…", config, err, want)
+		}
+	}
+	for want, config := range map[string]string{"unknown_key": "unknown_key: 1", "at most one of": auth + "bearer_token: x"} {
+		o := good
+		o.HTTPConfigFile = write(t, "http.yaml", []byte(config))
+		if _, err := history.New(o); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), o.HTTPConfigFile) {
+			t.Errorf("with %q: %v, want …%s…", config, err, want)
+		}
 	}
 }

@@ -49,7 +49,8 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	server, metrics := &o.history.Server, &o.history.Metrics
 	f.StringVar(&server.URL, "prometheus-url", server.URL, "where Prometheus is, or what answers its queries: what comes before /api/v1")
-	f.StringVar(&server.CAFile, "prometheus-ca-file", server.CAFile, "certificates to trust; empty means those of the system")
+	f.StringVar(&server.HTTPConfigFile, "prometheus-http-config", server.HTTPConfigFile, "file that says how to reach it, as Prometheus' own tools read it (http_config): basic auth, OAuth 2, headers, TLS, proxies; in place of the next five flags")
+	f.StringVar(&server.CAFile, "prometheus-ca-file", server.CAFile, "certificates to trust; empty means those of the system, or if it has none, Mozilla's, which are built in")
 	f.StringVar(&server.CertFile, "prometheus-client-cert", server.CertFile, "certificate to show, with --prometheus-client-key")
 	f.StringVar(&server.KeyFile, "prometheus-client-key", server.KeyFile, "key of --prometheus-client-cert")
 	f.StringVar(&server.BearerTokenFile, "prometheus-bearer-token-file", server.BearerTokenFile, "file with the token to send")
@@ -99,6 +100,9 @@ func (o *usageOptions) complete() error {
 	}
 	if (server.CertFile == "") != (server.KeyFile == "") {
 		errs = append(errs, errors.New("--prometheus-client-cert and --prometheus-client-key go together"))
+	}
+	if server.HTTPConfigFile != "" && (server.CAFile != "" || server.CertFile != "" || server.KeyFile != "" || server.BearerTokenFile != "" || server.InsecureSkipVerify) {
+		errs = append(errs, errors.New("--prometheus-http-config says all of how to reach Prometheus: it goes with none of --prometheus-ca-file, --prometheus-client-cert, --prometheus-client-key, --prometheus-bearer-token-file and --prometheus-insecure-skip-tls-verify"))
 	}
 	errs = append(errs, o.completeLadder())
 	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {

@@ -28,14 +28,8 @@ func newClient(server Server, observe func(string, time.Duration, error)) (*clie
 	if err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https" {
 		return nil, fmt.Errorf("%q is no URL of Prometheus: want one such as http://prometheus.monitoring:9090", server.URL)
 	}
-	c := config.DefaultHTTPClientConfig
-	c.TLSConfig = config.TLSConfig{
-		CAFile: server.CAFile, CertFile: server.CertFile, KeyFile: server.KeyFile, InsecureSkipVerify: server.InsecureSkipVerify,
-	}
-	if server.BearerTokenFile != "" {
-		c.Authorization = &config.Authorization{Type: "Bearer", CredentialsFile: server.BearerTokenFile}
-	}
-	if err := c.Validate(); err != nil {
+	c, err := server.httpConfig()
+	if err != nil {
 		return nil, fmt.Errorf("reaching Prometheus: %w", err)
 	}
 	transport, err := config.NewRoundTripperFromConfig(c, "prometheus", config.WithUserAgent("inplace-rollout"))
@@ -50,6 +44,25 @@ func newClient(server Server, observe func(string, time.Duration, error)) (*clie
 		observe = func(string, time.Duration, error) {}
 	}
 	return &client{API: prometheus.NewAPI(explaining{inner, address.Redacted()}), timeout: server.Timeout, observe: observe}, nil
+}
+
+// httpConfig is how the server is reached.
+func (s Server) httpConfig() (config.HTTPClientConfig, error) {
+	if s.HTTPConfigFile != "" {
+		c, _, err := config.LoadHTTPConfigFile(s.HTTPConfigFile)
+		if err != nil {
+			return config.HTTPClientConfig{}, fmt.Errorf("reading %s: %w", s.HTTPConfigFile, err)
+		}
+		return *c, nil
+	}
+	c := config.DefaultHTTPClientConfig
+	c.TLSConfig = config.TLSConfig{
+		CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile, InsecureSkipVerify: s.InsecureSkipVerify,
+	}
+	if s.BearerTokenFile != "" {
+		c.Authorization = &config.Authorization{Type: "Bearer", CredentialsFile: s.BearerTokenFile}
+	}
+	return c, c.Validate()
 }
 
 // instant evaluates an expression at one time.
@@ -121,7 +134,7 @@ func (e explaining) Do(ctx context.Context, request *http.Request) (*http.Respon
 	}
 	switch status := response.StatusCode; status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		err = fmt.Errorf("%s refuses us (%s): does it want a token (--prometheus-bearer-token-file), or a certificate (--prometheus-client-cert)?", e.url, response.Status)
+		err = fmt.Errorf("%s refuses us (%s: %s): does it want a token (--prometheus-bearer-token-file), a certificate (--prometheus-client-cert), or a password or header (--prometheus-http-config)?", e.url, response.Status, excerpt(body))
 	case http.StatusNotFound:
 		err = fmt.Errorf("there is no Prometheus at %s (%s): --prometheus-url is what comes before /api/v1", e.url, response.Status)
 	case http.StatusRequestEntityTooLarge, http.StatusGatewayTimeout:
@@ -144,7 +157,7 @@ func (e explaining) unreached(err error) error {
 	var other x509.HostnameError
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w: --prometheus-ca-file has the certificates to trust", err)
+		return fmt.Errorf("%w: --prometheus-ca-file has the certificates to trust, or tls_config in --prometheus-http-config", err)
 	case errors.As(err, &other):
 		return fmt.Errorf("%w: --prometheus-url must have a name that its certificate has", err)
 	}

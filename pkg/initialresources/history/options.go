@@ -11,6 +11,9 @@ import (
 type Server struct {
 	// URL is what comes before /api/v1.
 	URL string
+	// HTTPConfigFile says all of the following, and more, as Prometheus' own tools read it:
+	// basic auth, OAuth 2, headers, proxies. It goes with none of them.
+	HTTPConfigFile string
 	// CAFile has the certificates to trust; without it, those of the system are.
 	CAFile string
 	// CertFile and KeyFile are what we show.
