@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/client-go/util/cert"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
@@ -118,19 +119,30 @@ func TestNothingThere(t *testing.T) {
 	h := hours()
 	// As they are where the labels of the target win over those of kube-state-metrics.
 	for t := ago(time.Hour).Truncate(time.Minute); t.Before(now); t = t.Add(time.Minute) {
-		h.Extra += fmt.Sprintf("dishonoured{namespace=\"monitoring\",pod=\"kube-state-metrics\",container=\"kube-state-metrics\",exported_namespace=\"data\",image=\"nginx\"} 1 %d\n", t.Unix())
+		h.Extra += fmt.Sprintf("dishonoured{job=\"kube-state-metrics\",namespace=\"monitoring\",pod=\"kube-state-metrics\",container=\"kube-state-metrics\",exported_namespace=\"data\",image=\"nginx\"} 1 %d\n", t.Unix())
 	}
 	server := start(t, h)
 	good := options(server, h)
 	good.Window = time.Hour
 	for want, change := range map[string]func(*history.Options){
-		"no_cpu{} now: is cAdvisor scraped, and twice in 2m?":  func(o *history.Options) { o.CPU = "no_cpu" },
-		"container_cpu_usage_seconds_total{} now: is cAdvisor": func(o *history.Options) { o.Range, o.Resolution = 50*time.Second, 50*time.Second },
-		"no_memory{} now: is cAdvisor scraped?":                func(o *history.Options) { o.Memory = "no_memory" },
-		"no_info{} now: is kube-state-metrics scraped?":        func(o *history.Options) { o.Info, o.InitInfo = "no_info", "no_info_either" },
-		`kube_pod_container_info{cluster="eu"} now`:            func(o *history.Options) { o.Matchers = []string{"cluster=eu"} },
+		`no_cpu{job="kubelet"} now: is cAdvisor scraped, and twice in 2m?`:      func(o *history.Options) { o.CPU = "no_cpu" },
+		`container_cpu_usage_seconds_total{job="kubelet"} now: is cAdvisor`:     func(o *history.Options) { o.Range, o.Resolution = 50*time.Second, 50*time.Second },
+		`no_memory{job="kubelet"} now: is cAdvisor scraped?`:                    func(o *history.Options) { o.Memory = "no_memory" },
+		`no_info{job="kube-state-metrics"} now: is kube-state-metrics scraped?`: func(o *history.Options) { o.Info, o.InitInfo = "no_info", "no_info_either" },
+		`kube_pod_container_info{cluster="eu",job="kube-state-metrics"} now`:    func(o *history.Options) { o.Matchers = []string{"cluster=eu"} },
 		"honor_labels": func(o *history.Options) { o.Info, o.InitInfo = "dishonoured", "no_info_either" },
-		"{} now: is kube-state-metrics scraped?": func(o *history.Options) {
+		// The job has another name: the error has it, and the flag.
+		`now: is kube-state-metrics scraped? There are some with job="kube-state-metrics": what you trust of that is to be named by --kube-state-metrics-matcher`: func(o *history.Options) {
+			o.StateMetrics = []string{"job=ksm"}
+		},
+		`job="kubelet": what you trust of that is to be named by --cadvisor-matcher`: func(o *history.Options) {
+			o.CAdvisor = []string{`job="cadvisor"`}
+		},
+		// Also where only a part of the cluster is asked about.
+		`--cadvisor-matcher`: func(o *history.Options) {
+			o.CAdvisor, o.Namespaces = []string{`job="cadvisor"`}, []string{"data"}
+		},
+		"} now: is kube-state-metrics scraped?": func(o *history.Options) {
 			o.Info, o.InitInfo, o.Namespaces = "no_info", "no_info_either", []string{"data"}
 		},
 	} {
@@ -201,5 +213,47 @@ func TestHosted(t *testing.T) {
 		if _, err := history.New(o); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), o.HTTPConfigFile) {
 			t.Errorf("with %q: %v, want …%s…", config, err, want)
 		}
+	}
+}
+
+// TestForged: what others expose under the names of the metrics is not believed, nor what one of the
+// two sources says in place of the other. Without the matchers it would be.
+func TestForged(t *testing.T) {
+	t.Parallel()
+	h := hours()
+	for t := ago(4 * time.Hour).Truncate(time.Minute); t.Before(now); t = t.Add(time.Minute) {
+		for _, job := range []string{"evil", "kubelet"} {
+			h.Extra += fmt.Sprintf("kube_pod_container_info{job=%q,namespace=\"data\",pod=\"db-1\",container=\"db\",image_spec=\"forged:1\"} 1 %d\n", job, t.Unix())
+		}
+		for _, job := range []string{"evil", "kube-state-metrics"} {
+			h.Extra += fmt.Sprintf("container_memory_working_set_bytes{job=%q,namespace=\"data\",pod=\"db-1\",container=\"db\"} 1e12 %d\n", job, t.Unix())
+		}
+	}
+	server := start(t, h)
+	o := options(server, h)
+	o.Window = time.Hour
+	most := func(s *history.Store) float64 {
+		samples := s.Samples(time.Time{}, estimate.Key{Namespace: "data", Image: image(t, "mysql:9")}, "memory")
+		if samples == nil {
+			return 0
+		}
+		return samples.Quantile(1)
+	}
+	known := func(s *history.Store) bool {
+		return s.Samples(time.Time{}, estimate.Key{Namespace: "data", Image: image(t, "mysql:9")}, "memory") != nil
+	}
+	store := refreshed(t, o, now)
+	if got := most(store); got < 100*mib || got > 112*mib {
+		t.Errorf("with the matchers mysql uses up to %g bytes", got)
+	}
+	all := o
+	all.CAdvisor = []string{""}
+	if got := most(refreshed(t, all, now)); got < 0.9e12 {
+		t.Errorf("without that of cAdvisor mysql uses up to %g bytes: the forgery is none", got)
+	}
+	all = o
+	all.StateMetrics = nil
+	if known(refreshed(t, all, now)) {
+		t.Error("without that of kube-state-metrics it is still sure which image it is: the forgery is none")
 	}
 }

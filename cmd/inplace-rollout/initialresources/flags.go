@@ -57,6 +57,8 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&server.InsecureSkipVerify, "prometheus-insecure-skip-tls-verify", server.InsecureSkipVerify, "trust any certificate")
 	f.DurationVar(&server.Timeout, "prometheus-timeout", server.Timeout, "how long a query may take")
 	f.StringArrayVar(&o.history.Matchers, "matcher", o.history.Matchers, `what all series must match, such as cluster="eu-1"; may be repeated`)
+	f.StringArrayVar(&o.history.CAdvisor, "cadvisor-matcher", o.history.CAdvisor, "what series of cAdvisor must match, too, so that nobody else's are believed; empty matches all; may be repeated")
+	f.StringArrayVar(&o.history.StateMetrics, "kube-state-metrics-matcher", o.history.StateMetrics, "what series of kube-state-metrics must match, too; empty matches all; may be repeated")
 	for _, m := range []struct {
 		flag, what string
 		name       *string

@@ -37,6 +37,13 @@ func TestUsageFlags(t *testing.T) {
 	if o.history.Window != 30*24*time.Hour || o.history.ByContainer {
 		t.Errorf("without flags %+v", o.history)
 	}
+	if h := o.history; !slices.Equal(h.CAdvisor, []string{`job="kubelet"`}) || !slices.Equal(h.StateMetrics, []string{`job="kube-state-metrics"`}) {
+		t.Errorf("without flags cAdvisor is %q, kube-state-metrics %q", h.CAdvisor, h.StateMetrics)
+	}
+	if o, err := usageOf(t, server+"--cadvisor-matcher= --kube-state-metrics-matcher=job=ksm"); err != nil ||
+		!slices.Equal(o.history.CAdvisor, []string{""}) || !slices.Equal(o.history.StateMetrics, []string{"job=ksm"}) {
+		t.Errorf("with flags cAdvisor is %q, kube-state-metrics %q: %v", o.history.CAdvisor, o.history.StateMetrics, err)
+	}
 
 	o, err = usageOf(t, server+`--percentile=95 --rung=1d:tag:10,2d:image:5 --rung=60d:image:1 --cluster-wide --key=image,container
 		--least-cpu=5m --least-memory=16Mi --oom-percent=50 --oom-least=1Gi --matcher=cluster="eu-1" --matcher=job=~"a,b" --metric-cpu=cpu`)

@@ -42,6 +42,9 @@ type Options struct {
 	Metrics
 	// Matchers that all series must have, such as cluster="eu-1".
 	Matchers []string
+	// CAdvisor and StateMetrics are those that series must have, too, which come from there: what
+	// other targets expose under the same names is not believed. An empty one matches all.
+	CAdvisor, StateMetrics []string
 	// Window is how far back it is read.
 	Window time.Duration
 	// Resolution is the time between two samples.
@@ -74,7 +77,8 @@ const (
 // Queries are all of them.
 var Queries = []string{QueryInfo, QueryCPU, QueryMemory, QueryKills}
 
-// Defaults are those of an installation that nobody has changed, without a URL.
+// Defaults are those of an installation that nobody has changed, without a URL. The jobs are
+// called as kube-prometheus calls them.
 func Defaults() Options {
 	return Options{
 		Server: Server{Timeout: 2 * time.Minute},
@@ -90,9 +94,11 @@ func Defaults() Options {
 			Terminated:         "kube_pod_container_status_terminated_reason",
 			Completion:         "kube_pod_completion_time",
 		},
-		Window:     30 * 24 * time.Hour,
-		Resolution: time.Minute,
-		Range:      2 * time.Minute,
-		Lag:        2 * time.Minute,
+		CAdvisor:     []string{`job="kubelet"`},
+		StateMetrics: []string{`job="kube-state-metrics"`},
+		Window:       30 * 24 * time.Hour,
+		Resolution:   time.Minute,
+		Range:        2 * time.Minute,
+		Lag:          2 * time.Minute,
 	}
 }

@@ -174,6 +174,8 @@ func TestOptions(t *testing.T) {
 		`"cluster" is no matcher`:         func(o *Options) { o.Matchers = []string{"cluster"} },
 		`"a=~\"(\"" is no matcher`:        func(o *Options) { o.Matchers = []string{`a=~"("`} },
 		`"a=\"b\"} or b" is no matcher`:   func(o *Options) { o.Matchers = []string{`a="b"} or b`} },
+		`"job" is no matcher`:             func(o *Options) { o.CAdvisor = []string{"job"} },
+		`"kubelet" is no matcher`:         func(o *Options) { o.StateMetrics = []string{"kubelet"} },
 		`"rate(x)" is no name`:            func(o *Options) { o.CPU = "rate(x)" },
 		"a resolution of 7m0s is none":    func(o *Options) { o.Resolution = 7 * time.Minute },
 		"a resolution of 0s is none":      func(o *Options) { o.Resolution = 0 },
@@ -197,13 +199,17 @@ func TestMatchers(t *testing.T) {
 	o := Defaults()
 	o.URL, o.Namespaces = "http://prometheus", []string{"a", "b.c"}
 	o.Matchers = []string{`cluster=eu-1`, `tier!~"a|\"b"`}
+	o.CAdvisor, o.StateMetrics = []string{"", "job=node"}, []string{`job="states"`, "tenant=us"}
 	r, err := newReader(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, expression := range []string{r.runners(time.Hour, r.narrow), r.cpu(r.narrow), r.memory(r.narrow), r.kills(r.narrow)} {
+	const node, states = `,job="node"`, `,job="states",tenant="us"`
+	for expression, source := range map[string]string{
+		r.runners(time.Hour, r.narrow): states, r.cpu(r.narrow): node, r.memory(r.narrow): node, r.kills(r.narrow): states,
+	} {
 		metrics := strings.Count(expression, "{")
-		if n := strings.Count(expression, `{cluster="eu-1",tier!~"a|\"b"`); n != metrics || n == 0 {
+		if n := strings.Count(expression, `{cluster="eu-1",tier!~"a|\"b"`+source); n != metrics || n == 0 {
 			t.Errorf("%d of %d have the matchers: %s", n, metrics, expression)
 		}
 		if n := strings.Count(expression, `,namespace=~"a|b\\.c"`); n != metrics {
