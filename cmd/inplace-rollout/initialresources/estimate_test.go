@@ -263,6 +263,14 @@ func TestEstimateWithoutRights(t *testing.T) {
 			t.Errorf("it warned %q, want %q", warnings.String(), want)
 		}
 	}
+	o.read = func(context.Context, history.Options) (estimate.Source, error) {
+		return estimateUsage(t), errors.New("a store is dead")
+	}
+	var out, warnings bytes.Buffer
+	err := o.run(t.Context(), &out, &warnings, []string{"nginx:1.25"}, errors.New("no cluster"))
+	if err != nil || !strings.Contains(out.String(), "106m") || !strings.Contains(warnings.String(), "Warning: estimated without a part of what containers have used: a store is dead\n") {
+		t.Errorf("without some of the history: %v, %s, warned %q", err, out.String(), warnings.String())
+	}
 	o.read = func(context.Context, history.Options) (estimate.Source, error) { return nil, errors.New("no answer") }
 	if err := o.run(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}, []string{"nginx:1.25"}, nil); err == nil || err.Error() != "reading what containers have used: no answer" {
 		t.Errorf("without Prometheus: %v", err)

@@ -29,8 +29,12 @@ type History interface {
 	estimate.Source
 	// Refresh reads what is missing up to now. It may be called again after an error.
 	Refresh(ctx context.Context, now time.Time) error
-	// Complete reports whether all has been read that estimates are made from.
+	// Complete reports whether all has been read that estimates are made from, and Tried whether
+	// all of it up to the last Refresh has been, but for what cannot be read.
 	Complete() bool
+	Tried() bool
+	// Missing is how much has not been read.
+	Missing() time.Duration
 	// Until is up to when it has been read.
 	Until() time.Time
 	// Keys are those that there are samples of.
@@ -105,7 +109,7 @@ type Estimator struct {
 	writes, resizes flowcontrol.RateLimiter
 
 	mu     sync.Mutex
-	book   *book // nil while the history is not complete
+	book   *book // nil before all of the history has been tried
 	room   capacity.Load
 	stale  bool // the room
 	tables map[string]*tableState
@@ -259,12 +263,15 @@ func (e *Estimator) refresh(ctx context.Context) {
 		err := e.history.Refresh(ctx, now)
 		e.options.Pulse.End(Reading)
 		next := e.options.Refresh
+		tried := e.history.Tried()
+		if tried {
+			e.open(ctx, newBook(e.history, e.options.Ladder, e.options.MaxImages, now))
+		}
 		switch {
 		case err == nil:
 			again = failed
-			if e.history.Complete() {
-				e.open(ctx, newBook(e.history, e.options.Ladder, e.options.MaxImages, now))
-			}
+		case tried:
+			klog.FromContext(ctx).Error(err, "Could not read some of the history; estimates that are made from more of it stay", "missing", e.history.Missing().String(), "again", next.String())
 		case ctx.Err() == nil: // the book stays: what has aged meanwhile is not replaced by anything newer
 			next = again.Step()
 			klog.FromContext(ctx).Error(err, "Could not read the history", "again", next.String())
@@ -280,7 +287,7 @@ func (e *Estimator) refresh(ctx context.Context) {
 func (e *Estimator) open(ctx context.Context, b *book) {
 	e.mu.Lock()
 	if e.book == nil {
-		klog.FromContext(ctx).Info("The history is complete", "images", b.images)
+		klog.FromContext(ctx).Info("The history has been read", "images", b.images, "missing", e.history.Missing().String())
 	}
 	e.book = b
 	e.mu.Unlock()

@@ -151,7 +151,11 @@ func (e *Estimator) data(namespace string, stored *corev1.ConfigMap, state *tabl
 		state.book = b
 		state.images, state.leftOut = b.table(namespace)
 	}
-	if b != nil {
+	switch {
+	case b == nil:
+	case b.partial:
+		images = beside(before, state.images)
+	default:
 		images = state.images
 	}
 	ranges := of[*corev1.LimitRange](e.watched.limits, namespace)

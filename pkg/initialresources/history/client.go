@@ -65,9 +65,9 @@ func (s Server) httpConfig() (config.HTTPClientConfig, error) {
 	return c, c.Validate()
 }
 
-// instant evaluates an expression at one time.
-func (c *client) instant(ctx context.Context, query, expression string, at int64) (model.Vector, error) {
-	return ask[model.Vector](ctx, c, query, func(ctx context.Context) (model.Value, prometheus.Warnings, prometheus.Infos, error) {
+// instant evaluates an expression at one time: which images containers run.
+func (c *client) instant(ctx context.Context, expression string, at int64) (model.Vector, error) {
+	return ask[model.Vector](ctx, c, QueryInfo, func(ctx context.Context) (model.Value, prometheus.Warnings, prometheus.Infos, error) {
 		return c.Query(ctx, expression, time.Unix(at, 0), prometheus.WithTimeout(c.timeout))
 	})
 }
@@ -93,7 +93,7 @@ func ask[V model.Value](ctx context.Context, c *client, query string, ask func(c
 	switch {
 	case err != nil:
 	case len(warnings) > 0: // as of a store that did not answer
-		err = fmt.Errorf("the answer may lack something: %s", strings.Join(warnings, "; "))
+		err = ofTime{fmt.Errorf("the answer may lack something: %s", strings.Join(warnings, "; "))}
 	case !ok:
 		err = fmt.Errorf("the answer is a %s", value.Type())
 	}
@@ -119,6 +119,19 @@ func tooMuch(err error) bool {
 			said.Type == prometheus.ErrBadData && strings.Contains(said.Msg, "maximum resolution")
 	}
 	return errors.As(err, &refused{})
+}
+
+// ofTime is an error that may be one of the time that was asked for, and not of any other.
+type ofTime struct{ error }
+
+func (o ofTime) Unwrap() error { return o.error }
+
+// onlyThen reports whether another time may be answered nevertheless: what is not there, or cannot be
+// read, may be a store of its own, or a block.
+func onlyThen(err error) bool {
+	var said *prometheus.Error
+	return errors.As(err, &ofTime{}) || tooMuch(err) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &said) && said.Type == prometheus.ErrServer
 }
 
 // explaining turns what is no answer of Prometheus into an error that says what to do.

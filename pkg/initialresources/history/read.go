@@ -36,15 +36,10 @@ func newReader(o Options) (*reader, error) {
 		return nil, err
 	}
 	r := &reader{Options: o, client: client, samples: samplesAtOnce}
-	common, err := parseMatchers(o.Matchers)
-	if err != nil {
+	if r.cadvisor, err = newSource("--cadvisor-matcher", o.Matchers, o.CAdvisor); err != nil {
 		return nil, err
 	}
-	r.cadvisor, r.states = source{common: common, flag: "--cadvisor-matcher"}, source{common: common, flag: "--kube-state-metrics-matcher"}
-	if r.cadvisor.matchers, err = parseMatchers(o.CAdvisor); err != nil {
-		return nil, err
-	}
-	if r.states.matchers, err = parseMatchers(o.StateMetrics); err != nil {
+	if r.states, err = newSource("--kube-state-metrics-matcher", o.Matchers, o.StateMetrics); err != nil {
 		return nil, err
 	}
 	if len(o.Namespaces) > 0 {
@@ -66,6 +61,15 @@ func newReader(o Options) (*reader, error) {
 		return nil, fmt.Errorf("the window (%s) and the timeout (%s) of queries must be more than nothing, and the lag (%s) not less", o.Window, o.Timeout, o.Lag)
 	}
 	return r, nil
+}
+
+func newSource(flag string, common, own []string) (source, error) {
+	all, err := parseMatchers(common)
+	if err != nil {
+		return source{}, err
+	}
+	matchers, err := parseMatchers(own)
+	return source{matchers: matchers, flag: flag, common: all}, err
 }
 
 // parseMatchers writes matchers as Prometheus does. Empty ones match all.
@@ -241,7 +245,7 @@ func (r run) at(t int64) (estimate.Image, bool) {
 // runs asks which images run in a piece. For most containers it is one: the times are asked
 // for only where there are two or more.
 func (r *reader) runs(ctx context.Context, piece span, where []string) (map[container]run, error) {
-	vector, err := r.client.instant(ctx, QueryInfo, r.runners(r.within(piece), where), piece.to)
+	vector, err := r.client.instant(ctx, r.runners(r.within(piece), where), piece.to)
 	if err != nil {
 		return nil, err
 	}
@@ -320,7 +324,7 @@ func (r *reader) selections(ctx context.Context, piece span) ([][]string, error)
 	if len(r.Images) == 0 {
 		return [][]string{r.narrow}, nil
 	}
-	vector, err := r.client.instant(ctx, QueryInfo, r.runners(r.within(piece), r.imageMatchers()...), piece.to)
+	vector, err := r.client.instant(ctx, r.runners(r.within(piece), r.imageMatchers()...), piece.to)
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +367,7 @@ func (r *reader) scraped(ctx context.Context, piece span) error {
 		source
 		metric, cause string
 	}{{r.states, r.Info, ofInfo}, {r.cadvisor, r.Memory, ofMemory}} {
-		vector, err := r.client.instant(ctx, QueryInfo, "group("+needed.selector(needed.metric)+")", piece.to)
+		vector, err := r.client.instant(ctx, "group("+needed.selector(needed.metric)+")", piece.to)
 		if err != nil {
 			return err
 		}
@@ -386,7 +390,7 @@ func (r *reader) none(ctx context.Context, from source, metric, cause string, pi
 	if len(from.matchers) == 0 {
 		return errors.New(text)
 	}
-	vector, err := r.client.instant(ctx, QueryInfo, from.elsewhere(metric), piece.to)
+	vector, err := r.client.instant(ctx, from.elsewhere(metric), piece.to)
 	if err != nil {
 		return err
 	}
