@@ -55,6 +55,8 @@ type Options struct {
 	Ladder estimate.Ladder
 	// MaxImages is of how many.
 	MaxImages int
+	// RoomBound is one of [RoomBounds]; a namespace may say otherwise.
+	RoomBound string
 	// Roles tells containers of the same image apart by their names.
 	Roles bool
 	// Refresh is how often the history is read.
@@ -108,11 +110,13 @@ type Estimator struct {
 	// writes and resizes bound how much is written.
 	writes, resizes flowcontrol.RateLimiter
 
-	mu     sync.Mutex
-	book   *book // nil before all of the history has been tried
-	room   capacity.Load
-	stale  bool // the room
-	tables map[string]*tableState
+	mu    sync.Mutex
+	book  *book // nil before all of the history has been tried
+	room  capacity.Load
+	stale bool // the room
+	// autoscaled: a node autoscaler is in sight.
+	autoscaled bool
+	tables     map[string]*tableState
 	// told are the pods that have been told of. It is for the goroutine that handles changes of pods.
 	told map[types.UID]struct{}
 	// refused are the pods that the API server would not resize, and since when. It is for the
@@ -242,6 +246,7 @@ func (e *Estimator) Run(ctx context.Context) {
 	if err != nil {
 		return // it is to end
 	}
+	e.lookForAutoscaler(ctx)
 	e.lookForRoom()
 	e.enqueueAll()
 	for range workers {
@@ -250,6 +255,7 @@ func (e *Estimator) Run(ctx context.Context) {
 	all.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) { e.lookForRoom() }, roomInterval)
 	})
+	all.Go(func() { wait.UntilWithContext(ctx, e.lookForAutoscaler, autoscalerInterval) })
 	<-ctx.Done()
 }
 

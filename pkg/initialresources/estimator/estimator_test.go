@@ -121,7 +121,7 @@ type world struct {
 }
 
 func TestMain(m *testing.M) {
-	settleTime, roomInterval = time.Millisecond, time.Millisecond
+	settleTime, roomInterval, autoscalerInterval = time.Millisecond, time.Millisecond, time.Millisecond
 	os.Exit(m.Run())
 }
 
@@ -646,4 +646,63 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	w.eventually("the table to be counted", func() bool { return w.countTables()[tablePublished] == 1 })
+}
+
+// TestRoomBound: where a node autoscaler is in sight, or the flag or the namespace says so, estimates
+// stay though no node has room.
+func TestRoomBound(t *testing.T) {
+	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
+	for _, tt := range []struct {
+		name, flag, annotation string
+		autoscaler, karpenter  bool
+		want                   bool
+	}{
+		{name: "no autoscaler", flag: RoomAuto, want: true},
+		{name: "the cluster autoscaler", flag: RoomAuto, autoscaler: true, want: false},
+		{name: "Karpenter", flag: RoomAuto, karpenter: true, want: false},
+		{name: "an autoscaler that is not to count", flag: RoomAlways, autoscaler: true, karpenter: true, want: true},
+		{name: "an autoscaler that is not in sight", flag: RoomNever, want: false},
+		{name: "a namespace for which no node comes", flag: RoomNever, annotation: "always", want: true},
+		{name: "a namespace for which one comes", flag: RoomAlways, annotation: "never", want: false},
+		{name: "an annotation that says nothing", flag: RoomNever, annotation: "sometimes", want: false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var objects []runtime.Object
+			if tt.autoscaler {
+				objects = append(objects, status.DeepCopy())
+			}
+			w := newWorld(t, Options{RoomBound: tt.flag}, objects...)
+			if tt.karpenter {
+				w.api.Resources = append(w.api.Resources, &metav1.APIResourceList{GroupVersion: "karpenter.sh/v1"})
+			}
+			shop := parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}")
+			if tt.annotation != "" {
+				shop.Annotations = map[string]string{api.RoomAnnotation: tt.annotation}
+			}
+			if _, err := w.api.CoreV1().Namespaces().Update(t.Context(), shop, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.run()
+			w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+			w.eventually("the room to be there or not", func() bool { return (w.table().Data["room.cpu"] != "") == tt.want })
+		})
+	}
+
+	// It comes and goes, and cannot be looked at for a while.
+	w := newWorld(t, Options{RoomBound: RoomAuto})
+	w.run()
+	w.waitEntry("room.cpu", "8")
+	if _, err := w.api.CoreV1().ConfigMaps("kube-system").Create(t.Context(), status, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("room to be no bound", func() bool { return w.table().Data["room.cpu"] == "" })
+	w.fail("get", "configmaps", 3, apierrors.NewInternalError(errors.New("the API server is away")))
+	time.Sleep(20 * time.Millisecond)
+	if room := w.table().Data["room.cpu"]; room != "" {
+		t.Errorf("while it cannot be looked at, room is %s", room)
+	}
+	if err := w.api.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), status.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.waitEntry("room.cpu", "8")
 }

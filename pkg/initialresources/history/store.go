@@ -83,20 +83,12 @@ func (s *Store) Refresh(ctx context.Context, now time.Time) error {
 		if piece.empty() {
 			return nil
 		}
-		found, err := s.reader.read(ctx, piece, piece.to == window.to)
-		switch {
-		case err == nil:
-			s.keep(piece, found)
-			s.lengthen()
+		asked := s.length
+		err := s.readPiece(ctx, piece, piece.to == window.to)
+		if err == nil || tooMuch(err) && s.length < asked {
 			continue
-		case tooMuch(err) && s.shorten():
-			continue
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && s.shorten(): // it did not even say that it is too much
-			return err
-		case tooMuch(err):
-			err = fmt.Errorf("not even %s can be asked for at once; raise the limits of Prometheus on queries (--query.max-samples, --query.timeout), or narrow them (--matcher): %w", s.length, err)
 		}
-		if piece.to == window.to || ctx.Err() != nil || !onlyThen(err) {
+		if piece.to == window.to || s.length < asked || ctx.Err() != nil || !onlyThen(err) {
 			return err
 		}
 		s.fail(piece)
@@ -104,6 +96,23 @@ func (s *Store) Refresh(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("%s of history are missing, as of %s: %w", s.Missing(), time.Unix(piece.from, 0).UTC().Format(time.RFC3339), err)
 		}
 	}
+}
+
+// readPiece reads and keeps a piece. If it may be too much, less is read at once from then on.
+func (s *Store) readPiece(ctx context.Context, piece span, newest bool) error {
+	found, err := s.reader.read(ctx, piece, newest)
+	switch {
+	case err == nil:
+		s.keep(piece, found)
+		s.lengthen()
+	case tooMuch(err):
+		if !s.shorten() {
+			return fmt.Errorf("not even %s can be asked for at once; raise the limits of Prometheus on queries (--query.max-samples, --query.timeout), or narrow them (--matcher): %w", s.length, err)
+		}
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it did not even say that it is too much
+		s.shorten()
+	}
+	return err
 }
 
 // next is what is read next: what is missing of the newest hour that is not whole, and has not been
