@@ -276,3 +276,18 @@ func TestEstimateWithoutRights(t *testing.T) {
 		t.Errorf("without Prometheus: %v", err)
 	}
 }
+
+// TestEstimateDefault: of what nobody has run, that is estimated which a file says.
+func TestEstimateDefault(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	if err := os.WriteFile(file, []byte("valkey/valkey: {cpu: 70m, memory: 90Mi}\nnginx: {cpu: 5, memory: 5Gi}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"", " -o wide"} {
+		out, _, err := estimated(t, "valkey/valkey:9 nginx:1.25 --default-requests="+file+format)
+		if err != nil || !strings.Contains(out, "70m") || !strings.Contains(out, "90Mi") || !strings.Contains(out, "default of the image") ||
+			!strings.Contains(out, "106m") || strings.Contains(out, "5Gi") {
+			t.Errorf("it printed %s, %v", out, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,7 @@ type usageOptions struct {
 	rungs       []string
 	clusterWide bool
 	key         string
+	defaults    string
 	leastCPU    resource.QuantityValue
 	leastMemory resource.QuantityValue
 	oomLeast    resource.QuantityValue
@@ -84,6 +86,7 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.rungs, "rung", o.rungs, "WINDOW:tag:N takes the samples of the same tag within that time if there are N or more, WINDOW:image:N those of the same image; the first rung that has enough counts")
 	f.BoolVar(&o.clusterWide, "cluster-wide", o.clusterWide, "where a namespace has too few samples, take those of all namespaces: it tells something of one to another")
 	f.StringVar(&o.key, "key", o.key, "what samples must have in common: "+keyImage+", or "+keyContainer+" where one image has many roles")
+	f.StringVar(&o.defaults, "default-requests", o.defaults, "file with what images request of which nothing is known: lines such as nginx: {cpu: 50m, memory: 64Mi}, for any tag")
 	f.Float64Var(&o.ladder.OOMPercent, "oom-percent", o.ladder.OOMPercent, "what share of it memory is raised by if containers were killed for want of it")
 	f.Var(&o.oomLeast, "oom-least", "what memory is raised by, at least, if containers were killed for want of it")
 	f.Var(&o.leastCPU, "least-cpu", "cpu that is requested where the samples say less")
@@ -128,6 +131,15 @@ func (o *usageOptions) completeLadder() error {
 	}
 	if len(o.rungs) == 0 {
 		errs = append(errs, errors.New("--rung: at least one is needed"))
+	}
+	if o.defaults != "" {
+		text, err := os.ReadFile(o.defaults)
+		if err == nil {
+			o.ladder.Defaults, err = estimate.ParseDefaults(text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--default-requests: reading %s: %w", o.defaults, err))
+		}
 	}
 	o.ladder.Rungs = nil
 	for _, s := range o.rungs {

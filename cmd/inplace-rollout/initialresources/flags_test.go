@@ -78,6 +78,7 @@ func TestUsageFlags(t *testing.T) {
 		server + "--least-cpu=0":                                                    "--least-cpu and --least-memory: want more than 0",
 		server + "--key=command":                                                    `--key is "command": want image or image,container`,
 		server + "--rung=7d:tag":                                                    `--rung: "7d:tag" is no rung`,
+		server + "--default-requests=/nonexistent":                                  "--default-requests: reading /nonexistent",
 		server + "--rung=":                                                          "--rung: at least one is needed",
 	} {
 		if _, err := usageOf(t, flags); err == nil || !strings.Contains(err.Error(), want) {

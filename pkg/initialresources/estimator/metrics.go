@@ -44,6 +44,9 @@ const (
 // otherRung is that of an estimate which an estimator with other flags has made.
 const otherRung = "other"
 
+// defaultRung is that of what somebody has said of the image.
+const defaultRung = "default"
+
 // skipReasons are why admission does not set an estimate.
 var skipReasons = []string{"annotate", "quota", "room", "pod-max", "pod-min", "changed", unknownImage, "other"}
 
@@ -88,6 +91,7 @@ func NewMetrics(registry prometheus.Registerer, rungs []estimate.Rung) *Metrics 
 		}
 		for _, scope := range []estimate.Scope{estimate.InNamespace, estimate.InCluster} {
 			m.estimated.WithLabelValues(string(resource), otherRung, string(scope))
+			m.estimated.WithLabelValues(string(resource), defaultRung, string(scope))
 			for _, r := range rungs {
 				m.estimated.WithLabelValues(string(resource), rungName(r.Window, r.From), string(scope))
 			}
@@ -203,6 +207,9 @@ func (m *Metrics) born(p *pod, a annotation) {
 }
 
 func (m *Metrics) rung(e estimate.Estimate) string {
+	if e.From == estimate.FromDefault {
+		return defaultRung
+	}
 	name := rungName(e.Window, e.From)
 	for _, r := range m.rungs {
 		if rungName(r.Window, r.From) == name {

@@ -178,7 +178,7 @@ func beside(before, now map[string]string) map[string]string {
 func replaces(key, now string, old estimate.Estimate) bool {
 	e, is := parse(key, now)
 	switch {
-	case !is:
+	case !is, e.From == estimate.FromDefault && old.From != estimate.FromDefault:
 		return false
 	case e.Percentile != old.Percentile:
 		return true
