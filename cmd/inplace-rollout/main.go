@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificates: what is trusted where the system says nothing
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/initialresources"
 )

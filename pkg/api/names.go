@@ -89,6 +89,12 @@ const (
 	// InitialResourcesNever is the value of that annotation for a pod that is left alone.
 	InitialResourcesNever = "never"
 
+	// RoomAnnotation of a namespace says whether the room that nodes have bounds what is estimated
+	// for its pods: "always" or "never".
+	RoomAnnotation = "inplace-rollout.io/initial-resources-room"
+	RoomAlways     = "always"
+	RoomNever      = "never"
+
 	// EstimateAnnotation says of a pod's containers what was estimated for them, and from what.
 	// The admission policy writes it, and the estimator where it has resized the pod.
 	EstimateAnnotation = "inplace-rollout.io/initial-resources-estimate"

@@ -389,6 +389,8 @@ func TestValues(t *testing.T) {
 		"metrics.prometheusRule.enabled=true":                                                   "alert: InplaceRolloutControllerAbsent",
 		"metrics.dashboard.enabled=true":                                                        "grafana_dashboard: \"1\"",
 		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus":  "release: prometheus",
+		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.volumes[0].name=reach,initialResources.estimator.volumes[0].secret.secretName=prometheus": "volumes:\n      - name: reach\n        secret:\n          secretName: prometheus",
+		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.volumeMounts[0].name=reach,initialResources.estimator.volumeMounts[0].mountPath=/reach":   "volumeMounts:\n        - mountPath: /reach\n          name: reach",
 	} {
 		objects, err := template(t, folder(), "platform", "--set", "hold=policy", "--set", values)
 		if err != nil {

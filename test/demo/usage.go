@@ -82,9 +82,12 @@ type measured struct {
 // scraped is the configuration of a Prometheus that asks two addresses each second.
 const scraped = `global: {scrape_interval: 1s, scrape_timeout: 1s}
 scrape_configs:
-- job_name: cluster
+- job_name: kubelet
   honor_labels: true
-  static_configs: [{targets: [%q, %q]}]
+  static_configs: [{targets: [%q]}]
+- job_name: kube-state-metrics
+  honor_labels: true
+  static_configs: [{targets: [%q]}]
 `
 
 // startPrometheus runs a Prometheus that knows for three hours what the pods of a subject have

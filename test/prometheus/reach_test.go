@@ -4,6 +4,7 @@ package prometheus_test
 
 import (
 	"crypto/tls"
+	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 
 	"k8s.io/client-go/util/cert"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
@@ -117,19 +119,30 @@ func TestNothingThere(t *testing.T) {
 	h := hours()
 	// As they are where the labels of the target win over those of kube-state-metrics.
 	for t := ago(time.Hour).Truncate(time.Minute); t.Before(now); t = t.Add(time.Minute) {
-		h.Extra += fmt.Sprintf("dishonoured{namespace=\"monitoring\",pod=\"kube-state-metrics\",container=\"kube-state-metrics\",exported_namespace=\"data\",image=\"nginx\"} 1 %d\n", t.Unix())
+		h.Extra += fmt.Sprintf("dishonoured{job=\"kube-state-metrics\",namespace=\"monitoring\",pod=\"kube-state-metrics\",container=\"kube-state-metrics\",exported_namespace=\"data\",image=\"nginx\"} 1 %d\n", t.Unix())
 	}
 	server := start(t, h)
 	good := options(server, h)
 	good.Window = time.Hour
 	for want, change := range map[string]func(*history.Options){
-		"no_cpu{} now: is cAdvisor scraped, and twice in 2m?":  func(o *history.Options) { o.CPU = "no_cpu" },
-		"container_cpu_usage_seconds_total{} now: is cAdvisor": func(o *history.Options) { o.Range, o.Resolution = 50*time.Second, 50*time.Second },
-		"no_memory{} now: is cAdvisor scraped?":                func(o *history.Options) { o.Memory = "no_memory" },
-		"no_info{} now: is kube-state-metrics scraped?":        func(o *history.Options) { o.Info, o.InitInfo = "no_info", "no_info_either" },
-		`kube_pod_container_info{cluster="eu"} now`:            func(o *history.Options) { o.Matchers = []string{"cluster=eu"} },
+		`no_cpu{job="kubelet"} now: is cAdvisor scraped, and twice in 2m?`:      func(o *history.Options) { o.CPU = "no_cpu" },
+		`container_cpu_usage_seconds_total{job="kubelet"} now: is cAdvisor`:     func(o *history.Options) { o.Range, o.Resolution = 50*time.Second, 50*time.Second },
+		`no_memory{job="kubelet"} now: is cAdvisor scraped?`:                    func(o *history.Options) { o.Memory = "no_memory" },
+		`no_info{job="kube-state-metrics"} now: is kube-state-metrics scraped?`: func(o *history.Options) { o.Info, o.InitInfo = "no_info", "no_info_either" },
+		`kube_pod_container_info{cluster="eu",job="kube-state-metrics"} now`:    func(o *history.Options) { o.Matchers = []string{"cluster=eu"} },
 		"honor_labels": func(o *history.Options) { o.Info, o.InitInfo = "dishonoured", "no_info_either" },
-		"{} now: is kube-state-metrics scraped?": func(o *history.Options) {
+		// The job has another name: the error has it, and the flag.
+		`now: is kube-state-metrics scraped? There are some with job="kube-state-metrics": what you trust of that is to be named by --kube-state-metrics-matcher`: func(o *history.Options) {
+			o.StateMetrics = []string{"job=ksm"}
+		},
+		`job="kubelet": what you trust of that is to be named by --cadvisor-matcher`: func(o *history.Options) {
+			o.CAdvisor = []string{`job="cadvisor"`}
+		},
+		// Also where only a part of the cluster is asked about.
+		`--cadvisor-matcher`: func(o *history.Options) {
+			o.CAdvisor, o.Namespaces = []string{`job="cadvisor"`}, []string{"data"}
+		},
+		"} now: is kube-state-metrics scraped?": func(o *history.Options) {
 			o.Info, o.InitInfo, o.Namespaces = "no_info", "no_info_either", []string{"data"}
 		},
 	} {
@@ -147,5 +160,100 @@ func TestNothingThere(t *testing.T) {
 	store := refreshed(t, good, now)
 	if err := store.Refresh(t.Context(), now.Add(3*time.Hour)); err == nil || len(store.Keys()) == 0 {
 		t.Errorf("error: %v, keys: %v", err, store.Keys())
+	}
+}
+
+// TestHosted: what a Prometheus of many tenants wants behind TLS with a root of its own is said in one
+// file, as for Prometheus' own tools; without a part of it the error says where it belongs.
+func TestHosted(t *testing.T) {
+	t.Parallel()
+	h := hours()
+	server := start(t, h)
+	target, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		switch {
+		case user != "us" || password != "secret":
+			http.Error(w, "who is it?", http.StatusUnauthorized)
+		case r.Header.Get("X-Scope-OrgID") != "team":
+			http.Error(w, "no org id", http.StatusUnauthorized)
+		default:
+			forward.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	ca := write(t, "ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw}))
+	password := write(t, "password", []byte("secret"))
+	const header = "http_headers: {X-Scope-OrgID: {values: [team]}}\n"
+	auth := "basic_auth: {username: us, password_file: " + password + "}\n"
+	trust := "tls_config: {ca_file: " + ca + "}\n"
+
+	good := options(server, h)
+	good.Window, good.URL = time.Hour, proxy.URL
+	good.HTTPConfigFile = write(t, "http.yaml", []byte(auth+header+trust))
+	refreshed(t, good, now)
+	for want, config := range map[string]string{
+		"no org id": auth + trust,
+		"or a password or header (--prometheus-http-config)": header + trust,
+		"or tls_config in --prometheus-http-config":          auth + header,
+	} {
+		o := good
+		o.HTTPConfigFile = write(t, "http.yaml", []byte(config))
+		if err := newStore(t, o).Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %q the error is %v, want …%s…", config, err, want)
+		}
+	}
+	for want, config := range map[string]string{"unknown_key": "unknown_key: 1", "at most one of": auth + "bearer_token: x"} {
+		o := good
+		o.HTTPConfigFile = write(t, "http.yaml", []byte(config))
+		if _, err := history.New(o); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), o.HTTPConfigFile) {
+			t.Errorf("with %q: %v, want …%s…", config, err, want)
+		}
+	}
+}
+
+// TestForged: what others expose under the names of the metrics is not believed, nor what one of the
+// two sources says in place of the other. Without the matchers it would be.
+func TestForged(t *testing.T) {
+	t.Parallel()
+	h := hours()
+	for t := ago(4 * time.Hour).Truncate(time.Minute); t.Before(now); t = t.Add(time.Minute) {
+		for _, job := range []string{"evil", "kubelet"} {
+			h.Extra += fmt.Sprintf("kube_pod_container_info{job=%q,namespace=\"data\",pod=\"db-1\",container=\"db\",image_spec=\"forged:1\"} 1 %d\n", job, t.Unix())
+		}
+		for _, job := range []string{"evil", "kube-state-metrics"} {
+			h.Extra += fmt.Sprintf("container_memory_working_set_bytes{job=%q,namespace=\"data\",pod=\"db-1\",container=\"db\"} 1e12 %d\n", job, t.Unix())
+		}
+	}
+	server := start(t, h)
+	o := options(server, h)
+	o.Window = time.Hour
+	most := func(s *history.Store) float64 {
+		samples := s.Samples(time.Time{}, estimate.Key{Namespace: "data", Image: image(t, "mysql:9")}, "memory")
+		if samples == nil {
+			return 0
+		}
+		return samples.Quantile(1)
+	}
+	known := func(s *history.Store) bool {
+		return s.Samples(time.Time{}, estimate.Key{Namespace: "data", Image: image(t, "mysql:9")}, "memory") != nil
+	}
+	store := refreshed(t, o, now)
+	if got := most(store); got < 100*mib || got > 112*mib {
+		t.Errorf("with the matchers mysql uses up to %g bytes", got)
+	}
+	all := o
+	all.CAdvisor = []string{""}
+	if got := most(refreshed(t, all, now)); got < 0.9e12 {
+		t.Errorf("without that of cAdvisor mysql uses up to %g bytes: the forgery is none", got)
+	}
+	all = o
+	all.StateMetrics = nil
+	if known(refreshed(t, all, now)) {
+		t.Error("without that of kube-state-metrics it is still sure which image it is: the forgery is none")
 	}
 }

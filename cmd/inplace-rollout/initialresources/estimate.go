@@ -125,13 +125,19 @@ func (o *estimateOptions) validate(args []string) error {
 	return o.usage.complete()
 }
 
-// readHistory reads what the options say once.
+// readHistory reads what the options say once. If only some of it cannot be read, there is both: what
+// was read, and an error.
 func readHistory(ctx context.Context, options history.Options) (estimate.Source, error) {
 	store, err := history.New(options)
 	if err != nil {
 		return nil, err
 	}
-	return store, store.Refresh(ctx, time.Now())
+	if err := store.Refresh(ctx, time.Now()); err != nil && store.Tried() {
+		return store, err
+	} else if err != nil {
+		return nil, err
+	}
+	return store, nil
 }
 
 // run does it. Without a cluster, which cannot be asked for the reason given, it is only not
@@ -151,8 +157,13 @@ func (o *estimateOptions) run(ctx context.Context, out, warnings io.Writer, args
 		options.Namespaces = sets.List(namespaces)
 	}
 	source, err := o.read(ctx, options)
-	if err != nil {
+	switch {
+	case source == nil:
 		return fmt.Errorf("reading what containers have used: %w", err)
+	case err != nil:
+		if _, err := fmt.Fprintln(warnings, "Warning: estimated without a part of what containers have used:", err); err != nil {
+			return err
+		}
 	}
 	var bounds map[string]estimate.Bounds
 	if noCluster == nil {

@@ -263,8 +263,31 @@ func TestEstimateWithoutRights(t *testing.T) {
 			t.Errorf("it warned %q, want %q", warnings.String(), want)
 		}
 	}
+	o.read = func(context.Context, history.Options) (estimate.Source, error) {
+		return estimateUsage(t), errors.New("a store is dead")
+	}
+	var out, warnings bytes.Buffer
+	err := o.run(t.Context(), &out, &warnings, []string{"nginx:1.25"}, errors.New("no cluster"))
+	if err != nil || !strings.Contains(out.String(), "106m") || !strings.Contains(warnings.String(), "Warning: estimated without a part of what containers have used: a store is dead\n") {
+		t.Errorf("without some of the history: %v, %s, warned %q", err, out.String(), warnings.String())
+	}
 	o.read = func(context.Context, history.Options) (estimate.Source, error) { return nil, errors.New("no answer") }
 	if err := o.run(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}, []string{"nginx:1.25"}, nil); err == nil || err.Error() != "reading what containers have used: no answer" {
 		t.Errorf("without Prometheus: %v", err)
+	}
+}
+
+// TestEstimateDefault: of what nobody has run, that is estimated which a file says.
+func TestEstimateDefault(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	if err := os.WriteFile(file, []byte("valkey/valkey: {cpu: 70m, memory: 90Mi}\nnginx: {cpu: 5, memory: 5Gi}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"", " -o wide"} {
+		out, _, err := estimated(t, "valkey/valkey:9 nginx:1.25 --default-requests="+file+format)
+		if err != nil || !strings.Contains(out, "70m") || !strings.Contains(out, "90Mi") || !strings.Contains(out, "default of the image") ||
+			!strings.Contains(out, "106m") || strings.Contains(out, "5Gi") {
+			t.Errorf("it printed %s, %v", out, err)
+		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimator"
@@ -35,6 +38,7 @@ type estimatorOptions struct {
 	refresh          time.Duration
 	publish          time.Duration
 	maxImages        int
+	roomBound        string
 	resizeAfterwards bool
 	resizeInterval   time.Duration
 	resizeThreshold  float64
@@ -76,11 +80,13 @@ the last estimates, while the estimator or Prometheus is gone.`,
 	f.DurationVar(&o.refresh, "refresh-interval", 5*time.Minute, "how often what is new is read, and the estimates are worked out anew")
 	f.DurationVar(&o.publish, "publish-interval", 5*time.Second, "least time between two writes of the estimates for the same namespace")
 	f.IntVar(&o.maxImages, "max-images", 100, "with --cluster-wide, of how many images each namespace is told that are new to it; those count first that run in most namespaces")
+	f.StringVar(&o.roomBound, "room-bound", estimator.RoomAuto, "whether pods get no estimates that no node has room for: always, never, or auto, which is never while a node autoscaler is in sight; a namespace's annotation "+api.RoomAnnotation+" says otherwise")
 	f.BoolVar(&o.resizeAfterwards, "resize-afterwards", false, "resize pods whose requests are estimates as evidence grows, in place")
 	f.DurationVar(&o.resizeInterval, "resize-interval", 24*time.Hour, "least time between two such resizes of a pod")
 	f.Float64Var(&o.resizeThreshold, "resize-threshold", 10, "by how many percent an estimate must differ from what is requested to be worth it")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level")
 	o.usage.addFlags(cmd)
+	cli.CompleteFlag(cmd, "room-bound", cobra.FixedCompletions(estimator.RoomBounds, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -94,6 +100,9 @@ func (o *estimatorOptions) validate() error {
 	}
 	if o.maxImages < 0 {
 		errs = append(errs, fmt.Errorf("--max-images is %d: want 0 or more", o.maxImages))
+	}
+	if !slices.Contains(estimator.RoomBounds, o.roomBound) {
+		errs = append(errs, fmt.Errorf("--room-bound is %q: want %s", o.roomBound, strings.Join(estimator.RoomBounds, ", ")))
 	}
 	if o.resizeInterval < 0 || o.resizeThreshold < 0 {
 		errs = append(errs, fmt.Errorf("--resize-interval is %s and --resize-threshold %g: want 0 or more", o.resizeInterval, o.resizeThreshold))
@@ -139,7 +148,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 		return err
 	}
 	options := estimator.Options{
-		Ladder: o.usage.ladder, MaxImages: o.maxImages, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics, Pulse: beats,
+		Ladder: o.usage.ladder, MaxImages: o.maxImages, RoomBound: o.roomBound, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics, Pulse: beats,
 	}
 	if o.resizeAfterwards {
 		options.Afterwards = &estimator.Afterwards{Interval: o.resizeInterval, Threshold: o.resizeThreshold}

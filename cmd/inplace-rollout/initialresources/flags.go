@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,7 @@ type usageOptions struct {
 	rungs       []string
 	clusterWide bool
 	key         string
+	defaults    string
 	leastCPU    resource.QuantityValue
 	leastMemory resource.QuantityValue
 	oomLeast    resource.QuantityValue
@@ -49,13 +51,16 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	server, metrics := &o.history.Server, &o.history.Metrics
 	f.StringVar(&server.URL, "prometheus-url", server.URL, "where Prometheus is, or what answers its queries: what comes before /api/v1")
-	f.StringVar(&server.CAFile, "prometheus-ca-file", server.CAFile, "certificates to trust; empty means those of the system")
+	f.StringVar(&server.HTTPConfigFile, "prometheus-http-config", server.HTTPConfigFile, "file that says how to reach it, as Prometheus' own tools read it (http_config): basic auth, OAuth 2, headers, TLS, proxies; in place of the next five flags")
+	f.StringVar(&server.CAFile, "prometheus-ca-file", server.CAFile, "certificates to trust; empty means those of the system, or if it has none, Mozilla's, which are built in")
 	f.StringVar(&server.CertFile, "prometheus-client-cert", server.CertFile, "certificate to show, with --prometheus-client-key")
 	f.StringVar(&server.KeyFile, "prometheus-client-key", server.KeyFile, "key of --prometheus-client-cert")
 	f.StringVar(&server.BearerTokenFile, "prometheus-bearer-token-file", server.BearerTokenFile, "file with the token to send")
 	f.BoolVar(&server.InsecureSkipVerify, "prometheus-insecure-skip-tls-verify", server.InsecureSkipVerify, "trust any certificate")
 	f.DurationVar(&server.Timeout, "prometheus-timeout", server.Timeout, "how long a query may take")
 	f.StringArrayVar(&o.history.Matchers, "matcher", o.history.Matchers, `what all series must match, such as cluster="eu-1"; may be repeated`)
+	f.StringArrayVar(&o.history.CAdvisor, "cadvisor-matcher", o.history.CAdvisor, "what series of cAdvisor must match, too, so that nobody else's are believed; empty matches all; may be repeated")
+	f.StringArrayVar(&o.history.StateMetrics, "kube-state-metrics-matcher", o.history.StateMetrics, "what series of kube-state-metrics must match, too; empty matches all; may be repeated")
 	for _, m := range []struct {
 		flag, what string
 		name       *string
@@ -81,6 +86,7 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.rungs, "rung", o.rungs, "WINDOW:tag:N takes the samples of the same tag within that time if there are N or more, WINDOW:image:N those of the same image; the first rung that has enough counts")
 	f.BoolVar(&o.clusterWide, "cluster-wide", o.clusterWide, "where a namespace has too few samples, take those of all namespaces: it tells something of one to another")
 	f.StringVar(&o.key, "key", o.key, "what samples must have in common: "+keyImage+", or "+keyContainer+" where one image has many roles")
+	f.StringVar(&o.defaults, "default-requests", o.defaults, "file with what images request of which nothing is known: lines such as nginx: {cpu: 50m, memory: 64Mi}, for any tag")
 	f.Float64Var(&o.ladder.OOMPercent, "oom-percent", o.ladder.OOMPercent, "what share of it memory is raised by if containers were killed for want of it")
 	f.Var(&o.oomLeast, "oom-least", "what memory is raised by, at least, if containers were killed for want of it")
 	f.Var(&o.leastCPU, "least-cpu", "cpu that is requested where the samples say less")
@@ -99,6 +105,9 @@ func (o *usageOptions) complete() error {
 	}
 	if (server.CertFile == "") != (server.KeyFile == "") {
 		errs = append(errs, errors.New("--prometheus-client-cert and --prometheus-client-key go together"))
+	}
+	if server.HTTPConfigFile != "" && (server.CAFile != "" || server.CertFile != "" || server.KeyFile != "" || server.BearerTokenFile != "" || server.InsecureSkipVerify) {
+		errs = append(errs, errors.New("--prometheus-http-config says all of how to reach Prometheus: it goes with none of --prometheus-ca-file, --prometheus-client-cert, --prometheus-client-key, --prometheus-bearer-token-file and --prometheus-insecure-skip-tls-verify"))
 	}
 	errs = append(errs, o.completeLadder())
 	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {
@@ -122,6 +131,15 @@ func (o *usageOptions) completeLadder() error {
 	}
 	if len(o.rungs) == 0 {
 		errs = append(errs, errors.New("--rung: at least one is needed"))
+	}
+	if o.defaults != "" {
+		text, err := os.ReadFile(o.defaults)
+		if err == nil {
+			o.ladder.Defaults, err = estimate.ParseDefaults(text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--default-requests: reading %s: %w", o.defaults, err))
+		}
 	}
 	o.ladder.Rungs = nil
 	for _, s := range o.rungs {

@@ -37,6 +37,13 @@ func TestUsageFlags(t *testing.T) {
 	if o.history.Window != 30*24*time.Hour || o.history.ByContainer {
 		t.Errorf("without flags %+v", o.history)
 	}
+	if h := o.history; !slices.Equal(h.CAdvisor, []string{`job="kubelet"`}) || !slices.Equal(h.StateMetrics, []string{`job="kube-state-metrics"`}) {
+		t.Errorf("without flags cAdvisor is %q, kube-state-metrics %q", h.CAdvisor, h.StateMetrics)
+	}
+	if o, err := usageOf(t, server+"--cadvisor-matcher= --kube-state-metrics-matcher=job=ksm"); err != nil ||
+		!slices.Equal(o.history.CAdvisor, []string{""}) || !slices.Equal(o.history.StateMetrics, []string{"job=ksm"}) {
+		t.Errorf("with flags cAdvisor is %q, kube-state-metrics %q: %v", o.history.CAdvisor, o.history.StateMetrics, err)
+	}
 
 	o, err = usageOf(t, server+`--percentile=95 --rung=1d:tag:10,2d:image:5 --rung=60d:image:1 --cluster-wide --key=image,container
 		--least-cpu=5m --least-memory=16Mi --oom-percent=50 --oom-least=1Gi --matcher=cluster="eu-1" --matcher=job=~"a,b" --metric-cpu=cpu`)
@@ -62,14 +69,17 @@ func TestUsageFlags(t *testing.T) {
 		"":                            "--prometheus-url is needed",
 		"--prometheus-url=prometheus": `--prometheus-url is "prometheus": want a URL`,
 		"--prometheus-url=prom:9090":  `--prometheus-url is "prom:9090": want a URL`,
-		server + "--prometheus-client-cert=tls.crt": "--prometheus-client-cert and --prometheus-client-key go together",
-		server + "--percentile=0":                   "--percentile is 0: want more than 0",
-		server + "--percentile=101":                 "--percentile is 101: want more than 0",
-		server + "--oom-percent=-1":                 "--oom-percent is -1",
-		server + "--least-cpu=0":                    "--least-cpu and --least-memory: want more than 0",
-		server + "--key=command":                    `--key is "command": want image or image,container`,
-		server + "--rung=7d:tag":                    `--rung: "7d:tag" is no rung`,
-		server + "--rung=":                          "--rung: at least one is needed",
+		server + "--prometheus-client-cert=tls.crt":                                 "--prometheus-client-cert and --prometheus-client-key go together",
+		server + "--prometheus-http-config=a --prometheus-ca-file=b":                "--prometheus-http-config says all",
+		server + "--prometheus-http-config=a --prometheus-insecure-skip-tls-verify": "--prometheus-http-config says all",
+		server + "--percentile=0":                                                   "--percentile is 0: want more than 0",
+		server + "--percentile=101":                                                 "--percentile is 101: want more than 0",
+		server + "--oom-percent=-1":                                                 "--oom-percent is -1",
+		server + "--least-cpu=0":                                                    "--least-cpu and --least-memory: want more than 0",
+		server + "--key=command":                                                    `--key is "command": want image or image,container`,
+		server + "--rung=7d:tag":                                                    `--rung: "7d:tag" is no rung`,
+		server + "--default-requests=/nonexistent":                                  "--default-requests: reading /nonexistent",
+		server + "--rung=":                                                          "--rung: at least one is needed",
 	} {
 		if _, err := usageOf(t, flags); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", flags, err, want)

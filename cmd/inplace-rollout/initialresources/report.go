@@ -272,6 +272,9 @@ func (e resourceEstimate) from() string {
 	if e.Estimate == nil {
 		return ""
 	}
+	if e.Estimate.From == estimate.FromDefault {
+		return "default of the image"
+	}
 	text := fmt.Sprintf("p%g of %s of %s in %s", e.Estimate.Percentile, cli.Counted(e.Estimate.Samples, "sample"), e.Estimate.From, e.Estimate.Window)
 	if e.Estimate.Scope == estimate.InCluster {
 		text += ", cluster-wide"

@@ -143,6 +143,8 @@ What differs from the file is all here.
 {{- $args := list "estimator" (printf "--prometheus-url=%s" (required "initialResources.prometheusURL says where Prometheus is" $.Values.initialResources.prometheusURL)) -}}
 {{- if $.Values.initialResources.resizeAfterwards }}{{ $args = append $args "--resize-afterwards" }}{{ end -}}
 {{- $_ := set $container "args" $args -}}
+{{- with $values.volumes }}{{ $_ := set $pod "volumes" . }}{{ end -}}
+{{- with $values.volumeMounts }}{{ $_ := set $container "volumeMounts" . }}{{ end -}}
 {{- else }}
 {{- if $.Values.initialResources.enabled }}{{ $_ := set $container "args" (append $container.args "--initial-resources") }}{{ end -}}
 {{- if or $ownNamespaces (ne $account "inplace-rollout") }}

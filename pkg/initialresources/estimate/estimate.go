@@ -25,9 +25,9 @@ type Estimate struct {
 	Resource corev1.ResourceName `json:"-"`
 	Request  resource.Quantity   `json:"request"`
 	From     From                `json:"from"`
-	Window   Window              `json:"window"`
+	Window   Window              `json:"window,omitzero"`
 	// Percentile of the samples, from 0 to 100.
-	Percentile float64 `json:"percentile"`
+	Percentile float64 `json:"percentile,omitzero"`
 	// Samples is how many there were.
 	Samples int   `json:"samples"`
 	Scope   Scope `json:"scope"`

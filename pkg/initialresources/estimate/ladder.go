@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ type From string
 const (
 	FromTag   From = "image:tag" // the same version of the image
 	FromImage From = "image"     // the image, in any version
+	// FromDefault is no samples: it is what somebody has said of the image.
+	FromDefault From = "default"
 )
 
 // Scope says of which namespaces an estimate's samples are.
@@ -114,6 +117,8 @@ type Ladder struct {
 	OOMLeast   resource.Quantity
 	// Least is what is requested of a resource where the samples say less.
 	Least corev1.ResourceList
+	// Defaults are what images request of which no rung has enough, by their names.
+	Defaults map[string]corev1.ResourceList
 }
 
 // Default is the ladder of the proposal, with what its next steps ask for OOM kills. An
@@ -180,5 +185,16 @@ func (l Ladder) Climb(source Source, key Key, resource corev1.ResourceName, now 
 			return e, samples
 		}
 	}
+	if request, has := l.Defaults[key.Image.Name][resource]; has {
+		return Estimate{Resource: resource, Request: plain(resource, request), From: FromDefault}, none{}
+	}
 	return Estimate{}, nil
 }
+
+// none are the samples of a default.
+type none struct{}
+
+func (none) Count() float64                   { return 0 }
+func (none) Quantile(float64) float64         { return 0 }
+func (none) OOMKills() int                    { return 0 }
+func (none) All() iter.Seq2[float64, float64] { return func(func(float64, float64) bool) {} }

@@ -1,6 +1,10 @@
 package estimate
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // MaxTable is how many bytes of keys and values a table has at most. A ConfigMap could hold
 // eight times as much, but the API server decodes it for each pod that it is a parameter of.
@@ -12,7 +16,7 @@ const MaxTable = 128 << 10
 //
 // A tag has an entry where a rung for image:tag decides. What else there is of the image is
 // in the image's own entry, and goes for tags that were never seen, too. If the table is
-// full, tags go without entry before images do.
+// full, tags go without entry before images do, and defaults before them.
 func (l Ladder) Table(source Source, keys []Key, bounds Bounds, now time.Time) (map[string]string, int) {
 	t := table{data: map[string]string{}}
 	add := func(keys []Key, from From) {
@@ -26,6 +30,12 @@ func (l Ladder) Table(source Source, keys []Key, bounds Bounds, now time.Time) (
 	}
 	add(anyVersions(keys), FromImage)
 	add(keys, FromTag)
+	var defaults []Key
+	for _, name := range slices.Sorted(maps.Keys(l.Defaults)) {
+		defaults = append(defaults, Key{Image: Image{Name: name}})
+	}
+	l.Scopes = nil // what is known of them has been added
+	add(defaults, FromDefault)
 	return t.data, t.leftOut
 }
 

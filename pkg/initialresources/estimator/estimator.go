@@ -29,8 +29,12 @@ type History interface {
 	estimate.Source
 	// Refresh reads what is missing up to now. It may be called again after an error.
 	Refresh(ctx context.Context, now time.Time) error
-	// Complete reports whether all has been read that estimates are made from.
+	// Complete reports whether all has been read that estimates are made from, and Tried whether
+	// all of it up to the last Refresh has been, but for what cannot be read.
 	Complete() bool
+	Tried() bool
+	// Missing is how much has not been read.
+	Missing() time.Duration
 	// Until is up to when it has been read.
 	Until() time.Time
 	// Keys are those that there are samples of.
@@ -51,6 +55,8 @@ type Options struct {
 	Ladder estimate.Ladder
 	// MaxImages is of how many.
 	MaxImages int
+	// RoomBound is one of [RoomBounds]; a namespace may say otherwise.
+	RoomBound string
 	// Roles tells containers of the same image apart by their names.
 	Roles bool
 	// Refresh is how often the history is read.
@@ -104,11 +110,13 @@ type Estimator struct {
 	// writes and resizes bound how much is written.
 	writes, resizes flowcontrol.RateLimiter
 
-	mu     sync.Mutex
-	book   *book // nil while the history is not complete
-	room   capacity.Load
-	stale  bool // the room
-	tables map[string]*tableState
+	mu    sync.Mutex
+	book  *book // nil before all of the history has been tried
+	room  capacity.Load
+	stale bool // the room
+	// autoscaled: a node autoscaler is in sight.
+	autoscaled bool
+	tables     map[string]*tableState
 	// told are the pods that have been told of. It is for the goroutine that handles changes of pods.
 	told map[types.UID]struct{}
 	// refused are the pods that the API server would not resize, and since when. It is for the
@@ -238,6 +246,7 @@ func (e *Estimator) Run(ctx context.Context) {
 	if err != nil {
 		return // it is to end
 	}
+	e.lookForAutoscaler(ctx)
 	e.lookForRoom()
 	e.enqueueAll()
 	for range workers {
@@ -246,6 +255,7 @@ func (e *Estimator) Run(ctx context.Context) {
 	all.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) { e.lookForRoom() }, roomInterval)
 	})
+	all.Go(func() { wait.UntilWithContext(ctx, e.lookForAutoscaler, autoscalerInterval) })
 	<-ctx.Done()
 }
 
@@ -259,12 +269,15 @@ func (e *Estimator) refresh(ctx context.Context) {
 		err := e.history.Refresh(ctx, now)
 		e.options.Pulse.End(Reading)
 		next := e.options.Refresh
+		tried := e.history.Tried()
+		if tried {
+			e.open(ctx, newBook(e.history, e.options.Ladder, e.options.MaxImages, now))
+		}
 		switch {
 		case err == nil:
 			again = failed
-			if e.history.Complete() {
-				e.open(ctx, newBook(e.history, e.options.Ladder, e.options.MaxImages, now))
-			}
+		case tried:
+			klog.FromContext(ctx).Error(err, "Could not read some of the history; estimates that are made from more of it stay", "missing", e.history.Missing().String(), "again", next.String())
 		case ctx.Err() == nil: // the book stays: what has aged meanwhile is not replaced by anything newer
 			next = again.Step()
 			klog.FromContext(ctx).Error(err, "Could not read the history", "again", next.String())
@@ -280,7 +293,7 @@ func (e *Estimator) refresh(ctx context.Context) {
 func (e *Estimator) open(ctx context.Context, b *book) {
 	e.mu.Lock()
 	if e.book == nil {
-		klog.FromContext(ctx).Info("The history is complete", "images", b.images)
+		klog.FromContext(ctx).Info("The history has been read", "images", b.images, "missing", e.history.Missing().String())
 	}
 	e.book = b
 	e.mu.Unlock()

@@ -37,6 +37,7 @@ type past struct {
 
 	mu       sync.Mutex
 	complete bool
+	lacks    time.Duration // so much cannot be read, and the rest has been
 	err      error
 	refreshs int
 	hang     chan struct{} // if it is there, nothing is read until it is closed
@@ -68,6 +69,18 @@ func (p *past) Complete() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.complete
+}
+
+func (p *past) Tried() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.complete && p.err == nil || p.lacks > 0
+}
+
+func (p *past) Missing() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lacks
 }
 
 func (p *past) Samples(from time.Time, of estimate.Key, resource corev1.ResourceName) estimate.Samples {
@@ -108,7 +121,7 @@ type world struct {
 }
 
 func TestMain(m *testing.M) {
-	settleTime, roomInterval = time.Millisecond, time.Millisecond
+	settleTime, roomInterval, autoscalerInterval = time.Millisecond, time.Millisecond, time.Millisecond
 	os.Exit(m.Run())
 }
 
@@ -283,6 +296,59 @@ func TestIncomplete(t *testing.T) {
 	again.waitEntry(nginx+"_-1.25.memory", "50Mi ")
 	if after := again.table().Data; after[nginx+"_-1.25.cpu"] != before[nginx+"_-1.25.cpu"] {
 		t.Errorf("of cpu it says %s, and said %s", after[nginx+"_-1.25.cpu"], before[nginx+"_-1.25.cpu"])
+	}
+}
+
+// TestPartial: if some of the history cannot be read, what there is counts: for what nothing was
+// published of, and where it is as much. What was published from more stays until nothing is missing.
+func TestPartial(t *testing.T) {
+	table := func(w *world, key string) string { return strings.SplitN(w.table().Data[key], " ", 2)[0] }
+	first := newWorld(t, Options{})
+	first.past.ran(t, "shop", "redis:7", 0.1, 32)
+	first.past.ran(t, "shop", "gone:1", 0.1, 32)
+	stop := first.run()
+	first.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	stop()
+	const redis, gone, mysql = "docker.io-_library-_redis_-7.cpu", "docker.io-_library-_gone_-1.cpu", "docker.io-_library-_mysql_-9.cpu"
+
+	next := newWorld(t, Options{}, first.table())
+	next.past.set(false, errors.New("a store is dead"))
+	next.past.lacks = 24 * time.Hour
+	next.past.Usage = nil
+	next.past.ran(t, "shop", "nginx:1.25", 0.5, 64) // another use, half of the samples of which cannot be read
+	for i := range next.past.Usage {
+		next.past.Usage[i].Values = next.past.Usage[i].Values[:60]
+	}
+	next.past.ran(t, "shop", "redis:7", 0.3, 32)
+	next.past.ran(t, "shop", "mysql:9", 0.4, 32)
+	next.run()
+	next.waitEntry(mysql, "400m ")
+	for key, want := range map[string]string{nginx + "_-1.25.cpu": "200m", redis: "300m", gone: "100m"} {
+		if got := table(next, key); got != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+	}
+	next.past.mu.Lock()
+	next.past.lacks, next.past.complete, next.past.err = 0, true, nil
+	next.past.mu.Unlock()
+	next.waitEntry(nginx+"_-1.25.cpu", "500m ")
+	next.eventually("what is not known any more to go", func() bool { return next.table().Data[gone] == "" })
+
+	// Without a table, all that is known is published.
+	empty := newWorld(t, Options{})
+	empty.past.set(false, errors.New("a store is dead"))
+	empty.past.lacks = 24 * time.Hour
+	empty.run()
+	empty.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	age := 0.0
+	families, err := empty.registry.Gather()
+	for _, f := range families {
+		if f.GetName() == "inplace_rollout_history_missing_seconds" {
+			age = f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	if err != nil || age != 24*60*60 {
+		t.Errorf("the metric says that %v s are missing, want a day: %v", age, err)
 	}
 }
 
@@ -580,4 +646,63 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	w.eventually("the table to be counted", func() bool { return w.countTables()[tablePublished] == 1 })
+}
+
+// TestRoomBound: where a node autoscaler is in sight, or the flag or the namespace says so, estimates
+// stay though no node has room.
+func TestRoomBound(t *testing.T) {
+	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
+	for _, tt := range []struct {
+		name, flag, annotation string
+		autoscaler, karpenter  bool
+		want                   bool
+	}{
+		{name: "no autoscaler", flag: RoomAuto, want: true},
+		{name: "the cluster autoscaler", flag: RoomAuto, autoscaler: true, want: false},
+		{name: "Karpenter", flag: RoomAuto, karpenter: true, want: false},
+		{name: "an autoscaler that is not to count", flag: RoomAlways, autoscaler: true, karpenter: true, want: true},
+		{name: "an autoscaler that is not in sight", flag: RoomNever, want: false},
+		{name: "a namespace for which no node comes", flag: RoomNever, annotation: "always", want: true},
+		{name: "a namespace for which one comes", flag: RoomAlways, annotation: "never", want: false},
+		{name: "an annotation that says nothing", flag: RoomNever, annotation: "sometimes", want: false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var objects []runtime.Object
+			if tt.autoscaler {
+				objects = append(objects, status.DeepCopy())
+			}
+			w := newWorld(t, Options{RoomBound: tt.flag}, objects...)
+			if tt.karpenter {
+				w.api.Resources = append(w.api.Resources, &metav1.APIResourceList{GroupVersion: "karpenter.sh/v1"})
+			}
+			shop := parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}")
+			if tt.annotation != "" {
+				shop.Annotations = map[string]string{api.RoomAnnotation: tt.annotation}
+			}
+			if _, err := w.api.CoreV1().Namespaces().Update(t.Context(), shop, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.run()
+			w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+			w.eventually("the room to be there or not", func() bool { return (w.table().Data["room.cpu"] != "") == tt.want })
+		})
+	}
+
+	// It comes and goes, and cannot be looked at for a while.
+	w := newWorld(t, Options{RoomBound: RoomAuto})
+	w.run()
+	w.waitEntry("room.cpu", "8")
+	if _, err := w.api.CoreV1().ConfigMaps("kube-system").Create(t.Context(), status, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("room to be no bound", func() bool { return w.table().Data["room.cpu"] == "" })
+	w.fail("get", "configmaps", 3, apierrors.NewInternalError(errors.New("the API server is away")))
+	time.Sleep(20 * time.Millisecond)
+	if room := w.table().Data["room.cpu"]; room != "" {
+		t.Errorf("while it cannot be looked at, room is %s", room)
+	}
+	if err := w.api.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), status.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.waitEntry("room.cpu", "8")
 }

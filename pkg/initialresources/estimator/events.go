@@ -160,7 +160,11 @@ var whySkipped = map[string]string{
 
 // describe says the estimate and where it comes from.
 func (s said) describe(set bool) string {
-	text := fmt.Sprintf("%s (percentile %g of %d samples of the %s in %s, in the %s", &s.Request, s.Percentile, s.Samples, s.From, s.Window, s.Scope)
+	where := "the default for the image"
+	if s.From != estimate.FromDefault {
+		where = fmt.Sprintf("percentile %g of %d samples of the %s in %s, in the %s", s.Percentile, s.Samples, s.From, s.Window, s.Scope)
+	}
+	text := fmt.Sprintf("%s (%s", &s.Request, where)
 	if s.OOMKills > 0 {
 		text += fmt.Sprintf(", and more for %d OOM kills", s.OOMKills)
 	}

@@ -28,7 +28,8 @@ type Metrics struct {
 
 var (
 	ageDesc      = prometheus.NewDesc("inplace_rollout_estimates_age_seconds", "For how long the estimates have not taken in what containers use; missing where another replica leads.", nil, nil)
-	completeDesc = prometheus.NewDesc("inplace_rollout_history_complete", "1 if all has been read that estimates are made from; 0 while it has not, and estimates stay what they are; missing where another replica leads.", nil, nil)
+	completeDesc = prometheus.NewDesc("inplace_rollout_history_complete", "1 if all has been read that estimates are made from; 0 while something is missing, and estimates that were made from more stay what they are; missing where another replica leads.", nil, nil)
+	missingDesc  = prometheus.NewDesc("inplace_rollout_history_missing_seconds", "How much of the history has not been read: not yet, or because it cannot be; missing where another replica leads.", nil, nil)
 	imagesDesc   = prometheus.NewDesc("inplace_rollout_history_images", "Images that estimates can be made for, in any version.", nil, nil)
 	tablesDesc   = prometheus.NewDesc("inplace_rollout_estimate_tables", "Namespaces that are opted in, by whether their estimates are published.", []string{"state"}, nil)
 )
@@ -42,6 +43,9 @@ const (
 
 // otherRung is that of an estimate which an estimator with other flags has made.
 const otherRung = "other"
+
+// defaultRung is that of what somebody has said of the image.
+const defaultRung = "default"
 
 // skipReasons are why admission does not set an estimate.
 var skipReasons = []string{"annotate", "quota", "room", "pod-max", "pod-min", "changed", unknownImage, "other"}
@@ -87,6 +91,7 @@ func NewMetrics(registry prometheus.Registerer, rungs []estimate.Rung) *Metrics 
 		}
 		for _, scope := range []estimate.Scope{estimate.InNamespace, estimate.InCluster} {
 			m.estimated.WithLabelValues(string(resource), otherRung, string(scope))
+			m.estimated.WithLabelValues(string(resource), defaultRung, string(scope))
 			for _, r := range rungs {
 				m.estimated.WithLabelValues(string(resource), rungName(r.Window, r.From), string(scope))
 			}
@@ -109,7 +114,7 @@ func (m *Metrics) Observe(query string, _ time.Duration, err error) {
 
 // Describe is that of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{ageDesc, completeDesc, imagesDesc, tablesDesc} {
+	for _, desc := range []*prometheus.Desc{ageDesc, completeDesc, missingDesc, imagesDesc, tablesDesc} {
 		ch <- desc
 	}
 }
@@ -125,19 +130,19 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	complete := 0.0
+	complete, images := 0.0, 0
 	if e.history.Complete() {
 		complete = 1
+	}
+	if b, _ := e.current(); b != nil {
+		images = b.images
 		if until := e.history.Until(); until.After(since) {
 			since = until
 		}
 	}
 	gauge(ageDesc, e.clock.Since(since).Seconds())
 	gauge(completeDesc, complete)
-	images := 0
-	if b, _ := e.current(); b != nil {
-		images = b.images
-	}
+	gauge(missingDesc, e.history.Missing().Seconds())
 	gauge(imagesDesc, float64(images))
 	for state, n := range e.countTables() {
 		gauge(tablesDesc, float64(n), state)
@@ -202,6 +207,9 @@ func (m *Metrics) born(p *pod, a annotation) {
 }
 
 func (m *Metrics) rung(e estimate.Estimate) string {
+	if e.From == estimate.FromDefault {
+		return defaultRung
+	}
 	name := rungName(e.Window, e.From)
 	for _, r := range m.rungs {
 		if rungName(r.Window, r.From) == name {

@@ -151,7 +151,11 @@ func (e *Estimator) data(namespace string, stored *corev1.ConfigMap, state *tabl
 		state.book = b
 		state.images, state.leftOut = b.table(namespace)
 	}
-	if b != nil {
+	switch {
+	case b == nil:
+	case b.partial:
+		images = beside(before, state.images)
+	default:
 		images = state.images
 	}
 	ranges := of[*corev1.LimitRange](e.watched.limits, namespace)
@@ -159,7 +163,9 @@ func (e *Estimator) data(namespace string, stored *corev1.ConfigMap, state *tabl
 	for key, value := range data {
 		data[key] = settled(key, before[key], value)
 	}
-	maps.Copy(data, roomEntries(before, room))
+	if e.boundByRoom(namespace) {
+		maps.Copy(data, roomEntries(before, room))
+	}
 	maps.Copy(data, entries(quotaEntry, quotaLeft(of[*corev1.ResourceQuota](e.watched.quotas, namespace))))
 	maps.Copy(data, entries(podMaxEntry, podMax(ranges)))
 	maps.Copy(data, entries(podMinEntry, podMin(ranges)))

@@ -26,11 +26,13 @@ type book struct {
 	everywhere []estimate.Key
 	// images is how many there are, in any version.
 	images int
+	// partial: some of the history cannot be read.
+	partial bool
 }
 
 // newBook looks into the history. The estimates of the cluster are for so many images.
 func newBook(history History, ladder estimate.Ladder, maxImages int, at time.Time) *book {
-	b := &book{ladder: ladder, source: history, at: at, own: map[string][]estimate.Key{}}
+	b := &book{ladder: ladder, source: history, at: at, own: map[string][]estimate.Key{}, partial: !history.Complete()}
 	spread, versions := map[estimate.Key]int{}, map[estimate.Key][]estimate.Key{} // of images in a role
 	seen, names := map[estimate.Key]bool{}, map[string]bool{}
 	for _, key := range history.Keys() {
@@ -150,6 +152,43 @@ func clamped(table map[string]string, bounds estimate.Bounds) map[string]string 
 		}
 	}
 	return data
+}
+
+// beside are the entries that a book makes which knows only a part of the history, beside those that
+// were published before: made from more, these stay, and so do those that it knows nothing of.
+func beside(before, now map[string]string) map[string]string {
+	data, size := map[string]string{}, 0
+	for key, value := range before {
+		if e, is := parse(key, value); is && !replaces(key, now[key], e) {
+			data[key] = value
+			size += len(key) + len(value)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		if _, stays := data[key]; stays || size+len(key)+len(now[key]) > estimate.MaxTable {
+			continue
+		}
+		data[key] = now[key]
+		size += len(key) + len(now[key])
+	}
+	return data
+}
+
+// replaces reports whether an entry is made from at least as much as an estimate before it, or by other rules.
+func replaces(key, now string, old estimate.Estimate) bool {
+	e, is := parse(key, now)
+	switch {
+	case !is, e.From == estimate.FromDefault && old.From != estimate.FromDefault:
+		return false
+	case e.Percentile != old.Percentile:
+		return true
+	case e.Scope != old.Scope:
+		return e.Scope == estimate.InNamespace
+	case e.Window != old.Window:
+		return e.Window < old.Window // an earlier rung
+	default:
+		return e.Samples >= old.Samples
+	}
 }
 
 // settled is the entry to publish, where another one was before: that one, if there are but a few

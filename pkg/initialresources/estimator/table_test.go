@@ -27,6 +27,8 @@ type usage struct {
 
 func (u *usage) Refresh(context.Context, time.Time) error { return nil }
 func (u *usage) Complete() bool                           { return true }
+func (u *usage) Tried() bool                              { return true }
+func (u *usage) Missing() time.Duration                   { return 0 }
 func (u *usage) Until() time.Time                         { return now }
 
 func (u *usage) Keys() []estimate.Key {

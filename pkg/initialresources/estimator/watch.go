@@ -108,6 +108,15 @@ func (w *watched) mode(namespace string) string {
 	return ""
 }
 
+// roomBound is what the annotation of a namespace says.
+func (w *watched) roomBound(namespace string) string {
+	object, exists, err := w.namespaces.GetStore().GetByKey(namespace)
+	if n, is := object.(*corev1.Namespace); is && exists && err == nil {
+		return n.Annotations[api.RoomAnnotation]
+	}
+	return ""
+}
+
 // optsIn reports whether labels opt in whatever has them.
 func optsIn(labels map[string]string) bool {
 	return slices.Contains([]string{api.InitialResourcesEnabled, api.InitialResourcesAnnotate}, labels[api.InitialResourcesLabel])
@@ -161,6 +170,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 func stripNamespace(n *corev1.Namespace) *corev1.Namespace {
 	kept := &corev1.Namespace{ObjectMeta: identity(n.ObjectMeta)}
 	kept.Labels = only(n.Labels, api.InitialResourcesLabel)
+	kept.Annotations = only(n.Annotations, api.RoomAnnotation)
 	return kept
 }
 

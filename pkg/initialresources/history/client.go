@@ -28,14 +28,8 @@ func newClient(server Server, observe func(string, time.Duration, error)) (*clie
 	if err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https" {
 		return nil, fmt.Errorf("%q is no URL of Prometheus: want one such as http://prometheus.monitoring:9090", server.URL)
 	}
-	c := config.DefaultHTTPClientConfig
-	c.TLSConfig = config.TLSConfig{
-		CAFile: server.CAFile, CertFile: server.CertFile, KeyFile: server.KeyFile, InsecureSkipVerify: server.InsecureSkipVerify,
-	}
-	if server.BearerTokenFile != "" {
-		c.Authorization = &config.Authorization{Type: "Bearer", CredentialsFile: server.BearerTokenFile}
-	}
-	if err := c.Validate(); err != nil {
+	c, err := server.httpConfig()
+	if err != nil {
 		return nil, fmt.Errorf("reaching Prometheus: %w", err)
 	}
 	transport, err := config.NewRoundTripperFromConfig(c, "prometheus", config.WithUserAgent("inplace-rollout"))
@@ -52,9 +46,28 @@ func newClient(server Server, observe func(string, time.Duration, error)) (*clie
 	return &client{API: prometheus.NewAPI(explaining{inner, address.Redacted()}), timeout: server.Timeout, observe: observe}, nil
 }
 
-// instant evaluates an expression at one time.
-func (c *client) instant(ctx context.Context, query, expression string, at int64) (model.Vector, error) {
-	return ask[model.Vector](ctx, c, query, func(ctx context.Context) (model.Value, prometheus.Warnings, prometheus.Infos, error) {
+// httpConfig is how the server is reached.
+func (s Server) httpConfig() (config.HTTPClientConfig, error) {
+	if s.HTTPConfigFile != "" {
+		c, _, err := config.LoadHTTPConfigFile(s.HTTPConfigFile)
+		if err != nil {
+			return config.HTTPClientConfig{}, fmt.Errorf("reading %s: %w", s.HTTPConfigFile, err)
+		}
+		return *c, nil
+	}
+	c := config.DefaultHTTPClientConfig
+	c.TLSConfig = config.TLSConfig{
+		CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile, InsecureSkipVerify: s.InsecureSkipVerify,
+	}
+	if s.BearerTokenFile != "" {
+		c.Authorization = &config.Authorization{Type: "Bearer", CredentialsFile: s.BearerTokenFile}
+	}
+	return c, c.Validate()
+}
+
+// instant evaluates an expression at one time: which images containers run.
+func (c *client) instant(ctx context.Context, expression string, at int64) (model.Vector, error) {
+	return ask[model.Vector](ctx, c, QueryInfo, func(ctx context.Context) (model.Value, prometheus.Warnings, prometheus.Infos, error) {
 		return c.Query(ctx, expression, time.Unix(at, 0), prometheus.WithTimeout(c.timeout))
 	})
 }
@@ -80,7 +93,7 @@ func ask[V model.Value](ctx context.Context, c *client, query string, ask func(c
 	switch {
 	case err != nil:
 	case len(warnings) > 0: // as of a store that did not answer
-		err = fmt.Errorf("the answer may lack something: %s", strings.Join(warnings, "; "))
+		err = ofTime{fmt.Errorf("the answer may lack something: %s", strings.Join(warnings, "; "))}
 	case !ok:
 		err = fmt.Errorf("the answer is a %s", value.Type())
 	}
@@ -108,6 +121,19 @@ func tooMuch(err error) bool {
 	return errors.As(err, &refused{})
 }
 
+// ofTime is an error that may be one of the time that was asked for, and not of any other.
+type ofTime struct{ error }
+
+func (o ofTime) Unwrap() error { return o.error }
+
+// onlyThen reports whether another time may be answered nevertheless: what is not there, or cannot be
+// read, may be a store of its own, or a block.
+func onlyThen(err error) bool {
+	var said *prometheus.Error
+	return errors.As(err, &ofTime{}) || tooMuch(err) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &said) && said.Type == prometheus.ErrServer
+}
+
 // explaining turns what is no answer of Prometheus into an error that says what to do.
 type explaining struct {
 	api.Client
@@ -121,7 +147,7 @@ func (e explaining) Do(ctx context.Context, request *http.Request) (*http.Respon
 	}
 	switch status := response.StatusCode; status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		err = fmt.Errorf("%s refuses us (%s): does it want a token (--prometheus-bearer-token-file), or a certificate (--prometheus-client-cert)?", e.url, response.Status)
+		err = fmt.Errorf("%s refuses us (%s: %s): does it want a token (--prometheus-bearer-token-file), a certificate (--prometheus-client-cert), or a password or header (--prometheus-http-config)?", e.url, response.Status, excerpt(body))
 	case http.StatusNotFound:
 		err = fmt.Errorf("there is no Prometheus at %s (%s): --prometheus-url is what comes before /api/v1", e.url, response.Status)
 	case http.StatusRequestEntityTooLarge, http.StatusGatewayTimeout:
@@ -144,7 +170,7 @@ func (e explaining) unreached(err error) error {
 	var other x509.HostnameError
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w: --prometheus-ca-file has the certificates to trust", err)
+		return fmt.Errorf("%w: --prometheus-ca-file has the certificates to trust, or tls_config in --prometheus-http-config", err)
 	case errors.As(err, &other):
 		return fmt.Errorf("%w: --prometheus-url must have a name that its certificate has", err)
 	}

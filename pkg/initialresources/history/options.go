@@ -11,6 +11,9 @@ import (
 type Server struct {
 	// URL is what comes before /api/v1.
 	URL string
+	// HTTPConfigFile says all of the following, and more, as Prometheus' own tools read it:
+	// basic auth, OAuth 2, headers, proxies. It goes with none of them.
+	HTTPConfigFile string
 	// CAFile has the certificates to trust; without it, those of the system are.
 	CAFile string
 	// CertFile and KeyFile are what we show.
@@ -39,6 +42,9 @@ type Options struct {
 	Metrics
 	// Matchers that all series must have, such as cluster="eu-1".
 	Matchers []string
+	// CAdvisor and StateMetrics are those that series must have, too, which come from there: what
+	// other targets expose under the same names is not believed. An empty one matches all.
+	CAdvisor, StateMetrics []string
 	// Window is how far back it is read.
 	Window time.Duration
 	// Resolution is the time between two samples.
@@ -71,7 +77,8 @@ const (
 // Queries are all of them.
 var Queries = []string{QueryInfo, QueryCPU, QueryMemory, QueryKills}
 
-// Defaults are those of an installation that nobody has changed, without a URL.
+// Defaults are those of an installation that nobody has changed, without a URL. The jobs are
+// called as kube-prometheus calls them.
 func Defaults() Options {
 	return Options{
 		Server: Server{Timeout: 2 * time.Minute},
@@ -87,9 +94,11 @@ func Defaults() Options {
 			Terminated:         "kube_pod_container_status_terminated_reason",
 			Completion:         "kube_pod_completion_time",
 		},
-		Window:     30 * 24 * time.Hour,
-		Resolution: time.Minute,
-		Range:      2 * time.Minute,
-		Lag:        2 * time.Minute,
+		CAdvisor:     []string{`job="kubelet"`},
+		StateMetrics: []string{`job="kube-state-metrics"`},
+		Window:       30 * 24 * time.Hour,
+		Resolution:   time.Minute,
+		Range:        2 * time.Minute,
+		Lag:          2 * time.Minute,
 	}
 }

@@ -3,15 +3,29 @@ package history
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
 )
 
-// selector is what a metric's name and matchers select.
-func (r *reader) selector(metric string, matchers ...string) string {
-	return metric + "{" + strings.Join(append(append([]string{}, r.matchers...), matchers...), ",") + "}"
+// source is where series come from: the matchers that all of them have, and the flag that names
+// those of it alone.
+type source struct {
+	matchers []string
+	flag     string
+	common   []string // the matchers that series of other sources have, too
+}
+
+// selector is what a metric's name and matchers select of a source.
+func (s source) selector(metric string, matchers ...string) string {
+	return metric + "{" + strings.Join(slices.Concat(s.common, s.matchers, matchers), ",") + "}"
+}
+
+// elsewhere asks which jobs have a metric, whichever of them is the source.
+func (s source) elsewhere(metric string) string {
+	return "group by (job) (" + source{common: s.common}.selector(metric) + ")"
 }
 
 func anyOf(label string, values []string) string {
@@ -32,7 +46,7 @@ func (r *reader) runners(before time.Duration, where ...[]string) string {
 	var either []string
 	for _, matchers := range where {
 		for _, metric := range []string{r.Info, r.InitInfo} {
-			either = append(either, fmt.Sprintf("max_over_time(%s[%s])", r.selector(metric, matchers...), duration(before)))
+			either = append(either, fmt.Sprintf("max_over_time(%s[%s])", r.states.selector(metric, matchers...), duration(before)))
 		}
 	}
 	return "group by (namespace, pod, container, image_spec, image) (" + strings.Join(either, " or ") + ")"
@@ -41,7 +55,7 @@ func (r *reader) runners(before time.Duration, where ...[]string) string {
 // usage leaves out the pod as a whole, and what holds its network: a third of what cAdvisor has
 // is enough.
 func (r *reader) usage(what, metric string, where []string) string {
-	selector := r.selector(metric, append([]string{`container!=""`, `container!="POD"`}, where...)...)
+	selector := r.cadvisor.selector(metric, append([]string{`container!=""`, `container!="POD"`}, where...)...)
 	return "max by (namespace, pod, container) (" + fmt.Sprintf(what, selector+"["+duration(r.Range)+"]") + ")"
 }
 
@@ -73,11 +87,11 @@ func (r *reader) kills(where []string) string {
 	const by, killed = "max by (namespace, pod, container, uid)", `reason="OOMKilled"`
 	killedWhere := append([]string{killed}, where...)
 	offset := " offset " + duration(r.Resolution)
-	restarts, initRestarts := r.selector(r.Restarts, where...), r.selector(r.InitRestarts, where...)
+	restarts, initRestarts := r.states.selector(r.Restarts, where...), r.states.selector(r.InitRestarts, where...)
 	return fmt.Sprintf("%s (%s or %s) > %s (%s or %s) and on (namespace, pod, container, uid) %s (%s or %s) == 1",
 		by, restarts, initRestarts, by, restarts+offset, initRestarts+offset,
-		by, r.selector(r.LastTerminated, killedWhere...), r.selector(r.InitLastTerminated, killedWhere...)) +
+		by, r.states.selector(r.LastTerminated, killedWhere...), r.states.selector(r.InitLastTerminated, killedWhere...)) +
 		fmt.Sprintf(" or %s (%s) == 1 and on (namespace, pod, uid) time() - max by (namespace, pod, uid) (%s) >= %d < %d",
-			by, r.selector(r.Terminated, killedWhere...), r.selector(r.Completion, where...),
+			by, r.states.selector(r.Terminated, killedWhere...), r.states.selector(r.Completion, where...),
 			int(settled.Seconds()), int((settled+r.Resolution).Seconds()))
 }

@@ -21,8 +21,9 @@ import (
 type reader struct {
 	Options
 	client   *client
-	matchers []string // that every selector has
-	narrow   []string // that all but one have, too: of the namespaces
+	cadvisor source
+	states   source   // kube-state-metrics
+	narrow   []string // matchers that all but one selector have, too: of the namespaces
 	samples  int      // that are asked for at once, about
 }
 
@@ -35,12 +36,11 @@ func newReader(o Options) (*reader, error) {
 		return nil, err
 	}
 	r := &reader{Options: o, client: client, samples: samplesAtOnce}
-	for _, text := range o.Matchers {
-		matcher, err := labels.ParseMatcher(text)
-		if err != nil {
-			return nil, fmt.Errorf("%q is no matcher, such as cluster=\"eu-1\": %w", text, err)
-		}
-		r.matchers = append(r.matchers, matcher.String())
+	if r.cadvisor, err = newSource("--cadvisor-matcher", o.Matchers, o.CAdvisor); err != nil {
+		return nil, err
+	}
+	if r.states, err = newSource("--kube-state-metrics-matcher", o.Matchers, o.StateMetrics); err != nil {
+		return nil, err
 	}
 	if len(o.Namespaces) > 0 {
 		r.narrow = []string{anyOf("namespace", o.Namespaces)}
@@ -61,6 +61,31 @@ func newReader(o Options) (*reader, error) {
 		return nil, fmt.Errorf("the window (%s) and the timeout (%s) of queries must be more than nothing, and the lag (%s) not less", o.Window, o.Timeout, o.Lag)
 	}
 	return r, nil
+}
+
+func newSource(flag string, common, own []string) (source, error) {
+	all, err := parseMatchers(common)
+	if err != nil {
+		return source{}, err
+	}
+	matchers, err := parseMatchers(own)
+	return source{matchers: matchers, flag: flag, common: all}, err
+}
+
+// parseMatchers writes matchers as Prometheus does. Empty ones match all.
+func parseMatchers(texts []string) ([]string, error) {
+	var matchers []string
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		matcher, err := labels.ParseMatcher(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no matcher, such as cluster=\"eu-1\": %w", text, err)
+		}
+		matchers = append(matchers, matcher.String())
+	}
+	return matchers, nil
 }
 
 // container is one of a pod, as all metrics name it. Pods with the same name follow each other.
@@ -112,11 +137,11 @@ func (r *reader) readSelection(ctx context.Context, piece span, where []string, 
 		return err
 	}
 	if complain && len(runs) == 0 {
-		return r.none(r.Info, ofInfo)
+		return r.none(ctx, r.states, r.Info, ofInfo, piece)
 	}
 	for _, of := range []struct{ query, expression, metric, cause string }{
 		{QueryCPU, r.cpu(where), r.CPU, "is cAdvisor scraped, and twice in " + duration(r.Range) + "?"},
-		{QueryMemory, r.memory(where), r.Memory, "is cAdvisor scraped?"},
+		{QueryMemory, r.memory(where), r.Memory, ofMemory},
 		{QueryKills, r.kills(where), "", ""},
 	} {
 		series, known := 0, 0
@@ -130,7 +155,7 @@ func (r *reader) readSelection(ctx context.Context, piece span, where []string, 
 		switch {
 		case !complain || of.metric == "" || known > 0:
 		case series == 0:
-			return r.none(of.metric, of.cause)
+			return r.none(ctx, r.cadvisor, of.metric, of.cause, piece)
 		default:
 			return fmt.Errorf("%s knows none of the containers of %s: have both the labels namespace, pod and container? Where kube-state-metrics is scraped, that takes honor_labels", r.Info, of.metric)
 		}
@@ -220,7 +245,7 @@ func (r run) at(t int64) (estimate.Image, bool) {
 // runs asks which images run in a piece. For most containers it is one: the times are asked
 // for only where there are two or more.
 func (r *reader) runs(ctx context.Context, piece span, where []string) (map[container]run, error) {
-	vector, err := r.client.instant(ctx, QueryInfo, r.runners(r.within(piece), where), piece.to)
+	vector, err := r.client.instant(ctx, r.runners(r.within(piece), where), piece.to)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +324,7 @@ func (r *reader) selections(ctx context.Context, piece span) ([][]string, error)
 	if len(r.Images) == 0 {
 		return [][]string{r.narrow}, nil
 	}
-	vector, err := r.client.instant(ctx, QueryInfo, r.runners(r.within(piece), r.imageMatchers()...), piece.to)
+	vector, err := r.client.instant(ctx, r.runners(r.within(piece), r.imageMatchers()...), piece.to)
 	if err != nil {
 		return nil, err
 	}
@@ -336,18 +361,45 @@ func (r *reader) imageMatchers() [][]string {
 	}
 }
 
-// scraped is an error if nobody scrapes kube-state-metrics.
+// scraped is an error if nobody scrapes what is needed.
 func (r *reader) scraped(ctx context.Context, piece span) error {
-	vector, err := r.client.instant(ctx, QueryInfo, "group("+r.selector(r.Info)+")", piece.to)
-	if err == nil && len(vector) == 0 {
-		err = r.none(r.Info, ofInfo)
+	for _, needed := range []struct {
+		source
+		metric, cause string
+	}{{r.states, r.Info, ofInfo}, {r.cadvisor, r.Memory, ofMemory}} {
+		vector, err := r.client.instant(ctx, "group("+needed.selector(needed.metric)+")", piece.to)
+		if err != nil {
+			return err
+		}
+		if len(vector) == 0 {
+			return r.none(ctx, needed.source, needed.metric, needed.cause, piece)
+		}
 	}
-	return err
+	return nil
 }
 
-// ofInfo is why there may be none.
-const ofInfo = "is kube-state-metrics scraped?"
+// Why there may be none.
+const (
+	ofInfo   = "is kube-state-metrics scraped?"
+	ofMemory = "is cAdvisor scraped?"
+)
 
-func (r *reader) none(metric, cause string) error {
-	return errors.New("Prometheus has no series of " + r.selector(metric) + " now: " + cause)
+// none says that a source has nothing of a metric, and which jobs have it, one of which may be it.
+func (r *reader) none(ctx context.Context, from source, metric, cause string, piece span) error {
+	text := "Prometheus has no series of " + from.selector(metric) + " now: " + cause
+	if len(from.matchers) == 0 {
+		return errors.New(text)
+	}
+	vector, err := r.client.instant(ctx, from.elsewhere(metric), piece.to)
+	if err != nil {
+		return err
+	}
+	var jobs []string
+	for _, sample := range vector {
+		jobs = append(jobs, fmt.Sprintf("job=%q", string(sample.Metric["job"])))
+	}
+	if slices.Sort(jobs); len(jobs) > 0 {
+		text += fmt.Sprintf(" There are some with %s: what you trust of that is to be named by %s", strings.Join(jobs, ", "), from.flag)
+	}
+	return errors.New(text)
 }

@@ -21,6 +21,36 @@ func (s spans) add(more span) spans {
 	return slices.Replace(s, first, last, more)
 }
 
+// without removes a time.
+func (s spans) without(less span) spans {
+	var rest spans
+	for _, there := range s {
+		for _, part := range []span{{there.from, min(there.to, less.from)}, {max(there.from, less.to), there.to}} {
+			if !part.empty() {
+				rest = append(rest, part)
+			}
+		}
+	}
+	return rest
+}
+
+// minus are the times that are in none of the others.
+func (s spans) minus(others spans) spans {
+	for _, other := range others {
+		s = s.without(other)
+	}
+	return s
+}
+
+// seconds is how long they are together.
+func (s spans) seconds() int64 {
+	sum := int64(0)
+	for _, there := range s {
+		sum += there.to - there.from
+	}
+	return sum
+}
+
 // forget removes what is before a time.
 func (s spans) forget(before int64) spans {
 	s = slices.DeleteFunc(s, func(s span) bool { return s.to <= before })

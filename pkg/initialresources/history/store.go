@@ -31,9 +31,12 @@ type Store struct {
 	longest    time.Duration
 	passed     int // pieces since the length was last changed
 
+	retried int64 // of what could not be read, that is tried next which comes before it
+
 	lock   sync.RWMutex // guards what follows
 	window span         // that was wanted last
 	read   spans
+	failed spans                              // that were tried, and could not be read
 	images map[string]map[estimate.Key]series // by the images' names
 }
 
@@ -61,44 +64,94 @@ func New(o Options) (*Store, error) {
 	return &Store{reader: reader, length: longest, longest: longest, images: map[string]map[estimate.Key]series{}}, nil
 }
 
+// mostFailures is how many pieces may fail in one refresh: it is asked again then.
+const mostFailures = 10
+
 // Refresh reads what is missing of the window that ends now, the newest first, and forgets
-// what is older. What has been read before an error stays: call it again.
+// what is older. What has been read before an error stays: call it again. An older piece that
+// cannot be read does not keep those from being read that are older still; after each refresh
+// that has nothing else to do, one of them is tried again, and all if that can be read.
 func (s *Store) Refresh(ctx context.Context, now time.Time) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
 	until := now.Add(-s.Lag).Truncate(s.Resolution)
 	window := span{until.Add(-s.Window).Truncate(quarter * time.Second).Unix(), until.Unix()}
 	s.forget(window)
+	failures := 0
 	for {
-		piece := s.next(window)
+		piece, again := s.next(window)
 		if piece.empty() {
 			return nil
 		}
-		found, err := s.reader.read(ctx, piece, piece.to == window.to)
-		switch {
-		case err == nil:
-			s.keep(piece, found)
-			s.lengthen()
-		case tooMuch(err) && s.shorten():
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it did not even say that it is too much
-			s.shorten()
+		asked := s.length
+		err := s.readPiece(ctx, piece, piece.to == window.to)
+		if err == nil || tooMuch(err) && s.length < asked {
+			continue
+		}
+		if piece.to == window.to || s.length < asked || ctx.Err() != nil || !onlyThen(err) {
 			return err
-		case tooMuch(err):
-			return fmt.Errorf("not even %s can be asked for at once; raise the limits of Prometheus on queries (--query.max-samples, --query.timeout), or narrow them (--matcher): %w", s.length, err)
-		default:
-			return err
+		}
+		s.fail(piece)
+		if failures++; again || failures == mostFailures || s.allTried(window) {
+			return fmt.Errorf("%s of history are missing, as of %s: %w", s.Missing(), time.Unix(piece.from, 0).UTC().Format(time.RFC3339), err)
 		}
 	}
 }
 
-// next is what is read next: what is missing of the newest hour that is not whole.
-func (s *Store) next(window span) span {
+// readPiece reads and keeps a piece. If it may be too much, less is read at once from then on.
+func (s *Store) readPiece(ctx context.Context, piece span, newest bool) error {
+	found, err := s.reader.read(ctx, piece, newest)
+	switch {
+	case err == nil:
+		s.keep(piece, found)
+		s.lengthen()
+	case tooMuch(err):
+		if !s.shorten() {
+			return fmt.Errorf("not even %s can be asked for at once; raise the limits of Prometheus on queries (--query.max-samples, --query.timeout), or narrow them (--matcher): %w", s.length, err)
+		}
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it did not even say that it is too much
+		s.shorten()
+	}
+	return err
+}
+
+// next is what is read next: what is missing of the newest hour that is not whole, and has not been
+// tried; or else of what could not be read, and whether it is that.
+func (s *Store) next(window span) (piece span, again bool) {
 	s.lock.RLock()
 	defer s.lock.RUnlock()
-	gap := s.read.newestGap(window)
+	tried := s.read
+	for _, failed := range s.failed {
+		tried = slices.Clone(tried).add(failed)
+	}
+	gap := tried.newestGap(window)
+	if gap.empty() {
+		again = true
+		if gap = s.read.newestGap(span{window.from, min(window.to, s.retried)}); gap.empty() {
+			gap = s.read.newestGap(window)
+		}
+	}
 	length := int64(s.length / time.Second)
 	gap.from = max(gap.from, (gap.to-1)/length*length)
-	return gap
+	return gap, again
+}
+
+// fail notes that a piece cannot be read: the whole of it, if it is only the shortest that can be asked for.
+func (s *Store) fail(piece span) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.length = s.longest
+	length := int64(s.longest / time.Second)
+	piece.from = max(s.window.from, (piece.to-1)/length*length)
+	for _, gap := range (spans{piece}).minus(s.read) {
+		s.failed = s.failed.add(gap)
+	}
+	s.retried = piece.from
+}
+
+func (s *Store) allTried(window span) bool {
+	_, again := s.next(window)
+	return again
 }
 
 // shorten has less read at once, if it can.
@@ -143,6 +196,7 @@ func (s *Store) keep(piece span, found harvest) {
 		}
 	}
 	s.read = s.read.add(piece)
+	s.failed = s.failed.without(piece)
 }
 
 // forget lets go of what is before a window.
@@ -150,7 +204,7 @@ func (s *Store) forget(window span) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.window = window
-	s.read = s.read.forget(window.from)
+	s.read, s.failed = s.read.forget(window.from), s.failed.forget(window.from)
 	for name, keys := range s.images {
 		for key, quarters := range keys {
 			gone := slices.IndexFunc(quarters, func(q quarterly) bool { return q.start >= window.from })
@@ -173,6 +227,20 @@ func (s *Store) Complete() bool {
 	s.lock.RLock()
 	defer s.lock.RUnlock()
 	return len(s.read) == 1 && s.read[0].from <= s.window.from
+}
+
+// Tried reports whether all of the window has been read, but for what cannot be.
+func (s *Store) Tried() bool {
+	s.lock.RLock()
+	defer s.lock.RUnlock()
+	return len(s.read) > 0 && s.read[len(s.read)-1].to >= s.window.to && (spans{s.window}).minus(s.read).minus(s.failed) == nil
+}
+
+// Missing is how much of the window has not been read.
+func (s *Store) Missing() time.Duration {
+	s.lock.RLock()
+	defer s.lock.RUnlock()
+	return time.Duration((spans{s.window}).minus(s.read).seconds()) * time.Second
 }
 
 // Until is up to when it has been read; zero before anything has.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -112,7 +113,7 @@ func limited(steps int, status int, body string) http.HandlerFunc {
 		default:
 			var values []string
 			for i := range asked {
-				values = append(values, fmt.Sprintf(`[%v,"1"]`, value("start")+float64(i*60)))
+				values = append(values, fmt.Sprintf(`[%.0f,"1"]`, value("start")+float64(i*60)))
 			}
 			_, _ = fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":%s,"values":[%s]}]}}`, labels, strings.Join(values, ","))
 		}
@@ -174,6 +175,8 @@ func TestOptions(t *testing.T) {
 		`"cluster" is no matcher`:         func(o *Options) { o.Matchers = []string{"cluster"} },
 		`"a=~\"(\"" is no matcher`:        func(o *Options) { o.Matchers = []string{`a=~"("`} },
 		`"a=\"b\"} or b" is no matcher`:   func(o *Options) { o.Matchers = []string{`a="b"} or b`} },
+		`"job" is no matcher`:             func(o *Options) { o.CAdvisor = []string{"job"} },
+		`"kubelet" is no matcher`:         func(o *Options) { o.StateMetrics = []string{"kubelet"} },
 		`"rate(x)" is no name`:            func(o *Options) { o.CPU = "rate(x)" },
 		"a resolution of 7m0s is none":    func(o *Options) { o.Resolution = 7 * time.Minute },
 		"a resolution of 0s is none":      func(o *Options) { o.Resolution = 0 },
@@ -197,13 +200,17 @@ func TestMatchers(t *testing.T) {
 	o := Defaults()
 	o.URL, o.Namespaces = "http://prometheus", []string{"a", "b.c"}
 	o.Matchers = []string{`cluster=eu-1`, `tier!~"a|\"b"`}
+	o.CAdvisor, o.StateMetrics = []string{"", "job=node"}, []string{`job="states"`, "tenant=us"}
 	r, err := newReader(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, expression := range []string{r.runners(time.Hour, r.narrow), r.cpu(r.narrow), r.memory(r.narrow), r.kills(r.narrow)} {
+	const node, states = `,job="node"`, `,job="states",tenant="us"`
+	for expression, source := range map[string]string{
+		r.runners(time.Hour, r.narrow): states, r.cpu(r.narrow): node, r.memory(r.narrow): node, r.kills(r.narrow): states,
+	} {
 		metrics := strings.Count(expression, "{")
-		if n := strings.Count(expression, `{cluster="eu-1",tier!~"a|\"b"`); n != metrics || n == 0 {
+		if n := strings.Count(expression, `{cluster="eu-1",tier!~"a|\"b"`+source); n != metrics || n == 0 {
 			t.Errorf("%d of %d have the matchers: %s", n, metrics, expression)
 		}
 		if n := strings.Count(expression, `,namespace=~"a|b\\.c"`); n != metrics {
@@ -227,5 +234,99 @@ func TestImageOf(t *testing.T) {
 		if ok != (c.want != "") || ok && image.String() != c.want {
 			t.Errorf("%v: %v, %v; want %q", c.metric, image, ok, c.want)
 		}
+	}
+}
+
+// patchy answers as limited does, but not about a time in which it does so in its own way.
+func patchy(dead *span, asked *int, unable http.HandlerFunc) http.HandlerFunc {
+	able := limited(24*60, 0, "")
+	return func(w http.ResponseWriter, r *http.Request) {
+		at := func(name string) int64 {
+			f, _ := strconv.ParseFloat(r.FormValue(name), 64)
+			return int64(f)
+		}
+		from, to := at("time")-3600, at("time")
+		if strings.HasSuffix(r.URL.Path, "/query_range") {
+			from, to = at("start"), at("end")
+		}
+		if from < dead.to && to > dead.from {
+			*asked++
+			unable(w, r)
+			return
+		}
+		able(w, r)
+	}
+}
+
+// TestUnreadable: what cannot be read of some time keeps nothing else from being read, whatever the
+// reason. It is tried again, one piece at each refresh, and read once it can be.
+func TestUnreadable(t *testing.T) {
+	const now = 1_800_000_000
+	for name, unable := range map[string]http.HandlerFunc{
+		"a dead store":    saying(200, `{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["store 10.0.0.1 is not there"]}`),
+		"a broken block":  saying(500, "no such chunk"),
+		"a failing query": saying(422, `{"status":"error","errorType":"execution","error":"expanding series: no such chunk"}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dead, asked := span{now - 20*3600 + 60, now - 15*3600 - 60}, 0
+			store, _ := answering(t, patchy(&dead, &asked, unable), func(o *Options) { o.Window = 30 * time.Hour })
+			window := func() float64 { return float64(store.window.to-store.window.from) / 60 }
+			read := func() float64 {
+				var all float64
+				for _, key := range store.Keys() {
+					all += store.Samples(time.Time{}, key, "memory").Count()
+				}
+				return all
+			}
+			err := store.Refresh(t.Context(), time.Unix(now, 0))
+			if err == nil || !strings.Contains(err.Error(), "of history are missing, as of 20") {
+				t.Errorf("the error is %v", err)
+			}
+			if missing := store.Missing(); store.Complete() || !store.Tried() || missing < 5*time.Hour || missing > 7*time.Hour {
+				t.Errorf("complete: %v, tried: %v, missing: %s", store.Complete(), store.Tried(), missing)
+			}
+			if got, want := read(), window()-store.Missing().Minutes(); got != want {
+				t.Errorf("%v samples, want %v", got, want)
+			}
+			tried := []int64{}
+			for i := range 7 { // each piece has its turn
+				asked = 0
+				err := store.Refresh(t.Context(), time.Unix(now+int64(i)*60, 0))
+				if err == nil || !store.Tried() || asked == 0 || asked > 10 {
+					t.Errorf("again: %v, tried: %v, asked %d times", err, store.Tried(), asked)
+				}
+				tried = append(tried, store.retried)
+			}
+			if slices.Sort(tried); len(slices.Compact(tried)) < 5 {
+				t.Errorf("tried again are those before %v", tried)
+			}
+			dead = span{}
+			if err := store.Refresh(t.Context(), time.Unix(now+3600, 0)); err != nil || !store.Complete() || !store.Tried() || store.Missing() != 0 || store.failed != nil {
+				t.Errorf("with all there: %v, complete: %v, missing: %s, failed: %v", err, store.Complete(), store.Missing(), store.failed)
+			}
+			if got := read(); got != window() {
+				t.Errorf("%v samples of %v", got, window())
+			}
+		})
+	}
+}
+
+// TestUnreadableNow: without the newest nothing is tried; and of much that fails, little at once.
+func TestUnreadableNow(t *testing.T) {
+	const now = 1_800_000_000
+	dead, asked := span{now - 600, now}, 0
+	store, _ := answering(t, patchy(&dead, &asked, saying(500, "oh")), func(o *Options) { o.Window = 30 * time.Hour })
+	if err := store.Refresh(t.Context(), time.Unix(now, 0)); err == nil || store.Tried() || asked != 1 || !store.Until().IsZero() {
+		t.Errorf("without the newest: %v, tried: %v, asked %d times, until %s", err, store.Tried(), asked, store.Until())
+	}
+	dead, asked = span{0, now - 3*3600}, 0
+	if err := store.Refresh(t.Context(), time.Unix(now, 0)); err == nil || store.Tried() || asked != mostFailures {
+		t.Errorf("without most: %v, tried: %v, asked %d times", err, store.Tried(), asked)
+	}
+	for range 4 {
+		_ = store.Refresh(t.Context(), time.Unix(now, 0))
+	}
+	if !store.Tried() {
+		t.Error("not all is tried after a while")
 	}
 }

@@ -50,6 +50,13 @@ func TestValues(t *testing.T) {
 			} else if kind != "Namespace" && (err == nil || !strings.Contains(err.Error(), refusesAnnotation)) {
 				t.Errorf("with a bad annotation: %v, want %s", err, refusesAnnotation)
 			}
+			const room = ", inplace-rollout.io/initial-resources-room: "
+			if err := create("", room+"sometimes"); (kind == "Namespace") != (err != nil && strings.Contains(err.Error(), "initial-resources-room: the value must be always or never")) {
+				t.Errorf("with a bad annotation about room: %v", err)
+			}
+			if err := create("", room+"never"); err != nil {
+				t.Errorf("with a good annotation about room: %v", err)
+			}
 			for _, good := range [][2]string{{"enabled", "always"}, {"annotate", "if-not-set"}, {"enabled", "never"}} {
 				if err := create(label+good[0], annotation+good[1]); err != nil {
 					t.Errorf("with %s: %v", good, err)

@@ -3,6 +3,7 @@
 package estimator
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -110,12 +111,40 @@ func TestPublish(t *testing.T) {
 		// It looks at each namespace after it has read the history.
 		eventually(t, "looks at all tables", func() (bool, string) { now := metric(t, p, looks); return now > before+20, fmt.Sprint(now) })
 		writes, err := cp.AuditSince(mark, controlplane.ByUser(controller.EstimatorUser), controlplane.OnResource("configmaps", ""), func(e *auditv1.Event) bool {
-			return e.Verb != "watch" && e.Verb != "list"
+			return e.Verb != "watch" && e.Verb != "list" && e.Verb != "get"
 		})
 		if err != nil || len(writes) > 0 {
 			t.Errorf("it has written %v, %v", writes, err)
 		}
 	})
+}
+
+// TestRoomBound: where the cluster autoscaler is in sight, room bounds nothing, unless the namespace says so.
+func TestRoomBound(t *testing.T) {
+	namespace(t, "shop", "enabled")
+	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-autoscaler-status"}}
+	if _, err := client.CoreV1().ConfigMaps("kube-system").Create(t.Context(), status, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := client.CoreV1().ConfigMaps("kube-system").Delete(context.Background(), status.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}()
+	alone(t)
+	waitEntry(t, "shop", nginx+"_-1.25.cpu", "200m")
+	if room, has := table(t, "shop").Data["room.cpu"]; has {
+		t.Errorf("room is %s", room)
+	}
+	annotate := func(to string) {
+		if _, err := cp.Kubectl(t.Context(), "annotate", "namespace", "shop", api.RoomAnnotation+to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	annotate("=always")
+	waitEntry(t, "shop", "room.cpu", "8")
+	annotate("-")
+	waitEntry(t, "shop", "room.cpu", "")
 }
 
 // TestClusterWide tells a namespace of images that are new to it.

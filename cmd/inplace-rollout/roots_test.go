@@ -1,0 +1,71 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
+)
+
+// askVariable has the test's own program ask a Prometheus, as a process with other roots does.
+const askVariable = "TEST_ROOTS_ASK"
+
+// TestRoots: where the system has no certificates, as in our image, a public root is trusted; one that
+// the system has is, too; and others are not.
+func TestRoots(t *testing.T) {
+	if address := os.Getenv(askVariable); address != "" {
+		askPrometheus(t, address)
+		return
+	}
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	root := filepath.Join(t.TempDir(), "root.crt")
+	if err := os.WriteFile(root, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		root:           "there is no Prometheus at", // it has been reached
+		"/nonexistent": "--prometheus-ca-file has the certificates to trust",
+	} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRoots$", "-test.v")
+		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+file, "SSL_CERT_DIR="+t.TempDir(), askVariable+"="+server.URL)
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("with the certificates of %s: %v, %s; want …%s…", file, err, out, want)
+		}
+		if public := strings.Contains(string(out), "it trusts ISRG Root X1"); public != (file != root) {
+			t.Errorf("with the certificates of %s a public root is trusted: %v", file, public)
+		}
+	}
+}
+
+// askPrometheus says what comes of asking a Prometheus, and whether a root that everybody knows is trusted.
+func askPrometheus(t *testing.T, address string) {
+	o := history.Defaults()
+	o.URL = address
+	store, err := history.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(store.Refresh(t.Context(), time.Now()))
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range pool.Subjects() { //nolint:staticcheck // what is deprecated is that it lacks those of other systems
+		if strings.Contains(string(subject), "ISRG Root X1") {
+			t.Log("it trusts ISRG Root X1")
+		}
+	}
+}
