@@ -133,7 +133,7 @@ func (m *measured) startEstimator(ctx context.Context, c *measure.Cluster, o opt
 	m.log = log
 	m.estimator, err = controller.StartEstimator(ctx, c.ControlPlane, controller.Options{
 		Binary: o.controller, Log: log,
-		Args: append([]string{"--prometheus-url=" + m.server.URL(), "--refresh-interval=5s", "--publish-interval=1s", "--resize-afterwards", "--resize-interval=10s"}, timelapse...),
+		Args: append([]string{"--prometheus-url=" + m.server.URL(), "--refresh-interval=5s", "--publish-interval=1s", "--room-interval=1s", "--resize-afterwards", "--resize-interval=10s"}, timelapse...),
 	})
 	if err != nil {
 		return err

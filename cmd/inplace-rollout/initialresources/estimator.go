@@ -39,6 +39,7 @@ type estimatorOptions struct {
 	publish          time.Duration
 	maxImages        int
 	roomBound        string
+	roomInterval     time.Duration
 	resizeAfterwards bool
 	resizeInterval   time.Duration
 	resizeThreshold  float64
@@ -79,6 +80,7 @@ the last estimates, while the estimator or Prometheus is gone.`,
 	o.serving.AddCertificateFlags(f)
 	f.DurationVar(&o.refresh, "refresh-interval", 5*time.Minute, "how often what is new is read, and the estimates are worked out anew")
 	f.DurationVar(&o.publish, "publish-interval", 5*time.Second, "least time between two writes of the estimates for the same namespace")
+	f.DurationVar(&o.roomInterval, "room-interval", time.Minute, "least time between a write of the estimates for a namespace and one that only says how much room nodes have")
 	f.IntVar(&o.maxImages, "max-images", 100, "with --cluster-wide, of how many images each namespace is told that are new to it; those count first that run in most namespaces")
 	f.StringVar(&o.roomBound, "room-bound", estimator.RoomAuto, "whether pods get no estimates that no node has room for: always, never, or auto, which is never while a node autoscaler is in sight; a namespace's annotation "+api.RoomAnnotation+" says otherwise")
 	f.BoolVar(&o.resizeAfterwards, "resize-afterwards", false, "resize pods whose requests are estimates as evidence grows, in place")
@@ -95,8 +97,8 @@ func (o *estimatorOptions) validate() error {
 	if o.refresh < time.Second {
 		errs = append(errs, fmt.Errorf("--refresh-interval is %s: want 1s or more", o.refresh))
 	}
-	if o.publish < 0 {
-		errs = append(errs, fmt.Errorf("--publish-interval is %s: want 0 or more", o.publish))
+	if o.publish < 0 || o.roomInterval < 0 {
+		errs = append(errs, fmt.Errorf("--publish-interval is %s and --room-interval %s: want 0 or more", o.publish, o.roomInterval))
 	}
 	if o.maxImages < 0 {
 		errs = append(errs, fmt.Errorf("--max-images is %d: want 0 or more", o.maxImages))
@@ -148,7 +150,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 		return err
 	}
 	options := estimator.Options{
-		Ladder: o.usage.ladder, MaxImages: o.maxImages, RoomBound: o.roomBound, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics, Pulse: beats,
+		Ladder: o.usage.ladder, MaxImages: o.maxImages, RoomBound: o.roomBound, RoomInterval: o.roomInterval, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics, Pulse: beats,
 	}
 	if o.resizeAfterwards {
 		options.Afterwards = &estimator.Afterwards{Interval: o.resizeInterval, Threshold: o.resizeThreshold}

@@ -63,6 +63,9 @@ type Options struct {
 	Refresh time.Duration
 	// Publish is the least time between two writes of the same table.
 	Publish time.Duration
+	// RoomInterval is the least time between a write of a table and one for nothing but the room that
+	// nodes have, which changes all the time.
+	RoomInterval time.Duration
 	// Afterwards says how pods are resized as evidence grows; nil if they are not.
 	Afterwards *Afterwards
 	Metrics    *Metrics

@@ -706,3 +706,44 @@ func TestRoomBound(t *testing.T) {
 	}
 	w.waitEntry("room.cpu", "8")
 }
+
+// TestRoomInterval: for nothing but room a table is written once in a while. What else changes takes
+// the room with it at once.
+func TestRoomInterval(t *testing.T) {
+	w := newWorld(t, Options{RoomBound: RoomAlways, RoomInterval: time.Minute})
+	clock := clocktesting.NewFakePassiveClock(now)
+	w.clock = clock
+	w.run()
+	w.waitEntry("room.cpu", "8")
+	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
+	takes := func(name, cpu string) {
+		t.Helper()
+		p := parsed[corev1.Pod](t, "{metadata: {namespace: bank, name: "+name+", uid: "+name+"}, spec: {nodeName: node, containers: [{name: app, resources: {requests: {cpu: '"+cpu+"'}}}]}}")
+		if _, err := w.api.CoreV1().Pods("bank").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("the pod to be seen", func() bool {
+			_, there, _ := w.watched.pods.GetStore().GetByKey("bank/" + name)
+			return there
+		})
+	}
+	before := w.writes("configmaps")
+	takes("first", "3")
+	w.eventually("the room to be known", func() bool { _, room := w.current(); return room.MilliCPU == 5000 })
+	time.Sleep(30 * time.Millisecond)
+	if n := w.writes("configmaps") - before; n != 0 {
+		t.Errorf("%d writes within the minute", n)
+	}
+	clock.SetTime(now.Add(time.Minute))
+	w.enqueue("shop") // its own timer takes a minute
+	w.waitEntry("room.cpu", "5")
+
+	takes("second", "2")
+	w.eventually("the room to be known", func() bool { _, room := w.current(); return room.MilliCPU == 3000 })
+	quota := parsed[corev1.ResourceQuota](t, "{metadata: {namespace: shop, name: few}, status: {hard: {requests.cpu: 1}, used: {requests.cpu: 0}}}")
+	if _, err := w.api.CoreV1().ResourceQuotas("shop").Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.waitEntry("quota.cpu", "1")
+	w.waitEntry("room.cpu", "3")
+}

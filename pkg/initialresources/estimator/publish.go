@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +73,11 @@ func (e *Estimator) publish(ctx context.Context, namespace string) error {
 	if data == nil || stored != nil && state.isIn(stored, data) {
 		return nil
 	}
-	if soon := state.written.Add(e.options.Publish).Sub(e.clock.Now()); soon > 0 {
+	pause := e.options.Publish
+	if stored != nil && state.differsInRoom(stored, data) {
+		pause = max(pause, e.options.RoomInterval)
+	}
+	if soon := state.written.Add(pause).Sub(e.clock.Now()); soon > 0 {
 		e.queue.AddAfter(namespace, soon)
 		return nil
 	}
@@ -93,6 +98,21 @@ func (e *Estimator) publish(ctx context.Context, namespace string) error {
 func (s *tableState) isIn(stored *corev1.ConfigMap, data map[string]string) bool {
 	return stored.Labels[api.ManagedByLabel] == api.ManagedBy &&
 		(maps.Equal(data, stored.Data) || stored.ResourceVersion == s.version && maps.Equal(data, s.wanted))
+}
+
+// differsInRoom reports whether nothing but the room that nodes have is to be written.
+func (s *tableState) differsInRoom(stored *corev1.ConfigMap, data map[string]string) bool {
+	has := stored.Data
+	if stored.ResourceVersion == s.version {
+		has = s.wanted
+	}
+	return stored.Labels[api.ManagedByLabel] == api.ManagedBy && maps.Equal(withoutRoom(has), withoutRoom(data))
+}
+
+func withoutRoom(data map[string]string) map[string]string {
+	rest := maps.Clone(data)
+	maps.DeleteFunc(rest, func(key, _ string) bool { return strings.HasPrefix(key, roomEntry) })
+	return rest
 }
 
 // stored is the ConfigMap that has the name of the table, or nil.

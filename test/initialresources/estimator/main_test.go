@@ -82,7 +82,7 @@ func launch(t *testing.T, o controller.Options) *controller.Process {
 		t.Fatal(err)
 	}
 	o.Log = log
-	o.Args = append([]string{"--prometheus-url=" + server.URL(), "--resolution=5m", "--range=10m", "--rung=7d:tag:60,7d:image:1", "--refresh-interval=2s", "--publish-interval=100ms"}, o.Args...)
+	o.Args = append([]string{"--prometheus-url=" + server.URL(), "--resolution=5m", "--range=10m", "--rung=7d:tag:60,7d:image:1", "--refresh-interval=2s", "--publish-interval=100ms", "--room-interval=100ms"}, o.Args...)
 	p, err := controller.StartEstimator(t.Context(), cp, o)
 	if err != nil {
 		t.Fatal(err)
