@@ -90,10 +90,14 @@ const (
 	InitialResourcesNever = "never"
 
 	// RoomAnnotation of a namespace says whether the room that nodes have bounds what is estimated
-	// for its pods: "always" or "never".
+	// for its pods.
 	RoomAnnotation = "inplace-rollout.io/initial-resources-room"
-	RoomAlways     = "always"
-	RoomNever      = "never"
+
+	// RoomAlways is the value of that annotation with which it does.
+	RoomAlways = "always"
+
+	// RoomNever is the value with which it does not.
+	RoomNever = "never"
 
 	// EstimateAnnotation says of a pod's containers what was estimated for them, and from what.
 	// The admission policy writes it, and the estimator where it has resized the pod.
