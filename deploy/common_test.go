@@ -15,7 +15,7 @@ import (
 // ownMeaning are the variables that say for each kind of workload what that kind makes of them. All others
 // mean the same wherever they have the same name.
 var ownMeaning = map[string][]string{
-	"hold":    {"recorded", "before", "kept", "asked", "wish", "stirs", "wanted", "retryAction", "empty"},
+	"hold":    {"recorded", "before", "kept", "asked", "wish", "stirs", "wanted", "hold", "retryAction", "empty"},
 	"guard":   {"switched", "lost", "empty"},
 	"pending": {"held", "outOfDate"},
 }

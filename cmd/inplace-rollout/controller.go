@@ -246,7 +246,7 @@ func (o controllerOptions) newHeart(config, ungated *rest.Config, gate *prerequi
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	heart := heartbeat.New(client, last, gate.Err, o.whenAbsent)
+	heart := heartbeat.New(client, last, gate.Attends, o.whenAbsent)
 	heart.Began, heart.LeftOut = gate.Wake, gate.LeftOut
 	return heart, nil
 }

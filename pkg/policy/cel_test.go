@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // readPolicy reads the first document of a file of deploy/cluster, an admission policy.
@@ -106,5 +109,28 @@ func annotationsPolicy(t testing.TB) func(t *testing.T, annotations map[string]s
 		t.Helper()
 		return accepts(t, write{appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
 			&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: annotations}}, nil})
+	}
+}
+
+// TestLongPolicy: what costs more than an expression may would be refused as Invalid, by which operators delete a workload. So
+// what is too long is refused as such.
+func TestLongPolicy(t *testing.T) {
+	allows := annotationsPolicy(t)
+	says := func(pairs int) string {
+		var entries []string
+		for i := range pairs {
+			entries = append(entries, fmt.Sprintf("c%d/cpu=LiveResizeable,c%d/memory=RestartOnly", i, i))
+		}
+		return strings.Join(entries, ",")
+	}
+	for _, tt := range []struct {
+		pairs int
+		want  string
+	}{{89, ""}, {93, "annotation inplace-rollout.io/resource-resize-policy: at most 4096 characters are allowed"}, {5000, "at most 4096 characters"}} {
+		value := says(tt.pairs)
+		allowed, said := allows(t, map[string]string{api.ResizePolicyAnnotation: value})
+		if allowed != (tt.want == "") || !strings.Contains(said, tt.want) {
+			t.Errorf("%d characters: allowed %t: %s, want %q", len(value), allowed, said, tt.want)
+		}
 	}
 }

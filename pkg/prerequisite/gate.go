@@ -17,6 +17,8 @@ const (
 	proofValidity = 5 * time.Minute
 	// webhookValidity is that where a webhook holds: nothing that is read changes when its image does.
 	webhookValidity = time.Minute
+	// twiceValidity is for how long somebody may need who goes from one way to hold to another.
+	twiceValidity = 10 * time.Minute
 	// settling is how long API servers may take to apply what is installed.
 	settling = 5 * time.Second
 	// firstRetry is for the first dry run after one that has not shown what it should; each next one waits twice as long.
@@ -36,7 +38,8 @@ type state struct {
 	way     Way
 	leftOut []string // namespaces
 	missing error
-	proved  bool // there is a result of the dry runs
+	twice   time.Time // since when rollouts are held twice
+	proved  bool      // there is a result of the dry runs
 	holding Holding
 }
 
@@ -63,6 +66,18 @@ func NewGate() *Gate {
 
 // Err returns why nothing may be touched: what is missing, or which policy is not in force; nil if nothing is.
 func (g *Gate) Err() error { return g.state().closed() }
+
+// Attends returns why no controller would go on with what is held, so that edits are not to be held; nil if one does. While
+// rollouts are held twice, nothing is touched, but somebody is about to remove one of the two: for ten minutes what is held waits
+// for that.
+func (g *Gate) Attends() error {
+	s := g.state()
+	err := s.closed()
+	if errors.Is(err, errHeldTwice) && time.Since(s.twice) < twiceValidity {
+		return nil
+	}
+	return err
+}
 
 // Ready returns why edits are not held: that, or that no controller is there for the policies; nil if they are.
 func (g *Gate) Ready() error { return g.state().notReady() }
@@ -115,6 +130,9 @@ func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Durati
 		if !time.Now().Before(check) {
 			is.way, is.missing = cluster.Check(ctx)
 			is.leftOut = cluster.leftOut
+			if errors.Is(is.missing, errHeldTwice) && !errors.Is(g.Err(), errHeldTwice) {
+				is.twice = time.Now()
+			}
 			check = time.Now().Add(interval)
 			if cluster.versions != versions {
 				versions, changed, retry = cluster.versions, time.Now(), firstRetry

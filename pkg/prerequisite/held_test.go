@@ -258,3 +258,25 @@ func TestGateAsks(t *testing.T) {
 		is("when it is applied", broken, broken, false)
 	})
 }
+
+// TestHeldTwice: between one way to hold and another nothing is touched, and what is held waits, but not for ever.
+func TestHeldTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		both := append(installed(t), byWebhook(t, nil)[len(byWebhook(t, nil))-1])
+		gate := prerequisite.NewGate()
+		if gate.Attends() == nil {
+			t.Error("a controller attends before anything is known")
+		}
+		go gate.Watch(t.Context(), &prerequisite.Cluster{Client: with(t, both)}, 10*time.Second, func() { t.Error("opened") })
+		for _, tt := range []struct {
+			after   time.Duration
+			attends bool
+		}{{0, true}, {9 * time.Minute, true}, {2 * time.Minute, false}} {
+			time.Sleep(tt.after)
+			synctest.Wait()
+			if gate.Err() == nil || gate.Ready() == nil || (gate.Attends() == nil) != tt.attends {
+				t.Errorf("%v later: Err %v, Ready %v, Attends %v, want it: %t", tt.after, gate.Err(), gate.Ready(), gate.Attends(), tt.attends)
+			}
+		}
+	})
+}

@@ -39,6 +39,9 @@ func (w Way) howToInstall() string {
 // policiesOf has the admission policies that each way needs.
 var policiesOf = map[Way][]policy{Policy: policies, Beta: policies, Webhook: slices.DeleteFunc(slices.Clone(policies), func(p policy) bool { return p.kind == mutating })}
 
+// errHeldTwice is the error where policies and a webhook hold.
+var errHeldTwice = errors.New("rollouts are held twice")
+
 // way returns the way that is in force, or that the cluster is fit for if none is, and for the
 // webhook its configuration.
 func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookConfiguration, error) {
@@ -64,8 +67,8 @@ func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookCon
 		}
 		switch _, _, err := p.getBinding(ctx, c.Client, served); {
 		case err == nil:
-			return Webhook, hook, fmt.Errorf("rollouts are held twice, by MutatingWebhookConfiguration %s and by %sBinding %s: "+
-				"remove one of the two, as docs/operations.md shows", WebhookConfiguration, p.kind, p.name)
+			return Webhook, hook, fmt.Errorf("%w, by MutatingWebhookConfiguration %s and by %sBinding %s: "+
+				"remove one of the two, as docs/operations.md shows", errHeldTwice, WebhookConfiguration, p.kind, p.name)
 		case !apierrors.IsNotFound(err):
 			return Webhook, hook, fmt.Errorf("reading %sBinding %s: %w", p.kind, p.name, err)
 		}

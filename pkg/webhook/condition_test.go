@@ -252,7 +252,7 @@ func TestTakenBackOfDaemonSets(t *testing.T) {
 }
 
 // What a StatefulSet's condition says is taken back with each revision. Of this one, that is Complete, and
-// the set is held, or has no partition any more.
+// the set is held, or it is of another partition than there is now.
 func TestTakenBackOfStatefulSets(t *testing.T) {
 	p := load(t)
 	set := func(held, onDelete bool, partition int32, revision string) *appsv1.StatefulSet {
@@ -277,17 +277,43 @@ func TestTakenBackOfStatefulSets(t *testing.T) {
 		for _, held := range []bool{false, true} {
 			for _, onDelete := range []bool{false, true} {
 				for _, revision := range []string{"web-1", "web-2"} {
-					written := func(c rollout.Condition) *appsv1.StatefulSet {
-						s, stored := set(held, onDelete, 0, revision), c.Stored(metav1.Time{})
-						s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: stored.Status, Reason: stored.Reason, Message: stored.Message}}
-						return s
-					}
-					old := set(held, onDelete, 0, "web-1")
-					for _, c := range append(beside(u.Over), while(u.HandedOver)...) {
-						checkTakenBack(t, p, "statefulsets", old, written(c), c, revision != "web-1" || c.Complete && (held || onDelete && c.Partition > 0))
+					for _, now := range []int32{0, 1, 11} {
+						written := func(c rollout.Condition) *appsv1.StatefulSet {
+							s, stored := set(held, onDelete, now, revision), c.Stored(metav1.Time{})
+							s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: stored.Status, Reason: stored.Reason, Message: stored.Message}}
+							return s
+						}
+						old := set(held, onDelete, now, "web-1")
+						for _, c := range append(beside(u.Over), while(u.HandedOver)...) {
+							other := c.Partition > 0 && (onDelete || c.Partition != int(now))
+							checkTakenBack(t, p, "statefulsets", old, written(c), c, revision != "web-1" || c.Complete && (held || other))
+						}
 					}
 				}
 			}
+		}
+	}
+}
+
+// A Deployment's Complete is taken back where the Deployment controller has seen a newer generation, and pods are not of its
+// template. What says that it was not held, may have gone by then.
+func TestTakenBackOfDeployments(t *testing.T) {
+	p := load(t)
+	set := func(observed int64, updated int32) *appsv1.Deployment {
+		return &appsv1.Deployment{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+			ObjectMeta: opted(false, nil),
+			Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(int32(3))},
+			Status:     appsv1.DeploymentStatus{ObservedGeneration: observed, Replicas: 3, UpdatedReplicas: updated, AvailableReplicas: 3},
+		}
+	}
+	complete := rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Details: "3 of 3 pods are of revision 1"}
+	stored := complete.Stored(metav1.Time{})
+	for _, observed := range []int64{1, 2} {
+		for _, updated := range []int32{0, 2, 3} {
+			written := set(observed, updated)
+			written.Status.Conditions = []appsv1.DeploymentCondition{{Type: api.ConditionComplete, Status: stored.Status, Reason: stored.Reason, Message: stored.Message}}
+			checkTakenBack(t, p, "deployments", set(1, 3), written, stored.Says(), observed > 1 && updated < 3)
 		}
 	}
 }

@@ -297,3 +297,40 @@ func TestRecreateOfANewDeployment(t *testing.T) {
 		}
 	}
 }
+
+// TestDeploymentWithoutPods: an edit is not held where there is no pod to keep, and where a hold would keep pods from coming.
+func TestDeploymentWithoutPods(t *testing.T) {
+	const now, until, over = "2026-11-24T03:00:00Z", "2026-11-24T03:00:40Z", "2026-11-24T02:00:00Z"
+	for about, tt := range map[string]struct {
+		until, had string
+		replicas   int64
+		generation int64
+		status     map[string]any
+		held       bool
+	}{
+		"none is wanted":                               {until: until, generation: 2, status: map[string]any{"observedGeneration": int64(2)}},
+		"none is wanted, and there are some":           {until: until, generation: 2, status: map[string]any{"observedGeneration": int64(2), "replicas": int64(1)}, held: true},
+		"nobody has seen that some are wanted":         {until: until, replicas: 1, generation: 2, status: map[string]any{"observedGeneration": int64(1)}},
+		"somebody has, and they are about to come":     {until: until, replicas: 1, generation: 2, status: map[string]any{"observedGeneration": int64(2)}, held: true},
+		"nobody has looked at it":                      {until: until, replicas: 1, generation: 1, status: map[string]any{}, held: true},
+		"nor would anybody let go":                     {until: over, had: live, replicas: 1, generation: 1, status: map[string]any{}},
+		"nobody would let go, and somebody has looked": {until: over, had: live, replicas: 1, generation: 1, status: map[string]any{"observedGeneration": int64(1), "replicas": int64(1)}, held: true},
+	} {
+		policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: tt.until}})
+		old, object := workload(t, "Deployment", "", tt.had, now), workload(t, "Deployment", ":2", tt.had, now)
+		for _, o := range []*unstructured.Unstructured{old, object} {
+			o.Object["status"] = tt.status
+			o.SetGeneration(tt.generation)
+			if err := unstructured.SetNestedField(o.Object, tt.replicas, "spec", "replicas"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after, err := policies.Admit(t.Context(), webhook.Write{Old: old, Object: object, User: "user"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free := isFree(t, after); free == tt.held {
+			t.Errorf("%s: held is %t, want %t", about, !free, tt.held)
+		}
+	}
+}
