@@ -88,6 +88,7 @@ func TestOperators(t *testing.T) {
 			turns := w.operate(o, turn)
 			w.waitSize("web-2", "150m")
 			w.waitSize("web-1", "150m")
+			w.waitFor("web-0 to have its turn", func(set *appsv1.StatefulSet) bool { return holdOf(set) == "0" }) // after each step it is let go
 			turns(5)
 			if !held(w.get()) {
 				t.Error("not held any more while web-0 waits")
