@@ -88,9 +88,9 @@ func (w *workload) testValues(t *testing.T) {
 	if !w.forbids(t, api.DeferredTimeoutAnnotation, "9999999h") {
 		t.Error("a duration that is too long to be one is not answered with 403, Forbidden")
 	}
-	// Here they cannot use the same words: the message would be too long.
+	// What is too long is refused as such.
 	err := w.try(t, "annotate", "--overwrite", "statefulset/web", api.ResizePolicyAnnotation+"="+strings.Repeat("x", 6000))
-	if !strings.Contains(said(err), "an entry must read [container/]resource") {
+	if !strings.Contains(said(err), "at most 4096 characters are allowed") {
 		t.Errorf("an endless value is answered with %v", err)
 	}
 }
