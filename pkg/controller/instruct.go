@@ -92,9 +92,10 @@ func (s *Session[W, K]) Restore(ctx context.Context, w W, fields map[string]any)
 	return nil
 }
 
-// restoreBackoff is for some 25 s, as long as an API server is away that is restarted.
+// restoreTimeout bounds a try that hangs, too.
 const restoreTimeout = 30 * time.Second
 
+// restoreBackoff is for some 25 s, as long as an API server is away that is restarted.
 var restoreBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 9}
 
 // mayPass reports whether what has failed may succeed when it is tried again: not if the object is another one or gone, or the

@@ -128,11 +128,7 @@ func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Durati
 	)
 	for {
 		if !time.Now().Before(check) {
-			is.way, is.missing = cluster.Check(ctx)
-			is.leftOut = cluster.leftOut
-			if errors.Is(is.missing, errHeldTwice) && !errors.Is(g.Err(), errHeldTwice) {
-				is.twice = time.Now()
-			}
+			is = is.looked(ctx, cluster)
 			check = time.Now().Add(interval)
 			if cluster.versions != versions {
 				versions, changed, retry = cluster.versions, time.Now(), firstRetry
@@ -164,6 +160,17 @@ func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Durati
 		case <-time.After(wait):
 		}
 	}
+}
+
+// looked returns what is known after a check of what is installed.
+func (s state) looked(ctx context.Context, cluster *Cluster) state {
+	twice := errors.Is(s.missing, errHeldTwice)
+	s.way, s.missing = cluster.Check(ctx)
+	s.leftOut = cluster.leftOut
+	if !twice && errors.Is(s.missing, errHeldTwice) {
+		s.twice = time.Now()
+	}
+	return s
 }
 
 // due reports whether dry runs are to be made, given when what is installed has changed, and when the last ones were.

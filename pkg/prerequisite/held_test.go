@@ -262,12 +262,11 @@ func TestGateAsks(t *testing.T) {
 // TestHeldTwice: between one way to hold and another nothing is touched, and what is held waits, but not for ever.
 func TestHeldTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		both := append(installed(t), byWebhook(t, nil)[len(byWebhook(t, nil))-1])
 		gate := prerequisite.NewGate()
 		if gate.Attends() == nil {
 			t.Error("a controller attends before anything is known")
 		}
-		go gate.Watch(t.Context(), &prerequisite.Cluster{Client: with(t, both)}, 10*time.Second, func() { t.Error("opened") })
+		go gate.Watch(t.Context(), &prerequisite.Cluster{Client: with(t, twice(t))}, 10*time.Second, func() { t.Error("opened") })
 		for _, tt := range []struct {
 			after   time.Duration
 			attends bool

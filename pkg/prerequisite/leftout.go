@@ -45,9 +45,9 @@ func split(s *metav1.LabelSelector) (installed *metav1.LabelSelector, narrowed b
 
 // narrowing returns the namespaceSelector of the webhooks if anything but our own mode narrows it, and else nil. All of them
 // must have the same: one that holds where another one does not say so leaves a workload half held.
-func narrowing(have *admissionv1.MutatingWebhookConfiguration) (*metav1.LabelSelector, error) {
+func narrowing(have *admissionv1.MutatingWebhookConfiguration) (labels.Selector, error) {
 	var first labels.Selector
-	var found *metav1.LabelSelector
+	narrowed := false
 	for _, want := range webhooks {
 		i := slices.IndexFunc(have.Webhooks, func(w admissionv1.MutatingWebhook) bool { return w.Name == want.Name })
 		if i < 0 {
@@ -67,23 +67,20 @@ func narrowing(have *admissionv1.MutatingWebhookConfiguration) (*metav1.LabelSel
 			return nil, fmt.Errorf("the webhooks of MutatingWebhookConfiguration %s have different namespaceSelectors, %q and, of %s, %q: give all the same",
 				WebhookConfiguration, first, want.Name, selector)
 		}
-		if _, narrowed := split(is); narrowed {
-			found = is
-		}
+		_, narrowed = split(is)
 	}
-	return found, nil
+	if !narrowed {
+		return nil, nil
+	}
+	return first, nil
 }
 
 // leaveOut returns the namespaces in which the webhook is not asked, though it would be without what others have added to its
 // namespaceSelector.
 func (c *Cluster) leaveOut(ctx context.Context, have *admissionv1.MutatingWebhookConfiguration) ([]string, error) {
-	narrowed, err := narrowing(have)
-	if err != nil || narrowed == nil || c.Namespace != "" { // that namespace is looked at by itself
+	selector, err := narrowing(have)
+	if err != nil || selector == nil || c.Namespace != "" { // that namespace is looked at by itself
 		return nil, err
-	}
-	selector, err := metav1.LabelSelectorAsSelector(narrowed)
-	if err != nil {
-		return nil, fmt.Errorf("reading a namespaceSelector: %w", err)
 	}
 	list, err := c.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -113,13 +110,9 @@ func (c *Cluster) LeavesOut(ctx context.Context, namespace string) (bool, error)
 	if err != nil {
 		return false, fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", WebhookConfiguration, err)
 	}
-	narrowed, err := narrowing(have)
-	if err != nil || narrowed == nil {
+	selector, err := narrowing(have)
+	if err != nil || selector == nil {
 		return false, err
-	}
-	selector, err := metav1.LabelSelectorAsSelector(narrowed)
-	if err != nil {
-		return false, fmt.Errorf("reading a namespaceSelector: %w", err)
 	}
 	list, err := c.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + namespace})
 	if err != nil {

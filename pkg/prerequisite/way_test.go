@@ -73,6 +73,13 @@ func byBeta(t *testing.T) []runtime.Object {
 	return objects
 }
 
+// twice is a cluster where policies and a webhook hold.
+func twice(t *testing.T) []runtime.Object {
+	t.Helper()
+	webhook := byWebhook(t, nil)
+	return append(installed(t), webhook[len(webhook)-1])
+}
+
 // TestWays: each of the three ways to hold is known, and two at once are refused.
 func TestWays(t *testing.T) {
 	hooks := func(change func(*admissionv1.MutatingWebhook)) *fake.Clientset {
@@ -97,7 +104,7 @@ func TestWays(t *testing.T) {
 			client: older(t, nil, "v1beta1"), way: prerequisite.Beta, want: "MutatingAdmissionPolicy " + hold + " is missing: install it with `kubectl apply -k deploy/overlays/v1beta1`",
 		},
 		"two at once": {
-			client: with(t, append(installed(t), byWebhook(t, nil)[len(byWebhook(t, nil))-1])), way: prerequisite.Webhook,
+			client: with(t, twice(t)), way: prerequisite.Webhook,
 			want: "rollouts are held twice, by MutatingWebhookConfiguration inplace-rollout and by MutatingAdmissionPolicyBinding ",
 		},
 		"a webhook that may fail":        {client: hooks(func(h *admissionv1.MutatingWebhook) { h.FailurePolicy = new(admissionv1.Ignore) }), way: prerequisite.Webhook, want: notThisVersions + `.failurePolicy: it is "Ignore", and should be "Fail"`},

@@ -36,33 +36,19 @@ func TestArgoCD(t *testing.T) {
 		return hooks
 	}
 	sync()
-	w.startController()
-	w.applyStatefulSet("web")
-	w.applyStatefulSet("late")
-	before := w.uids("web")
-	w.edit("web", "150m")
-	w.complete("web")
-	w.assertInPlace("web", before, "150m")
+	before := w.firstRollout()
 
 	// Upgraded in the middle of a rollout, with less than there was.
-	w.defers("web", true)
-	w.edit("web", "160m")
-	w.waits("web")
-	hooks := sync("--set", "podAnnotations.changed=yes,flowControl=false")
-	if left := w.kubectl("get", "flowschemas", "--selector=app.kubernetes.io/instance="+release, "--output=name"); left != "" {
-		t.Errorf("it did not prune %s", left)
-	}
-	if !w.held("web") {
-		t.Error("an upgrade lets go")
-	}
-	w.defers("web", false)
-	w.complete("web")
-	w.assertInPlace("web", before, "160m")
+	var hooks string
+	w.duringRollout(before, func() {
+		hooks = sync("--set", "podAnnotations.changed=yes,flowControl=false")
+		if left := w.kubectl("get", "flowschemas", "--selector=app.kubernetes.io/instance="+release, "--output=name"); left != "" {
+			t.Errorf("it did not prune %s", left)
+		}
+	})
 
 	// Removed in the middle of another one.
-	w.defers("web", true)
-	w.edit("web", "170m")
-	w.waits("web")
+	w.begins("170m")
 	stop := w.editAllTheTime("late")
 	if _, err := w.cp.Kubectl(t.Context(), "create", "--filename", hooks); err != nil {
 		t.Fatal(err)

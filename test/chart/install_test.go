@@ -50,30 +50,15 @@ func lifecycle(t *testing.T, hold string) {
 	if hold == "webhook" {
 		w.startWebhook()
 	}
-	w.startController()
-	w.applyStatefulSet("web")
-	w.applyStatefulSet("late")
-	before := w.uids("web")
-	w.edit("web", "150m")
-	w.complete("web")
-	w.assertInPlace("web", before, "150m")
+	before := w.firstRollout()
 
 	// Upgraded and rolled back in the middle of a rollout, which ends in place. Nothing says how it is held any more.
-	w.defers("web", true)
-	w.edit("web", "160m")
-	w.waits("web")
-	w.helm("upgrade", release, folder(), "--set", "podAnnotations.changed=yes,flowControl=false")
-	w.helm("rollback", release, "2")
-	if !w.held("web") {
-		t.Error("an upgrade lets go")
-	}
-	w.defers("web", false)
-	w.complete("web")
-	w.assertInPlace("web", before, "160m")
+	w.duringRollout(before, func() {
+		w.helm("upgrade", release, folder(), "--set", "podAnnotations.changed=yes,flowControl=false")
+		w.helm("rollback", release, "2")
+	})
 
-	w.defers("web", true)
-	w.edit("web", "170m")
-	w.waits("web")
+	w.begins("170m")
 	w.uninstallFails()
 
 	// Uninstalled in the middle of a rollout.
@@ -90,6 +75,40 @@ func lifecycle(t *testing.T, hold string) {
 	}
 	w.assertNothingLeft()
 	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
+}
+
+// firstRollout starts the controller, which is installed now, and has it roll out web in place. It returns web's pods.
+func (w *world) firstRollout() string {
+	w.t.Helper()
+	w.startController()
+	w.applyStatefulSet("web")
+	w.applyStatefulSet("late")
+	before := w.uids("web")
+	w.edit("web", "150m")
+	w.complete("web")
+	w.assertInPlace("web", before, "150m")
+	return before
+}
+
+// begins has a rollout of web wait in its middle.
+func (w *world) begins(cpu string) {
+	w.t.Helper()
+	w.defers("web", true)
+	w.edit("web", cpu)
+	w.waits("web")
+}
+
+// duringRollout upgrades in the middle of a rollout, which ends in place.
+func (w *world) duringRollout(before string, upgrade func()) {
+	w.t.Helper()
+	w.begins("160m")
+	upgrade()
+	if !w.held("web") {
+		w.t.Error("an upgrade lets go")
+	}
+	w.defers("web", false)
+	w.complete("web")
+	w.assertInPlace("web", before, "160m")
 }
 
 // world is the control plane, and a namespace for workloads.

@@ -25,6 +25,10 @@ func TestHandOver(t *testing.T) {
 		}
 		l.write(user, "patch", "statefulsets", "web", set("2", append([]func(*appsv1.StatefulSet){onDelete, marked}, change...)...))
 	}
+	reports := func(l *trail, p *corev1.Pod) {
+		l.write(kubelet, "patch", "pods/status", p.Name, p)
+		l.after(time.Second)
+	}
 	checkAll(t, []promised{
 		{"at once", func(l *trail) { edited(l, time.Hour); deletes(l, 10*time.Second) }, "hand-over pods/web-1"},
 		{"it may not have seen the edit", func(l *trail) { edited(l, time.Hour); deletes(l, 100*time.Millisecond) }, ""},
@@ -43,14 +47,12 @@ func TestHandOver(t *testing.T) {
 		{"the policies were not there", func(l *trail) { edited(l, time.Hour); deletes(l, 10*time.Second); l.gaps = l.lapse(2) }, ""},
 		{"one that is infeasible", func(l *trail) {
 			edited(l, time.Hour)
-			l.write(kubelet, "patch", "pods/status", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", infeasible))
-			l.after(time.Second)
+			reports(l, pod("web-1", "2", "web-1", "set", "StatefulSet", infeasible))
 			deletes(l, 10*time.Second)
 		}, ""},
 		{"another one is infeasible", func(l *trail) {
 			edited(l, time.Hour)
-			l.write(kubelet, "patch", "pods/status", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet", infeasible))
-			l.after(time.Second)
+			reports(l, pod("web-0", "2", "web-1", "set", "StatefulSet", infeasible))
 			deletes(l, 10*time.Second)
 		}, "hand-over pods/web-1"},
 		{"the policy says that it restarts", func(l *trail) {
@@ -61,8 +63,7 @@ func TestHandOver(t *testing.T) {
 		{"not opted in", func(l *trail) { edited(l, time.Hour, optedOut); deletes(l, 10*time.Second) }, ""},
 		{"one that does not run", func(l *trail) {
 			edited(l, time.Hour)
-			l.write(kubelet, "patch", "pods/status", "web-1", pod("web-1", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }))
-			l.after(time.Second)
+			reports(l, pod("web-1", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }))
 			deletes(l, 10*time.Second)
 		}, ""},
 		{"its user deletes it", func(l *trail) { edited(l, time.Hour); l.write(user, "delete", "pods", "web-1", nil) }, ""},

@@ -132,12 +132,10 @@ func readHistory(ctx context.Context, options history.Options) (estimate.Source,
 	if err != nil {
 		return nil, err
 	}
-	if err := store.Refresh(ctx, time.Now()); err != nil && store.Tried() {
-		return store, err
-	} else if err != nil {
+	if err = store.Refresh(ctx, time.Now()); err != nil && !store.Tried() {
 		return nil, err
 	}
-	return store, nil
+	return store, err
 }
 
 // run does it. Without a cluster, which cannot be asked for the reason given, it is only not
