@@ -7,6 +7,8 @@ SHELL := /bin/bash
 # Debuggers' tables would cost a fifth of the time, and `make lint` vets.
 export CGO_ENABLED := 0
 export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off
+# Of what we ship: see hack/conntrack.
+TAGS := grpcnotrace
 
 # The compiler, which spends a quarter of its time on collecting garbage otherwise.
 unit race fuzz build image test-images release-check lint: export GOGC := 400
@@ -41,9 +43,20 @@ demo-initial-resources: tools monitoring-tools build ## Show pods that get a fir
 picture: tools build ## Draw docs/rollout.svg from what the demo measures
 	@go run ./test/demo --bin $(K8S) --controller bin/inplace-rollout --picture docs/rollout.svg
 
+.PHONY: screens
+screens: ## Draw docs/plan.svg and docs/status.svg: what the commands print on a terminal
+	go test ./cmd/inplace-rollout -run '^TestPictures$$' -update
+
 .PHONY: demo-real
 demo-real: root tools node-tools image test-images
 	@go run ./test/demo --bin $(K8S) --node real
+	@$(GUARDED)
+
+GUARDED = go run ./test/demo --bin $(K8S) --node real --show guarded
+
+.PHONY: demo-guarded
+demo-guarded: root tools node-tools image test-images ## Show what comes of a memory limit that is too small, on a real node, as root (PICTURE=docs/guarded.svg draws it)
+	@$(GUARDED) $(if $(PICTURE),--picture $(PICTURE))
 
 .PHONY: root
 root:
@@ -128,6 +141,10 @@ bench-real: root tools node-tools image test-images ## The same on a real node, 
 bench-report: ## Bring what was measured into docs/performance.md
 	@$(BENCH) report
 
+.PHONY: bench-growth
+bench-growth: ## Simulate the measured rollouts, and one of 150,000 pods, from docs/performance.json
+	@$(BENCH) simulate
+
 .PHONY: bench-scale
 bench-scale: tools build ## Measure what 5,000 opted-in workloads cost, and 200 rollouts at once (SCALE="--workloads 1000 --others 0")
 	@$(BENCH) scale $(RESULTS) $(SCALE)
@@ -140,9 +157,13 @@ bench-watches: tools build ## Measure what the watches of a rollout cost, beside
 bench-initial-resources: tools ## Measure what estimating adds to the creation of a pod, beside a webhook (ADMISSION="--kubernetes 1.36")
 	@$(BENCH) initial-resources --bin $(K8S) --json bin/benchmark.json $(ADMISSION)
 
+.PHONY: bench-tables
+bench-tables: tools ## Measure what it costs API servers that estimates are in ConfigMaps, beside a kind of their own (TABLES="--configmaps 2000 --size 102400")
+	@$(BENCH) tables --bin $(K8S) $(TABLES)
+
 .PHONY: backtest
-backtest: ## Compare estimates with what pods went on to use, beside other rules, for docs/initial-resources.md
-	@go run -C test/backtest . --page $(CURDIR)/docs/initial-resources.md --picture $(CURDIR)/docs/backtest.svg
+backtest: ## Compare estimates with what pods went on to use, beside other rules, for docs/estimates.md
+	@go run -C test/backtest . --page $(CURDIR)/docs/estimates.md --picture $(CURDIR)/docs/backtest.svg
 
 .PHONY: bench-stuck
 bench-stuck: tools build ## Measure an edit beside 500 workloads that are stuck (STUCK=1000)
@@ -156,19 +177,20 @@ lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for c
 	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
 	cd hack/tools/argocd && $(CURDIR)/bin/golangci-lint run ./...
 	cd test/backtest && $(CURDIR)/bin/golangci-lint run ./...
+	cd hack/conntrack && $(CURDIR)/bin/golangci-lint run ./...
 	go mod verify
 	hack/vulnerabilities.sh bin/govulncheck bin/inplace-rollout
 
 .PHONY: build
 build: ## Build the controller, and the plugin of kubectl, into bin/
-	go build -o bin/ ./cmd/inplace-rollout
+	go build -tags $(TAGS) -o bin/ ./cmd/inplace-rollout
 	@ln -sf inplace-rollout bin/kubectl-inplace_rollout
 	@ln -sf inplace-rollout bin/kubectl_complete-inplace_rollout
 
 NATIVE = linux/$(shell go env GOARCH)
 PLATFORMS := linux/amd64,linux/arm64
 # The real node needs its own only.
-matrix e2e e2e-cgroup-v2 demo-real bench-real: PLATFORMS = $(NATIVE)
+matrix e2e e2e-cgroup-v2 demo-real demo-guarded bench-real: PLATFORMS = $(NATIVE)
 
 .PHONY: image
 image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)
@@ -183,7 +205,7 @@ release: tools gitops-tools bin/release ## Build everything of a release into di
 	@rm -rf dist
 	@bin/release --version "$(VERSION)" --image "$(IMAGE)" --url "$(RELEASE_URL)"
 
-# PLATFORMS=linux/amd64,linux/arm64,darwin/amd64,darwin/arm64 builds all that is released, twice.
+# PLATFORMS=linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64 builds all that is released, twice.
 release-check: PLATFORMS = $(NATIVE)
 .PHONY: release-check
 release-check: tools gitops-tools bin/krew/.krew ## Build the release of this commit from two clones, compare them, and use it (PLATFORMS=linux/amd64,darwin/arm64)

@@ -2,76 +2,120 @@ package deploy
 
 import (
 	"encoding/json"
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// TestChartReadme: the table of README.md has each value with its default, and nothing else; so has the schema.
+var update = flag.Bool("update", false, "write the table of values in chart/README.md")
+
+// TestChartReadme: the table of README.md has each value with its default and what values.yaml says of it, and the schema has
+// the same values.
 func TestChartReadme(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("chart", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\| [^|]+ \\|$").FindAllStringSubmatch(string(page), -1) {
-		shown[row[1]] = row[2]
-	}
-	values, schema := map[string]any{}, map[string]any{}
-	for name, into := range map[string]*map[string]any{"values.yaml": &values, "values.schema.json": &schema} {
+	values, schema := goyaml.Node{}, map[string]any{}
+	for name, into := range map[string]any{"values.yaml": &values, "values.schema.json": &schema} {
 		text, err := os.ReadFile(filepath.Join("chart", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := yaml.Unmarshal(text, into); err != nil {
+		if err := goyaml.Unmarshal(text, into); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// What the schema describes key by key is many values, and anything else is one.
-	var walk func(path string, value any, schema map[string]any)
-	walk = func(path string, value any, schema map[string]any) {
-		properties, _ := schema["properties"].(map[string]any)
-		of, is := value.(map[string]any)
-		_, described := schema["properties"]
-		_, open := schema["additionalProperties"].(map[string]any)
-		if !described || open || !is || path == ".webhook.certManager.issuerRef" {
-			text, err := json.Marshal(value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			said, is := value.(string)
-			if !is || said == "" {
-				said = string(text)
-			}
-			name := strings.TrimPrefix(path, ".")
-			if got := shown[name]; got != said {
-				t.Errorf("README.md says %q of the default of %s, which is %s", got, name, said)
-			}
-			delete(shown, name)
-			return
-		}
-		for key := range properties {
-			if _, is := of[key]; !is && key != "global" && path+"."+key != ".enabled" {
-				t.Errorf("values.yaml does not have %s.%s, which the schema has", path, key)
-			}
-		}
-		for key, value := range of {
-			described, _ := properties[key].(map[string]any)
-			walk(path+"."+key, value, described)
-		}
+	var table strings.Builder
+	table.WriteString("| value | default | what it does |\n|---|---|---|\n")
+	writeValues(t, &table, "", values.Content[0], schema)
+
+	const begin, end = "<!-- values -->\n\n", "\n<!-- end -->\n"
+	page := filepath.Join("chart", "README.md")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
 	}
-	walk("", values, schema)
-	for name := range shown {
-		t.Errorf("README.md has %s, which values.yaml has not", name)
+	before, rest, has := strings.Cut(string(text), begin)
+	is, after, ends := strings.Cut(rest, end)
+	if !has || !ends {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	if is != table.String() && !*update {
+		t.Errorf("%s is not what values.yaml says: go test ./deploy -update", page)
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
-// TestChartFlags: a flag of the controller is at four places of the chart, and all have the same ones: values.yaml, its schema
-// and README.md (which TestChartReadme compares, too), and templates/controller.yaml. The flags are those of the command.
+// writeValues writes a row for each value that has a comment, together with those that follow it without one. What the schema
+// describes key by key is many values, and anything else is one.
+func writeValues(t *testing.T, table *strings.Builder, path string, of *goyaml.Node, schema map[string]any) {
+	t.Helper()
+	properties, _ := schema["properties"].(map[string]any)
+	var names, defaults []string
+	var comment string
+	row := func() {
+		if names != nil {
+			fmt.Fprintf(table, "| `%s` | %s | %s |\n", strings.Join(names, "`, `"), strings.Join(slices.Compact(defaults), ", "), comment)
+		}
+		names, defaults = nil, nil
+	}
+	known := map[string]bool{}
+	for i := 0; i < len(of.Content); i += 2 {
+		key, value := of.Content[i], of.Content[i+1]
+		known[key.Value] = true
+		name := strings.TrimPrefix(path+"."+key.Value, ".")
+		described, is := properties[key.Value].(map[string]any)
+		if !is {
+			t.Errorf("the schema does not have %s", name)
+		}
+		said := strings.Join(strings.Fields(strings.ReplaceAll("\n"+key.HeadComment, "\n#", "\n")), " ")
+		_, many := described["properties"]
+		many = many && len(value.Content) > 0
+		if said != "" || many {
+			row()
+			comment = strings.ReplaceAll(said, "|", "\\|")
+		} else if names == nil {
+			t.Errorf("values.yaml does not say what %s does", name)
+		}
+		if many {
+			if said != "" {
+				fmt.Fprintf(table, "| `%s` | | %s |\n", name, comment)
+			}
+			writeValues(t, table, name, value, described)
+			continue
+		}
+		var decoded any
+		if err := value.Decode(&decoded); err != nil {
+			t.Fatal(err)
+		}
+		text, is := decoded.(string)
+		if !is || text == "" {
+			encoded, err := json.Marshal(decoded)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(encoded)
+		}
+		names, defaults = append(names, name), append(defaults, "`"+text+"`")
+	}
+	row()
+	for key := range properties {
+		if !known[key] && path+key != "global" && path+key != "enabled" { // which are for a chart that includes this one
+			t.Errorf("values.yaml does not have %s.%s, which the schema has", path, key)
+		}
+	}
+}
+
+// TestChartFlags: what the chart gives the controller are flags of the command, and each of them that is a value is said to be one.
 func TestChartFlags(t *testing.T) {
 	read := func(path ...string) string {
 		text, err := os.ReadFile(filepath.Join(path...))
@@ -90,32 +134,34 @@ func TestChartFlags(t *testing.T) {
 	for _, flag := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(page, -1) {
 		known[flag[1]] = true
 	}
-	readme, template := read("chart", "README.md"), read("chart", "templates", "controller.yaml")
-	for _, flag := range regexp.MustCompile(`(?m)^ +- --([a-z-]+)`).FindAllStringSubmatch(template, -1) {
-		if !known[flag[1]] {
-			t.Errorf("templates/controller.yaml gives the flag %s, which the controller has not", flag[1])
-		}
-	}
+	readme, template := read("chart", "README.md"), read("chart", "templates", "_helpers.tpl")
 	given := map[string]bool{}
-	for _, pair := range regexp.MustCompile(`"([a-z-]+)" \.Values\.controller\.(\w+)`).FindAllStringSubmatch(template, -1) {
+	for _, pair := range regexp.MustCompile(`"([a-z-]+)" \$\.Values\.controller\.(\w+)`).FindAllStringSubmatch(template, -1) {
 		flag, value := pair[1], pair[2]
 		given[value] = true
 		if !known[flag] {
-			t.Errorf("templates/controller.yaml gives the flag %s, which the controller has not", flag)
+			t.Errorf("templates/_helpers.tpl gives the flag %s, which the controller has not", flag)
 		}
 		if _, has := values.Controller[value]; !has {
-			t.Errorf("templates/controller.yaml reads controller.%s, which values.yaml has not", value)
+			t.Errorf("templates/_helpers.tpl reads controller.%s, which values.yaml has not", value)
 		}
 		if name := strings.ReplaceAll(flag, "-", ""); flag != "v" && !strings.EqualFold(name, value) {
 			t.Errorf("the flag %s is called controller.%s", flag, value)
 		}
-		if !regexp.MustCompile("(?m)^\\| `controller\\." + value + "` .*`--?" + flag + "`").MatchString(readme) {
+		if !regexp.MustCompile("(?m)^\\| `controller\\." + value + "` \\| [^|]+\\| --?" + flag + "[:,.]").MatchString(readme) {
 			t.Errorf("README.md does not say that controller.%s is the flag %s", value, flag)
 		}
 	}
+	ofPods := regexp.MustCompile(`pick \$values\.controller((?: "\w+")+)`).FindStringSubmatch(template)
+	if ofPods == nil {
+		t.Fatal("templates/_helpers.tpl reads no values of the controller's pods")
+	}
+	for name := range strings.FieldsSeq(ofPods[1]) {
+		given[strings.Trim(name, `"`)] = true
+	}
 	for value := range values.Controller {
 		if !given[value] {
-			t.Errorf("values.yaml has controller.%s, which templates/controller.yaml does not read", value)
+			t.Errorf("values.yaml has controller.%s, which templates/_helpers.tpl does not read", value)
 		}
 	}
 }

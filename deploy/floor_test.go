@@ -29,7 +29,7 @@ func TestFloor(t *testing.T) {
 	for file, pattern := range map[string]string{
 		"chart/Chart.yaml":         `(?m)^kubeVersion: ">=1\.%d\.0-0"$`,
 		"../README.md":             `Kubernetes 1\.36 or later; 1\.%d and 1\.35 with the webhook`,
-		"../docs/operations.md":    `It needs Kubernetes 1\.%d or later\.`,
+		"../docs/install.md":       `It needs Kubernetes 1\.%d or later`,
 		"../docs/compatibility.md": `each minor version of Kubernetes from 1\.%d on`,
 	} {
 		text, err := os.ReadFile(file)

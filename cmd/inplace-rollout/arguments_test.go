@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/resource"
+
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
 )
 
 // What is wrong with the arguments is said before any cluster is asked, and what
@@ -16,34 +19,49 @@ func TestArguments(t *testing.T) {
 		args string
 		want string
 	}{
-		{newPlanCommand, "", "want either a workload, such as sts/web, or -f FILE"},
-		{newPlanCommand, "sts/web -f web.yaml", "want either a workload, such as sts/web, or -f FILE"},
+		{newPlanCommand, "", "want either a workload, such as sts/web, or -f FILE, or -k FOLDER"},
+		{newPlanCommand, "sts/web -f web.yaml", "want either a workload, such as sts/web, or -f FILE, or -k FOLDER"},
+		{newPlanCommand, "sts/web -R", "must specify one of -f and -k"},
+		{newPlanCommand, "-k . -f web.yaml", "only one of -f or -k can be specified"},
+		{newRetryCommand, "", "want either a workload, such as sts/web, or --all-namespaces or --selector"},
+		{newRetryCommand, "sts/web -A", "want either a workload, such as sts/web, or --all-namespaces or --selector"},
+		{newRetryCommand, "-l a==b=c", `--selector is "a==b=c"`},
+		{newCheckCommand, "-o wide", `--output is "wide": want json or yaml, or none for lines`},
 		{newPlanCommand, "sts/web -o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newPlanCommand, "sts/web --default-resource-resize-policy=Live", `--default-resource-resize-policy is "Live": want LiveResizeable or RestartOnly`},
 		{newEstimateCommand, "", "want either images, such as nginx:1.25, or -f FILE"},
 		{newEstimateCommand, "nginx -f web.yaml", "want either images, such as nginx:1.25, or -f FILE"},
 		{newEstimateCommand, "nginx --patch", "--patch goes with -f FILE"},
-		{newEstimateCommand, "-f web.yaml --patch -o wide", "--patch prints yaml, or json"},
+		{newEstimateCommand, "-f web.yaml --patch -o wide", "--patch prints yaml or json"},
 		{newEstimateCommand, "nginx -o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newEstimateCommand, "-f web.yaml --policy=sometimes", `--policy is "sometimes": want always, if-not-set, never`},
-		{newEstimateCommand, "nginx", "--prometheus-url is needed"},
-		{newEstimateCommand, "nginx:1:2 --prometheus-url=http://127.0.0.1:1", `"nginx:1:2" names no image`},
+		{newEstimateCommand, "nginx", "--prometheus-url is required"},
+		{newEstimateCommand, "nginx:1:2 --prometheus-url=http://127.0.0.1:1", `"nginx:1:2" is not the name of an image`},
 		{newEstimateCommand, "-f testdata/nothing.yaml --prometheus-url=http://127.0.0.1:1", "testdata/nothing.yaml has no workload and no pod"},
 		{newStatusCommand, "-o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
-		{newStatusCommand, "-w -o json", "--watch prints no json: leave one of them away"},
+		{newStatusCommand, "--timeout=1m", "--timeout goes with --watch"},
+		{newStatusCommand, "-w --timeout=-1m", "--timeout is -1m0s: want 0 or more"},
+		{newStatusCommand, "sts/web -l a=b", "want either a workload, such as sts/web, or --selector"},
+		{newStatusCommand, "-l a==b=c", `--selector is "a==b=c"`},
 		{newStatusCommand, "sts/web -A", "want either a workload, such as sts/web, or --all-namespaces"},
 		{newReleaseCommand, "", "want either a workload, such as sts/web, or --all"},
 		{newReleaseCommand, "sts/web --all", "want either a workload, such as sts/web, or --all"},
 		{newReleaseCommand, "sts/web -A", "--all-namespaces goes with --all"},
-		{newControllerCommand, "--workers=0", "--workers is 0: at least 1 is needed"},
-		{newControllerCommand, "--when-absent=Wait", `--when-absent is "Wait": want LetGo or Hold`},
-		{newControllerCommand, "--booster-timeout=-1s", "--booster-timeout is -1s: want 0 or more"},
-		{newControllerCommand, "--max-sessions=0", "--max-sessions is 0: at least 1 is needed"},
-		{newControllerCommand, "--kube-api-burst=10", "--kube-api-burst is 10 and --kube-api-qps 0: a burst needs a limit, so give both or none"},
-		{newControllerCommand, "--kube-api-burst=10 --kube-api-qps=-1", "--kube-api-burst is 10 and --kube-api-qps -1: a burst needs a limit, so give both or none"},
-		{newControllerCommand, "--kube-api-burst=-1 --kube-api-qps=5", "--kube-api-burst is -1: want 0 or more"},
-		{newControllerCommand, "--default-resource-resize-policy=Live", `--default-resource-resize-policy is "Live": want LiveResizeable or RestartOnly`},
-		{newControllerCommand, "--metrics-bind-address=8080", `--metrics-bind-address is "8080": want host:port, :port or 0`},
+		{controller.NewCommand, "--workers=0", "--workers is 0: at least 1 is needed"},
+		{controller.NewCommand, "--when-absent=Wait", `--when-absent is "Wait": want LetGo or Hold`},
+		{controller.NewCommand, "--not-ready-timeout=0s", "--not-ready-timeout is 0s: it must be positive"},
+		{controller.NewCommand, "--booster-timeout=-1s", "--booster-timeout is -1s: want 0 or more"},
+		{controller.NewCommand, "--max-sessions=0", "--max-sessions is 0: at least 1 is needed"},
+		{controller.NewCommand, "--kube-api-burst=10", "--kube-api-burst is 10 and --kube-api-qps 0: a burst needs a limit, so give both or none"},
+		{controller.NewCommand, "--kube-api-burst=10 --kube-api-qps=-1", "--kube-api-burst is 10 and --kube-api-qps -1: a burst needs a limit, so give both or none"},
+		{controller.NewCommand, "--kube-api-burst=-1 --kube-api-qps=5", "--kube-api-burst is -1: want 0 or more"},
+		{controller.NewCommand, "--default-resource-resize-policy=Live", `--default-resource-resize-policy is "Live": want LiveResizeable or RestartOnly`},
+		{controller.NewCommand, "--check-timeout=0s", "--check-timeout is 0s: it must be positive"},
+		{controller.NewCommand, "--on-unknown-check=Fail", `--on-unknown-check is "Fail": want Hold or Pass`},
+		{controller.NewCommand, "--checks-prometheus=prom:9090", `--checks-prometheus: "prom:9090" is not a URL of Prometheus`},
+		{controller.NewCommand, "--checks-http-config=a", "--checks-http-config goes with --checks-prometheus"},
+		{controller.NewCommand, "--checks-http-config=/nothing --checks-prometheus=http://prom:9090", "reading /nothing: "},
+		{controller.NewCommand, "--metrics-bind-address=8080", `--metrics-bind-address is "8080": want host:port, :port or 0`},
 	} {
 		cmd := tt.cmd()
 		cmd.SetArgs(strings.Fields(tt.args))
@@ -56,20 +74,35 @@ func TestArguments(t *testing.T) {
 }
 
 func TestManifests(t *testing.T) {
-	c := newCluster()
-	c.namespace = "default"
-	found, err := c.fromFile("testdata/manifests.yaml")
-	if err != nil {
-		t.Fatal(err)
+	const folder = "testdata/manifests"
+	all := "default/statefulset.apps/web other/deployment.apps/web default/daemonset.apps/web"
+	for _, tt := range []struct {
+		what  string
+		files resource.FilenameOptions
+		want  string
+	}{
+		{"a file", resource.FilenameOptions{Filenames: []string{folder + "/all.yaml"}}, all},
+		{"two files", resource.FilenameOptions{Filenames: []string{folder + "/all.yaml", folder + "/more/api.yaml"}}, all + " default/deployment.apps/api"},
+		{"a folder", resource.FilenameOptions{Filenames: []string{folder}}, all},
+		{"a folder with those in it", resource.FilenameOptions{Filenames: []string{folder}, Recursive: true}, all + " default/deployment.apps/api"},
+		{"a kustomization", resource.FilenameOptions{Kustomize: "testdata/kustomization"}, "shop/deployment.apps/api"},
+	} {
+		c := newCluster()
+		c.namespace = "default"
+		found, err := c.fromFiles(tt.files)
+		if err != nil {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+		var names []string
+		for _, u := range found {
+			names = append(names, u.GetNamespace()+"/"+nameOf(u))
+		}
+		if got := strings.Join(names, " "); got != tt.want {
+			t.Errorf("%s: found %s, want %s", tt.what, got, tt.want)
+		}
 	}
-	var names []string
-	for _, u := range found {
-		names = append(names, u.GetNamespace()+"/"+nameOf(u))
-	}
-	if got, want := strings.Join(names, " "), "default/statefulset.apps/web other/deployment.apps/web default/daemonset.apps/web"; got != want {
-		t.Errorf("found %s, want %s", got, want)
-	}
-	if _, err := c.fromFile("testdata/nothing.yaml"); err == nil || !strings.Contains(err.Error(), "has no StatefulSet, Deployment or DaemonSet of apps/v1") {
+	_, err := newCluster().fromFiles(resource.FilenameOptions{Filenames: []string{"testdata/nothing.yaml"}})
+	if err == nil || !strings.Contains(err.Error(), "testdata/nothing.yaml has no StatefulSet, Deployment or DaemonSet of apps/v1") {
 		t.Errorf("a file with nothing: %v", err)
 	}
 }

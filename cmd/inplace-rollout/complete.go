@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
 // completionTimeout is how long somebody who has pressed TAB waits for a cluster.
@@ -31,12 +30,6 @@ func completion(list func(ctx context.Context, args []string, toComplete string)
 		found = slices.DeleteFunc(found, func(name string) bool { return !strings.HasPrefix(name, toComplete) })
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
-}
-
-// completePolicy is for the flag that the controller and plan have in common.
-func completePolicy(cmd *cobra.Command) {
-	cli.CompleteFlag(cmd, "default-resource-resize-policy", cobra.FixedCompletions(
-		[]cobra.Completion{string(policy.LiveResizeable), string(policy.RestartOnly)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // completeFlags is for those of kubectl's own flags that kubectl completes, too.
@@ -71,7 +64,7 @@ func (c *cluster) completeWorkload(wanted func(metav1.Object) bool) cobra.Comple
 		if err := c.connect(); err != nil {
 			return nil, err
 		}
-		found, err := c.optedIn(ctx, c.namespace)
+		found, err := c.optedIn(ctx, c.namespace, "")
 		if err != nil {
 			return nil, err
 		}

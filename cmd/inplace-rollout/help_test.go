@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 // examples are the commands for program in the examples of cmd.
@@ -29,8 +31,8 @@ func TestExamples(t *testing.T) {
 		"kubectl-inplace_rollout.exe":      "kubectl inplace-rollout",
 	} {
 		root := newRoot([]string{called})
-		if len(root.Commands()) != 9 {
-			t.Fatalf("there are %d commands, want 9", len(root.Commands()))
+		if len(root.Commands()) != 11 {
+			t.Fatalf("there are %d commands, want 11", len(root.Commands()))
 		}
 		for _, cmd := range root.Commands() {
 			found := examples(cmd, program)
@@ -56,8 +58,8 @@ func TestExamples(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for called, usage := range map[string]string{
-		"inplace-rollout":         "\n  inplace-rollout plan (TYPE/NAME | -f FILE) [flags]\n",
-		"kubectl-inplace_rollout": "\n  kubectl inplace-rollout plan (TYPE/NAME | -f FILE) [flags]\n",
+		"inplace-rollout":         "\n  inplace-rollout plan (TYPE/NAME | -f FILE… | -k FOLDER) [flags]\n",
+		"kubectl-inplace_rollout": "\n  kubectl inplace-rollout plan (TYPE/NAME | -f FILE… | -k FOLDER) [flags]\n",
 	} {
 		var out bytes.Buffer
 		root := newRoot([]string{called, "plan", "--help"})
@@ -67,6 +69,33 @@ func TestHelp(t *testing.T) {
 		}
 		if !strings.Contains(out.String(), usage) {
 			t.Errorf("called as %s, its help does not have %q:\n%s", called, usage, out.String())
+		}
+	}
+}
+
+// The commands stand in groups, and the version is known without a command.
+func TestRoot(t *testing.T) {
+	for args, wants := range map[string][]string{
+		"--help": {
+			"See and steer rollouts:\n  estimate ", "Operate the installation:\n  check ", "What runs in the cluster:\n  controller ",
+		},
+		"--version": {"inplace-rollout version " + version.Get().String() + "\n"},
+	} {
+		var out bytes.Buffer
+		root := newRoot([]string{"inplace-rollout", args})
+		root.SetOut(&out)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s does not have %q:\n%s", args, want, out.String())
+			}
+		}
+		for _, cmd := range root.Commands() {
+			if cmd.GroupID == "" && cmd.Name() != "completion" && cmd.Name() != "help" {
+				t.Errorf("%s is in no group", cmd.Name())
+			}
 		}
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificates: what is trusted where the system says nothing
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/initialresources"
+	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 func main() {
@@ -49,7 +51,10 @@ Linked as ` + pluginName + ` and ` + completeName + ` in the PATH,
 it is a plugin, with completion: kubectl inplace-rollout …`,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newControllerCommand(), newWebhookCommand(), initialresources.NewEstimatorCommand(), newPlanCommand(), newEstimateCommand(), newStatusCommand(), newRetryCommand(), newReleaseCommand(), newVersionCommand())
+	root.Version = version.Get().String()
+	addGroup(root, "use", "See and steer rollouts:", newStatusCommand(), newPlanCommand(), newRetryCommand(), newPromoteCommand(), newEstimateCommand())
+	addGroup(root, "operate", "Operate the installation:", newCheckCommand(), newReleaseCommand(), newVersionCommand())
+	addGroup(root, "servers", "What runs in the cluster:", controller.NewCommand(), newWebhookCommand(), initialresources.NewEstimatorCommand())
 	root.SetArgs(args[1:])
 	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
 	case pluginName:
@@ -59,6 +64,15 @@ it is a plugin, with completion: kubectl inplace-rollout …`,
 		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args[1:]...))
 	}
 	return root
+}
+
+// addGroup adds commands that stand together in the help.
+func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = id
+	}
+	root.AddCommand(commands...)
 }
 
 // bePlugin has the help say what is typed: kubectl inplace-rollout. There the shell's

@@ -19,12 +19,18 @@ func TestCommandsPage(t *testing.T) {
 	var page bytes.Buffer
 	fmt.Fprint(&page, `# Commands
 
-What the binary says of itself with `+"`--help`"+`; a test keeps this page the same. The controller's image runs
+This page is the output of `+"`--help`"+`, and a test keeps it the same. The controller's image runs
 `+"`inplace-rollout controller`"+`; the other commands are for people, and for pipelines. With `+"`bin/`"+` in the `+"`PATH`"+`, each of
 them is a command of kubectl, too, such as `+"`kubectl inplace-rollout status`"+`, and kubectl's own completion knows their
-arguments. For completion of the binary itself:
+arguments. For completion of the binary itself (the `+"`--help`"+` of
+that command says how in zsh, fish and PowerShell):
 
-`+"```sh\nsource <(inplace-rollout completion bash)\n```\n")
+`+"```sh\nsource <(inplace-rollout completion bash)\n```"+`
+
+What `+"`-o json`"+` and `+"`-o yaml`"+` write has an `+"`apiVersion`"+` and a `+"`kind`"+`, and is described by [JSON schemas](schemas): of
+[status](schemas/rolloutstatus.json), [plan](schemas/rolloutplan.json), [check](schemas/check.json),
+[version](schemas/version.json) and [estimate](schemas/estimate.json). On a terminal there are colors, unless `+"`NO_COLOR`"+` is set.
+`)
 	var connection string
 	for _, cmd := range newRoot([]string{"inplace-rollout"}).Commands() {
 		writeSection(&page, cmd)

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/cli-runtime/pkg/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -22,7 +23,7 @@ import (
 // planOptions are the arguments of the plan command.
 type planOptions struct {
 	*cluster
-	file          string
+	files         resource.FilenameOptions
 	output        cli.Format
 	failOnRestart bool
 	resizePolicy  string
@@ -31,47 +32,43 @@ type planOptions struct {
 func newPlanCommand() *cobra.Command {
 	o := planOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
-		Use:   "plan (TYPE/NAME | -f FILE)",
+		Use:   "plan (TYPE/NAME | -f FILE… | -k FOLDER)",
 		Short: "Show what an edit would do to each pod",
 		Long: `Show what an edit would do to each pod, in the order in which it would happen.
 
-The edit is what a manifest says: with -f, as 'kubectl apply' would take it. Without
-it, the rollout that is held now is shown. Nothing is written.
+The edit is what manifests say: with -f or -k, as 'kubectl apply' would take them.
+Without them, the held rollout is shown. Nothing is written.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
 delete this one), Infeasible (it stays as it is), KeptBack (by the partition, or the
-pause), New (there is no pod in its place now, or it is about to go), ScaledIn (there
-are to be fewer pods, and it goes) or Unchanged. What else a kubelet will say cannot
-be foreseen; ROOM tells how much of the node is requested now. Of more than 20 pods,
+pause), New (there is no pod in its place, or it is about to go), ScaledIn (it goes,
+because there will be fewer pods) or Unchanged. A kubelet may still refuse a resize for
+other reasons. ROOM shows how much of the node is requested now. Of more than 20 pods,
 those with the same fate share a row; -o wide shows each.
 
 The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
 restart as things stand: now, at its deadline, or when you delete it.
 
-Without the right to list nodes, persistent volumes and their claims, and the pods
-of all namespaces, it is not known what room the nodes have: it says so, and
-foresees the rest. What LimitRanges and ResourceQuotas say is foreseen where you
-may list them.`,
+To see whether nodes have room, you need the right to list nodes, persistent volumes,
+their claims, and the pods of all namespaces. Without it, the plan says that the room is
+unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
 		Example: `  # What would this edit do?
   kubectl set resources sts/db --limits=cpu=4 --dry-run=client -o yaml | inplace-rollout plan -f -
 
   # In a pipeline: fail if a manifest restarts anything
   inplace-rollout plan -f web.yaml --fail-on-restart
 
+  # Several files
+  inplace-rollout plan -f web.yaml,db.yaml
+
   # What is still to come of the rollout in flight?
   inplace-rollout plan deployment/web`,
 		ValidArgsFunction: o.completeWorkload(policy.Enabled),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (o.file == "") == (len(args) == 0) {
-				return errors.New("want either a workload, such as sts/web, or -f FILE")
-			}
-			if _, err := o.defaults(); err != nil {
-				return err
-			}
-			if err := o.output.Validate(); err != nil {
+			if err := o.validate(args); err != nil {
 				return err
 			}
 			if err := o.connect(); err != nil {
@@ -84,22 +81,44 @@ may list them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.file, "filename", "f", "", "manifest with StatefulSets, Deployments and DaemonSets; - reads the standard input")
+	f.StringSliceVarP(&o.files.Filenames, "filename", "f", nil, "manifests with StatefulSets, Deployments and DaemonSets: files, folders or addresses; - reads the standard input")
+	f.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization, instead of -f")
+	f.BoolVarP(&o.files.Recursive, "recursive", "R", false, "with -f: the folders in a folder, too")
 	o.output.AddFlag(cmd, "a row for each pod")
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "exit with code 3 if a pod or a container would restart")
-	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "what the controller was started with")
+	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "the value with which the controller was started")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
-	completePolicy(cmd)
+	cli.CompleteResizePolicy(cmd)
 	cli.CompleteFlag(cmd, "filename", cobra.FixedCompletions([]cobra.Completion{"json", "yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	return cmd
+}
+
+func (o planOptions) validate(args []string) error {
+	if o.fromManifests() == (len(args) > 0) {
+		return errors.New("want either a workload, such as sts/web, or -f FILE, or -k FOLDER")
+	}
+	if o.fromManifests() || o.files.Recursive {
+		if err := o.files.RequireFilenameOrKustomize(); err != nil {
+			return err
+		}
+	}
+	if _, err := o.defaults(); err != nil {
+		return err
+	}
+	return o.output.Validate()
+}
+
+// fromManifests reports whether manifests say what the edit is.
+func (o planOptions) fromManifests() bool {
+	return len(o.files.Filenames) > 0 || o.files.Kustomize != ""
 }
 
 // defaults are those of the controller, as far as the flags say.
 func (o planOptions) defaults() (policy.Defaults, error) {
 	d := policy.Standard
 	d.ResizePolicy = policy.Policy(o.resizePolicy)
-	return d, validResizePolicy(d.ResizePolicy)
+	return d, cli.ValidResizePolicy(d.ResizePolicy)
 }
 
 func (o planOptions) run(ctx context.Context, out io.Writer, args []string) error {
@@ -125,7 +144,7 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 			return err
 		}
 	}
-	if err := cli.Print(out, o.output, reports, func(out io.Writer, r planReport) error { return r.table(out, o.output == cli.Wide) }); err != nil {
+	if err := printPlans(out, o.output, reports); err != nil {
 		return err
 	}
 	if o.failOnRestart && slices.ContainsFunc(reports, func(r planReport) bool { return r.restarts }) {
@@ -137,11 +156,11 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 // edits lists what is asked about: the edits in the file, or the rollout that the
 // named workload is in.
 func (o planOptions) edits(ctx context.Context, args []string) ([]edit, error) {
-	if o.file == "" {
+	if !o.fromManifests() {
 		live, err := o.named(args)
 		return []edit{{live: live, after: live}}, err
 	}
-	manifests, err := o.fromFile(o.file)
+	manifests, err := o.fromFiles(o.files)
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,9 @@ func planned(t *testing.T, s *stage, m *unstructured.Unstructured, o planOptions
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.file = filepath.Join(t.TempDir(), "edit.yaml")
-	if err := os.WriteFile(o.file, text, 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "edit.yaml")
+	o.files.Filenames = []string{file}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o.cluster = s.cluster(t)

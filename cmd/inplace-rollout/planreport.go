@@ -7,18 +7,23 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
+// planKind is the kind of the report as a document.
+const planKind = "RolloutPlan"
+
 // planReport is what a rollout does to one workload.
 type planReport struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
+	metav1.TypeMeta `json:",inline"`
+	Workload        cli.Workload `json:"workload"`
 	// New: it does not exist yet. The pods are those that it adopts, and all others will be new.
 	New bool `json:"new,omitempty"`
 	// OptedIn: the rollout is made in place at all.
@@ -33,6 +38,8 @@ type planReport struct {
 	// MinReadySeconds is for how long each pod that is resized has to be Ready before the rollout goes
 	// on after it; 0 if it does at once, or none is resized.
 	MinReadySeconds int64 `json:"minReadySeconds,omitempty"`
+	// Guard is how the rollout is guarded; nil if it is not, or no pod is resized or restarted.
+	Guard *planGuard `json:"guard,omitempty"`
 	// RoomUnknown is why it is not known what room the nodes have; empty if it is.
 	RoomUnknown string      `json:"roomUnknown,omitempty"`
 	Summary     planSummary `json:"summary"`
@@ -62,6 +69,65 @@ type podForecast struct {
 	Room    []room           `json:"room,omitempty"`
 }
 
+// planGuard is how a rollout is guarded: docs/guarded-rollouts.md.
+type planGuard struct {
+	// Canaries are the pods that come before the others; none without a canary.
+	Canaries int `json:"canaries,omitempty"`
+	// Duration is for how long they have to be well, as 10m0s, or manual.
+	Duration  string   `json:"duration,omitempty"`
+	OnFailure string   `json:"onFailure"`
+	Checks    []string `json:"checks,omitempty"`
+}
+
+// guardOf returns how the rollout of so many pods is guarded; nil if it is not.
+func guardOf(after *unstructured.Unstructured, pods int) *planGuard {
+	settings, err := policy.Read(after.GetAnnotations())
+	if err != nil || settings.Guard == nil || pods == 0 {
+		return nil
+	}
+	g := settings.Guard
+	planned := &planGuard{Canaries: min(g.Canaries(pods), pods), OnFailure: policy.OnFailureHold, Checks: g.Checks}
+	if g.Revert {
+		planned.OnFailure = policy.OnFailureRevert
+	}
+	if g.Canary != nil {
+		if planned.Duration = canaryDuration(after, g).String(); g.Manual {
+			planned.Duration = policy.Manual
+		}
+	}
+	return planned
+}
+
+// canaryDuration is for how long the canary of a workload has to be well.
+func canaryDuration(u *unstructured.Unstructured, g *policy.Guard) time.Duration {
+	minReady, _, _ := unstructured.NestedInt64(u.Object, "spec", "minReadySeconds")
+	return rollout.CanaryDuration(*g, int32(minReady))
+}
+
+// String says it for people.
+func (g planGuard) String() string {
+	said := ""
+	if g.Canaries > 0 {
+		then := "when the rollout is promoted"
+		switch {
+		case g.Duration == policy.Manual:
+		case g.Canaries == 1:
+			then = "when it has been Ready for " + g.Duration
+		default:
+			then = "when they have been Ready for " + g.Duration
+		}
+		said = fmt.Sprintf("Guarded: %s first, the others %s. ", plural.Of(g.Canaries, "pod"), then)
+	}
+	said += "After a failure no other pod follows"
+	if g.OnFailure == policy.OnFailureRevert {
+		said += ", and those with the new size go back"
+	}
+	if len(g.Checks) > 0 {
+		said += "; checks: " + strings.Join(g.Checks, ", ")
+	}
+	return said + "."
+}
+
 type change struct {
 	Container string `json:"container,omitempty"` // none: of the pod as a whole
 	Resource  string `json:"resource"`
@@ -84,7 +150,6 @@ type planSummary struct {
 	Deferred         int `json:"deferred"`
 	Restart          int `json:"restart"`
 	Infeasible       int `json:"infeasible"`
-	Impossible       int `json:"impossible"` // the same by its former name, until the release after v0.1.0
 	KeptBack         int `json:"keptBack"`
 	New              int `json:"new"`
 	ScaledIn         int `json:"scaledIn"`
@@ -94,7 +159,7 @@ type planSummary struct {
 // newPlanReport reports the forecast of a workload, which is as the edit leaves it.
 func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadForecast, world capacity.Cluster) planReport {
 	r := planReport{
-		Kind: after.GetKind(), Namespace: after.GetNamespace(), Name: after.GetName(),
+		TypeMeta: cli.Type(planKind), Workload: cli.WorkloadOf(after),
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
 	}
 	var resized []*rollout.Member
@@ -113,6 +178,9 @@ func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadFo
 	}
 	if len(resized) > 0 {
 		r.MinReadySeconds, _, _ = unstructured.NestedInt64(after.Object, "spec", "minReadySeconds")
+	}
+	if r.OptedIn && r.HandOver == "" {
+		r.Guard = guardOf(after, len(r.Pods)-r.Summary.KeptBack-r.Summary.ScaledIn)
 	}
 	for _, f := range rollout.Faults(resized) {
 		r.KnownFaults = append(r.KnownFaults, knownFault{f.Issue, f.Says, f.Pods, f.String()})
@@ -156,7 +224,6 @@ func (s *planSummary) count(f rollout.Forecast) {
 		s.Restart++
 	case rollout.Infeasible:
 		s.Infeasible++
-		s.Impossible = s.Infeasible
 	case rollout.KeptBack:
 		s.KeptBack++
 	case rollout.New:
@@ -168,18 +235,26 @@ func (s *planSummary) count(f rollout.Forecast) {
 	}
 }
 
+// printPlans writes the reports in the format.
+func printPlans(out io.Writer, format cli.Format, reports []planReport) error {
+	if format.ForMachines() {
+		return cli.EncodeList(out, format, planKind, reports)
+	}
+	return cli.Print(out, reports, func(out io.Writer, r planReport) error { return r.table(cli.PageOf(out), format == cli.Wide) })
+}
+
 // table is the report for people.
 func (r planReport) table(out io.Writer, each bool) error {
-	name := strings.ToLower(r.Kind) + "/" + r.Name
+	name := r.Workload.String()
 	if r.New && len(r.Pods) == 0 {
 		_, err := fmt.Fprintf(out, "%s: it does not exist yet, so every pod will be new\n", name)
 		return err
 	}
 	rows := make([]row, 0, len(r.Pods))
 	for _, p := range r.Pods {
-		rows = append(rows, row{p.Name, p.Node, p.Class, []string{string(p.Forecast), p.describe()}, p.roomText(), p.Reason})
+		rows = append(rows, row{p.Name, p.Node, p.Class, []cell{{p.Node, listed}, {text: string(p.Forecast)}, {text: p.describe()}, {p.roomText(), hidden}}, p.Reason})
 	}
-	if err := tableOf(out, each, []string{"POD", "NODE", "FATE", "CHANGES", "ROOM", "REASON"}, rows); err != nil {
+	if err := tableOf(out, each, []string{"NODE", "FATE", "CHANGES", "ROOM", "REASON"}, rows); err != nil {
 		return err
 	}
 	if r.New {
@@ -188,6 +263,11 @@ func (r planReport) table(out io.Writer, each bool) error {
 	if _, err := fmt.Fprintf(out, "%s: %s\n", name, r.Summary); err != nil {
 		return err
 	}
+	return r.notes(out)
+}
+
+// notes are what there is to say besides.
+func (r planReport) notes(out io.Writer) error {
 	if len(r.OldEnvironment) > 0 {
 		if _, err := fmt.Fprintf(out, "Environment variables that show the old size until a restart: %s.\n", strings.Join(r.OldEnvironment, ", ")); err != nil {
 			return err
@@ -195,7 +275,12 @@ func (r planReport) table(out io.Writer, each bool) error {
 	}
 	if r.MinReadySeconds > 0 {
 		proof := time.Duration(r.MinReadySeconds) * time.Second
-		if _, err := fmt.Fprintf(out, "Each resized pod has to prove its size: to be Ready for %s since its resize.\n", proof); err != nil {
+		if _, err := fmt.Fprintf(out, "Each resized pod must be Ready for %s before it counts as available.\n", proof); err != nil {
+			return err
+		}
+	}
+	if r.Guard != nil {
+		if _, err := fmt.Fprintln(out, r.Guard); err != nil {
 			return err
 		}
 	}
@@ -207,7 +292,7 @@ func (r planReport) table(out io.Writer, each bool) error {
 	if r.RoomUnknown == "" {
 		return nil
 	}
-	_, err := fmt.Fprintf(out, "The room on the nodes is not known: %s.\n", r.RoomUnknown)
+	_, err := fmt.Fprintf(out, "It is unknown whether nodes have room: %s.\n", r.RoomUnknown)
 	return err
 }
 

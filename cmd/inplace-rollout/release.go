@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
+	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -31,27 +31,33 @@ type releaseOptions struct {
 	allNamespaces bool
 	forGood       bool
 	yes           bool
+	dryRun        bool
 }
 
 func newReleaseCommand() *cobra.Command {
 	o := releaseOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "release (TYPE/NAME | --all)",
-		Short: "Let go of held rollouts when the controller is gone",
-		Long: `Let go of held rollouts when the controller is gone.
+		Short: "Release held rollouts when the controller is gone",
+		Long: `Release held rollouts when the controller is gone.
 
-A held rollout is nobody's but the controller's. Without it, this gives back what the
-user wants (the partition, paused, or the update strategy), and the built-in
-controller goes on: it restarts every pod that is not of the newest revision. Under
-OnDelete it deletes none, but the operator of a StatefulSet may go on, which waits for this. Pods of
-a Deployment that wait for another one in their place go back to their ReplicaSet. What that will be is shown,
-and asked for, first. The workload stays opted in: its next edit is held again.
+Without the controller, a held rollout does not continue. This command restores the
+partition, paused or the update strategy as the user set it. Then the built-in
+controller restarts every pod that is not of the newest revision. It does not look for
+room first: a new pod without room stays Pending. Under OnDelete it deletes none, but an
+operator may delete pods of its StatefulSet. Detached pods of a Deployment go back to
+their ReplicaSet. The command first shows what will happen, and asks. The workload stays
+opted in: its next edit is held again.
 
-With --for-good it is not, whether the controller is gone or not. Before it lets go, this takes away what holds: the
-bindings of the mutating admission policies, or the configuration of the webhook, and the bindings of those that guard
-it; in one namespace, the namespace's label. It ends when nothing has been held for some seconds. Then the rest can be uninstalled.`,
+With --for-good, edits are not held again, even if the controller runs. The command first
+removes what holds edits: the bindings of the admission policies that hold and guard
+them, or the configuration of the webhook; in one namespace, the namespace's label. It
+ends when nothing has been held for some seconds. Then you can uninstall the rest.`,
 		Example: `  # One
   inplace-rollout release sts/db
+
+  # What would be released, and what happens then?
+  inplace-rollout release --all -A --dry-run
 
   # All of them, before an uninstallation
   inplace-rollout release --all -A --for-good --yes`,
@@ -75,10 +81,11 @@ it; in one namespace, the namespace's label. It ends when nothing has been held 
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.all, "all", false, "all that are held, in the namespace")
+	f.BoolVar(&o.all, "all", false, "all held rollouts in the namespace")
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "with --all: in all namespaces")
-	f.BoolVar(&o.forGood, "for-good", false, "with --all: hold nothing any more, before an uninstallation")
+	f.BoolVar(&o.forGood, "for-good", false, "with --all: hold no edits any more, before an uninstallation")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would happen")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	return cmd
@@ -104,9 +111,13 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 			return err
 		}
 	}
+	if o.dryRun {
+		_, err := fmt.Fprintln(out, "Nothing was released: this was a dry run.")
+		return err
+	}
 	if !o.yes {
 		if agreed, err := ask(in, out); err != nil || !agreed {
-			return errors.Join(errors.New("nothing was let go"), err)
+			return errors.Join(errors.New("nothing was released"), err)
 		}
 	}
 	if o.forGood {
@@ -161,9 +172,9 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 	}
 	for _, pod := range detached {
 		all = append(all, hold{
-			fmt.Sprintf("pod/%s (namespace %s): goes back to its ReplicaSet, which then has one too many", pod.Name, pod.Namespace),
+			fmt.Sprintf("pod/%s (namespace %s): goes back to its ReplicaSet, which will delete one pod", pod.Name, pod.Namespace),
 			func() error {
-				return deployment.GiveBack(ctx, o.client, o.objects, pod.Namespace, []*corev1.Pod{pod})
+				return deployment.Reattach(ctx, o.client, o.objects, pod.Namespace, []*corev1.Pod{pod})
 			},
 			"pod/" + pod.Name + " given back",
 		})
@@ -177,21 +188,13 @@ func (o releaseOptions) found(ctx context.Context, args []string) ([]*unstructur
 		u, err := o.named(args)
 		return []*unstructured.Unstructured{u}, err
 	}
-	return o.optedIn(ctx, o.scope())
-}
-
-// scope is the namespace of --all.
-func (o releaseOptions) scope() string {
-	if o.allNamespaces {
-		return metav1.NamespaceAll
-	}
-	return o.namespace
+	return o.optedIn(ctx, o.scope(o.allNamespaces), "")
 }
 
 // detached lists the pods that wait for another one in their place: those of the
 // named Deployment, or all; the label of their Deployment may have been removed.
 func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unstructured) ([]*corev1.Pod, error) {
-	namespace := o.scope()
+	namespace := o.scope(o.allNamespaces)
 	if !o.all {
 		namespace = found[0].GetNamespace()
 	}
@@ -220,17 +223,31 @@ func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *
 	what, other := "finds nothing left to do", leftBehind(forecast)
 	switch {
 	case len(other) > 0 && kindOf(u) == statefulSets && strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
-		what = fmt.Sprintf("deletes no pod, but whoever does, such as an operator, finds %s not as the template says: %s", cli.Counted(len(other), "pod"), listed(other, many))
+		what = fmt.Sprintf("deletes no pod, but an operator may: %s differ from the template: %s", plural.Of(len(other), "pod"), list(other, many))
 	case len(other) > 0:
-		what += ", but not all pods are as the template says: " + listed(other, many)
+		what += ", but some pods differ from the template: " + list(other, many)
 	}
 	if n := len(forecast.Stale); n > 0 {
-		what = fmt.Sprintf("will replace %s not of the newest revision: %s", cli.Counted(n, "pod"), listed(forecast.Stale, many))
+		what = fmt.Sprintf("will replace %s not of the newest revision: %s", plural.Of(n, "pod"), list(forecast.Stale, many)) + withoutRoom(u)
 	}
 	if policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
 	}
 	return fmt.Sprintf("%s (namespace %s): the %s controller %s", nameOf(u), u.GetNamespace(), u.GetKind(), what), nil
+}
+
+// withoutRoom says what becomes of pods that our controller has kept, because there is no room for new ones: the built-in
+// controller does not look. It is empty where the condition says nothing of that.
+func withoutRoom(u *unstructured.Unstructured) string {
+	reason, _ := completeOf(u)["reason"].(string)
+	switch reason {
+	case rollout.ReasonNoNodeFits:
+		return "; new pods for which no node has room will be Pending (" + reason + ")"
+	case rollout.ReasonQuotaExceeded:
+		return "; new pods for which the quota has no room will be missing (" + reason + ")"
+	default:
+		return ""
+	}
 }
 
 // leftBehind names the pods that the built-in controller will not touch, and that are not
@@ -250,7 +267,7 @@ func leftBehind(forecast rollout.WorkloadForecast) []string {
 }
 
 func ask(in io.Reader, out io.Writer) (bool, error) {
-	if _, err := fmt.Fprint(out, "Let go? [y/N] "); err != nil {
+	if _, err := fmt.Fprint(out, "Release? [y/N] "); err != nil {
 		return false, err
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')
@@ -269,7 +286,7 @@ func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructure
 		err = fmt.Errorf("%w\nYou need patch for %s", err, everyResource)
 	}
 	if err != nil {
-		return fmt.Errorf("letting go of %s: %w", nameOf(u), err)
+		return fmt.Errorf("releasing %s: %w", nameOf(u), err)
 	}
 	return nil
 }

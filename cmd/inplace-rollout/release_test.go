@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 )
 
@@ -40,12 +42,16 @@ func TestRelease(t *testing.T) {
 		stage  func(*testing.T) *stage
 		answer string
 		yes    bool
+		dryRun bool
 		failed string
 		spec   string // what holds it afterwards
 	}{
 		"set":               {stage: heldStage, answer: "y\n", spec: "partition 0"},
-		"declined":          {stage: heldStage, answer: "n\n", failed: "nothing was let go", spec: "partition 2147483647, held"},
-		"no-answer":         {stage: heldStage, failed: "nothing was let go", spec: "partition 2147483647, held"},
+		"dry-run":           {stage: heldStage, dryRun: true, spec: "partition 2147483647, held"},
+		"no-room":           {stage: waiting(rollout.ReasonNoNodeFits), dryRun: true, spec: "partition 2147483647, held"},
+		"no-quota":          {stage: waiting(rollout.ReasonQuotaExceeded), dryRun: true, spec: "partition 2147483647, held"},
+		"declined":          {stage: heldStage, answer: "n\n", failed: "nothing was released", spec: "partition 2147483647, held"},
+		"no-answer":         {stage: heldStage, failed: "nothing was released", spec: "partition 2147483647, held"},
 		"deployment":        {stage: deployment("false"), yes: true, spec: "paused false"},
 		"deployment-paused": {stage: deployment("true"), yes: true, spec: "paused true"},
 		"daemonset": {yes: true, spec: "RollingUpdate", stage: func(t *testing.T) *stage {
@@ -83,7 +89,7 @@ func TestRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tt.stage(t)
-			o := releaseOptions{cluster: s.cluster(t), all: true, yes: tt.yes}
+			o := releaseOptions{cluster: s.cluster(t), all: true, yes: tt.yes, dryRun: tt.dryRun}
 			var out bytes.Buffer
 			err := o.run(t.Context(), strings.NewReader(tt.answer), &out, nil)
 			if said := fmt.Sprint(err); (err != nil) != (tt.failed != "") || !strings.Contains(said, tt.failed) && tt.failed != "" {
@@ -102,6 +108,15 @@ func TestRelease(t *testing.T) {
 				t.Errorf("%d pods are left detached: %v", len(pods.Items), err)
 			}
 		})
+	}
+}
+
+// waiting is a held set whose condition has that reason.
+func waiting(reason string) func(*testing.T) *stage {
+	return func(t *testing.T) *stage {
+		s := heldStage(t)
+		s.set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: reason}}
+		return s
 	}
 }
 
@@ -197,7 +212,7 @@ func TestReleaseGoesOn(t *testing.T) {
 	})
 	var out bytes.Buffer
 	err := o.run(t.Context(), strings.NewReader(""), &out, nil)
-	if err == nil || err.Error() != "letting go of statefulset.apps/web: the API server is tired" {
+	if err == nil || err.Error() != "releasing statefulset.apps/web: the API server is tired" {
 		t.Errorf("error %v", err)
 	}
 	if !strings.Contains(out.String(), "deployment.apps/web released") {
@@ -215,7 +230,7 @@ func TestReleaseFailsWithoutPolicies(t *testing.T) {
 		return writes == 2, nil, errors.New("the API server is tired")
 	})
 	err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil)
-	if err == nil || err.Error() != "letting go of statefulset.apps/web: the API server is tired" {
+	if err == nil || err.Error() != "releasing statefulset.apps/web: the API server is tired" {
 		t.Errorf("error %v", err)
 	}
 }

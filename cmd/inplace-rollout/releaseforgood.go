@@ -81,7 +81,6 @@ func (o releaseOptions) stopHolding(ctx context.Context) error {
 	}{
 		{"v1", "validatingadmissionpolicybindings", prerequisite.GuardPolicies}, // first: they refuse what is not held
 		{"v1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies},
-		{"v1beta1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies}, // where v1 is not served
 		{"v1", "mutatingwebhookconfigurations", []string{prerequisite.WebhookConfiguration}},
 	} {
 		gvr := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: of.version, Resource: of.resource}

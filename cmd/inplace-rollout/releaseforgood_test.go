@@ -37,7 +37,6 @@ func TestReleaseForGood(t *testing.T) {
 		names                   []string
 	}{
 		"policy":  {"v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", prerequisite.MutatingPolicies},
-		"v1beta1": {"v1beta1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", prerequisite.MutatingPolicies},
 		"webhook": {"v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", []string{"inplace-rollout"}},
 		"guards":  {"v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", prerequisite.GuardPolicies},
 	} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -21,52 +22,100 @@ import (
 // retryOptions are the arguments of the retry command.
 type retryOptions struct {
 	*cluster
-	action string
+	allNamespaces bool
+	selector      string
+	action        string
 }
 
 func newRetryCommand() *cobra.Command {
 	o := retryOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
-		Use:   "retry TYPE/NAME [--action=ACTION]",
-		Short: "Try again at once what a rollout was refused, or has put off or left",
-		Long: `Try again at once what a rollout was refused, or has put off or left, and begin its
-deadlines anew: as when a node has got more room, or a quota was raised.
+		Use:   "retry (TYPE/NAME | -A | -l SELECTOR)",
+		Short: "Retry at once what a rollout could not do",
+		Long: `Retry at once what a rollout could not do: resizes that were refused or deferred, and
+pods that were left as they are. Its deadlines start again. Use it when a node has more
+room, or a quota was raised.
 
-With --action, that one is in force for the rest of the rollout, whatever came with the
-edit: LiveResizePreferred lets a rollout restart pods that was begun with LiveResize and
-cannot go on. The annotations of action and policy stay as they are, for the next edit.
+With --action, this action is in force for the rest of the rollout. For example, a stuck
+rollout with LiveResize may restart pods after --action=LiveResizePreferred. The
+annotations stay as they are, for the next edit.
 
-Pods that are done are not touched; where no rollout is in flight, it says so. The
-controller, if it does not run now, does it when it does.`,
-		Example: `  # A quota was raised: do not wait until it is noticed
+Pods that are done are not touched. If no rollout is in flight, the command says so. With
+-A it retries all rollouts in flight; with -l, those in the namespace that the selector
+selects. If the controller does not run, it retries when it starts.`,
+		Example: `  # A quota was raised: do not wait until the controller notices
   inplace-rollout retry sts/db
+
+  # There are new nodes: retry everything that waits for room
+  inplace-rollout retry -A
 
   # Now pods may be restarted
   inplace-rollout retry deployment/web --action=LiveResizePreferred`,
 		ValidArgsFunction: o.completeWorkload(policy.Held),
 		SilenceUsage:      true,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.action != "" && !slices.Contains(policy.Actions, o.action) {
-				return fmt.Errorf("--action is %q: want %s", o.action, strings.Join(policy.Actions, ", "))
+			if err := o.validate(args); err != nil {
+				return err
 			}
 			if err := o.connect(); err != nil {
 				return err
 			}
-			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
+			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.scope(o.allNamespaces)); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
-	cmd.Flags().StringVar(&o.action, "action", "", "what is in force for the rest of the rollout: "+strings.Join(policy.Actions, ", ")+"; empty leaves it")
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "all rollouts in flight, in all namespaces")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "all rollouts in flight of workloads that this label selector selects, such as team=shop")
+	cmd.Flags().StringVar(&o.action, "action", "", "action for the rest of the rollout: "+strings.Join(policy.Actions, ", ")+"; empty does not change it")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	cli.CompleteFlag(cmd, "action", cobra.FixedCompletions(policy.Actions, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
+func (o retryOptions) validate(args []string) error {
+	if (o.allNamespaces || o.selector != "") == (len(args) > 0) {
+		return errors.New("want either a workload, such as sts/web, or --all-namespaces or --selector")
+	}
+	if o.action != "" && !slices.Contains(policy.Actions, o.action) {
+		return fmt.Errorf("--action is %q: want %s", o.action, strings.Join(policy.Actions, ", "))
+	}
+	return validSelector(o.selector)
+}
+
+// runAll tries all again that are in flight, and goes on where one fails.
+func (o retryOptions) runAll(ctx context.Context, out io.Writer) error {
+	all, err := o.optedIn(ctx, o.scope(o.allNamespaces), o.selector)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	inFlight := 0
+	for _, u := range all {
+		if over, err := o.over(ctx, u); err != nil || over != "" {
+			continue
+		}
+		inFlight++
+		outcome, err := o.retry(ctx, u)
+		if err != nil {
+			failed = append(failed, err)
+		} else if _, err := fmt.Fprintf(out, "%s (namespace %s)%s\n", nameOf(u), u.GetNamespace(), outcome); err != nil {
+			return err
+		}
+	}
+	if inFlight == 0 {
+		_, err = fmt.Fprintln(out, "No rollout is in flight.")
+	}
+	return errors.Join(append(failed, err)...)
+}
+
 func (o retryOptions) run(ctx context.Context, out io.Writer, args []string) error {
+	if len(args) == 0 {
+		return o.runAll(ctx, out)
+	}
 	u, err := o.named(args)
 	if err != nil {
 		return err
@@ -121,7 +170,7 @@ func (o retryOptions) over(ctx context.Context, u *unstructured.Unstructured) (w
 	case o.ended(ctx, u):
 		return justEnded, nil
 	default:
-		return "", fmt.Errorf("%s has no rollout that is made in place: %s", nameOf(u), r.Message)
+		return "", fmt.Errorf("%s has no rollout in place: %s", nameOf(u), r.Message)
 	}
 }
 
@@ -142,12 +191,12 @@ func (o retryOptions) ended(ctx context.Context, u *unstructured.Unstructured) b
 // asked returns what is tried again, now that the workload asks for it. It is an error if the
 // action has not been put in force.
 func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, err error) {
-	outcome = ": what was refused, put off or left is tried again"
+	outcome = ": what could not be done is retried"
 	if o.action == "" {
 		return outcome, nil
 	}
 	if inForce, _, _ := strings.Cut(after.GetAnnotations()[api.InForceAnnotation], ";"); inForce != o.action {
-		return "", fmt.Errorf("retrying %s: the action %s was not put in force: its rollout has just ended, or the admission policies are missing or older", nameOf(after), o.action)
+		return "", fmt.Errorf("retrying %s: the action %s is not in force: the rollout has just ended, or the admission policies are missing or older", nameOf(after), o.action)
 	}
 	return outcome + ", and " + o.action + " is in force", nil
 }
@@ -160,5 +209,5 @@ func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured) (*u
 	}
 	return o.patch(ctx, u, map[string]any{"metadata": map[string]any{
 		"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.RetryAnnotation: value},
-	}}, api.FieldManager+"-retry")
+	}}, api.RetryFieldManager)
 }

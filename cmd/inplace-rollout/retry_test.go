@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -36,8 +37,8 @@ func TestRetryAtTheEnd(t *testing.T) {
 	}
 	const (
 		ended = "statefulset.apps/web has no rollout in flight: "
-		asked = "statefulset.apps/web: what was refused, put off or left is tried again"
-		none  = "statefulset.apps/web has no rollout that is made in place: under way"
+		asked = "statefulset.apps/web: what could not be done is retried"
+		none  = "statefulset.apps/web has no rollout in place: under way"
 	)
 	for _, tt := range []struct {
 		name     string
@@ -109,7 +110,40 @@ func TestRetryOfPausedDeployments(t *testing.T) {
 	if err := unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := (retryOptions{cluster: s.cluster(t)}).retry(t.Context(), u); err == nil || !strings.Contains(err.Error(), "made in place: paused by the user") {
+	if got, err := (retryOptions{cluster: s.cluster(t)}).retry(t.Context(), u); err == nil || !strings.Contains(err.Error(), "rollout in place: paused by the user") {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestRetryAll: what is in flight is tried again, and nothing is said of the rest.
+func TestRetryAll(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		held  bool
+		retry retryOptions
+		want  string
+	}{
+		{"one is in flight", true, retryOptions{allNamespaces: true}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
+		{"it is selected", true, retryOptions{selector: "team=shop"}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
+		{"it is not selected", true, retryOptions{selector: "team!=shop"}, "No rollout is in flight.\n"},
+		{"it is complete", false, retryOptions{allNamespaces: true}, "No rollout is in flight.\n"},
+	} {
+		s := newSetStage(t, 1)
+		if tt.held {
+			s.heldAt(t, larger)
+		}
+		s.set.Labels["team"] = "shop"
+		tt.retry.cluster = s.cluster(t)
+		var out bytes.Buffer
+		if err := tt.retry.run(t.Context(), &out, nil); err != nil || out.String() != tt.want {
+			t.Errorf("%s: printed %q, want %q: %v", tt.what, &out, tt.want, err)
+		}
+		asked := false
+		for _, action := range tt.retry.objects.(*dynamicfake.FakeDynamicClient).Actions() {
+			asked = asked || action.GetVerb() == "patch"
+		}
+		if asked != strings.HasPrefix(tt.want, "statefulset") {
+			t.Errorf("%s: asked: %t", tt.what, asked)
+		}
 	}
 }

@@ -36,7 +36,7 @@ func TestRoots(t *testing.T) {
 	}
 	for file, want := range map[string]string{
 		root:           "there is no Prometheus at", // it has been reached
-		"/nonexistent": "--prometheus-ca-file has the certificates to trust",
+		"/nonexistent": "set the certificates to trust by --prometheus-ca-file",
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRoots$", "-test.v")
 		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+file, "SSL_CERT_DIR="+t.TempDir(), askVariable+"="+server.URL)

@@ -3,31 +3,141 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
+	"regexp"
 	"strings"
 	"time"
 
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 )
+
+// statusView is how the status command shows reports.
+type statusView struct {
+	format cli.Format
+	brief  bool // a row for each workload, unless the format is wide
+}
+
+// nobody is the report where no workload is opted in.
+const nobody = "No workload is opted in: label one with " + api.EnabledLabel + "=true."
+
+// print writes the reports in the format.
+func (v statusView) print(out io.Writer, reports []statusReport, now time.Time) error {
+	switch {
+	case v.format.ForMachines():
+		return cli.EncodeList(out, v.format, statusKind, reports)
+	case len(reports) == 0:
+		_, err := fmt.Fprintln(out, nobody)
+		return err
+	case v.brief && v.format != cli.Wide:
+		return overview(out, reports)
+	}
+	return cli.Print(out, reports, func(out io.Writer, r statusReport) error { return r.table(out, v.format == cli.Wide, now) })
+}
+
+// overview has a row for each workload.
+func overview(out io.Writer, reports []statusReport) error {
+	rows := make([][]string, len(reports))
+	for i, r := range reports {
+		why := r.Message
+		if r.Complete {
+			why = ""
+		}
+		rows[i] = []string{r.Workload.Namespace, r.Workload.String(), r.Reason, fmt.Sprintf("%d/%d", r.count()[stateDone], len(r.Pods)), why}
+	}
+	return cli.PageOf(out).Table([]string{"NAMESPACE", "WORKLOAD", "STATE", "DONE", "WHY"}, rows, tones)
+}
+
+// key tells the workload from all others.
+func (r statusReport) key() string { return r.Workload.Namespace + "/" + r.Workload.String() }
+
+// headline is the status of the workload as a whole, in one line.
+func (r statusReport) headline() string {
+	return fmt.Sprintf("%s (namespace %s): %s: %s", r.Workload, r.Workload.Namespace, r.Reason, r.Message)
+}
+
+// details are what else is to be said of the workload as a whole.
+func (r statusReport) details() string {
+	text := "Revision " + cli.OrNone(r.Revision)
+	if r.Held {
+		text += ", held"
+	}
+	if wanted := r.wanted(); wanted != "" {
+		text += ". Wanted: " + wanted
+	}
+	return text + "."
+}
+
+// wanted is the size of the pods, if it is the same of all that have one.
+func (r statusReport) wanted() string {
+	wanted := ""
+	for _, p := range r.Pods {
+		size := p.Wanted.String()
+		if p.Wanted != nil && wanted != "" && size != wanted {
+			return ""
+		}
+		if p.Wanted != nil {
+			wanted = size
+		}
+	}
+	return wanted
+}
+
+// table is the report for people.
+func (r statusReport) table(out io.Writer, wide bool, now time.Time) error {
+	page := cli.PageOf(out)
+	if err := page.Text(r.headline()); err != nil || len(r.Pods) == 0 {
+		return err
+	}
+	if err := page.Text(r.details()); err != nil {
+		return err
+	}
+	header := []string{"STATE", "SINCE", "WHY"}
+	if wide {
+		header = []string{"STATE", "SINCE", "NODE", "WANTED", "APPLIED", "CONDITION", "WHY"}
+	}
+	rows := make([]row, len(r.Pods))
+	for i, p := range r.Pods {
+		rows[i] = p.row(wide, now)
+	}
+	return tableOf(page, wide, header, rows)
+}
+
+// row is what the table says of the pod.
+func (p podStatus) row(wide bool, now time.Time) row {
+	since, why := "", p.Why
+	if p.Since != nil {
+		since = duration.HumanDuration(now.Sub(p.Since.Time))
+	}
+	if p.Proved != nil {
+		why = "proved in " + duration.HumanDuration(p.Proved.Sub(now))
+	}
+	cells := []cell{{text: string(p.State)}, {since, hidden}}
+	if wide {
+		cells = append(cells, cell{text: p.Node}, cell{text: p.Wanted.String()}, cell{text: p.Applied.String()}, cell{text: p.Condition})
+	}
+	return row{p.Name, p.Node, p.Class, cells, why}
+}
 
 // screen shows reports as they change: on a terminal in one place, otherwise as
 // lines of what is new.
 type screen struct {
-	out    io.Writer
-	format cli.Format
-	size   func() (width, height int) // of the terminal; nil if it is none
-	lines  int                        // that are shown on the terminal
-	// printed is the last line that was written of each workload and pod.
+	out   io.Writer
+	view  statusView
+	size  func() (width, height int) // of the terminal; nil if it is none
+	lines int                        // that are shown on the terminal
+	// printed is what was written last of each workload and pod.
 	printed map[string]string
 	// troubled: nothing can be read at present, and that is shown.
 	troubled bool
 }
 
-func newScreen(out io.Writer, format cli.Format) *screen {
-	s := &screen{out: out, format: format, printed: map[string]string{}}
-	if file, is := out.(*os.File); is && term.IsTerminal(int(file.Fd())) {
+func newScreen(out io.Writer, view statusView) *screen {
+	s := &screen{out: out, view: view, printed: map[string]string{}}
+	if file := cli.Terminal(out); file != nil && !view.format.ForMachines() {
 		s.size = func() (int, int) {
 			width, height, err := term.GetSize(int(file.Fd()))
 			if err != nil {
@@ -41,11 +151,17 @@ func newScreen(out io.Writer, format cli.Format) *screen {
 
 func (s *screen) show(reports []statusReport, now time.Time) error {
 	s.troubled = false
-	if s.size == nil {
+	switch {
+	case s.view.format.ForMachines():
+		return s.stream(reports)
+	case s.size == nil:
 		return s.news(reports)
 	}
 	var text strings.Builder
-	if err := printStatus(&text, s.format, reports, now); err != nil {
+	page := cli.PageOf(s.out)
+	page.Writer = &text
+	page.Width, _ = s.size()
+	if err := s.view.print(page, reports, now); err != nil {
 		return err
 	}
 	// Up to the first line that was shown, and clear from there on.
@@ -59,12 +175,29 @@ func (s *screen) show(reports []statusReport, now time.Time) error {
 	return err
 }
 
+// stream writes each report that is new.
+func (s *screen) stream(reports []statusReport) error {
+	for _, r := range reports {
+		var text strings.Builder
+		if err := cli.EncodeNext(&text, s.view.format, r); err != nil {
+			return err
+		}
+		if err := s.tell(r.key(), text.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // trouble shows once why nothing can be read at present, below what was seen last.
 func (s *screen) trouble(err error) error {
 	if s.troubled {
 		return nil
 	}
 	s.troubled = true
+	if s.view.format.ForMachines() {
+		return nil
+	}
 	text := fmt.Sprintf("looking again, because of: %v\n", err)
 	if s.size != nil {
 		shown := cut(text, s.size)
@@ -75,21 +208,24 @@ func (s *screen) trouble(err error) error {
 	return err
 }
 
+// color is what sets one.
+var color = regexp.MustCompile(`\x1b\[[0-9]*m`)
+
 // cut makes text fit on the terminal: what wraps, or scrolls out of it, could not be
 // written over.
 func cut(text string, size func() (width, height int)) []string {
 	width, height := size()
 	var lines []string
 	for line := range strings.Lines(text) {
-		runes := []rune(strings.TrimRight(line, " \n"))
-		if len(runes) > width {
-			runes = append(runes[:max(width-1, 0)], '…')
+		line = strings.TrimRight(line, " \n")
+		if runes := []rune(color.ReplaceAllString(line, "")); len(runes) > width {
+			line = string(append(runes[:max(width-1, 0)], '…'))
 		}
-		lines = append(lines, string(runes)+"\n")
+		lines = append(lines, line+"\n")
 	}
 	if most := max(height-1, 2); len(lines) > most {
 		hidden := len(lines) - most + 1
-		lines = append(lines[:most-1], fmt.Sprintf("… and %s\n", cli.Counted(hidden, "more line")))
+		lines = append(lines[:most-1], fmt.Sprintf("… and %s\n", plural.Of(hidden, "more line")))
 	}
 	return lines
 }
@@ -97,18 +233,18 @@ func cut(text string, size func() (width, height int)) []string {
 // news writes what is new of each workload and pod.
 func (s *screen) news(reports []statusReport) error {
 	if len(reports) == 0 {
-		return s.line("", nobody)
+		return s.tell("", nobody+"\n")
 	}
 	for _, r := range reports {
-		name := r.Namespace + "/" + r.Kind + "/" + r.Name
-		if err := s.line(name, r.headline()); err != nil {
+		name := r.key()
+		if err := s.tell(name, r.headline()+"\n"); err != nil {
 			return err
 		}
-		if len(r.Pods) > many && s.format != cli.Wide {
+		if (s.view.brief || len(r.Pods) > many) && s.view.format != cli.Wide {
 			continue // the headline says how many are done, and what others wait for
 		}
 		for _, p := range r.Pods {
-			if err := s.line(name+"/"+p.Name, p.line()); err != nil {
+			if err := s.tell(name+"/"+p.Name, p.line()+"\n"); err != nil {
 				return err
 			}
 		}
@@ -119,8 +255,8 @@ func (s *screen) news(reports []statusReport) error {
 // line is the pod's status in one line.
 func (p podStatus) line() string {
 	text := p.Name + ": " + string(p.State)
-	if p.Wanted != "" {
-		text += " " + p.Wanted
+	if p.Wanted != nil {
+		text += " " + p.Wanted.String()
 	}
 	if p.Why != "" {
 		text += ": " + p.Why
@@ -131,11 +267,12 @@ func (p podStatus) line() string {
 	return text
 }
 
-func (s *screen) line(about, text string) error {
+// tell writes a text about something if it is another one than the last.
+func (s *screen) tell(about, text string) error {
 	if s.printed[about] == text {
 		return nil
 	}
 	s.printed[about] = text
-	_, err := fmt.Fprintln(s.out, text)
+	_, err := io.WriteString(s.out, text)
 	return err
 }

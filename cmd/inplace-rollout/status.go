@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
@@ -36,94 +34,126 @@ const watchInterval = time.Second
 // statusOptions are the arguments of the status command.
 type statusOptions struct {
 	*cluster
-	all    bool
-	watch  bool
-	output cli.Format
+	all      bool
+	selector string
+	watch    bool
+	timeout  time.Duration
+	output   cli.Format
 }
 
 func newStatusCommand() *cobra.Command {
 	o := statusOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "status [TYPE/NAME]",
-		Short: "Show how far rollouts have come, pod by pod",
-		Long: `Show how far rollouts have come, pod by pod: of one workload, or of all that are
+		Short: "Show how far rollouts are, pod by pod",
+		Long: `Show how far rollouts are, pod by pod: of one workload, or of all that are
 opted in, in a namespace or everywhere.
 
 A pod's state is Waiting (it has not been asked yet), Requested (the kubelet has not
 answered, or defers it), Accepted (it is being carried out, or the pod is not available
 yet, or has not been Ready for minReadySeconds since), Infeasible (not possible on this
-node) or Done; or KeptBack, by the partition or the pause. Beside it stands what
-Kubernetes says in the pod's conditions. Of more than 20 pods, those of which the same
-is to be said share a row; -o wide shows each.
+node) or Done; or KeptBack, by the partition or the pause. WHY says what it
+waits for. Of more than 20 pods, those with the same state share a row.
+-o wide shows each, with its node, its size and what Kubernetes says in its conditions.
+With -A, each workload has a row. Long lines wrap on a terminal only.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack, and 2 if
-not; with --watch it waits until everything is that is opted in.`,
+not. With --watch the command ends when everything is complete, or after --timeout. With
+-o json or -o yaml, --watch writes each workload when it changes: a line, or a document.`,
 		Example: `  # How far is it?
   inplace-rollout status sts/db
 
-  # Watch it until it is complete
-  inplace-rollout status deployment/web --watch
+  # Watch it until it is complete, at most for ten minutes
+  inplace-rollout status deployment/web --watch --timeout=10m
 
   # Everything that is opted in
-  inplace-rollout status -A`,
+  inplace-rollout status -A
+
+  # Of one team's, for a script
+  inplace-rollout status -A -l team=shop -o json`,
 		ValidArgsFunction: o.completeWorkload(policy.Enabled),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.output.Validate(); err != nil {
+			if err := o.validate(args); err != nil {
 				return err
-			}
-			if o.watch && o.output.ForMachines() {
-				return fmt.Errorf("--watch prints no %s: leave one of them away", o.output)
-			}
-			if o.all && len(args) > 0 {
-				return errors.New("want either a workload, such as sts/web, or --all-namespaces")
 			}
 			if err := o.connect(); err != nil {
 				return err
 			}
-			where := o.namespace
-			if o.all {
-				where = metav1.NamespaceAll
-			}
-			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), where); err != nil {
+			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.scope(o.all)); err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "all namespaces")
-	f.BoolVarP(&o.watch, "watch", "w", false, "go on until everything is complete")
-	o.output.AddFlag(cmd, "a row for each pod")
+	f.StringVarP(&o.selector, "selector", "l", "", "label selector of workloads, such as team=shop")
+	f.BoolVarP(&o.watch, "watch", "w", false, "watch until everything is complete")
+	f.DurationVar(&o.timeout, "timeout", 0, "with --watch: how long to wait at most; 0 waits for as long as it takes")
+	o.output.AddFlag(cmd, "a row for each pod, with more columns")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	return cmd
 }
 
-func (o statusOptions) run(ctx context.Context, out io.Writer, args []string) error {
+func (o statusOptions) validate(args []string) error {
+	if err := o.output.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case o.all && len(args) > 0:
+		return errors.New("want either a workload, such as sts/web, or --all-namespaces")
+	case o.selector != "" && len(args) > 0:
+		return errors.New("want either a workload, such as sts/web, or --selector")
+	case o.timeout != 0 && !o.watch:
+		return errors.New("--timeout goes with --watch")
+	case o.timeout < 0:
+		return fmt.Errorf("--timeout is %s: want 0 or more", o.timeout)
+	}
+	return validSelector(o.selector)
+}
+
+func (o statusOptions) run(ctx context.Context, out, complaints io.Writer, args []string) error {
+	view := statusView{format: o.output, brief: o.all}
+	if o.watch {
+		return o.follow(ctx, newScreen(out, view), complaints, args)
+	}
 	reports, err := o.reports(ctx, args)
 	if err != nil {
 		return err
 	}
-	if !o.watch {
-		if err := printStatus(out, o.output, reports, time.Now()); err != nil {
-			return err
-		}
-		return completeness(reports)
+	if err := view.print(out, reports, time.Now()); err != nil {
+		return err
 	}
-	screen := newScreen(out, o.output)
-	for {
+	return completeness(reports)
+}
+
+// follow shows reports until everything that is opted in is complete: what is not never becomes so.
+func (o statusOptions) follow(ctx context.Context, screen *screen, complaints io.Writer, args []string) error {
+	over := ctx
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		over, cancel = context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+	}
+	reports, err := o.reports(ctx, args)
+	for err == nil {
 		if err := screen.show(reports, time.Now()); err != nil {
 			return err
 		}
-		// What is not opted in never becomes complete.
 		if !slices.ContainsFunc(reports, func(r statusReport) bool { return r.OptedIn && !r.Complete }) {
 			return completeness(reports)
 		}
-		if reports, err = o.next(ctx, args, screen); err != nil {
+		reports, err = o.next(over, args, screen)
+	}
+	if ctx.Err() == nil && over.Err() != nil {
+		if _, err := fmt.Fprintf(complaints, "Error: not complete after %s\n", o.timeout); err != nil {
 			return err
 		}
+		return incomplete
 	}
+	return err
 }
 
 // next looks again, as often as it takes the API server to answer.
@@ -135,8 +165,11 @@ func (o statusOptions) next(ctx context.Context, args []string, screen *screen) 
 		case <-time.After(watchInterval):
 		}
 		reports, err := o.reports(ctx, args)
-		if err == nil || !passing(err) {
+		if err == nil || ctx.Err() == nil && !passing(err) {
 			return reports, err
+		}
+		if ctx.Err() != nil {
+			return nil, incomplete
 		}
 		if err := screen.trouble(err); err != nil {
 			return nil, err
@@ -165,17 +198,19 @@ func passing(err error) bool {
 
 // statusReport is how far the rollout of one workload has come.
 type statusReport struct {
-	Kind      string      `json:"kind"`
-	Namespace string      `json:"namespace"`
-	Name      string      `json:"name"`
-	OptedIn   bool        `json:"optedIn"`
-	Revision  string      `json:"revision"`
-	Held      bool        `json:"held"`
-	Complete  bool        `json:"complete"`
-	Reason    string      `json:"reason"`
-	Message   string      `json:"message"`
-	Pods      []podStatus `json:"pods"`
+	metav1.TypeMeta `json:",inline"`
+	Workload        cli.Workload `json:"workload"`
+	OptedIn         bool         `json:"optedIn"`
+	Revision        string       `json:"revision"`
+	Held            bool         `json:"held"`
+	Complete        bool         `json:"complete"`
+	Reason          string       `json:"reason"`
+	Message         string       `json:"message"`
+	Pods            []podStatus  `json:"pods"`
 }
+
+// statusKind is the kind of the report as a document.
+const statusKind = "RolloutStatus"
 
 // podState is the state of a pod's resize.
 type podState string
@@ -196,8 +231,8 @@ type podStatus struct {
 	Name      string       `json:"name"`
 	Node      string       `json:"node,omitempty"`
 	Class     string       `json:"class,omitempty"` // of the node, where that has a size of its own
-	Wanted    string       `json:"wanted,omitempty"`
-	Applied   string       `json:"applied,omitempty"`
+	Wanted    resize.Size  `json:"wanted,omitempty"`
+	Applied   resize.Size  `json:"applied,omitempty"`
 	State     podState     `json:"state"`
 	Condition string       `json:"condition,omitempty"` // of Kubernetes
 	Since     *metav1.Time `json:"since,omitempty"`
@@ -236,15 +271,12 @@ func (o statusOptions) workloads(ctx context.Context, args []string) ([]*unstruc
 		u, err := o.named(args)
 		return []*unstructured.Unstructured{u}, err
 	}
-	if o.all {
-		return o.optedIn(ctx, metav1.NamespaceAll)
-	}
-	return o.optedIn(ctx, o.namespace)
+	return o.optedIn(ctx, o.scope(o.all), o.selector)
 }
 
 func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (statusReport, error) {
 	r := statusReport{
-		Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), OptedIn: policy.Enabled(u),
+		TypeMeta: cli.Type(statusKind), Workload: cli.WorkloadOf(u), OptedIn: policy.Enabled(u),
 		Revision: kindOf(u).revision(u), Held: policy.Held(u), Pods: []podStatus{},
 	}
 	r.readCondition(u)
@@ -264,7 +296,11 @@ func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *un
 			if r.Complete { // so that has been proved, whatever the clock here says
 				f.ProvedAt = time.Time{}
 			}
-			r.Pods = append(r.Pods, statusOf(f))
+			p := statusOf(f)
+			if at := canaryUntil(f, settings.Guard, u); r.Held && r.Reason == rollout.ReasonProgressing && at.After(time.Now()) {
+				p.State, p.Why, p.Proved = stateAccepted, "", ptr.To(metav1.NewTime(at))
+			}
+			r.Pods = append(r.Pods, p)
 		}
 	}
 	r.compare()
@@ -288,19 +324,30 @@ func (r *statusReport) compare() {
 }
 
 // catchUp corrects a condition that only tells of progress, which may be a minute behind: how
-// many pods are done by now. What those wait for that are not, the report says of each of them.
+// many pods are done by now. What those wait for that are not, the report says of each of them. Where all are
+// done, only the condition knows what is missing, such as that a guarded rollout waits for pods to stay Ready.
 func (r *statusReport) catchUp() {
 	said := rollout.Parse(r.Complete, r.Reason, r.Message)
 	if said.Phase != rollout.PhaseResizing || said.Reason != rollout.ReasonProgressing {
 		return
 	}
+	count := r.count()
+	if done := count[stateDone]; done > said.Updated && len(r.Pods)-count[stateKeptBack] == said.Total {
+		now := rollout.Condition{Phase: rollout.PhaseResizing, Updated: done, Total: said.Total}
+		if done == said.Total {
+			now.Details = said.Details
+		}
+		r.Message = now.Message()
+	}
+}
+
+// count is how many pods are in each state.
+func (r *statusReport) count() map[podState]int {
 	count := map[podState]int{}
 	for _, p := range r.Pods {
 		count[p.State]++
 	}
-	if done := count[stateDone]; done > said.Updated && len(r.Pods)-count[stateKeptBack] == said.Total {
-		r.Message = rollout.Condition{Phase: rollout.PhaseResizing, Updated: done, Total: said.Total}.Message()
-	}
+	return count
 }
 
 // readCondition takes over the controller's condition, if it is about what is there now.
@@ -309,21 +356,45 @@ func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 		r.Reason, r.Message = "NotOptedIn", cmp.Or(policy.BadLabel(u), "label it with "+api.EnabledLabel+"=true to have it rolled out in place")
 		return
 	}
-	r.Reason, r.Message = "Unknown", "the controller has said nothing yet"
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, c := range conditions {
-		fields, ok := c.(map[string]any)
-		if !ok || fields["type"] != api.ConditionComplete {
-			continue
-		}
+	r.Reason, r.Message = "Unknown", "the controller has not written the condition yet"
+	if fields := completeOf(u); fields != nil {
 		r.Reason, _, _ = unstructured.NestedString(fields, "reason")
 		r.Message, _, _ = unstructured.NestedString(fields, "message")
 		r.Complete = fields["status"] == string(corev1.ConditionTrue)
 	}
 	observed, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
 	if r.Complete && (r.Held || observed < u.GetGeneration()) {
-		r.Complete, r.Reason, r.Message = false, rollout.ReasonPending, "there is a newer edit that nobody has looked at yet"
+		r.Complete, r.Reason, r.Message = false, rollout.ReasonPending, "the controller has not seen the newest edit yet"
 	}
+}
+
+// completeOf returns the fields of the condition Complete of a workload; nil if it has none.
+func completeOf(u *unstructured.Unstructured) map[string]any {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range conditions {
+		if fields, ok := c.(map[string]any); ok && fields["type"] == api.ConditionComplete {
+			return fields
+		}
+	}
+	return nil
+}
+
+// canaryUntil returns when the pod has been well for as long as a canary has to, as far as the pod tells; zero if that is not known, or
+// nobody waits for it.
+func canaryUntil(f rollout.PodForecast, guard *policy.Guard, u *unstructured.Unstructured) time.Time {
+	m := f.Member
+	if guard == nil || guard.Canary == nil || guard.Manual || m.Pod == nil || f.Observed != resize.Actuated || m.Target.Resized.IsZero() {
+		return time.Time{}
+	}
+	ready := rollout.ConditionReady(m.Pod)
+	if ready == nil || ready.Status != corev1.ConditionTrue {
+		return time.Time{}
+	}
+	since := m.Target.Resized
+	if ready.LastTransitionTime.After(since) {
+		since = ready.LastTransitionTime.Time
+	}
+	return since.Add(canaryDuration(u, guard))
 }
 
 func statusOf(f rollout.PodForecast) podStatus {
@@ -387,45 +458,4 @@ func conditionOf(pod *corev1.Pod) (string, *metav1.Time) {
 		return name, &c.LastTransitionTime
 	}
 	return "", nil
-}
-
-// headline is the status of the workload as a whole, in one line.
-func (r statusReport) headline() string {
-	held := ""
-	if r.Held {
-		held = ", held"
-	}
-	return fmt.Sprintf("%s/%s (namespace %s, revision %s%s): %s: %s", strings.ToLower(r.Kind), r.Name, r.Namespace, cli.OrNone(r.Revision), held, r.Reason, r.Message)
-}
-
-// table is the report for people.
-func (r statusReport) table(out io.Writer, each bool, now time.Time) error {
-	if _, err := fmt.Fprintln(out, r.headline()); err != nil || len(r.Pods) == 0 {
-		return err
-	}
-	rows := make([]row, 0, len(r.Pods))
-	for _, p := range r.Pods {
-		since := ""
-		if p.Since != nil {
-			since = duration.HumanDuration(now.Sub(p.Since.Time))
-		}
-		why := p.Why
-		if p.Proved != nil {
-			why = "proved in " + duration.HumanDuration(p.Proved.Sub(now))
-		}
-		rows = append(rows, row{p.Name, p.Node, p.Class, []string{p.Wanted, p.Applied, string(p.State), p.Condition}, since, why})
-	}
-	return tableOf(out, each, []string{"POD", "NODE", "WANTED", "APPLIED", "STATE", "CONDITION", "SINCE", "WHY"}, rows)
-}
-
-// nobody is the report where no workload is opted in.
-const nobody = "No workload is opted in: label one with " + api.EnabledLabel + "=true."
-
-// printStatus writes the reports in the format.
-func printStatus(out io.Writer, format cli.Format, reports []statusReport, now time.Time) error {
-	if len(reports) == 0 && !format.ForMachines() {
-		_, err := fmt.Fprintln(out, nobody)
-		return err
-	}
-	return cli.Print(out, format, reports, func(out io.Writer, r statusReport) error { return r.table(out, format == cli.Wide, now) })
 }

@@ -5,9 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +26,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 )
@@ -62,6 +68,33 @@ func statesStage(t *testing.T) *stage {
 	s.pods[1].DeletionTimestamp = ptr.To(s.pods[1].Status.Conditions[0].LastTransitionTime)
 	s.pods[1].Finalizers = []string{"test/keep"} // the fake refuses deleted objects without
 	return s
+}
+
+// guardedStage has the first of three pods have the size, as a guarded rollout says.
+func guardedStage(t *testing.T, said rollout.Condition) *stage {
+	t.Helper()
+	s := newSetStage(t, 3)
+	s.heldAt(t, larger)
+	s.set.Annotations[api.CanaryAnnotation], s.set.Annotations[api.CanaryDurationAnnotation] = "1", "10m"
+	build.Resized(&s.set.Spec.Template)(s.pods[2])
+	build.ResizedAt(now.Add(-time.Minute))(s.pods[2])
+	said.Total, said.Version = 3, rollout.RevisionNamed("web-b")
+	s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = said.Reason, said.Message()
+	return s
+}
+
+func canaryStage(t *testing.T) *stage {
+	t.Helper()
+	return guardedStage(t, rollout.Condition{
+		Reason: rollout.ReasonProgressing, Phase: rollout.PhaseCanary, Details: "; web-2: waiting until it has been Ready at its new size for 10m0s",
+	})
+}
+
+func stoppedStage(t *testing.T) *stage {
+	t.Helper()
+	return guardedStage(t, rollout.Condition{
+		Reason: rollout.ReasonResizeFailed, Phase: rollout.PhaseStopped, Updated: 1, Why: "web-2 failed: container app was OOMKilled after 4s, at its memory limit of 1Gi",
+	})
 }
 
 // believedStage has a set that is said to be Complete, and has another template than its pods.
@@ -135,6 +168,16 @@ func TestStatus(t *testing.T) {
 			}
 			return s
 		},
+		"proving-guarded": func(t *testing.T) *stage {
+			s := newSetStage(t, 2)
+			s.heldAt(t, larger)
+			s.set.Status.Conditions[0].Message = "0 of 2 pods resized; web-1: waiting until it has been Ready at its new size for 1m0s; likewise web-0"
+			for _, pod := range s.pods {
+				build.Resized(&s.set.Spec.Template)(pod)
+				pod.Labels["controller-revision-hash"] = "web-b"
+			}
+			return s
+		},
 		"newer-edit": func(t *testing.T) *stage {
 			s := newSetStage(t, 1)
 			s.set.Generation = 2
@@ -174,6 +217,7 @@ func TestStatus(t *testing.T) {
 			condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu")(s.pods[1])
 			return s
 		},
+		"canary": canaryStage, "stopped": stoppedStage,
 		"many": manyStage,
 		"none": func(t *testing.T) *stage {
 			s := newSetStage(t, 1)
@@ -183,11 +227,126 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := printStatus(&out, "", reportsOf(t, s(t)), now); err != nil {
+			if err := (statusView{}).print(&out, reportsOf(t, s(t)), now); err != nil {
 				t.Fatal(err)
 			}
 			golden.Assert(t, "status-"+name+".txt", out.Bytes())
 		})
+	}
+}
+
+// distantStage has pods and nodes with names as clouds give them.
+func distantStage(t *testing.T) *stage {
+	t.Helper()
+	s := manyStage(t)
+	s.set.Name = "checkout-frontend-of-the-shop"
+	for i, pod := range s.pods {
+		pod.Name = fmt.Sprintf("%s-%d", s.set.Name, i)
+		pod.Spec.NodeName = fmt.Sprintf("ip-10-0-%d-17.eu-central-1.compute.internal", i)
+		s.nodes[i].Name = pod.Spec.NodeName
+	}
+	return s
+}
+
+// What people see is as wide as their terminal.
+func TestStatusWidths(t *testing.T) {
+	for name, s := range map[string]*stage{"states": statesStage(t), "many": manyStage(t), "distant": distantStage(t)} {
+		reports := reportsOf(t, s)
+		other := reports[0]
+		other.Workload.Namespace, other.Reason, other.Message = "payments", "Deferred", "4 of 24 pods resized; "+other.Pods[1].Name+": deferred on node node-21: Node didn't have enough resource: cpu"
+		for _, width := range []int{80, 120, 200} {
+			for of, view := range map[string]statusView{name: {}, name + "-all": {brief: true}} {
+				var out bytes.Buffer
+				if err := view.print(cli.Page{Writer: &out, Width: width}, []statusReport{reports[0], other}, now); err != nil {
+					t.Fatal(err)
+				}
+				golden.Assert(t, fmt.Sprintf("status-%s-%d.txt", of, width), out.Bytes())
+				for line := range strings.Lines(out.String()) {
+					if got := utf8.RuneCountInString(strings.TrimRight(line, "\n")); got > width {
+						t.Errorf("%s at %d columns: a line has %d: %s", of, width, got, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Who reads lines has one for each pod, as wide as it is.
+func TestStatusWideInAPipe(t *testing.T) {
+	var out bytes.Buffer
+	if err := (statusView{format: cli.Wide, brief: true}).print(&out, reportsOf(t, distantStage(t)), now); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "checkout-frontend-of-the-shop-") && strings.Contains(line, "PodResizePending/Deferred") && strings.Contains(line, "capacity: 4000") {
+			found++
+		}
+	}
+	if found != 7 {
+		t.Errorf("%d lines say of a pod what it waits for, want 7:\n%s", found, &out)
+	}
+}
+
+// Words have colors on a terminal, and a line that is cut has none.
+func TestStatusColors(t *testing.T) {
+	var out bytes.Buffer
+	if err := (statusView{}).print(cli.Page{Writer: &out, Width: 100, Colors: true}, reportsOf(t, statesStage(t)), now); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{string(cli.Good) + "Done\x1b[0m", string(cli.Bad) + "Infeasible\x1b[0m", string(cli.Waiting) + "Requested\x1b[0m"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, &out)
+		}
+	}
+	for width, want := range map[int]string{9: string(cli.Good) + "Done\x1b[0m here\n", 6: "Done …\n"} {
+		if got := cut(string(cli.Good)+"Done\x1b[0m here\n", func() (int, int) { return width, 10 }); got[0] != want {
+			t.Errorf("at %d columns: %q, want %q", width, got[0], want)
+		}
+	}
+}
+
+// Programs that watch get each workload once, and again when something changes.
+func TestStatusStream(t *testing.T) {
+	for format, want := range map[cli.Format]string{"json": "{\"kind\":\"RolloutStatus\"", "yaml": "---\napiVersion: inplace-rollout.io/v1alpha1\n"} {
+		s := newSetStage(t, 2)
+		s.heldAt(t, larger)
+		before := reportsOf(t, s)
+		s.asked(1, observed)
+		var out bytes.Buffer
+		screen := newScreen(&out, statusView{format: format})
+		for _, reports := range [][]statusReport{before, before, reportsOf(t, s)} {
+			if err := screen.show(reports, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := screen.trouble(io.ErrUnexpectedEOF); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(out.String(), want); got != 2 || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("%s: %d documents, want 2:\n%s", format, got, &out)
+		}
+	}
+}
+
+// A watch ends when its time is up, and says so.
+func TestStatusTimeout(t *testing.T) {
+	o := statusOptions{cluster: heldStage(t).cluster(t), watch: true, timeout: time.Millisecond}
+	var complaints bytes.Buffer
+	if code := exitCode(o.run(t.Context(), &bytes.Buffer{}, &complaints, nil)); code != 2 || complaints.String() != "Error: not complete after 1ms\n" {
+		t.Errorf("it ended with %d, and said %q", code, &complaints)
+	}
+}
+
+// A selector selects among what is opted in.
+func TestStatusOfSelected(t *testing.T) {
+	for selector, want := range map[string]int{"": 1, "team=shop": 1, "team!=shop": 0, "team in (shop, pay)": 1, api.EnabledLabel + "!=true": 0} {
+		s := newSetStage(t, 1)
+		s.set.Labels["team"] = "shop"
+		o := statusOptions{cluster: s.cluster(t), selector: selector}
+		if reports, err := o.reports(t.Context(), nil); err != nil || len(reports) != want {
+			t.Errorf("%q selects %d, want %d: %v", selector, len(reports), want, err)
+		}
 	}
 }
 
@@ -202,8 +361,8 @@ func TestStatusWithoutRoom(t *testing.T) {
 		want      string
 	}{
 		{"there is room", "300m", 1, false, infeasible},
-		{"another pod has the room", "299m", 1, false, "none of the 1 nodes that are large enough has room beside its pods: " + infeasible},
-		{"the node is too small", "199m", 0, false, "no node of the 1 open to the pod can hold cpu 200m (at most 199m): " + infeasible},
+		{"another pod has the room", "299m", 1, false, "the only node that is large enough has no room beside its pods: " + infeasible},
+		{"the node is too small", "199m", 0, false, "the only node that the pod may run on cannot hold cpu 200m (at most 199m): " + infeasible},
 		{"the nodes may not be seen", "199m", 1, true, infeasible},
 	} {
 		s := newSetStage(t, 1)
@@ -232,12 +391,25 @@ func TestStatusWithoutRoom(t *testing.T) {
 func TestStatusFormats(t *testing.T) {
 	for _, format := range []cli.Format{"json", "yaml"} {
 		var out bytes.Buffer
-		if err := printStatus(&out, format, reportsOf(t, heldStage(t)), now); err != nil {
+		if err := (statusView{format: format}).print(&out, reportsOf(t, heldStage(t)), now); err != nil {
 			t.Fatal(err)
 		}
 		golden.Assert(t, "status."+string(format), out.Bytes())
+		for name, s := range map[string]*stage{"canary": canaryStage(t), "stopped": stoppedStage(t)} {
+			out.Reset()
+			reports := reportsOf(t, s)
+			if at := reports[0].Pods[0].Proved; (at != nil) != (name == "canary") {
+				t.Errorf("%s: web-2 is proved at %v", name, at)
+			} else if at != nil {
+				at.Time = build.Start
+			}
+			if err := (statusView{format: format}).print(&out, reports, now); err != nil {
+				t.Fatal(err)
+			}
+			golden.Assert(t, "status-"+name+"."+string(format), out.Bytes())
+		}
 		out.Reset()
-		if err := printStatus(&out, format, []statusReport{}, now); err != nil || strings.TrimSpace(out.String()) != "[]" {
+		if err := (statusView{format: format}).print(&out, []statusReport{}, now); err != nil || !strings.Contains(out.String(), `items`) || !strings.Contains(out.String(), `[]`) {
 			t.Errorf("no workload in %s: %q, %v", format, out.String(), err)
 		}
 	}
@@ -256,7 +428,7 @@ func TestStatusExitCode(t *testing.T) {
 		{"the condition is behind the pods", believedStage(t), false, 2},
 	} {
 		o := statusOptions{cluster: tt.stage.cluster(t), watch: tt.watch}
-		if code := exitCode(o.run(t.Context(), &bytes.Buffer{}, nil)); code != tt.want {
+		if code := exitCode(o.run(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}, nil)); code != tt.want {
 			t.Errorf("%s: exit code %d, want %d", tt.what, code, tt.want)
 		}
 	}
@@ -281,7 +453,7 @@ func TestStatusWatchOfATroubledCluster(t *testing.T) {
 		return false, nil, nil
 	})
 	var out bytes.Buffer
-	err := o.run(t.Context(), &out, nil)
+	err := o.run(t.Context(), &out, &bytes.Buffer{}, nil)
 	if !apierrors.IsForbidden(err) || asked != 5 {
 		t.Errorf("asked %d times, ended with %v; want five, and that it is forbidden", asked, err)
 	}
@@ -300,7 +472,7 @@ func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := printStatus(&out, "", []statusReport{r}, now); err != nil {
+		if err := (statusView{}).print(&out, []statusReport{r}, now); err != nil {
 			t.Fatal(err)
 		}
 		golden.Assert(t, "status-"+name+".txt", out.Bytes())
@@ -319,8 +491,8 @@ func TestScreen(t *testing.T) {
 	after := reportsOf(t, s)
 
 	var log, terminal bytes.Buffer
-	lines := newScreen(&log, "")
-	shown := newScreen(&terminal, "")
+	lines := newScreen(&log, statusView{})
+	shown := newScreen(&terminal, statusView{})
 	shown.size = func() (int, int) { return 60, 40 }
 	for i, reports := range [][]statusReport{before, before, between, after} {
 		if i == 3 {
@@ -341,7 +513,7 @@ func TestManyPods(t *testing.T) {
 	reports := reportsOf(t, manyStage(t))
 	for format, want := range map[cli.Format]int{"": 1, cli.Wide: 25} {
 		var log bytes.Buffer
-		if err := newScreen(&log, format).show(reports, now); err != nil {
+		if err := newScreen(&log, statusView{format: format}).show(reports, now); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Count(log.String(), "\n"); got != want {
@@ -349,11 +521,11 @@ func TestManyPods(t *testing.T) {
 		}
 	}
 	var each bytes.Buffer
-	if err := printStatus(&each, cli.Wide, reports, now); err != nil {
+	if err := (statusView{format: cli.Wide}).print(&each, reports, now); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(each.String(), "\n"); got != 26 {
-		t.Errorf("-o wide wrote %d lines, want 26:\n%s", got, each.String())
+	if got := strings.Count(each.String(), "\n"); got != 27 {
+		t.Errorf("-o wide wrote %d lines, want 27:\n%s", got, each.String())
 	}
 }
 
@@ -362,7 +534,7 @@ func TestScreenInTrouble(t *testing.T) {
 	s := newSetStage(t, 1)
 	reports := reportsOf(t, s)
 	var out bytes.Buffer
-	screen := newScreen(&out, "")
+	screen := newScreen(&out, statusView{})
 	screen.size = func() (int, int) { return 40, 40 }
 	if err := screen.show(reports, now); err != nil {
 		t.Fatal(err)
@@ -392,7 +564,7 @@ func TestScreenOfNobody(t *testing.T) {
 		s := newSetStage(t, 1)
 		s.set.Labels = nil
 		var out bytes.Buffer
-		screen := newScreen(&out, "")
+		screen := newScreen(&out, statusView{})
 		screen.size = size
 		if err := screen.show(reportsOf(t, s), now); err != nil || out.String() != nobody+"\n" {
 			t.Errorf("%s: %q, %v", name, out.String(), err)
@@ -425,6 +597,34 @@ func TestReadCondition(t *testing.T) {
 		r.readCondition(u)
 		if r.Complete != tt.complete || r.Reason != tt.reason {
 			t.Errorf("%s: complete %t with %s, want %t with %s", tt.what, r.Complete, r.Reason, tt.complete, tt.reason)
+		}
+	}
+}
+
+// The diagram and the table of docs/how-it-works.md have the states that status shows, and no others.
+func TestStatesOfThePage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "how-it-works.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[podState]bool{stateKeptBack: true}
+	for _, state := range stateOf {
+		want[state] = true
+	}
+	drawn := map[podState]bool{}
+	for _, arrow := range regexp.MustCompile(`(?m)^  (\S+) --> (\S+): `).FindAllSubmatch(text, -1) {
+		drawn[podState(arrow[1])], drawn[podState(arrow[2])] = true, true
+	}
+	delete(drawn, "[*]") // where pods come from, and go
+	if !maps.Equal(drawn, want) {
+		t.Errorf("the diagram has the states %v, want %v", drawn, want)
+	}
+	_, table, _ := strings.Cut(string(text), "| state |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	delete(want, stateKeptBack) // says nothing of the pod
+	for state := range want {
+		if !strings.Contains(table, "\n| "+string(state)+" |") {
+			t.Errorf("the table does not explain %s", state)
 		}
 	}
 }

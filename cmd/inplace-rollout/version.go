@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
@@ -22,10 +22,14 @@ type versionOptions struct {
 	output     cli.Format
 }
 
+// versionKind is the kind of versions as a document.
+const versionKind = "Version"
+
 // versions are what the version command tells.
 type versions struct {
-	Client      version.Info        `json:"client"`
-	Controllers []controllerOfLease `json:"controllers,omitempty"`
+	metav1.TypeMeta `json:",inline"`
+	Client          version.Info        `json:"client"`
+	Controllers     []controllerOfLease `json:"controllers,omitempty"`
 }
 
 // controllerOfLease is the controller that leads in a namespace.
@@ -40,12 +44,12 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of this program and of the controllers in the cluster",
-		Long: `Show the version of this program, the commit that it was built from with its time, and
-the versions of the controllers that lead in the cluster, as their Leases tell them: of
-all namespaces, or of the one that --namespace names.
+		Long: `Show the version of this program, with the commit and its time, and the versions of the
+leading controllers in the cluster, from their Leases: in all namespaces, or in the one
+that --namespace names.
 
-The exit code is 1 if the cluster cannot be asked; what this program is, it says all the
-same.`,
+The exit code is 1 if the cluster cannot be asked. The version of this program is shown
+all the same.`,
 		Example: `  # Is the controller as new as this program?
   inplace-rollout version
 
@@ -54,26 +58,25 @@ same.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]cli.Format{"", "json", "yaml"}, o.output) {
-				return fmt.Errorf("--output is %q: want json or yaml, or none for lines", o.output)
+			if err := o.output.ValidateDocument(); err != nil {
+				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&o.clientOnly, "client", false, "ask no cluster")
-	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "json or yaml; none prints lines")
-	cli.CompleteFlag(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().BoolVar(&o.clientOnly, "client", false, "do not ask the cluster")
+	o.output.AddDocumentFlag(cmd)
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	return cmd
 }
 
 func (o versionOptions) run(ctx context.Context, out io.Writer) error {
-	found := versions{Client: version.Get()}
+	found := versions{TypeMeta: cli.Type(versionKind), Client: version.Get()}
 	var asked error
 	if !o.clientOnly {
 		if asked = o.connect(); asked == nil {
-			found.Controllers, asked = o.controllers(ctx)
+			found.Controllers, asked = o.controllers(ctx, *o.flags.Namespace)
 		}
 	}
 	if o.output.ForMachines() {
@@ -82,10 +85,10 @@ func (o versionOptions) run(ctx context.Context, out io.Writer) error {
 	return errors.Join(printVersions(out, found), asked)
 }
 
-// controllers finds those that lead by their Leases.
-func (o versionOptions) controllers(ctx context.Context) ([]controllerOfLease, error) {
-	leases, err := o.client.CoordinationV1().Leases(*o.flags.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, leaseName).String(),
+// controllers finds those that lead in a namespace, or anywhere, by their Leases.
+func (c *cluster) controllers(ctx context.Context, namespace string) ([]controllerOfLease, error) {
+	leases, err := c.client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, controller.LeaseName).String(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("asking for the controllers' Leases: %w", err)
@@ -101,19 +104,23 @@ func (o versionOptions) controllers(ctx context.Context) ([]controllerOfLease, e
 	return found, nil
 }
 
+// leads says which version the leader is.
+func (c controllerOfLease) leads() string {
+	switch {
+	case c.Holder == "":
+		return "none leads"
+	case c.Version == "":
+		return "older than v0.1.0"
+	}
+	return c.Version
+}
+
 func printVersions(out io.Writer, v versions) error {
 	if _, err := fmt.Fprintf(out, "Client: %s\n", v.Client); err != nil {
 		return err
 	}
 	for _, c := range v.Controllers {
-		leads := c.Version
-		switch {
-		case c.Holder == "":
-			leads = "none leads"
-		case c.Version == "":
-			leads = "older than v0.1.0"
-		}
-		if _, err := fmt.Fprintf(out, "Controller in %s: %s\n", c.Namespace, leads); err != nil {
+		if _, err := fmt.Fprintf(out, "Controller in %s: %s\n", c.Namespace, c.leads()); err != nil {
 			return err
 		}
 	}

@@ -10,12 +10,13 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
 func TestVersion(t *testing.T) {
 	lease := func(namespace, of, holder string) *coordinationv1.Lease {
-		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaseName}}
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: controller.LeaseName}}
 		if of != "" {
 			l.Labels = map[string]string{version.Label: of}
 		}
@@ -27,7 +28,7 @@ func TestVersion(t *testing.T) {
 	client := fake.NewClientset(lease("inplace-rollout", "v0.1.0", "a_1"), lease("team-a", "", "b_2"), lease("team-b", "v0.2.0", ""))
 	c := newCluster()
 	c.client = client
-	found, err := versionOptions{cluster: c}.controllers(t.Context())
+	found, err := c.controllers(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +50,8 @@ func TestVersionOfClient(t *testing.T) {
 		fail bool
 	}{
 		{"version --client", "Client: " + version.Get().String() + "\n", false},
-		{"version --client -o yaml", "client:\n  ", false},
-		{"version --client -o json", "{\n  \"client\": {\n", false},
+		{"version --client -o yaml", "apiVersion: inplace-rollout.io/v1alpha1\nclient:\n  ", false},
+		{"version --client -o json", "{\n  \"kind\": \"Version\",\n  \"apiVersion\": \"inplace-rollout.io/v1alpha1\",\n  \"client\": {\n", false},
 		{"version --server=http://127.0.0.1:1", "Client: " + version.Get().String() + "\n", true},
 		{"version --client -o wide", "", true},
 	} {

@@ -31,6 +31,7 @@ type webhookOptions struct {
 	secret           string
 	certFile         string
 	keyFile          string
+	clientCAFile     string
 	lifetime         time.Duration
 	controller       string
 	initialResources bool
@@ -47,13 +48,13 @@ func newWebhookCommand() *cobra.Command {
 		Long: `Run the webhook that holds rollouts where MutatingAdmissionPolicy v1 is missing, until it is
 told to stop.
 
-It evaluates the same policies as the API server does elsewhere. See "Three ways to
-hold" in docs/operations.md. With --initial-resources it also evaluates the policy that gives
-new pods the estimator's requests; that one lets pods through as they are if it fails.`,
+It evaluates the same policies as newer API servers do themselves: see "Two ways to hold"
+in docs/operations.md. With --initial-resources it also evaluates the policy that gives new
+pods the estimator's requests. If that fails, pods are admitted unchanged.`,
 		Example: `  # In a pod, with its ServiceAccount, as deploy/overlays/webhook has it
   inplace-rollout webhook
 
-  # With a certificate that somebody else renews
+  # With a certificate that is renewed elsewhere
   inplace-rollout webhook --tls-cert-file /tls/tls.crt --tls-private-key-file /tls/tls.key`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
@@ -66,17 +67,18 @@ new pods the estimator's requests; that one lets pods through as they are if it 
 	}
 	f := cmd.Flags()
 	server.AddKubeconfigFlag(f, &o.kubeconfig)
-	f.StringVar(&o.bindAddress, "bind-address", ":8443", "address at which API servers ask, over TLS")
+	f.StringVar(&o.bindAddress, "bind-address", ":8443", "address at which it serves API servers, over TLS")
 	f.StringVar(&o.namespace, "namespace", "", "namespace of the Service and the Secret; empty means the pod's own, or inplace-rollout")
-	f.StringVar(&o.service, "service", "inplace-rollout-webhook", "Service by which API servers reach it: the certificate is for that name")
-	f.StringVar(&o.secret, "secret", "inplace-rollout-webhook", "Secret in which the replicas share the certificates that they make, and by that the path at which API servers ask")
-	f.DurationVar(&o.lifetime, "certificate-lifetime", 90*24*time.Hour, "how long a certificate that is made here is good, and the path at which API servers ask; the next one is made after two thirds of that")
-	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate that somebody else makes and renews; then --secret is only for the path at which API servers ask, and of the webhook configuration only that is written. It is for --secure-metrics, too, which otherwise makes one that nobody can verify")
+	f.StringVar(&o.service, "service", "inplace-rollout-webhook", "Service by which API servers reach it, and name in the certificate")
+	f.StringVar(&o.secret, "secret", "inplace-rollout-webhook", "Secret in which the replicas share the certificates that they create, and the secret URL path of the webhook")
+	f.DurationVar(&o.lifetime, "certificate-lifetime", 90*24*time.Hour, "how long a certificate that it creates, and the URL path, are valid; new ones are created after two thirds of that")
+	f.StringVar(&o.certFile, "tls-cert-file", "", "certificate that is created and renewed elsewhere, also for --secure-metrics. Then only the URL path is kept in --secret and written to the webhook configuration")
 	f.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	f.StringVar(&o.clientCAFile, "client-ca-file", "", "CA certificates: only clients with a certificate that one of them has signed are answered, for API servers that are configured to present one to webhooks; empty means none is asked for")
 	f.StringVar(&o.controller, "controller", "", "user name of the controller; empty means system:serviceaccount:<namespace>:inplace-rollout")
-	f.BoolVar(&o.initialResources, "initial-resources", false, "evaluate the policy of deploy/initial-resources, too; namespaces and the estimator's ConfigMaps are watched for that")
+	f.BoolVar(&o.initialResources, "initial-resources", false, "evaluate the policy of deploy/initial-resources, too, and watch namespaces and the estimator's ConfigMaps for it")
 	o.serving.AddFlags(f)
-	f.DurationVar(&o.drain, "shutdown-delay", 10*time.Second, "how long requests are still answered after it was told to stop, and is not ready any more")
+	f.DurationVar(&o.drain, "shutdown-delay", 10*time.Second, "how long it still answers requests after it was told to stop")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level")
 	return cmd
 }
@@ -116,6 +118,10 @@ func (o webhookOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	config, err := o.tlsConfig(serving, certificates)
+	if err != nil {
+		return err
+	}
 	complete := func() error { return nil }
 	if o.initialResources {
 		if complete, err = o.addInitialResources(serving, policies); err != nil {
@@ -149,7 +155,7 @@ func (o webhookOptions) run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: webhook.NewHandler(policies, metrics, certificates.Knows), BaseContext: func(net.Listener) context.Context { return serving },
 		ReadHeaderTimeout: 6 * time.Second, ReadTimeout: 6 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificates.Certificate() }},
+		TLSConfig: config,
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(listener, "", "") }()
@@ -224,6 +230,20 @@ func (o webhookOptions) certificates(ctx context.Context, namespace string) (cer
 	keeper := webhook.NewKeeper(client, namespace, o.secret, host, o.lifetime)
 	go keeper.Run(ctx)
 	return keeper, nil
+}
+
+// tlsConfig says with which certificate it serves, and whether clients need one.
+func (o webhookOptions) tlsConfig(ctx context.Context, certificates certificates) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificates.Certificate() }}
+	if o.clientCAFile == "" {
+		return config, nil
+	}
+	content, err := dynamiccertificates.NewDynamicCAContentFromFile("clients", o.clientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("loading --client-ca-file: %w", err)
+	}
+	go content.Run(ctx, 1)
+	return webhook.Clients{Content: content}.Demand(config), nil
 }
 
 // addInitialResources has the policies give new pods their requests. What it returns says whether

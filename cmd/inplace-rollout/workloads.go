@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +46,7 @@ func (c *cluster) connect() error {
 	if err != nil {
 		return err
 	}
-	if c.client, c.objects, err = newClients(config); err != nil {
+	if c.client, c.objects, err = cli.NewClients(config); err != nil {
 		return err
 	}
 	if c.namespace, _, err = c.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
@@ -61,14 +62,14 @@ func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string
 	if err == nil {
 		return nil
 	}
-	_, err = fmt.Fprintf(warnings, "Warning: no rollout is in place, because\n%s\n", err)
+	_, err = fmt.Fprintf(warnings, "Warning: rollouts are not made in place, because\n%s\n", err)
 	return err
 }
 
 // named finds one workload, named as kubectl names it: sts/web, deployment web.
 func (c *cluster) named(args []string) (*unstructured.Unstructured, error) {
 	if len(args) == 1 && !strings.Contains(args[0], "/") {
-		return nil, fmt.Errorf("%q names no workload: want TYPE/NAME, such as sts/web", args[0])
+		return nil, fmt.Errorf("%q is not a workload: want TYPE/NAME, such as sts/web", args[0])
 	}
 	result := resource.NewBuilder(c.flags).Unstructured().NamespaceParam(c.namespace).DefaultNamespace().
 		ResourceTypeOrNameArgs(false, args...).SingleResourceType().Latest().Flatten().Do()
@@ -81,17 +82,17 @@ func (c *cluster) named(args []string) (*unstructured.Unstructured, error) {
 	}
 	u, ok := infos[0].Object.(*unstructured.Unstructured)
 	if !ok || kindOf(u) == nil {
-		return nil, fmt.Errorf("%s is none of the kinds that can be rolled out in place: want a %s, such as sts/web", strings.Join(args, " "), anyKind)
+		return nil, fmt.Errorf("%s cannot be rolled out in place: want a %s, such as sts/web", strings.Join(args, " "), anyKind)
 	}
 	return u, nil
 }
 
-// fromFile reads the workloads in a file; - is the standard input.
-func (c *cluster) fromFile(file string) ([]*unstructured.Unstructured, error) {
-	infos, err := resource.NewLocalBuilder().Unstructured().ContinueOnError().
-		FilenameParam(false, &resource.FilenameOptions{Filenames: []string{file}}).Flatten().Do().Infos()
+// fromFiles reads the workloads in files, folders or a kustomization; - is the standard input.
+func (c *cluster) fromFiles(files resource.FilenameOptions) ([]*unstructured.Unstructured, error) {
+	where := cmp.Or(files.Kustomize, strings.Join(files.Filenames, ", "))
+	infos, err := resource.NewLocalBuilder().Unstructured().ContinueOnError().FilenameParam(false, &files).Flatten().Do().Infos()
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", file, err)
+		return nil, fmt.Errorf("reading %s: %w", where, err)
 	}
 	var found []*unstructured.Unstructured
 	for _, info := range infos {
@@ -103,7 +104,7 @@ func (c *cluster) fromFile(file string) ([]*unstructured.Unstructured, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s has no %s of apps/v1", file, anyKind)
+		return nil, fmt.Errorf("%s has no %s of apps/v1", where, anyKind)
 	}
 	return found, nil
 }
@@ -113,11 +114,23 @@ func (c *cluster) get(ctx context.Context, u *unstructured.Unstructured) (*unstr
 	return c.resource(u).Get(ctx, u.GetName(), metav1.GetOptions{})
 }
 
-// optedIn lists the opted-in workloads of a namespace, or of all.
-func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
+// scope is the namespace that is asked about; empty for all.
+func (c *cluster) scope(all bool) string {
+	if all {
+		return metav1.NamespaceAll
+	}
+	return c.namespace
+}
+
+// optedIn lists the opted-in workloads of a namespace, or of all, that the selector selects.
+func (c *cluster) optedIn(ctx context.Context, namespace, selector string) ([]*unstructured.Unstructured, error) {
+	selected := labels.Set{api.EnabledLabel: "true"}.String()
+	if selector != "" {
+		selected += "," + selector
+	}
 	var found []*unstructured.Unstructured
 	for _, k := range kinds {
-		list, err := c.objects.Resource(k.gvr()).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set{api.EnabledLabel: "true"}.String()})
+		list, err := c.objects.Resource(k.gvr()).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selected})
 		if err != nil {
 			return nil, explain(err)
 		}
@@ -126,6 +139,14 @@ func (c *cluster) optedIn(ctx context.Context, namespace string) ([]*unstructure
 		}
 	}
 	return found, nil
+}
+
+// validSelector checks the flag --selector.
+func validSelector(selector string) error {
+	if _, err := labels.Parse(selector); err != nil {
+		return fmt.Errorf("--selector is %q: %w", selector, err)
+	}
+	return nil
 }
 
 // forecast returns what a rollout to after does to its pods.

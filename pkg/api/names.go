@@ -14,7 +14,7 @@ const (
 	// HoldAnnotation is on a workload exactly while its rollout is held. Its value is what
 	// the user wants of the field that holds it: a StatefulSet's partition, whether a
 	// Deployment is paused, or the type of a DaemonSet's update strategy. "OnDelete" on a StatefulSet
-	// of that strategy is a mark: nothing of its spec holds it. The Deployment
+	// of that strategy is the whole hold: nothing of its spec is another. The Deployment
 	// controller copies it to the Deployment's new ReplicaSet, where it means nothing.
 	HoldAnnotation = "inplace-rollout.io/hold"
 
@@ -68,6 +68,22 @@ const (
 	// word, such as the time, or `word;action`: then the admission policy puts the action in
 	// force for the rest of the rollout.
 	RetryAnnotation = "inplace-rollout.io/retry"
+
+	// CanaryAnnotation says how many pods get a new size first, as `1` or `10%`: the others wait until these have been well with
+	// it for [CanaryDurationAnnotation].
+	CanaryAnnotation = "inplace-rollout.io/canary"
+
+	// CanaryDurationAnnotation is that time, as `10m`, or `manual`: then they wait for [PromoteAnnotation].
+	CanaryDurationAnnotation = "inplace-rollout.io/canary-duration"
+
+	// OnFailureAnnotation says what happens when a pod fails with its new size: `Hold` or `Revert`.
+	OnFailureAnnotation = "inplace-rollout.io/on-failure"
+
+	// ChecksAnnotation names the checks that a resized pod has to pass.
+	ChecksAnnotation = "inplace-rollout.io/checks"
+
+	// PromoteAnnotation names the rollout whose canary is over, as the condition calls it.
+	PromoteAnnotation = "inplace-rollout.io/promote"
 
 	// NodeResourcesAnnotation has the sizes of a DaemonSet's pods by class of node: a JSON list
 	// of {"nodeSelector": {label: value}, "containers": {name: {"requests": {…}, "limits": {…}}}}.
@@ -131,6 +147,8 @@ const (
 
 	// FieldManager names the controller in managedFields.
 	FieldManager = "inplace-rollout"
+	// RetryFieldManager names the command retry in managedFields.
+	RetryFieldManager = FieldManager + "-retry"
 
 	// DryRunName is that of workloads in the controller's own namespace that are created by dry runs only, to see whether
 	// they would be held.

@@ -1,7 +1,6 @@
 package capacity
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,9 +29,11 @@ func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*co
 	case len(could) > 0:
 		return could, ""
 	case allowed == 0:
-		return nil, fmt.Sprintf("none of %d nodes is open to the pod", len(nodes))
+		return nil, "no node matches the node selector, affinity and tolerations of the pod"
+	case allowed == 1:
+		return nil, "the only node that the pod may run on cannot hold " + lacking
 	default:
-		return nil, fmt.Sprintf("no node of the %d open to the pod can hold %s", allowed, lacking)
+		return nil, fmt.Sprintf("none of the %d nodes that the pod may run on can hold %s", allowed, lacking)
 	}
 }
 
@@ -64,7 +65,12 @@ func among(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.
 // TargetNode returns the name of the node that the pod is on or, if it has none yet, of the only
 // one that it may come to; empty if there is no such node (GetTargetNodeName in
 // pkg/controller/daemon/util of Kubernetes).
-func TargetNode(pod *corev1.Pod) string { return cmp.Or(pod.Spec.NodeName, pinnedTo(pod)) }
+func TargetNode(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	return pinnedTo(pod)
+}
 
 // pinnedTo returns the name of the only node that the pod may come to, as the DaemonSet
 // controller writes it into the required node affinity of its pods; empty if there may be others.

@@ -178,11 +178,11 @@ func (c Cluster) LimitsOf(namespace string) Limits {
 	return limits
 }
 
-// Full looks for room for the replacements of the members, in their order, and returns for
+// WithoutRoom looks for room for the replacements of the members, in their order, and returns for
 // which there is none, and why. Each that has found room has taken it. Where others come first
 // (newFirst), they need no room on nodes, unless each can come to one node only.
-func (c Cluster) Full(ctx context.Context, members []rollout.Member, revision rollout.Revision, newFirst bool) rollout.Refusals {
-	full := rollout.Refusals{}
+func (c Cluster) WithoutRoom(ctx context.Context, members []rollout.Member, revision rollout.Revision, newFirst bool) map[types.UID]rollout.Refusal {
+	full := map[types.UID]rollout.Refusal{}
 	var room *Room
 	for _, m := range members {
 		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {

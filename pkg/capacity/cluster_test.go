@@ -9,7 +9,7 @@ import (
 )
 
 // A forecast has one pod after the other take its room, too.
-func TestFull(t *testing.T) {
+func TestWithoutRoom(t *testing.T) {
 	cluster := Cluster{Nodes: []*corev1.Node{node("node", "3")}}
 	var members []rollout.Member
 	for _, name := range []string{"web-1", "web-0"} {
@@ -18,18 +18,18 @@ func TestFull(t *testing.T) {
 		members = append(members, rollout.Member{Place: placeOf(t, pod)})
 	}
 	b := rollout.Revision{Name: "b"}
-	full := cluster.Full(t.Context(), members, b, false)
+	full := cluster.WithoutRoom(t.Context(), members, b, false)
 	for i, want := range []bool{false, true} {
 		m := members[i]
-		if got := full.Of(m.Pod.UID, b.Size(m.Target.Changes)).Reason; (got != "") != want {
-			t.Errorf("%s has no room: %q, want that it has none: %t", m.Name, got, want)
+		if got := full[m.Pod.UID]; (got.Reason != "") != want || want && got.Of != b.Size(m.Target.Changes) {
+			t.Errorf("%s has no room: %+v, want that it has none: %t", m.Name, got, want)
 		}
 	}
 }
 
-// TestFullBesideTheOld: a new pod that comes first may wait for room, unless it can come to one node
+// TestWithoutRoomBesideTheOld: a new pod that comes first may wait for room, unless it can come to one node
 // only: there it needs room beside the old one.
-func TestFullBesideTheOld(t *testing.T) {
+func TestWithoutRoomBesideTheOld(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		cpu  string // of the node
@@ -38,7 +38,7 @@ func TestFullBesideTheOld(t *testing.T) {
 	}{
 		{"may come to other nodes", "2", false, ""},
 		{"beside the old one is room", "3", true, ""},
-		{"beside the old one is none", "2", true, "none of the 1 nodes that are large enough has room beside its pods"},
+		{"beside the old one is none", "2", true, "the only node that is large enough has no room beside its pods"},
 	} {
 		pod := podOf(t, "web", "node", "1")
 		if tt.pins {
@@ -46,8 +46,8 @@ func TestFullBesideTheOld(t *testing.T) {
 		}
 		cluster := Cluster{Nodes: []*corev1.Node{node("node", tt.cpu)}, Pods: []*corev1.Pod{pod}}
 		m, b := rollout.Member{Place: placeOf(t, pod)}, rollout.Revision{Name: "b"}
-		if got := cluster.Full(t.Context(), []rollout.Member{m}, b, true).Of(pod.UID, b.Size(m.Target.Changes)).Reason; got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.what, got, tt.want)
+		if got := cluster.WithoutRoom(t.Context(), []rollout.Member{m}, b, true)[pod.UID]; got.Reason != tt.want || tt.want != "" && got.Of != b.Size(m.Target.Changes) {
+			t.Errorf("%s: got %+v, want %q", tt.what, got, tt.want)
 		}
 	}
 }

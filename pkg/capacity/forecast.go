@@ -21,13 +21,15 @@ func (c Cluster) Facts(namespace string, settings policy.Settings, defaults poli
 // restart that has no room in the cluster counts as such. The facts are those of
 // [Cluster.Facts].
 func (c Cluster) Forecast(ctx context.Context, f rollout.Facts, places []rollout.Place, revision rollout.Revision, newFirst bool) []rollout.Member {
-	f.Refused = rollout.Refusals{}
+	f.Notes = &rollout.PodNotes{Foreseen: true}
 	for _, place := range places {
 		if why := infeasible(f, place); why.Reason != "" {
 			why.Of = revision.Size(place.Target.Changes)
-			f.Refused[place.Pod.UID] = why
+			f.Notes.Note(place.Pod.UID).Size = &rollout.Refused{Refusal: why}
 		}
 	}
-	f.Full = c.Full(ctx, f.Members(places, revision), revision, newFirst)
+	for pod, why := range c.WithoutRoom(ctx, f.Members(places, revision), revision, newFirst) {
+		f.Notes.Note(pod).Room = &rollout.Refused{Refusal: why}
+	}
 	return f.Members(places, revision)
 }

@@ -253,15 +253,19 @@ func (o *occupancy) put(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
 
 // crowded says that no node has room, of so many that were looked at.
 func (o *occupancy) crowded(looked, candidates int, barred bool) string {
-	message := fmt.Sprintf("none of the %d nodes that are large enough has room beside its pods", candidates)
-	if looked < candidates {
-		message = fmt.Sprintf("none of %d nodes, of the %d that are large enough, has room beside its pods", looked, candidates)
+	message := fmt.Sprintf("none of the %d nodes that are large enough has room", candidates)
+	switch {
+	case candidates == 1:
+		message = "the only node that is large enough has no room"
+	case looked < candidates:
+		message = fmt.Sprintf("none of the %d nodes that were checked, of %d that are large enough, has room", looked, candidates)
 	}
+	message += " beside its pods"
 	if o.overtaken {
 		message += " and those that wait for a node"
 	}
 	if barred {
-		message += ", as its pod affinity and topology spread want it"
+		message += " (pod affinity or topology spread constraints exclude nodes with room)"
 	}
 	return message
 }

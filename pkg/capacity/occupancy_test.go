@@ -64,7 +64,7 @@ func (c counted) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.Persis
 // to take their places, web-1's first.
 func TestOccupancy(t *testing.T) {
 	const (
-		full      = "none of the 1 nodes that are large enough has room beside its pods"
+		full      = "the only node that is large enough has no room beside its pods"
 		contested = full + " and those that wait for a node"
 	)
 	priority := func(n int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &n } }
@@ -116,7 +116,7 @@ func TestOccupancy(t *testing.T) {
 		{name: "room for none", cpu: "4", others: []*corev1.Pod{pod("other", "node", "2")}, web1: full, web0: full},
 		{name: "room for both on another node", cpu: "2", next: "4"},
 		{name: "the other node has one that they have to be apart from", cpu: "3", next: "4", others: []*corev1.Pod{pod("db", "next", "1", labelled)}, all: apart,
-			web0: "none of the 2 nodes that are large enough has room beside its pods, as its pod affinity and topology spread want it"},
+			web0: "none of the 2 nodes that are large enough has room beside its pods (pod affinity or topology spread constraints exclude nodes with room)"},
 		{name: "their volumes are on the first node", cpu: "3", next: "4", all: claiming("here"), web0: full},
 		{name: "another pod waits for the room", cpu: "3", others: []*corev1.Pod{pod("other", "", "2")}, web1: contested, web0: contested},
 		{name: "one waits for what is left", cpu: "4", others: []*corev1.Pod{pod("other", "", "1")}, web0: contested},

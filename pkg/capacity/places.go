@@ -98,14 +98,14 @@ func (p *Places) unplaceableOn(only string, pod *corev1.Pod) rollout.Refusal {
 		nodes = append(nodes, node)
 	}
 	could, allowed, lacking := among(pod, nil, nodes)
-	why := "which is not open to it"
+	why := "which does not match its node selector, affinity or tolerations"
 	if allowed > 0 {
 		why = "which cannot hold " + lacking
 	}
 	if len(could) > 0 {
 		return rollout.Refusal{}
 	}
-	return rollout.Refusal{Reason: "it can run on node " + only + " only, " + why, Kind: rollout.ReasonNoNodeFits}
+	return rollout.Refusal{Reason: "it can run only on node " + only + ", " + why, Kind: rollout.ReasonNoNodeFits}
 }
 
 // replacement is the pod that comes for the one of the place, as far as it can be foreseen:

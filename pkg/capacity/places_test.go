@@ -33,7 +33,7 @@ func limitsOf(least, limit string) Limits {
 // A pod of 1 cpu on a node of 2 is to become one of 2 cpus by a restart. What else a member
 // needs for that to be asked is a test of pkg/controller.
 func TestUnplaceable(t *testing.T) {
-	const tooSmall = "no node of the 1 open to the pod can hold cpu 3 (at most 2)"
+	const tooSmall = "the only node that the pod may run on cannot hold cpu 3 (at most 2)"
 	admitted := func(pod *corev1.Pod) {
 		tolerant(pod)
 		pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
@@ -46,7 +46,7 @@ func TestUnplaceable(t *testing.T) {
 		want   rollout.Refusal
 	}{
 		{name: "the node can hold it"},
-		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "none of 1 nodes is open to the pod", Kind: rollout.ReasonNoNodeFits}},
+		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "no node matches the node selector, affinity and tolerations of the pod", Kind: rollout.ReasonNoNodeFits}},
 		{name: "admission lets it run there", taints: tainted, pod: tolerant},
 		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: rollout.Refusal{Reason: tooSmall, Kind: rollout.ReasonNoNodeFits}},
 		{name: "a LimitRange lets it in", limits: limitsOf("1", "3")},
@@ -180,10 +180,10 @@ func pinned(pod *corev1.Pod, nodes ...string) {
 
 // A pod of a DaemonSet comes back to its own node, whatever room others have.
 func TestUnplaceableOnItsNode(t *testing.T) {
-	const none = "it can run on node gone only, which is not open to it"
+	const none = "it can run only on node gone, which does not match its node selector, affinity or tolerations"
 	for on, want := range map[string]string{
 		"large": "",
-		"small": "it can run on node small only, which cannot hold cpu 2 (at most 1)",
+		"small": "it can run only on node small, which cannot hold cpu 2 (at most 1)",
 		"gone":  none,
 	} {
 		pod := podOf(t, "web", on, "1")

@@ -83,7 +83,7 @@ func (q *quotas) refusal(pod *corev1.Pod) string {
 			continue
 		}
 		if lacking := unsaid(quota, pod); lacking != "" {
-			return fmt.Sprintf("quota %s demands %s", quota.Name, lacking)
+			return fmt.Sprintf("quota %s: must specify %s", quota.Name, lacking)
 		}
 		var exceeded []string
 		for _, name := range sorted(quota.Status.Hard) {
@@ -94,10 +94,10 @@ func (q *quotas) refusal(pod *corev1.Pod) string {
 			hard := quota.Status.Hard[name]
 			used, known := quota.Status.Used[name]
 			if !known {
-				return fmt.Sprintf("quota %s does not tell yet what is used of %s", quota.Name, name)
+				return fmt.Sprintf("the status of quota %s has no usage of %s yet", quota.Name, name)
 			}
 			if sum := plus(used, want); sum.Cmp(hard) > 0 {
-				exceeded = append(exceeded, fmt.Sprintf("%s %s beside %s of %s", name, &want, &used, &hard))
+				exceeded = append(exceeded, fmt.Sprintf("%s %s (used: %s of %s)", name, &want, &used, &hard))
 			}
 		}
 		if len(exceeded) > 0 {
@@ -187,7 +187,7 @@ func unsaid(quota *corev1.ResourceQuota, pod *corev1.Pod) string {
 				list, plain = c.Resources.Limits, of
 			}
 			if _, said := list[corev1.ResourceName(plain)]; !said {
-				lacking = append(lacking, fmt.Sprintf("%s of %s", name, c.Name))
+				lacking = append(lacking, fmt.Sprintf("%s for %s", name, c.Name))
 			}
 		}
 	}

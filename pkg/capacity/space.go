@@ -39,7 +39,7 @@ func (c Cluster) OnNodes(forecasts []rollout.PodForecast) []PodForecast {
 		}
 		pods[i].Space = nodes.take(f.Member)
 		if slices.ContainsFunc(pods[i].Space, func(s Space) bool { return !s.Enough }) {
-			pods[i].Forecast, pods[i].Reason = rollout.Deferred, "there is no room on the node now"
+			pods[i].Forecast, pods[i].Reason = rollout.Deferred, "the node has no room now"
 		}
 		if pods[i].Forecast == rollout.Deferred {
 			pods[i].Reason += atDeadline[f.Late]
@@ -50,9 +50,9 @@ func (c Cluster) OnNodes(forecasts []rollout.PodForecast) []PodForecast {
 
 // atDeadline says what becomes of a pod that is deferred until the deadline.
 var atDeadline = map[rollout.Forecast]string{
-	rollout.PodRestart:  "; restarted if that lasts until the deadline",
-	rollout.AfterDelete: "; restarted when you delete it",
-	rollout.Deferred:    "; it waits as long as that lasts",
+	rollout.PodRestart:  "; the pod is restarted if that lasts until the deadline",
+	rollout.AfterDelete: "; the pod is restarted when you delete it",
+	rollout.Deferred:    "; the pod waits until it has",
 }
 
 // spaces is what nodes, by name, have of cpu and memory.

@@ -7,11 +7,16 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -74,6 +79,92 @@ func (c *Controller[W, K]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	return 0, nil
 }
 
+// withdraw takes our conditions from a workload that has been opted out. Nobody would bring them up to date any more: whoever
+// waits for Complete would wait for ever, or go on in the middle of the next rollout. It returns after which time to look again:
+// the StatefulSet controller may write conditions back that it read before.
+func (c *Controller[W, K]) withdraw(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
+	w, err := c.access.Get(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (policy.Enabled(w) || w.GetDeletionTimestamp() != nil):
+		c.noteWithdrawn(name, time.Time{})
+		return 0, nil
+	case apierrors.IsForbidden(err): // the ClusterRole is older than this controller
+		klog.FromContext(ctx).Info("May not read a workload that may have been opted out: its condition stays for now", "err", err)
+		return maxRetryInterval, nil
+	case err != nil:
+		return 0, fmt.Errorf("reading a workload that may have been opted out: %w", err)
+	case !c.access.HasConditions(w):
+		return c.withdrawnFor(name), nil
+	case c.options.DryRun:
+		klog.FromContext(ctx).Info("Would take the condition away")
+		return 0, nil
+	}
+	var gone []any
+	for _, kind := range []string{api.ConditionComplete, api.ConditionObserved} {
+		gone = append(gone, map[string]any{"$patch": "delete", "type": kind})
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()},
+		"status":   map[string]any{"conditions": gone},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("encoding the patch: %w", err)
+	}
+	if _, err := c.access.Patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
+		return 0, fmt.Errorf("taking the condition away: %w", err)
+	}
+	klog.FromContext(ctx).V(2).Info("Took the condition away: the workload is not opted in any more")
+	c.noteWithdrawn(name, c.clock.Now())
+	return ProgressInterval, nil
+}
+
+// noteWithdrawn notes when our conditions were taken away; with no time, that nobody need look whether they come back.
+func (c *Controller[W, K]) noteWithdrawn(name cache.ObjectName, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at.IsZero() {
+		delete(c.withdrawn, name)
+		return
+	}
+	c.withdrawn[name] = at
+}
+
+// withdrawnFor returns for how long to look whether conditions that we took away come back; 0 if that is over. The queue forgets a
+// later look when an earlier one is due, so each look asks for the last one again.
+func (c *Controller[W, K]) withdrawnFor(name cache.ObjectName) time.Duration {
+	c.mu.Lock()
+	at := c.withdrawn[name]
+	c.mu.Unlock()
+	left := max(at.Add(ProgressInterval).Sub(c.clock.Now()), 0)
+	if left == 0 {
+		c.noteWithdrawn(name, time.Time{})
+	}
+	return left
+}
+
+// findOptedOut requeues the workloads that were opted out while no controller led: they still have our conditions, and the watch
+// does not show them.
+func (c *Controller[W, K]) findOptedOut(ctx context.Context) {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.access.List(ctx, c.options.Namespace, o)
+	})
+	pages.PageBufferSize = 0 // most of what is read is nobody's concern
+	notOptedIn := metav1.ListOptions{LabelSelector: api.EnabledLabel + "!=true"}
+	_ = wait.PollUntilContextCancel(ctx, maxRetryInterval, true, func(ctx context.Context) (done bool, _ error) {
+		err := pages.EachListItem(ctx, notOptedIn, func(obj runtime.Object) error {
+			w, err := c.access.Decode(obj)
+			if err == nil && c.access.HasConditions(w) {
+				c.queue.Add(cache.MetaObjectToName(w))
+			}
+			return err
+		})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Could not look for workloads that have been opted out", "kind", c.access.Kind)
+		}
+		return err == nil, nil
+	})
+}
+
 // message is what is known of the messages of a workload's condition.
 type message struct {
 	wrote time.Time       // when the last one was written
@@ -99,13 +190,13 @@ func (c *Controller[W, K]) messageDue(w W, p rollout.Plan) time.Duration {
 	}
 	lasted, long := m.since.Add(ProgressInterval).Sub(now), m.wrote.Add(longProgressInterval).Sub(now)
 	switch {
-	case m.held && !policy.Held(w), p.WriteNow:
+	case m.held && !policy.Held(w), p.Urgency == rollout.AtOnce:
 		return 0
 	case p.LastWord():
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:
 		return lasted
-	case p.Condition.Reason == rollout.ReasonProgressing && p.Transient && policy.Held(w):
+	case p.Condition.Reason == rollout.ReasonProgressing && p.Urgency == rollout.Later && policy.Held(w):
 		return long
 	case p.Condition.Reason == rollout.ReasonProgressing:
 		return min(lasted, long)

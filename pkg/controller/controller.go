@@ -67,7 +67,10 @@ type Controller[W Workload, K KindState] struct {
 	memories map[cache.ObjectName]*memory // of those that have a session, or had one that was put away
 	opening  map[bool]*opening            // of those that are held, and of others
 	messages map[cache.ObjectName]message
-	rolling  sets.Set[cache.ObjectName] // with a rollout whose end is not counted yet
+	// unanswered are workloads as they were held, of which a request to let go has had no answer.
+	unanswered map[cache.ObjectName]W
+	withdrawn  map[cache.ObjectName]time.Time // when our conditions were taken from workloads that had been opted out
+	rolling    sets.Set[cache.ObjectName]     // with a rollout whose end is not counted yet
 }
 
 // New returns a controller of kind that writes through client and records through recorder.
@@ -79,8 +82,9 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 		informer: access.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
 		sessions: map[cache.ObjectName]*Session[W, K]{},
 		memories: map[cache.ObjectName]*memory{},
-		messages: map[cache.ObjectName]message{},
-		rolling:  sets.Set[cache.ObjectName]{},
+		messages: map[cache.ObjectName]message{}, unanswered: map[cache.ObjectName]W{},
+		withdrawn: map[cache.ObjectName]time.Time{},
+		rolling:   sets.Set[cache.ObjectName]{},
 	}
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
@@ -145,9 +149,11 @@ func (c *Controller[W, K]) enqueueInFlight() {
 func (c *Controller[W, K]) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	go c.informer.RunWithContext(ctx)
-	if err := c.kind.Watch(ctx, c.queue.Add); err != nil {
-		klog.FromContext(ctx).Error(err, "Could not begin to watch", "kind", c.access.Kind)
-		return
+	if c.access.Watch != nil {
+		if err := c.access.Watch(ctx, c.queue.Add); err != nil {
+			klog.FromContext(ctx).Error(err, "Could not begin to watch", "kind", c.access.Kind)
+			return
+		}
 	}
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.informer.HasSynced, c.nodes.HasSynced) {
 		return
@@ -156,6 +162,7 @@ func (c *Controller[W, K]) Run(ctx context.Context) {
 	for range c.options.Workers {
 		workers.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
 	}
+	workers.Go(func() { c.findOptedOut(ctx) })
 	<-ctx.Done()
 	c.queue.ShutDown()
 	workers.Wait()
@@ -217,6 +224,7 @@ func (c *Controller[W, K]) abandon(name cache.ObjectName) {
 	c.endSession(name)
 	c.mu.Lock()
 	delete(c.messages, name)
+	delete(c.unanswered, name)
 	c.mu.Unlock()
 	c.ended(name, resultAbandoned, 0)
 }
@@ -238,13 +246,45 @@ func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	return w, nil
 }
 
-// keepWritten leaves nothing of managedFields but when the workload was last written.
+// keepWritten leaves nothing of managedFields but when the workload was last written and, where its user has had a rollout
+// tried again, when that was written, and when our status was.
 func keepWritten(w metav1.Object) {
-	var last []metav1.ManagedFieldsEntry
+	var keep []metav1.ManagedFieldsEntry
 	if at := written(w); at != nil {
-		last = []metav1.ManagedFieldsEntry{{Time: at}}
+		keep = []metav1.ManagedFieldsEntry{{Time: at}}
 	}
-	w.SetManagedFields(last)
+	if w.GetAnnotations()[api.RetryAnnotation] != "" {
+		for _, entry := range w.GetManagedFields() {
+			if isStatus(entry) || asksAgain(entry) {
+				entry.FieldsV1 = nil
+				keep = append(keep, entry)
+			}
+		}
+	}
+	w.SetManagedFields(keep)
+}
+
+// isStatus reports whether the entry is about the status that we write.
+func isStatus(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Manager == api.FieldManager && entry.Subresource == "status"
+}
+
+// asksAgain reports whether the entry is of the command retry, which writes nothing else.
+func asksAgain(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == api.RetryFieldManager }
+
+// askedAgain reports whether the user of the workload has had its rollout tried again since we last wrote its status, by the
+// clock of the API server. So a controller that takes over tells whether somebody before it has seen that.
+func askedAgain(w metav1.Object) bool {
+	last := func(of func(metav1.ManagedFieldsEntry) bool) (at time.Time) {
+		for _, entry := range w.GetManagedFields() {
+			if of(entry) && entry.Time != nil && entry.Time.After(at) {
+				at = entry.Time.Time
+			}
+		}
+		return at
+	}
+	wrote := last(isStatus)
+	return !wrote.IsZero() && last(asksAgain).After(wrote)
 }
 
 // written returns when the workload was last written, by the clock of the API server; nil if that is
@@ -260,9 +300,7 @@ func written(w metav1.Object) (last *metav1.Time) {
 
 // atRest reports whether nothing in the workload is ours to do now: see [rollout.BuiltInStatus.AtRest].
 func (c *Controller[W, K]) atRest(w W) (rollout.Plan, bool) {
-	u, held := c.kind.BuiltInStatus(w), policy.Held(w)
-	p, atRest := u.AtRest(held, c.access.Condition(w))
-	return p, atRest && (held || !u.Standing)
+	return c.kind.BuiltInStatus(w).AtRest(policy.Held(w), c.access.Condition(w))
 }
 
 // get returns the newest version of the workload that we know.

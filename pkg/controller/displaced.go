@@ -2,11 +2,9 @@ package controller
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
@@ -14,33 +12,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
-
-// displaced is what a pod was asked for instead of what somebody else had given it. If that was for a while, as for
-// its start, they put back what the pod would have had without the edit. Where they leave a note of that on the pod,
-// the rollout waits for it. Where they do not, the pods of the workload are watched for a while when the rollout is
-// over: few workloads have such pods. A controller that is restarted does not know of it any more.
-type displaced struct {
-	changes []resize.Change // from what they put back to what the pod is to have
-	until   time.Time       // they are waited for; zero before the rollout is over
-}
-
-// displace notes what was displaced in the pod when it was asked last. The caller has locked m.mu.
-func (m *memory) displace(pod types.UID, changes []resize.Change) {
-	delete(m.displaced, pod)
-	if len(changes) > 0 {
-		m.displaced[pod] = displaced{changes: changes}
-	}
-}
-
-// awaitDisplaced has what was displaced waited for, now that the rollout is over.
-func (m *memory) awaitDisplaced(until time.Time) {
-	for pod, d := range m.displaced {
-		if d.until.IsZero() {
-			d.until = until
-			m.displaced[pod] = d
-		}
-	}
-}
 
 // askAgain asks the pods of a workload at rest once more for the size that somebody else has taken from them soon after
 // the rollout. It returns for how long to go on looking; 0 if nothing is expected any more.
@@ -55,8 +26,7 @@ func (c *Controller[W, K]) askAgain(ctx context.Context, w W) (more time.Duratio
 		return 0, nil
 	}
 	now := c.clock.Now()
-	maps.DeleteFunc(s.displaced, func(_ types.UID, d displaced) bool { return !now.Before(d.until) })
-	if len(s.displaced) == 0 {
+	if s.Notes.AwaitsDisplaced(now) == 0 {
 		return 0, nil
 	}
 	s.standing = true
@@ -65,18 +35,15 @@ func (c *Controller[W, K]) askAgain(ctx context.Context, w W) (more time.Duratio
 		return 0, err
 	}
 	for _, pod := range watched {
-		d, is := s.displaced[pod.UID]
-		if !is || rollout.Gone(pod) {
+		d := s.Notes.Of(pod.UID).Displaced
+		if d == nil || rollout.Gone(pod) {
 			continue
 		}
-		if err := c.askOnceMore(ctx, s, w, pod, d.changes); err != nil {
+		if err := c.askOnceMore(ctx, s, w, pod, d.Changes); err != nil {
 			return 0, err
 		}
 	}
-	for _, d := range s.displaced {
-		more = max(more, d.until.Sub(now))
-	}
-	return more, nil
+	return s.Notes.AwaitsDisplaced(now), nil
 }
 
 // askOnceMore asks a pod for those of the changes that somebody else has undone.
@@ -92,11 +59,11 @@ func (c *Controller[W, K]) askOnceMore(ctx context.Context, s *Session[W, K], w 
 	if err != nil && !pods.Answered(err) {
 		return err
 	}
-	delete(s.displaced, pod.UID) // a refusal is an answer, too
+	s.Notes.Note(pod.UID).Displaced = nil // a refusal is an answer, too
 	if err == nil {
 		s.Pods.Wrote(resized)
 		s.RecordPod(w, pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
-			"put back soon after the rollout, and asked once more: "+resize.Describe(target.Changes)+": what others set next stays until the next edit")
+			"somebody put the old size back soon after the rollout, so the pod was resized once more: "+resize.Describe(target.Changes)+". If they do it again, their size stays until the next edit")
 	}
 	return nil
 }

@@ -71,9 +71,9 @@ func TestDisplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !tt.nothing {
-				s.displace(tt.pod.UID, edit.Displaced)
+				s.Notes.Note(tt.pod.UID).Displace(edit.Displaced)
 			}
-			s.awaitDisplaced(e.clock.Now().Add(timeout))
+			s.Notes.Over(e.clock.Now().Add(timeout))
 			over := &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message()}
 			e.pass(timeout - time.Second)
 			for range 2 {

@@ -38,10 +38,15 @@ import (
 
 // plainKind is a kind with nothing of its own, that notes what it is to write.
 type plainKind struct {
-	Kind[*appsv1.ReplicaSet, plainOwn]
+	Kind[*appsv1.ReplicaSet, plainState]
 
 	condition, written *rollout.StoredCondition
 	patches            int
+	patched            string                    // the last patch
+	there              func() *appsv1.ReplicaSet // what the API server has; nil for nothing
+	unread             error                     // why that cannot be read
+	listed             []appsv1.ReplicaSet       // what is not opted in
+	lists              []metav1.ListOptions      // how that was asked for
 	applied            []string
 	fails              error // of writes
 	left               rollout.Write
@@ -51,9 +56,9 @@ type plainKind struct {
 	workloads          watch.Interface
 }
 
-type plainOwn struct{}
+type plainState struct{}
 
-func (plainOwn) HasSynced() bool { return true }
+func (plainState) HasSynced() bool { return true }
 
 func (k *plainKind) Access() Access[*appsv1.ReplicaSet] {
 	return Access[*appsv1.ReplicaSet]{
@@ -87,25 +92,45 @@ func (k *plainKind) Access() Access[*appsv1.ReplicaSet] {
 			}
 			return &stripped
 		},
-		Patch: func(_ context.Context, w *appsv1.ReplicaSet, _ types.PatchType, _ []byte, _ ...string) (runtime.Object, error) {
+		Get: func(_ context.Context, name cache.ObjectName) (*appsv1.ReplicaSet, error) {
+			if k.unread != nil {
+				return nil, k.unread
+			}
+			if k.there == nil {
+				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "plains"}, name.Name)
+			}
+			return k.there(), nil
+		},
+		List: func(_ context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
+			k.lists = append(k.lists, o)
+			if k.unread != nil {
+				err := k.unread
+				k.unread = nil
+				return nil, err
+			}
+			return &appsv1.ReplicaSetList{Items: k.listed}, nil
+		},
+		Patch: func(_ context.Context, w *appsv1.ReplicaSet, _ types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
 			if k.patches++; k.fails != nil {
 				return nil, k.fails
 			}
-			k.condition = k.written
+			k.condition, k.patched = k.written, strings.Join(subresources, "")+" "+string(patch)
 			return w, nil
 		},
-		Selector:  func(w *appsv1.ReplicaSet) *metav1.LabelSelector { return w.Spec.Selector },
-		Observed:  func(*appsv1.ReplicaSet) bool { return !k.unobserved },
-		Condition: func(*appsv1.ReplicaSet) *rollout.StoredCondition { return k.condition },
+		Selector:      func(w *appsv1.ReplicaSet) *metav1.LabelSelector { return w.Spec.Selector },
+		Observed:      func(*appsv1.ReplicaSet) bool { return !k.unobserved },
+		Condition:     func(*appsv1.ReplicaSet) *rollout.StoredCondition { return k.condition },
+		HasConditions: func(w *appsv1.ReplicaSet) bool { return k.condition != nil || len(w.Status.Conditions) > 0 },
 		NewCondition: func(c rollout.StoredCondition, _ metav1.Time) any {
 			k.written = &c
 			return nil
 		},
+		LeftBehind: func(cache.ObjectName) (rollout.Write, error) { return k.left, nil },
 	}
 }
 
-func (*plainKind) Open(context.Context, *appsv1.ReplicaSet, func()) (plainOwn, error) {
-	return plainOwn{}, nil
+func (*plainKind) Open(context.Context, *appsv1.ReplicaSet, func()) (plainState, error) {
+	return plainState{}, nil
 }
 
 // it is that the rollout is over.
@@ -115,7 +140,7 @@ func (*plainKind) BuiltInStatus(*appsv1.ReplicaSet) rollout.BuiltInStatus {
 	return rollout.BuiltInStatus{Over: it}
 }
 
-func (k *plainKind) Apply(_ context.Context, _ *Session[*appsv1.ReplicaSet, plainOwn], _ *appsv1.ReplicaSet, write rollout.Write) error {
+func (k *plainKind) Apply(_ context.Context, _ *Session[*appsv1.ReplicaSet, plainState], _ *appsv1.ReplicaSet, write rollout.Write) error {
 	k.applied = append(k.applied, write.String())
 	if k.hang != nil {
 		<-k.hang
@@ -126,8 +151,6 @@ func (k *plainKind) Apply(_ context.Context, _ *Session[*appsv1.ReplicaSet, plai
 func (*plainKind) Unrestored(_, _ *appsv1.ReplicaSet) map[string]any {
 	return map[string]any{"spec": map[string]any{"paused": false}}
 }
-
-func (k *plainKind) LeftBehind(cache.ObjectName) (rollout.Write, error) { return k.left, nil }
 
 // tight and loose are writes.
 type (
@@ -148,9 +171,9 @@ func (noNodes) HasSynced() bool      { return true }
 
 // engine is a controller with one workload, and its session.
 type engine struct {
-	*Controller[*appsv1.ReplicaSet, plainOwn]
+	*Controller[*appsv1.ReplicaSet, plainState]
 	kind    *plainKind
-	session *Session[*appsv1.ReplicaSet, plainOwn]
+	session *Session[*appsv1.ReplicaSet, plainState]
 	w       *appsv1.ReplicaSet
 	clock   *testingclock.FakePassiveClock
 	events  chan string
@@ -169,7 +192,7 @@ func newEngine(t *testing.T, options Options) *engine {
 	if e.Controller, err = New(t.Context(), e.kind, nil, recorder, noNodes{}, options); err != nil {
 		t.Fatal(err)
 	}
-	e.session = &Session[*appsv1.ReplicaSet, plainOwn]{
+	e.session = &Session[*appsv1.ReplicaSet, plainState]{
 		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w),
 	}
 	return e
@@ -272,7 +295,7 @@ func TestPulse(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		pulse.Beat("the sync of Plain default/large") // goes on
 	}
-	if err == nil || !strings.HasPrefix(err.Error(), "the sync of Plain default/web hangs: nothing has come of it for ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "the sync of Plain default/web hangs: it has made no progress for ") {
 		t.Errorf("it says: %v", err)
 	}
 	pulse.End("the sync of Plain default/large")
@@ -311,7 +334,7 @@ func TestRememberRefusal(t *testing.T) {
 		if err := e.session.rememberRefusal(m, revision, tt.err); tt.kept && err != nil || !tt.kept && !errors.Is(err, tt.err) {
 			t.Errorf("%v: returned %v", tt.err, err)
 		}
-		if known := e.session.refused.Known().Of(pod.UID, revision.Size(target.Changes)); (known.Reason != "") != tt.kept {
+		if known := e.session.Notes.Of(pod.UID).Size.Of(revision.Size(target.Changes)); (known.Reason != "") != tt.kept {
 			t.Errorf("%v: known is %+v", tt.err, known)
 		}
 		if queued := e.queue.Len() == 1; queued != tt.kept {
@@ -334,10 +357,10 @@ func TestResizedOtherwise(t *testing.T) {
 	}{
 		{answer: edit},
 		{answer: "containers: [{name: app, resources: {requests: {cpu: 150m}}}]", want: rollout.Refusal{
-			Kind: rollout.ReasonInfeasible, Final: true, Reason: "the API server gives a running pod no resources of its own: pod: cpu limit none→1",
+			Kind: rollout.ReasonInfeasible, Final: true, Reason: "the API server does not set pod-level resources of a running pod: pod: cpu limit none→1",
 		}},
 		{answer: strings.Replace(edit, "150m", "120m", 1), want: rollout.Refusal{
-			Kind: rollout.ReasonAdmissionDenied, Reason: "another admission plugin changed the size on its way: app: cpu request 120m→150m",
+			Kind: rollout.ReasonAdmissionDenied, Reason: "an admission plugin changed the size in the request: app: cpu request 120m→150m",
 		}},
 	} {
 		pod := build.Pod("web-0", older)
@@ -357,9 +380,71 @@ func TestResizedOtherwise(t *testing.T) {
 		if err := e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m); err != nil {
 			t.Fatal(err)
 		}
-		if got := e.session.refused.Known()[pod.UID]; got.Kind != tt.want.Kind || got.Final != tt.want.Final || got.Reason != tt.want.Reason {
+		if got := e.session.Notes.Of(pod.UID).Size.Last(); got.Kind != tt.want.Kind || got.Final != tt.want.Final || got.Reason != tt.want.Reason {
 			t.Errorf("%s: known is %+v, want %+v", tt.answer, got, tt.want)
 		}
+	}
+}
+
+// TestLookAfterOwnWrites: the watch does not tell of what this controller writes to pods. Where a kubelet has the next word, one
+// more look comes a second later at the latest; where nobody has, it comes at once.
+func TestLookAfterOwnWrites(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	for _, tt := range []struct {
+		name    string
+		node    string
+		answer  *corev1.PodTemplateSpec // to the resize; nil if none is asked for
+		marks   bool
+		within  time.Duration
+		atOnce  bool
+		refused error
+	}{
+		{name: "nothing is written"},
+		{name: "a kubelet is asked", node: "node", answer: newer, within: time.Second},
+		{name: "no kubelet has the pod yet", answer: newer, atOnce: true},
+		{name: "admission has changed the size", node: "node", answer: older, within: time.Second, atOnce: true},
+		{name: "the size is refused", node: "node", answer: newer, refused: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-0", errors.New("no")), atOnce: true},
+		{name: "a pod is marked, and another one asked", node: "node", answer: newer, marks: true, within: time.Second},
+		{name: "the last pod is marked", node: "node", marks: true, atOnce: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := build.Pod("web-0", older)
+			pod.Spec.NodeName = tt.node
+			target, err := resize.For(pod, older, newer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, client := newEngine(t, Options{}), fake.NewClientset()
+			client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				answer := pod.DeepCopy()
+				if answer.ResourceVersion = "2"; action.GetSubresource() == "resize" {
+					answer.Spec.Containers = tt.answer.Spec.DeepCopy().Containers
+				}
+				return true, answer, tt.refused
+			})
+			e.client = client
+			if e.session.Pods, err = live.NewWatch(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
+				t.Fatal(err)
+			}
+			p := rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}
+			m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod, Target: target}}
+			if tt.marks {
+				p.Writes = append(p.Writes, rollout.MarkPod{Member: m, Label: "b", Revision: "b"})
+			}
+			if tt.answer != nil {
+				p.Writes = append(p.Writes, rollout.ResizePod{Member: m})
+			}
+			if _, err := e.apply(t.Context(), e.session, e.w, p); err != nil {
+				t.Fatal(err)
+			}
+			within := e.session.lookAgain()
+			if atOnce := e.queue.Len() > 0; within != tt.within || atOnce != tt.atOnce {
+				t.Errorf("looks again within %s, at once: %t; want %s, %t", within, atOnce, tt.within, tt.atOnce)
+			}
+			if again := e.session.lookAgain(); again != 0 {
+				t.Errorf("and then within %s, without another write", again)
+			}
+		})
 	}
 }
 
@@ -407,7 +492,7 @@ func TestRecord(t *testing.T) {
 	last := progressing("third")
 	last.Updated = 1
 	passing := progressing("fourth")
-	passing.Transient = true
+	passing.Defer()
 	e.kind.fails = errors.New("the connection broke")
 	if _, err := e.record(t.Context(), e.session, e.w, progressing("first")); !errors.Is(err, e.kind.fails) || len(e.events) > 0 {
 		t.Errorf("the write failed, and returned is %v with %d events", err, len(e.events))
@@ -482,7 +567,7 @@ func TestProgress(t *testing.T) {
 			p := rollout.Plan{Step: rollout.Step{Total: tt.pods}, Revision: rollout.Revision{Name: "b"}}
 			for range min(tt.batch, tt.pods-done) {
 				pod := build.Pod(fmt.Sprintf("web-%d", done), build.Size(t, ""))
-				e.session.asked[pod.UID] = request{"cpu", e.clock.Now()}
+				e.session.Notes.Note(pod.UID).Request = &rollout.Request{Changes: "cpu", At: e.clock.Now()}
 				p.Resized = append(p.Resized, &rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}})
 				done++
 			}

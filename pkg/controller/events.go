@@ -43,10 +43,11 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 	if fresh && p.Started != "" {
 		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventStarted, p.Started)
 		if policy.Unconfirmed(w, c.options.Critical) {
-			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventCritical, "the cluster may need this "+c.access.Kind+" to come up, and its edits may stay held while no controller of inplace-rollout runs: "+
-				"say that this is meant, with the annotation "+api.AllowCriticalAnnotation+"=true, or opt it out")
+			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventCritical, "the cluster may need this "+c.access.Kind+" to start, and its edits may stay held while no controller of inplace-rollout runs. "+
+				"Confirm that with the annotation "+api.AllowCriticalAnnotation+"=true, or opt it out")
 		}
 	}
+	c.recordGuard(w, before.Says(), p.Condition)
 	if !fresh && before.Reason == p.Condition.Reason {
 		return
 	}
@@ -55,16 +56,31 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 	}
 }
 
+// recordGuard records what becomes of a guarded rollout.
+func (c *Controller[W, K]) recordGuard(w W, before, now rollout.Condition) {
+	same := before.Phase == now.Phase && before.Version == now.Version
+	switch {
+	case now.Phase == rollout.PhaseCanary && !same:
+		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventCanaryStarted, now.Message())
+	case before.Phase == rollout.PhaseCanary && (now.Phase == rollout.PhaseResizing || now.Complete):
+		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventCanaryPassed, string(before.Version)+": "+now.Message())
+	case now.Reason == rollout.ReasonResizeFailed && before.Reason != now.Reason:
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizeFailed, now.Message())
+	case now.Reason == rollout.ReasonReverted && before.Reason != now.Reason:
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventReverted, now.Message())
+	}
+}
+
 // recordWaits records what each pod waits for, if that is more than progress. It does so once
 // for each reason in turn.
 func (c *Controller[W, K]) recordWaits(s *Session[W, K], w W, waits []rollout.Wait) {
 	s.countWaits(waits)
 	for _, wait := range waits {
-		if wait.Member.Pod == nil || s.recorded[wait.Member.Pod.UID] == wait.Reason {
+		if wait.Member.Pod == nil || s.Notes.Of(wait.Member.Pod.UID).Recorded == wait.Reason {
 			continue
 		}
 		if event, worth := eventOfWait[wait.Reason]; worth {
-			s.recorded[wait.Member.Pod.UID] = wait.Reason
+			s.Notes.Note(wait.Member.Pod.UID).Recorded = wait.Reason
 			s.RecordPod(w, wait.Member.Pod, event.eventType, event.reason, wait.Message)
 		}
 	}
@@ -79,7 +95,7 @@ func (c *Controller[W, K]) nameOthers(s *Session[W, K], w W, verdicts []*rollout
 			if !s.others.Has(other) && !c.options.DryRun {
 				s.others.Insert(other)
 				c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizedByOthers,
-					fmt.Sprintf("%s resizes pods of this %s too, such as %s: on an edit the template wins, between edits nothing is fought over", other, c.access.Kind, m.Name))
+					fmt.Sprintf("%s also resizes pods of this %s, such as %s. Edits of the template override it; between edits its sizes stay", other, c.access.Kind, m.Name))
 			}
 		}
 	}
@@ -99,6 +115,7 @@ var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonQuotaExceeded:       {corev1.EventTypeWarning, rollout.EventQuotaExceeded},
 	rollout.ReasonNoNodeFits:          {corev1.EventTypeWarning, rollout.EventNoNodeFits},
 	rollout.ReasonNotReadyAfterResize: {corev1.EventTypeWarning, rollout.EventNotReadyAfterResize},
+	rollout.ReasonCheckUnknown:        {corev1.EventTypeWarning, rollout.EventCheckUnknown},
 	rollout.ReasonNodeLost:            {corev1.EventTypeWarning, rollout.EventNodeLost},
 	rollout.ReasonDisruptionBudget:    {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
 	rollout.ReasonWaitingForDelete:    {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
@@ -119,10 +136,10 @@ func (s *Session[W, K]) RecordResized(pod *corev1.Pod, how, already string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	message := already
-	if request, asked := s.asked[pod.UID]; asked {
-		delete(s.asked, pod.UID)
-		s.controller.metrics.resized(s.controller.clock.Since(request.at))
-		message = how + ": " + request.changes
+	if request := s.Notes.Of(pod.UID).Request; request != nil {
+		s.Notes.Note(pod.UID).Request = nil
+		s.controller.metrics.resized(s.controller.clock.Since(request.At))
+		message = how + ": " + request.Changes
 	}
 	if message == "" {
 		return
@@ -141,7 +158,7 @@ func (s *Session[W, K]) recordProgress(w W, p rollout.Plan) {
 		return
 	}
 	first, each := s.progress.revision != p.Revision.Name, max(10, p.Total/4)
-	if !first && p.Updated/each == s.progress.pods/each && !p.AtRest() {
+	if !first && p.Updated/each == s.progress.pods/each && !p.NothingUnderWay() {
 		return
 	}
 	s.Record(w, corev1.EventTypeNormal, rollout.EventResized, p.Progress()+"; "+s.progress.last)
@@ -151,7 +168,7 @@ func (s *Session[W, K]) recordProgress(w W, p rollout.Plan) {
 // RecordRestart records that a pod is given up for a new one; how begins the event's message.
 func (s *Session[W, K]) RecordRestart(w W, r rollout.Restart, how string) {
 	s.controller.metrics.restarted(r.Cause)
-	s.RecordPod(w, r.Member.Pod, corev1.EventTypeNormal, rollout.EventRestart, how+": "+r.Reason)
+	s.RecordPod(w, r.Member.Pod, corev1.EventTypeWarning, rollout.EventRestart, how+": "+r.Reason)
 }
 
 // left returns the rollout that was handed over since the condition was written, which does not tell
@@ -162,8 +179,8 @@ func (c *Controller[W, K]) left(w W) rollout.Version {
 	return c.messages[cache.MetaObjectToName(w)].left
 }
 
-// RecordHandOver records that the rollout is handed over to the built-in controller.
-func (s *Session[W, K]) RecordHandOver(w W, message string) {
+// RecordHandOver records that the rollout is handed over to the built-in controller: a warning, if pods restart for a size.
+func (s *Session[W, K]) RecordHandOver(w W, r rollout.Release) {
 	c := s.controller
 	c.mu.Lock()
 	m := c.messages[s.name]
@@ -172,7 +189,11 @@ func (s *Session[W, K]) RecordHandOver(w W, message string) {
 	c.mu.Unlock()
 	c.begun(w)
 	c.ended(s.name, resultHandedOver, 0)
-	s.Record(w, corev1.EventTypeNormal, rollout.EventHandedOver, message)
+	eventType := corev1.EventTypeNormal
+	if r.Warns() {
+		eventType = corev1.EventTypeWarning
+	}
+	s.Record(w, eventType, rollout.EventHandedOver, r.To.Because(r.HandOver).Message())
 }
 
 // Record records an event of the workload.
@@ -196,7 +217,7 @@ const unrecordedFailures = 7
 // recordFailure records why a rollout does not go on.
 func (c *Controller[W, K]) recordFailure(name cache.ObjectName, err error) {
 	if w, exists, _ := c.get(name); exists && !c.options.DryRun {
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step fails, and is tried again: "+err.Error())
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step failed and will be retried: "+err.Error())
 	}
 }
 
@@ -207,5 +228,5 @@ func (c *Controller[W, K]) edited(s *Session[W, K], w W, err error) {
 		s.edits = rollout.NewBackoff()
 	}
 	s.looseAfter = c.clock.Now().Add(s.edits.NextBackOff())
-	s.Record(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step is tried again: "+err.Error())
+	s.Record(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step will be retried: "+err.Error())
 }

@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -26,7 +28,7 @@ var ErrUnknown = errors.New("the admission policies do not know this controller:
 
 // ErrEdited is the error where the template has changed in a write of ours that was to let the
 // built-in controller go on. The admission policies have held that edit.
-var ErrEdited = errors.New("a mutating webhook changed the pod template in this very write of inplace-rollout, which is held as an edit")
+var ErrEdited = errors.New("a mutating webhook changed the pod template in a write of inplace-rollout, so this write is held like an edit")
 
 // Instruct asks the admission policies to do what the annotations say, where nil removes one, and
 // returns w as it is stored then. The resource version of w is a precondition: the plan was made
@@ -54,6 +56,9 @@ func SameText(a, b *corev1.PodTemplateSpec) bool {
 // so it is done here.
 func (s *Session[W, K]) release(ctx context.Context, w W, r rollout.Release) error {
 	written, err := s.Instruct(ctx, w, map[string]any{api.HoldAnnotation: nil})
+	if err != nil && !errors.Is(err, ErrEdited) && !pods.Answered(err) {
+		s.controller.awaitAnswer(w)
+	}
 	if err == nil && policy.Held(written) {
 		err = ErrUnknown
 	}
@@ -61,18 +66,50 @@ func (s *Session[W, K]) release(ctx context.Context, w W, r rollout.Release) err
 		err = s.Restore(ctx, written, s.controller.kind.Unrestored(w, written))
 	}
 	if err != nil {
-		return fmt.Errorf("letting go of the hold: %w", err)
+		return fmt.Errorf("releasing the hold: %w", err)
 	}
-	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", r.HandOver)
+	klog.FromContext(ctx).V(2).Info("Released the hold", "handOver", r.HandOver)
 	if r.HandOver != "" {
-		s.RecordHandOver(w, r.To.Because(r.HandOver).Message())
+		s.RecordHandOver(w, r)
 	}
+	return nil
+}
+
+// awaitAnswer notes that a request to let go of w has had no answer: it may have been carried out.
+func (c *Controller[W, K]) awaitAnswer(w W) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unanswered[cache.MetaObjectToName(w)] = w
+}
+
+// findOut brings back what the user wants of w, which is not held, if a request to let go of it was carried out without an answer,
+// and nobody has brought that back. Then its spec is still the one of the hold.
+func (c *Controller[W, K]) findOut(ctx context.Context, w W) error {
+	name := cache.MetaObjectToName(w)
+	c.mu.Lock()
+	held, waits := c.unanswered[name]
+	c.mu.Unlock()
+	if !waits || held.GetResourceVersion() == w.GetResourceVersion() { // it was not carried out, or the watch does not show that yet
+		return nil
+	}
+	if held.GetUID() == w.GetUID() && held.GetGeneration() == w.GetGeneration() {
+		if err := c.restore(ctx, w, c.kind.Unrestored(held, w)); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unanswered, name)
 	return nil
 }
 
 // Restore merges fields into w that the admission policies should have written, and have not,
 // because they are not in force any more. It does nothing if there are none.
 func (s *Session[W, K]) Restore(ctx context.Context, w W, fields map[string]any) error {
+	return s.controller.restore(ctx, w, fields)
+}
+
+func (c *Controller[W, K]) restore(ctx context.Context, w W, fields map[string]any) error {
 	if fields == nil {
 		return nil
 	}
@@ -83,7 +120,7 @@ func (s *Session[W, K]) Restore(ctx context.Context, w W, fields map[string]any)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 	defer cancel()
 	err := retry.OnError(restoreBackoff, mayPass, func() error {
-		_, err := s.controller.merge(ctx, w, fields)
+		_, err := c.merge(ctx, w, fields)
 		return err
 	})
 	if err != nil {

@@ -24,9 +24,6 @@ type Workload interface {
 type Kind[W Workload, K KindState] interface {
 	// Access returns how workloads of the kind are watched, read and written. It is asked for once.
 	Access() Access[W]
-	// Watch begins to watch what else belongs to workloads, until ctx is done. When something
-	// changes, it calls changed with the name of the workload.
-	Watch(ctx context.Context, changed func(cache.ObjectName)) error
 	// BuiltInStatus returns what the status of w says of a rollout that nobody holds.
 	BuiltInStatus(w W) rollout.BuiltInStatus
 	// Unrestored returns the fields that bring back what the user of a held workload wants, as far as
@@ -42,14 +39,10 @@ type Kind[W Workload, K KindState] interface {
 	Gather(ctx context.Context, s *Session[W, K], w W, list ListPods, live bool) (rollout.Observation, error)
 	// Apply makes one write of a plan that the observation has made, and records it.
 	Apply(ctx context.Context, s *Session[W, K], w W, write rollout.Write) error
-	// LeftBehind returns the write that puts in order what a rollout has left behind in a
-	// workload that is not held any more; nil if there is nothing. It is applied without a
-	// session, and without the workload: that may be gone.
-	LeftBehind(name cache.ObjectName) (rollout.Write, error)
 }
 
-// Access is how the engine watches, reads and writes workloads W of one kind. Each kind of them has
-// Go types and clients of its own, and the same fields in other places; nothing is decided here.
+// Access is how the engine watches, reads and writes workloads W of one kind, and what belongs to them. Each kind
+// of them has Go types and clients of its own, and the same fields in other places; nothing is decided here.
 type Access[W Workload] struct {
 	// Kind of the workloads, such as StatefulSet.
 	Kind string
@@ -64,6 +57,10 @@ type Access[W Workload] struct {
 	// Strip returns a copy of w without what nothing reads of a workload. Of one at rest that is
 	// its template, too.
 	Strip func(w W, atRest bool) W
+	// Get reads a workload from the API server.
+	Get func(ctx context.Context, name cache.ObjectName) (W, error)
+	// List reads the workloads of a namespace, or of all if it is empty.
+	List func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error)
 	// Patch writes a workload, or a subresource of it.
 	Patch func(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error)
 	// Selector of the workload's pods.
@@ -75,8 +72,18 @@ type Access[W Workload] struct {
 	SameTemplate func(a, b W) bool
 	// Condition inplace-rollout.io/Complete, or nil.
 	Condition func(w W) *rollout.StoredCondition
+	// HasConditions reports whether the status of w has any condition of ours.
+	HasConditions func(w W) bool
 	// NewCondition is a condition, written now, as this kind has it.
 	NewCondition func(c rollout.StoredCondition, now metav1.Time) any
+
+	// Watch begins to watch what else belongs to workloads, until ctx is done. When something
+	// changes, it calls changed with the name of the workload. Nil where there is nothing else.
+	Watch func(ctx context.Context, changed func(cache.ObjectName)) error
+	// LeftBehind returns the write that puts in order what a rollout has left behind in a
+	// workload that is not held any more; nil if there is nothing. It is applied without a
+	// session, and without the workload: that may be gone. Nil where admission puts everything in order.
+	LeftBehind func(name cache.ObjectName) (rollout.Write, error)
 }
 
 // ListPods lists the pods of one workload.
@@ -89,19 +96,4 @@ func Typed[W Workload](obj any) (w W, err error) {
 		return w, fmt.Errorf("a %T where a %T belongs", obj, w)
 	}
 	return w, nil
-}
-
-// Plain is what kinds have in common that need to watch nothing but workloads and their pods, and
-// whose rollouts leave nothing behind that admission does not put in order.
-type Plain[W Workload, K KindState] struct{}
-
-// Watch is that of [Kind]: there is nothing else to watch.
-func (Plain[W, K]) Watch(context.Context, func(cache.ObjectName)) error { return nil }
-
-// LeftBehind is that of [Kind]: there is nothing.
-func (Plain[W, K]) LeftBehind(cache.ObjectName) (rollout.Write, error) { return nil, nil }
-
-// Apply is that of [Kind]: there is no write that the engine does not make.
-func (Plain[W, K]) Apply(_ context.Context, _ *Session[W, K], _ W, write rollout.Write) error {
-	return fmt.Errorf("applying a %T, which is no write of this kind", write)
 }

@@ -57,9 +57,9 @@ func (c *Controller[W, K]) letGoLeftOut(ctx context.Context, w W) error {
 	if _, err := c.merge(ctx, w, fields); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).V(2).Info("Let go of the hold", "handOver", why)
+	klog.FromContext(ctx).V(2).Info("Released the hold", "handOver", why)
 	c.begun(w)
 	c.ended(cache.MetaObjectToName(w), resultHandedOver, 0)
-	c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, release.To.Because(why).Message())
+	c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventHandedOver, release.To.Because(why).Message())
 	return nil
 }

@@ -29,21 +29,21 @@ func TestLeftOut(t *testing.T) {
 		says, event string
 		fails       bool
 	}{
-		"it is not held": {patches: []string{condition}, says: "the Plain controller makes the rollouts, as without inplace-rollout"},
+		"it is not held": {patches: []string{condition}, says: "the Plain controller makes the rollouts"},
 		"it is held": {
 			annotations: map[string]string{api.HoldAnnotation: "false", api.InForceAnnotation: ";"}, patches: []string{release, release},
-			event: "Normal HandedOver edits in namespace default are not held",
+			event: "Warning HandedOver the namespaceSelector of the webhooks excludes namespace default",
 		},
 		"it is held by a new hold":         {annotations: map[string]string{api.HoldAnnotation: ""}, back: true},
 		"whether it is, cannot be seen":    {annotations: map[string]string{api.HoldAnnotation: ""}, again: errors.New("away"), fails: true},
 		"it is held, and nothing is to be": {annotations: map[string]string{api.HoldAnnotation: ""}, dryRun: true},
 		"it is held, and may restart nothing": {
 			annotations: map[string]string{api.HoldAnnotation: "", api.InForceAnnotation: "LiveResize;"}, patches: []string{condition},
-			says: "this rollout stays held until `kubectl inplace-rollout release` leaves it to the Plain controller, because its action is LiveResize",
+			says: "this rollout stays held, because its action is LiveResize. `kubectl inplace-rollout release` leaves it to the Plain controller",
 		},
 		"it is held, and what it may is not known": {
 			annotations: map[string]string{api.HoldAnnotation: "", api.InForceAnnotation: "Nonsense;", api.ResizeActionAnnotation: "Nonsense"}, patches: []string{condition},
-			says: "stays held until `kubectl inplace-rollout release` leaves it to the Plain controller, because annotation inplace-rollout.io/resource-resize-action",
+			says: "stays held, because annotation inplace-rollout.io/resource-resize-action",
 		},
 	} {
 		t.Run(about, func(t *testing.T) {

@@ -49,10 +49,10 @@ func TestMemory(t *testing.T) {
 			e := newEngine(t, Options{Sessions: 1, Ready: func() error { return nil }})
 			before := e.open(t)
 			now := e.clock.Now()
-			before.seen.See([]*rollout.Verdict{{Member: rollout.Member{
+			before.Notes.See([]*rollout.Verdict{{Member: rollout.Member{
 				Place: rollout.Place{Pod: build.Pod("web-0", build.Size(t, ""))}, Sighting: rollout.Sighting{State: resize.Deferred, Since: now},
 			}}})
-			before.refused.Add("a", "", rollout.Refusal{Reason: "quota"}, now)
+			before.Notes.Note("a").Size = &rollout.Refused{Refusal: rollout.Refusal{Reason: "quota"}}
 			before.History.Add("b", "", rollout.Refusal{Reason: "quota"}, now)
 			before.retry(&metav1.ObjectMeta{Annotations: map[string]string{api.RetryAnnotation: "1"}})
 			before.waiting = map[string]int{rollout.ReasonDeferred: 1}
@@ -62,7 +62,7 @@ func TestMemory(t *testing.T) {
 			}
 			e.pass(time.Hour)
 			after := e.open(t)
-			since := after.seen.Noted("uid-of-web-0").Since
+			since := after.Notes.Sighted("uid-of-web-0").Since
 			if kept := after.memory == before.memory; kept != tt.kept || (after.retried == "1") != tt.kept || since.Equal(now) != tt.kept || len(e.memories) > 2 {
 				t.Errorf("remembered is %+v, seen since %s", after.memory, since)
 			}
@@ -71,7 +71,7 @@ func TestMemory(t *testing.T) {
 }
 
 // open returns the session of the workload.
-func (e *engine) open(t *testing.T) *Session[*appsv1.ReplicaSet, plainOwn] {
+func (e *engine) open(t *testing.T) *Session[*appsv1.ReplicaSet, plainState] {
 	t.Helper()
 	s, err := e.Controller.session(t.Context(), e.w)
 	if err != nil {
@@ -89,34 +89,5 @@ func (e *engine) sync(t *testing.T, have *rollout.StoredCondition, enabled bool)
 	}
 	if _, err := e.Sync(t.Context(), e.session.name); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestForget: what is remembered does not grow with the pods that come and go.
-func TestForget(t *testing.T) {
-	m := newMemory("web")
-	var there []*corev1.Pod
-	for i := range 1000 {
-		pod := build.Pod(fmt.Sprint(i), build.Size(t, ""))
-		there = append(there[max(0, len(there)-9):], pod)
-		m.seen.Look(time.Now(), there...)
-		m.seen.See([]*rollout.Verdict{{Member: rollout.Member{Place: rollout.Place{Pod: pod}, Sighting: rollout.Sighting{State: resize.Deferred}}}})
-		for _, r := range []*rollout.RefusalLog{m.refused, m.full, m.Evictions} {
-			r.Add(pod.UID, "", rollout.Refusal{Reason: "too large"}, time.Now())
-		}
-		m.recorded[pod.UID], m.asked[pod.UID], m.contests[pod.UID] = "Infeasible", request{}, 1
-		m.displaced[pod.UID] = displaced{}
-		m.forget(there)
-	}
-	if m.seen.Noted("uid-of-0").State == resize.Deferred || m.seen.Noted("uid-of-999").State != resize.Deferred {
-		t.Error("the sighting of the first pod is kept, or that of the last one is not")
-	}
-	for what, n := range map[string]int{
-		"sightings": m.seen.Len(), "refusals": len(m.refused.Known()), "evictions": len(m.Evictions.Known()),
-		"events": len(m.recorded), "requests": len(m.asked), "contests": len(m.contests), "displaced": len(m.displaced),
-	} {
-		if n < 10 || n > 20+fewNotes {
-			t.Errorf("%d %s are kept of 10 pods", n, what)
-		}
 	}
 }

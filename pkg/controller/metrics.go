@@ -56,8 +56,10 @@ var outcomes = []outcome{outcomeResized, outcomeRestarted, outcomeRefused}
 var (
 	heldDesc = prometheus.NewDesc("inplace_rollout_held_workloads",
 		"Workloads whose rollout is held now.", []string{"kind"}, nil)
-	oldestDesc = prometheus.NewDesc("inplace_rollout_oldest_hold_seconds",
-		"For how long the oldest rollout that is held now has not been complete.", []string{"kind"}, nil)
+	oldestDesc = prometheus.NewDesc("inplace_rollout_oldest_hold_timestamp_seconds",
+		"Time since which the oldest held rollout has not been complete; 0 if none is held.", []string{"kind"}, nil)
+	stoppedDesc = prometheus.NewDesc("inplace_rollout_stopped_workloads",
+		"Workloads whose guarded rollout is stopped because a pod failed, by the reason of their condition.", []string{"kind", "reason"}, nil)
 	waitingDesc = prometheus.NewDesc("inplace_rollout_waiting_pods",
 		"Pods of held workloads that wait now, by the reason.", []string{"kind", "reason"}, nil)
 )
@@ -69,21 +71,21 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "inplace_rollout_rollouts_total", Help: "Rollouts that have ended: complete, handed over to the built-in controller from some point on, or abandoned.",
 		}, []string{"kind", "result"}),
 		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "inplace_rollout_pods_total", Help: "What has come of pods: resized, restarted, or refused by the API server for good.",
+			Name: "inplace_rollout_pods_total", Help: "Pods by result: resized, restarted, or finally refused by the API server.",
 		}, []string{"kind", "outcome"}),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "inplace_rollout_pod_restarts_total", Help: "Pods that were given up for new ones in a rollout in place, by the cause.",
+			Name: "inplace_rollout_pod_restarts_total", Help: "Pods that were restarted in a rollout in place, by the cause.",
 		}, []string{"kind", "cause"}),
 		podDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "inplace_rollout_pod_duration_seconds", Help: "From asking for a pod's size until the pod has it.",
+			Name: "inplace_rollout_pod_duration_seconds", Help: "Time from the request of a resize until the pod has its size.",
 			Buckets: prometheus.ExponentialBuckets(0.125, 2, 14),
 		}, []string{"kind"}),
 		rolloutDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "inplace_rollout_rollout_duration_seconds", Help: "From the edit until the rollout is complete.",
+			Name: "inplace_rollout_rollout_duration_seconds", Help: "Time from the edit until the rollout is complete.",
 			Buckets: prometheus.ExponentialBuckets(0.5, 2, 16),
 		}, []string{"kind"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "inplace_rollout_step_errors_total", Help: "Steps of rollouts that have failed, and are tried again.",
+			Name: "inplace_rollout_step_errors_total", Help: "Steps of rollouts that failed. They are repeated.",
 		}, []string{"kind"}),
 	}
 	registry.MustRegister(m.rollouts, m.pods, m.restarts, m.podDuration, m.rolloutDuration, m.errors, m)
@@ -92,7 +94,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 
 // Describe is that of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{heldDesc, oldestDesc, waitingDesc} {
+	for _, desc := range []*prometheus.Desc{heldDesc, oldestDesc, stoppedDesc, waitingDesc} {
 		ch <- desc
 	}
 }
@@ -192,7 +194,8 @@ func (c *Controller[W, K]) ended(name cache.ObjectName, result result, took time
 
 // collect sends the gauges of what is held now.
 func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
-	held, oldest := 0, time.Duration(0)
+	held, oldest := 0, time.Time{}
+	stopped := map[string]int{rollout.ReasonResizeFailed: 0, rollout.ReasonReverted: 0}
 	for _, obj := range c.informer.GetStore().List() {
 		if object, ok := obj.(metav1.Object); !ok || !policy.Held(object) {
 			continue
@@ -202,16 +205,33 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
-		if have := c.access.Condition(w); have != nil && !have.Complete() && !have.Pending() {
-			oldest = max(oldest, c.clock.Since(have.LastTransitionTime.Time))
+		have := c.access.Condition(w)
+		if rollout.Stopped(have) {
+			stopped[have.Reason]++
+		}
+		if have != nil && !have.Complete() && !have.Pending() {
+			if began := have.LastTransitionTime.Time; oldest.IsZero() || began.Before(oldest) {
+				oldest = began
+			}
 		}
 	}
 	kind := c.access.Kind
 	ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(held), kind)
-	ch <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, oldest.Seconds(), kind)
+	ch <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, timestamp(oldest), kind)
+	for reason, n := range stopped {
+		ch <- prometheus.MustNewConstMetric(stoppedDesc, prometheus.GaugeValue, float64(n), kind, reason)
+	}
 	for reason, n := range c.waiting() {
 		ch <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(n), kind, reason)
 	}
+}
+
+// timestamp is in seconds since 1970; 0 for the zero time.
+func timestamp(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
 }
 
 // waiting counts the pods of workloads that are not at rest by the reason that they wait for.

@@ -184,7 +184,7 @@ func TestMakeRoom(t *testing.T) {
 	e := newEngine(t, Options{})
 	add := func(namespace string, number int, idleFor time.Duration) cache.ObjectName {
 		name := cache.ObjectName{Namespace: namespace, Name: fmt.Sprint(number)}
-		s := &Session[*appsv1.ReplicaSet, plainOwn]{memory: newMemory(""), controller: e.Controller, name: name, stop: func() {}}
+		s := &Session[*appsv1.ReplicaSet, plainState]{memory: newMemory(""), controller: e.Controller, name: name, stop: func() {}}
 		if idleFor > 0 {
 			s.idleSince = e.clock.Now().Add(-idleFor)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 )
@@ -31,12 +32,22 @@ type Options struct {
 	LeftOut func(namespace string) bool
 	// LeftOutNow looks once more, before a hold is let go for that.
 	LeftOutNow func(ctx context.Context, namespace string) (bool, error)
+	// Checks asks about resized pods; nil knows nothing of them.
+	Checks Checks
 	// Metrics to count in; nil counts nothing.
 	Metrics *Metrics
 	// Pulse is told of each sync; nil hears nothing.
 	Pulse *pulse.Pulse
 	// Clock of the plans; nil is that of the machine.
 	Clock clock.PassiveClock
+}
+
+// Checks asks whether resized pods are well, in the background. A *checks.Runner is one.
+type Checks interface {
+	// Ask replaces what is asked about a workload; changed is called when an outcome has changed. It ends with no pods.
+	Ask(workload string, names []string, pods []checks.Subject, changed func())
+	// Outcomes are those that are known.
+	Outcomes(workload string) checks.Outcomes
 }
 
 // DefaultSessions is how many workloads are watched at the same time. Each session has two watches;

@@ -50,7 +50,7 @@ func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []an
 	if m.moved.since.IsZero() && exceeded {
 		m.moved.since = now.Add(-allowed)
 		m.moved.advance(editOf(w), p)
-	} else if m.moved.advance(editOf(w), p) {
+	} else if m.moved.advance(editOf(w), p) || p.Proving() {
 		m.moved.since = now
 	}
 	left := m.moved.since.Add(allowed).Sub(now)

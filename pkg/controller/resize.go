@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,46 +24,60 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 		target = m.Target.Back()
 	}
 	asked := s.Now()
-	resized, err := pods.Resize(ctx, s.controller.client.CoreV1(), m.Pod, target)
+	resized, err := s.Pods.Write(m.Pod, func() (*corev1.Pod, error) { return pods.Resize(ctx, s.controller.client.CoreV1(), m.Pod, target) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
+		if !pods.Answered(err) { // it may have been carried out
+			s.noteAsked(p, m, asked)
+		}
 		return s.rememberRefusal(m, p.Revision, err)
 	}
-	s.Pods.Wrote(resized)
-	if again {
-		s.seen.Asked(m)
+	if again || resized.Spec.NodeName == "" { // no kubelet has anything to do
 		s.Requeue()
+	} else {
+		s.underWay = true
+	}
+	if again {
+		s.noteAsked(p, m, asked)
 		return nil
 	}
-	s.asked[m.Pod.UID] = request{resize.Describe(m.Target.Changes), asked}
-	s.seen.Asked(m)
+	note := s.Notes.Note(m.Pod.UID)
+	note.Request = &rollout.Request{Changes: resize.Describe(m.Target.Changes), At: asked}
+	s.noteAsked(p, m, asked)
 	if len(m.Target.Displaced) > 0 || !m.Target.Overrules { // who puts back once may do so twice, by an old view of the pod
-		s.displace(m.Pod.UID, m.Target.Displaced)
+		note.Displace(m.Target.Displaced)
 	}
 	if m.Target.Overrules {
-		if s.contests[m.Pod.UID]++; s.contests.Lost(m.Pod.UID) {
-			s.displace(m.Pod.UID, nil)
+		if note.Contests++; note.ContestLost() {
+			note.Displaced = nil
 			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
-				strings.Join(m.Target.Others, ", ")+" resizes this pod again and again: what it sets next stays until the next edit")
+				strings.Join(m.Target.Others, ", ")+" keeps resizing this pod. Its next size stays until the next edit")
 		}
 	}
 	if missed := m.Target.Missed(resized); len(missed) > 0 { // admission would do so with a new pod, too
+		s.Requeue()
 		refusal := rollout.Refusal{
-			Reason: "another admission plugin changed the size on its way: " + resize.Describe(missed), Kind: rollout.ReasonAdmissionDenied,
+			Reason: "an admission plugin changed the size in the request: " + resize.Describe(missed), Kind: rollout.ReasonAdmissionDenied,
 		}
 		// Before 1.36 the API server does, and says nothing; a new pod can have them.
 		if resized.Spec.Resources == nil && slices.ContainsFunc(missed, func(c resize.Change) bool { return c.Container == "" }) {
 			refusal = rollout.Refusal{
-				Reason: "the API server gives a running pod no resources of its own: " + resize.Describe(missed), Kind: rollout.ReasonInfeasible, Final: true,
+				Reason: "the API server does not set pod-level resources of a running pod: " + resize.Describe(missed), Kind: rollout.ReasonInfeasible, Final: true,
 			}
 		}
-		s.refused.Add(m.Pod.UID, p.Revision.Size(missed), refusal, s.Now())
-	} else if !s.refused.Known()[m.Pod.UID].Final {
-		s.refused.Remove(m.Pod.UID)
+		note.Size = note.Size.Again(p.Revision.Size(missed), refusal, s.Now())
+	} else if !note.Size.Last().Final {
+		note.Size = nil
 	}
 	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
 	return nil
+}
+
+// noteAsked notes that the member was asked for its size. The caller has locked s.mu.
+func (s *Session[W, K]) noteAsked(p rollout.Plan, m rollout.Member, at time.Time) {
+	s.Notes.Asked(m, at)
+	s.tried.Asked(p.Step, m)
 }
 
 // rememberRefusal remembers why the API server refused the resize, and when to ask again, for
@@ -77,10 +92,11 @@ func (s *Session[W, K]) rememberRefusal(m rollout.Member, revision rollout.Revis
 		return err
 	}
 	refusal, size := pods.Refusal(err), revision.Size(m.Target.Changes)
-	if refusal.Final && s.refused.Known().Of(m.Pod.UID, size).Reason == "" {
+	note := s.Notes.Note(m.Pod.UID)
+	if refusal.Final && note.Size.Of(size).Reason == "" {
 		s.controller.metrics.pod(outcomeRefused)
 	}
-	s.refused.Add(m.Pod.UID, size, refusal, s.Now())
+	note.Size = note.Size.Again(size, refusal, s.Now())
 	s.Requeue()
 	return nil
 }
@@ -100,13 +116,13 @@ func (s *Session[W, K]) answered(o rollout.Observation) {
 // mark marks a pod that has its size as one of the revision.
 func (s *Session[W, K]) mark(ctx context.Context, w rollout.MarkPod) error {
 	m := w.Member
-	marked, err := pods.Relabel(ctx, s.controller.client.CoreV1(), m.Pod, w.Label)
+	marked, err := s.Pods.Write(m.Pod, func() (*corev1.Pod, error) { return pods.Relabel(ctx, s.controller.client.CoreV1(), m.Pod, w.Label) })
 	if err != nil {
 		return err
 	}
-	s.Pods.Wrote(marked)
 	s.mu.Lock()
-	s.seen.Look(s.Now(), marked)
+	s.Notes.Look(s.Now(), marked)
+	s.marked = true
 	s.mu.Unlock()
 	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", w.Revision)
 	s.RecordResized(m.Pod, "resized in place to revision "+w.Revision, "has the size of revision "+w.Revision+" already")
@@ -118,6 +134,6 @@ func (s *Session[W, K]) remove(ctx context.Context, w W, restart rollout.Restart
 	if err := pods.Delete(ctx, s.controller.client.CoreV1(), restart.Member.Pod); err != nil {
 		return err
 	}
-	s.RecordRestart(w, restart, "deleted, because only a new pod can help")
+	s.RecordRestart(w, restart, "deleted, because it needs a restart")
 	return nil
 }

@@ -56,8 +56,11 @@ type Session[W Workload, K KindState] struct {
 type cached struct {
 	verdicts   rollout.VerdictCache // on the pods
 	unseen     []*rollout.Verdict   // fresh ones that are not noted yet
+	shown      []*corev1.Pod        // that the sightings have been shown
 	limits     capacity.Limits      // of the namespace
 	limitsRead time.Time
+	version    string // of the workload, when it was looked at last
+	since      time.Time
 	room       *capacity.Places // of the nodes and the limits
 	nodes      []*corev1.Node   // of room
 }
@@ -106,6 +109,9 @@ func (c *Controller[W, K]) endSession(name cache.ObjectName) {
 		s.stop()
 		delete(c.sessions, name)
 	}
+	if m := c.memories[name]; m != nil && m.checks {
+		c.options.Checks.Ask(c.checked(name), nil, nil, nil)
+	}
 	delete(c.memories, name)
 }
 
@@ -114,7 +120,7 @@ func (s *Session[W, K]) hasSynced() bool { return s.Pods.HasSynced() && s.KindSt
 // retry has everything that was refused, put off or left tried again at once, if the retry annotation
 // of the workload has a new value.
 func (s *Session[W, K]) retry(w metav1.Object) {
-	if s.memory.retry(w.GetAnnotations()[api.RetryAnnotation]) {
+	if s.memory.retry(w.GetAnnotations()[api.RetryAnnotation], askedAgain(w)) {
 		s.limitsRead = time.Time{}
 	}
 }

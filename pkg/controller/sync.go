@@ -42,8 +42,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	s.answered(o)
 	// 4. A restart needs room for the new pod. Plan again without the restarts that have none.
 	full, err := c.checkCapacity(ctx, s, o, p)
-	if err == nil && full != nil {
-		f.Full = full
+	if err == nil && full {
 		p, err = f.Plan(o, w.GetAnnotations())
 	}
 	if err != nil {
@@ -54,6 +53,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	c.note(s, w, there, f, p)
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
+	p.RequeueWithin(s.lookAgain())
 	// 6. Write the condition. No pod waits for it, so it comes after the other writes.
 	due, failed := c.record(ctx, s, w, p)
 	p.RequeueWithin(due)
@@ -75,8 +75,8 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 		return w, nil, maxRetryInterval, nil
 	}
 	if !exists || !policy.Enabled(w) {
-		c.abandon(name)
-		return w, nil, 0, c.cleanUp(ctx, name)
+		requeueAfter, err = c.leave(ctx, name, exists)
+		return w, nil, requeueAfter, err
 	}
 	if c.options.LeftOut(name.Namespace) {
 		return w, nil, 0, c.leaveOut(ctx, w)
@@ -85,7 +85,7 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 		return w, nil, 0, c.prepare(ctx, w)
 	}
 	if !policy.Held(w) {
-		if err := c.cleanUp(ctx, name); err != nil {
+		if err := errors.Join(c.findOut(ctx, w), c.cleanUp(ctx, name)); err != nil {
 			return w, nil, 0, err
 		}
 	}
@@ -105,6 +105,15 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 	s.standing = !policy.Held(w) && c.kind.BuiltInStatus(w).Standing
 	s.retry(w)
 	return w, s, 0, nil
+}
+
+// leave leaves a workload that is gone or going, or opted out.
+func (c *Controller[W, K]) leave(ctx context.Context, name cache.ObjectName, going bool) (again time.Duration, err error) {
+	c.abandon(name)
+	if err := c.cleanUp(ctx, name); err != nil || going {
+		return 0, err
+	}
+	return c.withdraw(ctx, name)
 }
 
 // rest ends the session of a workload at rest, when nothing is to be asked again, and brings its condition up to date.
@@ -164,6 +173,9 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 	if err := c.readLimits(ctx, s, w, live); err != nil {
 		return rollout.Facts{}, err
 	}
+	if version := w.GetResourceVersion(); s.version != version {
+		s.version, s.since = version, c.clock.Now()
+	}
 	cache := &s.verdicts
 	if live { // these pods are whole, and are looked at as if for the first time
 		cache = nil
@@ -171,9 +183,12 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 	if nodes := c.nodes.List(); s.room == nil || !slices.Equal(nodes, s.nodes) {
 		s.nodes, s.room = nodes, capacity.NewPlaces(nodes, false, s.limits)
 	}
+	if !rollout.Stopped(c.access.Condition(w)) {
+		s.lifted = false // the condition says of another rollout, or that this one goes on
+	}
 	return rollout.Facts{
-		Places: s.room, Refused: s.refused.Known(), Full: s.full.Known(),
-		Contests: s.contests, Seen: s.seen, Defaults: c.options.Defaults, Now: c.clock.Now(), Cache: cache,
+		Lifted: s.lifted, Tried: &s.tried, Outcomes: s.outcomes(), Places: s.room,
+		Notes: s.Notes, Defaults: c.options.Defaults, Now: c.clock.Now(), VersionSince: s.since, Cache: cache,
 	}, nil
 }
 
@@ -199,17 +214,15 @@ func (c *Controller[W, K]) readLimits(ctx context.Context, s *Session[W, K], w W
 	return nil
 }
 
-// checkCapacity looks for room for the new pods that the plan's restarts bring, and returns the
-// refusals of those that have none. It returns nil if all have room, or nothing is restarted
-// now.
+// checkCapacity looks for room for the new pods that the plan's restarts bring, and notes which of them
+// have none. It reports whether there is any; not if nothing is restarted now.
 //
 // A pod whose template differs in more than its size is restarted in any case.
-func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], o rollout.Observation, p rollout.Plan) (rollout.Refusals, error) {
+func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], o rollout.Observation, p rollout.Plan) (full bool, err error) {
 	if !p.NeedsLiveRead() {
-		return nil, nil
+		return false, nil
 	}
 	var room *capacity.Room
-	found := false
 	for _, r := range p.Replaced {
 		m := r.Member
 		if r.Cause == rollout.CauseTemplate || m.Pod == nil || m.Pod.Spec.NodeName == "" {
@@ -217,51 +230,73 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 		}
 		if room == nil {
 			there, toCome := o.Pods()
-			var err error
 			if room, err = capacity.ReadRoom(ctx, c.client, m.Pod.Namespace, c.nodes.List(), there, toCome, c.clock.Now()); err != nil {
-				return nil, err
+				return false, err
 			}
 		}
 		why, err := room.Replace(ctx, m, s.limits, p.NewFirst)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
+		note := s.Notes.Note(m.Pod.UID)
 		if why.Reason == "" {
-			s.full.Remove(m.Pod.UID)
+			note.Room = nil
 		} else {
-			s.full.Add(m.Pod.UID, p.Revision.Size(m.Target.Changes), why, c.clock.Now())
-			found = true
+			note.Room, full = note.Room.Again(p.Revision.Size(m.Target.Changes), why, c.clock.Now()), true
 		}
 	}
-	if !found {
-		return nil, nil
-	}
-	return s.full.Known(), nil
+	return full, nil
 }
 
 // note remembers what a plan has seen of the pods that are there, and records those that have got their size.
 func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f rollout.Facts, p rollout.Plan) {
-	s.seen.Look(f.Now, there...)
-	s.seen.See(s.unseen)
+	s.tried.See(p.Step)
+	for i, pod := range there {
+		if i >= len(s.shown) || s.shown[i] != pod { // else it was noted before
+			s.Notes.Look(f.Now, pod)
+		}
+	}
+	s.shown = there
+	s.Notes.See(s.unseen)
 	s.unseen = nil
 	if f.Cache == nil {
-		s.seen.See(p.Verdicts)
+		s.Notes.See(p.Verdicts)
 	}
 	for _, m := range p.Resized {
 		s.RecordResized(m.Pod, "resized in place", "")
 	}
 	if p.Condition.Complete {
-		clear(s.contests) // those of the next rollout are others
-		s.awaitDisplaced(f.Now.Add(c.options.Defaults.BoosterTimeout))
+		s.Notes.Over(f.Now.Add(c.options.Defaults.BoosterTimeout))
+		s.tried.Forget()
 	}
-	s.forget(there)
+	s.Notes.Forget(there)
+	s.ask(p)
 	s.recordProgress(w, p)
+}
+
+// echoTime is after which time a workload is looked at again at the latest whose pods this controller has written. What it
+// writes itself is no reason to look: the watch does not tell of it. Where a kubelet was asked for a size, it has the next word.
+const echoTime = time.Second
+
+// lookAgain returns after which time to look again because of what was written; 0 if not for that.
+func (s *Session[W, K]) lookAgain() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	underWay, marked := s.underWay, s.marked
+	if s.underWay, s.marked = false, false; underWay {
+		return echoTime
+	}
+	if marked { // nobody else may have anything to say
+		s.Requeue()
+	}
+	return 0
 }
 
 // record writes the condition, and records events and metrics of what pods wait for. It
 // returns after which time a message that was put off is due; 0 if none was.
 func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p rollout.Plan) (due time.Duration, err error) {
 	if p.Condition.Reason != "" {
+		p.Condition = p.Condition.Beside(c.access.Condition(w))
 		c.nameOthers(s, w, p.Verdicts, &p.Condition)
 		beside, within := c.deadline(s.memory, w, p)
 		if due, err = c.writeCondition(ctx, w, p, beside...); err != nil {
@@ -328,7 +363,10 @@ func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, 
 // cleanUp puts in order what a rollout has left behind in a workload that is not held any
 // more. The workload may be gone.
 func (c *Controller[W, K]) cleanUp(ctx context.Context, name cache.ObjectName) error {
-	write, err := c.kind.LeftBehind(name)
+	if c.access.LeftBehind == nil {
+		return nil
+	}
+	write, err := c.access.LeftBehind(name)
 	if err != nil || write == nil {
 		return err
 	}

@@ -30,6 +30,12 @@ func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
 		},
 		Decode: controller.Typed[*appsv1.DaemonSet],
 		Strip:  strip,
+		Get: func(ctx context.Context, name cache.ObjectName) (*appsv1.DaemonSet, error) {
+			return k.client.AppsV1().DaemonSets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		},
+		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+			return k.client.AppsV1().DaemonSets(namespace).List(ctx, o)
+		},
 		Patch: func(ctx context.Context, set *appsv1.DaemonSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
 			return k.client.AppsV1().DaemonSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
 		},
@@ -37,6 +43,9 @@ func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
 		Observed:     statusObserved,
 		SameTemplate: func(a, b *appsv1.DaemonSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) },
 		Condition:    condition,
+		HasConditions: func(set *appsv1.DaemonSet) bool {
+			return condition(set) != nil || conditionOf(set, api.ConditionObserved) != nil
+		},
 		NewCondition: newCondition,
 	}
 }

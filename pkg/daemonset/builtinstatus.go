@@ -13,12 +13,12 @@ import (
 func builtInStatus(set *appsv1.DaemonSet) rollout.BuiltInStatus {
 	status := set.Status
 	u := rollout.BuiltInStatus{
-		Condition: unheldCondition(set), Over: over(set), HandedOver: handedOver(set, ""), BuiltIn: rolling(set), Standing: policy.HasClasses(set.Annotations),
+		Condition: builtInCondition(set), Over: over(set), HandedOver: handedOver(set, ""), BuiltIn: rolling(set), Standing: policy.HasClasses(set.Annotations),
 		Stale:   !rolling(set) && status.UpdatedNumberScheduled < status.CurrentNumberScheduled,
 		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled, AllThere: status.CurrentNumberScheduled == status.DesiredNumberScheduled,
 	}
 	if surge, _ := bounds(set); surge > 0 && u.BuiltIn {
-		u.NotHeld = "it was edited, or opted in, during a rollout with maxSurge, which goes on"
+		u.NotHeld = "it was edited or opted in during a rollout with maxSurge, which continues"
 	}
 	return u
 }
@@ -40,11 +40,11 @@ func templateVersion(set *appsv1.DaemonSet) rollout.Version {
 // saysOver reports whether the set's condition says that the rollout of its template is over.
 func saysOver(set *appsv1.DaemonSet) bool { return condition(set).Says().Same(over(set)) }
 
-// unheldCondition returns the condition of a rollout that the DaemonSet controller makes, or that
+// builtInCondition returns the condition of a rollout that the DaemonSet controller makes, or that
 // is over. Once Complete, a set stays so until there is a new template or a new hold: a pod that
 // is lost later is no rollout. Before that, every node has to have an updated pod that is
 // available, as for `kubectl rollout status`.
-func unheldCondition(set *appsv1.DaemonSet) rollout.Condition {
+func builtInCondition(set *appsv1.DaemonSet) rollout.Condition {
 	status := set.Status
 	if saysOver(set) || condition(set).Complete() ||
 		status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && status.NumberAvailable >= status.DesiredNumberScheduled {

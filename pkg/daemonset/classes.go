@@ -41,7 +41,7 @@ func (o observation) fit(p *rollout.Place) (err error) {
 		return err
 	}
 	if unavailable != "" {
-		p.ClassSizeUnavailable = fmt.Sprintf("it has the template's size: it cannot have that of class %s in place on node %s: %s", p.Class, p.Pod.Spec.NodeName, unavailable)
+		p.ClassSizeUnavailable = fmt.Sprintf("it keeps the template's size, because it cannot get the size of class %s in place on node %s: %s", p.Class, p.Pod.Spec.NodeName, unavailable)
 		if p.Target, err = o.sizedTo(p.Pod, o.revision().Template); err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (o observation) fitClass(p *rollout.Place, own policy.Size) (unavailable st
 			unavailable = o.inTheWay(p.Target)
 		}
 	}
-	if refused := o.Refused.Of(p.Pod.UID, o.revision().Size(p.Target.Changes)); refused.Final && unavailable == "" {
+	if refused := o.Notes.Of(p.Pod.UID).Size.Of(o.revision().Size(p.Target.Changes)); refused.Final && unavailable == "" {
 		// It may still have the size of another class: it goes back to the template's first.
 		if back, err := o.sizedTo(p.Pod, o.revision().Template); err == nil && len(back.Changes) > 0 {
 			unavailable = refused.Reason
@@ -114,7 +114,7 @@ func (o observation) inTheWay(t resize.Target) string {
 // had before: that size stays where the edit can be had live with it, and only so.
 func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resize.Target, error) {
 	newer := o.revision().Template
-	if o.Contests.Lost(pod.UID) {
+	if o.Notes.Of(pod.UID).ContestLost() {
 		return o.Target(pod, older, newer)
 	}
 	sized := cmp.Or(o.sizeOf(pod).Template, newer)
@@ -140,7 +140,7 @@ func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resiz
 func (o observation) hopeless(t resize.Target) bool {
 	state, _ := t.Observe()
 	return slices.Contains([]resize.State{resize.Deferred, resize.Infeasible, resize.Failing}, state) ||
-		len(t.Obstacles) > 0 || o.Refused.Of(t.Pod().UID, o.revision().Size(t.Changes)).Final
+		len(t.Obstacles) > 0 || o.Notes.Of(t.Pod().UID).Size.Of(o.revision().Size(t.Changes)).Final
 }
 
 // givenUp reports whether the value that a change of a pod of the newest revision starts from is of another edit.

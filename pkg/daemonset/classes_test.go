@@ -39,7 +39,7 @@ func atMost(cpu string) change {
 // refusedFinally has the API server have refused these changes of the second pod.
 func refusedFinally(changes string) change {
 	return func(o *observation) {
-		o.Refused = rollout.Refusals{o.pods[1].UID: {
+		o.Notes.Note(o.pods[1].UID).Size = &rollout.Refused{Refusal: rollout.Refusal{
 			Of: o.newest.name + " " + changes, Reason: "node too small", Kind: rollout.ReasonInfeasible, Final: true, Until: o.Now.Add(time.Second),
 		}}
 	}
@@ -57,9 +57,9 @@ func TestClasses(t *testing.T) {
 	const (
 		all  = "2 of 2 pods are of template generation 2"
 		none = "; 0 of 1 have the size of their node's class"
-		one  = "; 1 of them have the size of their node's class"
-		back = "; 1 of them have yet to go back to the template's size"
-		void = "it has the template's size: it cannot have that of class size=large in place on node node-1: "
+		one  = "; 1 of them has the size of its node's class"
+		back = "; 1 of them has yet to go back to the template's size"
+		void = "it keeps the template's size, because it cannot get the size of class size=large in place on node node-1: "
 	)
 	isSaid, cpuUpOnly := said(corev1.ConditionTrue, none), inForce(";cpu:decrease=RestartOnly")
 	for _, tt := range []struct {
@@ -70,37 +70,37 @@ func TestClasses(t *testing.T) {
 		says     string // the condition's message; empty if nothing
 		complete bool
 	}{
-		{"it is said before it is done", "updated|updated", []change{unheld, cpu3, large, said(corev1.ConditionTrue, "")}, "", all + none, true},
-		{"a pod gets the size of its node's class", "updated|updated", []change{unheld, cpu3, large, isSaid}, "resize web-1", all + none, true},
-		{"before it is Ready", "updated, not ready|updated, not ready", []change{unheld, cpu3, large, largeNode(0), isSaid}, "resize web-0 web-1", all + "; 0 of 2 have the size of their node's class", true},
-		{"Ready ones wait for those that are not available", "updated, not ready|updated", []change{unheld, cpu3, large, isSaid}, "", all + none, true},
-		{"it has the size", "updated|left with another cpu", []change{unheld, cpu3, large, isSaid}, "", all + one, true},
-		{"no node is of the class", "updated|updated", []change{unheld, cpu3, isSaid}, "", all, true},
-		{"its node is not of the class any more", "updated|left with another cpu", []change{unheld, cpu3, isSaid}, "resize web-1", all + back, true},
-		{"the annotation is gone", "updated|left with another cpu", []change{unheld, isSaid}, "resize web-1", all + back, true},
-		{"what cannot be taken back restarts no pod", "updated|left with a limit", []change{unheld, isSaid}, "", all + back + "; web-1: app: the memory limit is removed; left as it is", false},
-		{"nor does it when that has been said", "updated|left with a limit", []change{unheld, said(corev1.ConditionFalse, back+"; web-1: app: …")}, "",
+		{"it is said before it is done", "updated|updated", []change{notHeld, cpu3, large, said(corev1.ConditionTrue, "")}, "", all + none, true},
+		{"a pod gets the size of its node's class", "updated|updated", []change{notHeld, cpu3, large, isSaid}, "resize web-1", all + none, true},
+		{"before it is Ready", "updated, not ready|updated, not ready", []change{notHeld, cpu3, large, largeNode(0), isSaid}, "resize web-0 web-1", all + "; 0 of 2 have the size of their node's class", true},
+		{"Ready ones wait for those that are not available", "updated, not ready|updated", []change{notHeld, cpu3, large, isSaid}, "", all + none, true},
+		{"it has the size", "updated|left with another cpu", []change{notHeld, cpu3, large, isSaid}, "", all + one, true},
+		{"no node is of the class", "updated|updated", []change{notHeld, cpu3, isSaid}, "", all, true},
+		{"its node is not of the class any more", "updated|left with another cpu", []change{notHeld, cpu3, isSaid}, "resize web-1", all + back, true},
+		{"the annotation is gone", "updated|left with another cpu", []change{notHeld, isSaid}, "resize web-1", all + back, true},
+		{"what cannot be taken back restarts no pod", "updated|left with a limit", []change{notHeld, isSaid}, "", all + back + "; web-1: app: the memory limit is removed; left as it is", false},
+		{"nor does it when that has been said", "updated|left with a limit", []change{notHeld, said(corev1.ConditionFalse, back+"; web-1: app: …")}, "",
 			all + back + "; web-1: app: the memory limit is removed; left as it is", false},
-		{"not Complete before all have their size", "updated|updated", []change{unheld, cpu3, large}, "resize web-1", "1 of 2 pods resized; web-1: resizing: app: cpu request 2m→3m", false},
+		{"not Complete before all have their size", "updated|updated", []change{notHeld, cpu3, large}, "resize web-1", "1 of 2 pods resized; web-1: resizing: app: cpu request 2m→3m", false},
 
-		{"RestartOnly", "updated|updated", []change{unheld, cpu3, large, isSaid, inForce(";cpu=RestartOnly")}, "", all + none + "; web-1: " + void + "cpu of app: RestartOnly (annotation cpu)", false},
-		{"the action Restart", "updated|updated", []change{unheld, cpu3, large, isSaid, inForce("Restart;")}, "", all + none + "; web-1: " + void + "the action is Restart", false},
-		{"malformed", "updated|updated", []change{unheld, classes(`"requests": {"disk": 1}`), large, isSaid}, "",
+		{"RestartOnly", "updated|updated", []change{notHeld, cpu3, large, isSaid, inForce(";cpu=RestartOnly")}, "", all + none + "; web-1: " + void + "cpu of app: RestartOnly (annotation cpu)", false},
+		{"the action Restart", "updated|updated", []change{notHeld, cpu3, large, isSaid, inForce("Restart;")}, "", all + none + "; web-1: " + void + "the action is Restart", false},
+		{"malformed", "updated|updated", []change{notHeld, classes(`"requests": {"disk": 1}`), large, isSaid}, "",
 			`annotation inplace-rollout.io/node-resources: entry 1: container "app": requests: "disk": only cpu and memory can be resized`, false},
-		{"no such container: the pod goes back to the template's size", "updated|left with another cpu", []change{unheld, large, isSaid, ofSet(func(set *appsv1.DaemonSet) {
+		{"no such container: the pod goes back to the template's size", "updated|left with another cpu", []change{notHeld, large, isSaid, ofSet(func(set *appsv1.DaemonSet) {
 			set.Annotations[api.NodeResourcesAnnotation] = `[{"nodeSelector": {"size": "large"}, "containers": {"db": {"requests": {"cpu": "3m"}}}}]`
 		})}, "resize web-1", all + none, true},
-		{"infeasible", "updated|refused another cpu", []change{unheld, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
-		{"infeasible since an edit", "updated|refused another cpu", []change{unheld, cpu3, large}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
+		{"infeasible", "updated|refused another cpu", []change{notHeld, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
+		{"infeasible since an edit", "updated|refused another cpu", []change{notHeld, cpu3, large}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
 		{"refused, with the size of another class: it goes back to the template's size first", "updated|left with another cpu",
-			[]change{unheld, classes(`"requests": {"cpu": "9m"}`), large, isSaid, refusedFinally("app: cpu request 3m→9m")}, "resize web-1", all + none, true},
-		{"refused, with the template's size", "updated|updated", []change{unheld, classes(`"requests": {"cpu": "9m"}`), large, isSaid, refusedFinally("app: cpu request 2m→9m")}, "",
+			[]change{notHeld, classes(`"requests": {"cpu": "9m"}`), large, isSaid, refusedFinally("app: cpu request 3m→9m")}, "resize web-1", all + none, true},
+		{"refused, with the template's size", "updated|updated", []change{notHeld, classes(`"requests": {"cpu": "9m"}`), large, isSaid, refusedFinally("app: cpu request 2m→9m")}, "",
 			all + none + "; web-1: infeasible on node node-1: node too small; left as it is", false},
-		{"a LimitRange is against it, which says nothing of a new pod", "updated|updated", []change{unheld, cpu3, large, isSaid, atMost("2m")}, "",
+		{"a LimitRange is against it, which says nothing of a new pod", "updated|updated", []change{notHeld, cpu3, large, isSaid, atMost("2m")}, "",
 			all + none + "; web-1: app: cpu per Container must have a limit, at most 2m (LimitRange cpu); left as it is", false},
 		{"infeasible, OnDelete", "updated|refused another cpu", []change{userWaits, cpu3, large, isSaid}, "", all + none + "; web-1: infeasible on node node-1: too big; left as it is", false},
 
-		{"the DaemonSet controller's rollout goes on", "live|updated", []change{unheld, cpu3, large}, "resize web-1", "left to the DaemonSet controller, template generation 2: web-0 is of an older revision", false},
+		{"the DaemonSet controller's rollout goes on", "live|updated", []change{notHeld, cpu3, large}, "resize web-1", "left to the DaemonSet controller, template generation 2: web-0 is of an older revision", false},
 		{"held: a class keeps no hold", "updated|updated", []change{cpu3, large}, "resize web-1, release", "", false},
 		{"held: nor does one that cannot be had", "updated|refused another cpu", []change{cpu3, large}, "release", "", false},
 		{"held: nor does it keep others from a restart", "other image|refused another cpu", []change{cpu3, large}, "release, hand over: the template changed in spec.containers[app].image", "", false},
@@ -117,7 +117,7 @@ func TestClasses(t *testing.T) {
 		{"held: so it does on a node with a class", "updated|left with another cpu", []change{givenUp, memory3, large}, "resize web-1", "", false},
 		{"held: where the class says the same, it is the class's", "updated|left with another cpu", []change{givenUp, cpu3, large}, "release", "", false},
 		{"held: what only a restart takes back is taken back on a node with a class", "updated|left with a limit", []change{memory3, large}, "delete web-1", "", false},
-		{"going back is RestartOnly", "updated|left with another cpu", []change{unheld, cpuUpOnly, isSaid}, "", all + back + "; web-1: cpu of app: RestartOnly (annotation cpu:decrease); left as it is", false},
+		{"going back is RestartOnly", "updated|left with another cpu", []change{notHeld, cpuUpOnly, isSaid}, "", all + back + "; web-1: cpu of app: RestartOnly (annotation cpu:decrease); left as it is", false},
 		{"held: a size that the kubelet has refused is given up, and no pod for it", "updated|live, refused another cpu", []change{cpu3, large}, "resize web-1", "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

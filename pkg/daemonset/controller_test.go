@@ -34,7 +34,7 @@ type cluster struct {
 }
 
 // newCluster has a set of former that is at rest on so many nodes.
-func newCluster(t *testing.T, nodes int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
+func newCluster(t testing.TB, nodes int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
 	t.Helper()
 	load(t)
 	c, client := &cluster{world: newWorld(t, webSet(former), nodes, outcomes)}, &fake.Clientset{}
@@ -146,7 +146,7 @@ func TestEditOfFormerClass(t *testing.T) {
 		c.users(newer)
 	})
 	c.Rounds(60)
-	const says = "1 of them have yet to go back to the template's size; web-002: cpu of app: RestartOnly (annotation cpu:decrease); left as it is"
+	const says = "1 of them has yet to go back to the template's size; web-002: cpu of app: RestartOnly (annotation cpu:decrease); left as it is"
 	if got := condition(c.Set); got.Status != corev1.ConditionFalse || !strings.Contains(got.Message, says) || policy.Held(c.Set) {
 		t.Errorf("held: %t; the condition is %s %s: %s", policy.Held(c.Set), got.Status, got.Reason, got.Message)
 	}
@@ -171,7 +171,7 @@ func TestRefusedResize(t *testing.T) {
 		failed int // syncs
 		event  string
 	}{
-		{"final", simulated.TooSmall("web-002"), 1 << 20, 0, rollout.EventRestart + " web-002: deleted, because only a new pod can help: infeasible on node node-1: "},
+		{"final", simulated.TooSmall("web-002"), 1 << 20, 0, rollout.EventRestart + " web-002: deleted, because it needs a restart: infeasible on node node-1: "},
 		{"a quota may pass", simulated.Forbidden("web-002", "exceeded quota: compute"), 3, 0, rollout.EventQuotaExceeded + ` web-002: pods "web-002" is forbidden: exceeded quota: compute`},
 		{"a conflict is only a reason to look again", simulated.Conflict(&corev1.Pod{}), 2, 2, ""},
 	} {
@@ -315,6 +315,29 @@ func TestLabelsOfAnotherLife(t *testing.T) {
 		if replaced, want := c.replaced(before) != "", edited == otherImage; replaced != want {
 			t.Errorf("%v: replaced: %t, want %t", edited, replaced, want)
 		}
+	}
+}
+
+// TestSurgeInAnotherLife: with maxSurge such pods get a new one beside them before they go: none is
+// deleted by us.
+func TestSurgeInAnotherLife(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
+	c.Rest()
+	before := maps.Clone(c.Pods)
+	c.Client.Lock()
+	c.Set = c.Set.DeepCopy()
+	c.Set.Spec.Template = *templates[otherImage]
+	c.recreate()
+	c.Client.Unlock()
+	c.Lives()
+	c.Sees()
+	c.Rest()
+	if replaced := c.replaced(before); replaced == "" {
+		t.Error("no pod was replaced")
+	}
+	if n := simulated.Count(c.Writes, "delete pods"); n != 0 {
+		t.Errorf("%d pods were deleted by the controller: %q", n, c.Writes)
 	}
 }
 

@@ -27,7 +27,7 @@ func FuzzPlan(f *testing.F) {
 		rapid.MakeFuzz(func(r *rapid.T) {
 			places := rapid.SliceOfN(rapid.SampledFrom(situations), 1, 5).Draw(r, "places")
 			var changes []change
-			for _, change := range []change{maxSurge("1"), lagging, minReady, lost(0), small(0), misscheduled(0), unheld, userWaits} {
+			for _, change := range []change{maxSurge("1"), lagging, minReady, lost(0), small(0), misscheduled(0), notHeld, userWaits} {
 				if rapid.Bool().Draw(r, "changed") {
 					changes = append(changes, change)
 				}

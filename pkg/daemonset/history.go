@@ -20,11 +20,14 @@ type history struct {
 	// never changes. One that is gone is nil.
 	revisions map[string]*revision
 	newest    *revision
+	// order of the pods by node when they were sorted last: the next ones are nearly in order then.
+	order []int
 }
 
 // revision is what a ControllerRevision says.
 type revision struct {
 	name, hash string
+	number     int64
 	template   *hash.Template
 }
 
@@ -44,10 +47,9 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 	if err != nil {
 		return fmt.Errorf("encoding the template: %w", err)
 	}
-	var highest int64
 	for i := range stored {
 		s := &stored[i]
-		r := &revision{name: s.Name, hash: s.Labels[appsv1.ControllerRevisionHashLabelKey]}
+		r := &revision{name: s.Name, hash: s.Labels[appsv1.ControllerRevisionHashLabelKey], number: s.Revision}
 		if !revisions.BelongsTo(set, s, set.Name+"-"+r.hash) {
 			continue
 		}
@@ -59,8 +61,8 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 		if err != nil {
 			return fmt.Errorf("encoding ControllerRevision %s: %w", s.Name, err)
 		}
-		if (h.newest == nil || s.Revision > highest) && bytes.Equal(says, wanted) {
-			h.newest, highest = r, s.Revision
+		if (h.newest == nil || r.number > h.newest.number) && bytes.Equal(says, wanted) {
+			h.newest = r
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -23,7 +24,6 @@ const kindName = "DaemonSet"
 
 // Kind is [controller.Kind] for DaemonSets.
 type Kind struct {
-	controller.Plain[*appsv1.DaemonSet, *history]
 	client kubernetes.Interface
 }
 
@@ -61,6 +61,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, lis
 	if err != nil {
 		return nil, err
 	}
+	o.pods = make([]*corev1.Pod, 0, len(all))
 	for _, pod := range all {
 		if metav1.IsControlledBy(pod, set) {
 			o.pods = append(o.pods, pod)
@@ -74,11 +75,13 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.DaemonSet, lis
 
 // update reads the history of the set where it may not be known: of another generation, or of pods
 // of another revision. It fails if the set's template is not in it.
-func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pods []*corev1.Pod) error {
-	known := h.newest != nil && h.generation == set.Generation
-	for _, pod := range pods {
-		_, is := h.revisions[revisions.HashOf(pod)]
-		known = known && is
+func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, all []*corev1.Pod) error {
+	known, last := h.newest != nil && h.generation == set.Generation, ""
+	for i, pod := range all { // most are of one
+		if of := revisions.HashOf(pod); i == 0 || of != last {
+			_, is := h.revisions[of]
+			known, last = known && is, of
+		}
 	}
 	if known {
 		return nil
@@ -93,11 +96,33 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, pod
 	if h.newest == nil {
 		return fmt.Errorf("the DaemonSet's template of generation %s is not in the history", templateGeneration(set))
 	}
-	for _, pod := range pods {
+	for _, pod := range all {
 		if _, is := h.revisions[revisions.HashOf(pod)]; !is {
 			h.revisions[revisions.HashOf(pod)] = nil // do not ask for it again
 		}
 	}
 	h.generation = set.Generation
 	return nil
+}
+
+// unmark takes from a pod the labels by which the DaemonSet controller takes it for updated.
+// Otherwise that would not make a new pod beside it, as maxSurge asks for.
+type unmark struct{ member rollout.Member }
+
+// NeedsLiveRead is that of rollout.Write.
+func (unmark) NeedsLiveRead() bool { return true }
+
+func (w unmark) String() string { return "mark pod " + w.member.Name + " as not updated" }
+
+// Apply is that of controller.Kind.
+func (k Kind) Apply(ctx context.Context, s *session, _ *appsv1.DaemonSet, write rollout.Write) error {
+	w, ok := write.(unmark)
+	if !ok {
+		return fmt.Errorf("applying a %T, which is no write of a DaemonSet", write)
+	}
+	unmarked, err := pods.Unlabel(ctx, k.client.CoreV1(), w.member.Pod, appsv1.ControllerRevisionHashLabelKey, templateGenerationLabel)
+	if err == nil {
+		s.Pods.Wrote(unmarked)
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package daemonset
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
@@ -53,9 +55,12 @@ type observation struct {
 	rollout.Facts
 	*history
 
-	set   *appsv1.DaemonSet
-	pods  []*corev1.Pod
-	sizes policy.Sizes
+	set    *appsv1.DaemonSet
+	pods   []*corev1.Pod
+	sizes  policy.Sizes
+	byNode []nodePod // the pods, and
+	nodes  int       // how many nodes have any: see sortByNode
+	failed *revision // that is taken back, where a rollout is reverted
 }
 
 // options returns those of a rollout. The nodes that lack a pod take their shares.
@@ -71,19 +76,33 @@ func (o observation) options() rollout.Options {
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
+	if policy.Held(o.set) || !rolling(o.set) {
+		options.Guard = o.Guard(rollout.TemplateGeneration(templateGeneration(o.set)), condition(o.set), o.set.Spec.MinReadySeconds)
+		if options.Guard != nil {
+			options.Guard.Overtaken(o.newest.template, o.templates())
+		}
+	}
 	for range o.lacking() {
 		options.NonMembers = append(options.NonMembers, rollout.Member{Place: rollout.Place{Name: "a node without its pod"}})
 	}
 	return options
 }
 
+// templates are those of all revisions.
+func (o observation) templates() iter.Seq[*hash.Template] {
+	return func(yield func(*hash.Template) bool) {
+		for _, r := range o.revisions {
+			if r != nil && !yield(r.template) {
+				return
+			}
+		}
+	}
+}
+
 // lacking returns how many nodes lack their pod: by the status, or by the pods if that is behind.
 func (o observation) lacking() int {
-	has, status := map[string]bool{}, o.set.Status
-	for _, pod := range o.pods {
-		has[capacity.TargetNode(pod)] = true
-	}
-	return max(int(status.DesiredNumberScheduled-status.CurrentNumberScheduled), int(status.DesiredNumberScheduled+status.NumberMisscheduled)-len(has))
+	status := o.set.Status
+	return max(int(status.DesiredNumberScheduled-status.CurrentNumberScheduled), int(status.DesiredNumberScheduled+status.NumberMisscheduled)-o.nodes)
 }
 
 // revision returns the newest revision.
@@ -100,44 +119,79 @@ func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return 
 //
 // With a1, a2 and a3 in zone a, b1 and b2 in zone b, where b2 is not available: b2, a1, b1, a2, a3.
 func (o observation) podsInOrder() []*corev1.Pod {
-	kept := map[string]bool{}
-	for _, pod := range o.pods {
-		kept[capacity.TargetNode(pod)] = kept[capacity.TargetNode(pod)] || !rollout.Gone(pod)
+	var zones [][]nodePod
+	all := o.byNode
+	for from := 0; from < len(all); {
+		to := from
+		for to < len(all) && all[to].zone == all[from].zone {
+			to++
+		}
+		zones, from = append(zones, all[from:to]), to
 	}
-	var seats []seat
-	for _, pod := range o.pods {
-		if node := capacity.TargetNode(pod); !rollout.Gone(pod) || !kept[node] {
-			s := seat{pod: pod, available: o.available(pod), node: node}
-			if on := o.Node(node); on != nil {
-				s.zone = on.Labels[corev1.LabelTopologyZone]
+	down, available := make([]*corev1.Pod, 0, len(all)), make([]*corev1.Pod, 0, len(all))
+	for turn := 0; len(down)+len(available) < len(all); turn++ {
+		for _, zone := range zones {
+			switch {
+			case turn >= len(zone):
+			case zone[turn].available:
+				available = append(available, zone[turn].pod)
+			default:
+				down = append(down, zone[turn].pod)
 			}
-			seats = append(seats, s)
 		}
 	}
-	slices.SortFunc(seats, func(a, b seat) int {
-		return cmp.Or(cmp.Compare(a.zone, b.zone), cmp.Compare(a.node, b.node), cmp.Compare(a.pod.Name, b.pod.Name))
-	})
-	turns := map[string]int{}
-	for i := range seats {
-		seats[i].turn = turns[seats[i].zone]
-		turns[seats[i].zone]++
-	}
-	slices.SortStableFunc(seats, func(a, b seat) int {
-		return cmp.Or(asInt(a.available)-asInt(b.available), cmp.Compare(a.turn, b.turn), cmp.Compare(a.zone, b.zone))
-	})
-	ordered := make([]*corev1.Pod, len(seats))
-	for i, s := range seats {
-		ordered[i] = s.pod
-	}
-	return ordered
+	return append(down, available...)
 }
 
-// seat is a pod with what decides about its turn.
-type seat struct {
+// sortByNode sorts the pods by zone, node and name, without those that are gone or about to go from a node that has another.
+func (o *observation) sortByNode() {
+	all := make([]nodePod, len(o.pods))
+	for i, pod := range o.pods {
+		all[i] = nodePod{pod: pod, gone: rollout.Gone(pod), node: capacity.TargetNode(pod)}
+		if on := o.Node(all[i].node); on != nil {
+			all[i].zone = on.Labels[corev1.LabelTopologyZone]
+		}
+	}
+	if len(o.order) != len(all) {
+		o.order = make([]int, len(all))
+		for i := range o.order {
+			o.order[i] = i
+		}
+	}
+	slices.SortFunc(o.order, func(i, j int) int { return all[i].compare(&all[j]) })
+	o.byNode, o.nodes = make([]nodePod, 0, len(all)), 0
+	for from := 0; from < len(all); o.nodes++ {
+		to, kept, node := from, false, all[o.order[from]].node // those of one node are in one zone, one after the other
+		for ; to < len(all) && all[o.order[to]].node == node; to++ {
+			kept = kept || !all[o.order[to]].gone
+		}
+		for _, i := range o.order[from:to] {
+			if s := all[i]; !s.gone || !kept {
+				s.available = o.available(s.pod)
+				o.byNode = append(o.byNode, s)
+			}
+		}
+		from = to
+	}
+}
+
+// nodePod is a pod of a node with what decides about its turn.
+type nodePod struct {
 	pod        *corev1.Pod
+	gone       bool
 	available  bool
 	zone, node string
-	turn       int // in its zone
+}
+
+func (s *nodePod) compare(other *nodePod) int {
+	switch {
+	case s.zone != other.zone:
+		return cmp.Compare(s.zone, other.zone)
+	case s.node != other.node:
+		return cmp.Compare(s.node, other.node)
+	default:
+		return cmp.Compare(s.pod.Name, other.pod.Name)
+	}
 }
 
 func asInt(b bool) int {
@@ -161,9 +215,9 @@ type cacheKey struct {
 
 // verdicts returns those on the pods, in their order.
 func (o observation) verdicts(look *rollout.Look) ([]*rollout.Verdict, error) {
-	seats := o.podsInOrder()
-	verdicts := make([]*rollout.Verdict, len(seats))
-	for i, pod := range seats {
+	ordered := o.podsInOrder()
+	verdicts := make([]*rollout.Verdict, len(ordered))
+	for i, pod := range ordered {
 		var err error
 		if verdicts[i], err = look.At(i, pod); err != nil {
 			return nil, err
@@ -187,6 +241,10 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 	}
 	p.Available, p.Labelled = o.available(pod), o.labelled(pod)
 	carries := o.revisions[revisions.HashOf(pod)]
+	if o.failed != nil && carries != nil && carries != o.failed {
+		err := o.goBack(&p, carries)
+		return p, err
+	}
 	var err error
 	switch carries {
 	case o.newest:
@@ -230,8 +288,19 @@ func (o observation) doubt() (counts bool, wait time.Duration) {
 	}
 	behind := updated - int(o.set.Status.UpdatedNumberScheduled)
 	counts = behind >= 0 && behind <= int(o.set.Status.NumberMisscheduled)
-	return counts, revisions.Doubt(o.Seen, o.pods, slices.Collect(maps.Values(oldest)), o.labelled, conceals, o.Now)
+	return counts, revisions.Doubt(o.Notes, o.pods, slices.Collect(maps.Values(oldest)), o.labelled, conceals, o.Now)
 }
+
+// settles returns for how long letting go of a new set waits; 0 if it does not, or the set is not new.
+func (o observation) settles() time.Duration {
+	if templateGeneration(o.set) != firstGeneration {
+		return 0
+	}
+	return o.Settles(o.set.Status.NumberAvailable >= o.set.Status.DesiredNumberScheduled)
+}
+
+// firstGeneration is that of a template that was never edited.
+const firstGeneration = "1"
 
 // oldest returns the oldest pod of each node that there is: the DaemonSet controller counts no
 // other (updateDaemonSetStatus in pkg/controller/daemon of Kubernetes).

@@ -12,13 +12,15 @@ import (
 type plan struct {
 	rollout.Plan
 
-	// remove these pods: the DaemonSet controller makes a new one on the same node.
+	// remove these pods: the DaemonSet controller makes a new one on the same node. With maxSurge it makes
+	// that first, of a pod that it does not take for updated.
 	remove []rollout.Restart
 	// release lets go of the hold: the user's strategy comes back.
 	release bool
 	// handOver is why a release leaves the rest to the DaemonSet controller; empty if there is no
 	// rest.
 	handOver string
+	cause    rollout.Cause // of that
 }
 
 // complete returns the plan with all that is to be written.
@@ -28,16 +30,17 @@ func (p plan) complete(o observation) rollout.Plan {
 	}
 	p.Writes = append(p.Writes, rollout.Resizes(p.Resize)...)
 	surge, _ := bounds(o.set)
-	if surge > 0 && len(p.remove) > 1 { // as restarts come last then, the step has not counted them
-		p.remove = p.remove[:1]
-	}
 	for _, r := range p.remove {
+		if surge > 0 {
+			p.Writes = append(p.Writes, unmark{r.Member})
+			continue
+		}
 		p.Writes = append(p.Writes, rollout.DeletePod{Restart: r})
+		p.Replaced = append(p.Replaced, r)
 	}
-	p.Replaced = p.remove
 	if p.release {
 		p.Replaced = p.Restart
-		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), "")})
+		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), ""), Cause: p.cause})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	}
 	p.NewFirst = p.release && surge > 0
@@ -52,13 +55,19 @@ func (p plan) complete(o observation) rollout.Plan {
 // deleted here, each by itself, within maxUnavailable. Where nothing is left that can be resized
 // live, or must be kept, the hold is let go, and the DaemonSet controller restarts the rest at its
 // own pace. With maxSurge it makes the new pod first, which it cannot while the set is held; so
-// there restarts come last.
+// there restarts come last, and a pod that it takes for updated is unmarked first.
 func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	o.Facts = f
+	o.sortByNode()
 	if err := o.readSizes(); err != nil {
 		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
 	}
 	options := o.options()
+	if options.Guard.Reverts() {
+		if former := o.former(); former != nil {
+			return o.revert(options, former)
+		}
+	}
 	look := o.look(options)
 	verdicts, err := o.verdicts(look)
 	if err != nil {
@@ -90,8 +99,9 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 func (p *plan) letGo(o observation) {
 	// The DaemonSet controller would never restart a pod that it takes for updated.
 	ours := func(r rollout.Restart) bool { return r.Member.Labelled }
-	if p.Hold || p.Unready || slices.ContainsFunc(p.Restart, ours) {
-		surge, _ := bounds(o.set)
+	surge, _ := bounds(o.set)
+	// With maxSurge the DaemonSet controller makes the new pods, so that none can be a canary.
+	if p.Hold || p.Unready || p.Canary && surge == 0 || slices.ContainsFunc(p.Restart, ours) {
 		for _, r := range p.Restart {
 			if r.Now && (surge == 0 || ours(r)) {
 				p.remove = append(p.remove, r)
@@ -101,13 +111,17 @@ func (p *plan) letGo(o observation) {
 	}
 	switch counts, wait := o.doubt(); {
 	case !counts:
-		p.Transient = true // wait for its status before letting it loose
+		p.Defer() // wait for its status before letting it loose
 	case wait > 0:
 		p.RequeueWithin(wait)
+	case len(p.Restart) == 0 && o.settles() > 0:
+		p.Started = "" // nothing is rolled out
+		p.Defer()
+		p.RequeueWithin(o.settles())
 	default:
 		p.release = true
 		if len(p.Restart) > 0 {
-			p.handOver = p.Restart[0].Reason
+			p.handOver, p.cause = p.Restart[0].Reason, p.Restart[0].Cause
 		}
 	}
 }

@@ -35,7 +35,7 @@ const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources"
 const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // newPodOn makes the pod of a node that is in one of these situations; nil if there is none.
 func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
@@ -132,7 +132,7 @@ type change func(*observation)
 func ofSet(f func(*appsv1.DaemonSet)) change { return func(o *observation) { f(o.set) } }
 
 var (
-	unheld    = ofSet(func(set *appsv1.DaemonSet) { letGo(set) })
+	notHeld   = ofSet(func(set *appsv1.DaemonSet) { letGo(set) })
 	userWaits = ofSet(func(set *appsv1.DaemonSet) {
 		delete(set.Annotations, api.HoldAnnotation)
 		set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
@@ -243,20 +243,21 @@ func observed(t *testing.T, places string, changes ...change) observation {
 		}
 		set.Status.DesiredNumberScheduled++
 	}
-	o.Places = capacity.NewPlaces(nodes, false, capacity.Limits{})
+	o.Places, o.Notes = capacity.NewPlaces(nodes, false, capacity.Limits{}), &rollout.PodNotes{}
 	for _, change := range changes {
 		change(&o)
 	}
-	o.Seen = &rollout.Sightings{}
 	for _, pod := range o.pods { // the clocks do not differ
-		o.Seen.Look(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
+		o.Notes.Look(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
 	}
 	return o
 }
 
 // does names what a plan does.
 func does(p rollout.Plan) string {
-	return simulated.InWords(p, nil) // it has no writes of its own
+	return simulated.InWords(p, func(w rollout.Write, say func(does string, names ...string)) {
+		say("unmark", w.(unmark).member.Name)
+	})
 }
 
 // planned is what the plan of o does.
@@ -303,7 +304,7 @@ func TestNextStep(t *testing.T) {
 		{name: "restart: of a pod whose limit cannot be taken away", places: "limited|live|updated", changes: []change{maxUnavailable("2")}, want: "resize web-1, delete web-0"},
 		{name: "restart: with maxSurge it comes last", places: "other image|live|updated", changes: []change{maxSurge("2")}, want: "resize web-1"},
 		{name: "restart: and is the DaemonSet controller's", places: "other image|updated|updated", changes: []change{maxSurge("2")}, want: "release, hand over: " + image},
-		{name: "restart: but for what that takes for updated, one at a time", places: "other image, counted|other image, counted|updated", changes: []change{maxSurge("2")}, want: "delete web-0"},
+		{name: "restart: what that takes for updated is unmarked first", places: "other image, counted|other image, counted|updated", changes: []change{maxSurge("2")}, want: "unmark web-0 web-1"},
 		{name: "restart: the action Restart", places: "live|live", changes: []change{inForce("Restart;")}, want: "release, hand over: the action is Restart"},
 		{name: "restart: the policy", places: "live|updated", changes: []change{inForce(";cpu=RestartOnly")}, want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
 		{name: "restart: not with LiveResize", places: "infeasible|live|updated", changes: []change{inForce("LiveResize;")}, want: "resize web-1"},
@@ -421,7 +422,7 @@ func TestNextStepSays(t *testing.T) {
 		complete bool
 	}{
 		{name: "kept, where its node is too small", places: "infeasible|updated", changes: []change{small(0)}, reason: rollout.ReasonNoNodeFits,
-			says: "1 of 2 pods resized; web-0: not restarted, because it can run on node node-0 only, which cannot hold cpu 2m (at most 1m): infeasible on node node-0: too big"},
+			says: "1 of 2 pods resized; web-0: not restarted, because it can run only on node node-0, which cannot hold cpu 2m (at most 1m): infeasible on node node-0: too big"},
 		{name: "lost", places: "live, not ready|updated", changes: []change{lost(0)}, reason: rollout.ReasonNodeLost, says: "1 of 2 pods resized; web-0: its node node-0 is not Ready"},
 		{name: "OnDelete", places: "other image|updated", changes: []change{userWaits}, reason: rollout.ReasonWaitingForDelete,
 			says: "1 of 2 pods resized; web-0: restarts when it is deleted: the template changed in spec.containers[app].image"},
@@ -430,12 +431,12 @@ func TestNextStepSays(t *testing.T) {
 		{name: "missing", places: "missing|live", reason: rollout.ReasonProgressing,
 			says: "0 of 1 pods resized; a node without its pod: waiting for the pod to be created"},
 
-		{name: "not held: all are updated", places: "updated|updated", changes: []change{unheld}, reason: rollout.ReasonComplete, says: "2 of 2 pods are of template generation 2", complete: true},
-		{name: "not held: an older revision", places: "updated|live", changes: []change{unheld}, reason: rollout.ReasonProgressing,
+		{name: "not held: all are updated", places: "updated|updated", changes: []change{notHeld}, reason: rollout.ReasonComplete, says: "2 of 2 pods are of template generation 2", complete: true},
+		{name: "not held: an older revision", places: "updated|live", changes: []change{notHeld}, reason: rollout.ReasonProgressing,
 			says: "left to the DaemonSet controller, template generation 2: web-1 is of an older revision"},
-		{name: "not held: the status is behind", places: "updated|updated", changes: []change{unheld, lagging}, reason: rollout.ReasonProgressing,
+		{name: "not held: the status is behind", places: "updated|updated", changes: []change{notHeld, lagging}, reason: rollout.ReasonProgressing,
 			says: "left to the DaemonSet controller, template generation 2: 1 of 2 pods updated, 2 available"},
-		{name: "not held: a pod is not available", places: "updated|updated, not ready", changes: []change{unheld}, reason: rollout.ReasonProgressing,
+		{name: "not held: a pod is not available", places: "updated|updated, not ready", changes: []change{notHeld}, reason: rollout.ReasonProgressing,
 			says: "2 of 2 pods resized; web-1: waiting for the pod to become available"},
 	}
 	for _, tt := range tests {
@@ -452,7 +453,7 @@ func TestNextStepSays(t *testing.T) {
 	}
 }
 
-func TestNextStepUnheld(t *testing.T) {
+func TestNextStepNotHeld(t *testing.T) {
 	tests := []struct {
 		name    string
 		places  string
@@ -465,7 +466,7 @@ func TestNextStepUnheld(t *testing.T) {
 		{name: "one after the other", places: "left with another cpu|left with another cpu", want: "resize web-0"},
 		{name: "where that is impossible, the pod is restarted", places: "updated|left with a limit", want: "delete web-1"},
 		{name: "one after the other, too", places: "left with a limit|left with a limit", want: "delete web-0"},
-		{name: "one after the other, too, with maxSurge", places: "left with a limit|left with a limit", changes: []change{maxSurge("2")}, want: "delete web-0"},
+		{name: "with maxSurge they are unmarked", places: "left with a limit|left with a limit", changes: []change{maxSurge("2")}, want: "unmark web-0 web-1"},
 		{name: "not with LiveResize", places: "updated|left with a limit", changes: []change{inForce("LiveResize;")}},
 		{name: "a pod that only counts as updated is resized", places: "updated|live, counted", want: "resize web-1"},
 		{name: "and then gets the hash", places: "updated|resized, counted", want: "mark web-1"},
@@ -473,7 +474,7 @@ func TestNextStepUnheld(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := planned(observed(t, tt.places, append(slices.Clip(tt.changes), unheld)...))
+			p, err := planned(observed(t, tt.places, append(slices.Clip(tt.changes), notHeld)...))
 			simulated.Does(t, p, err, does(p), tt.want)
 		})
 	}
@@ -487,7 +488,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 			t.Fatalf("without a refusal: %q, %v", does(p), err)
 		}
 		size := p.Revision.Size(p.Resize[0].Target.Changes)
-		o.Refused = rollout.Refusals{o.pods[0].UID: {Of: size, Reason: "node too small", Final: final, Until: o.Now.Add(time.Second)}}
+		o.Notes.Note(o.pods[0].UID).Size = &rollout.Refused{Refusal: rollout.Refusal{Of: size, Reason: "node too small", Final: final, Until: o.Now.Add(time.Second)}}
 		if p, err = planned(o); err != nil || does(p) != want || p.RequeueAfter != time.Second {
 			t.Errorf("final %t: got %q and another look after %v, %v; want %q", final, does(p), p.RequeueAfter, err, want)
 		}
@@ -536,5 +537,33 @@ func TestOrder(t *testing.T) {
 		if got := strings.Join(got, " "); got != tt.want {
 			t.Errorf("%s in %s: the order is %s, want %s", tt.places, tt.zones, got, tt.want)
 		}
+	}
+}
+
+// TestNewSetSettles: a new set is let go when its status has been quiet, as a StatefulSet is.
+func TestNewSetSettles(t *testing.T) {
+	isNew := func(o *observation) { o.set.Annotations[appsv1.DeprecatedTemplateGeneration] = "1" }
+	for _, tt := range []struct {
+		name, places string
+		changes      []change
+		quiet        time.Duration
+		want         time.Duration // after which it is looked at again; 0 if it is let go
+	}{
+		{name: "pods come up", places: "updated|updated, not ready", changes: []change{isNew}, quiet: 500 * time.Millisecond, want: 1500 * time.Millisecond},
+		{name: "nothing happens any more", places: "updated|updated, not ready", changes: []change{isNew}, quiet: 2 * time.Second},
+		{name: "the last pod has just come", places: "updated|updated", changes: []change{isNew}, quiet: 50 * time.Millisecond, want: 450 * time.Millisecond},
+		{name: "all pods are there", places: "updated|updated", changes: []change{isNew}, quiet: 500 * time.Millisecond},
+		{name: "a rollout is over", places: "updated|updated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := observed(t, tt.places, tt.changes...)
+			o.VersionSince = o.Now.Add(-tt.quiet)
+			p, err := planned(o)
+			want := map[bool]string{true: "release"}[tt.want == 0]
+			simulated.Does(t, p, err, does(p), want)
+			if tt.want > 0 && p.RequeueAfter != tt.want {
+				t.Errorf("looks again after %s, want %s", p.RequeueAfter, tt.want)
+			}
+		})
 	}
 }

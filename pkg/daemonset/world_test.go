@@ -186,6 +186,7 @@ func (w *world) newPod(set *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 	uid := w.NextUID()
 	pod := simulated.NewPod(uid, fmt.Sprintf("web-%03s", uid), &set.Spec.Template)
 	pod.CreationTimestamp = w.Stamp()
+	pod.CreationTimestamp = w.Stamp()
 	pod.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: hash}
 	if generation := templateGeneration(set); generation != "" {
 		pod.Labels[templateGenerationLabel] = generation
@@ -346,6 +347,7 @@ func (w *world) constructHistory(set *appsv1.DaemonSet) (newest *appsv1.Controll
 	if newest != nil && newest.Revision <= highest {
 		renumbered := newest.DeepCopy()
 		renumbered.Revision = highest + 1
+		renumbered.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr.To(w.Stamp())}}
 		w.revisions[slices.Index(w.revisions, newest)], newest = renumbered, renumbered
 	}
 	if newest != nil {
@@ -361,7 +363,9 @@ func (w *world) constructHistory(set *appsv1.DaemonSet) (newest *appsv1.Controll
 		w.Store(counted)
 		return nil
 	}
-	w.revisions = append(slices.Clone(w.revisions), newRevision(w.t, set, hash, highest+1))
+	made := newRevision(w.t, set, hash, highest+1)
+	made.CreationTimestamp = w.Stamp()
+	w.revisions = append(slices.Clone(w.revisions), made)
 	return w.revisions[len(w.revisions)-1]
 }
 
@@ -486,8 +490,8 @@ func (s *dscSync) pruned(alive []*corev1.Pod) (deaths []*corev1.Pod) {
 	return deaths
 }
 
-// turns are the nodes in some order: that of the controller is by chance.
-func (s *dscSync) turns() []string {
+// shuffled are the nodes in some order: that of the controller is by chance.
+func (s *dscSync) shuffled() []string {
 	for name, node := range s.Saw.Nodes {
 		if _, is := s.byNode[name]; !is && runs(node) {
 			s.byNode[name] = nil
@@ -528,7 +532,7 @@ func (s *dscSync) rollingUpdate() {
 	}
 	down := 0
 	var allowed, candidates []*corev1.Pod
-	for _, name := range s.turns() {
+	for _, name := range s.shuffled() {
 		newest, old, ok := s.pair(s.byNode[name])
 		switch {
 		case !ok, (old == nil) == (newest == nil):
@@ -555,7 +559,7 @@ func (s *dscSync) surge(most, desired int) {
 	surging, available := 0, 0
 	var deaths, leaving []*corev1.Pod
 	var allowed, candidates []string
-	for _, name := range s.turns() {
+	for _, name := range s.shuffled() {
 		newest, old, ok := s.pair(s.byNode[name])
 		if !ok {
 			surging++

@@ -33,14 +33,27 @@ func (k Kind) Access() controller.Access[*Deployment] {
 		},
 		Decode: decodeDeployment,
 		Strip:  strip,
+		Get: func(ctx context.Context, name cache.ObjectName) (*Deployment, error) {
+			u, err := k.objects.Resource(deployments).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return decodeDeployment(u)
+		},
+		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+			return k.objects.Resource(deployments).Namespace(namespace).List(ctx, o)
+		},
 		Patch: func(ctx context.Context, d *Deployment, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
 			return k.objects.Resource(deployments).Namespace(d.Namespace).Patch(ctx, d.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
 		},
-		Selector:     func(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector },
-		Observed:     statusObserved,
-		SameTemplate: func(a, b *Deployment) bool { return a.template.Same(b.template) },
-		Condition:    condition,
-		NewCondition: newCondition,
+		Selector:      func(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector },
+		Observed:      statusObserved,
+		SameTemplate:  func(a, b *Deployment) bool { return a.template.Same(b.template) },
+		Condition:     condition,
+		HasConditions: func(d *Deployment) bool { return condition(d) != nil },
+		NewCondition:  newCondition,
+		Watch:         k.watch,
+		LeftBehind:    k.leftBehind,
 	}
 }
 
@@ -87,7 +100,7 @@ func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
 	}
 	if exceeded {
 		c.Status, c.Reason = corev1.ConditionFalse, deploymentutil.TimedOutReason
-		c.Message = fmt.Sprintf("The edit of version %s has not moved for %ds: the condition %s says what it waits for.",
+		c.Message = fmt.Sprintf("The edit of version %s has made no progress for %ds. See the condition %s.",
 			d.Annotations[api.EditAnnotation], *d.Spec.ProgressDeadlineSeconds, api.ConditionComplete)
 	}
 	return c

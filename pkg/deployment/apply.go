@@ -29,7 +29,7 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case evict:
 		return k.evict(ctx, s, d, w)
 	case reattach:
-		return GiveBack(ctx, k.client, k.objects, w.pods[0].Namespace, w.pods)
+		return Reattach(ctx, k.client, k.objects, w.pods[0].Namespace, w.pods)
 	case removeSet:
 		return k.removeSet(ctx, d, w.set)
 	case saveHistory:
@@ -58,44 +58,42 @@ func (k Kind) detach(ctx context.Context, s *session, d *Deployment, r rollout.R
 		return err
 	}
 	s.Pods.Wrote(detached)
-	s.RecordRestart(d, r, "replaced, and evicted when another pod has taken its place")
+	s.RecordRestart(d, r, "replaced: it is evicted when its new pod is available")
 	return nil
 }
-
-// eviction names the eviction among what a pod may be refused.
-const eviction = "eviction"
 
 func (k Kind) evict(ctx context.Context, s *session, d *Deployment, w evict) error {
 	pod := w.restart.Member.Pod
 	take, how := pods.Evict, "evicted"
 	if w.down { // in this very version
-		take, how = pods.Delete, "deleted, as it is not Ready"
+		take, how = pods.Delete, "deleted, because it is not Ready"
 	}
 	err := take(ctx, k.client.CoreV1(), pod)
 	if refusal, refused := pods.EvictionRefusal(err); refused {
-		s.Evictions.Add(pod.UID, eviction, refusal, s.Now())
+		note := s.Notes.Note(pod.UID)
+		note.Eviction = note.Eviction.Again("", refusal, s.Now())
 		s.Requeue()
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	s.Evictions.Remove(pod.UID)
+	s.Notes.Note(pod.UID).Eviction = nil
 	if isDetached(pod) {
-		s.RecordPod(d, pod, corev1.EventTypeNormal, rollout.EventRestart, how+": "+w.restart.Reason)
+		s.RecordPod(d, pod, corev1.EventTypeWarning, rollout.EventRestart, how+": "+w.restart.Reason)
 	} else {
 		s.RecordRestart(d, w.restart, how)
 	}
 	return nil
 }
 
-// GiveBack puts detached pods under their ReplicaSets again. A ReplicaSet then has a pod too
+// Reattach puts detached pods under their ReplicaSets again. A ReplicaSet then has a pod too
 // many, and its controller chooses which one goes. A pod whose ReplicaSet is gone is evicted.
 //
 // One that nothing owns may never have been detached, whatever its label says. So it must have been
 // made by that ReplicaSet, as what its name was generated from tells, which nobody can change.
 // Otherwise it stays as it is.
-func GiveBack(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespace string, detached []*corev1.Pod) error {
+func Reattach(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespace string, detached []*corev1.Pod) error {
 	list, err := objects.Resource(replicaSets).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing ReplicaSets: %w", err)
@@ -107,7 +105,7 @@ func GiveBack(ctx context.Context, client kubernetes.Interface, objects dynamic.
 			return string(rs.GetUID()) == pod.Labels[api.DetachedLabel] && (owned || pod.GenerateName == rs.GetName()+"-")
 		})
 		if i < 0 && !owned {
-			klog.FromContext(ctx).Info("Leaving a pod that nothing owns, and whose ReplicaSet there is not", "pod", klog.KObj(pod))
+			klog.FromContext(ctx).Info("Left a detached pod alone: its ReplicaSet does not exist", "pod", klog.KObj(pod))
 			continue
 		}
 		if i < 0 {
@@ -116,7 +114,7 @@ func GiveBack(ctx context.Context, client kubernetes.Interface, objects dynamic.
 		}
 		rs := &list.Items[i]
 		owner := *metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-		_, err := pods.GiveBack(ctx, client.CoreV1(), pod, owner, podTemplateHash(rs))
+		_, err := pods.Reattach(ctx, client.CoreV1(), pod, owner, podTemplateHash(rs))
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)

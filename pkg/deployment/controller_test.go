@@ -35,12 +35,12 @@ import (
 // cluster is the world of the simulation with the whole controller in it.
 type cluster struct {
 	*world
-	*simulated.Harness[*Deployment, *own]
+	*simulated.Harness[*Deployment, *kindState]
 	detached cache.Store // as the controller sees the detached pods
 }
 
 // newCluster has a Deployment of older that is at rest.
-func newCluster(t *testing.T, replicas int, options controller.Options, change ...func(*appsv1.Deployment)) *cluster {
+func newCluster(t testing.TB, replicas int, options controller.Options, change ...func(*appsv1.Deployment)) *cluster {
 	t.Helper()
 	load(t)
 	d := webDeployment(older, replicas)
@@ -49,7 +49,7 @@ func newCluster(t *testing.T, replicas int, options controller.Options, change .
 	}
 	c, client := &cluster{world: newWorld(t, d, nil)}, &fake.Clientset{}
 	c.serve(client)
-	c.Harness = simulated.NewHarness[*Deployment, *own](t, c, c.Cluster, client, largeNode())
+	c.Harness = simulated.NewHarness[*Deployment, *kindState](t, c, c.Cluster, client, largeNode())
 	kind := New(client, served{objects: objects{world: c.world}, cluster: c}, "")
 	c.detached = kind.detached.GetStore()
 	options.Defaults = defaults
@@ -74,6 +74,13 @@ func (s served) List(ctx context.Context, options metav1.ListOptions) (*unstruct
 	defer s.cluster.Client.Unlock()
 	list, err := s.objects.List(ctx, options)
 	return list.DeepCopy(), err // informers strip what they get
+}
+
+func (s served) Get(ctx context.Context, name string, options metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	s.cluster.Client.Lock()
+	defer s.cluster.Client.Unlock()
+	d, err := s.objects.Get(ctx, name, options)
+	return d.DeepCopy(), err
 }
 
 func (s served) Watch(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -232,13 +239,13 @@ func TestEvents(t *testing.T) {
 	c.edit(newer)
 	c.Rest()
 	for event, times := range map[string]int{
-		"Normal " + rollout.EventStarted + " ReplicaSet web-i1c1m0x0: app: cpu request 1m→2m":                                                          1,
-		"Normal " + rollout.EventResized + " 1 of 3 pods resized; web-":                                                                                1, // on the Deployment
-		"Normal " + rollout.EventResized + " 3 of 3 pods resized; web-":                                                                                1,
-		"Normal " + rollout.EventResized + " resized in place: app: cpu request 1m→2m":                                                                 2, // on the pods
-		"Normal " + rollout.EventRestart + " " + gone + ": replaced, and evicted when another pod has taken its place: infeasible on node node: never": 1,
-		"Normal " + rollout.EventRestart + " " + gone + ": evicted: it has been replaced":                                                              1,
-		"Normal " + rollout.EventComplete + " 3 of 3 pods are of revision 2":                                                                           1,
+		"Normal " + rollout.EventStarted + " ReplicaSet web-i1c1m0x0: app: cpu request 1m→2m":                                                      1,
+		"Normal " + rollout.EventResized + " 1 of 3 pods resized; web-":                                                                            1, // on the Deployment
+		"Normal " + rollout.EventResized + " 3 of 3 pods resized; web-":                                                                            1,
+		"Normal " + rollout.EventResized + " resized in place: app: cpu request 1m→2m":                                                             2, // on the pods
+		"Warning " + rollout.EventRestart + " " + gone + ": replaced: it is evicted when its new pod is available: infeasible on node node: never": 1,
+		"Warning " + rollout.EventRestart + " " + gone + ": evicted: it has been replaced":                                                         1,
+		"Normal " + rollout.EventComplete + " 3 of 3 pods are of revision 2":                                                                       1,
 	} {
 		if n := simulated.Count(c.Events, event); n != times {
 			t.Errorf("%q was recorded %d times, want %d: %q", event, n, times, c.Events)
@@ -272,7 +279,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 			if after := c.names(); !slices.Equal(after, before) {
 				t.Errorf("pods %v became %v", before, after)
 			}
-			if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m beside "+tt.beside); recorded != 1 {
+			if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m (used: "+tt.beside+")"); recorded != 1 {
 				t.Errorf("recorded %d times for the quota: %q", recorded, c.Events)
 			}
 			hard = tt.wide
@@ -394,7 +401,7 @@ func TestHistoryRefused(t *testing.T) {
 			c.Rounds(1, apierrors.IsConflict)
 		}
 	}
-	const lost = "Warning " + rollout.EventNotKept + " revision 1 is not kept in the history, so that nobody can go back to it: "
+	const lost = "Warning " + rollout.EventNotKept + " revision 1 is not kept in the history, so it cannot be undone to: "
 	t.Run("for ever", func(t *testing.T) {
 		c := newCluster(t, 3, controller.Options{})
 		before := c.names()
@@ -737,10 +744,10 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// listing notes that ReplicaSets are listed.
+// listing tells with which options ReplicaSets are listed.
 type listing struct {
 	served
-	listed *bool
+	listed func(metav1.ListOptions)
 }
 
 func (l listing) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
@@ -751,8 +758,26 @@ func (l listing) Resource(r schema.GroupVersionResource) dynamic.NamespaceableRe
 func (l listing) Namespace(string) dynamic.ResourceInterface { return l }
 
 func (l listing) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	*l.listed = true
+	l.listed(options)
 	return l.served.List(ctx, options)
+}
+
+// TestNewest: as TestNewest of the pods.
+func TestNewest(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{})
+	kind, asked := c.Kind.Kind.(Kind), make(chan metav1.ListOptions, 1)
+	kind.objects = listing{kind.objects.(served), func(o metav1.ListOptions) {
+		select {
+		case asked <- o:
+		default: // only the first list is looked at
+		}
+	}}
+	if _, err := kind.Open(t.Context(), &Deployment{Deployment: c.d}, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-asked; o.ResourceVersion != "" || o.LabelSelector != "app=web" {
+		t.Errorf("listed is with %v", o)
+	}
 }
 
 // TestPodsAreListedAfterReplicaSets: of a ReplicaSet that does not lag, every pod of an older
@@ -764,7 +789,7 @@ func TestPodsAreListedAfterReplicaSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	kind, listed, asked := c.Kind.Kind.(Kind), false, false
-	kind.objects = listing{kind.objects.(served), &listed}
+	kind.objects = listing{kind.objects.(served), func(metav1.ListOptions) { listed = true }}
 	_, err := kind.Gather(t.Context(), c.Kind.Session, c.Kind.Planned, func() ([]*corev1.Pod, error) {
 		asked = listed
 		return slices.Collect(maps.Values(c.Pods)), nil

@@ -102,7 +102,7 @@ func (o observation) scaledIn() []string {
 	if len(active) != 1 {
 		return nil
 	}
-	pods := o.podsOf(active[0])
+	pods := slices.Clone(o.podsOf(active[0]))
 	sortAsDeleted(pods)
 	return namesOf(pods[:max(len(pods)-o.deployment.replicas(), 0)])
 }
@@ -111,7 +111,7 @@ func (o observation) scaledIn() []string {
 // is handed over to the Deployment controller; empty if it is not.
 func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet) ([]rollout.PodForecast, string, error) {
 	if base == nil {
-		return nil, cmp.Or(o.unheld(), o.differs()), nil
+		return nil, cmp.Or(o.cannotHold(), o.differs()), nil
 	}
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
@@ -120,7 +120,7 @@ func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster,
 	options := o.options(surge, unavailable)
 	options.NonMembers = o.nonMembers(o.look(base, options), base)
 	var places []rollout.Place
-	pods := o.podsOf(base)
+	pods := slices.Clone(o.podsOf(base))
 	sortAsDeleted(pods)
 	for _, pod := range pods {
 		place, err := o.place(base, pod)
@@ -129,9 +129,9 @@ func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster,
 		}
 		places = append(places, place)
 	}
-	slices.SortStableFunc(places, byRequest)
+	slices.SortStableFunc(places, func(a, b rollout.Place) int { return byRequest(&a, &b) })
 	members := cluster.Forecast(ctx, o.Facts, places, o.revision(), unavailable == 0)
-	handOver := o.unheld()
+	handOver := o.cannotHold()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Judge(members, options), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) {
 		handOver = p.Restart[0].Reason
@@ -155,8 +155,8 @@ func (o observation) sized(rs *replicaSet) bool {
 		o.deployment.UID == "" && rs.template.Hash == wanted.Hash && len(resize.Between(rs.template.PodTemplateSpec, wanted.PodTemplateSpec)) == 0
 }
 
-// unheld returns why the rollout cannot be held; empty if it can.
-func (o observation) unheld() string {
+// cannotHold returns why the rollout cannot be held; empty if it can.
+func (o observation) cannotHold() string {
 	if o.deployment.UID == "" {
 		return cmp.Or(o.notOptedIn(), "a new Deployment cannot be held")
 	}

@@ -53,7 +53,7 @@ func (o observation) forgets(rs *replicaSet) string {
 	if refused.Reason == "" {
 		return ""
 	}
-	return fmt.Sprintf("revision %d is not kept in the history, so that nobody can go back to it: %s", rs.previous.revision(), refused.Reason)
+	return fmt.Sprintf("revision %d is not kept in the history, so it cannot be undone to: %s", rs.previous.revision(), refused.Reason)
 }
 
 // awaitsHistory reports whether the history of the base is still to be written, and notes

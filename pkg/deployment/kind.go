@@ -11,7 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -53,15 +53,15 @@ func New(client kubernetes.Interface, objects dynamic.Interface, namespace strin
 		func(o *metav1.ListOptions) { o.LabelSelector = api.DetachedLabel })}
 }
 
-// own is what a session keeps of a Deployment besides its pods.
-type own struct {
+// kindState is what a session keeps of a Deployment besides its pods.
+type kindState struct {
 	sets *live.Watch[*replicaSet]
 }
 
 // HasSynced is that of controller.KindState.
-func (o *own) HasSynced() bool { return o.sets.HasSynced() }
+func (o *kindState) HasSynced() bool { return o.sets.HasSynced() }
 
-type session = controller.Session[*Deployment, *own]
+type session = controller.Session[*Deployment, *kindState]
 
 // DetachedFrom names the Deployment that controls a detached pod; false if something else does. Then
 // the pod is not a detached one, whatever its label says: anybody may have given it that.
@@ -75,8 +75,8 @@ func DetachedFrom(pod *corev1.Pod) (cache.ObjectName, bool) {
 	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == kindName && owner.APIVersion == appsv1.SchemeGroupVersion.String()
 }
 
-// Watch is that of controller.Kind: it watches detached pods.
-func (k Kind) Watch(ctx context.Context, changed func(cache.ObjectName)) error {
+// watch watches detached pods.
+func (k Kind) watch(ctx context.Context, changed func(cache.ObjectName)) error {
 	enqueue := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok {
 			if name, is := DetachedFrom(pod); is {
@@ -95,18 +95,20 @@ func (k Kind) Watch(ctx context.Context, changed func(cache.ObjectName)) error {
 }
 
 // Open is that of controller.Kind.
-func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*own, error) {
-	informer := dynamicinformer.NewFilteredDynamicInformer(k.objects, replicaSets, d.Namespace, 0,
-		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector) }).Informer()
+func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*kindState, error) {
+	informer := dynamicinformer.NewFilteredDynamicInformer(k.objects, replicaSets, d.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector)
+		live.Newest(o)
+	}).Informer()
 	watch, err := live.NewWatch(ctx, informer, decodeReplicaSet, changed)
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}
-	return &own{watch}, nil
+	return &kindState{watch}, nil
 }
 
-// LeftBehind is that of controller.Kind: pods that were detached from a Deployment go back.
-func (k Kind) LeftBehind(name cache.ObjectName) (rollout.Write, error) {
+// leftBehind has pods that were detached from a Deployment go back.
+func (k Kind) leftBehind(name cache.ObjectName) (rollout.Write, error) {
 	objects, err := k.detached.GetIndexer().ByIndex(cache.NamespaceIndex, name.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("listing detached pods: %w", err)
@@ -155,7 +157,7 @@ func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list contro
 		return nil, err
 	}
 	o := newObservation(d, sets, all)
-	o.evictions, o.history = s.Evictions.Known(), s.History.Known()
+	o.history = s.History
 	return o, nil
 }
 
@@ -176,17 +178,23 @@ func (k Kind) listSets(ctx context.Context, d *Deployment) ([]*replicaSet, error
 
 // newObservation picks what belongs to the Deployment.
 func newObservation(d *Deployment, listed []*replicaSet, all []*corev1.Pod) observation {
-	o := observation{deployment: d}
-	owners := sets.New(d.UID)
+	o := observation{deployment: d, pods: make([]*corev1.Pod, 0, len(all)), active: map[types.UID]*group{d.UID: {}}}
 	for _, rs := range listed {
 		if metav1.IsControlledBy(rs, d) || rollout.Adopts(d, rs) {
-			owners.Insert(rs.UID)
+			o.active[rs.UID] = &group{}
 			o.sets = append(o.sets, rs)
 		}
 	}
 	for _, pod := range all {
-		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owners.Has(owner.UID) {
+		owner := metav1.GetControllerOfNoCopy(pod)
+		if owner == nil {
+			continue
+		}
+		if group := o.active[owner.UID]; group != nil {
 			o.pods = append(o.pods, pod)
+			if !rollout.Gone(pod) {
+				group.pods = append(group.pods, pod)
+			}
 		}
 	}
 	return o

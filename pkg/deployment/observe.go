@@ -15,6 +15,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -25,11 +26,15 @@ type observation struct {
 	rollout.Facts
 
 	deployment *Deployment
-	sets       []*replicaSet    // that the Deployment owns
-	pods       []*corev1.Pod    // that it or they control
-	evictions  rollout.Refusals // by the pod
-	history    rollout.Refusals // of former templates, by the ReplicaSet
+	sets       []*replicaSet        // that the Deployment owns
+	pods       []*corev1.Pod        // that it or they control
+	active     map[types.UID]*group // those of them that are neither finished nor terminating, by what controls them; see podsOf
+	history    rollout.RefusalLog   // of former templates, by the ReplicaSet
+	back       bool                 // its template is the one from before a rollout that has failed
 }
+
+// group are pods of one owner.
+type group struct{ pods []*corev1.Pod }
 
 // Pods returns the pods of the Deployment, and the templates of those that its ReplicaSets
 // have still to make.
@@ -162,7 +167,7 @@ func (o observation) stale() string {
 	for _, rs := range o.sets {
 		of[rs.UID] = rs.template.Same(o.deployment.template)
 		if rs.active() && !of[rs.UID] {
-			return fmt.Sprintf("ReplicaSet %s of another template is to have %d pods", rs.Name, rs.replicas())
+			return fmt.Sprintf("ReplicaSet %s has another template and %s", rs.Name, plural.Of(int(rs.replicas()), "replica"))
 		}
 	}
 	for _, pod := range o.pods {
@@ -170,17 +175,20 @@ func (o observation) stale() string {
 			continue
 		}
 		if !of[metav1.GetControllerOfNoCopy(pod).UID] {
-			return fmt.Sprintf("pod %s is of another template", pod.Name)
+			return fmt.Sprintf("pod %s has another template", pod.Name)
 		}
 	}
 	return ""
 }
 
-// podsOf returns the pods of rs that are neither finished nor terminating.
-func (o observation) podsOf(rs *replicaSet) []*corev1.Pod {
+// podsOf returns the pods of owner that are neither finished nor terminating.
+func (o observation) podsOf(owner metav1.Object) []*corev1.Pod {
+	if o.active != nil {
+		return o.active[owner.GetUID()].pods
+	}
 	var pods []*corev1.Pod
 	for _, pod := range o.pods {
-		if metav1.IsControlledBy(pod, rs) && !rollout.Gone(pod) {
+		if metav1.IsControlledBy(pod, owner) && !rollout.Gone(pod) {
 			pods = append(pods, pod)
 		}
 	}
@@ -201,8 +209,8 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 // replaced before they go.
 func (o observation) detached() []*corev1.Pod {
 	var pods []*corev1.Pod
-	for _, pod := range o.pods {
-		if isDetached(pod) && metav1.IsControlledBy(pod, o.deployment) && !rollout.Gone(pod) {
+	for _, pod := range o.podsOf(o.deployment) {
+		if isDetached(pod) {
 			pods = append(pods, pod)
 		}
 	}
@@ -263,7 +271,7 @@ func (o observation) revision() rollout.Revision {
 func (o observation) look(base *replicaSet, options rollout.Options) *rollout.Look {
 	return o.Look(rollout.Basis{
 		Generation: o.deployment.Generation, Annotations: o.deployment.Annotations,
-		CacheKey: cacheKey{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation]},
+		CacheKey: cacheKey{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation], o.back},
 	}, options, o.revision(), func(_ int, pod *corev1.Pod) (rollout.Place, error) { return o.place(base, pod) })
 }
 
@@ -271,14 +279,15 @@ func (o observation) look(base *replicaSet, options rollout.Options) *rollout.Lo
 type cacheKey struct {
 	base       types.UID
 	generation int64
-	mark       string
+	adopted    string
+	back       bool
 }
 
 // verdicts returns those on the pods of base: first on those that need not be asked for a size
 // any more, then on the others. Each part is in the order in which the ReplicaSet controller
 // would delete the pods.
 func (o observation) verdicts(look *rollout.Look, base *replicaSet) ([]*rollout.Verdict, error) {
-	pods := o.podsOf(base)
+	pods := slices.Clone(o.podsOf(base))
 	sortAsDeleted(pods)
 	verdicts := make([]*rollout.Verdict, len(pods))
 	for i, pod := range pods {
@@ -287,12 +296,12 @@ func (o observation) verdicts(look *rollout.Look, base *replicaSet) ([]*rollout.
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(verdicts, func(a, b *rollout.Verdict) int { return byRequest(a.Member.Place, b.Member.Place) })
+	slices.SortStableFunc(verdicts, func(a, b *rollout.Verdict) int { return byRequest(&a.Member.Place, &b.Member.Place) })
 	return verdicts, nil
 }
 
 // byRequest orders places that are still to be asked for a size after the others.
-func byRequest(a, b rollout.Place) int {
+func byRequest(a, b *rollout.Place) int {
 	return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))
 }
 

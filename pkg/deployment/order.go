@@ -7,41 +7,41 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // sortAsDeleted orders pods of one ReplicaSet, none of which is terminating, as its controller
 // would delete them, but for the last rules, which tell apart what is alike (ActivePodsWithRanks
 // in pkg/controller of Kubernetes).
 func sortAsDeleted(pods []*corev1.Pod) {
-	ranks, ready := make([]rank, len(pods)), map[string]int{} // by node
+	ranks, order, ready := make([]rank, len(pods)), make([]*rank, len(pods)), map[string]int32{} // by node
 	for i, pod := range pods {
-		ranks[i] = rankOf(pod)
-		ready[pod.Spec.NodeName] += ranks[i].ready
+		ranks[i], order[i] = rankOf(pod), &ranks[i]
+		ready[pod.Spec.NodeName] += int32(asInt(ranks[i].ready))
 	}
 	for i := range ranks {
-		if ranks[i].ready > 0 {
+		if ranks[i].ready {
 			ranks[i].beside = ready[pods[i].Spec.NodeName]
 		}
 	}
-	slices.SortStableFunc(ranks, rank.compare)
-	for i := range ranks {
-		pods[i] = ranks[i].pod
+	slices.SortFunc(order, (*rank).compare) // no two are equal: they have names
+	for i := range order {
+		pods[i] = order[i].pod
 	}
 }
 
 // rank is what the order of a pod depends on. It is read once: a sort asks for it again and again.
 type rank struct {
 	pod      *corev1.Pod
-	ready    int
-	cost     int64 // as are the next two, only of a pod that is Ready
-	beside   int   // pods that are Ready on its node
-	since    time.Time
-	assigned int
-	phase    int
-	restarts [2]int // the most of a container, and of a sidecar
-	created  time.Time
+	since    time.Time // as the next two, only of a pod that is Ready
+	cost     int32
+	beside   int32    // pods that are Ready on its node
+	restarts [2]int32 // the most of a container, and of a sidecar
+	ready    bool
+	assigned bool
+	phase    int8
 }
 
 // phases in their order. A phase that is none of them counts as the first.
@@ -49,16 +49,11 @@ var phases = []corev1.PodPhase{corev1.PodPending, corev1.PodUnknown, corev1.PodR
 
 func rankOf(pod *corev1.Pod) rank {
 	r := rank{
-		pod: pod, ready: asInt(podutils.IsPodReady(pod)), assigned: asInt(pod.Spec.NodeName != ""),
-		phase: max(slices.Index(phases, pod.Status.Phase), 0), restarts: restarts(pod), created: pod.CreationTimestamp.Time,
+		pod: pod, assigned: pod.Spec.NodeName != "",
+		phase: int8(max(slices.Index(phases, pod.Status.Phase), 0)), restarts: restarts(pod),
 	}
-	if r.ready > 0 {
-		r.cost = deletionCost(pod)
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady {
-				r.since = c.LastTransitionTime.Time
-			}
-		}
+	if c := rollout.ConditionReady(pod); c != nil && c.Status == corev1.ConditionTrue {
+		r.ready, r.cost, r.since = true, deletionCost(pod), c.LastTransitionTime.Time
 	}
 	return r
 }
@@ -66,18 +61,28 @@ func rankOf(pod *corev1.Pod) rank {
 // compare orders as ActivePods of podutils does, after readiness, cost, and pods beside. Of equals the
 // name decides, so that every look at the same pods has the same order: where the answer to a resize
 // was lost, the same pod is asked again, and no other one.
-func (r rank) compare(other rank) int {
-	return cmp.Or(
-		cmp.Compare(r.ready, other.ready),
-		cmp.Compare(r.cost, other.cost),
-		cmp.Compare(other.beside, r.beside),
-		cmp.Compare(r.assigned, other.assigned),
-		cmp.Compare(r.phase, other.phase),
-		latestFirst(r.since, other.since),
-		slices.Compare(other.restarts[:], r.restarts[:]),
-		latestFirst(r.created, other.created),
-		cmp.Compare(r.pod.Name, other.pod.Name),
-	)
+func (r *rank) compare(other *rank) int {
+	switch {
+	case r.ready != other.ready:
+		return asInt(r.ready) - asInt(other.ready)
+	case r.cost != other.cost:
+		return cmp.Compare(r.cost, other.cost)
+	case r.beside != other.beside:
+		return cmp.Compare(other.beside, r.beside)
+	case r.assigned != other.assigned:
+		return asInt(r.assigned) - asInt(other.assigned)
+	case r.phase != other.phase:
+		return cmp.Compare(r.phase, other.phase)
+	case !r.since.Equal(other.since):
+		return latestFirst(r.since, other.since)
+	case r.restarts != other.restarts:
+		return slices.Compare(other.restarts[:], r.restarts[:])
+	}
+	created, also := r.pod.CreationTimestamp.Time, other.pod.CreationTimestamp.Time
+	if !created.Equal(also) {
+		return latestFirst(created, also)
+	}
+	return cmp.Compare(r.pod.Name, other.pod.Name)
 }
 
 // latestFirst takes a time that is not known for the latest.
@@ -89,14 +94,14 @@ func latestFirst(a, b time.Time) int {
 }
 
 // restarts returns the most restarts of a container, and of a sidecar.
-func restarts(pod *corev1.Pod) [2]int {
-	var most [2]int
+func restarts(pod *corev1.Pod) [2]int32 {
+	var most [2]int32
 	for i := range pod.Status.ContainerStatuses {
-		most[0] = max(most[0], int(pod.Status.ContainerStatuses[i].RestartCount))
+		most[0] = max(most[0], pod.Status.ContainerStatuses[i].RestartCount)
 	}
 	for i := range pod.Status.InitContainerStatuses {
 		if s := &pod.Status.InitContainerStatuses[i]; s.RestartCount > 0 && isSidecar(pod, s.Name) {
-			most[1] = max(most[1], int(s.RestartCount))
+			most[1] = max(most[1], s.RestartCount)
 		}
 	}
 	return most
@@ -117,7 +122,11 @@ func asInt(b bool) int {
 
 // deletionCost returns the cost by which the user says which pods are to be deleted first
 // (KEP-2255); 0 if the annotation is absent or no number.
-func deletionCost(pod *corev1.Pod) int64 {
-	cost, _ := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32)
-	return cost
+func deletionCost(pod *corev1.Pod) int32 {
+	said, has := pod.Annotations[corev1.PodDeletionCost]
+	if !has {
+		return 0
+	}
+	cost, _ := strconv.ParseInt(said, 10, 32)
+	return int32(cost)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -111,7 +112,7 @@ func (p *plan) givesUp(o observation) {
 func (o observation) nextStep() (plan, error) {
 	base := o.base()
 	if !policy.Held(o.deployment) {
-		if condition, beyond := o.nothingToDo(base); beyond {
+		if condition, nothing := o.nothingToDo(base); nothing {
 			return plan{Plan: rollout.Plan{Condition: condition}}, nil
 		}
 	}
@@ -123,7 +124,9 @@ func (o observation) nextStep() (plan, error) {
 	}
 	p, err := o.ofBase(base)
 	if err == nil && policy.Held(o.deployment) {
-		p.Condition = p.Step.Condition()
+		if p.Condition.Reason == "" {
+			p.Condition = p.Step.Condition()
+		}
 		p.Condition.Details += o.besides(base)
 	}
 	return p, err
@@ -136,6 +139,9 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 		return plan{}, err
 	}
 	options := o.options(surge, unavailable)
+	if options.Guard = o.guard(base); options.Guard.Reverts() && !base.template.Same(o.deployment.template) {
+		return o.revert(base, options)
+	}
 	look := o.look(base, options)
 	options.NonMembers = o.nonMembers(look, base)
 	verdicts, err := o.verdicts(look, base)
@@ -145,32 +151,42 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Found: look.Found()}, base: base}
 	p.Beside = o.allPods() - len(verdicts)
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
-	historyDue := p.awaitsHistory(o)
-	switch {
-	case !policy.Held(o.deployment):
-		p.unheld(o, unavailable)
+	if historyDue := p.awaitsHistory(o); policy.Held(o.deployment) {
+		p.held(o, surge, unavailable, historyDue)
+	} else {
+		p.notHeld(o, unavailable)
+	}
+	return p, nil
+}
+
+// held plans for a Deployment that is held, once it is known what its pods need.
+func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
+	switch base := p.base; {
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
-	case restartsAll(p):
-		p.letGo(o, p.Restart[0].Reason)
+	case restartsAll(*p) && !p.Canary:
+		p.letGo(o, p.Restart[0].Reason, p.Restart[0].Cause)
 	case p.Unready: // it may be the size
 	case len(p.Restart) > 0 && o.deployment.recreates():
 		p.recreate(o)
 	case base.lags():
-		p.wait("waiting for ReplicaSet %s to take over its template", base.Name)
+		p.wait("waiting for the ReplicaSet controller to observe the template of ReplicaSet %s", base.Name)
 	case historyDue:
 	default:
 		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base)}
 	}
-	return p, nil
 }
 
 // withoutBase returns the plan where no pod can be resized: there is none, or all differ in
 // more than their size.
 func (o observation) withoutBase() plan {
 	p := plan{}
-	p.letGo(o, o.differs())
+	if p.Step = o.deserted(); p.Canary || p.Guarding {
+		p.Condition = p.Step.Condition()
+		return p
+	}
+	p.letGo(o, o.differs(), rollout.CauseTemplate)
 	p.Condition = handedOver("")
 	return p
 }
@@ -218,7 +234,7 @@ func (p *plan) recreate(o observation) {
 		}
 	}
 	if !p.base.template.Same(o.deployment.template) {
-		p.letGo(o, p.Restart[0].Reason)
+		p.letGo(o, p.Restart[0].Reason, p.Restart[0].Cause)
 	} else if former := p.former(); former != nil {
 		p.write = revert{p.base, former}
 	} else {
@@ -253,7 +269,7 @@ func (p plan) outdated() []string {
 }
 
 // unfinished plans what an earlier step has begun, and what is to be finished before anything
-// else. A template that was replaced goes into the history. Marks are taken from ReplicaSets
+// else. A template that was replaced goes into the history. Records of adoption are taken from ReplicaSets
 // that another edit has left behind, and pods that were detached for it go back.
 //
 // Two ReplicaSets must not be left with one template: the Deployment controller would take
@@ -285,7 +301,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	detached := o.detached()
 	switch {
 	case p.base.lags():
-		p.wait("waiting for ReplicaSet %s to take over the new template", p.base.Name)
+		p.wait("waiting for the ReplicaSet controller to observe the new template of ReplicaSet %s", p.base.Name)
 	case len(p.Restart)+len(detached) > 0:
 		p.giveUp(o, detached, surge, unavailable)
 	case p.leavesAny(o):
@@ -298,9 +314,9 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
 		p.write = p.closeAdoption()
 	case !p.base.acknowledged():
-		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.base.Name)
+		p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
 	default:
-		p.letGo(o, "")
+		p.letGo(o, "", "")
 	}
 }
 
@@ -325,7 +341,7 @@ func (p *plan) giveUp(o observation, detached []*corev1.Pod, surge, unavailable 
 // the others have it, while pods of other ReplicaSets are to be replaced. Those are not to wait, but
 // where a pod is to be restarted when there is room and the new one has to come first: that needs the hold.
 func (p *plan) leavesAny(o observation) bool {
-	if p.Unready || o.deployment.recreates() || o.besides(p.base) == "" {
+	if p.Unready || p.Guarding || p.Canary || o.deployment.recreates() || o.besides(p.base) == "" {
 		return false
 	}
 	_, unavailable, err := o.deployment.bounds()
@@ -354,7 +370,7 @@ func (p *plan) letGoLeaving(o observation) {
 		p.write = p.closeAdoption()
 	case o.retries(p.base), p.write != nil:
 	case !p.base.acknowledged():
-		p.wait("waiting for the Deployment controller to take ReplicaSet %s for the new one", p.base.Name)
+		p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
 	case len(p.reattach) == 0:
 		p.write = rollout.Release{}
 	}
@@ -374,14 +390,14 @@ func (o observation) besides(base *replicaSet) string {
 	said := ""
 	for _, rs := range o.sets {
 		if n := max(int(rs.replicas()), len(o.podsOf(rs))); rs != base && n > 0 {
-			said += fmt.Sprintf("; the Deployment controller has yet to replace %d of ReplicaSet %s", n, rs.Name)
+			said += fmt.Sprintf("; the Deployment controller has yet to replace %s of ReplicaSet %s", plural.Of(n, "pod"), rs.Name)
 		}
 	}
 	return said
 }
 
 // letGo lets go of the hold, once what only the rollout needed is gone.
-func (p *plan) letGo(o observation, handOver string) {
+func (p *plan) letGo(o observation, handOver string, cause rollout.Cause) {
 	p.reattach, p.write = o.detached(), o.removeDuplicate()
 	adopted := o.adopted()
 	switch {
@@ -389,7 +405,7 @@ func (p *plan) letGo(o observation, handOver string) {
 	case adopted != nil:
 		p.write = endAdoption{adopted, o.forgets(adopted)}
 	case len(p.reattach) == 0:
-		p.write = rollout.Release{HandOver: handOver, To: handedOver("")}
+		p.write = rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
 	}
 }
 
@@ -429,7 +445,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 	for _, pod := range detached {
 		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}
 		if o.available(pod) && left.spare <= 0 {
-			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: rollout.ReasonProgressing, Message: "waiting for the pod that takes its place"})
+			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: rollout.ReasonProgressing, Message: "waiting for its new pod"})
 			continue
 		}
 		p.remove(o, rollout.Restart{Member: m, Reason: "it has been replaced"}, &left)
@@ -472,7 +488,7 @@ func (p *plan) remove(o observation, r rollout.Restart, left *allowance) {
 		}
 		left.broken--
 	}
-	if refused := o.evictions.Of(pod.UID, eviction); refused.Reason != "" {
+	if refused := o.Notes.Of(pod.UID).Eviction.Last(); refused.Reason != "" {
 		p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, rollout.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
 		if o.Now.Before(refused.Until) {
 			p.RequeueWithin(refused.Until.Sub(o.Now))
@@ -498,7 +514,7 @@ func (o observation) coming(restarts []rollout.Restart) int {
 func (p *plan) awaits() bool {
 	missing := int(p.base.replicas()) - p.Total
 	if missing > 0 {
-		p.wait("waiting for %d more pods", missing)
+		p.wait("waiting for %s", plural.Of(missing, "more pod"))
 		if why := p.base.failure(); why.Reason != "" {
 			last := &p.Waits[len(p.Waits)-1]
 			last.Message += ": " + why.Reason
@@ -511,6 +527,6 @@ func (p *plan) awaits() bool {
 }
 
 func (p *plan) wait(format string, args ...any) {
-	p.Transient = true
+	p.Defer()
 	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
 }

@@ -33,7 +33,7 @@ const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources"
 const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {
@@ -186,7 +186,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 func (s *scene) observation(t *testing.T) observation {
 	t.Helper()
 	o := observation{
-		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{s.node}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, pods: s.pods, evictions: rollout.Refusals{},
+		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{s.node}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, pods: s.pods,
 	}
 	var err error
 	if o.deployment, err = decodeDeployment(build.Stored(t, s.d)); err != nil {
@@ -358,7 +358,7 @@ func TestNextStep(t *testing.T) {
 
 		{name: "base: the set that has the template before the newest", sets: "a newer acknowledged: newer; b older: older|older", want: "release"},
 		{name: "base: otherwise the newest that differs in size only", sets: "a older: older; b other: other; c image: image", want: "resize b-0"},
-		{name: "base: of two that have the template the oldest", sets: "a newer: newer; b newer acknowledged: newer", waits: "a: waiting for the Deployment controller to take ReplicaSet web-a"},
+		{name: "base: of two that have the template the oldest", sets: "a newer: newer; b newer acknowledged: newer", waits: "a: waiting for the Deployment controller to see ReplicaSet web-a"},
 		{name: "base: a set without pods is none", sets: "a older: ; b image: image", want: "release, hand over: the template changed in spec.containers[app].image"},
 		{name: "no base: nothing runs", sets: "a older: ", want: "release"},
 		{name: "no base: the newest tells what differs", sets: "a image: image; b older: ", want: "release, hand over: the template changed in spec.containers[app].image"},
@@ -386,13 +386,13 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: a mark without pods is taken away", sets: "a image: image; b older adopted: ", want: "unmark web-b"},
 		{name: "adopted: when what it had is kept", sets: "a image: image; b older was-other: ", want: "keep web-b"},
 		{name: "adopted: another edit gives the detached pods back", sets: "a other adopted: of other; detached: older", want: "give back detached-0"},
-		{name: "adoption: not while pods of an even older template may be born", sets: "a older: resized", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a to take over its template"},
+		{name: "adoption: not while pods of an even older template may be born", sets: "a older: resized", changes: changes{lagging}, waits: "a: waiting for the ReplicaSet controller to observe the template of ReplicaSet web-a"},
 		{name: "adoption: not while a pod can be resized", sets: "a older: resized|older", want: "resize a-1"},
 		{name: "adoption: pods that need a restart come after it", sets: "a older: resized|infeasible; b older: ", want: "adopt web-a"},
 		{name: "adoption: also if they all do, as long as the edit is not to blame", sets: "a older: infeasible|infeasible; b older: ", want: "adopt web-a"},
 		{name: "adoption: another set's pods are the Deployment controller's", sets: "a image: image; b older: resized; c older: ", want: "adopt web-b"},
 
-		{name: "adopted: the ReplicaSet controller has to see it", sets: "a newer adopted: resized", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a to take over the new template"},
+		{name: "adopted: the ReplicaSet controller has to see it", sets: "a newer adopted: resized", changes: changes{lagging}, waits: "a: waiting for the ReplicaSet controller to observe the new template of ReplicaSet web-a"},
 		{name: "adopted: a pod that was born at the old size is resized", sets: "a newer adopted: resized|older", want: "resize a-1"},
 		{name: "adopted: or replaced, where the policy of what the edit has changed is RestartOnly", sets: "a newer was-older: resized|older; b older: ",
 			changes: changes{inForce(";cpu=RestartOnly"), bounds(1, 1)}, want: "mark web-a a-1"},
@@ -407,14 +407,14 @@ func TestNextStep(t *testing.T) {
 		{name: "closed: so is one whose limit is no more", sets: "a newer was-limited closed restart-a-0: limited|newer; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
 		{name: "closed: another one is not, even if it looks like one of the former template", sets: "a newer was-older closed restart-a-9: resized|older; b older: ", want: "unmark web-a"},
 		{name: "closed: a restarted pod that is not back keeps it held", sets: "a newer closed restart-a-9 3: resized|resized", changes: changes{failing},
-			waits: "web-a: waiting for 1 more pods: exceeded quota: compute"},
+			waits: "web-a: waiting for 1 more pod: exceeded quota: compute"},
 		{name: "closed: or one that is not Ready", sets: "a newer closed restart-a-9: resized|newer, not ready", waits: "a-1: waiting for the pod to become available"},
 		{name: "closed: where none was restarted, no pod is waited for", sets: "a newer closed 3: resized|newer, not ready", want: "unmark web-a"},
 		{name: "closed: another edit judges all pods anew", sets: "a other was-older closed restart-a-0: older|newer; b older: ", want: "resize a-0"},
 		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|newer, not ready", want: "unmark web-a"},
 		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: waiting for the pod to be Ready"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
-		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to take ReplicaSet web-a for the new one"},
+		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to see ReplicaSet web-a as the new one"},
 		{name: "settled: then the hold is let go", sets: "a newer acknowledged: resized; b older: ", want: "release"},
 		{name: "settled: with a duplicate, all begins again from the mark", sets: "a newer: ; b newer acknowledged: newer", want: "mark web-b"},
 		{name: "settled: histories that are alike are duplicates too", sets: "a older: ; b older: ; c newer adopted: newer", want: "remove web-b"},
@@ -431,7 +431,7 @@ func TestNextStep(t *testing.T) {
 		{name: "replace: with maxUnavailable 0 one is detached", sets: "a newer closed: infeasible|infeasible", want: "detach a-0"},
 		{name: "replace: or as many as maxSurge", sets: "a newer closed: infeasible|infeasible|infeasible", changes: changes{bounds(2, 0)}, want: "detach a-0 a-1"},
 		{name: "replace: no more than that", sets: "a newer closed 2: infeasible; detached: infeasible", changes: changes{replicas(2)},
-			waits: "detached-0: waiting for the pod that takes its place"},
+			waits: "detached-0: waiting for its new pod"},
 		{name: "replace: the detached one goes when another is available", sets: "a newer closed: newer|infeasible; detached: infeasible", changes: changes{replicas(2)}, want: "evict detached-0"},
 		{name: "replace: a detached one that is down goes at once", sets: "a newer closed 2: infeasible; detached: infeasible, not ready", changes: changes{replicas(2)}, want: "evict detached-0"},
 		{name: "replace: a spare pod of another set counts", sets: "a newer closed: infeasible|infeasible; b image: image", changes: changes{replicas(2)}, want: "detach a-1, evict a-0"},
@@ -440,8 +440,8 @@ func TestNextStep(t *testing.T) {
 		{name: "Recreate: whatever the others wait for", sets: "a older: infeasible|resized, not ready", changes: changes{recreate}},
 		{name: "Recreate: after an adoption the base goes back", sets: "a newer was-older closed: infeasible|newer; b older: ", changes: changes{recreate}, want: "revert web-a to older"},
 		{name: "Recreate: after an edit back it gets what the edit has left", sets: "a newer: newer|left with a limit", changes: changes{recreate}, want: "revert web-a to i1c2m1"},
-		{name: "Recreate: if that is known", sets: "a newer was-newer closed restart-a-0: infeasible|newer", changes: changes{recreate}, waits: "a-0: left as it is until the next edit, because the strategy is Recreate"},
-		{name: "replace: not before the ReplicaSet makes pods of the new size", sets: "a newer closed: infeasible", changes: changes{lagging}, waits: "a: waiting for ReplicaSet web-a"},
+		{name: "Recreate: if that is known", sets: "a newer was-newer closed restart-a-0: infeasible|newer", changes: changes{recreate}, waits: "a-0: left as it is until the next edit: a restart is not possible, because the strategy is Recreate"},
+		{name: "replace: not before the ReplicaSet makes pods of the new size", sets: "a newer closed: infeasible", changes: changes{lagging}, waits: "a: waiting for the ReplicaSet controller"},
 		{name: "replace: not while another pod can be resized", sets: "a newer adopted: infeasible|older", changes: changes{bounds(1, 1)}, want: "resize a-1"},
 
 		{name: "hand-over: the action is Restart", sets: "a older: older|older", changes: changes{inForce("Restart;")}, want: "release, hand over: the action is Restart"},
@@ -459,12 +459,12 @@ func TestNextStep(t *testing.T) {
 
 		{name: "action LiveResize: what cannot be resized is left, and the others go on", sets: "a older: infeasible|older", changes: changes{inForce("LiveResize;"), bounds(1, 1)}, want: "resize a-1"},
 		{name: "action LiveResize: pods of another template wait for the others of the size", sets: "a image: image; b older: infeasible|resizing", changes: changes{inForce("LiveResize;")},
-			waits: "; the Deployment controller has yet to replace 1 of ReplicaSet web-a"},
+			waits: "; the Deployment controller has yet to replace 1 pod of ReplicaSet web-a"},
 		{name: "action LiveResize: but not for one that cannot have it", sets: "a image: image; b older: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "adopt web-b"},
 		{name: "action LiveResize: nor where the size harms", sets: "a image: image; b older: infeasible|resized, not ready", changes: changes{inForce("LiveResize;")}},
 		{name: "leaving: the mark is closed first", sets: "a image: image; b newer was-older: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "mark web-b b-0"},
 		{name: "leaving: the Deployment controller has to have seen that", sets: "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")},
-			waits: "b-0: infeasible on node node: too big; left as it is; web-b: waiting for the Deployment controller to take ReplicaSet web-b"},
+			waits: "b-0: infeasible on node node: too big; left as it is; web-b: waiting for the Deployment controller to see ReplicaSet web-b"},
 		{name: "leaving: then the hold is let go, and the mark stays", sets: "a image: image; b newer was-older closed acknowledged restart-b-0: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "release"},
 		{name: "action LiveResize: and is held for ever", sets: "a older: infeasible|resized", changes: changes{inForce("LiveResize;")}, waits: "a-0: infeasible on node node: too big; left as it is"},
 
@@ -503,8 +503,9 @@ func TestNextStep(t *testing.T) {
 func TestNextStepEvictionRefused(t *testing.T) {
 	o := observed(t, "a newer closed: infeasible|infeasible", bounds(1, 2))
 	until := o.Now.Add(time.Second)
-	refused := rollout.Refusals{o.pods[0].UID: {Of: eviction, Reason: "the budget says no", Until: until}}
-	o.evictions = refused
+	refused := &rollout.PodNotes{Foreseen: true}
+	refused.Note(o.pods[0].UID).Eviction = &rollout.Refused{Refusal: rollout.Refusal{Reason: "the budget says no", Until: until}}
+	o.Notes = refused
 	p, err := planned(o)
 	if err != nil {
 		t.Fatal(err)
@@ -521,7 +522,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 
 	// A refused pod takes its share of what may be unavailable.
 	o = observed(t, "a newer closed: infeasible|infeasible", bounds(1, 1))
-	o.evictions = refused
+	o.Notes = refused
 	if p, err = planned(o); err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
 		t.Errorf("got %q, %+v, %v, want it to be waited for", does(p), p.Condition, err)
 	}
@@ -533,10 +534,9 @@ func TestNextStepEvictionRefused(t *testing.T) {
 
 func TestNextStepDeadlines(t *testing.T) {
 	o := observed(t, "a older: deferred", bounds(0, 1))
-	seen := &rollout.Sightings{}
-	o.Seen = seen
+	o.Notes = &rollout.PodNotes{}
 	p, err := planned(o)
-	seen.See(p.Verdicts)
+	o.Notes.See(p.Verdicts)
 	if err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
 		t.Errorf("deferred: got %q, %+v, %v", does(p), p.Condition, err)
 	}
@@ -566,7 +566,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
-		if have := p.Condition; have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message(), "no node of the 1 open to the pod can hold cpu 2m (at most 1m)") {
+		if have := p.Condition; have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message(), "the only node that the pod may run on cannot hold cpu 2m (at most 1m)") {
 			t.Errorf("%s: says %+v", tt.name, have)
 		}
 	}
@@ -623,7 +623,7 @@ func TestRestartsAll(t *testing.T) {
 	}
 }
 
-func TestUnheldCondition(t *testing.T) {
+func TestBuiltInCondition(t *testing.T) {
 	counts := func(total, updated, available int32) change {
 		return func(s *scene) {
 			s.d.Status.Replicas, s.d.Status.UpdatedReplicas, s.d.Status.AvailableReplicas = total, updated, available
@@ -658,7 +658,7 @@ func TestUnheldCondition(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := unheldCondition(observed(t, "a newer: newer|newer|newer", tt.changes...).deployment)
+			got := builtInCondition(observed(t, "a newer: newer|newer|newer", tt.changes...).deployment)
 			if got.Complete != (tt.reason == rollout.ReasonComplete) || got.Reason != tt.reason || got.Message() != tt.message || rollout.Parse(got.Complete, got.Reason, tt.message) != got {
 				t.Errorf("got %+v, want %s: %s", got, tt.reason, tt.message)
 			}
@@ -666,9 +666,9 @@ func TestUnheldCondition(t *testing.T) {
 	}
 }
 
-// TestNextStepUnheld: before a Deployment that is not held is Complete, its pods are looked at.
-func TestNextStepUnheld(t *testing.T) {
-	unheld := func(s *scene) {
+// TestNextStepNotHeld: before a Deployment that is not held is Complete, its pods are looked at.
+func TestNextStepNotHeld(t *testing.T) {
+	notHeld := func(s *scene) {
 		delete(s.d.Annotations, api.HoldAnnotation)
 		n := *s.d.Spec.Replicas
 		s.d.Status.Replicas, s.d.Status.UpdatedReplicas, s.d.Status.AvailableReplicas = n, n, n
@@ -688,23 +688,23 @@ func TestNextStepUnheld(t *testing.T) {
 		{"there are none", "a newer: ", nil, "", "0 of 0 pods are of revision 2", true},
 		{"others have resized one", "a newer: newer|resized by others", nil, "", "2 of 2 pods are of revision 2", true},
 		{"one is not available", "a newer: newer|newer, not ready", nil, "", "2 of 2 pods resized; a-1: waiting for the pod to become available", false},
-		{"one is of another template", "a newer: newer; b older 0: older", nil, "", left + "pod b-0 is of another template", false},
+		{"one is of another template", "a newer: newer; b older 0: older", nil, "", left + "pod b-0 has another template", false},
 		{"what an edit that was given up has left is resized back", "a newer: newer|of other", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 3m→2m", false},
 		{"also where it was Complete of another revision", "a newer: newer|of other", []change{bounds(0, 1), complete}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 3m→2m", false},
 		{"Complete of another revision stays so, whatever pods are lost", "a newer: newer|newer, not ready", []change{complete}, "", "2 of 2 pods are of revision 2", true},
 		{"what cannot be taken back is evicted", "a newer: newer|left with a limit", []change{bounds(0, 1)}, "evict a-1", "1 of 2 pods resized; a-1: restarting: app: the memory limit is removed", false},
 		{"not with LiveResize", "a newer: newer|left with a limit", []change{bounds(0, 1), inForce("LiveResize;")}, "", "1 of 2 pods resized; a-1: app: the memory limit is removed; left as it is", false},
 		{"nor with maxUnavailable 0", "a newer: newer|left with a limit", []change{bounds(1, 0)}, "",
-			"1 of 2 pods resized; a-1: left as it is until the next edit, because maxUnavailable is 0: app: the memory limit is removed", false},
+			"1 of 2 pods resized; a-1: left as it is until the next edit: a restart is not possible, because maxUnavailable is 0: app: the memory limit is removed", false},
 		{"strategy Recreate: the Deployment controller gets a reason to replace all", "a newer: newer|left with a limit", []change{recreate}, "revert web-a to i1c2m1", "1 of 2 pods resized; a-1: restarting: app: the memory limit is removed", false},
-		{"nor while the user has it paused", "a newer: newer|of other", []change{paused}, "", wasPaused + "pod a-1 has the size of an edit that was given up", false},
+		{"nor while the user has it paused", "a newer: newer|of other", []change{paused}, "", wasPaused + "pod a-1 has the size of an abandoned edit", false},
 		{"paused, and nothing is to be done", "a newer: newer|newer", []change{paused}, "", "2 of 2 pods are of revision 2", true},
 		{"a pod is left, and others are of another template", "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", []change{inForce("LiveResize;")}, "",
-			left + "ReplicaSet web-a of another template is to have 1 pods; 1 of 3 pods resized; b-0: infeasible on node node: too big; left as it is", false},
+			left + "ReplicaSet web-a has another template and 1 replica; 1 of 3 pods resized; b-0: infeasible on node node: too big; left as it is", false},
 		{"it is resized meanwhile, if it can be", "a image: image; b newer was-older closed restart-b-0: older|resized; c older: ", nil, "resize b-0",
-			left + "ReplicaSet web-a of another template is to have 1 pods; 1 of 3 pods resized; b-0: resizing: app: cpu request 1m→2m", false},
+			left + "ReplicaSet web-a has another template and 1 replica; 1 of 3 pods resized; b-0: resizing: app: cpu request 1m→2m", false},
 		{"but not restarted before them", "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", []change{bounds(1, 1)}, "",
-			left + "ReplicaSet web-a of another template is to have 1 pods; 1 of 3 pods resized; b-0: restarting: infeasible on node node: too big", false},
+			left + "ReplicaSet web-a has another template and 1 replica; 1 of 3 pods resized; b-0: restarting: infeasible on node node: too big", false},
 		{"when they have gone, it is", "a newer was-older closed restart-a-0: infeasible|resized; c older: ", []change{bounds(1, 1)}, "evict a-0",
 			"1 of 2 pods resized; a-0: restarting: infeasible on node node: too big", false},
 		{"an adoption that was let go of is finished: sizes", "a newer was-older: newer|older; b older: ", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 1m→2m", false},
@@ -712,7 +712,7 @@ func TestNextStepUnheld(t *testing.T) {
 		{"an adoption that was let go of is finished: the mark", "a newer was-older: newer|newer; b older: ", nil, "unmark web-a", "2 of 2 pods resized", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := planned(observed(t, tt.sets, append([]change{unheld}, tt.changes...)...))
+			p, err := planned(observed(t, tt.sets, append([]change{notHeld}, tt.changes...)...))
 			simulated.Does(t, p, err, does(p), tt.want)
 			simulated.Says(t, p, tt.says, tt.complete)
 		})
@@ -723,11 +723,11 @@ func TestStale(t *testing.T) {
 	for sets, want := range map[string]string{
 		"a newer: newer|resized, not ready; b older: ":  "",
 		"a newer: newer|resized by others":              "",
-		"a newer: newer; b older 2: ":                   "ReplicaSet web-b of another template is to have 2 pods",
-		"a newer: newer; b older 0: older":              "pod b-0 is of another template",
+		"a newer: newer; b older 2: ":                   "ReplicaSet web-b has another template and 2 replicas",
+		"a newer: newer; b older 0: older":              "pod b-0 has another template",
 		"a newer: newer; b older 0: terminating|failed": "",
 		"a newer: newer|of other":                       "",
-		"a newer: newer; detached: older":               "pod detached-0 is of another template",
+		"a newer: newer; detached: older":               "pod detached-0 has another template",
 	} {
 		if got := observed(t, sets).stale(); got != want {
 			t.Errorf("%s: got %q, want %q", sets, got, want)

@@ -37,8 +37,8 @@ type simulation struct {
 	*simulated.Driver
 
 	t          simulated.T
-	kind       *simulated.Kind[*Deployment, *own]
-	controller *controller.Controller[*Deployment, *own]
+	kind       *simulated.Kind[*Deployment, *kindState]
+	controller *controller.Controller[*Deployment, *kindState]
 	views      struct {
 		sets, pods simulated.View
 		detached   cache.Store
@@ -60,6 +60,8 @@ type simulation struct {
 	detached  map[types.UID]bool
 	asked     map[types.UID]int // the edit for which the controller has last resized a pod
 	batch     int               // pods that this sync has asked, and that were Ready
+
+	tried map[types.UID]bool // pods that were asked for a size that kills while they were Ready; nil if there is none
 
 	admits  int // what admission does to new pods: nothing, or one of the below
 	edits   int // of the template
@@ -131,7 +133,7 @@ func (s *simulation) Restart() {
 	timeouts.DeferredTimeout, timeouts.ErrorTimeout = simulated.Timeout, simulated.Timeout
 	kind := New(client, objects{world: s.world}, "")
 	s.views.sets, s.views.pods, s.views.detached = simulated.NewView(), simulated.NewView(), kind.detached.GetStore()
-	s.kind = &simulated.Kind[*Deployment, *own]{Kind: watching{kind, s}, Pods: s.views.pods}
+	s.kind = &simulated.Kind[*Deployment, *kindState]{Kind: watching{kind, s}, Pods: s.views.pods}
 	var err error
 	s.controller, err = controller.New(s.Renew(), s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
 		controller.Options{Defaults: timeouts, Ready: func() error { return nil }, Clock: s.Clock})
@@ -178,10 +180,10 @@ type watching struct {
 }
 
 // Open has a new watch begin with what there is.
-func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*own, error) {
+func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*kindState, error) {
 	w.s.sees(false, true, true)
 	sets, err := simulated.Watch(w.s.views.sets, decodeReplicaSet)
-	return &own{sets}, err
+	return &kindState{sets}, err
 }
 
 // Gather notes what the plan is made for.
@@ -212,6 +214,7 @@ func (s *simulation) requested(verb string, object metav1.Object) {
 	switch pod := s.listed[object.GetName()]; verb {
 	case "resize":
 		s.mayResize(d, s.Pods[object.GetName()])
+		s.triesOn(d, s.Pods[object.GetName()])
 		_, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
 		if seen := s.seen.pods[object.GetName()]; seen != nil && simulated.Forbids(list, seen, simulated.VersionOf(&d.Spec.Template.Spec)) {
 			s.t.Fatalf("resizes %s, which has %+v, and %s is in force", seen.Name, simulated.AppliedSize(seen), list)
@@ -405,8 +408,26 @@ func (s *simulation) letGo(before, after *appsv1.Deployment) {
 	}
 }
 
+// killing is the cpu with which a guarded simulation has containers killed.
+const killing = 3
+
+// triesOn notes which pods are asked for a size that kills.
+func (s *simulation) triesOn(d *Deployment, pod *corev1.Pod) {
+	if s.tried != nil && simulated.VersionOf(&d.Spec.Template.Spec).CPU == killing && podutils.IsPodReady(pod) && podutils.IsPodReady(s.seen.pods[pod.Name]) {
+		s.tried[pod.UID] = true
+	}
+}
+
 // Check is what must hold at any time.
 func (s *simulation) Check() {
+	tried := 0
+	for _, pod := range s.Pods { // what its kubelet can never do kills nothing
+		size := simulated.SizeOf(pod)
+		tried += asInt(s.tried[pod.UID] && size.CPU == killing && pod.DeletionTimestamp == nil && !s.Outcome(pod, size).Fails())
+	}
+	if tried > 1 {
+		s.t.Fatalf("%d pods have a size that kills them, and 1 may", tried)
+	}
 	for _, pod := range s.Pods {
 		if len(pod.OwnerReferences) != 1 || metav1.GetControllerOf(pod) == nil {
 			s.t.Fatalf("%s has the owners %+v", pod.Name, pod.OwnerReferences)
@@ -553,12 +574,10 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 			return
 		}
 		rs, said := s.sets[names[happens.Arg%len(names)]], maps.Clone(d.Annotations)
-		maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !skipped(key) })
-		for key, value := range rs.Annotations {
-			if !skipped(key) {
-				d.Annotations[key] = value
-			}
+		if s.tried != nil && simulated.VersionOf(&rs.Spec.Template.Spec) == v {
+			return // kubectl skips it
 		}
+		undo(d, rs)
 		if s.d.Labels[api.EnabledLabel] == "true" { // the admission policy
 			d.Annotations[api.ResizeActionAnnotation], d.Annotations[api.ResizePolicyAnnotation] = said[api.ResizeActionAnnotation], said[api.ResizePolicyAnnotation]
 		}
@@ -591,6 +610,16 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	if v != simulated.VersionOf(&d.Spec.Template.Spec) {
 		d.Spec.Template = *templates[v]
 		s.edits++
+	}
+}
+
+// undo does to the annotations what kubectl rollout undo does: they are those of the ReplicaSet.
+func undo(d *appsv1.Deployment, rs *appsv1.ReplicaSet) {
+	maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !skipped(key) })
+	for key, value := range rs.Annotations {
+		if !skipped(key) {
+			d.Annotations[key] = value
+		}
 	}
 }
 
@@ -724,6 +753,41 @@ func TestSimulationOfRoom(t *testing.T) {
 		s := newSimulation(t, r, d, outcomes)
 		defer s.Stop()
 		s.All(slices.Concat(happens...))
+		s.comeToRest(t)
+	})
+}
+
+// TestSimulationOfCanaries: one size kills every pod. Whatever happens, one pod has it at most.
+func TestSimulationOfCanaries(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 300)
+	often := maps.Clone(happenings)
+	maps.Copy(often, map[string]int{"edit cpu": 6, "restart": 3, "edit image": 0, "action": 0, "policy": 0, "opt": 0, "release": 0})
+	rapid.Check(t, func(r *rapid.T) {
+		d := webDeployment(version{Image: 1, CPU: 1}, rapid.IntRange(2, 5).Draw(r, "replicas"))
+		surge := rapid.IntRange(0, 2).Draw(r, "maxSurge")
+		d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt(surge))
+		d.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(asInt(surge == 0), 2).Draw(r, "maxUnavailable")))
+		d.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
+		onFailure := rapid.SampledFrom([]string{"", policy.OnFailureRevert}).Draw(r, "onFailure")
+		lags := rapid.IntRange(0, 7).Draw(r, "lags")
+		outcomes, happens := simulated.Outcomes(r), simulated.Steps(often).Draw(r, "steps")
+
+		s := newSimulation(t, r, d, outcomes)
+		defer s.Stop()
+		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
+		s.tried = map[types.UID]bool{}
+		s.Kills = func(_ *corev1.Pod, size version) bool { return size.CPU == killing }
+		guards := map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "45s", api.OnFailureAnnotation: onFailure} // long enough for a kubelet that seldom looks
+		s.user(func(d *appsv1.Deployment) { maps.Copy(d.Annotations, guards) })
+		s.All(slices.Concat(happens...))
+		for range 90 { // it never comes to rest while containers are killed
+			s.Round()
+		}
+		s.tried, s.Kills = nil, nil
+		s.user(func(d *appsv1.Deployment) {
+			maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return guards[key] != "" || key == api.OnFailureAnnotation })
+		})
 		s.comeToRest(t)
 	})
 }

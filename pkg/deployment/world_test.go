@@ -871,6 +871,13 @@ func (o objects) List(context.Context, metav1.ListOptions) (*unstructured.Unstru
 	return list, nil
 }
 
+func (o objects) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if name != o.d.Name {
+		return nil, apierrors.NewNotFound(deployments.GroupResource(), name)
+	}
+	return o.stored(o.d), nil
+}
+
 func (objects) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	return watch.NewFake(), nil
 }

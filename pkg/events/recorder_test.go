@@ -69,6 +69,11 @@ func pod(i int) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
 }
 
+func set(i int) *appsv1.StatefulSet {
+	name := fmt.Sprintf("web-%d", i)
+	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+}
+
 // settle runs the recorder until each of the events is either written or dropped, and returns
 // how many were dropped, by the reason.
 func (r *Recorder) settle(t *testing.T, s *sink, recorded int) map[string]int {
@@ -137,6 +142,27 @@ func TestMoreThanTheQueuesHold(t *testing.T) {
 	}
 }
 
+// While so many pods tell of success that not all fit, no warning is lost, and nothing that a workload tells.
+func TestWarningsFit(t *testing.T) {
+	r, s := newRecorder(t), &sink{}
+	const successes, warnings = 2 * writers * waiting, writers * waiting / 16
+	for i := range successes {
+		r.Event(pod(i), corev1.EventTypeNormal, "PodResized", "resized in place")
+	}
+	for i := range warnings {
+		r.Event(pod(successes+i), corev1.EventTypeWarning, "ResizeDeferred", "no room")
+		r.Event(set(successes+i), corev1.EventTypeNormal, "RolloutComplete", "all pods are resized")
+	}
+	r.settle(t, s, successes+2*warnings)
+	of := map[string]int{}
+	for _, event := range s.created {
+		of[event.Reason]++
+	}
+	if of["ResizeDeferred"] != warnings || of["RolloutComplete"] != warnings || of["PodResized"] >= successes {
+		t.Errorf("written are %v, want all %d of the others", of, warnings)
+	}
+}
+
 // The rollouts that are in flight at once have fewer events than fit, however slow the sink is.
 func TestQueuesHoldManyRollouts(t *testing.T) {
 	r, s := newRecorder(t), &sink{}
@@ -152,7 +178,7 @@ func TestQueuesHoldManyRollouts(t *testing.T) {
 // Events of one object are written in their order; too many of one object are not.
 func TestManyOfOneObject(t *testing.T) {
 	r, s := newRecorder(t), &sink{}
-	const recorded = 1500
+	const recorded = waiting
 	for i := range recorded {
 		r.Event(pod(0), corev1.EventTypeWarning, "ResizeError", fmt.Sprint(i))
 	}

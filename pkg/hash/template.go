@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,10 @@ type Template struct {
 	Raw []byte
 	// Hash is the resource-free hash, as [Of] returns it.
 	Hash string
+	// Created is when the revision was stored that has the template, by the clock of the API server; zero if it is none of a revision.
+	Created time.Time
+	// Renewed is when the revision was last written, such as when the workload came back to its template.
+	Renewed time.Time
 }
 
 // NewTemplate reads a template from JSON, and rounds its quantities up as the API server does. It fails if raw is not a
@@ -53,6 +58,13 @@ func OfRevision(stored *appsv1.ControllerRevision) (*Template, error) {
 	template, err := NewTemplate(patch.Spec.Template)
 	if err != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s: %w", stored.Name, err)
+	}
+	template.Created = stored.CreationTimestamp.Time
+	template.Renewed = template.Created
+	for _, entry := range stored.ManagedFields {
+		if entry.Time != nil && entry.Time.After(template.Renewed) {
+			template.Renewed = entry.Time.Time
+		}
 	}
 	return template, nil
 }

@@ -211,7 +211,7 @@ func (h *Heart) whose(ctx context.Context) (types.NamespacedName, error) {
 	user := review.Status.UserInfo.Username
 	parts := strings.Split(user, ":")
 	if len(parts) != 4 || !strings.HasPrefix(user, "system:serviceaccount:") {
-		return h.account, errors.New(user + " is no ServiceAccount, and has none to annotate")
+		return h.account, errors.New(user + " is not a ServiceAccount, so there is none to annotate")
 	}
 	h.account = types.NamespacedName{Namespace: parts[2], Name: parts[3]}
 	return h.account, nil
@@ -241,7 +241,7 @@ func (h *Heart) Stop(ctx context.Context) {
 		_, err = h.Last.CoreV1().ServiceAccounts(account.Namespace).Patch(ctx, account.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.HeartbeatManager})
 	}
 	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).Error(err, "Could not take the heartbeat away: edits are held until it is out of date")
+		klog.FromContext(ctx).Error(err, "Could not remove the heartbeat: edits are held until it expires")
 	}
 }
 

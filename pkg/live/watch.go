@@ -3,10 +3,12 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,10 +23,16 @@ import (
 type Watch[T Object] struct {
 	strip    Strip[T]
 	informer cache.SharedIndexInformer
+	changed  func()
+	told     func() bool // whether roster has the first list
 
 	mu      sync.Mutex
-	written map[cache.ObjectName]T // by us, as long as the watch has not brought it
-	failed  error                  // why the last list or watch has ended
+	roster  []T                           // as watched, by name
+	unread  map[cache.ObjectName]error    // why others that are watched cannot be read
+	written map[cache.ObjectName]T        // by us, as long as the watch has not brought it
+	writing map[cache.ObjectName][]string // versions that the watch has brought while a write was under way
+	echoes  map[cache.ObjectName]string   // versions that Write has written, and the watch has not brought
+	failed  error                         // why the last list or watch has ended
 }
 
 // Object is what can be watched.
@@ -47,26 +55,56 @@ func (strip Strip[T]) Transform(obj any) (any, error) {
 	return obj, nil
 }
 
+// Newest has an informer's first list be as new as the moment it is asked for: o are its options. A stream of
+// the first objects (KEP-3157), which informers ask for, is; a list, where the API server does not stream,
+// comes from its cache, and may be older than our last writes. Whoever takes over would then not see what
+// has been begun, and begin it again with another pod.
+func Newest(o *metav1.ListOptions) {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
+}
+
 // NewWatch runs the informer until ctx is done. The watch shows the informer's objects, stripped.
-// It calls changed after every change, and once when the first list is complete.
+// It calls changed after every change but our own (see [Watch.Write]), and once when the first list is complete.
 func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer, strip Strip[T], changed func()) (*Watch[T], error) {
 	if err := informer.SetTransform(strip.Transform); err != nil {
 		return nil, fmt.Errorf("stripping what is watched: %w", err)
 	}
-	w := &Watch[T]{strip: strip, informer: informer, written: map[cache.ObjectName]T{}}
+	w := &Watch[T]{
+		strip: strip, informer: informer, changed: changed, unread: map[cache.ObjectName]error{},
+		written: map[cache.ObjectName]T{}, writing: map[cache.ObjectName][]string{}, echoes: map[cache.ObjectName]string{},
+	}
 	if err := informer.SetWatchErrorHandlerWithContext(w.fail); err != nil {
 		return nil, fmt.Errorf("handling failures: %w", err)
 	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		UpdateFunc: func(any, any) { changed() },
-		DeleteFunc: func(any) { changed() },
-	}); err != nil {
+	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) {
+			w.show(object)
+			changed()
+		},
+		UpdateFunc: func(_, object any) {
+			w.show(object)
+			if o, is := object.(T); !is || !w.ours(o) {
+				changed()
+			}
+		},
+		DeleteFunc: func(object any) {
+			if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
+				w.forget(name)
+			}
+			changed()
+		},
+	})
+	if err != nil {
 		return nil, fmt.Errorf("handling events: %w", err)
 	}
+	w.told = handler.HasSynced
 	go informer.RunWithContext(ctx)
 	go func() {
-		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		select { // WaitForCacheSync would look every 100 ms
+		case <-ctx.Done():
+		case <-handler.HasSyncedChecker().Done():
 			changed()
 		}
 	}()
@@ -85,7 +123,7 @@ func (w *Watch[T]) fail(ctx context.Context, r *cache.Reflector, err error) {
 }
 
 // HasSynced reports whether the first list is complete.
-func (w *Watch[T]) HasSynced() bool { return w.informer.HasSynced() }
+func (w *Watch[T]) HasSynced() bool { return w.told() }
 
 // Err returns why there is no complete list yet; nil if there is one, or nothing has failed.
 func (w *Watch[T]) Err() error {
@@ -97,40 +135,114 @@ func (w *Watch[T]) Err() error {
 	return w.failed
 }
 
-// List returns the objects. They are shared: do not change them.
+// List returns the objects by name. They are shared: do not change them.
 func (w *Watch[T]) List() ([]T, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	objects, unseen := w.informer.GetStore().List(), len(w.written)
-	list := make([]T, 0, len(objects))
-	for _, object := range objects {
-		t, stripped := object.(T)
-		if !stripped {
-			var err error
-			if t, err = w.strip(object); err != nil {
-				return nil, err
-			}
+	for _, err := range w.unread {
+		return nil, err
+	}
+	list := slices.Clone(w.roster)
+	for name, written := range w.written {
+		i, is := find(list, name)
+		if !is {
+			continue
 		}
-		if unseen > 0 {
-			t = w.newest(t)
+		if order, err := resourceversion.CompareResourceVersion(written.GetResourceVersion(), list[i].GetResourceVersion()); err == nil && order > 0 {
+			list[i] = written
+		} else {
+			delete(w.written, name)
 		}
-		list = append(list, t)
 	}
 	return list, nil
 }
 
-// newest returns what we have written of the object if that is newer, and else forgets it.
-func (w *Watch[T]) newest(watched T) T {
-	name := cache.MetaObjectToName(watched)
-	written, is := w.written[name]
-	if !is {
-		return watched
+// find returns where an object of that name is in a list by name, or belongs.
+func find[T Object](list []T, name cache.ObjectName) (at int, is bool) {
+	return slices.BinarySearchFunc(list, name, func(o T, name cache.ObjectName) int {
+		return cmp.Or(cmp.Compare(o.GetNamespace(), name.Namespace), cmp.Compare(o.GetName(), name.Name))
+	})
+}
+
+// show puts what the watch has brought into the roster.
+func (w *Watch[T]) show(object any) {
+	name, err := cache.ObjectToName(object)
+	if err != nil {
+		return // it is no object
 	}
-	if order, err := resourceversion.CompareResourceVersion(written.GetResourceVersion(), watched.GetResourceVersion()); err == nil && order > 0 {
-		return written
+	o, stripped := object.(T)
+	if !stripped {
+		o, err = w.strip(object)
 	}
-	delete(w.written, name)
-	return watched
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.unread[name] = err
+		return
+	}
+	delete(w.unread, name)
+	if at, is := find(w.roster, name); is {
+		w.roster[at] = o
+	} else {
+		w.roster = slices.Insert(w.roster, at, o)
+	}
+}
+
+// Write makes one write of an object, and makes what is stored then visible to List. When the watch brings that very version,
+// nothing has changed: whoever has written it knows it. Every other version counts, also one that the watch brings while the
+// write is under way. There is one write of an object at a time.
+func (w *Watch[T]) Write(object T, write func() (T, error)) (T, error) {
+	name := cache.MetaObjectToName(object)
+	w.mu.Lock()
+	w.writing[name] = []string{}
+	w.mu.Unlock()
+	written, err := write()
+	if err == nil {
+		w.Wrote(written)
+	}
+	w.mu.Lock()
+	brought := w.writing[name]
+	delete(w.writing, name)
+	news := err != nil && len(brought) > 0
+	if err == nil {
+		version := written.GetResourceVersion()
+		if !slices.Contains(brought, version) {
+			w.echoes[name] = version
+		}
+		news = slices.ContainsFunc(brought, func(v string) bool { return v != version })
+	}
+	w.mu.Unlock()
+	if news {
+		w.changed()
+	}
+	return written, err
+}
+
+// ours reports whether the watch has brought what Write has written, or may have: then Write finds out.
+func (w *Watch[T]) ours(object T) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name, version := cache.MetaObjectToName(object), object.GetResourceVersion()
+	if brought, is := w.writing[name]; is {
+		w.writing[name] = append(brought, version)
+		return true
+	}
+	if w.echoes[name] != version {
+		return false
+	}
+	delete(w.echoes, name)
+	return true
+}
+
+// forget forgets an object that is gone.
+func (w *Watch[T]) forget(name cache.ObjectName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.echoes, name)
+	delete(w.unread, name)
+	if at, is := find(w.roster, name); is {
+		w.roster = slices.Delete(w.roster, at, at+1)
+	}
 }
 
 // Wrote makes an object that we have just written visible to List. One that is not there, or no

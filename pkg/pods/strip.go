@@ -84,7 +84,9 @@ func stripStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 			Name: s.Name, State: s.State, RestartCount: s.RestartCount, Resources: s.Resources, AllocatedResources: s.AllocatedResources,
 		})
 		if last := s.LastTerminationState.Terminated; last != nil {
-			kept[len(kept)-1].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: last.Reason}
+			kept[len(kept)-1].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{
+				Reason: last.Reason, ExitCode: last.ExitCode, StartedAt: last.StartedAt, FinishedAt: last.FinishedAt, ContainerID: last.ContainerID,
+			}
 		}
 	}
 	return kept

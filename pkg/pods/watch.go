@@ -11,12 +11,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
 )
 
-// NewInformer returns an informer of the pods of namespace that selector matches.
+// NewInformer returns an informer of the pods of namespace that selector matches, for [live.NewWatch].
 func NewInformer(client kubernetes.Interface, namespace, selector string) cache.SharedIndexInformer {
-	return coreinformers.NewFilteredPodInformer(client, namespace, 0,
-		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return coreinformers.NewFilteredPodInformer(client, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.LabelSelector = selector
+		live.Newest(o)
+	})
 }
 
 // pageSize is how many pods one answer of the API server has at the most. A page of large pods

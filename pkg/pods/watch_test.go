@@ -38,3 +38,17 @@ func TestList(t *testing.T) {
 		t.Errorf("asked for %q, want %q", asked, want)
 	}
 }
+
+// TestNewest: where the API server does not stream the first pods, as this one does not, they are listed as they are now, and not
+// as a cache has them.
+func TestNewest(t *testing.T) {
+	client, asked := fake.NewClientset(), make(chan metav1.ListOptions, 1)
+	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		asked <- a.(clienttesting.ListActionImpl).ListOptions
+		return false, nil, nil
+	})
+	go pods.NewInformer(client, "default", "app=web").RunWithContext(t.Context())
+	if o := <-asked; o.ResourceVersion != "" || o.LabelSelector != "app=web" {
+		t.Errorf("listed is with %v", o)
+	}
+}

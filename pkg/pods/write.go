@@ -80,20 +80,34 @@ func Annotate(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod
 // StatefulSet controller compares that label and nothing else. The pod's resource version is
 // a precondition, because no other version of the pod was verified.
 func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, revision string) (*corev1.Pod, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             pod.UID,
-		"resourceVersion": pod.ResourceVersion,
-		"labels":          map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the label of pod %s: %w", pod.Name, err)
+	return patchLabels(ctx, client, pod, map[string]any{appsv1.ControllerRevisionHashLabelKey: revision})
+}
+
+// Unlabel takes these labels from this very version of the pod.
+func Unlabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, labels ...string) (*corev1.Pod, error) {
+	none := map[string]any{}
+	for _, label := range labels {
+		none[label] = nil
 	}
-	relabelled, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: api.FieldManager})
+	return patchLabels(ctx, client, pod, none)
+}
+
+func patchLabels(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, labels map[string]any) (*corev1.Pod, error) {
+	relabelled, err := patchVersion(ctx, client, pod, map[string]any{"labels": labels})
 	if err != nil {
 		return nil, fmt.Errorf("relabelling pod %s: %w", pod.Name, err)
 	}
 	return relabelled, nil
+}
+
+// patchVersion writes metadata of this very version of the pod.
+func patchVersion(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, metadata map[string]any) (*corev1.Pod, error) {
+	metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the metadata: %w", err)
+	}
+	return client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: api.FieldManager})
 }
 
 // Delete deletes this very version of the pod.
@@ -140,9 +154,9 @@ func Detach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, 
 	})
 }
 
-// GiveBack undoes [Detach]: owner, the ReplicaSet of this pod-template-hash, controls the pod
+// Reattach undoes [Detach]: owner, the ReplicaSet of this pod-template-hash, controls the pod
 // again. The hash is nil if its pods have none.
-func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, hash *string) (*corev1.Pod, error) {
+func Reattach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, hash *string) (*corev1.Pod, error) {
 	return reown(ctx, client, pod, owner, map[string]any{
 		appsv1.DefaultDeploymentUniqueLabelKey: hash,
 		api.DetachedLabel:                      nil,
@@ -154,17 +168,7 @@ func GiveBack(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod
 // (OwnerReferencesPermissionEnforcement).
 func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, labels map[string]any) (*corev1.Pod, error) {
 	owner.BlockOwnerDeletion = nil
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             pod.UID,
-		"resourceVersion": pod.ResourceVersion,
-		"labels":          labels,
-		"ownerReferences": []metav1.OwnerReference{owner},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the owner of pod %s: %w", pod.Name, err)
-	}
-	written, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: api.FieldManager})
+	written, err := patchVersion(ctx, client, pod, map[string]any{"labels": labels, "ownerReferences": []metav1.OwnerReference{owner}})
 	if err != nil {
 		return nil, fmt.Errorf("giving pod %s to %s %s: %w", pod.Name, owner.Kind, owner.Name, err)
 	}

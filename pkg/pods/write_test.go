@@ -147,7 +147,7 @@ func TestWrites(t *testing.T) {
 		{
 			name: "one that is given back needs none to its ReplicaSet either",
 			write: func(c *fake.Clientset) (*corev1.Pod, error) {
-				return pods.GiveBack(t.Context(), c.CoreV1(), pod, owner("ReplicaSet"), ptr.To("abc"))
+				return pods.Reattach(t.Context(), c.CoreV1(), pod, owner("ReplicaSet"), ptr.To("abc"))
 			},
 			kind: types.MergePatchType,
 			patch: `{"metadata":{"labels":{"inplace-rollout.io/detached-from":null,"pod-template-hash":"abc"},` +

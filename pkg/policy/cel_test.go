@@ -27,13 +27,18 @@ import (
 // readPolicy reads the first document of a file of deploy/cluster, an admission policy.
 func readPolicy[P any](t testing.TB, file string) *P {
 	t.Helper()
+	return readDocument[P](t, file, 0)
+}
+
+// readDocument reads one of the documents of a file of deploy/cluster.
+func readDocument[P any](t testing.TB, file string, n int) *P {
+	t.Helper()
 	text, err := os.ReadFile("../../deploy/cluster/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, _, _ := strings.Cut(string(text), "\n---\n")
 	p := new(P)
-	if err := yaml.UnmarshalStrict([]byte(first), p); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(strings.Split(string(text), "\n---\n")[n]), p); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -43,6 +48,7 @@ func readPolicy[P any](t testing.TB, file string) *P {
 type write struct {
 	kind        schema.GroupVersionKind
 	object, old runtime.Object
+	subresource string
 }
 
 // compile returns what the API server makes of a policy with these variables: are all of the
@@ -84,7 +90,7 @@ func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admi
 		if err != nil {
 			t.Fatal(err)
 		}
-		attributes := apiserver.NewAttributesRecord(w.object, w.old, w.kind, named.GetNamespace(), named.GetName(), resource, "", operation, options, false, &user.DefaultInfo{Name: "somebody"})
+		attributes := apiserver.NewAttributesRecord(w.object, w.old, w.kind, named.GetNamespace(), named.GetName(), resource, w.subresource, operation, options, false, &user.DefaultInfo{Name: "somebody"})
 		versioned := &apiserver.VersionedAttributes{Attributes: attributes, VersionedKind: w.kind, VersionedObject: apiserver.NewLazyObject(w.object)}
 		if w.old != nil {
 			versioned.VersionedOldObject = apiserver.NewLazyObject(w.old)
@@ -107,8 +113,8 @@ func annotationsPolicy(t testing.TB) func(t *testing.T, annotations map[string]s
 	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
 	return func(t *testing.T, annotations map[string]string) (bool, string) {
 		t.Helper()
-		return accepts(t, write{appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
-			&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: annotations}}, nil})
+		return accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+			object: &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: annotations}}})
 	}
 }
 

@@ -83,7 +83,7 @@ func (w writtenClass) class() (Class, error) {
 			return c, fmt.Errorf("nodeSelector: label %.100q has no value", label)
 		}
 		if wrong := append(validation.IsQualifiedName(label), validation.IsValidLabelValue(*value)...); len(wrong) > 0 {
-			return c, fmt.Errorf("nodeSelector: %.100q: %.100q is no label: %s", label, *value, wrong[0])
+			return c, fmt.Errorf("nodeSelector: %.100q: %.100q is not a valid label: %s", label, *value, wrong[0])
 		}
 		c.nodes[label] = *value
 	}
@@ -93,7 +93,7 @@ func (w writtenClass) class() (Class, error) {
 	for _, name := range slices.Sorted(maps.Keys(w.Containers)) {
 		size, err := w.Containers[name].size()
 		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			err = errors.New("this is no name of a container: " + wrong[0])
+			err = errors.New("this is not a name of a container: " + wrong[0])
 		}
 		if err != nil {
 			return c, fmt.Errorf("container %.100q: %w", name, err)
@@ -105,7 +105,7 @@ func (w writtenClass) class() (Class, error) {
 
 func (w writtenSize) size() (size corev1.ResourceRequirements, err error) {
 	if len(w.Requests)+len(w.Limits) == 0 {
-		return size, errors.New("requests or limits must say cpu or memory")
+		return size, errors.New("requests or limits must set cpu or memory")
 	}
 	if size.Requests, err = listOf(w.Requests); err != nil {
 		return size, fmt.Errorf("requests: %w", err)
@@ -247,7 +247,7 @@ func (c *Class) Size(template *corev1.PodTemplateSpec) (*corev1.PodTemplateSpec,
 	}
 	for _, change := range resize.Between(before, after) {
 		if change.From == nil { // nobody can take it out of a running pod again
-			return nil, fmt.Errorf("%s: the template says no %s %s, and what only a class says could not be taken back without a restart",
+			return nil, fmt.Errorf("%s: the template has no %s %s. Set it there, too: what only a class sets could not be removed without a restart",
 				change.Container, change.Resource, change.Side)
 		}
 	}

@@ -24,7 +24,7 @@ func classesPolicy(t testing.TB, template *corev1.PodTemplateSpec) func(t *testi
 		t.Helper()
 		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{api.NodeResourcesAnnotation: value}}}
 		d.Spec.Template = *template
-		return accepts(t, write{appsv1.SchemeGroupVersion.WithKind("DaemonSet"), d, nil})
+		return accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), object: d})
 	}
 }
 
@@ -93,14 +93,14 @@ func TestClassesAdmission(t *testing.T) {
 		`[{"nodeSelector": {"a": "b"}, "containers": {"app": {"requests": {"cpu": 1}}}, "container": "app"}]`:         form,
 		`[{"nodeSelector": {"a": "b"}, "nodeSelector": {"a": "b"}, "containers": {"app": {"requests": {"cpu": 1}}}}]`: form,
 		`[{"nodeSelector": {"a": "b"}, "containers": {"app": {"requests": {"cpu": 1}}}} {"nodeSelector": {}}]`:        form,
-		nodes(`{"a b": "c"}`): `"a b": "c" is no label that a node can have`, nodes(`{"a": "b c"}`): "is no label", nodes(`{"": "c"}`): "is no label",
-		nodes(`{"a": "b", "c/d/e": "f"}`): `"c/d/e": "f" is no label`, nodes(`{"a": "` + strings.Repeat("b", 64) + `"}`): "is no label",
+		nodes(`{"a b": "c"}`): `"a b": "c" is not a valid label of a node`, nodes(`{"a": "b c"}`): "is not a valid label", nodes(`{"": "c"}`): "is not a valid label",
+		nodes(`{"a": "b", "c/d/e": "f"}`): `"c/d/e": "f" is not a valid label`, nodes(`{"a": "` + strings.Repeat("b", 64) + `"}`): "is not a valid label",
 		nodes(`{"a": "b", "a": "c"}`): "a class must name a once",
 		containers(`{"app": {"requests": {"cpu": 1}}, "app": {"limits": {"cpu": 1}}}`): "a class must name app once",
 		containers(`{"cpu": {"requests": {"cpu": 1}}, "cpu": {"limits": {"cpu": 1}}}`): "a class must name cpu once",
 		containers(`{"web": {"requests": {"cpu": 1}}}`):                                "the template has no container web; it has app, requests, containers, cpu, proxy",
-		containers(`{"proxy": {"limits": {"cpu": 1}}}`):                                "container proxy: the template says no cpu limit, and what only a class says",
-		containers(`{"proxy": {"requests": {"memory": 1}}}`):                           "container proxy: the template says no memory request",
+		containers(`{"proxy": {"limits": {"cpu": 1}}}`):                                "container proxy: the template has no cpu limit. Set it there, too: what only a class sets",
+		containers(`{"proxy": {"requests": {"memory": 1}}}`):                           "container proxy: the template has no memory request",
 		containers(`{"App": {"requests": {"cpu": 1}}}`):                                "the template has no container App",
 		cpu(`"much"`): `"cpu": "much" must be a quantity such as 100m, and more than 0`,
 		cpu(`""`):     `"cpu": "" must be a quantity`,

@@ -42,15 +42,15 @@ func TestReadClassesSaysWhatIsWrong(t *testing.T) {
 		nodes("{}"):                                                         "entry 1: nodeSelector must name a label; the size for all other nodes is the template's",
 		`[{"nodeSelector": {"a": "b"}}]`:                                    "entry 1: containers must name a container",
 		nodes(`{"a": null}`):                                                `entry 1: nodeSelector: label "a" has no value`,
-		app("null"):                                                         `entry 1: container "app": requests or limits must say cpu or memory`,
-		app(`{"limits": {}}`):                                               `entry 1: container "app": requests or limits must say cpu or memory`,
+		app("null"):                                                         `entry 1: container "app": requests or limits must set cpu or memory`,
+		app(`{"limits": {}}`):                                               `entry 1: container "app": requests or limits must set cpu or memory`,
 		app(`{"requests": {"cpu": null}}`):                                  `entry 1: container "app": requests: cpu must be more than 0`,
 		app(`{"requests": {"cpu": 0}}`):                                     `entry 1: container "app": requests: cpu must be more than 0`,
 		app(`{"limits": {"memory": "-1Gi"}}`):                               `entry 1: container "app": limits: memory must be more than 0`,
 		app(`{"limits": {"memory": "1.5"}}`):                                `entry 1: container "app": limits: memory 1500m must be a whole number of bytes`,
 		app(`{"limits": {"disk": 1}}`):                                      `entry 1: container "app": limits: "disk": only cpu and memory can be resized`,
 		app(`{"requests": {"cpu": 2}, "limits": {"cpu": 1}}`):               `entry 1: container "app": the cpu request 2 is more than the limit 1`,
-		strings.Replace(app(`{"limits": {"cpu": 1}}`), "app", "App", 1): `entry 1: container "App": this is no name of a container: a lowercase RFC 1123 label must consist of ` +
+		strings.Replace(app(`{"limits": {"cpu": 1}}`), "app", "App", 1): `entry 1: container "App": this is not a name of a container: a lowercase RFC 1123 label must consist of ` +
 			`lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is ` +
 			`'[a-z0-9]([-a-z0-9]*[a-z0-9])?')`,
 	} {
@@ -62,7 +62,7 @@ func TestReadClassesSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	for _, selector := range []string{`{"a b": "c"}`, `{"a": "b c"}`, `{"": "c"}`} {
-		if _, err := readClasses(nodes(selector)); !strings.Contains(message(err), "is no label") {
+		if _, err := readClasses(nodes(selector)); !strings.Contains(message(err), "is not a valid label") {
 			t.Errorf("%s: error %v", selector, err)
 		}
 	}
@@ -98,8 +98,8 @@ func TestSizeOfAClass(t *testing.T) {
 		{`{"app": {"requests": {"cpu": "200m"}}}`, "app: cpu request 100m→200m", ""},
 		{`{"app": {"limits": {"memory": "3Gi"}}, "proxy": {"requests": {"cpu": "20m"}}}`, "proxy: cpu request 10m→20m, app: memory limit 2Gi→3Gi", ""},
 		{`{"prepare": {"requests": {"cpu": "500m"}}}`, "prepare: cpu request none→500m", ""}, // its pods have one, by the limit
-		{`{"app": {"limits": {"cpu": 1}}}`, "", "app: the template says no cpu limit, and what only a class says could not be taken back without a restart"},
-		{`{"log": {"requests": {"memory": "10Mi"}}}`, "", "log: the template says no memory request, and what only a class says could not be taken back without a restart"},
+		{`{"app": {"limits": {"cpu": 1}}}`, "", "app: the template has no cpu limit. Set it there, too: what only a class sets could not be removed without a restart"},
+		{`{"log": {"requests": {"memory": "10Mi"}}}`, "", "log: the template has no memory request. Set it there, too: what only a class sets could not be removed without a restart"},
 		{`{"app": {"requests": {"cpu": "100m"}}}`, "", ""},
 		{`{"app": {"requests": {"memory": "3Gi"}}}`, "", "app: the memory request 3Gi is more than the limit 2Gi"},
 		{`{"app": {"limits": {"cpu": "50m"}}}`, "", "app: the cpu request 100m is more than the limit 50m"},

@@ -64,7 +64,7 @@ func live(state resize.State, otherwise Decision) Decision {
 	switch state {
 	case resize.Unsent, resize.Refused:
 		return Resize
-	case resize.DeferredTooLong, resize.FailingTooLong, resize.Infeasible, resize.Impossible, resize.Disruptive:
+	case resize.DeferredTooLong, resize.FailingTooLong, resize.Infeasible, resize.Unresizable, resize.Disruptive:
 		return otherwise
 	default: // InProgress, Deferred, Failing, Unready; what nobody knows may yet come, too
 		return Wait

@@ -14,7 +14,7 @@ import (
 // "live resize preferred" restarts it, with the delete command or managed by the
 // controller.
 const table = `
-policy          action               strategy       Unsent   Refused  InProgress  Unready  Deferred  Failing  Actuated  DeferredTooLong  FailingTooLong  Infeasible  Impossible  Disruptive
+policy          action               strategy       Unsent   Refused  InProgress  Unready  Deferred  Failing  Actuated  DeferredTooLong  FailingTooLong  Infeasible  Unresizable Disruptive
 
 RestartOnly     none                 OnDelete       delete   delete   delete      delete   delete    delete   mark      delete           delete          delete      delete      delete
 RestartOnly     Restart              OnDelete       delete   delete   delete      delete   delete    delete   mark      delete           delete          delete      delete      delete
@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 			for _, s := range []policy.Strategy{policy.OnDelete, policy.RollingUpdate} {
 				for _, r := range []resize.State{
 					resize.Unsent, resize.InProgress, resize.Unready, resize.Actuated, resize.Deferred, resize.DeferredTooLong,
-					resize.Failing, resize.FailingTooLong, resize.Infeasible, resize.Refused, resize.Impossible, resize.Disruptive,
+					resize.Failing, resize.FailingTooLong, resize.Infeasible, resize.Refused, resize.Unresizable, resize.Disruptive,
 				} {
 					if cell := strings.Join([]string{string(p), string(a), string(s), string(r)}, " "); !seen[cell] {
 						t.Errorf("the table lacks %s", cell)

@@ -44,3 +44,37 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// FuzzReadGuard: so it does for what guards a rollout.
+func FuzzReadGuard(f *testing.F) {
+	accepts := annotationsPolicy(f)
+	for _, canary := range []string{"1", "10%", "0", "100%", "101%", "1.5", " 2 ", "-1", "1000000"} {
+		f.Add(canary, "", "", "")
+	}
+	for _, duration := range []string{"manual", "10m", "Manual", "0s", "9999999h", "1µs"} {
+		f.Add("1", duration, "", "")
+	}
+	for _, onFailure := range []string{"Hold", "Revert", "revert", "Hold,Revert"} {
+		f.Add("", "", onFailure, "")
+	}
+	for _, checks := range []string{"cpu-throttling, memory-near-limit", ",", "a,,b", "A", "a\u00a0,b", "a\"b", "a\nb", strings.Repeat("a,", 10) + "a"} {
+		f.Add("", "", "", checks)
+	}
+	f.Fuzz(func(t *testing.T, canary, duration, onFailure, checks string) {
+		if strings.ContainsAny(duration, ".") && strings.Contains(duration, "ns") {
+			t.Skip("fractions of a nanosecond")
+		}
+		for _, text := range []string{canary, duration, onFailure, checks} {
+			if strings.ToValidUTF8(text, "") != text {
+				t.Skip("JSON cannot say it")
+			}
+		}
+		annotations := map[string]string{
+			api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: duration, api.OnFailureAnnotation: onFailure, api.ChecksAnnotation: checks,
+		}
+		_, err := policy.Read(annotations)
+		if got, said := accepts(t, annotations); got != (err == nil) {
+			t.Errorf("%q: Go says %v; the API server %q", annotations, err, said)
+		}
+	})
+}

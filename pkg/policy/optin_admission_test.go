@@ -37,7 +37,7 @@ func TestLabelAdmission(t *testing.T) {
 			if before == now {
 				want = ""
 			}
-			allowed, said := accepts(t, write{appsv1.SchemeGroupVersion.WithKind("DaemonSet"), w, old})
+			allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), object: w, old: old})
 			if allowed != (want == "") || !strings.Contains(strings.ReplaceAll(said, `a"b`, `a\"b`), want) {
 				t.Errorf("from %s to %q: allowed: %t, %q; want %q", before, now, allowed, said, want)
 			}
@@ -98,7 +98,7 @@ func TestSelfAdmission(t *testing.T) {
 		if tt.old != nil {
 			w.old = tt.old
 		}
-		if allowed, said := accepts(t, w); allowed == tt.refused || strings.Contains(said, "what inplace-rollout itself runs in cannot be opted in") != tt.refused {
+		if allowed, said := accepts(t, w); allowed == tt.refused || strings.Contains(said, "inplace-rollout cannot roll out its own workloads") != tt.refused {
 			t.Errorf("%s: allowed: %t, %q", name, allowed, said)
 		}
 	}

@@ -40,6 +40,8 @@ type Settings struct {
 	Action Action
 	// DeferredTimeout is nil where the annotation says nothing.
 	DeferredTimeout *time.Duration
+	// Guard is nil where no annotation asks for a guarded rollout.
+	Guard *Guard
 
 	entries map[key]Policy
 }
@@ -63,7 +65,7 @@ func (k key) String() string {
 	return entry
 }
 
-// Read reads all three annotations. It fails if one of them is malformed.
+// Read reads all annotations. It fails if one of them is malformed.
 func Read(annotations map[string]string) (Settings, error) {
 	s, err := Parse(annotations[api.ResizePolicyAnnotation], annotations[api.ResizeActionAnnotation])
 	if err != nil {
@@ -75,6 +77,9 @@ func Read(annotations map[string]string) (Settings, error) {
 			return Settings{}, err
 		}
 		s.DeferredTimeout = &timeout
+	}
+	if s.Guard, err = readGuard(annotations); err != nil {
+		return Settings{}, err
 	}
 	return s, nil
 }

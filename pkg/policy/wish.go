@@ -24,7 +24,7 @@ func BadLabel(w metav1.Object) string {
 	if !labelled || value == "true" || value == "false" {
 		return ""
 	}
-	return fmt.Sprintf(`label %s: %q must be "true", which opts in, or "false", which is as good as no label`, api.EnabledLabel, value)
+	return fmt.Sprintf(`label %s: %q must be "true", which opts in, or "false", which means the same as no label`, api.EnabledLabel, value)
 }
 
 // NotOptedIn returns the reason for which a rollout of w, which is of that kind and not opted in, is left

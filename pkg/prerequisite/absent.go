@@ -18,7 +18,10 @@ const tolerance = 30 * time.Second
 // notice is the policy that tells of the hold. It looks at the heartbeat, whichever way rollouts are held.
 const notice = "inplace-rollout-notice-only"
 
-// absent returns an error if edits are not held because no controller is there.
+// errWaits is that no controller is there, and edits wait for one.
+var errWaits = errors.New("no controller is ready: edits stay held until one is. See the log of the Deployment inplace-rollout")
+
+// absent returns an error if no controller is there.
 func (c *Cluster) absent(ctx context.Context) error {
 	binding, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, notice, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) { // then nobody knows whose heartbeat counts
@@ -42,12 +45,12 @@ func (c *Cluster) absent(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading ServiceAccount %s/%s: %w", namespace, ref.Name, err)
 	}
-	if err == nil && account.Annotations[api.WhenAbsentAnnotation] == api.Hold {
-		return nil
-	}
 	if until, malformed := time.Parse(time.RFC3339, account.GetAnnotations()[api.ReadyUntilAnnotation]); err == nil && malformed == nil && time.Now().Before(until.Add(tolerance)) {
 		return nil
 	}
-	return errors.New("no controller is ready: edits are not held, and the built-in controllers restart pods for them, but for workloads with the action LiveResize. " +
-		"The log of the Deployment inplace-rollout says why")
+	if err == nil && account.Annotations[api.WhenAbsentAnnotation] == api.Hold {
+		return errWaits
+	}
+	return errors.New("no controller is ready: edits are not held, and the built-in controllers restart pods, except for workloads with the action LiveResize. " +
+		"See the log of the Deployment inplace-rollout")
 }

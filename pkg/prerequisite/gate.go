@@ -114,52 +114,100 @@ func (g *Gate) Wake() {
 	}
 }
 
-// Watch checks every interval until ctx is done, and finds out by dry runs whether edits are held: when what is installed
+// Watch checks every interval until ctx is done, or where the cluster is watched, when something has changed, and finds out by dry runs whether edits are held: when what is installed
 // has changed, once more when API servers apply it, every few minutes, and soon again as long as they are not. It logs each
 // change, and calls opened whenever the last missing thing has come, or other namespaces are left out. A controller that writes
 // nothing makes no dry run.
 func (g *Gate) Watch(ctx context.Context, cluster *Cluster, interval time.Duration, opened func()) {
-	var (
-		is              state
-		versions        string
-		changed, proved time.Time
-		check, retry    = time.Now(), firstRetry
-		woken           bool
-	)
+	l := lookout{cluster: cluster, interval: interval, check: time.Now(), retry: firstRetry}
+	var told <-chan struct{}
+	if cluster.Metadata != nil {
+		l.watches = newWatches(cluster.Metadata)
+		told = l.watches.changed
+	}
 	for {
-		if !time.Now().Before(check) {
-			is = is.looked(ctx, cluster)
-			check = time.Now().Add(interval)
-			if cluster.versions != versions {
-				versions, changed, retry = cluster.versions, time.Now(), firstRetry
-				is.proved = false
-			}
-		}
-		switch {
-		case is.missing != nil:
-			is.proved, is.holding = false, Holding{}
-		case (woken || is.due(changed, proved)) && !cluster.DryRun:
-			is.holding, is.proved, proved = cluster.Holding(ctx, is.way), true, time.Now()
-		}
+		l.look(ctx)
+		l.prove(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		g.set(ctx, is, opened)
-		wait := time.Until(check)
-		if is.missing == nil && is.notReady() != nil {
-			wait, retry = min(wait, retry), min(2*retry, interval)
-		} else {
-			retry = firstRetry
-		}
-		woken = false
+		g.set(ctx, l.is, opened)
 		select {
 		case <-ctx.Done():
 			return
 		case <-g.wake:
-			woken, retry = true, firstRetry
-		case <-time.After(wait):
+			l.woken, l.retry = true, firstRetry
+		case <-told:
+			l.check = earlier(l.check, time.Now().Add(fewest))
+		case <-time.After(l.wait()):
 		}
 	}
+}
+
+// lookout is when a gate looks at a cluster, and what it has seen.
+type lookout struct {
+	cluster  *Cluster
+	interval time.Duration
+	watches  *watches // nil if what is installed is read only
+
+	is              state
+	versions        string    // of what is installed
+	changed, proved time.Time // when they have changed, and when dry runs were made last
+	check           time.Time // when the next check is due
+	retry           time.Duration
+	woken           bool // dry runs are to be made at once
+}
+
+// look checks what is installed, if it is time.
+func (l *lookout) look(ctx context.Context) {
+	if time.Now().Before(l.check) {
+		return
+	}
+	l.is = l.is.looked(ctx, l.cluster)
+	l.check = time.Now().Add(l.interval)
+	if l.watches != nil {
+		l.watches.start(ctx, l.cluster.served)
+		if l.is.missing == nil && !l.cluster.labels && l.watches.trusted() {
+			l.check = time.Now().Add(watchedValidity)
+		}
+	}
+	if l.cluster.versions != l.versions {
+		l.versions, l.changed, l.retry = l.cluster.versions, time.Now(), firstRetry
+		l.is.proved = false
+	}
+}
+
+// prove finds out by dry runs whether edits are held, if it is time.
+func (l *lookout) prove(ctx context.Context) {
+	switch {
+	case l.is.missing != nil:
+		l.is.proved, l.is.holding = false, Holding{}
+	case !l.cluster.DryRun && (l.woken || !time.Now().Before(l.is.due(l.changed, l.proved))):
+		l.is.holding, l.is.proved, l.proved = l.cluster.Holding(ctx, l.is.way), true, time.Now()
+	}
+	l.woken = false
+}
+
+// wait returns for how long there is nothing to do. It waits longer each time that edits are not held.
+func (l *lookout) wait() time.Duration {
+	wait := time.Until(l.check)
+	if l.is.missing == nil && l.is.notReady() != nil {
+		wait, l.retry = min(wait, l.retry), min(2*l.retry, l.interval)
+		return wait
+	}
+	l.retry = firstRetry
+	if l.is.missing == nil && !l.cluster.DryRun {
+		wait = min(wait, time.Until(l.is.due(l.changed, l.proved)))
+	}
+	return wait
+}
+
+// earlier returns the first of both.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // looked returns what is known after a check of what is installed.
@@ -173,14 +221,21 @@ func (s state) looked(ctx context.Context, cluster *Cluster) state {
 	return s
 }
 
-// due reports whether dry runs are to be made, given when what is installed has changed, and when the last ones were.
-func (s state) due(changed, proved time.Time) bool {
-	unsettled := proved.Before(changed.Add(settling)) && time.Since(changed) >= settling
+// due returns when dry runs are to be made, given when what is installed has changed, and when the last ones were: at once, or
+// when API servers apply the change, or when those do not count any more.
+func (s state) due(changed, proved time.Time) time.Time {
+	if !s.proved || s.notReady() != nil {
+		return time.Time{}
+	}
 	validity := proofValidity
 	if s.way == Webhook {
 		validity = webhookValidity
 	}
-	return !s.proved || s.notReady() != nil || unsettled || time.Since(proved) >= validity
+	at, settled := proved.Add(validity), changed.Add(settling)
+	if proved.Before(settled) {
+		at = earlier(at, settled)
+	}
+	return at
 }
 
 // set takes over what is known now.
@@ -205,7 +260,7 @@ func (g *Gate) set(ctx context.Context, now state, opened func()) {
 		logger.Info("Ready: the cluster has what is needed", "hold", now.way)
 	}
 	if others {
-		logger.Info("Namespaces in which nothing is held, because the namespaceSelector of the webhooks leaves them out", "namespaces", now.leftOut)
+		logger.Info("Namespaces in which edits are not held, because the namespaceSelector of the webhooks excludes them", "namespaces", now.leftOut)
 	}
 	if first || others || before.closed() != nil || before.way != now.way {
 		opened()

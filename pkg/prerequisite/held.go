@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -51,7 +52,14 @@ var heldKinds = []heldKind{
 }
 
 // HeldKinds are the kinds of workloads whose edits are held.
-var HeldKinds = []string{heldKinds[0].name, heldKinds[1].name, heldKinds[2].name}
+var HeldKinds = kindNames(heldKinds)
+
+func kindNames(kinds []heldKind) (names []string) {
+	for _, kind := range kinds {
+		names = append(names, kind.name)
+	}
+	return names
+}
 
 // workload is what is applied. It is opted in, and new: the policies hold a new StatefulSet and a new DaemonSet, and a new
 // Deployment if the controller asks for it. Its pod would meet the strictest Pod Security Standard.
@@ -117,6 +125,35 @@ func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, n
 	return a, nil
 }
 
+// ErrNotAsked is why an edit is not held though everything is installed.
+var ErrNotAsked = errors.New("what holds edits is installed, but the API server does not apply it")
+
+// Proof finds out by dry runs in a namespace, by whoever asks, of which kinds of workloads the edits meet what holds them.
+// It has nothing of those that do, [ErrNotAsked] of those that do not, and another error where that cannot be told. It needs
+// the right to create such workloads. A user's new Deployment is never held: there it is enough that it was looked at.
+func (c *Cluster) Proof(ctx context.Context, namespace string) map[string]error {
+	found := map[string]error{}
+	for _, k := range heldKinds {
+		answer, err := k.ask(ctx, c.Client.AppsV1(), namespace, plainly)
+		switch {
+		case err != nil:
+			found[k.name] = err
+		case !answer.asked:
+			found[k.name] = ErrNotAsked
+		}
+	}
+	return found
+}
+
+// LeftOut are the namespaces in which the webhook is not asked because others have narrowed its namespaceSelector.
+func (c *Cluster) LeftOut(ctx context.Context) ([]string, error) {
+	_, hook, err := c.way(ctx)
+	if err != nil || hook == nil {
+		return nil, err
+	}
+	return c.leaveOut(ctx, hook)
+}
+
 // Holding says for each kind of workloads why its edits are not held; nothing of those that are.
 type Holding struct {
 	// Broken has the kinds that the policy does not hold, whether a controller is there or not.
@@ -131,7 +168,7 @@ func (c *Cluster) Holding(ctx context.Context, way Way) Holding {
 	parts := strings.Split(c.whoAmI(ctx), ":")
 	for _, k := range heldKinds {
 		if len(parts) != 4 {
-			h.Broken[k.name] = errors.New("at least nobody can know, because the API server does not say which ServiceAccount this is")
+			h.Broken[k.name] = unsure{errors.New("the API server does not say which ServiceAccount this is")}
 			continue
 		}
 		if slices.Contains(c.leftOut, parts[2]) {
@@ -168,11 +205,11 @@ func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, acc
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("at least it is not known, because a dry run of one in namespace %s fails: %w", namespace, err), nil
+		return c.unknown(policy, namespace, err), nil
 	case anyway.held:
 		return nil, c.unattended(ctx, way, now.at, namespace, account)
 	case anyway.asked:
-		return fmt.Errorf("after %s another policy or a mutating webhook takes the hold away", policy), nil
+		return fmt.Errorf("another policy or a mutating webhook removes the hold that %s sets", policy), nil
 	case way == Webhook:
 		return fmt.Errorf("the API server does not ask %s, though it is installed. A selector may leave namespace %s out, "+
 			"or the admission plugin MutatingAdmissionWebhook be off", policy, namespace), nil
@@ -181,34 +218,51 @@ func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, acc
 		"or "+standingStill, policy), nil
 }
 
+// secretPath is in the error of an API server that reaches no webhook. Anybody may read why a controller is not ready.
+var secretPath = regexp.MustCompile(`(/mutate/[^/\s"]+/)[^?\s"]+`)
+
+// unsure is why it is not known whether edits are held.
+type unsure struct{ error }
+
+func (u unsure) Unwrap() error { return u.error }
+
+// unknown is why a dry run does not show whether edits are held.
+func (c *Cluster) unknown(policy, namespace string, err error) error {
+	said := secretPath.ReplaceAllString(err.Error(), "$1…")
+	if strings.Contains(said, "x509: ") {
+		return fmt.Errorf("the API server does not trust the certificate of %s. As for its caBundle, %s. %s", policy, c.ca, said)
+	}
+	return unsure{fmt.Errorf("a dry run of one in namespace %s fails: %s", namespace, said)}
+}
+
 // otherVersion is why an old image of the webhook is not to be trusted under a new configuration, nor a new one by an old controller.
 func otherVersion(k heldKind, digest string) error {
 	of := "policies with the digest " + digest
 	if digest == "" {
-		of = "policies of before there was a digest"
+		of = "policies without a digest"
 	}
-	return fmt.Errorf("at least it is not known how, because webhook %s.inplace-rollout.io evaluates %s, and this controller is made for %s. "+
-		"An upgrade may be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", k.policy, of, Digest)
+	return unsure{fmt.Errorf("webhook %s.inplace-rollout.io evaluates %s, and this controller is made for %s. "+
+		"An upgrade may be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", k.policy, of, Digest)}
 }
 
 // standingStill is an error of Kubernetes, and its cure.
-const standingStill = "the API server's cache of the policies' parameters stands still (kubernetes/kubernetes#130887), which ends when it is restarted"
+const standingStill = "the API server's cache of the policies' parameters is stale (kubernetes/kubernetes#130887): restart the API server"
 
 // unattended says why policies that are in force see no controller.
 func (c *Cluster) unattended(ctx context.Context, way Way, now time.Time, namespace, name string) error {
 	account, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("no policy sees that a controller is there, and why is not known: reading ServiceAccount %s/%s: %w", namespace, name, err)
+		return fmt.Errorf("the policies see no controller, and it is unknown why: reading ServiceAccount %s/%s: %w", namespace, name, err)
 	}
 	until, malformed := time.Parse(time.RFC3339, account.Annotations[api.ReadyUntilAnnotation])
 	switch {
 	case malformed != nil || until.Before(now):
 		return fmt.Errorf("the annotation %s of ServiceAccount %s/%s does not say that a controller is there. The leader writes it every 10 s: "+
-			"there is none, or somebody takes it away", api.ReadyUntilAnnotation, namespace, name)
+			"check that one runs, and that nobody removes the annotation", api.ReadyUntilAnnotation, namespace, name)
 	case way == Webhook:
-		return fmt.Errorf("ServiceAccount %s/%s says that a controller is there, and the webhook does not see it: its log may say why", namespace, name)
+		return fmt.Errorf("ServiceAccount %s/%s says that a controller is there, but the webhook does not see it: see the log of the webhook", namespace, name)
 	}
-	return fmt.Errorf("ServiceAccount %s/%s says that a controller is there, and the policies do not see it: "+standingStill, namespace, name)
+	return fmt.Errorf("ServiceAccount %s/%s says that a controller is there, but the policies do not see it: "+standingStill, namespace, name)
 }
 
 // join returns what is said of the kinds, and once what is the same of several.
@@ -224,7 +278,11 @@ func join(said map[string]error) error {
 		}
 	}
 	for i, err := range errs {
-		errs[i] = fmt.Errorf("edits of %s are not held: %w", strings.Join(kinds[err.Error()], ", "), err)
+		format := "edits of %s are not held: %w"
+		if errors.As(err, &unsure{}) {
+			format = "it is unknown whether edits of %s are held: %w"
+		}
+		errs[i] = fmt.Errorf(format, strings.Join(kinds[err.Error()], ", "), err)
 	}
 	return errors.Join(errs...)
 }

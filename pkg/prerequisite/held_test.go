@@ -125,10 +125,10 @@ func TestHolding(t *testing.T) {
 			"Deployment":  "A selector may leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold-daemonsets.inplace-rollout.io",
 		}},
 		"somebody undoes one": {server: &apiserver{asks: true, there: true, undone: "Deployment"}, broken: map[string]string{
-			"Deployment": "after MutatingAdmissionPolicy inplace-rollout-hold-deployments another policy or a mutating webhook takes the hold away",
+			"Deployment": "another policy or a mutating webhook removes the hold that MutatingAdmissionPolicy inplace-rollout-hold-deployments sets",
 		}},
 		"somebody refuses one": {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, broken: map[string]string{
-			"DaemonSet": "at least it is not known, because a dry run of one in namespace inplace-rollout fails: DaemonSet.apps \"inplace-rollout-dry-run\" is forbidden: no images from there",
+			"DaemonSet": "a dry run of one in namespace inplace-rollout fails: DaemonSet.apps \"inplace-rollout-dry-run\" is forbidden: no images from there",
 		}},
 		"there is no heartbeat": {server: &apiserver{asks: true}, unattended: map[string]string{
 			"StatefulSet": "does not say that a controller is there", "Deployment": "does not say", "DaemonSet": "does not say",
@@ -137,7 +137,7 @@ func TestHolding(t *testing.T) {
 			"StatefulSet": "does not say that a controller is there", "Deployment": "does not say", "DaemonSet": "does not say",
 		}},
 		"the cache stands still": {server: &apiserver{asks: true}, until: time.Minute, unattended: map[string]string{
-			"StatefulSet": "says that a controller is there, and the policies do not see it", "Deployment": stale, "DaemonSet": "which ends when it is restarted",
+			"StatefulSet": "says that a controller is there, but the policies do not see it", "Deployment": stale, "DaemonSet": "restart the API server",
 		}},
 		"the webhook is of this version": {server: &apiserver{asks: true, there: true, evaluates: prerequisite.Digest}, way: prerequisite.Webhook},
 		"the webhook is of another version": {server: &apiserver{asks: true, there: true, evaluates: "0123"}, way: prerequisite.Webhook, broken: map[string]string{
@@ -148,10 +148,10 @@ func TestHolding(t *testing.T) {
 			"StatefulSet": "0123", "Deployment": "0123", "DaemonSet": "0123",
 		}},
 		"the webhook says no version": {server: &apiserver{asks: true, there: true}, way: prerequisite.Webhook, broken: map[string]string{
-			"StatefulSet": "evaluates policies of before there was a digest", "Deployment": "before there was a digest", "DaemonSet": "before there was a digest",
+			"StatefulSet": "evaluates policies without a digest", "Deployment": "policies without a digest", "DaemonSet": "policies without a digest",
 		}},
 		"the webhook does not see it": {server: &apiserver{asks: true, evaluates: prerequisite.Digest}, way: prerequisite.Webhook, until: time.Minute, unattended: map[string]string{
-			"StatefulSet": "the webhook does not see it", "Deployment": "the webhook does not see it", "DaemonSet": "its log may say why",
+			"StatefulSet": "the webhook does not see it", "Deployment": "the webhook does not see it", "DaemonSet": "see the log of the webhook",
 		}},
 	} {
 		t.Run(about, func(t *testing.T) {
@@ -179,6 +179,29 @@ func TestHolding(t *testing.T) {
 	unknown := complete(t)
 	if is := (&prerequisite.Cluster{Client: as(unknown, "admin")}).Holding(t.Context(), prerequisite.Policy); len(is.Broken) != 3 {
 		t.Errorf("who is no ServiceAccount hears %v", is)
+	}
+}
+
+// TestProof: whoever may create workloads finds out of which kinds the edits meet what holds them.
+func TestProof(t *testing.T) {
+	for about, tt := range map[string]struct {
+		server *apiserver
+		want   map[string]string
+	}{
+		"they are held":                 {server: &apiserver{asks: true, there: true}},
+		"no controller is there":        {server: &apiserver{asks: true}}, // that is another check
+		"the policies are not in force": {server: &apiserver{there: true}, want: map[string]string{"StatefulSet": "does not apply", "Deployment": "does not apply", "DaemonSet": "does not apply"}},
+		"somebody refuses one":          {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, want: map[string]string{"DaemonSet": "no images from there"}},
+	} {
+		found := (&prerequisite.Cluster{Client: tt.server.answering(t, complete(t))}).Proof(t.Context(), "inplace-rollout")
+		for _, kind := range prerequisite.HeldKinds {
+			if err := found[kind]; (err != nil) != (tt.want[kind] != "") || err != nil && !strings.Contains(err.Error(), tt.want[kind]) {
+				t.Errorf("%s, %s: %v, want %q", about, kind, err, tt.want[kind])
+			}
+			if err := found[kind]; err != nil && errors.Is(err, prerequisite.ErrNotAsked) != (tt.server.refused == "") {
+				t.Errorf("%s, %s: %v is taken for the other kind of error", about, kind, err)
+			}
+		}
 	}
 }
 

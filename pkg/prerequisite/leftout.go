@@ -64,7 +64,7 @@ func narrowing(have *admissionv1.MutatingWebhookConfiguration) (labels.Selector,
 		case first == nil:
 			first = selector
 		case first.String() != selector.String():
-			return nil, fmt.Errorf("the webhooks of MutatingWebhookConfiguration %s have different namespaceSelectors, %q and, of %s, %q: give all the same",
+			return nil, fmt.Errorf("the webhooks of MutatingWebhookConfiguration %s have different namespaceSelectors: %q, but %s has %q. Give all the same",
 				WebhookConfiguration, first, want.Name, selector)
 		}
 		_, narrowed = split(is)
@@ -82,9 +82,10 @@ func (c *Cluster) leaveOut(ctx context.Context, have *admissionv1.MutatingWebhoo
 	if err != nil || selector == nil || c.Namespace != "" { // that namespace is looked at by itself
 		return nil, err
 	}
+	c.labels = true
 	list, err := c.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		return nil, fmt.Errorf("looking which namespaces the namespaceSelector of the webhooks leaves out: %w", err)
+		return nil, fmt.Errorf("listing the namespaces that the namespaceSelector of the webhooks leaves out: %w", err)
 	}
 	var out []string
 	length := 0
@@ -94,7 +95,7 @@ func (c *Cluster) leaveOut(ctx context.Context, have *admissionv1.MutatingWebhoo
 		}
 	}
 	if length > maxLeftOut {
-		return nil, fmt.Errorf("the namespaceSelector of the webhooks, %q, leaves out %d namespaces, which are too many to be told one by one", selector, len(out))
+		return nil, fmt.Errorf("the namespaceSelector of the webhooks, %q, leaves out %d namespaces, which are too many to name: let it select more", selector, len(out))
 	}
 	slices.Sort(out)
 	return out, nil
@@ -128,8 +129,8 @@ func (c *Cluster) LeavesOut(ctx context.Context, namespace string) (bool, error)
 
 // mine is why nothing can be told by dry runs where the controller's own namespace is left out.
 func mine(namespace string) error {
-	return errors.New("at least nobody can know, because the namespaceSelector of the webhooks leaves out namespace " + namespace +
-		", in which this controller is, and in which it asks by dry runs: install it in one that is not left out")
+	return unsure{errors.New("the namespaceSelector of the webhooks leaves out namespace " + namespace +
+		", where this controller makes its dry runs: install it in another namespace")}
 }
 
 func (c *Cluster) noteLeftOut(out []string) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -29,10 +30,15 @@ type Cluster struct {
 	// DryRun says that the controller writes nothing. Then it does not matter whom the policies
 	// know as the controller.
 	DryRun bool
+	// Metadata, if set, watches what is installed, so that [Gate.Watch] need not read it all the time.
+	Metadata metadata.Interface
 
 	user     string   // that the client is, once known
+	ca       string   // who writes the webhook's CA, by the last check
 	versions string   // of what the last check has read
 	leftOut  []string // the namespaces in which the webhook is not asked, by the last check
+	served   bool     // mutating policies, by the last check
+	labels   bool     // of namespaces decided in the last check
 }
 
 // Check returns the way in which the cluster holds rollouts, and an error that names everything
@@ -40,26 +46,60 @@ type Cluster struct {
 // if nothing does.
 func (c *Cluster) Check(ctx context.Context) (Way, error) {
 	way, missing := c.check(ctx, true)
-	return way, errors.Join(missing...)
+	return way, errors.Join(append([]error{checkResize(c.Client)}, missing...)...)
 }
 
 // Missing returns an error that names everything that is missing, a controller among it, for somebody who may not see
 // everything: what they may not see is taken to be there. The controller may be of another
-// version, so policies may differ.
+// version, so policies may differ. Where edits wait for a controller, none is missing: they restart nothing.
 func (c *Cluster) Missing(ctx context.Context) error {
-	_, missing := c.check(ctx, false)
-	missing = append(missing, c.absent(ctx))
-	return errors.Join(slices.DeleteFunc(missing, apierrors.IsForbidden)...)
+	r := c.Report(ctx)
+	if errors.Is(r.Controller, errWaits) {
+		r.Controller = nil
+	}
+	return errors.Join(r.Resize, r.Installed, r.Controller)
+}
+
+// Report says what somebody sees of what rollouts in place need.
+type Report struct {
+	Way Way
+	// Resize is why pods cannot be resized, Installed what is missing of what holds, and Controller why none is there.
+	Resize, Installed, Controller error
+	// Unseen is what they may not see.
+	Unseen []error
+}
+
+// Report returns what is missing, as [Cluster.Missing] does, one thing apart from the other.
+func (c *Cluster) Report(ctx context.Context) Report {
+	r := Report{Resize: checkResize(c.Client)}
+	way, missing := c.check(ctx, false)
+	r.Way, r.Installed = way, r.seen(missing...)
+	r.Controller = r.seen(c.absent(ctx))
+	return r
+}
+
+// seen notes what may not be seen, and returns the rest.
+func (r *Report) seen(errs ...error) error {
+	var seen []error
+	for _, err := range errs {
+		if apierrors.IsForbidden(err) {
+			r.Unseen = append(r.Unseen, err)
+		} else {
+			seen = append(seen, err)
+		}
+	}
+	return errors.Join(seen...)
 }
 
 func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
-	missing := []error{checkResize(c.Client)}
+	var missing []error
 	way, hook, err := c.way(ctx)
 	if err != nil {
-		return way, append(missing, err)
+		return way, []error{err}
 	}
-	c.versions, c.leftOut = string(way), nil
+	c.versions, c.leftOut, c.labels = string(way), nil, false
 	if hook != nil {
+		c.ca = whoWritesCA(hook)
 		c.read(hook)
 	}
 	var bound []binding
@@ -87,7 +127,7 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 		}
 		missing = append(missing, mode...)
 	}
-	return way, append(missing, checkNamespace(ctx, c.Client, c.Namespace, bound)...)
+	return way, append(missing, c.checkNamespace(ctx, bound)...)
 }
 
 // checkResize asks API discovery, not the version: versions have suffixes, and
@@ -102,7 +142,7 @@ func checkResize(client kubernetes.Interface) error {
 			return nil
 		}
 	}
-	return errors.New("the API server does not serve pods/resize: Kubernetes 1.33 or later is needed, with the feature gate InPlacePodVerticalScaling on")
+	return errors.New("the API server does not serve pods/resize: Kubernetes 1.34 or later is needed, with the feature gate InPlacePodVerticalScaling on")
 }
 
 // binding is one that is there, of either kind.
@@ -119,11 +159,11 @@ func (c *Cluster) read(object metav1.Object) { c.versions += " " + object.GetRes
 // that says what is missing. If exact is set, what is there must be what this controller was built
 // with, but for where it is bound, and for the name of the controller.
 func (c *Cluster) checkPolicy(ctx context.Context, p policy, way Way, exact bool) (b binding, users sets.Set[string], err error) {
-	installed, err := p.get(ctx, c.Client, way)
+	installed, err := p.get(ctx, c.Client)
 	if err != nil {
 		return b, nil, absent(p.kind, p.name, way, err)
 	}
-	bound, resources, err := p.getBinding(ctx, c.Client, way)
+	bound, resources, err := p.getBinding(ctx, c.Client)
 	if err != nil {
 		return b, nil, absent(p.kind+"Binding", p.name, way, err)
 	}
@@ -169,13 +209,17 @@ func (c *Cluster) checkMode(ctx context.Context, bound []binding, known sets.Set
 			other++
 		}
 	}
+	are := "are"
+	if other == 1 {
+		are = "is"
+	}
 	switch {
 	case other > 0 && own:
-		return append(missing, fmt.Errorf("%d of the policies' bindings are for all namespaces, as deploy/ installs them for one controller of the whole cluster: "+
-			"uninstall this controller, or that installation, and then `kubectl apply -k deploy/overlays/one-namespace/cluster`", other))
+		return append(missing, fmt.Errorf("%d of the policies' bindings %s for all namespaces: they were installed from deploy/, for one controller of the whole cluster. "+
+			"Uninstall either this controller or that installation, and then `kubectl apply -k deploy/overlays/one-namespace/cluster`", other, are))
 	case other > 0:
-		return append(missing, fmt.Errorf("%d of the policies' bindings are for namespaces with the label %s only, as deploy/overlays/one-namespace/cluster installs them "+
-			"for controllers of single namespaces: uninstall these, and then `kubectl apply -k deploy/`", other, api.InstalledLabel))
+		return append(missing, fmt.Errorf("%d of the policies' bindings %s for namespaces with the label %s only: they were installed from deploy/overlays/one-namespace/cluster, "+
+			"for controllers of single namespaces. Uninstall these, and then `kubectl apply -k deploy/`", other, are, api.InstalledLabel))
 	}
 	return missing
 }
@@ -190,8 +234,8 @@ func (c *Cluster) checkIdentity(ctx context.Context, known sets.Set[string]) []e
 	var missing []error
 	for _, user := range sets.List(known) {
 		if user = strings.ReplaceAll(user, requestNamespace, c.Namespace); user != me {
-			missing = append(missing, fmt.Errorf("the policies know %s as the controller, and this one is %s: install them for its ServiceAccount, "+
-				"with the chart, or with deploy/components/identity as docs/operations.md shows", user, me))
+			missing = append(missing, fmt.Errorf("the policies are installed for the controller %s, but this one is %s. Install them for its ServiceAccount, "+
+				"with the chart or with deploy/components/identity (docs/install.md)", user, me))
 		}
 	}
 	return missing
@@ -216,15 +260,16 @@ func differs(kind, name, difference string) error {
 	return fmt.Errorf("%s %s is not the one of this version of the controller: they differ in %s", kind, name, difference)
 }
 
-// checkNamespace returns an error for each of the bindings that leaves out the namespace.
-func checkNamespace(ctx context.Context, client kubernetes.Interface, namespace string, bound []binding) []error {
+// checkNamespace returns an error for each of the bindings that leaves out the controller's only namespace.
+func (c *Cluster) checkNamespace(ctx context.Context, bound []binding) []error {
 	bound = slices.DeleteFunc(bound, func(b binding) bool { return b.selector == nil })
-	if namespace == "" || len(bound) == 0 {
+	if c.Namespace == "" || len(bound) == 0 {
 		return nil
 	}
-	ns, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	c.labels = true
+	ns, err := c.Client.CoreV1().Namespaces().Get(ctx, c.Namespace, metav1.GetOptions{})
 	if err != nil {
-		return []error{fmt.Errorf("reading the labels of namespace %s: %w", namespace, err)}
+		return []error{fmt.Errorf("reading the labels of namespace %s: %w", c.Namespace, err)}
 	}
 	var missing []error
 	for _, b := range bound {
@@ -232,7 +277,7 @@ func checkNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 		if err != nil {
 			missing = append(missing, fmt.Errorf("reading %s %s: %w", b.kind, b.name, err))
 		} else if !selector.Matches(labels.Set(ns.Labels)) {
-			missing = append(missing, fmt.Errorf("%s %s leaves out namespace %s: label the namespace with %s", b.kind, b.name, namespace, selector))
+			missing = append(missing, fmt.Errorf("%s %s leaves out namespace %s: label the namespace with %s", b.kind, b.name, c.Namespace, selector))
 		}
 	}
 	return missing

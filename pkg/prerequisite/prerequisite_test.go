@@ -107,14 +107,14 @@ func with(t *testing.T, all []runtime.Object, without ...string) *fake.Clientset
 	if !slices.Contains(without, "pods/resize") {
 		core.APIResources = append(core.APIResources, metav1.APIResource{Name: "pods/resize"})
 	}
-	client.Resources = []*metav1.APIResourceList{core, serving("v1")}
+	client.Resources = []*metav1.APIResourceList{core, serving()}
 	return client
 }
 
-// serving is an API group version that has MutatingAdmissionPolicies.
-func serving(version string) *metav1.APIResourceList {
+// serving is the API group version with MutatingAdmissionPolicies.
+func serving() *metav1.APIResourceList {
 	return &metav1.APIResourceList{
-		GroupVersion: admissionv1.GroupName + "/" + version, APIResources: []metav1.APIResource{{Name: "mutatingadmissionpolicies"}},
+		GroupVersion: admissionv1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "mutatingadmissionpolicies"}},
 	}
 }
 
@@ -224,7 +224,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{"everything is there", complete(t), nil},
 		{"pods/resize is not served", complete(t, "pods/resize"), []string{
-			"the API server does not serve pods/resize: Kubernetes 1.33 or later is needed, with the feature gate InPlacePodVerticalScaling on",
+			"the API server does not serve pods/resize: Kubernetes 1.34 or later is needed, with the feature gate InPlacePodVerticalScaling on",
 		}},
 		{"a policy is missing", complete(t, "policy "+hold), []string{"MutatingAdmissionPolicy " + hold + " is missing: " + install}},
 		{"a binding is missing", complete(t, "binding "+pending), []string{"MutatingAdmissionPolicyBinding " + pending + " is missing: " + install}},
@@ -236,7 +236,7 @@ func TestCheck(t *testing.T) {
 			[]string{"ValidatingAdmissionPolicyBinding " + validate + ` binds the policy "another": ` + install},
 		},
 		{"everything that is missing is told", complete(t, "pods/resize", "policy "+hold, "binding "+pending, "policy "+validate), []string{
-			"the API server does not serve pods/resize: Kubernetes 1.33 or later is needed, with the feature gate InPlacePodVerticalScaling on",
+			"the API server does not serve pods/resize: Kubernetes 1.34 or later is needed, with the feature gate InPlacePodVerticalScaling on",
 			"MutatingAdmissionPolicy " + hold + " is missing: " + install,
 			"MutatingAdmissionPolicyBinding " + pending + " is missing: " + install,
 			"ValidatingAdmissionPolicy " + validate + " is missing: " + install,
@@ -329,10 +329,10 @@ func TestDifferences(t *testing.T) {
 	}
 	const itsOwn, ofNamespace = "system:serviceaccount:team-a:inplace-rollout", `system:serviceaccount:" + request.namespace + ":inplace-rollout`
 	const notThisVersions = " is not the one of this version of the controller: they differ in "
-	const forNamespaces = " of the policies' bindings are for namespaces with the label inplace-rollout.io/installed only, as deploy/overlays/one-namespace/cluster installs them " +
-		"for controllers of single namespaces: uninstall these, and then `kubectl apply -k deploy/`"
-	const forAll = " of the policies' bindings are for all namespaces, as deploy/ installs them for one controller of the whole cluster: " +
-		"uninstall this controller, or that installation, and then `kubectl apply -k deploy/overlays/one-namespace/cluster`"
+	const forNamespaces = " of the policies' bindings are for namespaces with the label inplace-rollout.io/installed only: they were installed from deploy/overlays/one-namespace/cluster, " +
+		"for controllers of single namespaces. Uninstall these, and then `kubectl apply -k deploy/`"
+	const forAll = " of the policies' bindings are for all namespaces: they were installed from deploy/, for one controller of the whole cluster. " +
+		"Uninstall either this controller or that installation, and then `kubectl apply -k deploy/overlays/one-namespace/cluster`"
 	all := fmt.Sprint(len(prerequisite.MutatingPolicies) + len(prerequisite.ValidatingPolicies))
 	for name, tt := range map[string]struct {
 		client    *fake.Clientset
@@ -362,21 +362,21 @@ func TestDifferences(t *testing.T) {
 			s.MatchResources = &admissionv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
 		}), want: notThisVersions + "spec.matchResources: it should not be there"},
 		"bound by the label, for the cluster's controller":                {client: bind(t, complete(t), inLabelled), want: all + forNamespaces},
-		"one is bound by the label, for the cluster's controller":         {client: bound(func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) { s.MatchResources = inLabelled }), want: "1" + forNamespaces},
+		"one is bound by the label, for the cluster's controller":         {client: bound(func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) { s.MatchResources = inLabelled }), want: "1" + strings.Replace(forNamespaces, " are ", " is ", 1)},
 		"bound by the label, for the namespace's controller":              {client: is(bind(t, knowing(t, ofNamespace), inLabelled), itsOwn), namespace: "team-a"},
 		"bound everywhere, for the namespace's controller":                {client: is(complete(t), itsOwn), namespace: "team-a", want: all + forAll},
 		"bound everywhere, for the cluster's controller of a namespace":   {client: is(complete(t), theOne), namespace: "team-a"},
 		"bound by the label, for the cluster's controller of a namespace": {client: is(bind(t, knowing(t, ofNamespace), inLabelled), theOne), namespace: "team-a", want: all + forNamespaces},
 		"they know one in another namespace, which this is":               {client: is(knowing(t, "system:serviceaccount:platform:ipr"), "system:serviceaccount:platform:ipr")},
 		"it looks after its own namespace only":                           {client: is(knowing(t, itsOwn), itsOwn), namespace: "team-a"},
-		"they know another":                                               {client: is(complete(t), "system:serviceaccount:platform:ipr"), want: "the policies know " + theOne + " as the controller, and this one is system:serviceaccount:platform:ipr: install them for its ServiceAccount"},
+		"they know another":                                               {client: is(complete(t), "system:serviceaccount:platform:ipr"), want: "the policies are installed for the controller " + theOne + ", but this one is system:serviceaccount:platform:ipr. Install them for its ServiceAccount"},
 		"they look for the heartbeat of another": {client: is(edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			b.Spec.ParamRef.Name = "ipr"
-		}), theOne), want: "the policies know system:serviceaccount:inplace-rollout:ipr as the controller, and this one is " + theOne},
+		}), theOne), want: "the policies are installed for the controller system:serviceaccount:inplace-rollout:ipr, but this one is " + theOne},
 		"they look for no heartbeat": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			b.Spec.ParamRef = nil
 		}), want: notThisVersions + "spec.paramRef: it is missing"},
-		"it is a person": {client: is(complete(t), "admin"), want: "and this one is admin"},
+		"it is a person": {client: is(complete(t), "admin"), want: "but this one is admin"},
 		"it names more critical namespaces": {client: validatingOf("inplace-rollout-validate-opt-in", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
 			s.Variables[0].Expression = `["kube-system", "calico-system"]`
 		})},
@@ -385,8 +385,8 @@ func TestDifferences(t *testing.T) {
 		}), want: "spec.variables[0].expression: it is "},
 		"one of them knows another": {client: is(validatingOf("inplace-rollout-fence-pods", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
 			s.MatchConditions[0].Expression = strings.ReplaceAll(s.MatchConditions[0].Expression, theOne, itsOwn)
-		}), theOne), want: "the policies know " + itsOwn + " as the controller, and this one is " + theOne},
-		"bound by the label, for another ServiceAccount of the namespace": {client: is(bind(t, knowing(t, ofNamespace), inLabelled), "system:serviceaccount:team-a:default"), namespace: "team-a", want: "the policies know " + itsOwn + " as the controller"},
+		}), theOne), want: "the policies are installed for the controller " + itsOwn + ", but this one is " + theOne},
+		"bound by the label, for another ServiceAccount of the namespace": {client: is(bind(t, knowing(t, ofNamespace), inLabelled), "system:serviceaccount:team-a:default"), namespace: "team-a", want: "the policies are installed for the controller " + itsOwn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := check(t, tt.client, tt.namespace)
@@ -403,9 +403,10 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestRights: the controller may read what it checks, and no other policies.
+// TestRights: the controller may read and watch what it checks, and of webhooks its own only: their paths may be secret.
 func TestRights(t *testing.T) {
-	names := map[string][]string{}
+	type right struct{ names, verbs string }
+	rights := map[string]right{}
 	for _, o := range installed(t) {
 		role, is := o.(*rbacv1.ClusterRole)
 		if !is {
@@ -414,20 +415,21 @@ func TestRights(t *testing.T) {
 		for _, rule := range role.Rules {
 			if slices.Contains(rule.APIGroups, admissionv1.GroupName) {
 				for _, resource := range rule.Resources {
-					names[resource] = slices.Sorted(slices.Values(rule.ResourceNames))
+					rights[resource] = right{strings.Join(rule.ResourceNames, " "), strings.Join(rule.Verbs, " ")}
 				}
 			}
 		}
 	}
-	mutating, validating := slices.Sorted(slices.Values(prerequisite.MutatingPolicies)), slices.Sorted(slices.Values(prerequisite.ValidatingPolicies))
-	want := map[string][]string{
-		"mutatingwebhookconfigurations": {prerequisite.WebhookConfiguration},
-		"mutatingadmissionpolicies":     mutating, mutatingBindings: mutating,
-		"validatingadmissionpolicies": validating, validatingBindings: validating,
+	const read = "get list watch"
+	want := map[string]right{
+		"mutatingwebhookconfigurations": {prerequisite.WebhookConfiguration, read},
+		"mutatingadmissionpolicies":     {"", read}, mutatingBindings: {"", read},
+		"validatingadmissionpolicies": {"", read}, validatingBindings: {"", read},
 	}
-	if !maps.EqualFunc(names, want, slices.Equal) {
-		t.Errorf("deploy/cluster/cluster-roles.yaml names\n%v, want\n%v", names, want)
+	if !maps.Equal(rights, want) {
+		t.Errorf("deploy/cluster/cluster-roles.yaml gives\n%v, want\n%v", rights, want)
 	}
+	mutating, validating := prerequisite.MutatingPolicies, prerequisite.ValidatingPolicies
 	if len(mutating) < 4 || len(validating) < 3 || slices.Contains(validating, "inplace-rollout-notice-only") {
 		t.Errorf("needed are %v and %v", mutating, validating)
 	}
@@ -502,13 +504,15 @@ func TestAbsent(t *testing.T) {
 		namespace string                 // that is looked at
 		each      bool                   // each namespace has its own
 		want      string
+		waits     bool // only the report says that none is there
 	}{
 		"it is there":                              {account: beating("inplace-rollout", at(-30*time.Second))},
 		"our clock is ahead":                       {account: beating("inplace-rollout", at(10*time.Second))},
 		"it is out of date":                        {account: beating("inplace-rollout", at(time.Minute)), want: absent},
 		"it was taken away":                        {account: beating("inplace-rollout", nil), want: absent},
 		"there is no ServiceAccount":               {want: absent},
-		"edits are held all the same":              {account: beating("inplace-rollout", map[string]string{api.WhenAbsentAnnotation: api.Hold})},
+		"edits are held all the same":              {account: beating("inplace-rollout", map[string]string{api.WhenAbsentAnnotation: api.Hold}), waits: true},
+		"it is there, and edits would be held":     {account: beating("inplace-rollout", map[string]string{api.WhenAbsentAnnotation: api.Hold, api.ReadyUntilAnnotation: at(-30 * time.Second)[api.ReadyUntilAnnotation]})},
 		"the namespace has one":                    {account: beating("team-a", at(-30*time.Second)), namespace: "team-a", each: true},
 		"another namespace has one":                {account: beating("team-b", at(-30*time.Second)), namespace: "team-a", each: true, want: absent},
 		"each has its own, and all are looked at":  {each: true},
@@ -528,11 +532,16 @@ func TestAbsent(t *testing.T) {
 				edit(t, client, validatingBindings, "inplace-rollout-notice-only", func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.ParamRef.Namespace = "" })
 			}
 			got := ""
-			if err := (&prerequisite.Cluster{Client: client, Namespace: tt.namespace}).Missing(t.Context()); err != nil {
+			cluster := &prerequisite.Cluster{Client: client, Namespace: tt.namespace}
+			if err := cluster.Missing(t.Context()); err != nil {
 				got = err.Error()
 			}
 			if (tt.want == "") != (got == "") || !strings.HasPrefix(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			reported := cluster.Report(t.Context()).Controller
+			if is := reported != nil; is != (tt.waits || tt.want != "") || tt.waits && !strings.HasPrefix(reported.Error(), absent+": edits stay held") {
+				t.Errorf("reported: %v", reported)
 			}
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	admissionv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,17 +16,10 @@ import (
 )
 
 // older is a cluster without MutatingAdmissionPolicy v1. Its guards are given by what the guarded way is.
-func older(t *testing.T, objects []runtime.Object, versions ...string) *fake.Clientset {
+func older(t *testing.T, objects []runtime.Object) *fake.Clientset {
 	t.Helper()
 	client := with(t, objects)
-	client.Resources = client.Resources[:1]
-	for _, version := range append(versions, "v1") {
-		list := serving(version)
-		if version == "v1" {
-			list.APIResources[0].Name = "validatingadmissionpolicies"
-		}
-		client.Resources = append(client.Resources, list)
-	}
+	client.Resources[1].APIResources[0].Name = "validatingadmissionpolicies"
 	return client
 }
 
@@ -47,32 +39,6 @@ func byWebhook(t *testing.T, change func(*admissionv1.MutatingWebhookConfigurati
 	return append(objects, hooks)
 }
 
-// byBeta is what deploy/overlays/v1beta1 installs.
-func byBeta(t *testing.T) []runtime.Object {
-	t.Helper()
-	objects := installed(t)
-	for i, o := range objects {
-		var beta runtime.Object
-		switch o.(type) {
-		case *admissionv1.MutatingAdmissionPolicy:
-			beta = &admissionv1beta1.MutatingAdmissionPolicy{}
-		case *admissionv1.MutatingAdmissionPolicyBinding:
-			beta = &admissionv1beta1.MutatingAdmissionPolicyBinding{}
-		default:
-			continue
-		}
-		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, beta); err != nil {
-			t.Fatal(err)
-		}
-		objects[i] = beta
-	}
-	return objects
-}
-
 // twice is a cluster where policies and a webhook hold.
 func twice(t *testing.T) []runtime.Object {
 	t.Helper()
@@ -80,7 +46,7 @@ func twice(t *testing.T) []runtime.Object {
 	return append(installed(t), webhook[len(webhook)-1])
 }
 
-// TestWays: each of the three ways to hold is known, and two at once are refused.
+// TestWays: each of the two ways to hold is known, and two at once are refused.
 func TestWays(t *testing.T) {
 	hooks := func(change func(*admissionv1.MutatingWebhook)) *fake.Clientset {
 		return older(t, byWebhook(t, func(c *admissionv1.MutatingWebhookConfiguration) { change(&c.Webhooks[0]) }))
@@ -93,15 +59,11 @@ func TestWays(t *testing.T) {
 		want   string
 	}{
 		"policies":                             {client: complete(t), way: prerequisite.Policy},
-		"policies in version v1beta1":          {client: older(t, byBeta(t), "v1beta1"), way: prerequisite.Beta},
 		"the webhook, where there is no other": {client: older(t, byWebhook(t, nil)), way: prerequisite.Webhook},
 		"the webhook, by choice":               {client: with(t, byWebhook(t, nil)), way: prerequisite.Webhook},
 		"nothing, where policies could":        {client: complete(t, "binding "+hold), way: prerequisite.Policy, want: "MutatingAdmissionPolicyBinding " + hold + " is missing: " + install},
 		"nothing, where only the webhook could": {
-			client: older(t, nil), want: "no MutatingAdmissionPolicy, which is on from Kubernetes 1.36: install the webhook with `kubectl apply -k deploy/overlays/webhook`",
-		},
-		"nothing, where the beta is on": {
-			client: older(t, nil, "v1beta1"), way: prerequisite.Beta, want: "MutatingAdmissionPolicy " + hold + " is missing: install it with `kubectl apply -k deploy/overlays/v1beta1`",
+			client: older(t, nil), want: "this API server does not serve MutatingAdmissionPolicy, as Kubernetes 1.36 does: install the webhook with `kubectl apply -k deploy/overlays/webhook`",
 		},
 		"two at once": {
 			client: with(t, twice(t)), way: prerequisite.Webhook,
@@ -109,11 +71,19 @@ func TestWays(t *testing.T) {
 		},
 		"a webhook that may fail":        {client: hooks(func(h *admissionv1.MutatingWebhook) { h.FailurePolicy = new(admissionv1.Ignore) }), way: prerequisite.Webhook, want: notThisVersions + `.failurePolicy: it is "Ignore", and should be "Fail"`},
 		"a webhook that leaves some out": {client: hooks(func(h *admissionv1.MutatingWebhook) { h.Rules[0].Operations = h.Rules[0].Operations[:0] }), way: prerequisite.Webhook, want: notThisVersions + ".rules[0]"},
-		"a webhook without a CA":         {client: hooks(func(h *admissionv1.MutatingWebhook) { h.ClientConfig.CABundle = nil }), way: prerequisite.Webhook, want: "has no caBundle for " + name + " yet"},
-		"a webhook of another name":      {client: hooks(func(h *admissionv1.MutatingWebhook) { h.Name = "a.example.com" }), way: prerequisite.Webhook, want: "lacks the webhook " + name},
+		"a webhook without a CA":         {client: hooks(func(h *admissionv1.MutatingWebhook) { h.ClientConfig.CABundle = nil }), way: prerequisite.Webhook, want: "has no caBundle for " + name + ": the Deployment inplace-rollout-webhook writes it"},
+		"a webhook without cert-manager's CA": {
+			client: older(t, byWebhook(t, func(c *admissionv1.MutatingWebhookConfiguration) {
+				c.Annotations = map[string]string{"cert-manager.io/inject-ca-from": "platform/inplace-rollout-webhook"}
+				c.Webhooks[0].ClientConfig.CABundle, c.Webhooks[1].ClientConfig.CABundle = nil, nil
+			})), way: prerequisite.Webhook,
+			want: "has no caBundle for " + name + ", inplace-rollout-hold-daemonsets.inplace-rollout.io: cert-manager's cainjector takes it from the Certificate platform/inplace-rollout-webhook, " +
+				"which the annotation cert-manager.io/inject-ca-from names: check that the Deployment cert-manager-cainjector runs, and that this Certificate is Ready",
+		},
+		"a webhook of another name": {client: hooks(func(h *admissionv1.MutatingWebhook) { h.Name = "a.example.com" }), way: prerequisite.Webhook, want: "lacks the webhook " + name},
 		"a webhook in labelled namespaces": {
 			client: hooks(func(h *admissionv1.MutatingWebhook) { h.NamespaceSelector = inLabelled.NamespaceSelector }), way: prerequisite.Webhook,
-			want: "1 of the policies' bindings are for namespaces with the label",
+			want: "1 of the policies' bindings is for namespaces with the label",
 		},
 	} {
 		t.Run(about, func(t *testing.T) {

@@ -44,6 +44,7 @@ func Webhooks() []admissionv1.MutatingWebhook {
 			hook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{api.EnabledLabel: "true"}}
 		}
 		for _, rule := range spec.MatchConstraints.ResourceRules {
+			rule.Scope = new(admissionv1.NamespacedScope) // GKE calls a webhook unsafe that may be asked about more
 			hook.Rules = append(hook.Rules, rule.RuleWithOperations)
 		}
 		hook.MatchConditions = append(hook.MatchConditions, spec.MatchConditions...)
@@ -64,13 +65,27 @@ func Webhooks() []admissionv1.MutatingWebhook {
 	return all
 }
 
-// comesUp is the creation of what a cluster may need before it can run a webhook: kube-proxy, or its network.
+// comesUp is the creation of what a cluster may need before it can run a webhook: kube-proxy, or its network. While one answers, it
+// is held as any other, in case it adopts pods of another template. That keeps no cluster from coming up: the built-in controller makes
+// the pods that a node lacks under OnDelete, too, and from the new template.
 const comesUp = `oldObject == null && request.namespace == "kube-system"`
 
 // letsGo is a write after which a workload is not held, whatever is in it. It goes through when no webhook answers, too: that
 // is the way out then. The workload may still look as if it were held, which `inplace-rollout release` mends.
 var letsGo = fmt.Sprintf(`oldObject != null && (object.metadata.?labels[?%q].orValue("") != "true" || `+
 	`has(object.metadata.deletionTimestamp) || request.?options.?fieldManager.orValue("") == %q)`, api.EnabledLabel, api.ReleaseManager)
+
+// caFrom is the annotation by which cert-manager knows whose CA it is to write into the configuration.
+const caFrom = "cert-manager.io/inject-ca-from"
+
+// whoWritesCA says who is to write the caBundle of the configuration, and where to look if it is not there, or another one.
+func whoWritesCA(have *admissionv1.MutatingWebhookConfiguration) string {
+	if from := have.Annotations[caFrom]; from != "" {
+		return fmt.Sprintf("cert-manager's cainjector takes it from the Certificate %s, which the annotation %s names: "+
+			"check that the Deployment cert-manager-cainjector runs, and that this Certificate is Ready", from, caFrom)
+	}
+	return "the Deployment inplace-rollout-webhook writes it: check that it runs"
+}
 
 // checkWebhook returns where the webhooks are in force, whom they know as the controller, and an
 // error that says what is missing. If exact is set, they must be those of the policies that this
@@ -83,6 +98,7 @@ func checkWebhook(have *admissionv1.MutatingWebhookConfiguration, exact bool) (b
 		byName[have.Webhooks[i].Name] = &have.Webhooks[i]
 	}
 	var missing []error
+	var untrusted []string
 	for _, want := range webhooks {
 		is := byName[want.Name]
 		if is == nil {
@@ -90,7 +106,7 @@ func checkWebhook(have *admissionv1.MutatingWebhookConfiguration, exact bool) (b
 			continue
 		}
 		if len(is.ClientConfig.CABundle) == 0 {
-			missing = append(missing, fmt.Errorf("%s %s has no caBundle for %s yet: the Deployment inplace-rollout-webhook sets it when it runs", kind, WebhookConfiguration, want.Name))
+			untrusted = append(untrusted, want.Name)
 		}
 		b := binding{kind: kind, name: WebhookConfiguration + ", webhook " + want.Name}
 		// It is bound as a policy is, but for the namespaces that it leaves out besides.
@@ -109,6 +125,9 @@ func checkWebhook(have *admissionv1.MutatingWebhookConfiguration, exact bool) (b
 		spec, known := anonymous(webhookSpec(is))
 		users = users.Union(known)
 		missing = append(missing, differs(kind, WebhookConfiguration, difference(want.Name, spec, webhookSpec(&want))))
+	}
+	if len(untrusted) > 0 {
+		missing = append(missing, fmt.Errorf("%s %s has no caBundle for %s: %s", kind, WebhookConfiguration, strings.Join(untrusted, ", "), whoWritesCA(have)))
 	}
 	return bound, users, errors.Join(missing...)
 }

@@ -33,7 +33,7 @@ func (p *Pulse) Err() error {
 	if longest <= p.bound {
 		return nil
 	}
-	return fmt.Errorf("%s hangs: nothing has come of it for %s", hung, longest.Round(time.Second))
+	return fmt.Errorf("%s hangs: it has made no progress for %s", hung, longest.Round(time.Second))
 }
 
 // Beat notes that something begins, or that something has come of it.

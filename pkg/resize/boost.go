@@ -51,7 +51,7 @@ func (t Target) PutBack(template *corev1.PodTemplateSpec) []Change {
 	return changes
 }
 
-// boosted reports whether a startup booster has marked the pod, as few are.
+// boosted reports whether a startup booster has left a note on the pod, as on few.
 func (t Target) boosted() bool {
 	for key := range t.pod.Annotations {
 		if BoostAnnotation(key) {

@@ -16,7 +16,7 @@ type Fault struct {
 }
 
 // faults are those that are known. The first versions with and without them are those whose source
-// shows it, but for what docs/kubelets.md says.
+// shows it, but for what docs/compatibility.md says.
 var faults = []struct {
 	Fault
 
@@ -27,14 +27,14 @@ var faults = []struct {
 	{
 		Fault: Fault{
 			"kubernetes#138760",
-			"the kubelet raises the memory limit of a container that is not running, but not that of its pod; if it goes on being OOMKilled, delete the pod",
+			"the kubelet raises the memory limit of a container that is not running, but not the limit of its pod. If the container is still OOMKilled, delete the pod",
 		},
 		since: "1.33.0", fixed: []string{"1.35.9", "1.36.4", "1.37.0"}, meets: Target.growsOOMKilled,
 	},
 	{
 		Fault: Fault{
 			"kubernetes#141100",
-			"where the runtime reports no memory usage of pods, lowering a memory limit to below what is in use makes the kubelet panic over the pod",
+			"if the runtime reports no memory usage of pods, the kubelet panics when a memory limit is lowered below the usage",
 		},
 		since: "1.34.0", fixed: []string{"1.38.0"}, meets: Target.ShrinksMemory,
 	},

@@ -1,13 +1,14 @@
 package resize
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -49,10 +50,11 @@ func ownersOf(pod *corev1.Pod) (owners, error) {
 		if !Recorded(entry) || entry.FieldsV1 == nil {
 			continue
 		}
-		e := owned{owner{ours: Ours(entry)}, &fieldpath.Set{}}
-		if err := e.fields.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
+		fields, err := fieldsOf(entry.FieldsV1)
+		if err != nil {
 			return nil, fmt.Errorf("reading managedFields of pod %s: %w", pod.Name, err)
 		}
+		e := owned{owner{ours: Ours(entry)}, fields}
 		if !e.ours {
 			e.other = entry.Manager
 		}
@@ -62,6 +64,28 @@ func ownersOf(pod *corev1.Pod) (owners, error) {
 		o = append(o, e)
 	}
 	return o, nil
+}
+
+// fieldSets are those that were read, by their text: all pods of a workload have the same few.
+var fieldSets = lru.New(256)
+
+// longestKept bounds the text of a set that is kept, in bytes, so that nobody fills the memory with what they write into a pod.
+const longestKept = 4 << 10
+
+// fieldsOf reads a set of fields. It is shared: do not change it.
+func fieldsOf(v1 *metav1.FieldsV1) (*fieldpath.Set, error) {
+	text := v1.GetRawString()
+	if known, is := fieldSets.Get(text); is {
+		return known.(*fieldpath.Set), nil
+	}
+	fields := &fieldpath.Set{}
+	if err := fields.FromJSON(strings.NewReader(text)); err != nil {
+		return nil, err
+	}
+	if len(text) <= longestKept {
+		fieldSets.Add(text, fields)
+	}
+	return fields, nil
 }
 
 // last returns when we last set a value; zero if we never have.

@@ -3,8 +3,6 @@ package resize
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,7 +35,7 @@ const (
 	Actuated State = "Actuated"
 )
 
-// The states that follow from more than what the pod shows.
+// The states that follow from more than what the pod shows, such as deadlines: pkg/rollout/verdict.go tells them.
 const (
 	// Refused: the API server does not take the size now, as where a quota is exceeded;
 	// asking again may help.
@@ -46,8 +44,8 @@ const (
 	DeferredTooLong State = "DeferredTooLong"
 	// FailingTooLong: still Failing at the deadline.
 	FailingTooLong State = "FailingTooLong"
-	// Impossible: something known before any request stands in the way.
-	Impossible State = "Impossible"
+	// Unresizable: something known before any request stands in the way, such as a limit that is removed.
+	Unresizable State = "Unresizable"
 	// Disruptive: the resize would take the pod down, and no pod may be down. With the action
 	// LiveResize no pod is in this state: nothing but a resize is wanted.
 	Disruptive State = "Disruptive"
@@ -261,49 +259,4 @@ func (t Target) status(p part) *corev1.ContainerStatus {
 		}
 	}
 	return nil
-}
-
-// Wanted spells out the target's size, requests before limits:
-// `app: cpu 100m/200m, memory 1Gi/2Gi`. It returns "-" if that is nothing.
-func (t Target) Wanted() string {
-	sizes, sized := make([]string, 0, len(t.named)), parts(t.Spec())
-	for _, p := range t.named {
-		if now := counterpart(sized, p); now != nil {
-			sizes = append(sizes, spell(p, *now.requirements))
-		}
-	}
-	return join(sizes)
-}
-
-// Applied spells out what is in force, as the kubelet reports it, in the same way.
-func (t Target) Applied() string {
-	sizes := make([]string, 0, len(t.named))
-	for _, p := range t.named {
-		_, applied := t.reported(p)
-		sizes = append(sizes, spell(p, applied))
-	}
-	return join(sizes)
-}
-
-func spell(p part, r corev1.ResourceRequirements) string {
-	var values []string
-	for _, name := range resizable {
-		request, limit := lookup(r.Requests, name), lookup(r.Limits, name)
-		if request != nil || limit != nil {
-			values = append(values, fmt.Sprintf("%s %s/%s", name, quantity(request), quantity(limit)))
-		}
-	}
-	if len(values) == 0 {
-		return ""
-	}
-	return p.label() + ": " + strings.Join(values, ", ")
-}
-
-// join joins the sizes of parts, and returns "-" if all of them are empty.
-func join(sizes []string) string {
-	sizes = slices.DeleteFunc(sizes, func(s string) bool { return s == "" })
-	if len(sizes) == 0 {
-		return "-"
-	}
-	return strings.Join(sizes, "; ")
 }

@@ -4,6 +4,7 @@
 package revisions
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -38,8 +39,8 @@ const WatchLag = 10 * time.Second
 //
 // Of the pods 0, 1 and 2, only 0 is updated: the number is 1. We relabel 2, and somebody deletes 0:
 // the number is 1, whether the controller has seen both or nothing.
-func Doubt(seen *rollout.Sightings, pods, counted []*corev1.Pod, updated func(*corev1.Pod) bool, conceals bool, now time.Time) time.Duration {
-	last, known := seen.Relabelled(pods, updated, now)
+func Doubt(notes *rollout.PodNotes, pods, counted []*corev1.Pod, updated func(*corev1.Pod) bool, conceals bool, now time.Time) time.Duration {
+	last, known := notes.Relabelled(pods, updated, now)
 	comesOrGoes := func(pod *corev1.Pod) bool {
 		if updated(pod) {
 			return pod.DeletionTimestamp != nil
@@ -50,4 +51,21 @@ func Doubt(seen *rollout.Sightings, pods, counted []*corev1.Pod, updated func(*c
 		return 0
 	}
 	return max(known.Add(WatchLag).Sub(now), 0)
+}
+
+// Former returns the revision that most of the pods are of which have not proved the newest one yet; empty if there are none.
+// After A→B→C these are still of A, where B was never proved.
+func Former(pods []*corev1.Pod, older func(*corev1.Pod) bool) (name string) {
+	carry := map[string]int{}
+	for _, pod := range pods {
+		if older(pod) {
+			carry[HashOf(pod)]++
+		}
+	}
+	for _, of := range slices.Sorted(maps.Keys(carry)) {
+		if name == "" || carry[of] > carry[name] {
+			name = of
+		}
+	}
+	return name
 }

@@ -16,7 +16,7 @@ func (v *Verdict) awaitBooster(o Options) {
 		since = m.Target.Resized
 	}
 	if until := since.Add(o.BoosterTimeout); until.After(o.Now) {
-		v.Decision, v.Reason, v.Message = policy.Wait, ReasonProgressing, "waiting for its startup booster, which is about to put back "+m.PutBack
+		v.Decision, v.Reason, v.Message = policy.Wait, ReasonProgressing, "waiting for its startup booster to put back "+m.PutBack
 		v.changesAt(until, o)
 	}
 }

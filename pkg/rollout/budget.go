@@ -57,6 +57,7 @@ type budget struct {
 	unready int
 
 	batch batch
+	guard *guarded // nil where the rollout is not guarded
 }
 
 // batch is how many pods may have a size at once that is not known to be good: it is tried
@@ -81,7 +82,7 @@ func (b batch) mayGrow(most int) bool {
 }
 
 func newBudget(verdicts []*Verdict, o Options) *budget {
-	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.NonMembers)}
+	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.NonMembers), guard: o.guard(verdicts)}
 	for _, m := range o.NonMembers {
 		b.missing += asInt(m.Pod == nil)
 	}

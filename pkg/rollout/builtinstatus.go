@@ -35,14 +35,14 @@ type BuiltInStatus struct {
 // AtRest reports whether nothing in the workload is ours to do now: its condition says Complete
 // already, or the built-in controller makes its rollout. The plan p then has the condition that
 // is to be written, and nothing else. held is whether the workload is held, and have is its
-// condition, or nil.
+// condition, or nil. Where pods may have to be resized though nothing is rolled out, the workload is never at rest.
 //
 // Complete is believed only of the revision and the pods that it was said of: a workload may
 // have been edited while it was opted out. The counts do not matter: a pod that
 // is lost or scaled away later is no rollout. If there are stale pods, the workload may have
 // been edited, and edited back, so that its pods have to be looked at.
 func (u BuiltInStatus) AtRest(held bool, have *StoredCondition) (p Plan, atRest bool) {
-	p.Transient = true // another condition is about to come
+	p.Defer() // another condition is about to come
 	if held {
 		// Complete was said before this hold. Admission takes it back when the status is next
 		// written. That may not be soon: a lower partition makes no new generation where
@@ -55,11 +55,13 @@ func (u BuiltInStatus) AtRest(held bool, have *StoredCondition) (p Plan, atRest 
 		if u.NotHeld != "" && u.begins(have) {
 			p.HandedOver = u.HandedOver.Because(u.NotHeld).Message()
 		}
-		return p, u.BuiltIn && !u.Counted
+		return p, u.BuiltIn && !u.Counted && !u.Standing
 	}
 	p.Condition.Others = have.Says().Others
-	p.Transient = !u.Counted || !u.AllThere
-	return p, true
+	if u.Counted && u.AllThere {
+		p.Urgency = Soon
+	}
+	return p, !u.Standing
 }
 
 // complete reports whether a condition says Complete of this revision, and no details.
@@ -78,7 +80,7 @@ func (u BuiltInStatus) begins(have *StoredCondition) bool {
 // as updated may have the size of an edit that was given up, as where the hold was let go without
 // us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
 // touch, it makes the rollout, and nothing is planned but sizes for which no pod is restarted.
-func (u BuiltInStatus) Plan(p Plan, have *StoredCondition) (unheld Plan, remove []Restart) {
+func (u BuiltInStatus) Plan(p Plan, have *StoredCondition) (notHeld Plan, remove []Restart) {
 	done := true
 	for _, v := range p.Verdicts {
 		m := &v.Member
@@ -114,7 +116,7 @@ func (u BuiltInStatus) done(p Plan, have *StoredCondition) Plan {
 	}
 	// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
 	if u.complete(have) && slices.ContainsFunc(p.Resize, func(m Member) bool { return m.InPlaceOnly }) {
-		p.Resize, p.WriteNow = nil, true
+		p.Resize, p.Urgency = nil, AtOnce
 	}
 	return p
 }

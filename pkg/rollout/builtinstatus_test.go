@@ -7,7 +7,7 @@ import (
 )
 
 // Complete is believed only of what it was said of; what nobody holds may be the built-in controller's.
-func TestUnheldAtRest(t *testing.T) {
+func TestAtRest(t *testing.T) {
 	is := func(status corev1.ConditionStatus, c Condition) *StoredCondition {
 		return &StoredCondition{Status: status, Message: c.Message()}
 	}
@@ -30,7 +30,7 @@ func TestUnheldAtRest(t *testing.T) {
 	stale := func(u *BuiltInStatus) { u.Stale = true }
 	for _, tt := range []struct {
 		name    string
-		unheld  BuiltInStatus
+		status  BuiltInStatus
 		held    bool
 		have    *StoredCondition
 		rests   bool
@@ -50,9 +50,9 @@ func TestUnheldAtRest(t *testing.T) {
 		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, Condition{Why: "a"}), true, true, now},
 		{"the built-in controller is done", with(func(u *BuiltInStatus) { u.BuiltIn = true }), false, nil, false, true, Condition{}},
 	} {
-		p, rests := tt.unheld.AtRest(tt.held, tt.have)
-		if rests != tt.rests || p.Transient != tt.passing || rests && p.Condition != tt.says {
-			t.Errorf("%s: at rest: %t, want %t; passing: %t, want %t; says %+v, want %+v", tt.name, rests, tt.rests, p.Transient, tt.passing, p.Condition, tt.says)
+		p, rests := tt.status.AtRest(tt.held, tt.have)
+		if rests != tt.rests || (p.Urgency == Later) != tt.passing || rests && p.Condition != tt.says {
+			t.Errorf("%s: at rest: %t, want %t; passing: %t, want %t; says %+v, want %+v", tt.name, rests, tt.rests, (p.Urgency == Later), tt.passing, p.Condition, tt.says)
 		}
 	}
 }

@@ -23,16 +23,16 @@ type Condition struct {
 	Reason string
 	// Phase of the rollout. It decides on the sentence, and on the fields that the sentence is made of.
 	Phase Phase
-	// Updated pods, of Total: in the phases Resizing and Over.
+	// Updated pods, of Total: in the phases Resizing, Canary, Stopped and Over; in the phase Reverted those that are back.
 	Updated, Total int
-	// Version that is rolled out: in the phases Over and, of DaemonSets, HandedOver.
+	// Version that is rolled out: in the phases Canary, Stopped, Reverted and Over and, of DaemonSets, HandedOver.
 	Version Version
 	// Partition that keeps back the pods below it, in the phase Over; 0 if there is none.
 	Partition int
 	// Kind of the built-in controller that makes the rollout, as in `StatefulSet`, in the phase HandedOver.
 	Kind string
-	// Why says how far a rollout is that others make, as in `1 of 3 pods updated, 3 available`. Without a
-	// phase, it is the whole sentence.
+	// Why says how far a rollout is that others make, as in `1 of 3 pods updated, 3 available`, or what has failed.
+	// Without a phase, it is the whole sentence.
 	Why string
 	// Details for people, such as what pods wait for. Each begins with "; ".
 	Details string
@@ -47,6 +47,12 @@ type Phase string
 const (
 	// PhaseResizing: pods are resized.
 	PhaseResizing Phase = "Resizing"
+	// PhaseCanary: the first pods of a guarded rollout are resized, and the others wait for them.
+	PhaseCanary Phase = "Canary"
+	// PhaseStopped: a pod of a guarded rollout has failed.
+	PhaseStopped Phase = "Stopped"
+	// PhaseReverted: the pods go back to the size from before, or have gone back.
+	PhaseReverted Phase = "Reverted"
 	// PhaseHandedOver: the built-in controller makes the rollout.
 	PhaseHandedOver Phase = "HandedOver"
 	// PhaseUnavailable: every pod is updated, and one is not available yet.
@@ -76,12 +82,12 @@ func Invalid(err error) Condition {
 // LeftOut is the condition of a workload in a namespace where the API server holds nothing. Because is why its rollout stays held
 // all the same; empty if it is not held.
 func LeftOut(kind, namespace, because string) Condition {
-	why := "edits in namespace " + namespace + " are not held, because the namespaceSelector of the webhooks leaves it out: "
+	why := "the namespaceSelector of the webhooks excludes namespace " + namespace + ": "
 	if because != "" {
-		return Condition{Reason: ReasonNamespaceLeftOut, Why: why + "this rollout stays held until `kubectl inplace-rollout release` leaves it to the " +
-			kind + " controller, because " + because}
+		return Condition{Reason: ReasonNamespaceLeftOut, Why: why + "this rollout stays held, because " + because +
+			". `kubectl inplace-rollout release` leaves it to the " + kind + " controller"}
 	}
-	return Condition{Reason: ReasonNamespaceLeftOut, Why: why + "the " + kind + " controller makes the rollouts, as without inplace-rollout"}
+	return Condition{Reason: ReasonNamespaceLeftOut, Why: why + "edits are not held, and the " + kind + " controller makes the rollouts"}
 }
 
 // UnseenHold is the condition of a workload that is held, before anything else is known of that.
@@ -136,6 +142,10 @@ const (
 	unavailable   = "waiting for pods to become available"
 	paused        = "paused by the user"
 	partitioned   = "; partition %d keeps back the others"
+	canaryOf      = "canary of "
+	stoppedAt     = "stopped at "
+	reverted      = "reverted "
+	podsOf        = " pods of "
 	alsoResizedBy = "; also resized by "
 )
 
@@ -156,6 +166,12 @@ func (c Condition) sentence() string {
 	switch c.Phase {
 	case PhaseResizing:
 		return fmt.Sprintf("%d of %d pods %s", c.Updated, c.Total, resized)
+	case PhaseCanary:
+		return fmt.Sprintf("%s%s: %d of %d pods %s", canaryOf, c.Version, c.Updated, c.Total, resized)
+	case PhaseStopped:
+		return fmt.Sprintf("%s%d of %d%s%s", stoppedAt, c.Updated, c.Total, podsOf, c.Version) + after(": ", c.Why)
+	case PhaseReverted:
+		return fmt.Sprintf("%s%s, %d of %d pods have their size from before", reverted, c.Version, c.Updated, c.Total) + after(": ", c.Why)
 	case PhaseOver:
 		return fmt.Sprintf("%d of %d pods %s%s", c.Updated, c.Total, areOf, c.Version)
 	case PhaseHandedOver:
@@ -213,6 +229,9 @@ func (c *Condition) parse(sentence string) {
 		c.Phase, c.Kind, c.Version, c.Why = PhaseHandedOver, kind, Version(strings.TrimPrefix(version, ", ")), why
 		return
 	}
+	if c.parseGuarded(sentence) {
+		return
+	}
 	counts, rest, _ := strings.Cut(sentence, " pods ")
 	updated, total, _ := strings.Cut(counts, " of ")
 	c.Updated, _ = strconv.Atoi(updated)
@@ -226,6 +245,25 @@ func (c *Condition) parse(sentence string) {
 			c.Details = strings.TrimPrefix(c.Details, fmt.Sprintf(partitioned, c.Partition))
 		}
 	}
+}
+
+// parseGuarded reads the sentence of a phase that only guarded rollouts have, and reports whether it is one.
+func (c *Condition) parseGuarded(sentence string) bool {
+	count := func(text string) { _, _ = fmt.Sscanf(text, "%d of %d", &c.Updated, &c.Total) }
+	said, why, _ := strings.Cut(sentence, ": ")
+	if version, is := strings.CutPrefix(said, canaryOf); is {
+		c.Phase, c.Version = PhaseCanary, Version(version)
+		count(why)
+	} else if counts, is := strings.CutPrefix(said, stoppedAt); is {
+		counts, version, _ := strings.Cut(counts, podsOf)
+		c.Phase, c.Version, c.Why = PhaseStopped, Version(version), why
+		count(counts)
+	} else if version, is := strings.CutPrefix(said, reverted); is {
+		version, counts, _ := strings.Cut(version, ", ")
+		c.Phase, c.Version, c.Why = PhaseReverted, Version(version), why
+		count(counts)
+	}
+	return c.Phase != ""
 }
 
 // StoredCondition is the condition as the API server stores it: what those of the kinds have in common.

@@ -14,20 +14,22 @@ import (
 type Facts struct {
 	// Places that the nodes, and the limits of the namespace, have for pods.
 	Places Places
-	// Refused are the sizes that the API server has refused, by the pod.
-	Refused Refusals
-	// Full are the pods for whose replacements there was no room.
-	Full Refusals
-	// Contests are those over pods that somebody else resizes too.
-	Contests Contests
-	// Seen is how the pods have been seen; nil if nobody has looked before.
-	Seen *Sightings
+	// Notes of the pods; nil if nobody has looked before.
+	Notes *PodNotes
+	// Lifted: the user has had a guarded rollout tried again that was stopped.
+	Lifted bool
+	// Tried are the pods that were asked as canaries; nil if nobody remembers.
+	Tried *Tried
+	// Outcomes of the checks that the workload names; nil knows nothing.
+	Outcomes Outcomes
 	// Settings in force for the rollout.
 	Settings policy.Settings
 	// Defaults where the workload says nothing.
 	Defaults policy.Defaults
 	// Now is the time.
 	Now time.Time
+	// VersionSince is since when this version of the workload has been seen, by our own clock; zero if that is not known.
+	VersionSince time.Time
 	// Cache of what the plans before have found of the pods; nil caches nothing.
 	Cache *VerdictCache
 }
@@ -81,7 +83,26 @@ type Bounded interface {
 	Bound(f Facts, invalid Plan) Plan
 }
 
-// Options returns what the settings and the defaults say about a rollout. The limits, the
+// While the pods of a new workload come up, its status changes all the time, and a write that names its version fails.
+// So it waits until the status has been quiet for settleTime: then the next pod takes long, or never comes. When all
+// pods are available, there is little left to change.
+const (
+	settleTime     = 2 * time.Second
+	lastSettleTime = 500 * time.Millisecond
+)
+
+// Settles returns for how long letting go of a new workload waits while its status changes; 0 if it does not. There is
+// nothing to hurry for: its pods are made of the only template that there is, and it is not Complete before they are
+// available.
+func (f Facts) Settles(allAvailable bool) time.Duration {
+	quiet := settleTime
+	if allAvailable {
+		quiet = lastSettleTime
+	}
+	return max(f.VersionSince.Add(quiet).Sub(f.Now), 0)
+}
+
+// Options returns what the settings and the defaults say about a rollout. The limits, the guard, the
 // non-members, and a strategy other than RollingUpdate are left for the kind to set.
 func (f Facts) Options() Options {
 	return Options{
@@ -94,7 +115,7 @@ func (f Facts) Options() Options {
 // Target returns the size that a pod, made from the older template, must have to be one of the
 // newer. What somebody else sets again and again stays as it is.
 func (f Facts) Target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (resize.Target, error) {
-	if f.Contests.Lost(pod.UID) {
+	if f.Notes.Of(pod.UID).ContestLost() {
 		return f.By(resize.ForBut(pod, older, newer))
 	}
 	return f.By(resize.For(pod, older, newer))
@@ -112,8 +133,8 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 // of the pod's spec.
 func (f Facts) kubelet(pod *corev1.Pod) resize.Kubelet {
 	k := f.Places.Kubelet(pod, f.Now)
-	if k.Silent && f.Seen != nil {
-		k.Asked = f.Seen.first(pod, f.Now).specified
+	if k.Silent && f.Notes != nil && !f.Notes.Foreseen {
+		k.Asked = f.Notes.first(pod, f.Now).specified
 	}
 	return k
 }
@@ -135,7 +156,7 @@ func (f Facts) Leftover(pod *corev1.Pod, revision Revision, c *StoredCondition, 
 // in which some values are others.
 func (f Facts) Sized(pod *corev1.Pod, revision Revision, sized *corev1.PodTemplateSpec, c *StoredCondition, underWay bool) (resize.Target, error) {
 	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != ReasonPending
-	if !begun || f.Contests.Lost(pod.UID) {
+	if !begun || f.Notes.Of(pod.UID).ContestLost() {
 		return f.By(resize.Sized(pod, revision.Template, sized))
 	}
 	target, err := f.By(resize.SizedSince(pod, revision.Template, sized, c.LastTransitionTime.Add(-clockSkew)))
@@ -144,7 +165,7 @@ func (f Facts) Sized(pod *corev1.Pod, revision Revision, sized *corev1.PodTempla
 	}
 	may, _ := f.Settings.Resolve(target.Effects, revision.Template, f.Defaults.ResizePolicy)
 	if policy.Decide(may, f.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
-		f.Refused.Of(pod.UID, revision.Size(target.Changes)).Final {
+		f.Notes.Of(pod.UID).Size.Of(revision.Size(target.Changes)).Final {
 		return f.By(resize.Sized(pod, revision.Template, sized))
 	}
 	return target, nil
@@ -172,14 +193,19 @@ func (f Facts) member(place Place, revision Revision) Member {
 	if Gone(place.Pod) || place.Differs != "" {
 		return m
 	}
-	m.Sighting = f.Seen.Of(place, f.Now)
+	m.Sighting = f.Notes.Sighting(place, f.Now)
+	if f.Settings.Guard != nil {
+		m.Cure = m.Cure || m.Before == nil && downBefore(place.Pod, place.Target.Resized)
+		m.Before = m.Before.of(place.Pod, m.State, place.Target.Resized, f.Now, f.Lifted)
+	}
 	m.Policy, m.Why = f.Settings.Resolve(place.Target.Effects, revision.Template, f.Defaults.ResizePolicy)
 	if f.Defaults.BoosterTimeout > 0 {
 		m.PutBack = resize.Describe(place.Target.PutBack(revision.Template))
 	}
 	size := revision.Size(place.Target.Changes)
-	m.Refusal = f.Refused.Of(place.Pod.UID, size)
-	full := f.Full.Of(place.Pod.UID, size)
+	note := f.Notes.Of(place.Pod.UID)
+	m.Refusal = note.Size.Of(size)
+	full := note.Room.Of(size)
 	if place.Updated { // it may have to go all the same, with others
 		if f.Now.Before(full.Until) {
 			m.Unplaceable = full

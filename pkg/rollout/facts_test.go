@@ -18,7 +18,7 @@ import (
 // is not open to the pod, or it is, and had no room at the last look.
 func TestUnplaceableMembers(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
-	closed := rollout.Refusal{Reason: "none of 1 nodes is open to the pod", Kind: rollout.ReasonNoNodeFits}
+	closed := rollout.Refusal{Reason: "no node matches the node selector, affinity and tolerations of the pod", Kind: rollout.ReasonNoNodeFits}
 	later := build.Start.Add(time.Second)
 	for _, tt := range []struct {
 		name   string
@@ -57,8 +57,9 @@ func TestUnplaceableMembers(t *testing.T) {
 			node.Status.Allocatable[corev1.ResourceCPU] = *target.Changes[0].To
 			facts := rollout.Facts{
 				Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Defaults: policy.Standard, Now: build.Start,
-				Full: rollout.Refusals{pod.UID: {Of: size, Reason: "full", Until: tt.until}},
+				Notes: &rollout.PodNotes{Foreseen: true},
 			}
+			facts.Notes.Note(pod.UID).Room = &rollout.Refused{Refusal: rollout.Refusal{Of: size, Reason: "full", Until: tt.until}}
 			if got := facts.Members([]rollout.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Unplaceable; got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
@@ -75,12 +76,12 @@ func TestSilentKubeletByOurClock(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		pod := build.Pod("web-0", older, build.Resized(newer), build.ResizedAt(build.Start.Add(ahead)))
 		pod.Status.ObservedGeneration = 0
-		seen := &rollout.Sightings{}
+		notes := &rollout.PodNotes{}
 		for _, tt := range []struct {
 			after time.Duration
 			want  resize.State
 		}{{0, resize.InProgress}, {119 * time.Second, resize.InProgress}, {2 * time.Minute, resize.Actuated}} {
-			f := rollout.Facts{Now: build.Start.Add(tt.after), Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Seen: seen}
+			f := rollout.Facts{Now: build.Start.Add(tt.after), Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Notes: notes}
 			target, err := f.Target(pod, older, newer)
 			if err != nil {
 				t.Fatal(err)
@@ -88,7 +89,7 @@ func TestSilentKubeletByOurClock(t *testing.T) {
 			if state, says := target.Observe(); state != tt.want {
 				t.Errorf("the clock is %s ahead: after %s it is %s: %s", ahead, tt.after, state, says)
 			}
-			seen.Look(f.Now, pod)
+			notes.Look(f.Now, pod)
 		}
 	}
 }

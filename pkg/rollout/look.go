@@ -16,6 +16,7 @@ type Look struct {
 	revision Revision
 	place    func(index int, pod *corev1.Pod) (Place, error)
 	cached   map[types.UID]*look // of the plans before
+	order    []*look             // of the last one, in its order, which is often the same
 	found    *Found              // nil if nothing is to be kept
 }
 
@@ -53,9 +54,9 @@ func since(c *StoredCondition) StoredCondition {
 func (f Facts) Look(basis Basis, options Options, revision Revision, place func(index int, pod *corev1.Pod) (Place, error)) *Look {
 	l := &Look{facts: f, options: options, revision: revision, place: place}
 	if f.Cache != nil {
-		l.found = &Found{basis: basis, places: f.Places}
+		l.found = &Found{basis: basis, places: f.Places, needed: make([]*look, 0, len(f.Cache.looks))}
 		if f.Cache.holds(l.found) {
-			l.cached = f.Cache.looks
+			l.cached, l.order = f.Cache.looks, f.Cache.order
 		}
 	}
 	return l
@@ -69,16 +70,17 @@ func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
 	if l.found == nil || Gone(pod) {
 		return l.judge(index, pod)
 	}
-	notes := l.facts.notesOf(pod.UID)
-	if found := l.before(pod, notes); found != nil && found.verdict != nil {
+	if found := l.before(pod); found != nil && found.verdict != nil && l.facts.stillNoted(found) {
+		l.found.needed = append(l.found.needed, found)
 		return found.verdict, nil
 	}
+	notes := l.facts.notesOf(pod.UID)
 	verdict, err := l.judge(index, pod)
 	if err != nil {
 		return nil, err
 	}
 	until := verdict.Until
-	if full := notes.full.Until; full.After(l.facts.Now) && (until.IsZero() || full.Before(until)) {
+	if full := notes.room.Until; full.After(l.facts.Now) && (until.IsZero() || full.Before(until)) {
 		until = full
 	}
 	l.keep(pod, look{notes: notes, verdict: verdict, until: until})
@@ -99,7 +101,8 @@ func (l *Look) NonMember(pod *corev1.Pod, place func() Place) *Member {
 	if l.found == nil || Gone(pod) {
 		return l.takesShare(place())
 	}
-	if found := l.before(pod, notes{}); found != nil && found.verdict == nil {
+	if found := l.before(pod); found != nil && found.verdict == nil {
+		l.found.needed = append(l.found.needed, found)
 		return found.nonMember
 	}
 	p := place()
@@ -113,19 +116,17 @@ func (l *Look) NonMember(pod *corev1.Pod, place func() Place) *Member {
 }
 
 // before returns what a plan before has found of this version of the pod; nil if nothing, or it is not
-// true any more. What was seen of its resize may have been noted since: that look has seen it.
-func (l *Look) before(pod *corev1.Pod, now notes) *look {
-	found := l.cached[pod.UID]
+// true any more.
+func (l *Look) before(pod *corev1.Pod) *look {
+	var found *look
+	if at := len(l.found.needed); at < len(l.order) && l.order[at].pod == pod.UID {
+		found = l.order[at]
+	} else {
+		found = l.cached[pod.UID]
+	}
 	if found == nil || found.version != pod.ResourceVersion || !found.until.IsZero() && !l.facts.Now.Before(found.until) {
 		return nil
 	}
-	if found.verdict != nil && now.seen == found.verdict.Member.Sighting {
-		now.seen = found.notes.seen
-	}
-	if now != found.notes {
-		return nil
-	}
-	l.found.needed = append(l.found.needed, found)
 	return found
 }
 
@@ -148,6 +149,7 @@ type VerdictCache struct {
 	basis  Basis
 	places Places
 	looks  map[types.UID]*look
+	order  []*look // that the last plan has needed
 }
 
 // Found is what a plan has found of the pods.
@@ -168,15 +170,27 @@ type look struct {
 	until     time.Time // until when it holds; zero if nothing but a change ends it
 }
 
-// notes are what is noted of one pod besides what the API server stores.
+// notes are what was noted of one pod when it was judged, as far as its verdict rests on it.
 type notes struct {
-	refused, full Refusal
-	contests      int
-	seen          Sighting
+	size, room Refusal
+	contests   int
+	seen       Sighting
 }
 
 func (f Facts) notesOf(pod types.UID) notes {
-	return notes{f.Refused[pod], f.Full[pod], f.Contests[pod], f.Seen.Noted(pod)}
+	note := f.Notes.Of(pod)
+	return notes{note.Size.Last(), note.Room.Last(), note.Contests, f.Notes.Sighted(pod)}
+}
+
+// stillNoted reports whether nothing else is noted of the pod than when it was judged. What was seen of its
+// resize may have been noted since: that look has seen it.
+func (f *Facts) stillNoted(l *look) bool {
+	was, note := &l.notes, f.Notes.Of(l.pod)
+	if note.Size.Last() != was.size || note.Room.Last() != was.room || note.Contests != was.contests {
+		return false
+	}
+	seen := f.Notes.Sighted(l.pod)
+	return seen == l.verdict.Member.Sighting || seen == was.seen
 }
 
 // holds reports whether what is cached rests on the same.
@@ -197,6 +211,7 @@ func (c *VerdictCache) Keep(found *Found) {
 	for _, l := range add {
 		c.looks[l.pod] = l
 	}
+	c.order = found.needed
 }
 
 // Fresh returns the verdicts that the plan was the first to make; none if found is nil.

@@ -35,10 +35,14 @@ func TestVerdictCache(t *testing.T) {
 		{"time passes", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Now = f.Now.Add(time.Second) }, 0},
 		{"a deadline passes", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Now = f.Now.Add(time.Hour) }, 1},
 		{"the version", func(pod *corev1.Pod, _ *Facts, _ *Basis) { pod.ResourceVersion = "8" }, 1},
-		{"a refusal", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Refused[pod.UID] = Refusal{Reason: "quota"} }, 1},
-		{"no room", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Full[pod.UID] = Refusal{Reason: "full"} }, 1},
-		{"a contest", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Contests[pod.UID]++ }, 1},
-		{"the resize is to be asked again", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Seen.AskAgain() }, 2},
+		{"a refusal", func(pod *corev1.Pod, f *Facts, _ *Basis) {
+			f.Notes.Note(pod.UID).Size = &Refused{Refusal: Refusal{Reason: "quota"}}
+		}, 1},
+		{"no room", func(pod *corev1.Pod, f *Facts, _ *Basis) {
+			f.Notes.Note(pod.UID).Room = &Refused{Refusal: Refusal{Reason: "full"}}
+		}, 1},
+		{"a contest", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Notes.Note(pod.UID).Contests++ }, 1},
+		{"the resize is to be asked again", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Notes.AskAgain() }, 2},
 		{"the generation", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Generation++ }, 2},
 		{"an annotation", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Annotations = map[string]string{"hold": "1"} }, 2},
 		{"what else the kind depends on", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.CacheKey = "c" }, 2},
@@ -46,8 +50,7 @@ func TestVerdictCache(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := Facts{
-				Refused: Refusals{}, Full: Refusals{}, Contests: Contests{}, Seen: &Sightings{}, Now: build.Start.Add(time.Minute),
-				Cache: &VerdictCache{}, Places: &anywhere{},
+				Notes: &PodNotes{}, Now: build.Start.Add(time.Minute), Cache: &VerdictCache{}, Places: &anywhere{},
 			}
 			template := build.Size(t, "")
 			web0, web1 := build.Pod("web-0", template), build.Pod("web-1", template, func(pod *corev1.Pod) { pod.Status.Conditions[0].LastTransitionTime.Time = build.Start })
@@ -66,7 +69,7 @@ func TestVerdictCache(t *testing.T) {
 					}
 				}
 				f.Cache.Keep(look.Found())
-				f.Seen.See(look.Found().Fresh())
+				f.Notes.See(look.Found().Fresh())
 			}
 			at()
 			at()
@@ -83,7 +86,7 @@ func TestVerdictCache(t *testing.T) {
 
 // What is kept of pods that have gone goes, too.
 func TestVerdictsOnGonePods(t *testing.T) {
-	f := Facts{Seen: &Sightings{}, Now: build.Start, Cache: &VerdictCache{}, Places: &anywhere{}}
+	f := Facts{Notes: &PodNotes{}, Now: build.Start, Cache: &VerdictCache{}, Places: &anywhere{}}
 	template := build.Size(t, "")
 	for n := range 100 {
 		look := f.Look(Basis{CacheKey: "b"}, Options{Now: f.Now}, Revision{Name: "b", Template: template}, func(i int, pod *corev1.Pod) (Place, error) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -90,6 +89,8 @@ type Sighting struct {
 	Again bool
 	// Proof is since when the pod has been well with its size.
 	Proof Proof
+	// Before is how the pod was when it was asked for its size, or first seen with it; nil where the rollout is not guarded.
+	Before *Health
 }
 
 // Refusal is why something cannot be had now, such as a size that the API server does not take.
@@ -111,17 +112,6 @@ type Refusal struct {
 // stands reports whether it is final, and not to be asked again now.
 func (r Refusal) stands(now time.Time) bool {
 	return r.Final && (r.Until.IsZero() || now.Before(r.Until))
-}
-
-// Refusals are what objects, such as pods, cannot have, by their UID.
-type Refusals map[types.UID]Refusal
-
-// Of returns the refusal of this size for this object; one without a reason if there is none.
-func (r Refusals) Of(object types.UID, size string) Refusal {
-	if refusal := r[object]; refusal.Of == size {
-		return refusal
-	}
-	return Refusal{}
 }
 
 // Gone reports whether the place of the pod is empty or about to be. A pod that is nil is gone.
@@ -174,10 +164,18 @@ func (p Place) AvailableAt(minReadySeconds int32) time.Time {
 	if p.Available || p.Pod == nil || p.Pod.DeletionTimestamp != nil {
 		return time.Time{}
 	}
-	for _, c := range p.Pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Add(time.Duration(minReadySeconds)*time.Second + 100*time.Millisecond)
-		}
+	if c := ConditionReady(p.Pod); c != nil && c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime.Add(time.Duration(minReadySeconds)*time.Second + 100*time.Millisecond)
 	}
 	return time.Time{}
+}
+
+// ConditionReady returns the condition Ready of a pod; nil if it has none.
+func ConditionReady(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c
+		}
+	}
+	return nil
 }

@@ -19,7 +19,7 @@ func (s Step) Condition() Condition {
 	c := s.progress()
 	c.Reason, c.Details = Spell(s.Waits)
 	c.Details += s.faults()
-	return c
+	return s.guardedCondition(c)
 }
 
 // Spell returns the reason that the waits name, and spells them out for the details of a condition.
@@ -178,12 +178,22 @@ func Classed(verdicts []*Verdict) (said string) {
 	switch {
 	case all == 0:
 	case have == all:
-		said = fmt.Sprintf("; %d of them have the size of their node's class", have)
+		said = fmt.Sprintf("; %d of them %s", have, classSize(have))
 	default:
-		said = fmt.Sprintf("; %d of %d have the size of their node's class", have, all)
+		said = fmt.Sprintf("; %d of %d %s", have, all, classSize(have))
 	}
-	if back > 0 {
+	switch {
+	case back == 1:
+		said += "; 1 of them has yet to go back to the template's size"
+	case back > 1:
 		said += fmt.Sprintf("; %d of them have yet to go back to the template's size", back)
 	}
 	return said
+}
+
+func classSize(pods int) string {
+	if pods == 1 {
+		return "has the size of its node's class"
+	}
+	return "have the size of their node's class"
 }

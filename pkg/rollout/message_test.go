@@ -24,7 +24,7 @@ func waiting(index int, reason, message string) rollout.Wait {
 	}
 }
 
-const onlyThere = "it can run on node NODE only: infeasible on node NODE: too big"
+const onlyThere = "it can run only on node NODE: infeasible on node NODE: too big"
 
 const tooSmall = `infeasible on node NODE: pods "POD" is forbidden: cpu, requested: 4000, allocatable: 2000; left as it is`
 
@@ -51,7 +51,7 @@ func TestWaitsThatAreAlike(t *testing.T) {
 		"a pod or node whose name begins like another": {append(infeasible(1, 1), infeasible(10, 10)...), first + "; likewise agent-10 on node n-10"},
 		"about a node that is named twice": {
 			[]rollout.Wait{waiting(1, rollout.ReasonNoNodeFits, onlyThere), waiting(2, rollout.ReasonNoNodeFits, onlyThere)},
-			"0 of 20 pods resized; agent-1: it can run on node n-1 only: infeasible on node n-1: too big; likewise agent-2 on node n-2",
+			"0 of 20 pods resized; agent-1: it can run only on node n-1: infeasible on node n-1: too big; likewise agent-2 on node n-2",
 		},
 		"of another number": {
 			append(infeasible(1, 1), waiting(2, rollout.ReasonInfeasible, strings.Replace(tooSmall, "2000", "3000", 1))),

@@ -16,13 +16,8 @@ type Plan struct {
 	// Condition that the observation justifies; what the plan is about to do is not in it.
 	// Without a reason there is nothing new to say.
 	Condition Condition
-	// Transient: the condition is about to change, because other controllers need a moment
-	// for what has been done. A message that says nothing else new waits longer.
-	Transient bool
 	// RepeatsComplete: Complete is only said once more, with other numbers. Nothing rests on these.
 	RepeatsComplete bool
-	// WriteNow: the condition is written at once, for the next step rests on it.
-	WriteNow bool
 	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
 	Started string
 	// HandedOver says which rollout the built-in controller makes without us, and why, for an event;
@@ -39,6 +34,19 @@ type Plan struct {
 	Found *Found
 	// Writes are made in this order. If one fails, the others are made all the same.
 	Writes []Write
+}
+
+// Revert returns the plan of the way back to a revision, from its step; label is what the pods get for it, empty if they get none.
+func (p Plan) Revert(g *Guard, to Revision, label string, found *Found) Plan {
+	p.Revision, p.Found = to, found
+	p.Condition, p.Urgency, p.Restart = p.Reverted(g), urgentIf(g.Stored.Phase != PhaseReverted), nil
+	if label != "" {
+		for _, m := range p.MarkUpdated {
+			p.Writes = append(p.Writes, MarkPod{Member: m, Label: label, Revision: to.Name})
+		}
+	}
+	p.Writes = append(p.Writes, Resizes(p.Resize)...)
+	return p
 }
 
 // Revision is the newest one of a workload.
@@ -63,9 +71,9 @@ type Write interface {
 }
 
 // NeedsLiveRead reports whether the plan must not rest on a watch that may be behind: it says
-// Complete, or one of its writes does.
+// Complete, or one of its writes does, or pods are counted that have a size as a canary.
 func (p Plan) NeedsLiveRead() bool {
-	if p.Condition.Complete && !p.RepeatsComplete {
+	if p.Condition.Complete && !p.RepeatsComplete || p.Canary && len(p.Resize) > 0 {
 		return true
 	}
 	for _, w := range p.Writes {
@@ -78,7 +86,7 @@ func (p Plan) NeedsLiveRead() bool {
 
 // LastWord reports whether the condition is not about to change.
 func (p Plan) LastWord() bool {
-	return p.AtRest() && !p.Transient && (p.Condition.Complete || !p.NeedsLiveRead())
+	return p.NothingUnderWay() && p.Urgency != Later && (p.Condition.Complete || !p.NeedsLiveRead())
 }
 
 // ResizePod asks for a member's new size.
@@ -130,14 +138,19 @@ type Release struct {
 	HandOver string
 	// To is the rollout that is left then.
 	To Condition
+	// Cause is why the built-in controller restarts pods for the rest; empty if it restarts none.
+	Cause Cause
 }
+
+// Warns reports whether pods restart of which the edit has not asked for that: it has changed only their size.
+func (w Release) Warns() bool { return w.Cause != "" && w.Cause != CauseTemplate }
 
 // NeedsLiveRead is that of Write.
 func (Release) NeedsLiveRead() bool { return true }
 
 func (w Release) String() string {
 	if w.HandOver != "" {
-		return "let go of the hold: " + w.HandOver
+		return "release the hold: " + w.HandOver
 	}
-	return "let go of the hold"
+	return "release the hold"
 }

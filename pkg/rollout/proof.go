@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"iter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,10 +18,12 @@ type Proof struct {
 	// Since is when the pod was first seen Ready with its resize done, by the same clock as
 	// Options.Now; zero if it is not so now.
 	Since time.Time
-	// Generation of the pod, and how often its containers had restarted by then. With another
-	// one the proof begins anew.
+	// Generation of the pod, how often its containers had restarted by then, and since when it was Ready. With
+	// another one the proof begins anew.
 	Generation int64
 	Restarts   int32
+	// Ready is since when the pod says that it is Ready, in seconds.
+	Ready int64
 }
 
 // Of returns the proof as it is now. well: the pod is seen Ready, with its resize done.
@@ -28,21 +31,40 @@ func (p Proof) Of(pod *corev1.Pod, well bool, now time.Time) Proof {
 	if !well {
 		return Proof{}
 	}
-	seen := Proof{now, pod.Generation, restarts(pod)}
-	if p.Generation == seen.Generation && p.Restarts == seen.Restarts && !p.Since.IsZero() {
+	seen := Proof{now, pod.Generation, restarts(pod), readySince(pod)}
+	if p.Generation == seen.Generation && p.Restarts == seen.Restarts && p.Ready == seen.Ready && !p.Since.IsZero() {
 		return p
 	}
 	return seen
 }
 
+// readySince is when the pod became Ready, by its kubelet's clock, in seconds; 0 if it is not.
+func readySince(pod *corev1.Pod) int64 {
+	if c := ConditionReady(pod); c != nil && c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime.Unix()
+	}
+	return 0
+}
+
 // restarts is how often containers of the pod have restarted.
 func restarts(pod *corev1.Pod) (sum int32) {
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			sum += statuses[i].RestartCount
-		}
+	for s := range statusesOf(pod) {
+		sum += s.RestartCount
 	}
 	return sum
+}
+
+// statusesOf returns what the kubelet says of each container of the pod.
+func statusesOf(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
+	return func(yield func(*corev1.ContainerStatus) bool) {
+		for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+			for i := range statuses {
+				if !yield(&statuses[i]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // prove notes when a pod that has its size will have proved it. Until then an updated pod keeps the

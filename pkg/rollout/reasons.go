@@ -31,6 +31,12 @@ const (
 	ReasonDisruptionBudget = "DisruptionBudget"
 	// ReasonNotReadyAfterResize: pods are not Ready since they were resized.
 	ReasonNotReadyAfterResize = "NotReadyAfterResize"
+	// ReasonResizeFailed: a pod of a guarded rollout has failed since it was resized; no other pod is asked.
+	ReasonResizeFailed = "ResizeFailed"
+	// ReasonCheckUnknown: nothing is known, for too long, of a check that a resized pod has to pass.
+	ReasonCheckUnknown = "CheckUnknown"
+	// ReasonReverted: and the pods that had the size have gone back.
+	ReasonReverted = "Reverted"
 	// ReasonNodeLost: a pod's node is gone, or has not been heard of.
 	ReasonNodeLost = "NodeLost"
 	// ReasonPaused: the user has paused the Deployment, and nothing is done until it is resumed.
@@ -73,6 +79,16 @@ const (
 	EventDisruptionBudget = "DisruptionBudget"
 	// EventNotReadyAfterResize: a pod is not Ready since it was resized.
 	EventNotReadyAfterResize = "NotReadyAfterResize"
+	// EventCanaryStarted: the first pods of a guarded rollout get the size, and the others wait.
+	EventCanaryStarted = "CanaryStarted"
+	// EventCanaryPassed: they have been well with it, and the others follow.
+	EventCanaryPassed = "CanaryPassed"
+	// EventResizeFailed: a pod of a guarded rollout has failed since it was resized.
+	EventResizeFailed = "ResizeFailed"
+	// EventCheckUnknown: nothing is known of a check that a resized pod has to pass.
+	EventCheckUnknown = "CheckUnknown"
+	// EventReverted: the pods have gone back to the size from before.
+	EventReverted = "Reverted"
 	// EventNodeLost: a pod's node is gone, or has not been heard of.
 	EventNodeLost = "NodeLost"
 	// EventResizedByOthers: somebody else, such as a vertical autoscaler, resizes the same pods.
@@ -103,8 +119,8 @@ const (
 	CausePolicy Cause = "policy"
 	// CauseAction: the action is Restart.
 	CauseAction Cause = "action"
-	// CauseImpossible: something known before any request stands in the way of a resize.
-	CauseImpossible Cause = "impossible"
+	// CauseUnresizable: something known before any request stands in the way of a resize.
+	CauseUnresizable Cause = "unresizable"
 	// CauseInfeasible: the node can never hold the new size.
 	CauseInfeasible Cause = "infeasible"
 	// CauseDeferred: the node had no room until the deadline.
@@ -116,10 +132,10 @@ const (
 )
 
 // Causes are all of them.
-var Causes = []Cause{CauseTemplate, CausePolicy, CauseAction, CauseImpossible, CauseInfeasible, CauseDeferred, CauseError, CauseUnavailable}
+var Causes = []Cause{CauseTemplate, CausePolicy, CauseAction, CauseUnresizable, CauseInfeasible, CauseDeferred, CauseError, CauseUnavailable}
 
 // causeOf is that of a restart after a resize has come to this state.
 var causeOf = map[resize.State]Cause{
-	resize.Impossible: CauseImpossible, resize.Infeasible: CauseInfeasible,
+	resize.Unresizable: CauseUnresizable, resize.Infeasible: CauseInfeasible,
 	resize.DeferredTooLong: CauseDeferred, resize.FailingTooLong: CauseError, resize.Disruptive: CauseUnavailable,
 }

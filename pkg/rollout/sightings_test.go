@@ -16,7 +16,7 @@ import (
 func TestSightings(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	start := build.Start.Add(time.Hour)
-	seen := Sightings{}
+	notes := PodNotes{}
 	for i, tt := range []struct {
 		says string // the reason of PodResizePending; empty for none
 		edit bool
@@ -42,8 +42,8 @@ func TestSightings(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := Member{Place: Place{Pod: pod, Target: target}}
-		m.Sighting = seen.Of(m.Place, start.Add(tt.at))
-		seen.See([]*Verdict{{Member: m}})
+		m.Sighting = notes.Sighting(m.Place, start.Add(tt.at))
+		notes.See([]*Verdict{{Member: m}})
 		if got := m.Since.Sub(start); got != tt.want {
 			t.Errorf("step %d: since %s, want %s", i, got, tt.want)
 		}
@@ -55,7 +55,7 @@ func TestSightings(t *testing.T) {
 func TestProof(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	start := build.Start.Add(time.Hour)
-	seen := Sightings{}
+	notes := PodNotes{}
 	for i, tt := range []struct {
 		what   string
 		change func(*corev1.Pod)
@@ -87,7 +87,7 @@ func TestProof(t *testing.T) {
 			pod = build.Pod("web-0", older, tt.change)
 		}
 		if tt.retry {
-			seen.AskAgain()
+			notes.AskAgain()
 		}
 		wanted := newer
 		if tt.edited {
@@ -98,8 +98,8 @@ func TestProof(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := Member{Place: Place{Pod: pod, Target: target}}
-		m.Sighting = seen.Of(m.Place, start.Add(tt.at))
-		seen.See([]*Verdict{{Member: m}})
+		m.Sighting = notes.Sighting(m.Place, start.Add(tt.at))
+		notes.See([]*Verdict{{Member: m}})
 		var want time.Time
 		if tt.want >= 0 {
 			want = start.Add(tt.want)
@@ -112,7 +112,7 @@ func TestProof(t *testing.T) {
 
 // TestFirstSeen: a label, and a spec, are known since they were first seen, and another one since then.
 func TestFirstSeen(t *testing.T) {
-	f, at := &Sightings{}, func(minute int) time.Time { return build.Start.Add(time.Duration(minute) * time.Minute) }
+	n, at := &PodNotes{}, func(minute int) time.Time { return build.Start.Add(time.Duration(minute) * time.Minute) }
 	pod := func(label string, generation int64) *corev1.Pod {
 		p := build.Pod("web-0", build.Size(t, ""), build.RelabelledAt(at(1000))) // by another clock
 		p.Labels[appsv1.ControllerRevisionHashLabelKey], p.Generation = label, generation
@@ -134,10 +134,10 @@ func TestFirstSeen(t *testing.T) {
 		{5, "a", 3, 5, 5},
 	} {
 		p := pod(tt.label, tt.generation)
-		last, known := f.Relabelled([]*corev1.Pod{p, build.Pod("web-1", build.Size(t, ""))}, every, at(tt.minute))
-		if specified := f.first(p, at(tt.minute)).specified; !known.Equal(at(tt.labelled)) || !last.Equal(at(1000)) || !specified.Equal(at(tt.specified)) {
+		last, known := n.Relabelled([]*corev1.Pod{p, build.Pod("web-1", build.Size(t, ""))}, every, at(tt.minute))
+		if specified := n.first(p, at(tt.minute)).specified; !known.Equal(at(tt.labelled)) || !last.Equal(at(1000)) || !specified.Equal(at(tt.specified)) {
 			t.Errorf("minute %d: labelled since %s, as known since %s, with its spec since %s", tt.minute, last, known, specified)
 		}
-		f.Look(at(tt.minute), p)
+		n.Look(at(tt.minute), p)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
@@ -51,6 +53,8 @@ type Options struct {
 	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
 	// before that counts as final.
 	DeferredTimeout, ErrorTimeout time.Duration
+	// Guard of the rollout; nil if there is none.
+	Guard *Guard
 	// BoosterTimeout is how long a pod that has its size is waited for that a startup booster is about to put back.
 	BoosterTimeout time.Duration
 	// Now is the time.
@@ -80,12 +84,52 @@ type Step struct {
 	RequeueAfter time.Duration
 	// Unready: pods are not Ready since they were resized.
 	Unready bool
+	// Canary: pods wait until the canary of a guarded rollout is over.
+	Canary bool
+	// Guarding: a guarded rollout has been stopped, or pods have yet to prove their size to it. It is not let go.
+	Guarding bool
+	// Failures are the pods that have failed since their resize, in a guarded rollout that goes on until this step.
+	Failures []Failure
+	// Subjects are the pods that are to pass the Checks.
+	Subjects []Subject
+	Checks   []string
+	// Urgency of the condition's message.
+	Urgency Urgency
 
 	passedOver string // the first pod that is; empty if none is
 	down       []int  // the Waits of pods that are passed over, and take their share all the same
 	waiting    bool   // some pod waits for others before it is resized
 	proving    bool   // some pod has yet to prove its size
+	guard      *Guard
+	passed     []types.UID // have proved the size that is guarded
+	// provingSince is since when pods have had that size, and have not proved it.
+	provingSince map[types.UID]time.Time
+	canaries     int // of a guarded rollout
 }
+
+// Urgency is when a condition is written of which nothing but the message is new.
+type Urgency int
+
+// The urgencies. Of several, the last one counts.
+const (
+	// Soon is when the message has lasted for a while.
+	Soon Urgency = iota
+	// Later is after a longer while: the condition is about to change, because other controllers need a moment
+	// for what has been done.
+	Later
+	// AtOnce is now: the next step rests on it.
+	AtOnce
+)
+
+func urgentIf(urgent bool) Urgency {
+	if urgent {
+		return AtOnce
+	}
+	return Soon
+}
+
+// Defer has the condition's message written later, if it is not urgent.
+func (s *Step) Defer() { s.Urgency = max(s.Urgency, Later) }
 
 // Restart is a pod that only a new one can replace.
 type Restart struct {
@@ -100,7 +144,7 @@ type Restart struct {
 
 // ByEdit reports whether the edit itself wants the restart, whatever comes of a resize.
 func (r Restart) ByEdit() bool {
-	return slices.Contains([]Cause{CauseTemplate, CausePolicy, CauseAction, CauseImpossible, CauseUnavailable}, r.Cause)
+	return slices.Contains([]Cause{CauseTemplate, CausePolicy, CauseAction, CauseUnresizable, CauseUnavailable}, r.Cause)
 }
 
 // Wait says what one place of a workload is waiting for.
@@ -122,9 +166,10 @@ func Next(verdicts []*Verdict, o Options) Step {
 	for _, v := range verdicts {
 		s.add(v, o, b)
 	}
+	b.guard.end(&s, o)
 	if s.waiting {
 		for _, i := range s.down {
-			s.Waits[i].Message += "; as it is not available, others wait for it"
+			s.Waits[i].Message += "; it is not available, so others wait for it"
 		}
 		for _, m := range o.NonMembers {
 			v := Verdict{Member: m}
@@ -148,7 +193,10 @@ func (s *Step) add(v *Verdict, o Options, b *budget) {
 	case policy.Leave:
 		s.passOver(v)
 	case policy.MarkUpdated:
-		s.MarkUpdated = append(s.MarkUpdated, v.Member)
+		// The StatefulSet controller forgets the revision from before when the last pod is marked.
+		if !b.guard.unproved(v, o) {
+			s.MarkUpdated = append(s.MarkUpdated, v.Member)
+		}
 	case policy.Resize:
 		s.resize(v, o, b)
 	case policy.Wait:
@@ -160,6 +208,9 @@ func (s *Step) add(v *Verdict, o Options, b *budget) {
 
 // resize asks for the member's size, as soon as the budget and the API server let it.
 func (s *Step) resize(v *Verdict, o Options, b *budget) {
+	if !b.guard.mayTouch(v) {
+		return
+	}
 	if !b.mayResize(v.claim) {
 		s.waiting = true
 		if v.claim.ready && v.claim.down {
@@ -174,6 +225,9 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 		s.Resize = append(s.Resize, v.Member)
 	}
 	b.resizes(v.claim, sent)
+	if sent && !v.hasSize() {
+		b.guard.asks(v)
+	}
 	s.wait(v)
 }
 
@@ -182,6 +236,10 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 // Of 3 no node fits, 2 stale, 1 infeasible, 0 stale, the partition cannot be lowered
 // to 1 as long as 3 is held, which may be for ever: so 1 does not hold up 0.
 func (s *Step) restart(v *Verdict, o Options, b *budget) {
+	if !b.guard.mayTouch(v) {
+		s.Canary = true
+		return
+	}
 	now := b.mayRestart(v.claim)
 	switch {
 	case s.passedOver != "" && o.Restarts != Independent:
@@ -189,6 +247,7 @@ func (s *Step) restart(v *Verdict, o Options, b *budget) {
 		return
 	case o.Restarts != Ordered || !s.Hold:
 		s.Restart = append(s.Restart, Restart{v.Member, v.Why, now, v.Cause})
+		b.guard.restarts(v, o)
 		s.wait(v)
 	}
 	if o.Restarts == Ordered || o.Restarts == Independent && now {
@@ -239,10 +298,10 @@ func (s Step) progress() Condition {
 	return Condition{Phase: PhaseResizing, Updated: s.Updated, Total: s.Total + s.Beside}
 }
 
-// AtRest reports whether nothing is under way, or about to be: every pod is updated, or waits
+// NothingUnderWay reports whether no resize is under way, or about to be: every pod is updated, or waits
 // for something that may last, such as room on its node. What the condition says then is
 // the last word for now.
-func (s Step) AtRest() bool {
+func (s Step) NothingUnderWay() bool {
 	waiting := 0
 	for _, w := range s.Waits {
 		if !w.Member.Updated && w.Reason != ReasonProgressing {

@@ -126,7 +126,7 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	case "restart only":
 		stale()
 		m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly"
-	case "impossible":
+	case "unresizable":
 		stale(func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
 	case "no node yet":
 		stale(build.Unschedulable, build.NotReady)
@@ -271,7 +271,7 @@ func TestNext(t *testing.T) {
 		{name: "deferred past its deadline: restarted", places: "deferred too long|stale", limit: 1, want: "restart 1, hold",
 			message: "0 of 2 pods resized; web-1: restarting: deferred on node node: no room, for more than 5m0s"},
 		{name: "failing past its deadline: restarted", places: "failing too long", limit: 1, want: "restart 0"},
-		{name: "LiveResize: what cannot be is passed over, and the others go on", action: policy.LiveResize, places: "infeasible|deferred too long|impossible|failing too long|stale", limit: 1,
+		{name: "LiveResize: what cannot be is passed over, and the others go on", action: policy.LiveResize, places: "infeasible|deferred too long|unresizable|failing too long|stale", limit: 1,
 			want: "resize 0, hold", reason: "Infeasible", message: "0 of 5 pods resized; web-4: infeasible on node node: too big; left as it is; " +
 				"web-3: deferred on node node: no room, for more than 5m0s; left as it is; web-2: static pods cannot be resized; left as it is; and 2 more"},
 		{name: "LiveResize: a pod without a node is resized beside another one: it has nothing to lose", action: policy.LiveResize, places: "no node yet|stale", limit: 1, want: "resize 1, hold"},
@@ -300,7 +300,7 @@ func TestNext(t *testing.T) {
 			message: "0 of 2 pods resized; web-1: restarting: node node does not support it: pod update requires features X"},
 		{name: "LiveResize: a kubelet that is too old", action: policy.LiveResize, places: "refused by an old kubelet|stale", limit: 1, want: "resize 0, hold", reason: "UnsupportedByNode"},
 		{name: "a kubelet that does not tell what containers have is waited for, and asked again", places: "untold|stale", limit: 1, want: "resize 1, hold",
-			reason: "Progressing", message: "0 of 2 pods resized; web-1: waiting for the kubelet of node node to tell what the containers have"},
+			reason: "Progressing", message: "0 of 2 pods resized; web-1: waiting for the kubelet of node node to report the containers' resources"},
 		{name: "one that never tells: only a restart helps", places: "untold for too long|stale", limit: 1, want: "restart 1, hold",
 			message: "0 of 2 pods resized; web-1: restarting: node node does not support it: no support for resize, for more than 10m0s"},
 		{name: "LiveResize: one that never tells", action: policy.LiveResize, places: "untold for too long|stale", limit: 1, want: "resize 0, hold", reason: "UnsupportedByNode"},
@@ -385,7 +385,7 @@ func TestNext(t *testing.T) {
 		{name: "what has to be restarted further down waits for what is above, not the other way round", places: "stale|deferred too long", limit: 1, want: "resize 1, hold"},
 		{name: "no node fits: what is kept further down holds up nobody", places: "stale|updated|deferred too long, no node fits", limit: 1, want: "resize 2, hold"},
 		{name: "LiveResize: what is left, and is not available, holds up others, and says so", action: policy.LiveResize, places: "infeasible, not available|stale", limit: 1, want: "hold",
-			reason: "Infeasible", message: "0 of 2 pods resized; web-1: infeasible on node node: too big; left as it is; as it is not available, others wait for it"},
+			reason: "Infeasible", message: "0 of 2 pods resized; web-1: infeasible on node node: too big; left as it is; it is not available, so others wait for it"},
 		{name: "LiveResize: what is left further down holds up nobody", action: policy.LiveResize, places: "stale|updated|deferred too long|failing too long", limit: 1, want: "resize 3, hold"},
 		{name: "LiveResize: what is deferred further down counts until its deadline", action: policy.LiveResize, places: "stale|deferred", limit: 1, want: "hold, look in 4m0s"},
 		{name: "a pod further down that is not Ready after its resize counts", places: "stale|not Ready since it was resized", limit: 1, want: "hold, unready"},
@@ -394,7 +394,7 @@ func TestNext(t *testing.T) {
 		{name: "restarts side by side go together, up to the first live one", places: "other image|infeasible|stale|other image", limit: 1, want: "restart 3 2, hold"},
 		{name: "a restart below a live one waits for it", places: "stale|other image", limit: 1, want: "resize 1, hold"},
 		{name: "with nothing to hold, all restarts are free", places: "updated|other image|refused", limit: 1, want: "restart 1 0"},
-		{name: "restarts last: they hold up nobody", restarts: rollout.AfterResizes, places: "infeasible|deferred too long|stale|impossible", limit: 1, want: "resize 1, restart 3 2 0, hold"},
+		{name: "restarts last: they hold up nobody", restarts: rollout.AfterResizes, places: "infeasible|deferred too long|stale|unresizable", limit: 1, want: "resize 1, restart 3 2 0, hold"},
 		{name: "restarts last: nothing keeps them back when nothing is live", restarts: rollout.AfterResizes, places: "updated|infeasible|restart only", limit: 1, want: "restart 1 0"},
 		{name: "restarts last: no running pod is given up for one that no node can hold", restarts: rollout.AfterResizes, places: "no node fits|infeasible", limit: 1, want: "hold",
 			message: "0 of 2 pods resized; web-1: not restarted, because no node can hold cpu 100: infeasible on node node: too big; web-0: waits for web-1, which is kept: infeasible on node node: too big"},

@@ -73,7 +73,7 @@ func (m Member) Judge(o Options) *Verdict {
 	case m.Differs != "":
 		v.replace(o, CauseTemplate, m.Differs)
 	case m.Pod == nil && m.Remade:
-		v.replace(o, CauseImpossible, "no pod of the older revision can be made: "+m.Unborn.Reason)
+		v.replace(o, CauseUnresizable, "no pod of the older revision can be created: "+m.Unborn.Reason)
 	case Gone(m.Pod):
 		v.Decision = policy.Wait
 		v.comeUp(o)
@@ -304,9 +304,9 @@ func (m Member) known(o Options) progress {
 	case m.Lost != "":
 		return progress{state: resize.InProgress, reason: ReasonNodeLost, why: m.Lost}
 	case len(obstacles) > 0 && m.Unplaceable.Kind == ReasonInvalid && !m.InPlaceOnly:
-		return progress{resize.Impossible, ReasonInvalid, m.invalid(o), m.Unplaceable.Until}
+		return progress{resize.Unresizable, ReasonInvalid, m.invalid(o), m.Unplaceable.Until}
 	case len(obstacles) > 0:
-		return progress{state: resize.Impossible, reason: ReasonInfeasible, why: strings.Join(obstacles, ", ")}
+		return progress{state: resize.Unresizable, reason: ReasonInfeasible, why: strings.Join(obstacles, ", ")}
 	// Only LiveResize asks again: otherwise the pod is restarted, or a change of the nodes is waited for.
 	case m.Refusal.stands(o.Now) || m.Refusal.Final && o.Action != policy.LiveResize && !m.InPlaceOnly:
 		return progress{resize.Infeasible, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
@@ -349,7 +349,7 @@ func (m Member) refused(o Options) progress {
 		if final.Before(until) {
 			until = final
 		}
-		return progress{resize.Refused, ReasonProgressing, "waiting for the kubelet of " + onNode(m.node()) + " to tell what the containers have", until}
+		return progress{resize.Refused, ReasonProgressing, "waiting for the kubelet of " + onNode(m.node()) + " to report the containers' resources", until}
 	}
 	return progress{state: resize.Infeasible, reason: ReasonUnsupportedByNode,
 		why: fmt.Sprintf("%s, for more than %s", m.refusal(), o.ErrorTimeout)}

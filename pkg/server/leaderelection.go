@@ -86,7 +86,7 @@ func (e *LeaderElection) Run(ctx context.Context, work func(context.Context)) er
 	e.health.SetLeaderElection(elector)
 	elector.Run(ctx)
 	if ctx.Err() == nil {
-		return errors.New("the lead was lost")
+		return errors.New("leadership was lost")
 	}
 	return nil
 }

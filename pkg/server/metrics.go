@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
@@ -33,14 +35,14 @@ type Options struct {
 
 // AddFlags adds the flags that every command that serves has.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.address, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 serves none of them")
-	f.BoolVar(&o.secure, "secure-metrics", false, "serve at --metrics-bind-address over TLS, and all but /healthz and /readyz only to those whose token may get that path")
-	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address, to whoever asks, unless --secure-metrics is set")
+	f.StringVar(&o.address, "metrics-bind-address", ":8080", "address of /metrics, /healthz and /readyz; 0 turns them off")
+	f.BoolVar(&o.secure, "secure-metrics", false, "serve at --metrics-bind-address over TLS. All paths but /healthz and /readyz need a token with the right to get them")
+	f.BoolVar(&o.profiling, "profiling", false, "serve Go's profiles under /debug/pprof/ at --metrics-bind-address; without --secure-metrics everybody can read them")
 }
 
 // AddCertificateFlags adds the flags of a certificate that is for nothing else.
 func (o *Options) AddCertificateFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.CertFile, "tls-cert-file", "", "certificate for --secure-metrics; empty means one that is made at the start, which nobody can verify")
+	f.StringVar(&o.CertFile, "tls-cert-file", "", "certificate for --secure-metrics; empty means a self-signed one")
 	f.StringVar(&o.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 }
 
@@ -65,7 +67,11 @@ func (o Options) handler(reviewer kubernetes.Interface, alive, ready func() erro
 	// Those of Go, the process and client-go are in Kubernetes' own registry.
 	all := prometheus.Gatherers{registry, legacyregistry.DefaultGatherer}
 	telling := http.NewServeMux()
-	telling.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
+	metrics := promhttp.HandlerFor(&shared{gatherer: all}, promhttp.HandlerOpts{DisableCompression: true}) // which takes 1 MiB for each
+	telling.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second)) // the server's is longer
+		metrics.ServeHTTP(w, r)
+	})
 	if o.profiling {
 		telling.HandleFunc("/debug/pprof/", pprof.Index) // serves those that are named, such as heap, too
 		telling.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -113,7 +119,10 @@ func (o Options) Serve(ctx context.Context, kubeconfig string, alive, ready func
 		listener = tls.NewListener(listener, config)
 	}
 	// Anybody may connect, and is to hold little of our memory, and not for long.
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	server := &http.Server{
+		Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute /* a profile takes half of it */, MaxHeaderBytes: 64 << 10,
+	}
+	server.SetKeepAlivesEnabled(false)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			klog.FromContext(ctx).Error(err, "Stopped serving", "address", o.address)
@@ -155,6 +164,27 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	}
 	config.Certificates = []tls.Certificate{pair}
 	return config, nil
+}
+
+// shared gathers the metrics ten times a second at most, however many ask, and those who read slowly have them together.
+type shared struct {
+	gatherer prometheus.Gatherer
+
+	mu       sync.Mutex
+	at       time.Time
+	families []*dto.MetricFamily
+	err      error
+}
+
+// Gather implements [prometheus.Gatherer].
+func (s *shared) Gather() ([]*dto.MetricFamily, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.at) >= 100*time.Millisecond {
+		s.families, s.err = s.gatherer.Gather()
+		s.at = time.Now()
+	}
+	return s.families, s.err
 }
 
 // BuildInfo is the metric that says which version runs.

@@ -30,6 +30,12 @@ func (k Kind) Access() controller.Access[*appsv1.StatefulSet] {
 		},
 		Decode: controller.Typed[*appsv1.StatefulSet],
 		Strip:  strip,
+		Get: func(ctx context.Context, name cache.ObjectName) (*appsv1.StatefulSet, error) {
+			return k.client.AppsV1().StatefulSets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		},
+		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+			return k.client.AppsV1().StatefulSets(namespace).List(ctx, o)
+		},
 		Patch: func(ctx context.Context, set *appsv1.StatefulSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
 			return k.client.AppsV1().StatefulSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
 		},
@@ -37,6 +43,9 @@ func (k Kind) Access() controller.Access[*appsv1.StatefulSet] {
 		Observed:     statusObserved,
 		SameTemplate: func(a, b *appsv1.StatefulSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) },
 		Condition:    condition,
+		HasConditions: func(set *appsv1.StatefulSet) bool {
+			return condition(set) != nil || conditionOf(set, api.ConditionObserved) != nil
+		},
 		NewCondition: newCondition,
 	}
 }

@@ -48,9 +48,9 @@ func (k Kind) lowerPartition(ctx context.Context, s *session, set *appsv1.Statef
 
 func (k Kind) makeOfNewest(ctx context.Context, s *session, set *appsv1.StatefulSet, w makeOfNewest) error {
 	if err := s.MergeStatus(ctx, set, map[string]any{"currentRevision": w.revision}); err != nil {
-		return fmt.Errorf("having missing pods made of revision %s: %w", w.revision, err)
+		return fmt.Errorf("having missing pods created from revision %s: %w", w.revision, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Missing pods are made of the newest revision", "revision", w.revision, "reason", w.why)
+	klog.FromContext(ctx).V(2).Info("Missing pods will be created from the newest revision", "revision", w.revision, "reason", w.why)
 	return nil
 }
 

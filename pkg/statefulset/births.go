@@ -78,14 +78,14 @@ func (o observation) unborn(index int) (why rollout.Refusal, remade bool) {
 	case older.Reason == "" && waited < neverCameAfter:
 		return rollout.Refusal{}, false
 	case older.Reason == "":
-		older = rollout.Refusal{Kind: rollout.ReasonAdmissionDenied, Reason: fmt.Sprintf("none has come for %s", neverCameAfter)}
+		older = rollout.Refusal{Kind: rollout.ReasonAdmissionDenied, Reason: fmt.Sprintf("no pod has been created for %s", neverCameAfter)}
 		if newer.Reason == "" {
 			newer = rollout.Refusal{Kind: rollout.ReasonNoNodeFits, Reason: o.TooLarge(newest)}
 		}
 	}
 	if newer.Reason != "" {
 		older.Kind = newer.Kind
-		older.Reason += "; nor can one of the new size: " + newer.Reason + "; another size helps, or room; removing the label lets go of the set at once"
+		older.Reason += "; a pod of the new size could not be created either: " + newer.Reason + "; choose another size or make room; removing the label releases the set at once"
 	}
 	return older, newer.Reason == ""
 }

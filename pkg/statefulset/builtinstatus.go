@@ -11,7 +11,7 @@ import (
 // builtInStatus returns what the status says of a rollout that nobody holds. Under OnDelete nobody makes a rollout but the user.
 func builtInStatus(set *appsv1.StatefulSet) rollout.BuiltInStatus {
 	return rollout.BuiltInStatus{
-		Condition: unheldCondition(set), Over: over(set), HandedOver: handedOver(""), BuiltIn: rolling(set),
+		Condition: builtInCondition(set), Over: over(set), HandedOver: handedOver(""), BuiltIn: rolling(set),
 		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
 		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),
 	}
@@ -31,11 +31,11 @@ func handedOver(why string) rollout.Condition {
 	return rollout.HandedOver(kindName, "", why)
 }
 
-// unheldCondition returns the condition of a rollout that the StatefulSet controller makes, or
+// builtInCondition returns the condition of a rollout that the StatefulSet controller makes, or
 // that is over. Once Complete, a set stays so until there is a new revision or a new hold: a
 // pod that is lost later is no rollout. As for `kubectl rollout status`, the pods that the
 // partition keeps back have to be available, too.
-func unheldCondition(set *appsv1.StatefulSet) rollout.Condition {
+func builtInCondition(set *appsv1.StatefulSet) rollout.Condition {
 	status, kept := set.Status, keptBack(set)
 	c := condition(set)
 	if c.Complete() ||

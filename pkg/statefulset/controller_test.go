@@ -37,10 +37,16 @@ type cluster struct {
 }
 
 // newCluster has a set of older that is at rest.
-func newCluster(t *testing.T, replicas int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
+func newCluster(t testing.TB, replicas int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
 	t.Helper()
 	load(t)
-	c, client := &cluster{world: newWorld(webSet(older, replicas), outcomes)}, &fake.Clientset{}
+	return newClusterOf(t, webSet(older, replicas), options, outcomes...)
+}
+
+// newClusterOf has this set.
+func newClusterOf(t testing.TB, set *appsv1.StatefulSet, options controller.Options, outcomes ...simulated.Outcome) *cluster {
+	t.Helper()
+	c, client := &cluster{world: newWorld(set, outcomes)}, &fake.Clientset{}
 	c.Serve(client)
 	c.Harness = simulated.NewHarness[*appsv1.StatefulSet, *memory](t, c, c.Cluster, client, largeNode())
 	options.Defaults = defaults
@@ -137,7 +143,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 	if uids := c.UIDs(); !maps.Equal(uids, before) {
 		t.Errorf("pods %v became %v", before, uids)
 	}
-	if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m beside 3m of 4m"); recorded != 1 {
+	if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m (used: 3m of 4m)"); recorded != 1 {
 		t.Errorf("recorded %d times for the quota: %q", recorded, c.Events)
 	}
 	hard = "6m"
@@ -286,7 +292,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	if after := c.UIDs(); !maps.Equal(after, before) {
 		t.Errorf("pods are given up, and there is no room: %v, were %v", after, before)
 	}
-	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "none of the 1 nodes that are large enough has room beside its pods") {
+	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "the only node that is large enough has no room beside its pods") {
 		t.Errorf("the condition says %+v", have)
 	}
 	if n := simulated.Count(c.Events, "Warning "+rollout.EventNoNodeFits+" web-2: not restarted"); n != 1 {
@@ -404,7 +410,7 @@ func TestRestartIsRecordedOnce(t *testing.T) {
 	if c.Pods["web-1"].UID == crashed.UID {
 		t.Error("web-1 is not replaced")
 	}
-	if n := simulated.Count(c.Events, rollout.EventRestart+" web-1: "); n != 1 || simulated.Count(c.Events, "web-1: deleted, because only a new pod can help") != 1 {
+	if n := simulated.Count(c.Events, rollout.EventRestart+" web-1: "); n != 1 || simulated.Count(c.Events, "web-1: deleted, because it needs a restart") != 1 {
 		t.Errorf("recorded %d times, want once that it is deleted: %q", n, c.Events)
 	}
 	if n := measured(t, registry)["pods_total[restarted]"]; n != 1 {
@@ -628,6 +634,29 @@ func TestPolicyGone(t *testing.T) {
 	}
 	if held, got := policy.Held(c.Set), partition(c.Set); held || got != 1 {
 		t.Errorf("held %t, partition %d, want the user's 1", held, got)
+	}
+}
+
+// TestPolicyGoneAndUnanswered: nor is it lost where any one write of the rollout is carried out, and nobody hears of that.
+func TestPolicyGoneAndUnanswered(t *testing.T) {
+	for nth := 1; ; nth++ {
+		c := newCluster(t, 2, controller.Options{})
+		c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(1)) })
+		c.edit(newer)
+		c.Unguarded = true
+		last := len(c.Writes) + nth
+		c.Fails, c.CarriedOut = last, true
+		for range 60 {
+			_, _ = c.Sync() // the write that fails
+			c.Lives()
+			c.Sees()
+		}
+		if held, got := policy.Held(c.Set), partition(c.Set); held || got != 1 {
+			t.Errorf("write %d has no answer: held %t, partition %d, want the user's 1; writes %q", nth, held, got, c.Writes)
+		}
+		if len(c.Writes) < last {
+			return
+		}
 	}
 }
 

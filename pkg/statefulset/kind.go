@@ -29,7 +29,6 @@ const kindName = "StatefulSet"
 
 // Kind is [controller.Kind] for StatefulSets.
 type Kind struct {
-	controller.Plain[*appsv1.StatefulSet, *memory]
 	client kubernetes.Interface
 }
 
@@ -46,28 +45,11 @@ type history map[string]*hash.Template
 type memory struct {
 	history
 	births
-	seen  seen
-	moved movement
+	moved          movement
+	updateRevision string // of the set when it was looked at last
 }
 
-// seen is since when the set has been seen, and this version of it, by our own clock.
-type seen struct {
-	version string
-	first   time.Time
-	since   time.Time
-}
-
-// see notes which version is seen.
-func (s *seen) see(version string, now time.Time) {
-	if s.first.IsZero() {
-		s.first = now
-	}
-	if s.version != version {
-		s.version, s.since = version, now
-	}
-}
-
-// movement is how many pods of a marked set have got their size, at most, and since when, by our own
+// movement is how many pods of a held set under OnDelete have got their size, at most, and since when, by our own
 // clock. A pod that goes and comes back is no news.
 type movement struct {
 	of      string // the revision, and the last time that its user had it tried again
@@ -76,12 +58,13 @@ type movement struct {
 }
 
 // advance notes how many there are now.
-func (m *movement) advance(set *appsv1.StatefulSet, updated int, now time.Time) {
-	of := set.Status.UpdateRevision + " " + set.Annotations[api.RetryAnnotation]
-	switch {
-	case !policy.Held(set) || rolling(set):
+func (m *movement) advance(set *appsv1.StatefulSet, count func() int, now time.Time) {
+	if !policy.Held(set) || rolling(set) {
 		*m = movement{}
-	case m.of != of || updated > m.updated:
+		return
+	}
+	of, updated := set.Status.UpdateRevision+" "+set.Annotations[api.RetryAnnotation], count()
+	if m.of != of || updated > m.updated {
 		*m = movement{of, updated, now}
 	}
 }
@@ -108,28 +91,19 @@ func (Kind) Unrestored(held, written *appsv1.StatefulSet) map[string]any {
 	return fields
 }
 
-// owned returns those of the pods that the set controls.
-func owned(set *appsv1.StatefulSet, all []*corev1.Pod) []*corev1.Pod {
-	var pods []*corev1.Pod
+// claimed returns those of the pods that the set controls, and those that nothing controls and that are not terminating. The
+// StatefulSet controller adopts the latter if their name is one of the set's (ClaimPods in pkg/controller of Kubernetes).
+func claimed(set *appsv1.StatefulSet, all []*corev1.Pod) (owned, orphans []*corev1.Pod) {
+	owned = make([]*corev1.Pod, 0, len(all))
 	for _, pod := range all {
-		if metav1.IsControlledBy(pod, set) {
-			pods = append(pods, pod)
+		switch owner := metav1.GetControllerOfNoCopy(pod); {
+		case owner == nil && pod.DeletionTimestamp == nil:
+			orphans = append(orphans, pod)
+		case owner != nil && owner.UID == set.UID:
+			owned = append(owned, pod)
 		}
 	}
-	return pods
-}
-
-// orphans returns those of the pods that nothing controls and that are not terminating. The
-// StatefulSet controller adopts them if their name is one of the set's (ClaimPods in
-// pkg/controller of Kubernetes).
-func orphans(all []*corev1.Pod) []*corev1.Pod {
-	var pods []*corev1.Pod
-	for _, pod := range all {
-		if metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil {
-			pods = append(pods, pod)
-		}
-	}
-	return pods
+	return owned, orphans
 }
 
 // BuiltInStatus is that of controller.Kind.
@@ -141,7 +115,9 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	if err != nil {
 		return nil, err
 	}
-	o := observation{set: set, pods: owned(set, all), orphans: orphans(all), revisions: s.KindState.history}
+	o := observation{set: set, revisions: s.KindState.history}
+	o.pods, o.orphans = claimed(set, all)
+	o.places = o.podsByOrdinal()
 	known := func(revision string) error {
 		if _, known := s.KindState.history[revision]; known {
 			return nil
@@ -154,10 +130,15 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 		}
 		return nil
 	}
+	if now := set.Status.UpdateRevision; now != s.KindState.updateRevision { // an older one is written anew when the set comes back to it
+		delete(s.KindState.history, now)
+		s.KindState.updateRevision = now
+	}
 	err = errors.Join(known(set.Status.UpdateRevision), known(set.Status.CurrentRevision))
-	for _, pod := range o.pods {
-		if err == nil {
-			err = known(revisions.HashOf(pod))
+	last := ""
+	for i, pod := range o.pods { // most are of one
+		if of := revisions.HashOf(pod); err == nil && (i == 0 || of != last) {
+			last, err = of, known(of)
 		}
 	}
 	if err != nil {
@@ -167,9 +148,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 		delete(s.KindState.history, set.Status.UpdateRevision)
 		return nil, fmt.Errorf("the set's update revision %q is not in the history", set.Status.UpdateRevision)
 	}
-	s.KindState.seen.see(set.ResourceVersion, s.Now())
-	o.seen = s.KindState.seen
-	s.KindState.moved.advance(set, o.updated(), s.Now())
+	s.KindState.moved.advance(set, o.updated, s.Now())
 	o.moved = s.KindState.moved.since
 	o.births, err = k.awaitBirths(ctx, s, o, live)
 	return o, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -122,6 +123,29 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%v rollouts were abandoned, want 1", got)
 		}
 	})
+	t.Run("stopped, and reverted", func(t *testing.T) {
+		for onFailure, reason := range map[string]string{policy.OnFailureHold: rollout.ReasonResizeFailed, policy.OnFailureRevert: rollout.ReasonReverted} {
+			registry := prometheus.NewRegistry()
+			c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
+			g := c.guarded(t)
+			g.Doomed(onFailure)
+			g.Edit(newer)
+			count := func(when string, want map[string]float64) {
+				t.Helper()
+				got := measured(t, registry)
+				maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "stopped_workloads") })
+				if !maps.Equal(got, want) {
+					t.Errorf("%s, %s: %v, want %v", onFailure, when, got, want)
+				}
+			}
+			count("before", map[string]float64{})
+			c.Rounds(60)
+			count("stopped", map[string]float64{"stopped_workloads[" + reason + "]": 1})
+			g.Edit(older)
+			c.completes(t, "the undo")
+			count("undone", map[string]float64{})
+		}
+	})
 	t.Run("handed over, and not complete once more", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
@@ -139,16 +163,16 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 	c.Clock.SetTime(c.Clock.Now().Add(72 * time.Hour))
 	edited := c.Clock.Now()
 	c.edit(newer)
-	oldest := func() float64 { return measured(t, registry)["oldest_hold_seconds[]"] }
+	oldest := func() float64 { return measured(t, registry)["oldest_hold_timestamp_seconds[]"] }
 	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonPending || c.Clock.Since(have.LastTransitionTime.Time) < 72*time.Hour {
 		t.Fatalf("the edited set says %+v, want Pending since Complete", have)
 	}
 	if got := oldest(); got != 0 {
-		t.Errorf("the oldest hold, which is not looked at, has lasted %v s", got)
+		t.Errorf("the oldest hold, which is not looked at, began at %v", got)
 	}
 	c.Rounds(3)
-	if got := oldest(); got == 0 || got > c.Clock.Since(edited).Seconds() {
-		t.Errorf("the oldest hold has lasted %v s, and the edit was %v ago", got, c.Clock.Since(edited))
+	if got := oldest(); got < float64(edited.Unix()) || got > float64(c.Clock.Now().Unix()) {
+		t.Errorf("the oldest hold began at %v, and the edit was at %v", got, edited.Unix())
 	}
 	c.Rest()
 	took := histogram(t, registry, "inplace_rollout_rollout_duration_seconds")
@@ -203,13 +227,14 @@ func histogram(t *testing.T, registry *prometheus.Registry, name string) *dto.Hi
 // no other, and none names an object.
 func TestMetricsLabelsAreClosed(t *testing.T) {
 	want := map[string][]string{
-		"held_workloads": {""}, "oldest_hold_seconds": {""}, "step_errors_total": {""},
+		"held_workloads": {""}, "oldest_hold_timestamp_seconds": {""}, "step_errors_total": {""},
 		"pod_duration_seconds": {""}, "rollout_duration_seconds": {""},
 		"rollouts_total":     {"result=abandoned", "result=complete", "result=handed_over"},
 		"pods_total":         {"outcome=refused", "outcome=resized", "outcome=restarted"},
-		"pod_restarts_total": {"cause=action", "cause=deferred", "cause=error", "cause=impossible", "cause=infeasible", "cause=policy", "cause=template", "cause=unavailable"},
+		"pod_restarts_total": {"cause=action", "cause=deferred", "cause=error", "cause=infeasible", "cause=policy", "cause=template", "cause=unavailable", "cause=unresizable"},
+		"stopped_workloads":  {"reason=ResizeFailed", "reason=Reverted"},
 		"waiting_pods": {
-			"reason=AdmissionDenied", "reason=Deferred", "reason=DisruptionBudget", "reason=Infeasible", "reason=Invalid", "reason=NoNodeFits", "reason=NodeLost",
+			"reason=AdmissionDenied", "reason=CheckUnknown", "reason=Deferred", "reason=DisruptionBudget", "reason=Infeasible", "reason=Invalid", "reason=NoNodeFits", "reason=NodeLost",
 			"reason=NotReadyAfterResize", "reason=QuotaExceeded", "reason=ResizeError", "reason=UnsupportedByNode", "reason=WaitingForDelete",
 		},
 	}

@@ -2,6 +2,7 @@ package statefulset
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,11 +75,12 @@ type observation struct {
 
 	set       *appsv1.StatefulSet
 	pods      []*corev1.Pod
+	places    []*corev1.Pod // by their index, once it is known: see podsByOrdinal
 	orphans   []*corev1.Pod // that the set is about to adopt
 	revisions map[string]*hash.Template
 	births    births
-	seen      seen
 	moved     time.Time // see [movement]
+	failed    string    // the revision that is taken back, where a rollout is reverted
 }
 
 // options returns those of a rollout, but for the non-members.
@@ -91,6 +93,15 @@ func (o observation) options() rollout.Options {
 	options.MinReadySeconds = o.set.Spec.MinReadySeconds
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
+	}
+	if policy.Held(o.set) || !rolling(o.set) {
+		options.Guard = o.Guard(rollout.RevisionNamed(o.set.Status.UpdateRevision), condition(o.set), o.set.Spec.MinReadySeconds)
+		if options.Guard != nil {
+			options.Guard.Overtaken(o.newest(), maps.Values(o.revisions))
+			// A pod has its label when it has proved its size. The revisions of the status alone are no proof: after A→B→C→B both are B.
+			options.Guard.Proven = o.set.Status.CurrentRevision == o.set.Status.UpdateRevision &&
+				!slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && !o.labelled(pod) })
+		}
 	}
 	return options
 }
@@ -107,9 +118,12 @@ func (o observation) revision() rollout.Revision {
 // index returns the place of the pod in the set, and whether its name is one of the set's. The
 // place is the ordinal, counted from spec.ordinals.start. A partition counts the same way.
 func (o observation) index(pod *corev1.Pod) (int, bool) {
-	suffix, ours := strings.CutPrefix(pod.Name, o.set.Name+"-")
-	ordinal, err := strconv.Atoi(suffix)
-	if !ours || err != nil {
+	suffix, ours := strings.CutPrefix(pod.Name, o.set.Name)
+	if !ours || !strings.HasPrefix(suffix, "-") {
+		return 0, false
+	}
+	ordinal, err := strconv.Atoi(suffix[1:])
+	if err != nil {
 		return 0, false
 	}
 	return ordinal - o.start(), true
@@ -124,6 +138,9 @@ func (o observation) start() int {
 
 // podsByOrdinal returns the pods by their index; nil where there is none.
 func (o observation) podsByOrdinal() []*corev1.Pod {
+	if o.places != nil {
+		return o.places
+	}
 	pods := make([]*corev1.Pod, replicas(o.set))
 	for _, pod := range o.pods {
 		if i, ok := o.index(pod); ok && i >= 0 && i < len(pods) {
@@ -137,12 +154,26 @@ func (o observation) podsByOrdinal() []*corev1.Pod {
 // one by one.
 func (o observation) surplus() int {
 	n := 0
+	if o.allPlaced() {
+		return n
+	}
 	for _, pod := range o.pods {
 		if i, ok := o.index(pod); ok && (i < 0 || i >= replicas(o.set)) && !rollout.Gone(pod) {
 			n++
 		}
 	}
 	return n
+}
+
+// allPlaced reports whether every pod has a place of its own.
+func (o observation) allPlaced() bool {
+	placed := 0
+	for _, pod := range o.podsByOrdinal() {
+		if pod != nil {
+			placed++
+		}
+	}
+	return placed == len(o.pods)
 }
 
 // bornOld reports whether the next pod at the index will be made from the old revision: the
@@ -243,6 +274,11 @@ func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
 	p.Labelled, p.Differs = o.labelled(pod), o.differs(carries)
 	var err error
 	switch {
+	case o.failed != "" && carries != o.failed && o.revisions[carries] != nil: // it goes back to what it was
+		p.Labelled, p.Differs = true, ""
+		p.Target, err = o.Leftover(pod, rollout.Revision{Name: carries, Template: o.revisions[carries].PodTemplateSpec}, condition(o.set), true)
+		p.Updated = p.Target.Clean()
+		p.Brings = resize.Describe(p.Target.Changes)
 	case p.Labelled:
 		p.Target, err = o.leftover(pod)
 		p.Updated = p.Target.Clean()
@@ -288,26 +324,21 @@ func (o observation) asMade() bool {
 	return o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && !slices.ContainsFunc(o.pods, relabelled)
 }
 
-// While the pods of a new set come up, its status changes all the time, and a write that names its
-// version fails. So it waits until the status has been quiet for settleTime: then the next pod takes
-// long, or never comes. If it is not quiet for comeUpTime, the write is tried all the same.
-const (
-	settleTime = 2 * time.Second
-	comeUpTime = time.Minute
-)
-
-// settles returns for how long letting go of the set waits while its pods come up; 0 if it does not.
-// Nothing depends on it: the pods are made of the only revision that there is.
+// settles returns for how long letting go of a new set waits; 0 if it does not, or the set is not new.
 func (o observation) settles() time.Duration {
-	if !o.asMade() || int(o.set.Status.AvailableReplicas) >= replicas(o.set) || !o.Now.Before(o.seen.first.Add(comeUpTime)) {
+	if !o.asMade() {
 		return 0
 	}
-	return max(o.seen.since.Add(settleTime).Sub(o.Now), 0)
+	return o.Settles(int(o.set.Status.AvailableReplicas) >= replicas(o.set))
 }
 
-// patience is for how long the mark of a set under OnDelete stays while no pod gets its size.
+// patience is for how long the hold of a set under OnDelete stays while no pod gets its size.
 func (observation) patience(options rollout.Options) time.Duration {
-	return max(options.DeferredTimeout, options.ErrorTimeout) + time.Duration(options.MinReadySeconds)*time.Second
+	proof := time.Duration(options.MinReadySeconds) * time.Second
+	if options.Guard != nil {
+		proof = max(proof, options.Guard.Duration)
+	}
+	return max(options.DeferredTimeout, options.ErrorTimeout) + proof
 }
 
 // updated is how many pods the StatefulSet controller takes for updated when it has seen their labels.
@@ -327,7 +358,7 @@ func (o observation) labelled(pod *corev1.Pod) bool {
 
 // doubt returns for how long the number that caughtUp compares is still no proof; 0 if it is one.
 func (o observation) doubt() time.Duration {
-	there := slices.DeleteFunc(o.podsByOrdinal(), func(pod *corev1.Pod) bool { return pod == nil })
+	there := slices.DeleteFunc(slices.Clone(o.podsByOrdinal()), func(pod *corev1.Pod) bool { return pod == nil })
 	conceals := int(o.set.Status.Replicas) != len(o.pods) || len(there) < replicas(o.set)
-	return revisions.Doubt(o.Seen, o.pods, there, o.labelled, conceals, o.Now)
+	return revisions.Doubt(o.Notes, o.pods, there, o.labelled, conceals, o.Now)
 }

@@ -68,7 +68,7 @@ func (s *simulation) Round() {
 
 // TestSimulationOfOperators: beside an operator that deletes pods by their revision, none is deleted that can be
 // resized, whatever users edit and whenever the controller is restarted. And what can only be restarted is: no
-// mark stays for ever.
+// hold stays for ever.
 func TestSimulationOfOperators(t *testing.T) {
 	load(t)
 	simulated.Pin(t, 1, 300)

@@ -23,13 +23,14 @@ type plan struct {
 	byPartition []rollout.Restart
 	// renew has missing pods made of the newest revision, though they are below the partition.
 	renew *makeOfNewest
-	// release lets go of the hold: the user's partition comes back. Under OnDelete it takes the
-	// mark away.
+	// release lets go of the hold: the user's partition comes back. Under OnDelete that is
+	// but an annotation.
 	release bool
 	// handOver is why a release leaves the rest to the StatefulSet controller; empty if there
 	// is no rest.
 	handOver string
-	// givenUp is why a mark goes before all that could be done is done; empty if it does not.
+	cause    rollout.Cause // of that
+	// givenUp is why the hold of a set under OnDelete goes before all that could be done is done; empty if it does not.
 	givenUp string
 	// remove these pods, which the StatefulSet controller would not restart by itself: it is
 	// stuck at them, or takes them for updated.
@@ -53,7 +54,7 @@ func (p plan) complete() rollout.Plan {
 		p.Writes = append(p.Writes, rollout.Release{HandOver: p.givenUp})
 		p.Condition = rollout.Condition{}
 	case p.release:
-		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), "")})
+		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), ""), Cause: p.cause})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	case p.partition != nil && p.renew == nil: // both name the version of the set
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})
@@ -61,7 +62,7 @@ func (p plan) complete() rollout.Plan {
 	return p.Plan
 }
 
-// Plan plans for a set that is held or marked, whose strategy is OnDelete, or whose pods the
+// Plan plans for a set that is held, whose strategy is OnDelete, or whose pods the
 // StatefulSet controller counts as updated while nobody has looked at their sizes yet.
 //
 // Pods are taken from the highest index down. As long as they can be resized live, the
@@ -79,6 +80,11 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		from = 0
 	}
 	options, pods := o.options(), o.podsByOrdinal()
+	if options.Guard.Reverts() {
+		if former := o.former(from); former != "" {
+			return o.revert(options, from, former)
+		}
+	}
 	look := o.look(options)
 	options.NonMembers = o.below(look, pods, from)
 	verdicts, err := o.verdicts(look, pods, from)
@@ -97,38 +103,38 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	case !policy.Held(o.set):
 		p.Plan, p.remove = builtInStatus(o.set).Plan(p.Plan, condition(o.set))
 	case !rolling(o.set):
-		p.takeMark(o, options)
+		p.letGoOnDelete(o, options)
 	default:
-		if p.letGo(o); !p.release {
+		if p.letGo(o); !p.release && !p.Canary && !p.Guarding { // the current revision is what a failure goes back to
 			p.renew = o.renew()
 		}
 	}
 	return p.complete(), nil
 }
 
-// takeMark decides whether the mark of a set under OnDelete goes, so that whoever deletes pods goes on:
+// letGoOnDelete decides whether the hold of a set under OnDelete goes, so that whoever deletes pods goes on:
 // as soon as no pod is left that a resize may still spare, and in any case when none has got its size
 // for too long. An operator whose pod watch is behind would delete a pod that was just relabelled: so
 // the StatefulSet controller has to have seen the labels, as for letting go of a hold.
-func (p *plan) takeMark(o observation, options rollout.Options) {
+func (p *plan) letGoOnDelete(o observation, options rollout.Options) {
 	switch p.giveUp(o, options); {
 	case p.release:
 	case !o.caughtUp():
-		p.Transient = true
+		p.Defer()
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Unready || slices.ContainsFunc(p.Verdicts, (*rollout.Verdict).Spares):
+	case p.Unready || p.Guarding || slices.ContainsFunc(p.Verdicts, (*rollout.Verdict).Spares):
 	default:
 		p.release = true
 	}
 }
 
-// giveUp has the mark go when no pod has got its size for too long.
+// giveUp has the hold of a set under OnDelete go when no pod has got its size for too long.
 func (p *plan) giveUp(o observation, options rollout.Options) {
 	patience := o.patience(options)
 	left := o.moved.Add(patience).Sub(o.Now)
 	if p.release = left <= 0; p.release {
-		p.givenUp = fmt.Sprintf("left to whoever deletes pods: none has got its size for %s", patience)
+		p.givenUp = fmt.Sprintf("no pod has got its size for %s, so the rollout is left to whoever deletes pods", patience)
 		return
 	}
 	p.RequeueWithin(left)
@@ -149,18 +155,19 @@ func (o observation) Bound(f rollout.Facts, invalid rollout.Plan) rollout.Plan {
 func (p *plan) letGo(o observation) {
 	switch {
 	case !o.caughtUp():
-		p.Transient = true // wait for its status before letting anything loose
+		p.Defer() // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Hold || p.Unready || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.now()) < len(p.Restart):
+	case p.Hold || p.Unready || p.Canary || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.now()) < len(p.Restart):
 		p.lowerPartition(o)
 	case len(p.Restart) == 0 && o.settles() > 0:
-		p.Transient, p.Started = true, "" // nothing is rolled out
+		p.Started = "" // nothing is rolled out
+		p.Defer()
 		p.RequeueWithin(o.settles())
 	default:
 		p.release = true
 		if len(p.Restart) > 0 {
-			p.handOver = p.Restart[0].Reason
+			p.handOver, p.cause = p.Restart[0].Reason, p.Restart[0].Cause
 		}
 		return
 	}
@@ -179,6 +186,9 @@ func (o observation) renew() *makeOfNewest {
 	}
 	if differs := o.differs(o.set.Status.CurrentRevision); differs != "" {
 		return &makeOfNewest{o.set.Status.UpdateRevision, differs}
+	}
+	if len(o.births.due) == 0 {
+		return nil
 	}
 	for i := range replicas(o.set) {
 		if why, remade := o.unborn(i); remade {

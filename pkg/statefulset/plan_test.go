@@ -116,7 +116,7 @@ func beganBefore(set *appsv1.StatefulSet) {
 	}}
 }
 
-// boosted marks the pod as one in which a startup booster is to put back what it was born to have.
+// boosted notes on the pod that a startup booster is to put back what it was born to have.
 func boosted(pod *corev1.Pod) {
 	pod.Annotations = map[string]string{"autoscaling.x-k8s.io/startup-cpu-boost": `{"state":"Active","initCPURequests":{"app":"1m"}}`}
 }
@@ -138,8 +138,8 @@ func onDelete(set *appsv1.StatefulSet) {
 	set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
 }
 
-// marked is under OnDelete, and edited.
-func marked(set *appsv1.StatefulSet) {
+// heldOnDelete is under OnDelete, and edited.
+func heldOnDelete(set *appsv1.StatefulSet) {
 	onDelete(set)
 	set.Annotations[api.HoldAnnotation] = "OnDelete"
 }
@@ -177,7 +177,7 @@ func currentIsOtherImage(set *appsv1.StatefulSet) {
 }
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, ResizePolicy: policy.LiveResizeable}
+var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // largeNode can hold every pod of these tests.
 func largeNode() *corev1.Node {
@@ -220,9 +220,9 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	for _, change := range changes { // the status
 		change(o.set)
 	}
-	o.Seen = &rollout.Sightings{}
+	o.Notes = &rollout.PodNotes{}
 	for _, pod := range o.pods { // the clocks do not differ
-		o.Seen.Look(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
+		o.Notes.Look(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
 	}
 	return o
 }
@@ -286,7 +286,7 @@ func TestDoubt(t *testing.T) {
 				}
 			}
 			first := o
-			if first.Seen = nil; tt.want > 0 && first.doubt() != revisions.WatchLag {
+			if first.Notes = nil; tt.want > 0 && first.doubt() != revisions.WatchLag {
 				t.Errorf("at its first look a controller waits for %s, want %s", first.doubt(), revisions.WatchLag)
 			}
 			p, err := planned(o)
@@ -414,14 +414,14 @@ func TestNextStep(t *testing.T) {
 
 		{name: "OnDelete: live pods are resized, and restarts wait for the user", places: "other image|live|infeasible", changes: changes{onDelete}, want: "resize web-1"},
 		{name: "OnDelete: nothing ever moves a partition", places: "other image|limited", changes: changes{onDelete}},
-		{name: "OnDelete: what can be resized keeps the mark", places: "other image|live|infeasible", changes: changes{marked}, want: "resize web-1"},
-		{name: "OnDelete: and while it is resized", places: "other image|resizing|infeasible", changes: changes{marked}},
-		{name: "OnDelete: and until it is relabelled", places: "other image|resized|infeasible", changes: changes{marked}, want: "mark web-1"},
-		{name: "OnDelete: and until that is seen", places: "other image|relabelled|infeasible", changes: changes{marked, unseen}},
-		{name: "OnDelete: what waits to be deleted takes it away", places: "other image|relabelled|infeasible", changes: changes{marked}, want: "release"},
-		{name: "OnDelete: and what is left as it is", places: "relabelled|infeasible", changes: changes{marked, inForce("LiveResize;")}, want: "release"},
-		{name: "OnDelete: and when all are updated", places: "relabelled|relabelled", changes: changes{marked}, want: "release"},
-		{name: "OnDelete: a pod that is not there comes of the new template", places: "missing|infeasible", changes: changes{marked}, want: "release"},
+		{name: "OnDelete: what can be resized keeps the hold", places: "other image|live|infeasible", changes: changes{heldOnDelete}, want: "resize web-1"},
+		{name: "OnDelete: and while it is resized", places: "other image|resizing|infeasible", changes: changes{heldOnDelete}},
+		{name: "OnDelete: and until it is relabelled", places: "other image|resized|infeasible", changes: changes{heldOnDelete}, want: "mark web-1"},
+		{name: "OnDelete: and until that is seen", places: "other image|relabelled|infeasible", changes: changes{heldOnDelete, unseen}},
+		{name: "OnDelete: what waits to be deleted takes it away", places: "other image|relabelled|infeasible", changes: changes{heldOnDelete}, want: "release"},
+		{name: "OnDelete: and what is left as it is", places: "relabelled|infeasible", changes: changes{heldOnDelete, inForce("LiveResize;")}, want: "release"},
+		{name: "OnDelete: and when all are updated", places: "relabelled|relabelled", changes: changes{heldOnDelete}, want: "release"},
+		{name: "OnDelete: a pod that is not there comes of the new template", places: "missing|infeasible", changes: changes{heldOnDelete}, want: "release"},
 		{name: "OnDelete: what C left and cannot be taken back is not deleted", places: "left with a limit", changes: changes{onDelete}},
 
 		{name: "minReadySeconds: look again when the pod becomes available", places: "updated|live", changes: changes{all, minReady}, after: 10*time.Second + 100*time.Millisecond},
@@ -442,14 +442,14 @@ func TestNextStepAfterRefusal(t *testing.T) {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
 		refusal := rollout.Refusal{Of: o.revision().Size(changes), Reason: "node too small", Final: final, Until: o.Now}
-		o.Refused = rollout.Refusals{o.pods[0].UID: refusal}
+		refused := &rollout.Refused{Refusal: refusal}
+		o.Notes.Note(o.pods[0].UID).Size = refused
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
 		p, err := planned(o)
 		if err != nil || does(p) != due {
 			t.Errorf("final %t, when the time has come to ask again: got %q, %v, want %q", final, does(p), err, due)
 		}
-		refusal.Until = o.Now.Add(time.Second)
-		o.Refused[o.pods[0].UID] = refusal
+		refused.Until = o.Now.Add(time.Second)
 		if p, err = planned(o); err != nil {
 			t.Fatal(err)
 		}
@@ -461,8 +461,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 		}
 		others := []string{revisionOf(newer) + " of another edit", revisionOf(otherImage) + " " + resize.Describe(changes)}
 		for _, size := range others {
-			refusal.Of = size
-			o.Refused[o.pods[0].UID] = refusal
+			refused.Refusal.Of = size
 			if p, err = planned(o); err != nil || does(p) != "resize web-1" {
 				t.Errorf("a refusal of %q: got %q, %v", size, does(p), err)
 			}
@@ -470,8 +469,8 @@ func TestNextStepAfterRefusal(t *testing.T) {
 	}
 }
 
-// TestMarkIsBounded: whatever pods wait for, the mark of a set goes when none has got its size for too long.
-func TestMarkIsBounded(t *testing.T) {
+// TestHoldUnderOnDeleteIsBounded: whatever pods wait for, the hold of a set under OnDelete goes when none has got its size for too long.
+func TestHoldUnderOnDeleteIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		places  string
 		changes []func(*appsv1.StatefulSet)
@@ -483,8 +482,8 @@ func TestMarkIsBounded(t *testing.T) {
 		{"relabelled|resizing", []func(*appsv1.StatefulSet){unseen}, 10 * time.Minute},
 		{"resizing|live", []func(*appsv1.StatefulSet){minReady}, 10*time.Minute + 20*time.Second},
 	} {
-		for over, want := range map[bool]string{false: "", true: "release, hand over: left to whoever deletes pods: none has got its size for " + tt.within.String()} {
-			o := observed(t, tt.places, append(tt.changes, marked)...)
+		for over, want := range map[bool]string{false: "", true: "release, hand over: no pod has got its size for " + tt.within.String() + ", so the rollout is left to whoever deletes pods"} {
+			o := observed(t, tt.places, append(tt.changes, heldOnDelete)...)
 			o.moved = o.Now.Add(-tt.within)
 			if !over {
 				o.moved = o.moved.Add(time.Second)
@@ -502,15 +501,15 @@ func TestMarkIsBounded(t *testing.T) {
 
 // TestMarkOfInvalidAnnotations: nothing is done then, and nobody waits for ever.
 func TestMarkOfInvalidAnnotations(t *testing.T) {
-	for over, want := range map[bool]string{false: "", true: "release, hand over: left to whoever deletes pods: none has got its size for 10m0s"} {
-		for _, change := range []func(*appsv1.StatefulSet){marked, onDelete, held("0", everything)} {
+	for over, want := range map[bool]string{false: "", true: "release, hand over: no pod has got its size for 10m0s, so the rollout is left to whoever deletes pods"} {
+		for _, change := range []func(*appsv1.StatefulSet){heldOnDelete, onDelete, held("0", everything)} {
 			o := observed(t, "live|live", change, inForce("Live;"), says("Live", ""))
 			if o.moved = o.Now.Add(-10 * time.Minute); !over {
 				o.moved = o.moved.Add(time.Second)
 			}
 			p, err := o.Facts.Plan(o, o.set.Annotations)
 			want := want
-			if rolling(o.set) || !policy.Held(o.set) { // is not marked
+			if rolling(o.set) || !policy.Held(o.set) { // is not held
 				want = ""
 			}
 			if got := does(p); err != nil || got != want {
@@ -570,20 +569,20 @@ func TestNextStepNoNodeFits(t *testing.T) {
 	}{
 		{
 			name: "what cannot be resized is left, and the others are resized", places: "infeasible|live", changes: []func(*appsv1.StatefulSet){all}, want: "resize web-0",
-			waits: "web-1: not restarted, because no node of the 1 open to the pod can hold cpu 2m (at most 1m): infeasible on node node: too big",
+			waits: "web-1: not restarted, because the only node that the pod may run on cannot hold cpu 2m (at most 1m): infeasible on node node: too big",
 		},
 		{
 			name: "nothing is let go", places: "infeasible|updated", changes: []func(*appsv1.StatefulSet){all},
-			waits: "web-1: not restarted, because no node of the 1 open to the pod can hold cpu 2m (at most 1m): infeasible on node node: too big",
+			waits: "web-1: not restarted, because the only node that the pod may run on cannot hold cpu 2m (at most 1m): infeasible on node node: too big",
 		},
 		{
 			name: "not even with the action Restart", places: "live", changes: []func(*appsv1.StatefulSet){all, inForce("Restart;")},
-			waits: "web-0: not restarted, because no node of the 1 open to the pod can hold cpu 2m (at most 1m): the action is Restart",
+			waits: "web-0: not restarted, because the only node that the pod may run on cannot hold cpu 2m (at most 1m): the action is Restart",
 		},
 		{
 			name: "a cordoned node is none", places: "infeasible", changes: []func(*appsv1.StatefulSet){all},
 			node:  func(node *corev1.Node) { *node = *largeNode(); node.Spec.Unschedulable = true },
-			waits: "web-0: not restarted, because none of 1 nodes is open to the pod: infeasible on node node: too big",
+			waits: "web-0: not restarted, because no node matches the node selector, affinity and tolerations of the pod: infeasible on node node: too big",
 		},
 		{name: "a template change is left to the StatefulSet controller", places: "other image", changes: []func(*appsv1.StatefulSet){all},
 			want: "release, hand over: the template changed in spec.containers[app].image"},
@@ -631,8 +630,8 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 	}
 }
 
-// TestNextStepUnheld: before a set that is not held is Complete, its pods are looked at.
-func TestNextStepUnheld(t *testing.T) {
+// TestNextStepNotHeld: before a set that is not held is Complete, its pods are looked at.
+func TestNextStepNotHeld(t *testing.T) {
 	at := func(partition int32) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(partition) }
 	}
@@ -722,9 +721,8 @@ func TestNextStepContested(t *testing.T) {
 		{"again and again", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, true, "resize web-0"},
 	} {
 		o := observed(t, "updated, resized by others during the rollout|live", tt.changes...)
-		o.Contests = rollout.Contests{}
-		for !o.Contests.Lost(o.pods[0].UID) && tt.lost {
-			o.Contests[o.pods[0].UID]++
+		for note := o.Notes.Note(o.pods[0].UID); !note.ContestLost() && tt.lost; {
+			note.Contests++
 		}
 		p, err := planned(o)
 		if err != nil {
@@ -791,7 +789,7 @@ func TestAtRest(t *testing.T) {
 	}
 }
 
-func TestUnheldCondition(t *testing.T) {
+func TestBuiltInCondition(t *testing.T) {
 	counts := func(updated, available int32) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) {
 			set.Status.UpdatedReplicas, set.Status.AvailableReplicas = updated, available
@@ -831,13 +829,42 @@ func TestUnheldCondition(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := unheldCondition(observed(t, "updated|updated|updated", tt.changes...).set)
+			got := builtInCondition(observed(t, "updated|updated|updated", tt.changes...).set)
 			want := rollout.ReasonProgressing
 			if tt.complete {
 				want = rollout.ReasonComplete
 			}
 			if got.Complete != tt.complete || got.Reason != want || got.Message() != tt.message || rollout.Parse(got.Complete, got.Reason, tt.message) != got {
 				t.Errorf("got %+v, want %s: %s", got, want, tt.message)
+			}
+		})
+	}
+}
+
+// TestNewSetSettles: a new set is let go when its status has been quiet: its pods have nothing to wait for, and a write
+// that names the version of a set whose pods come up is refused.
+func TestNewSetSettles(t *testing.T) {
+	available := func(set *appsv1.StatefulSet) { set.Status.AvailableReplicas = int32(replicas(set)) }
+	for _, tt := range []struct {
+		name, places string
+		changes      []func(*appsv1.StatefulSet)
+		quiet        time.Duration
+		want         time.Duration // after which it is looked at again; 0 if it is let go
+	}{
+		{name: "pods come up", places: "missing|updated", changes: []func(*appsv1.StatefulSet){isNew}, quiet: 500 * time.Millisecond, want: 1500 * time.Millisecond},
+		{name: "nothing happens any more", places: "missing|updated", changes: []func(*appsv1.StatefulSet){isNew}, quiet: 2 * time.Second},
+		{name: "the last pod has just come", places: "updated|updated", changes: []func(*appsv1.StatefulSet){isNew, available}, quiet: 50 * time.Millisecond, want: 450 * time.Millisecond},
+		{name: "all pods are there", places: "updated|updated", changes: []func(*appsv1.StatefulSet){isNew, available}, quiet: 500 * time.Millisecond},
+		{name: "a rollout is over", places: "updated|updated", changes: []func(*appsv1.StatefulSet){available}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := observed(t, tt.places, append(tt.changes, held("0", everything))...)
+			o.VersionSince = o.Now.Add(-tt.quiet)
+			p, err := planned(o)
+			want := map[bool]string{true: "release"}[tt.want == 0]
+			simulated.Does(t, p, err, does(p), want)
+			if tt.want > 0 && p.RequeueAfter != tt.want {
+				t.Errorf("looks again after %s, want %s", p.RequeueAfter, tt.want)
 			}
 		})
 	}

@@ -239,6 +239,31 @@ func TestSimulationOfRoom(t *testing.T) {
 	})
 }
 
+// TestSimulationOfCanaries: one size kills every pod. Whatever happens, one pod has it at most.
+func TestSimulationOfCanaries(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 300)
+	often := maps.Clone(happenings)
+	maps.Copy(often, map[string]int{"edit cpu": 6, "restart": 3, "edit image": 0, "action": 0, "policy": 0})
+	rapid.Check(t, func(t *rapid.T) {
+		set := webSet(version{Image: 1, CPU: 1}, rapid.IntRange(2, 5).Draw(t, "replicas"))
+		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "partition")))
+		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(1, 3).Draw(t, "maxUnavailable")))
+		if rapid.Bool().Draw(t, "parallel") {
+			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+		}
+		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "minReadySeconds"))
+		onFailure := rapid.SampledFrom([]string{"", policy.OnFailureRevert}).Draw(t, "onFailure")
+		lags := rapid.IntRange(0, 3).Draw(t, "lags")
+		outcomes, happens := simulated.Outcomes(t), simulated.Steps(often).Draw(t, "steps")
+
+		s := newSimulation(t, set, outcomes)
+		defer s.Stop()
+		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
+		s.GuardedEnds(onFailure, happens)
+	})
+}
+
 // TestSimulationOfImages: a size is edited while an image is rolled out, and pods are lost. None comes
 // back of an older image than it has had.
 func TestSimulationOfImages(t *testing.T) {

@@ -77,11 +77,14 @@ type world struct {
 	restarts func(*corev1.Pod) // called before it deletes a pod for its revision
 	birth    func(*corev1.Pod)
 	refuses  func(*corev1.Pod) bool // admission lets no such pod in
-	history  map[string]bool        // names of the revisions that it has made
+	history  map[string]metav1.Time // when it has made the revisions of these names
+	renewed  map[string]metav1.Time // when the set has come back to them last
+	// before137: of a set under OnDelete the current revision stays for ever (completeRollingUpdate until Kubernetes 1.36).
+	before137 bool
 }
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
-	w := &world{history: map[string]bool{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, refuses: func(*corev1.Pod) bool { return false }}
+	w := &world{history: map[string]metav1.Time{}, renewed: map[string]metav1.Time{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, refuses: func(*corev1.Pod) bool { return false }}
 	w.Workload = simulated.NewWorkload(simulated.New(w.place, outcomes), set, fields, w, revisions.WatchLag, largeNode())
 	return w
 }
@@ -133,7 +136,11 @@ func (w *world) Reconcile() {
 	status := *set.Status.DeepCopy()
 	status.ObservedGeneration = set.Generation
 	status.UpdateRevision = revisionOf(simulated.VersionOf(&set.Spec.Template.Spec))
-	w.history[status.UpdateRevision] = true
+	if _, made := w.history[status.UpdateRevision]; !made {
+		w.history[status.UpdateRevision] = w.Stamp()
+	} else if status.UpdateRevision != set.Status.UpdateRevision {
+		w.renewed[status.UpdateRevision] = w.Stamp()
+	}
 	status.CurrentRevision = cmp.Or(status.CurrentRevision, status.UpdateRevision)
 	n, now := replicas(set), metav1.NewTime(w.Clock.Now())
 	places, condemned := make([]*corev1.Pod, n), []*corev1.Pod(nil)
@@ -166,7 +173,7 @@ func (w *world) Reconcile() {
 			status.UpdatedReplicas++
 		}
 	}
-	if int(status.UpdatedReplicas) == n && int(status.ReadyReplicas) == n && int(status.Replicas) == n {
+	if int(status.UpdatedReplicas) == n && int(status.ReadyReplicas) == n && int(status.Replicas) == n && (rolling(set) || !w.before137) {
 		status.CurrentRevision = status.UpdateRevision
 	}
 	if set.ResourceVersion == w.Set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
@@ -252,7 +259,12 @@ func (*world) Observe() {}
 // Revisions are those that it has made.
 func (w *world) Revisions() (all []*appsv1.ControllerRevision) {
 	for _, name := range slices.Sorted(maps.Keys(w.history)) {
-		all = append(all, stored[name])
+		made := stored[name].DeepCopy()
+		made.CreationTimestamp = w.history[name]
+		if at, renewed := w.renewed[name]; renewed {
+			made.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &at}}
+		}
+		all = append(all, made)
 	}
 	return all
 }

@@ -26,5 +26,5 @@ type makeOfNewest struct{ revision, why string }
 func (makeOfNewest) NeedsLiveRead() bool { return true }
 
 func (w makeOfNewest) String() string {
-	return "have missing pods made of revision " + w.revision + ": " + w.why
+	return "have missing pods created from revision " + w.revision + ": " + w.why
 }

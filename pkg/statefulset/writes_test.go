@@ -19,11 +19,11 @@ func TestWritesInWords(t *testing.T) {
 	m := rollout.Member{Place: rollout.Place{Name: "web-1", Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}}}}
 	restart := rollout.Restart{Member: m, Reason: "the action is Restart"}
 	for want, write := range map[string]rollout.Write{
-		"mark pod web-1 as updated":                rollout.MarkPod{Member: m, Label: "web-b", Revision: "web-b"},
-		"delete pod web-1: the action is Restart":  rollout.DeletePod{Restart: restart},
-		"lower the partition to 1":                 lowerPartition{1, []rollout.Restart{restart}},
-		"let go of the hold":                       rollout.Release{},
-		"let go of the hold: image of app differs": rollout.Release{HandOver: "image of app differs"},
+		"mark pod web-1 as updated":               rollout.MarkPod{Member: m, Label: "web-b", Revision: "web-b"},
+		"delete pod web-1: the action is Restart": rollout.DeletePod{Restart: restart},
+		"lower the partition to 1":                lowerPartition{1, []rollout.Restart{restart}},
+		"release the hold":                        rollout.Release{},
+		"release the hold: image of app differs":  rollout.Release{HandOver: "image of app differs"},
 	} {
 		if got := write.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

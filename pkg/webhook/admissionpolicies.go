@@ -76,7 +76,7 @@ var userName = regexp.MustCompile(`^[-a-zA-Z0-9:.@/_]+(" \+ request\.namespace \
 // names, or all. To them the controller is there, as long as [Policies.Follow] has not said whose heartbeat counts.
 func Load(files fs.FS, controller string, names ...string) (*Policies, error) {
 	if !userName.MatchString(controller) {
-		return nil, fmt.Errorf("%q is no user name of a controller", controller)
+		return nil, fmt.Errorf("%q is not a user name of a controller", controller)
 	}
 	converter, err := newTypeConverter()
 	if err != nil {

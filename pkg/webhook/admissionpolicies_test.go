@@ -183,12 +183,23 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 	p := load(t)
 	const user = "system:serviceaccount:kube-system:statefulset-controller"
 	type revisions struct{ current, update string }
+	says := func(phase rollout.Phase) rollout.Condition {
+		return rollout.Condition{Phase: phase, Version: rollout.RevisionNamed("b"), Updated: 1, Total: 3}
+	}
 	for name, tt := range map[string]struct {
 		hold, user       string
+		replicas         string
+		said             rollout.Condition // before
 		before, now, set revisions
 	}{
 		"the first edit":                     {before: revisions{"a", "a"}, now: revisions{"a", "b"}, set: revisions{"a", "b"}},
 		"an edit in the middle":              {before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"an edit in the middle of a resize":  {said: says(rollout.PhaseResizing), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"an edit during a canary":            {said: says(rollout.PhaseCanary), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"an edit over a size that failed":    {said: says(rollout.PhaseStopped), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"an edit after a revert":             {said: says(rollout.PhaseReverted), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"it is scaled to zero after that":    {said: says(rollout.PhaseStopped), replicas: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
+		"all are updated, and it is not":     {said: says(rollout.PhaseStopped), before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
 		"an edit back":                       {before: revisions{"a", "b"}, now: revisions{"a", "a"}, set: revisions{"a", "a"}},
 		"back to what they are made from":    {before: revisions{"b", "c"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
 		"likewise, from an old version":      {before: revisions{"b", "c"}, now: revisions{"a", "b"}, set: revisions{"b", "b"}},
@@ -210,8 +221,9 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s}}
-spec: {updateStrategy: {type: RollingUpdate}}
-status: {currentRevision: %q, updateRevision: %q}`, api.EnabledLabel, annotations, r.current, r.update)
+spec: {updateStrategy: {type: RollingUpdate}, replicas: %s}
+status: {currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: "False", reason: Progressing, message: %q}]}`,
+					api.EnabledLabel, annotations, cmp.Or(tt.replicas, "3"), r.current, r.update, api.ConditionComplete, tt.said.Message())
 			}
 			request := update(t, "status", cmp.Or(tt.user, user), as(tt.now))
 			request.OldObject = raw(t, as(tt.before))

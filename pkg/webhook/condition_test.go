@@ -36,7 +36,7 @@ func opted(held bool, annotations map[string]string) metav1.ObjectMeta {
 // beside are the condition c, and what else stands in messages beside it: details, others, and that it is False.
 func beside(c rollout.Condition) []rollout.Condition {
 	more, others := c, c
-	more.Details += "; 1 of them have the size of their node's class"
+	more.Details += "; 1 of them has the size of its node's class"
 	others.Others = "updater"
 	unfit := more
 	unfit.Complete, unfit.Reason = false, rollout.ReasonInfeasible

@@ -79,6 +79,7 @@ func estimating(t *testing.T, policy *registrationv1.MutatingAdmissionPolicy, na
 		AdmissionReviewVersions: []string{"v1"},
 	}
 	for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
+		rule.Scope = ptr.To(registrationv1.NamespacedScope)
 		hook.Rules = append(hook.Rules, rule.RuleWithOperations)
 	}
 	for _, c := range policy.Spec.MatchConditions {
@@ -108,6 +109,13 @@ func compare(t *testing.T, overlay, comment string, hooks []registrationv1.Mutat
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, hook := range hooks {
+		for _, rule := range hook.Rules {
+			if ptr.Deref(rule.Scope, registrationv1.AllScopes) != registrationv1.NamespacedScope {
+				t.Errorf("%s is asked about objects without a namespace", hook.Name)
+			}
+		}
 	}
 	file, want := "../../deploy/overlays/"+overlay+"/configuration.yaml", slices.Concat([]byte(comment), encoded)
 	if *write {

@@ -56,10 +56,10 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 	factory := promauto.With(registry)
 	m := &Metrics{
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "inplace_rollout_webhook_requests_total", Help: "Requests of API servers, by policy and what came of it.",
+			Name: "inplace_rollout_webhook_requests_total", Help: "Requests of API servers, by policy and result.",
 		}, []string{"policy", "result"}),
 		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "inplace_rollout_webhook_request_seconds", Help: "How long it took to answer a request of an API server.",
+			Name: "inplace_rollout_webhook_request_duration_seconds", Help: "Time to answer a request of an API server.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"policy"}),
 	}

@@ -30,7 +30,7 @@ type Heartbeat struct {
 func NewHeartbeat(client kubernetes.Interface, controller string) (*Heartbeat, error) {
 	parts := strings.Split(strings.ReplaceAll(controller, requestNamespace, ""), ":")
 	if len(parts) != 4 || parts[0] != "system" || parts[1] != "serviceaccount" || parts[3] == "" {
-		return nil, fmt.Errorf("the controller %q is no ServiceAccount", controller)
+		return nil, fmt.Errorf("the controller %q is not a ServiceAccount", controller)
 	}
 	h := &Heartbeat{namespace: parts[2], name: parts[3]}
 	h.accounts = coreinformers.NewFilteredServiceAccountInformer(client, h.namespace, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, func(o *metav1.ListOptions) {

@@ -147,7 +147,7 @@ func (k *Keeper) Sync(ctx context.Context) error {
 		return k.failed(fmt.Errorf("reading the MutatingWebhookConfiguration %s: %w", prerequisite.WebhookConfiguration, err))
 	}
 	if other := k.other(configuration); other != "" {
-		return k.failed(fmt.Errorf("the MutatingWebhookConfiguration %s has API servers ask %s, and this is %s: remove one of the two installations", prerequisite.WebhookConfiguration, other, k.host))
+		return k.failed(fmt.Errorf("the MutatingWebhookConfiguration %s points to %s, but this webhook is %s: remove one of the two installations", prerequisite.WebhookConfiguration, other, k.host))
 	}
 	pairs, err := k.keepSecret(ctx)
 	if err != nil {

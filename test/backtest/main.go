@@ -1,8 +1,8 @@
 // Command backtest asks what containers would request if pods were created now and then in
 // the past, by the ladder of pkg/initialresources/estimate and by other rules, and holds it against what they
-// went on to use. It brings that into docs/initial-resources.md, as tables and as a picture:
+// went on to use. It brings that into docs/estimates.md, as tables and as a picture:
 //
-//	backtest --page docs/initial-resources.md --picture docs/backtest.svg
+//	backtest --page docs/estimates.md --picture docs/backtest.svg
 //
 // What was used is made up (kinds.go), the same each time. There are traces of real clusters,
 // but none that says which image in which version a container ran, and none in a package.
@@ -16,6 +16,9 @@ import (
 	"regexp"
 )
 
+// casts are as many as it takes for figures that another workload or two would not change much.
+const casts = 6
+
 func main() {
 	if err := backtest(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "backtest:", err)
@@ -25,13 +28,13 @@ func main() {
 
 func backtest(args []string) error {
 	flags := flag.NewFlagSet("backtest", flag.ContinueOnError)
-	casts := flags.Int("casts", 6, "how many workloads of each kind there are, of which births are looked at")
-	page := flags.String("page", "", "the page with a place for each table; without it, they are printed")
+	many := flags.Int("casts", casts, "how many workloads of each kind there are, of which births are looked at")
+	page := flags.String("page", "", "the page with a place for each of its tables; those that are not for it are printed, and without it all")
 	picture := flags.String("picture", "", "where the picture goes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	scores, err := play(*casts)
+	scores, err := play(*many)
 	if err != nil {
 		return err
 	}
@@ -44,10 +47,12 @@ func backtest(args []string) error {
 			return fmt.Errorf("writing the picture: %w", err)
 		}
 	}
-	if *page == "" {
-		for _, t := range scores.tables() {
+	for _, t := range scores.tables() {
+		if !t.onPage || *page == "" {
 			fmt.Printf("%s:\n\n%s\n", t.name, t.text)
 		}
+	}
+	if *page == "" {
 		return nil
 	}
 	text, err := os.ReadFile(*page)
@@ -67,11 +72,13 @@ func backtest(args []string) error {
 // place is where a table goes: it replaces what stands there.
 var place = regexp.MustCompile(`(?s)(<!-- backtest: ([a-z]+) -->\n).*?<!-- end -->`)
 
-// fillIn returns the page with all tables in their places.
+// fillIn returns the page with its tables in their places.
 func (s scores) fillIn(page string) (string, error) {
 	missing := map[string]string{}
 	for _, t := range s.tables() {
-		missing[t.name] = t.text
+		if t.onPage {
+			missing[t.name] = t.text
+		}
 	}
 	page = place.ReplaceAllStringFunc(page, func(old string) string {
 		parts := place.FindStringSubmatch(old)

@@ -5,11 +5,14 @@ import (
 	"strings"
 )
 
-// table is one of the page's.
-type table struct{ name, text string }
+// table is one of the results.
+type table struct {
+	name, text string
+	onPage     bool // otherwise it is only printed
+}
 
 func (s scores) tables() []table {
-	return []table{{"rules", s.byRule()}, {"situations", s.bySituation()}, {"kinds", s.byKind()}}
+	return []table{{"rules", s.byRule(), true}, {"situations", s.bySituation(), false}, {"kinds", s.byKind(), false}}
 }
 
 // ofKnown are births of which all rules know something.

@@ -22,7 +22,7 @@ func TestRollouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := load(file)
-	if err != nil || len(all.Rollouts) != 6 {
+	if err != nil || len(all.Rollouts) != 9 {
 		t.Fatalf("%d results, want one of each shape and way: %v", len(all.Rollouts), err)
 	}
 	for _, r := range all.Rollouts {
@@ -42,10 +42,17 @@ func TestRollouts(t *testing.T) {
 		if int(restarts) < r.Replaced {
 			t.Errorf("%s, %s: %d pods replaced, but only %v deleted", r.Shape, r.Way, r.Replaced, restarts)
 		}
+		if labels := r.written(func(w measure.Write) bool { return r.carries(w) && w.Resource == "pods" && w.Verb == "patch" }); r.Way == floored && (r.Conflicts+r.Refusals > 0 || s.kind != "Deployment" && int(labels) != s.all()) {
+			t.Errorf("%s: the floor program has labelled %v of %d pods, with %d conflicts and %d refusals", r.Shape, labels, s.all(), r.Conflicts, r.Refusals)
+		}
+		if r.Way == inPlace && (r.ComingUp == nil || *r.ComingUp > 0) {
+			t.Errorf("%s: writes were refused while the workloads came up, or nobody has looked: %v", r.Shape, r.ComingUp)
+		}
 		if r.CPU[r.carrier()] <= 0 || r.CPU[apiServer] <= 0 || r.Wall <= 0 || r.Busy <= 0 || r.Busy > 1 {
 			t.Errorf("%s, %s: took nothing: %+v", r.Shape, r.Way, r)
 		}
-		if r.Way == inPlace && (r.Wall < r.Floor || r.PeakRSS < 10<<20 || r.First.P99 <= 0 || r.Complete.P99 <= 0) {
+		// The floor program may see an edit before that is answered.
+		if r.Way != builtIn && (r.Wall < r.Floor || r.PeakRSS < 10<<20 || r.Read < uint64(s.all())<<10 || r.Way == inPlace && r.First.P99 <= 0 || r.Complete.P99 <= 0) {
 			t.Errorf("%s: faster than possible, or from nothing: %+v", r.Shape, r)
 		}
 	}
@@ -106,6 +113,20 @@ func TestWatches(t *testing.T) {
 	none, one := all.Watches[0], all.Watches[len(all.Watches)-1]
 	if none.Watches != 0 || one.Watches != 1 || one.Pods != 6 || one.Goroutines <= none.Goroutines || one.Memory == 0 {
 		t.Errorf("measured %+v, the last of all pods", all.Watches)
+	}
+}
+
+// TestTables weighs a tenth of the ConfigMaps. Those that have nothing to do with the policy are cached for it if it takes ConfigMaps.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	w, err := admissionOptions{bin: "../../bin/k8s", policy: "../../deploy/initial-resources/estimate-pods.yaml"}.weigh(t.Context(), 200, 100<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, configMaps := mib(w.ownKind)-mib(w.without), mib(w.configMaps)-mib(w.without)
+	t.Logf("%+.0f MiB for a kind of our own, %+.0f MiB for ConfigMaps", own, configMaps)
+	if own > 10 || configMaps < own+15 || configMaps > 40 { // 20 MiB of ConfigMaps
+		t.Errorf("%+.0f MiB for a kind of our own, %+.0f MiB for ConfigMaps", own, configMaps)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -104,10 +105,10 @@ const (
 	controllerManager = "kube-controller-manager"
 )
 
-// cpu is how many seconds of cpu the processes have taken since they were started.
-func (c *cluster) cpu() (map[string]float64, error) {
+// cpu is how many seconds of cpu processes have taken since they were started.
+func cpu(pids map[string]int) (map[string]float64, error) {
 	seconds := map[string]float64{}
-	for name, pid := range c.pids() {
+	for name, pid := range pids {
 		var err error
 		if seconds[name], err = cpuOf(name, pid); err != nil {
 			return nil, err
@@ -116,17 +117,16 @@ func (c *cluster) cpu() (map[string]float64, error) {
 	return seconds, nil
 }
 
-// cpuOf is how many seconds of cpu a process has taken since it was started.
+// cpuOf is how many seconds of cpu a process has taken since it was started. The clock of the process counts
+// nanoseconds; /proc/PID/stat counts hundredths of a second, and the floor program moves four pods in less.
+// clock_getcpuclockid(3) makes the same number of the pid.
 func cpuOf(name string, pid int) (float64, error) {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, fmt.Errorf("looking at %s: %w", name, err)
+	const scheduled = 2 // CPUCLOCK_SCHED of include/linux/posix-timers_types.h: all that its threads have run
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil {
+		return 0, fmt.Errorf("reading the cpu clock of %s: %w", name, err)
 	}
-	stat, err := p.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("looking at %s: %w", name, err)
-	}
-	return stat.CPUTime(), nil
+	return time.Duration(t.Nano()).Seconds(), nil
 }
 
 // used is how many seconds of all cores have passed, and in how many of them they were idle.
@@ -144,9 +144,9 @@ func used() (passed, idle float64, err error) {
 	return t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal + idle, idle, nil
 }
 
-// forgetPeak has the kernel measure the controller's peak of memory anew.
-func (c *cluster) forgetPeak() error {
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", c.Controller.PID()), []byte("5"), 0); err != nil {
+// forgetPeak has the kernel measure the peak of a process's memory anew.
+func forgetPeak(pid int) error {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 		return fmt.Errorf("resetting the peak of memory: %w", err)
 	}
 	return nil
@@ -166,4 +166,17 @@ func memoryOf(pid int) (now, peak uint64, err error) {
 		return 0, 0, fmt.Errorf("looking at process %d: %w", pid, err)
 	}
 	return status.VmRSS, status.VmHWM, nil
+}
+
+// readBy is how many bytes a process has read since it was started, from files and from connections.
+func readBy(pid int) (uint64, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("looking at process %d: %w", pid, err)
+	}
+	io, err := p.IO()
+	if err != nil {
+		return 0, fmt.Errorf("looking at what process %d has read: %w", pid, err)
+	}
+	return io.RChar, nil
 }

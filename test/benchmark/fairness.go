@@ -138,13 +138,43 @@ func (f *fixture) durations(ctx context.Context) ([]time.Duration, error) {
 	return took, nil
 }
 
-// fairnessTable has a row for each round.
+// fairnessTable has a row for each pair of shapes, with the medians of all rounds.
 func fairnessTable(all []fairness) string {
+	if len(all) == 0 {
+		return ""
+	}
 	var text strings.Builder
-	text.WriteString("| | small alone, s: p50 | p99 | beside the large one, s: p50 | p99 | the large one alone, s | beside the small ones, s |\n|---|---|---|---|---|---|---|\n")
-	for _, r := range all {
-		fmt.Fprintf(&text, "| %s beside %s | %.2f | %.2f | %.2f | %.2f | %.1f | %.1f |\n",
-			r.Small, r.Large, r.Alone.P50, r.Alone.P99, r.Beside.P50, r.Beside.P99, r.LargeAlone, r.LargeTook)
+	text.WriteString("Small rollouts beside a large one:\n\n")
+	text.WriteString("| s | small alone: p50 | p99 | beside: p50 | p99 | large alone | beside |\n|---|---|---|---|---|---|---|\n")
+	for len(all) > 0 {
+		first := all[0]
+		same := func(r fairness) bool { return r.Small == first.Small && r.Large == first.Large }
+		fmt.Fprintf(&text, "| %s beside %s |", titled(first.Small), titled(first.Large))
+		for _, value := range []func(fairness) seconds{
+			func(r fairness) seconds { return r.Alone.P50 }, func(r fairness) seconds { return r.Alone.P99 },
+			func(r fairness) seconds { return r.Beside.P50 }, func(r fairness) seconds { return r.Beside.P99 },
+			func(r fairness) seconds { return r.LargeAlone }, func(r fairness) seconds { return r.LargeTook },
+		} {
+			var values []seconds
+			for _, r := range all {
+				if same(r) {
+					values = append(values, value(r))
+				}
+			}
+			slices.Sort(values)
+			fmt.Fprintf(&text, " %.1f |", values[len(values)/2])
+		}
+		text.WriteString("\n")
+		all = slices.DeleteFunc(slices.Clone(all), same)
 	}
 	return text.String()
+}
+
+// titled names a shape for people.
+func titled(text string) string {
+	s, err := parseShape(text)
+	if err != nil {
+		return text
+	}
+	return s.title()
 }

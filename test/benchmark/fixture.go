@@ -27,6 +27,7 @@ type fixture struct {
 	resize  time.Duration // how long the kubelets take, if they are simulated
 	edits   int
 	optedIn bool
+	floor   *program // while it carries an edit to the pods
 }
 
 func (f *fixture) workloads() dynamic.ResourceInterface {
@@ -59,6 +60,23 @@ func (f *fixture) fill(ctx context.Context) error {
 		return fmt.Errorf("waiting for the pods: %w", err)
 	}
 	return nil
+}
+
+// comeUp makes the workloads, and waits until all are Complete. It returns how many requests of the controller met another
+// version meanwhile: a hold from creation on has nothing to race for.
+func (f *fixture) comeUp(ctx context.Context) (conflicts int, err error) {
+	mark, err := f.AuditMark()
+	if err != nil {
+		return 0, err
+	}
+	if err := f.fill(ctx); err != nil {
+		return 0, err
+	}
+	if _, err := f.await(ctx, complete); err != nil {
+		return 0, err
+	}
+	t, err := f.AuditLog(mark, namespace, carriers[inPlace], nil)
+	return t.Conflicts, err
 }
 
 // patch patches all workloads at once.

@@ -44,11 +44,8 @@ func fit(groups []group, value func(shape, result) float64) formula {
 // grown are the figures of which the growth is told.
 var grown = []metric{
 	{"controller's cpu, ms", "%.1f", func(_ shape, r result) float64 { return 1000 * r.CPU[ours] }},
-	{"its writes without events", "%.2f", func(_ shape, r result) float64 {
+	{"its writes", "%.2f", func(_ shape, r result) float64 {
 		return r.written(func(w measure.Write) bool { return r.carries(w) && !isEvent(w) })
-	}},
-	{"everybody's writes with events", "%.1f", func(_ shape, r result) float64 {
-		return r.written(func(measure.Write) bool { return true })
 	}},
 	{"kube-apiserver's cpu, ms", "%.1f", func(_ shape, r result) float64 { return 1000 * r.CPU[apiServer] }},
 }
@@ -61,59 +58,25 @@ func ofKind(groups []group, kind string) []group {
 	return slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.way != inPlace || g.shape.kind != kind })
 }
 
-// growthTable has the formulae, and what was measured beside what they say.
+// growthTable has the formulae.
 func growthTable(groups []group) string {
 	var text strings.Builder
-	text.WriteString("| |")
+	text.WriteString("| for a pod + for a rollout |")
 	for _, m := range grown {
-		fmt.Fprintf(&text, " %s | |", m.head)
+		fmt.Fprintf(&text, " %s |", m.head)
 	}
-	text.WriteString("\n|---|" + strings.Repeat("---|---|", len(grown)) + "\n")
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(grown)) + "\n")
 	for _, kind := range kinds {
 		some := ofKind(groups, kind)
 		if len(some) == 0 {
 			continue
 		}
-		formulae := make([]formula, len(grown))
-		fmt.Fprintf(&text, "| **%s** |", kind)
-		for i, m := range grown {
-			formulae[i] = fit(some, m.value)
-			fmt.Fprintf(&text, " **"+m.format+" × pods + "+m.format+" × rollouts** | |", formulae[i].perPod, formulae[i].perRollout)
+		fmt.Fprintf(&text, "| %s |", kind)
+		for _, m := range grown {
+			f := fit(some, m.value)
+			fmt.Fprintf(&text, " "+m.format+" + "+m.format+" |", f.perPod, f.perRollout)
 		}
 		text.WriteString("\n")
-		for _, g := range some {
-			fmt.Fprintf(&text, "| %s |", g.shape.title())
-			for i, m := range grown {
-				_, measured, _ := g.figures(m.value)
-				fmt.Fprintf(&text, " %.0f | *%.0f* |", measured, formulae[i].of(g.shape))
-			}
-			text.WriteString("\n")
-		}
-	}
-	return text.String()
-}
-
-// fleets are what the formulae are asked about.
-var fleets = []shape{
-	{kind: "StatefulSet", workloads: 15000, pods: 10}, {kind: "StatefulSet", workloads: 150, pods: 1000},
-	{kind: "Deployment", workloads: 15000, pods: 10}, {kind: "Deployment", workloads: 150, pods: 1000},
-}
-
-// fleetTable has what the formulae say of 150,000 pods.
-func fleetTable(groups []group) string {
-	var text strings.Builder
-	text.WriteString("| every pod of | controller's cpu | its writes | everybody's writes, with events | kube-apiserver's cpu |\n|---|---|---|---|---|\n")
-	for _, s := range fleets {
-		some := ofKind(groups, s.kind)
-		if len(some) == 0 {
-			continue
-		}
-		figures := make([]float64, len(grown))
-		for i, m := range grown {
-			figures[i] = fit(some, m.value).of(s)
-		}
-		fmt.Fprintf(&text, "| %d %ss of %d pods | %.0f s | %.0f | %.0f | %.0f s |\n",
-			s.workloads, s.kind, s.pods, figures[0]/1000, figures[1], figures[2], figures[3]/1000)
 	}
 	return text.String()
 }

@@ -1,15 +1,17 @@
 // Command benchmark measures what a rollout costs, and how long it takes: edits of the cpu of
-// all pods of many shapes of workloads, in place and by the built-in controllers in turn, on
-// a real control plane with simulated kubelets.
+// all pods of many shapes of workloads, in place, by the least that could do the same (floor/), and by the
+// built-in controllers in turn, on a real control plane with simulated kubelets.
 //
 //	benchmark rollouts --bin bin/k8s --controller bin/inplace-rollout --rounds 3 --shapes statefulset:1x100
 //
 // What it tells is read from the API server's audit log and from /proc. It is printed, and
 // added to a JSON file, with that of two more commands: how long small rollouts take beside a
-// large one, and rollouts on a real node. The last one brings all of that into the documentation:
+// large one, and rollouts on a real node. One simulates an edit of 150,000 pods from what was measured, and the last one brings
+// all of that into the documentation:
 //
 //	benchmark fairness --json bin/benchmark.json
 //	benchmark real --json bin/benchmark.json
+//	benchmark simulate --from bin/benchmark.json
 //	benchmark report --from bin/benchmark.json
 package main
 
@@ -35,7 +37,7 @@ type options struct {
 	bin, controller string
 	shapes          string
 	rounds          int
-	builtIn         bool
+	builtIn, floor  bool
 	resize          time.Duration
 	json            string
 	profiles        string
@@ -60,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 	klog.SetOutput(io.Discard)
 	commands := map[string]func(context.Context, []string) error{
 		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "scale": scale, "watches": watches, "initial-resources": initialResources,
-		"report": report,
+		"tables": tables, "simulate": simulate, "report": report,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		return fmt.Errorf("which one of %s?", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
@@ -86,6 +88,7 @@ func rollouts(ctx context.Context, args []string) error {
 	flags.StringVar(&o.shapes, "shapes", standard, "what is edited, as (statefulset|daemonset):WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS, with commas")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each shape is edited, each way")
 	flags.BoolVar(&o.builtIn, "built-in", true, "measure the built-in controllers, too, in turn")
+	flags.BoolVar(&o.floor, "floor", true, "measure the least that could do the same, too, in turn")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -118,12 +121,16 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 	}
 	defer c.End(ctx, &err)
 	all.Machine.Kubernetes = c.Version()
-	f := &fixture{cluster: c, shape: s, resize: o.resize}
-	if err := f.fill(ctx); err != nil {
+	f := &fixture{cluster: c, shape: s, resize: o.resize, optedIn: true}
+	conflicts, err := f.comeUp(ctx)
+	if err != nil {
 		return err
 	}
 	fmt.Printf("%s: %d pods are there after %s\n", s.title(), s.all(), time.Since(begin).Round(time.Second))
 	ways := []way{inPlace}
+	if o.floor {
+		ways = append(ways, floored)
+	}
 	if o.builtIn {
 		ways = append(ways, builtIn)
 	}
@@ -135,10 +142,10 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 				return fmt.Errorf("%s: %w", w, err)
 			}
 			fmt.Printf("  %s: %s\n", w, r.line())
-			all.Rollouts = append(all.Rollouts, r)
 			if w == inPlace {
-				took = r.Wall.duration()
+				r.ComingUp, took = &conflicts, r.Wall.duration()
 			}
+			all.Rollouts = append(all.Rollouts, r)
 		}
 	}
 	if o.profiles == "" {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// profile takes a cpu profile of the controller during one more rollout in place, from the edit
-// on and as long as the one before took, and a heap profile in its middle.
+// profile takes profiles of the controller during one more rollout in place, from the edit on and as long as the one before took:
+// of the cpu, and of what is allocated; and one of the heap in its middle.
 func (f *fixture) profile(ctx context.Context, dir string, took time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making a folder for profiles: %w", err)
@@ -24,9 +24,9 @@ func (f *fixture) profile(ctx context.Context, dir string, took time.Duration) e
 	}
 	file := filepath.Join(dir, strings.ReplaceAll(f.shape.String(), ":", "-"))
 	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() error {
-		return f.fetch(ctx, fmt.Sprintf("profile?seconds=%d", int(took.Seconds())+1), file+".cpu.pprof")
-	})
+	for of, name := range map[string]string{"profile": ".cpu.pprof", "allocs": ".allocs.pprof"} {
+		all.Go(func() error { return f.fetch(ctx, fmt.Sprintf("%s?seconds=%d", of, int(took.Seconds())+1), file+name) })
+	}
 	all.Go(func() error {
 		select {
 		case <-ctx.Done():

@@ -27,6 +27,7 @@ type results struct {
 	Real     []result   `json:"real,omitempty"`
 	Scale    *scaled    `json:"scale,omitempty"`
 	Watches  []watched  `json:"watches,omitempty"`
+	Large    []foreseen `json:"large,omitempty"` // simulated
 
 	Admission []admitted `json:"admission,omitempty"`
 }
@@ -139,6 +140,7 @@ var topics = []topic{
 		}},
 		{"conflicts", "%.0f", func(_ shape, r result) float64 { return float64(r.Conflicts) }},
 		{"refusals", "%.0f", func(_ shape, r result) float64 { return float64(r.Refusals) }},
+		{"conflicts while new", "%.0f", conflictsComingUp},
 		{"writes per pod by everybody", "%.1f", func(s shape, r result) float64 {
 			return r.written(func(w measure.Write) bool { return !isEvent(w) }) / float64(s.all())
 		}},
@@ -146,12 +148,16 @@ var topics = []topic{
 			return r.written(func(measure.Write) bool { return true }) / float64(s.all())
 		}},
 		{"pods replaced", "%.0f", func(_ shape, r result) float64 { return float64(r.Replaced) }},
-		{"lowest number Ready", "%.0f", func(_ shape, r result) float64 { return float64(r.LeastReady) }},
+		{"lowest number Ready", "%.0f", leastReady},
 	}},
 	{"cost", []metric{
 		{"controller's cpu, s", "%.2f", func(_ shape, r result) float64 { return r.CPU[r.carrier()] }},
 		{"ms per pod", "%.1f", cpuPerPod},
+		overFloor(cpuPerPod),
 		{"its peak RSS, MiB", "%.0f", peakRSS},
+		overFloor(peakRSS),
+		{"read per pod, KiB", "%.1f", readPerPod},
+		overFloor(readPerPod),
 		{"kube-apiserver's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[apiServer] }},
 		{"kube-controller-manager's cpu, s", "%.1f", func(_ shape, r result) float64 { return r.CPU[controllerManager] }},
 		{"cpu of all, s", "%.0f", func(_ shape, r result) (all float64) {
@@ -168,9 +174,10 @@ var topics = []topic{
 		}},
 	}},
 	{"time", []metric{
-		{"floor, s", "%.1f", func(_ shape, r result) float64 { return r.known(float64(r.Floor)) }},
-		{"edit to done, s", "%.1f", func(_ shape, r result) float64 { return float64(r.Wall) }},
-		{"× floor", "%.2f", timesFloor},
+		{"kubelets alone, s", "%.1f", func(_ shape, r result) float64 { return r.known(float64(r.Floor)) }},
+		{"edit to done, s", "%.1f", wall},
+		{"× kubelets alone", "%.2f", timesKubelets},
+		overFloor(wall),
 		{"edit to first request, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P50)) }},
 		{"p99", "%.0f", firstP99},
 		{"kubelets, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Kubelet.P50)) }},
@@ -181,17 +188,111 @@ var topics = []topic{
 	}},
 }
 
+// column is one of the page's summary, which has a row for each shape, with the medians.
+type column struct {
+	metric
+	over bool // tell in brackets how many times the floor program's it is
+}
+
+// summary is what the page has of all topics. In place all pods stay Ready; the chart has what is built in.
+var summary = []column{
+	{metric{"writes per pod", "%.2f", topics[0].metrics[0].value}, false},
+	{metric{"cpu per pod, ms", "%.1f", cpuPerPod}, true},
+	{metric{"peak RSS, MiB", "%.0f", peakRSS}, true},
+	{metric{"time, s", "%.1f", wall}, true},
+}
+
+// cell is the median of a shape.
+func (c column) cell(g group) string {
+	text := g.median(c.metric)
+	if over := g.median(overFloor(c.value)); c.over && over != "–" {
+		text += " (" + over + ")"
+	}
+	return text
+}
+
+// brief reports whether a shape has a row in the summary: a few workloads are between one and many.
+func (s shape) brief() bool { return s.workloads == 1 || s.workloads >= many }
+
+// many workloads are so many.
+const many = 50
+
+// summaryTable has a row for each shape that is told of.
+func summaryTable(groups []group) string {
+	rows := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.way != inPlace || !g.shape.brief() })
+	var text strings.Builder
+	text.WriteString("| |")
+	for _, c := range summary {
+		head := c.head
+		if c.over && slices.ContainsFunc(rows, func(g group) bool { return g.rounds[0].least != nil }) {
+			head += " (× floor)"
+		}
+		fmt.Fprintf(&text, " %s |", head)
+	}
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(summary)) + "\n")
+	for _, g := range rows {
+		fmt.Fprintf(&text, "| %s |", g.shape.title())
+		for _, c := range summary {
+			fmt.Fprintf(&text, " %s |", c.cell(g))
+		}
+		text.WriteString("\n")
+	}
+	return text.String()
+}
+
+// firstTable tells how long the first request takes where many workloads are edited at once, ours and the floor program's: what
+// that takes is not ours. It is blank where the floor was not measured.
+func firstTable(groups []group) string {
+	var text strings.Builder
+	for _, g := range groups {
+		if g.way != inPlace || g.shape.workloads < many || g.rounds[0].least == nil {
+			continue
+		}
+		if text.Len() == 0 {
+			text.WriteString("The floor's first request shows the API server's part:\n\n| ms | p50 | p99 | floor: p50 | p99 |\n|---|---|---|---|---|\n")
+		}
+		fmt.Fprintf(&text, "| %s |", g.shape.title())
+		for _, value := range []func(result) seconds{
+			func(r result) seconds { return r.First.P50 }, func(r result) seconds { return r.First.P99 },
+			func(r result) seconds { return r.least.First.P50 }, func(r result) seconds { return r.least.First.P99 },
+		} {
+			fmt.Fprintf(&text, " %s |", g.median(metric{format: "%.0f", value: func(_ shape, r result) float64 { return 1000 * float64(value(r)) }}))
+		}
+		text.WriteString("\n")
+	}
+	return text.String()
+}
+
 func cpuPerPod(s shape, r result) float64 { return 1000 * r.CPU[r.carrier()] / float64(s.all()) }
+
+// readPerPod is what the controller has read for each pod, nearly all of it from the API server.
+func readPerPod(s shape, r result) float64 {
+	if r.Read == 0 {
+		return math.NaN()
+	}
+	return r.known(float64(r.Read) / (1 << 10) / float64(s.all()))
+}
 
 func peakRSS(_ shape, r result) float64 { return r.known(float64(r.PeakRSS) / (1 << 20)) }
 
-func timesFloor(_ shape, r result) float64 { return r.known(float64(r.Wall / r.Floor)) }
+func conflictsComingUp(_ shape, r result) float64 {
+	if r.ComingUp == nil {
+		return math.NaN()
+	}
+	return float64(*r.ComingUp)
+}
+
+func leastReady(_ shape, r result) float64 { return float64(r.LeastReady) }
+
+func wall(_ shape, r result) float64 { return float64(r.Wall) }
+
+func timesKubelets(_ shape, r result) float64 { return r.known(float64(r.Wall / r.Floor)) }
 
 func firstP99(_ shape, r result) float64 { return r.known(1000 * float64(r.First.P99)) }
 
 func pauseP99(_ shape, r result) float64 { return r.known(1000 * float64(r.Pause.P99)) }
 
-// known is a figure that there is only of rollouts in place.
+// known is a figure that there is only of rollouts in place, by whomever.
 func (r result) known(figure float64) float64 {
 	if r.Way == builtIn {
 		return math.NaN()
@@ -201,10 +302,14 @@ func (r result) known(figure float64) float64 {
 
 // carrier is the process that carried the edit to the pods.
 func (r result) carrier() string {
-	if r.Way == builtIn {
+	switch r.Way {
+	case builtIn:
 		return controllerManager
+	case floored:
+		return floorAccount
+	default:
+		return ours
 	}
-	return ours
 }
 
 // group is the results of all rounds of a shape, one way.
@@ -227,6 +332,16 @@ func groupsOf(all []result) ([]group, error) {
 			groups, i = append(groups, group{shape: s, way: one.Way}), len(groups)
 		}
 		groups[i].rounds = append(groups[i].rounds, one)
+	}
+	for _, g := range groups {
+		if g.way != inPlace {
+			continue
+		}
+		if i := slices.IndexFunc(groups, func(other group) bool { return other.way == floored && other.shape == g.shape }); i >= 0 {
+			for n := range g.rounds {
+				g.rounds[n].least = &groups[i].rounds[min(n, len(groups[i].rounds)-1)]
+			}
+		}
 	}
 	return groups, nil
 }
@@ -255,8 +370,20 @@ func (g group) cell(m metric) string {
 	return fmt.Sprintf("%s (%s–%s)", text, from, to)
 }
 
-// table is in Markdown.
+// median is the cell without the spread.
+func (g group) median(m metric) string {
+	_, median, _ := g.figures(m.value)
+	if math.IsNaN(median) {
+		return "–"
+	}
+	return fmt.Sprintf(m.format, median)
+}
+
+// table is in Markdown. A column in which nothing was measured is left out.
 func table(groups []group, metrics []metric) string {
+	metrics = slices.DeleteFunc(slices.Clone(metrics), func(m metric) bool {
+		return len(groups) > 0 && !slices.ContainsFunc(groups, func(g group) bool { return g.cell(m) != "–" })
+	})
 	var text strings.Builder
 	text.WriteString("| |")
 	for _, m := range metrics {
@@ -284,8 +411,8 @@ func (r results) tables() (map[string]string, error) {
 		return nil, err
 	}
 	all := map[string]string{
-		"real": table(real, realMetrics), "fairness": fairnessTable(r.Fairness), "targets": targetTable(groups),
-		"growth": growthTable(groups), "fleet": fleetTable(groups), "machine": r.Machine.String() + "\n",
+		"summary": summaryTable(groups), "first": firstTable(groups), "real": table(real, realMetrics), "fairness": fairnessTable(r.Fairness), "targets": targetTable(groups),
+		"growth": growthTable(groups), "large": largeTable(r.Large), "machine": r.Machine.String() + "\n",
 	}
 	for _, t := range topics {
 		all[t.name] = table(groups, t.metrics)
@@ -310,7 +437,7 @@ func (r results) print(out io.Writer, names ...string) error {
 // line is a result in a line.
 func (r result) line() string {
 	text := fmt.Sprintf("%.1f s, %.2f s of cpu, %d pods replaced", r.Wall, r.CPU[r.carrier()], r.Replaced)
-	if r.Way == inPlace {
+	if r.Way != builtIn {
 		text += fmt.Sprintf("; floor %.1f s, %.0f MiB, first request after %.0f ms, next after %.0f ms (p99 %.0f ms)",
 			r.Floor, float64(r.PeakRSS)/(1<<20), r.First.P50*1000, r.Pause.P50*1000, r.Pause.P99*1000)
 	}

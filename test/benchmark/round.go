@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
@@ -20,10 +22,13 @@ type way string
 const (
 	inPlace way = "in place"
 	builtIn way = "built in"
+	floored way = "floor" // by the program in floor/
 )
 
 // carriers are those who carry an edit to the pods.
-var carriers = map[way][]string{inPlace: measure.InPlace, builtIn: measure.BuiltIn}
+var carriers = map[way][]string{
+	inPlace: measure.InPlace, builtIn: measure.BuiltIn, floored: {"system:serviceaccount:default:" + floorAccount},
+}
 
 // result is what was measured of one edit of all workloads of a shape.
 type result struct {
@@ -40,12 +45,16 @@ type result struct {
 	Writes     []measure.Write    `json:"writes"`
 	Conflicts  int                `json:"conflicts"`
 	Refusals   int                `json:"refusals"`
+	ComingUp   *int               `json:"conflictsComingUp,omitempty"` // until the new workloads were Complete, once; nil if not looked at
 	CPU        map[string]float64 `json:"cpuSeconds"`
-	PeakRSS    uint64             `json:"peakRSS"` // of our controller, in bytes
-	Busy       float64            `json:"busy"`    // the part of all cores' time that anybody used
+	PeakRSS    uint64             `json:"peakRSS"`             // of our controller, or the floor program, in bytes
+	Read       uint64             `json:"bytesRead,omitempty"` // by it, nearly all of them from the API server; 0 if not measured
+	Busy       float64            `json:"busy"`                // the part of all cores' time that anybody used
 	Replaced   int                `json:"replaced"`
 	LeastReady int                `json:"leastReadyPods"`
 	Short      seconds            `json:"fewerReady"` // for how long there were fewer Ready pods than before
+
+	least *result // what the floor program has taken for the same in the same run; nil if that is not known
 }
 
 // seconds is a duration as JSON and people want it.
@@ -66,10 +75,17 @@ func newSpread(values []time.Duration) spread {
 }
 
 // rollOut edits all workloads at once, waits until that has been rolled out, and measures it.
-func (f *fixture) rollOut(ctx context.Context, w way) (result, error) {
+func (f *fixture) rollOut(ctx context.Context, w way) (_ result, failed error) {
 	r := result{Shape: f.shape.String(), Way: w, Floor: inSeconds(f.shape.floor(f.resize)), CPU: map[string]float64{}}
 	if err := f.prepare(ctx, w); err != nil {
 		return r, err
+	}
+	if w == floored {
+		var err error
+		if ctx, f.floor, err = f.startFloor(ctx); err != nil {
+			return r, err
+		}
+		defer func() { failed = errors.Join(failed, f.floor.stop()); f.floor = nil }()
 	}
 	before, err := f.pods(ctx)
 	if err != nil {
@@ -106,14 +122,24 @@ func (f *fixture) weigh(r *result, do func() error) error {
 	if f.Controller == nil {
 		return do()
 	}
-	if err := f.forgetPeak(); err != nil {
+	pids := f.pids()
+	weighed := pids[ours]
+	if f.floor != nil {
+		weighed = f.floor.pid
+		pids[floorAccount] = weighed
+	}
+	if err := forgetPeak(weighed); err != nil {
 		return err
 	}
-	before, err := f.cpu()
+	before, err := cpu(pids)
 	if err != nil {
 		return err
 	}
 	passed, idle, err := used()
+	if err != nil {
+		return err
+	}
+	read, err := readBy(weighed)
 	if err != nil {
 		return err
 	}
@@ -125,14 +151,18 @@ func (f *fixture) weigh(r *result, do func() error) error {
 		return err
 	}
 	r.Busy = 1 - (rest-idle)/(end-passed)
-	after, err := f.cpu()
+	after, err := cpu(pids)
 	if err != nil {
 		return err
 	}
 	for name := range after {
 		r.CPU[name] = after[name] - before[name]
 	}
-	_, r.PeakRSS, err = f.memory()
+	if _, r.PeakRSS, err = memoryOf(weighed); err != nil {
+		return err
+	}
+	all, err := readBy(weighed)
+	r.Read = all - read
 	return err
 }
 
@@ -149,6 +179,11 @@ func (f *fixture) prepare(ctx context.Context, w way) error {
 			}
 		}
 	}
+	if w == floored {
+		if err := f.patch(ctx, types.MergePatchType, holds[f.shape.kind]); err != nil {
+			return err
+		}
+	}
 	return f.quiet(ctx)
 }
 
@@ -158,10 +193,7 @@ func (f *fixture) edit(ctx context.Context, w way) (map[string]time.Time, error)
 	if err := f.patch(ctx, types.JSONPatchType, edit(f.edits)); err != nil {
 		return nil, err
 	}
-	if w == builtIn {
-		return f.await(ctx, rolledOut)
-	}
-	return f.await(ctx, complete)
+	return f.await(ctx, map[way]func(*unstructured.Unstructured) bool{inPlace: complete, builtIn: rolledOut, floored: letGo}[w])
 }
 
 // account adds what the audit log tells of a rollout.

@@ -225,11 +225,11 @@ func (f *field) fill(ctx context.Context) error {
 
 // during measures what the controller takes while something is done.
 func (f *field) during(ctx context.Context, do func(context.Context) error) (p phase, err error) {
-	if err := f.forgetPeak(); err != nil {
+	if err := forgetPeak(f.Controller.PID()); err != nil {
 		return p, err
 	}
 	begin := time.Now()
-	before, err := f.cpu()
+	before, err := cpu(f.pids())
 	if err != nil {
 		return p, err
 	}
@@ -237,7 +237,7 @@ func (f *field) during(ctx context.Context, do func(context.Context) error) (p p
 		return p, err
 	}
 	p.Wall = inSeconds(time.Since(begin))
-	after, err := f.cpu()
+	after, err := cpu(f.pids())
 	if err != nil {
 		return p, err
 	}

@@ -85,7 +85,7 @@ func (s shape) String() string {
 func (s shape) title() string {
 	text := fmt.Sprintf("%s %d×%d", s.kind, s.workloads, s.pods)
 	if s.kind != "Deployment" && s.limit > 1 {
-		text += fmt.Sprintf(", %d at a time", s.limit)
+		text += fmt.Sprintf(":%d", s.limit)
 	}
 	return text
 }

@@ -84,8 +84,10 @@ func TestFluxValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(objectsIn(t, out), func(o object) bool { return o["kind"] == "Job" && o.annotation("helm.sh/hook") == "pre-delete" }) {
-		t.Error("there is no hook for the uninstallation")
+	for kind, hook := range map[string]string{"Job": "pre-delete", "Pod": "test"} {
+		if !slices.ContainsFunc(objectsIn(t, out), func(o object) bool { return o["kind"] == kind && o.annotation("helm.sh/hook") == hook }) {
+			t.Errorf("there is no %s for the hook %s", kind, hook)
+		}
 	}
 }
 
@@ -122,10 +124,10 @@ func renderAs(t *testing.T, name string, args ...string) ([]object, error) {
 	return objectsIn(t, out), nil
 }
 
-// onPage returns a field of the object of that kind that docs/install-by-gitops.md shows, as YAML.
+// onPage returns a field of the object of that kind that docs/install.md shows, as YAML.
 func onPage(t *testing.T, kind string, fields ...string) []byte {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "install-by-gitops.md"))
+	page, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "install.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

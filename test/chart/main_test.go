@@ -7,10 +7,12 @@ package chart
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +22,13 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
@@ -135,6 +143,76 @@ func template(t *testing.T, chart, namespace string, args ...string) ([]object, 
 		return nil, err
 	}
 	return objectsIn(t, out), nil
+}
+
+// connected renders a chart as where Helm has a cluster, in which nothing is installed.
+func connected(t *testing.T, chart, namespace string, args ...string) ([]object, error) {
+	t.Helper()
+	out, _, err := helm(t.Context(), t, emptyCluster(t), append([]string{"template", "some-release", chart, "--namespace", namespace, "--dry-run=server", "--disable-openapi-validation"}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	return objectsIn(t, out), nil
+}
+
+// emptyCluster serves what Helm asks a cluster for before it installs anything, and returns a kubeconfig for it.
+func emptyCluster(t *testing.T) string {
+	t.Helper()
+	resources := map[schema.GroupVersion][]metav1.APIResource{}
+	serve := func(version schema.GroupVersion, kind string) {
+		plural, _ := meta.UnsafeGuessKindToResource(version.WithKind(kind))
+		resources[version] = append(resources[version], metav1.APIResource{Name: plural.Resource, Kind: kind, Verbs: metav1.Verbs{"get"}})
+	}
+	for kind := range scheme.Scheme.AllKnownTypes() {
+		if kind.Version == "v1" {
+			serve(kind.GroupVersion(), kind.Kind)
+		}
+	}
+	for group, kinds := range map[string][]string{"cert-manager.io": {"Certificate", "Issuer"}, "monitoring.coreos.com": {"ServiceMonitor", "PrometheusRule"}} {
+		for _, kind := range kinds {
+			serve(schema.GroupVersion{Group: group, Version: "v1"}, kind)
+		}
+	}
+	answers := map[string]any{
+		"/version":                       version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0"},
+		"/api":                           metav1.APIVersions{Versions: []string{"v1"}},
+		"/api/v1/namespaces/kube-system": map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system"}},
+	}
+	var groups metav1.APIGroupList
+	for gv, list := range resources {
+		path := "/apis/" + gv.String()
+		if gv.Group == "" {
+			path = "/api/v1"
+		} else {
+			version := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
+			groups.Groups = append(groups.Groups, metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version})
+		}
+		answers[path] = metav1.APIResourceList{GroupVersion: gv.String(), APIResources: list}
+	}
+	answers["/apis"] = groups
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, is := answers[r.URL.Path]
+		w.Header().Set("Content-Type", "application/json")
+		if !is {
+			w.WriteHeader(http.StatusNotFound)
+			answer = apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path).Status()
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return kubeconfigOf(t, server)
+}
+
+func kubeconfigOf(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a}], clusters: [{name: a, cluster: {server: "` + server.URL + `"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // object is one of Kubernetes, as from JSON.

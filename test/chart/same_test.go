@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/diff"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -26,7 +27,6 @@ func TestSame(t *testing.T) {
 		kustomization     string // its paths begin with deploy/
 	}{
 		"as it is":        {namespace: "inplace-rollout", values: "hold=policy", kustomization: "resources: [deploy]"},
-		"held by v1beta1": {namespace: "inplace-rollout", values: "hold=v1beta1", kustomization: "resources: [deploy/overlays/v1beta1]"},
 		"held by webhook": {namespace: "inplace-rollout", values: "hold=webhook", kustomization: "resources: [deploy/overlays/webhook]"},
 		"held by webhook, in another namespace": {
 			namespace: "platform", values: "hold=webhook",
@@ -87,14 +87,13 @@ func TestSame(t *testing.T) {
 		},
 		"with all metrics over TLS": {
 			namespace: "inplace-rollout", values: "hold=webhook,metrics.secure=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
-			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/secure-metrics, deploy/components/secure-metrics-webhook, " +
-				"deploy/components/secure-metrics-estimator], " +
+			kustomization: "{resources: [deploy/overlays/webhook-initial-resources], components: [deploy/components/secure-metrics], " +
 				labelled + "}",
 		},
 		"with all metrics over TLS, in another namespace": {
 			namespace: "platform", values: "hold=policy,metrics.secure=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
 			kustomization: "{namespace: platform, resources: [deploy, deploy/initial-resources, identity.yaml], " +
-				"components: [deploy/components/secure-metrics, deploy/components/secure-metrics-estimator, deploy/components/identity], " +
+				"components: [deploy/components/secure-metrics, deploy/components/identity], " +
 				labelled + "}",
 		},
 	} {
@@ -116,7 +115,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// identity tells the policies of another namespace, as docs/operations.md says.
+// identity tells the policies of another namespace, as docs/install.md says.
 const identity = `{apiVersion: v1, kind: ConfigMap, metadata: {name: identity, annotations: {config.kubernetes.io/local-config: "true"}}, data: {namespace: platform}}`
 
 // kustomize returns what it makes of a kustomization.
@@ -142,7 +141,7 @@ func kustomize(t *testing.T, kustomization string) []object {
 }
 
 // namespaced are the kinds that have a namespace. kustomize gives one to other kinds that it does not know.
-var namespaced = []any{"ServiceAccount", "Role", "RoleBinding", "NetworkPolicy", "Deployment", "Service", "PodDisruptionBudget", "Certificate", "Issuer"}
+var namespaced = []any{"ServiceAccount", "Role", "RoleBinding", "NetworkPolicy", "Deployment", "Service", "PodDisruptionBudget", "ConfigMap", "Certificate", "Issuer"}
 
 // comparable returns the objects by name, without what Helm adds, and with blanks made equal. Helm
 // creates no namespaces, and kustomize has no hooks.
@@ -155,9 +154,9 @@ func comparable(objects []object) map[string]object {
 		if !slices.Contains(namespaced, o["kind"]) {
 			delete(o.metadata(), "namespace")
 		}
-		if labels, is := o.metadata()["labels"].(map[string]any); is {
+		for _, fields := range [][]string{{"metadata", "labels"}, {"spec", "template", "metadata", "labels"}} {
 			for _, ofHelm := range []string{"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
-				delete(labels, ofHelm)
+				unstructured.RemoveNestedField(o, append(slices.Clone(fields), ofHelm)...)
 			}
 		}
 		all[o.String()] = squeeze(map[string]any(o)).(map[string]any)

@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -79,7 +80,7 @@ func TestPackage(t *testing.T) {
 	if got != want {
 		t.Errorf("the package gives\n%s\nthe folder\n%s", got, want)
 	}
-	released, err := template(t, packed, "inplace-rollout", "--set", "hold=policy", "--show-only", "templates/controller.yaml")
+	released, err := template(t, packed, "inplace-rollout", "--set", "hold=policy")
 	if err != nil || !strings.Contains(mustMarshal(t, released), "image: inplace-rollout:v1.2.3\n") {
 		t.Errorf("without a tag, the image is not that of the version: %v %v", released, err)
 	}
@@ -97,10 +98,13 @@ func mustMarshal(t *testing.T, value any) string {
 // TestRefused: values that cannot work are refused before anything is installed, and the message names them.
 func TestRefused(t *testing.T) {
 	for values, want := range map[string]string{
+		"initialResources.estimator.defaultRequests.mysql.disk=1":   "additional properties 'disk' not allowed",
+		"initialResources.estimator.defaultRequests.mysql:8.cpu=1":  "invalid propertyName 'mysql:8'",
+		"webhook.clientCAFile=ca.crt":                               "at '/webhook/clientCAFile'",
 		"replica=3":                                                 "additional properties 'replica' not allowed",
 		"image.digest=latest":                                       "at '/image/digest'",
 		"image.repository=here/it@sha256:abc":                       "at '/image/repository'",
-		"hold=policies":                                             "at '/hold': value must be one of 'auto', 'policy', 'v1beta1', 'webhook'",
+		"hold=policies":                                             "at '/hold': value must be one of 'auto', 'policy', 'webhook'",
 		"watch=namespace":                                           "at '/parts': value must be one of 'cluster', 'controller'",
 		"replicas=2,leaderElection=false":                           "at '/replicas': maximum",
 		"controller.deferredTimeout=10":                             "at '/controller/deferredTimeout'",
@@ -110,6 +114,8 @@ func TestRefused(t *testing.T) {
 		"webhook.failurePolicy=Ignore":                              "additional properties 'failurePolicy' not allowed",
 		"webhook.namespaceSelector.team=a":                          "invalid propertyName 'team'",
 		"podLabels.app=ours":                                        "at '/podLabels/app'",
+		"webhook.podLabels.app=ours":                                "at '/webhook/podLabels/app'",
+		"nameOverride=ours":                                         "additional properties 'nameOverride' not allowed",
 		"resources.limits.memory=plenty":                            "at '/resources/limits/memory'",
 		"serviceAccount.name=Me":                                    "at '/serviceAccount/name'",
 		"extraArgs[0]=dry-run":                                      "at '/extraArgs/0'",
@@ -135,8 +141,6 @@ func TestHold(t *testing.T) {
 	}{
 		{discovered{}, nil, "webhook"},
 		{discovered{"v1": true}, nil, "policy"},
-		{discovered{"v1": true, "v1beta1": true}, nil, "policy"},
-		{discovered{"v1beta1": true}, nil, "v1beta1"},
 		{discovered{"v1": true, "webhook": true}, nil, "webhook"},
 		{discovered{"v1": true}, []string{"--set=hold=webhook"}, "webhook"},
 		{discovered{"v1": true, "webhook": true}, []string{"--set=hold=policy"}, "policy"},
@@ -193,21 +197,13 @@ func (d discovered) serve(t *testing.T) string {
 			r.Out.Header.Del("Accept-Encoding")
 		},
 		ModifyResponse: func(r *http.Response) error {
-			switch path := r.Request.URL.Path; {
-			case path == "/apis" && d["v1beta1"]:
-				return rewrite(r, `[{"groupVersion":"`+group+`/v1",`, `[{"groupVersion":"`+group+`/v1beta1","version":"v1beta1"},{"groupVersion":"`+group+`/v1",`)
-			case path == "/apis/"+group+"/v1" && !d["v1"]:
+			if r.Request.URL.Path == "/apis/"+group+"/v1" && !d["v1"] {
 				return rewrite(r, `"kind":"MutatingAdmissionPolic`, `"kind":"NotServed`)
 			}
 			return nil
 		},
 	}
 	answers := map[string]string{}
-	if d["v1beta1"] {
-		answers["/apis/"+group+"/v1beta1"] = `{"kind": "APIResourceList", "groupVersion": "` + group + `/v1beta1", "resources": [
-			{"name": "mutatingadmissionpolicies", "kind": "MutatingAdmissionPolicy", "verbs": ["get"]},
-			{"name": "mutatingadmissionpolicybindings", "kind": "MutatingAdmissionPolicyBinding", "verbs": ["get"]}]}`
-	}
 	if d["webhook"] {
 		answers["/apis/"+group+"/v1/mutatingwebhookconfigurations/inplace-rollout"] = `{"kind": "MutatingWebhookConfiguration", "apiVersion": "` + group + `/v1", "metadata": {"name": "inplace-rollout",
 			"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": {"meta.helm.sh/release-name": "some-release", "meta.helm.sh/release-namespace": "default"}}}`
@@ -224,12 +220,7 @@ func (d discovered) serve(t *testing.T) string {
 		}
 	}))
 	t.Cleanup(server.Close)
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a}], clusters: [{name: a, cluster: {server: "` + server.URL + `"}}]}`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return kubeconfigOf(t, server)
 }
 
 // rewrite replaces a text of an answer, once or more.
@@ -244,7 +235,7 @@ func rewrite(r *http.Response, from, to string) error {
 	return nil
 }
 
-// TestNoHook: what is printed without a cluster may be applied, and has no Job then that lets go of everything.
+// TestNoHook: what is printed without a cluster may be applied, and has no Job then that lets go of everything, and no test.
 func TestNoHook(t *testing.T) {
 	for _, values := range []string{"hold=policy", "parts=controller,watch=namespace", "hold=policy,releaseOnUninstall.argoCD=true,releaseOnUninstall.enabled=false"} {
 		objects, err := template(t, folder(), "platform", "--set", values)
@@ -318,22 +309,39 @@ func TestUmbrella(t *testing.T) {
 func holdOf(objects []object) string {
 	var ways []string
 	for _, o := range objects {
-		switch {
-		case o["kind"] == "MutatingWebhookConfiguration":
+		switch o["kind"] {
+		case "MutatingWebhookConfiguration":
 			ways = append(ways, "webhook")
-		case o["kind"] == "MutatingAdmissionPolicy" && o["apiVersion"] == "admissionregistration.k8s.io/v1":
+		case "MutatingAdmissionPolicy":
 			ways = append(ways, "policy")
-		case o["kind"] == "MutatingAdmissionPolicy":
-			ways = append(ways, "v1beta1")
 		}
 	}
 	slices.Sort(ways)
 	return strings.Join(slices.Compact(ways), ", ")
 }
 
+// TestNotes: whoever has installed it reads how rollouts are held, and how it is upgraded and removed.
+func TestNotes(t *testing.T) {
+	for values, want := range map[string][]string{
+		"hold=webhook": {"Rollouts are held by webhook.", "rollout status deployment/inplace-rollout\n", "helm upgrade ours ", "helm uninstall ours -n platform\n", "which first releases all held workloads", "helm test ours -n platform\n"},
+		"watch=namespace,parts=cluster,hold=policy": {"kubectl label namespace team-a inplace-rollout.io/installed=true", "helm uninstall ours -n platform\n"},
+	} {
+		said, _, err := helm(t.Context(), t, os.DevNull, "install", "ours", folder(), "--namespace", "platform", "--dry-run=client", "--set", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, notes, _ := strings.Cut(said, "\nNOTES:\n")
+		for _, want := range want {
+			if !strings.Contains(notes, want) {
+				t.Errorf("--set %s: the notes do not say %q:\n%s", values, want, notes)
+			}
+		}
+	}
+}
+
 // TestIdentity: nothing names the controller by another namespace or ServiceAccount than it has.
 func TestIdentity(t *testing.T) {
-	for _, hold := range []string{"policy", "v1beta1", "webhook"} {
+	for _, hold := range []string{"policy", "webhook"} {
 		objects, err := template(t, folder(), "platform", "--set", "hold="+hold+",serviceAccount.name=resizer,fenceOwners=true,metrics.secure=true")
 		if err != nil {
 			t.Fatal(err)
@@ -365,7 +373,13 @@ func TestValues(t *testing.T) {
 		"controller.defaultResourceResizePolicy=RestartOnly":                                    "- --default-resource-resize-policy=RestartOnly",
 		"controller.deferredTimeout=1h30m":                                                      "- --deferred-timeout=1h30m",
 		"controller.workers=4,controller.kubeAPIQPS=12":                                         "- --kube-api-qps=12\n        - --workers=4",
+		"resources.limits.memory=1073741824":                                                    "value: 921MiB",
+		"resources.requests.cpu=1":                                                              "requests:\n            cpu: 1\n",
 		"controller.kubeAPIBurst=100000":                                                        "- --kube-api-burst=100000",
+		"controller.checksPrometheus=https://p,controller.checksHTTPConfig=/reach/http.yaml":    "- --checks-http-config=/reach/http.yaml\n        - --checks-prometheus=https://p",
+		"controller.checkTimeout=5m,controller.onUnknownCheck=Pass":                             "- --check-timeout=5m\n        - --on-unknown-check=Pass",
+		"volumes[0].name=reach,volumes[0].secret.secretName=p":                                  "volumes:\n      - name: reach\n        secret:\n          secretName: p",
+		"volumeMounts[0].name=reach,volumeMounts[0].mountPath=/reach":                           "volumeMounts:\n        - mountPath: /reach\n          name: reach",
 		"extraArgs[0]=--dry-run":                                                                "- --dry-run",
 		"extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=x":                                      "- name: HTTPS_PROXY\n          value: x",
 		"podLabels.team=a":                                                                      "team: a",
@@ -374,7 +388,7 @@ func TestValues(t *testing.T) {
 		"metrics.serviceMonitor.enabled=true,metrics.secure=true":                               "scheme: https",
 		"hold=webhook,webhook.replicas=3":                                                       "replicas: 3",
 		"hold=webhook,webhook.resources.limits.memory=512Mi":                                    "value: 460MiB",
-		"hold=webhook,priorityClassName=high,podLabels.team=a":                                  "app: inplace-rollout-webhook\n        team: a",
+		"hold=webhook,podLabels.team=a":                                                         "app: inplace-rollout-webhook\n        app.kubernetes.io/component: webhook\n        app.kubernetes.io/instance: some-release\n        app.kubernetes.io/name: inplace-rollout\n        app.kubernetes.io/part-of: inplace-rollout\n        team: a",
 		"hold=webhook,webhook.certManager.enabled=true":                                         "cert-manager.io/inject-ca-from: platform/inplace-rollout-webhook",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.replicas=1":                      "- --tls-cert-file=/tls/tls.crt",
 		"hold=webhook,webhook.certManager.enabled=true,webhook.certManager.issuerRef.name=ours": "issuerRef:\n    name: ours",
@@ -387,10 +401,15 @@ func TestValues(t *testing.T) {
 		"hold=webhook,webhook.port=10250,webhook.replicas=1":                                    "containerPort: 10250\n          name: webhook",
 		"hold=webhook,webhook.extraArgs[0]=--shutdown-delay=30s":                                "- webhook\n        - --shutdown-delay=30s",
 		"metrics.prometheusRule.enabled=true":                                                   "alert: InplaceRolloutControllerAbsent",
+		"metrics.prometheusRule.enabled=true,metrics.runbooks=https://wiki/":                    "runbook_url: https://wiki/troubleshooting.md#controller-absent",
+		"metrics.dashboard.enabled=true,metrics.runbooks=https://wiki/":                         "https://wiki/monitoring.md",
 		"metrics.dashboard.enabled=true":                                                        "grafana_dashboard: \"1\"",
 		"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus":  "release: prometheus",
-		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.volumes[0].name=reach,initialResources.estimator.volumes[0].secret.secretName=prometheus": "volumes:\n      - name: reach\n        secret:\n          secretName: prometheus",
-		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.volumeMounts[0].name=reach,initialResources.estimator.volumeMounts[0].mountPath=/reach":   "volumeMounts:\n        - mountPath: /reach\n          name: reach",
+		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.volumes[0].name=reach,initialResources.estimator.volumes[0].secret.secretName=prometheus":     "      - name: reach\n        secret:\n          secretName: prometheus",
+		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.volumeMounts[0].name=reach,initialResources.estimator.volumeMounts[0].mountPath=/reach":       "        - mountPath: /reach\n          name: reach",
+		"initialResources.enabled=true,initialResources.prometheusURL=https://p,initialResources.estimator.defaultRequests.mysql.cpu=250m,initialResources.estimator.defaultRequests.mysql.memory=512Mi": "requests.yaml: |-\n    mysql:\n      cpu: 250m\n      memory: 512Mi",
+		"hold=webhook,webhook.clientCAFile=/clients/ca.crt":                                               "- --client-ca-file=/clients/ca.crt",
+		"checks.slow.message=takes $value,checks.slow.above=1,checks.slow.window=1m,checks.slow.query=up": "slow: |-\n    above: 1\n    message: takes $value\n    query: up\n    window: 1m",
 	} {
 		objects, err := template(t, folder(), "platform", "--set", "hold=policy", "--set", values)
 		if err != nil {
@@ -400,6 +419,33 @@ func TestValues(t *testing.T) {
 		found := slices.ContainsFunc(objects, func(o object) bool { return strings.Contains(mustMarshal(t, o), want) })
 		if !found {
 			t.Errorf("--set %s: nothing has %q", values, want)
+		}
+	}
+}
+
+// TestChecks: the ConfigMap of the checks has those of the values beside those that are shipped, and not those that the values take away.
+func TestChecks(t *testing.T) {
+	for values, want := range map[string][]string{
+		"hold=policy": {"cpu-throttling", "memory-near-limit"},
+		"hold=policy,checks.slow.message=$value,checks.slow.above=1,checks.slow.window=1m,checks.slow.query=up": {"cpu-throttling", "memory-near-limit", "slow"},
+		"hold=policy,checks.cpu-throttling=false": {"memory-near-limit"},
+	} {
+		objects, err := template(t, folder(), "platform", "--set", values)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		found := false
+		for _, o := range objects {
+			data, is := o["data"].(map[string]any)
+			if found = found || is; is {
+				if got := slices.Sorted(maps.Keys(data)); !slices.Equal(got, want) || o.metadata()["namespace"] != "platform" {
+					t.Errorf("--set %s: in %v there are the checks %v, want %v", values, o.metadata()["namespace"], got, want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("--set %s: there is no ConfigMap", values)
 		}
 	}
 }

@@ -25,16 +25,6 @@ func Hold(cp *controlplane.ControlPlane) prerequisite.Way {
 	return prerequisite.Webhook
 }
 
-// Flags are what a control plane must be started with for the way of $HOLD.
-func Flags() map[string][]string {
-	if prerequisite.Way(os.Getenv(holdEnvironment)) != prerequisite.Beta {
-		return nil
-	}
-	return map[string][]string{"kube-apiserver": {
-		"--feature-gates", "MutatingAdmissionPolicy=true", "--runtime-config", "admissionregistration.k8s.io/v1beta1=true",
-	}}
-}
-
 // manifests is the folder of deploy/ for a way.
 func manifests(way prerequisite.Way) (string, error) {
 	if !slices.Contains(prerequisite.Ways, way) {

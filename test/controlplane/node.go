@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // nodeAnnotation marks the nodes that kwok manages.
@@ -96,4 +98,15 @@ func (c *ControlPlane) newNode(name string, n Node) (*corev1.Node, error) {
 		node.Status.DeclaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"}
 	}
 	return node, nil
+}
+
+// OOMKill changes the status of a pod's container as a kubelet does when the kernel has killed it, after it has run for so long, and
+// it runs again.
+func OOMKill(status *corev1.ContainerStatus, pod types.UID, ran time.Duration) {
+	ended := metav1.Now()
+	status.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		Reason: "OOMKilled", ExitCode: 137, StartedAt: metav1.NewTime(ended.Add(-ran)), FinishedAt: ended,
+		ContainerID: fmt.Sprintf("containerd://%s-%d", pod, status.RestartCount),
+	}}
+	status.RestartCount++
 }

@@ -315,7 +315,7 @@ func (i *initial) evidence(ctx context.Context) error {
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		i.show(watching, from, []measure.Subject{inSized})
+		i.show(watching, from, i.view(from, []measure.Subject{inSized}))
 	}()
 	cores, bytes := 0.465, 192.5*mib
 	enough := func(s *measure.State) bool {

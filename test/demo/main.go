@@ -11,7 +11,8 @@
 // With --picture it draws what it has measured.
 //
 // With --show initial-resources it shows something else: pods that get their first size by what
-// others of their image have used, and another one while they run.
+// others of their image have used, and another one while they run. With --show guarded, on a real
+// node, a limit that is too small: guarded by inplace-rollout, and rolled out by the built-in controller.
 package main
 
 import (
@@ -23,6 +24,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -34,7 +36,7 @@ import (
 )
 
 // limit is how long the demo may take before something must be wrong.
-const limit = 3 * time.Minute
+const limit = 5 * time.Minute
 
 // options are the flags.
 type options struct {
@@ -46,6 +48,7 @@ const (
 	realNode         = "real"
 	rollouts         = "rollouts"
 	initialResources = "initial-resources"
+	guarded          = "guarded"
 )
 
 func main() {
@@ -86,7 +89,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.bin, "bin", "bin/k8s", "folder of the Kubernetes binaries; what a real node needs is beside it")
 	flags.StringVar(&o.controller, "controller", "bin/inplace-rollout", "the controller's binary; a real node has its image")
 	flags.StringVar(&o.node, "node", "simulated", "simulated or real")
-	flags.StringVar(&o.show, "show", rollouts, "rollouts or initial-resources; these on simulated nodes only")
+	flags.StringVar(&o.show, "show", rollouts, "rollouts; initial-resources, on simulated nodes only; or guarded, on a real one only")
 	flags.StringVar(&o.picture, "picture", "", "draw what was measured into this SVG file")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -98,10 +101,12 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unknown node %q", o.node)
 	}
 	switch {
-	case o.show != rollouts && o.show != initialResources:
+	case !slices.Contains([]string{rollouts, initialResources, guarded}, o.show):
 		return o, fmt.Errorf("nothing to show that is called %q", o.show)
 	case o.show == initialResources && (o.node == realNode || o.picture != ""):
 		return o, errors.New("initial resources are shown on simulated nodes, without a picture")
+	case o.show == guarded && o.node != realNode:
+		return o, errors.New("guarded rollouts are shown on a real node: simulated ones kill nothing")
 	}
 	return o, nil
 }
@@ -145,10 +150,13 @@ func runIn(ctx context.Context, dir string, o options, out *screen) (err error) 
 		return err
 	}
 	d := &demo{Cluster: c, out: out, recorder: rec}
-	if o.show == initialResources {
+	switch o.show {
+	case initialResources:
 		return explained(ctx, d.playInitial(ctx, o, begin))
+	case guarded:
+		return explained(ctx, d.playGuarded(ctx, o, begin))
 	}
-	if c.Node != nil {
+	if d.visited = c.Node != nil; d.visited {
 		d.recorder.Visit(ctx, c.Node, 200*time.Millisecond, inPlace, builtIn)
 	} else if err := playProbes(ctx, c.Client, fail); err != nil {
 		return err
@@ -159,7 +167,7 @@ func runIn(ctx context.Context, dir string, o options, out *screen) (err error) 
 	}
 	return picture{
 		Title:   "The same edit, in place and built in",
-		Source:  fmt.Sprintf("Measured on %s by make picture: Kubernetes %s, simulated kubelets. The edit is at 0 s.", begin.Format(time.DateOnly), c.Version()),
+		Source:  fmt.Sprintf("Measured on %s, Kubernetes %s.", begin.Format(time.DateOnly), c.Version()),
 		Columns: d.columns,
 	}.write(o.picture)
 }

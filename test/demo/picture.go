@@ -2,6 +2,7 @@ package main
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -21,14 +22,14 @@ type picture struct {
 
 // column is one workload, edited in place and by the built-in controller.
 type column struct {
-	kind             string
-	replicas         int
-	inPlace, builtIn curve
+	Kind             string
+	Replicas         int
+	InPlace, BuiltIn curve
 }
 
 type curve struct {
-	samples []measure.Sample
-	took    time.Duration
+	Samples []measure.Sample
+	Took    time.Duration
 }
 
 func (r result) curve() curve { return curve{r.samples, r.Took} }
@@ -50,7 +51,7 @@ type panel struct {
 	Right, Bottom    int
 	Rows, Times      []tick
 	InPlace, BuiltIn line
-	Missing          string // the outline of the pods that were not Ready; empty if they are not shown
+	Shaded           string // the outline of the pods that were not Ready; empty if they are not shown
 
 	seconds, most float64
 }
@@ -77,7 +78,7 @@ func (p *panel) y(n int) float64 { return float64(p.Bottom) - float64(n)/p.most*
 func (p *panel) draw(c curve, value func(measure.Sample) int) line {
 	var path strings.Builder
 	last := 0
-	for i, s := range c.samples {
+	for i, s := range c.Samples {
 		last = value(s)
 		if i == 0 {
 			fmt.Fprintf(&path, "M%.1f %.1f", p.x(0), p.y(last))
@@ -85,8 +86,8 @@ func (p *panel) draw(c curve, value func(measure.Sample) int) line {
 		}
 		fmt.Fprintf(&path, "H%.1fV%.1f", p.x(s.After), p.y(last))
 	}
-	fmt.Fprintf(&path, "H%.1f", p.x(c.took))
-	return line{Path: path.String(), EndX: p.x(c.took), EndY: p.y(last)}
+	fmt.Fprintf(&path, "H%.1f", p.x(c.Took))
+	return line{Path: path.String(), EndX: p.x(c.Took), EndY: p.y(last)}
 }
 
 //go:embed picture.svg.tmpl
@@ -96,7 +97,7 @@ var pictureTemplate string
 func (p picture) svg() (string, error) {
 	longest := time.Duration(0)
 	for _, c := range p.Columns {
-		longest = max(longest, c.inPlace.took, c.builtIn.took)
+		longest = max(longest, c.InPlace.Took, c.BuiltIn.Took)
 	}
 	var panels []panel
 	for i, c := range p.Columns {
@@ -113,29 +114,43 @@ func (p picture) svg() (string, error) {
 func (c column) panels(left int, longest time.Duration) []panel {
 	ready := func(s measure.Sample) int { return s.Ready }
 	started := func(s measure.Sample) int { return s.Started }
-	upper := newPanel(fmt.Sprintf("%s: Ready pods (of %d)", c.kind, c.replicas), left, readyTop, longest, max(c.most(ready), c.replicas))
-	upper.InPlace, upper.BuiltIn = upper.draw(c.inPlace, ready), upper.draw(c.builtIn, ready)
+	upper := newPanel(fmt.Sprintf("%s of %d pods: how many are Ready", c.Kind, c.Replicas), left, readyTop, longest, max(c.most(ready), c.Replicas))
+	upper.InPlace, upper.BuiltIn = upper.draw(c.InPlace, ready), upper.draw(c.BuiltIn, ready)
+	upper.InPlace.Label, upper.BuiltIn.Label = "in place: "+c.InPlace.availability(c.Replicas), "built in: "+c.BuiltIn.availability(c.Replicas)
 	// What is above the wanted number makes up for nothing.
-	missing := upper.draw(c.builtIn, func(s measure.Sample) int { return min(s.Ready, c.replicas) })
-	upper.Missing = fmt.Sprintf("%sV%.1fH%.1fZ", missing.Path, upper.y(c.replicas), upper.x(0))
+	shaded := upper.draw(c.BuiltIn, func(s measure.Sample) int { return min(s.Ready, c.Replicas) })
+	upper.Shaded = fmt.Sprintf("%sV%.1fH%.1fZ", shaded.Path, upper.y(c.Replicas), upper.x(0))
 
-	lower := newPanel("Containers started anew", left, startedTop, longest, c.most(started))
-	lower.InPlace, lower.BuiltIn = lower.draw(c.inPlace, started), lower.draw(c.builtIn, started)
-	lower.InPlace.Label, lower.BuiltIn.Label = c.inPlace.outcome(), c.builtIn.outcome()
+	lower := newPanel("Containers that were restarted or replaced", left, startedTop, longest, c.most(started))
+	lower.InPlace, lower.BuiltIn = lower.draw(c.InPlace, started), lower.draw(c.BuiltIn, started)
+	lower.InPlace.Label, lower.BuiltIn.Label = fmt.Sprint("in place: ", c.InPlace.last().Started), fmt.Sprint("built in: ", c.BuiltIn.last().Started)
 	return []panel{upper, lower}
 }
 
-// outcome is what came of it.
-func (c curve) outcome() string {
-	return fmt.Sprintf("%d, complete after %s", c.last().Started, seconds(c.took))
+// availability says for how long pods were missing.
+func (c curve) availability(replicas int) string {
+	var short time.Duration
+	for i, s := range c.Samples {
+		end := c.Took
+		if i+1 < len(c.Samples) {
+			end = c.Samples[i+1].After
+		}
+		if s.Ready < replicas {
+			short += end - s.After
+		}
+	}
+	if short == 0 {
+		return "all Ready, all the time"
+	}
+	return fmt.Sprintf("pods missing for %s of %s", seconds(short), seconds(c.Took))
 }
 
-func (c curve) last() measure.Sample { return c.samples[len(c.samples)-1] }
+func (c curve) last() measure.Sample { return c.Samples[len(c.Samples)-1] }
 
 // least is the smallest number of Ready pods.
 func (c curve) least() int {
-	least := c.samples[0].Ready
-	for _, s := range c.samples {
+	least := c.Samples[0].Ready
+	for _, s := range c.Samples {
 		least = min(least, s.Ready)
 	}
 	return least
@@ -143,7 +158,7 @@ func (c curve) least() int {
 
 func (c column) most(value func(measure.Sample) int) int {
 	most := 1
-	for _, s := range slices.Concat(c.inPlace.samples, c.builtIn.samples) {
+	for _, s := range slices.Concat(c.InPlace.Samples, c.BuiltIn.Samples) {
 		most = max(most, value(s))
 	}
 	return most
@@ -176,22 +191,28 @@ func (p picture) describe() string {
 		for _, way := range []struct {
 			name string
 			curve
-		}{{"in place", c.inPlace}, {"built in", c.builtIn}} {
+		}{{"in place", c.InPlace}, {"built in", c.BuiltIn}} {
 			said = append(said, fmt.Sprintf("%s with %d pods, %s: at least %d Ready, %d containers started anew, complete after %s.",
-				c.kind, c.replicas, way.name, way.least(), way.last().Started, seconds(way.took)))
+				c.Kind, c.Replicas, way.name, way.least(), way.last().Started, seconds(way.Took)))
 		}
 	}
 	return strings.Join(said, " ")
 }
 
-// write draws the picture into a file.
+// write draws the picture into a file, and keeps what was measured beside it.
 func (p picture) write(file string) error {
 	text, err := p.svg()
 	if err != nil {
 		return fmt.Errorf("drawing the picture: %w", err)
 	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return fmt.Errorf("writing the picture: %w", err)
+	measured, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("keeping what was measured: %w", err)
+	}
+	for name, text := range map[string][]byte{file: []byte(text), strings.TrimSuffix(file, ".svg") + ".json": append(measured, '\n')} {
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			return fmt.Errorf("writing the picture: %w", err)
+		}
 	}
 	return nil
 }

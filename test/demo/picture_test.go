@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
@@ -18,9 +20,9 @@ func at(after time.Duration, ready, started int) measure.Sample {
 
 // steps has two pods replaced, one after the other, and for a moment one too many.
 var steps = column{
-	kind: "Deployment", replicas: 2,
-	inPlace: curve{[]measure.Sample{at(0, 2, 0)}, 10 * time.Second},
-	builtIn: curve{[]measure.Sample{at(0, 2, 0), at(time.Second, 1, 0), at(3*time.Second, 2, 1), at(4*time.Second, 3, 2), at(5*time.Second, 2, 2)}, 6 * time.Second},
+	Kind: "Deployment", Replicas: 2,
+	InPlace: curve{[]measure.Sample{at(0, 2, 0)}, 10 * time.Second},
+	BuiltIn: curve{[]measure.Sample{at(0, 2, 0), at(time.Second, 1, 0), at(3*time.Second, 2, 1), at(4*time.Second, 3, 2), at(5*time.Second, 2, 2)}, 6 * time.Second},
 }
 
 func TestPicture(t *testing.T) {
@@ -78,7 +80,7 @@ func TestPicture(t *testing.T) {
 	}{
 		{1, "in-place", "M34.0 125.3H377.1"},
 		{1, "built-in", "M34.0 125.3H68.3V158.7H136.9V125.3H171.3V92.0H205.6V125.3H239.9"},
-		{1, "missing", "M34.0 125.3H68.3V158.7H136.9V125.3H171.3V125.3H205.6V125.3H239.9V125.3H34.0Z"},
+		{1, "shaded", "M34.0 125.3H68.3V158.7H136.9V125.3H171.3V125.3H205.6V125.3H239.9V125.3H34.0Z"},
 		{2, "in-place", "M34.0 352.0H377.1"},
 		{2, "built-in", "M34.0 352.0H68.3V352.0H136.9V302.0H171.3V252.0H205.6V252.0H239.9"},
 		{4, "in-place", "M454.0 352.0H797.1"},
@@ -87,7 +89,29 @@ func TestPicture(t *testing.T) {
 			t.Errorf("panel %d has %s %q, want %q", tt.group, tt.class, got, tt.want)
 		}
 	}
-	if got, want := svg.Groups[2].Texts, []string{"Containers started anew", "0", "1", "2", "0 s", "2 s", "4 s", "6 s", "8 s", "10 s", "2, complete after 6.0 s", "0, complete after 10.0 s"}; !slices.Equal(got, want) {
+	if got, want := svg.Groups[2].Texts, []string{"Containers that were restarted or replaced", "0", "1", "2", "0 s", "2 s", "4 s", "6 s", "8 s", "10 s", "built in: 2", "in place: 0"}; !slices.Equal(got, want) {
 		t.Errorf("panel 2 has the texts %q, want %q", got, want)
 	}
+	for _, want := range []string{"in place: all Ready, all the time", "built in: pods missing for 2.0 s of 6.0 s"} {
+		if !slices.Contains(svg.Groups[1].Texts, want) {
+			t.Errorf("panel 1 has the texts %q, want %q among them", svg.Groups[1].Texts, want)
+		}
+	}
+}
+
+// The picture of the README is what is drawn of what was measured.
+func TestPictureOfTheReadme(t *testing.T) {
+	measured, err := os.ReadFile(filepath.Join("..", "..", "docs", "rollout.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p picture
+	if err := json.Unmarshal(measured, &p); err != nil {
+		t.Fatal(err)
+	}
+	want, err := p.svg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Assert(t, filepath.Join("..", "..", "..", "docs", "rollout.svg"), []byte(want))
 }

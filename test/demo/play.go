@@ -25,6 +25,7 @@ type demo struct {
 	out      *screen
 	recorder *measure.Recorder
 	columns  []column // what was measured so far
+	visited  bool     // a recorder's visitors come to the pods
 }
 
 func (d *demo) introduce(took time.Duration) {
@@ -172,10 +173,10 @@ func (d *demo) create(ctx context.Context, w *workload) error {
 	return d.told(ctx, w, 1)
 }
 
-// await waits until workloads are settled and, on a real node, until a visitor has
+// await waits until workloads are settled and, where visitors come, until one has
 // seen that all containers have their size.
 func (d *demo) await(ctx context.Context, what string, subjects ...measure.Subject) error {
-	if err := d.recorder.Await(ctx, what, (*measure.State).Settled, subjects...); err != nil || d.Node == nil {
+	if err := d.recorder.Await(ctx, what, (*measure.State).Settled, subjects...); err != nil || !d.visited {
 		return err
 	}
 	granted := func(s *measure.State) bool { return len(otherwise(s)) == 0 }
@@ -238,8 +239,13 @@ func (d *demo) edit(ctx context.Context, w *workload) (act, error) {
 	}
 	d.out.say("")
 	d.out.say("What inplace-rollout tells of it:")
-	return a, d.kubectl(ctx, "get events -n "+inPlace+" --field-selector=involvedObject.kind="+w.kind+",source=inplace-rollout"+
-		" --no-headers --output=custom-columns=:.reason,:.message")
+	return a, d.kubectl(ctx, ourEvents(w.kind))
+}
+
+// ourEvents is the kubectl command that shows them.
+func ourEvents(kind string) string {
+	return "get events -n " + inPlace + " --field-selector=involvedObject.kind=" + kind + ",source=inplace-rollout" +
+		" --no-headers --output=custom-columns=:.reason,:.message"
 }
 
 // undo takes the edit of the opted-in workload back.

@@ -32,6 +32,33 @@ func TestRealNode(t *testing.T) {
 	}
 }
 
+// TestGuardedOnRealNode plays the demo as `make demo-guarded` does, and has it drawn.
+func TestGuardedOnRealNode(t *testing.T) {
+	drawing := filepath.Join(t.TempDir(), "guarded.svg")
+	said, err := play(t, nil, "--show", "guarded", "--picture", drawing)
+	t.Log(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`All \d+ checks passed`, `pods that the kernel has killed +1 of 3 +3 of 3\n`, `pods replaced +0 of 3 +3 of 3\n`,
+		`without an answer, worker-1 +0 of [1-9]\d* +[1-9]\d* of`, `limits in the kernel, in the end +256Mi, 256Mi, 256Mi `, `The node is gone`,
+	} {
+		if !regexp.MustCompile(want).MatchString(said) {
+			t.Errorf("it did not say %q", want)
+		}
+	}
+	svg, err := os.ReadFile(drawing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`Guarded, canary 1 and Revert: 1 of 3 pods given the limit, 1 of 3 killed, 0 replaced\.`, `Built in: 3 of 3 pods given the limit, 3 of 3 killed, 3 replaced\.`} {
+		if !regexp.MustCompile(want).Match(svg) {
+			t.Errorf("the picture does not say %q", want)
+		}
+	}
+}
+
 // TestInterrupted interrupts the demo while it starts and in the middle of its first
 // edit: nothing of it stays, not even logs.
 func TestInterrupted(t *testing.T) {
@@ -47,7 +74,7 @@ func TestInterrupted(t *testing.T) {
 
 // play plays the demo, interrupts it when it has said enough, and checks that it has
 // tidied up. It returns what it said.
-func play(t *testing.T, enough func(said string) bool) (string, error) {
+func play(t *testing.T, enough func(said string) bool, more ...string) (string, error) {
 	t.Helper()
 	if missing := realnode.Missing(); missing != "" {
 		if os.Getenv("E2E") == "required" {
@@ -68,7 +95,7 @@ func play(t *testing.T, enough func(said string) bool) (string, error) {
 	if enough != nil {
 		go interrupt(t, out.Name(), enough)
 	}
-	failed := catching([]string{"--node", "real", "--bin", filepath.Join(controller.Root(), "bin", "k8s")}, out)
+	failed := catching(append([]string{"--node", "real", "--bin", filepath.Join(controller.Root(), "bin", "k8s")}, more...), out)
 	if err := os.Remove(folder); err != nil {
 		t.Errorf("it has left something: %v", err)
 	}

@@ -33,7 +33,7 @@ func (d *demo) follow(ctx context.Context, w *workload, a act, steps []step) err
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		d.show(watching, a.from, subjects)
+		d.show(watching, a.from, d.view(a.from, subjects))
 	}()
 	var failed error
 	for range steps {
@@ -51,13 +51,18 @@ func (d *demo) follow(ctx context.Context, w *workload, a act, steps []step) err
 	return failed
 }
 
-// show shows what changes until ctx is done: as a table, or else line by line.
-func (d *demo) show(ctx context.Context, from int, subjects []measure.Subject) {
+// view shows what a rollout does.
+func (d *demo) view(from int, subjects []measure.Subject) *view {
 	history, _ := d.recorder.From(0)
 	v := newView(d.out, history, from, subjects)
 	if d.Node != nil {
 		v.widths = [columns]int{colPod: v.widths[colPod], colRequested: 13, colKernel: 13, colReads: 14, colUID: 10, colFate: 8, colRestarts: 9, colCounter: 8}
 	}
+	return v
+}
+
+// show shows what changes until ctx is done: as a table, or else line by line.
+func (d *demo) show(ctx context.Context, from int, v *view) {
 	for {
 		moments, changed := d.recorder.From(from)
 		from += len(moments)
@@ -174,13 +179,14 @@ const (
 	colFate
 	colReady
 	colRestarts
+	colState
 	colCounter
 	colResize
 	columns
 )
 
 var heads = [columns]string{
-	"POD", "REVISION", "REQUESTED", "APPLIED", "KERNEL", "PROGRAM READS", "UID", "POD IS", "READY", "RESTARTS", "COUNTER", "RESIZE",
+	"POD", "REVISION", "REQUESTED", "APPLIED", "KERNEL", "PROGRAM READS", "UID", "POD IS", "READY", "RESTARTS", "STATE", "COUNTER", "RESIZE",
 }
 
 // cells of a pod; nil if there is none.
@@ -206,12 +212,29 @@ func (v *view) cells(s *measure.State, name string) []string {
 		cells[colReady] = "yes"
 	}
 	cells[colRestarts] = fmt.Sprint(measure.Restarts(pod))
+	cells[colState] = lastState(measure.ContainerStatus(pod, c.Name))
 	cells[colResize] = measure.Resizing(pod)
 	cells[colKernel], cells[colReads], cells[colCounter] = none, none, none
 	if seen := s.Visits[pod.UID]; seen != nil {
 		cells[colKernel], cells[colReads], cells[colCounter] = granted(seen.Kernel), granted(seen.Reads), fmt.Sprint(seen.Count)
 	}
 	return cells
+}
+
+// lastState is what became of a container, which may run again.
+func lastState(c corev1.ContainerStatus) string {
+	switch {
+	case c.State.Waiting != nil:
+		return c.State.Waiting.Reason
+	case c.State.Terminated != nil:
+		return c.State.Terminated.Reason
+	case c.State.Running != nil && c.LastTerminationState.Terminated != nil:
+		return "was " + c.LastTerminationState.Terminated.Reason
+	case c.State.Running != nil:
+		return "runs"
+	default:
+		return none
+	}
 }
 
 // none is the cell for what nobody knows.
@@ -238,6 +261,9 @@ func (v *view) podNews(before, after []string) string {
 		colRevision: "counts as revision ", colRequested: "requested ", colApplied: "applied ",
 		colKernel: "kernel ", colReads: "program reads ",
 		colFate: "is ", colReady: "Ready: ", colRestarts: "restarts: ", colResize: "resize ",
+	}
+	if v.widths[colState] > 0 {
+		words[colState] = "container "
 	}
 	var news []string
 	switch {

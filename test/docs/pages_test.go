@@ -122,6 +122,19 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// TestUrgent checks that troubleshooting.md leads with what stops everybody's edits.
+func TestUrgent(t *testing.T) {
+	for _, h := range readPage(t, filepath.Join(controller.Root(), "docs", "troubleshooting.md")).headings {
+		if h.level == 2 {
+			if h.text != "No webhook answers" {
+				t.Errorf("the first section is %q", h.text)
+			}
+			return
+		}
+	}
+	t.Error("there is no section")
+}
+
 // TestReasonsElsewhere checks that gitops.md says of each reason which health of a workload it means.
 func TestReasonsElsewhere(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "gitops.md"))

@@ -10,19 +10,19 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
-// firstCommands are those of the first block of a section of docs/getting-started.md.
-func firstCommands(t *testing.T, section string) []string {
+// firstCommands are those of the first block of a section of README.md that begins so.
+func firstCommands(t *testing.T, section, begins string) []string {
 	t.Helper()
-	for _, b := range readPage(t, filepath.Join(controller.Root(), "docs", "getting-started.md")).blocks {
-		if b.section == section {
+	for _, b := range readPage(t, filepath.Join(controller.Root(), "README.md")).blocks {
+		if b.section == section && strings.HasPrefix(b.text, begins) {
 			return commandsOf(b.text)
 		}
 	}
-	t.Fatalf("no block in the section %q", section)
+	t.Fatalf("no block in the section %q begins with %q", section, begins)
 	return nil
 }
 
-// waitForDB waits until the rollout of db is complete, as docs/getting-started.md does.
+// waitForDB waits until the rollout of db is complete, as README.md does.
 const waitForDB = "kubectl wait --for=condition=inplace-rollout.io/Complete statefulset/db --timeout=1m"
 
 // sizes tells of each pod of db its UID, restarts and cpu request.
@@ -53,7 +53,7 @@ func (p *place) assertResized(t *testing.T, before []string, cpu string) {
 // TestTwoCommands goes from a fresh clone to a resized StatefulSet.
 func TestTwoCommands(t *testing.T) {
 	t.Parallel()
-	commands := firstCommands(t, "On your machine")
+	commands := firstCommands(t, "Try it", "make try")
 	if len(commands) != 2 {
 		t.Fatalf("want two commands: %q", commands)
 	}
@@ -70,7 +70,7 @@ func TestTwoCommands(t *testing.T) {
 // TestThreeCommands goes from a cluster with a StatefulSet to one that is opted in.
 func TestThreeCommands(t *testing.T) {
 	t.Parallel()
-	commands := firstCommands(t, "In a cluster")
+	commands := append(firstCommands(t, "Install it", "kubectl apply"), firstCommands(t, "Use it", "kubectl label")[0])
 	if len(commands) != 3 {
 		t.Fatalf("want three commands: %q", commands)
 	}

@@ -114,7 +114,7 @@ func TestClasses(t *testing.T) {
 		}
 	})
 	a.awaitCPU("60m", 1)
-	a.condition(rollout.ReasonComplete, "1 of them have the size of their node's class")
+	a.condition(rollout.ReasonComplete, "1 of them has the size of its node's class")
 	a.assertSize(&a.pods()[0], parse(t, large))
 	a.kubectl("label", "nodes", "--all", "e2e-class-")
 	a.eventually("no pod to have the size of a class", func() (bool, string) {

@@ -19,8 +19,8 @@ import (
 )
 
 // TestFlow is the flow T=0…T=12 of KEP-1287 by edits of a template, with a tenth of its
-// sizes: 1, 1.5, 2 (deferred), 1.6, 100 (infeasible). docs/how-it-works.md has the
-// table of what it saw. It runs alone, because it fills the node.
+// sizes: 1, 1.5, 2 (deferred), 1.6, 100 (infeasible). docs/how-it-works.md says which
+// states that are today. It runs alone, because it fills the node.
 func TestFlow(t *testing.T) {
 	o := options{Replicas: 1, Resources: "{requests: {cpu: 100m}}", Annotations: api.ResizeActionAnnotation + ": LiveResize"}
 	a := placeApp(t, o)

@@ -74,7 +74,7 @@ func TestInitialResources(t *testing.T) {
 		return has.Requests.Memory().Value() >= more && status != nil && apiequality.Semantic.DeepEqual(*status, has), fmt.Sprint(has, status)
 	})
 	a.assertKept(before, 0)
-	a.event("Pod", "InitialResourcesResized", "web-0: resized in place, as evidence has grown: app: ")
+	a.event("Pod", "InitialResourcesResized", "web-0: resized in place, because its estimate has changed: app: ")
 	pod := a.pods()[0]
 	a.assertSize(&pod, pod.Spec.Containers[0].Resources)
 	now := pod.Spec.Containers[0].Resources.Requests

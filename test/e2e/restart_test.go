@@ -50,7 +50,7 @@ func TestDeferredTooLong(t *testing.T) {
 		t.Run(kind+" for whose new pod there is no room", func(t *testing.T) {
 			a, before, stuck := deferred(t, "", "")
 			a.condition(rollout.ReasonNoNodeFits, stuck+": not restarted, because ")
-			a.condition(rollout.ReasonNoNodeFits, "none of the 1 nodes")
+			a.condition(rollout.ReasonNoNodeFits, "the only node that ")
 			a.event(kind, rollout.EventNoNodeFits, stuck)
 			a.assertSize(&before[0], parse(t, small))
 			a.assertKept(before, 0)

@@ -33,8 +33,8 @@ type where struct {
 	url    string // of the one that holds StatefulSets
 }
 
-// ask asks the webhook as an API server that trusts the bundle and has no connection yet.
-func ask(at where) error {
+// ask asks the webhook as an API server that trusts the bundle and has no connection yet. It shows this certificate, if any.
+func ask(at where, shows ...tls.Certificate) error {
 	set := []byte(`{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"web","labels":{"inplace-rollout.io/enabled":"true"}},
 		"spec":{"updateStrategy":{"type":"RollingUpdate"},"template":{"spec":{"containers":[]}}}}`)
 	review := admissionv1.AdmissionReview{
@@ -50,7 +50,7 @@ func ask(at where) error {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(at.bundle)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "inplace-rollout-webhook.inplace-rollout.svc"}, ForceAttemptHTTP2: true}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "inplace-rollout-webhook.inplace-rollout.svc", Certificates: shows}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

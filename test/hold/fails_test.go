@@ -255,7 +255,8 @@ func TestWayOut(t *testing.T) {
 }
 
 // TestComesUp: a cluster that is built again gets its network also while no replica answers. While one answers, such a
-// DaemonSet is held as others are.
+// DaemonSet is held as others are, and gets its pods all the same: see TestCreateDaemonSetWithoutController in
+// test/integration.
 func TestComesUp(t *testing.T) {
 	w := serve(t)
 	create := func(namespace string) (*appsv1.DaemonSet, error) {

@@ -185,7 +185,7 @@ func TestRewrittenSelectors(t *testing.T) {
 			if !is {
 				set = newSet(t, user, namespace, "left-out", nil)
 				out[namespace] = set
-				if got, want := warnings.take(), "leaves out the namespace "+namespace+", so edits of this StatefulSet are rolled out as without inplace-rollout"; !strings.Contains(got, want) {
+				if got, want := warnings.take(), "excludes the namespace "+namespace+", so edits of this StatefulSet are rolled out as without inplace-rollout"; !strings.Contains(got, want) {
 					t.Errorf("%d: who opts in in %s is told %q", i, namespace, got)
 				}
 			}
@@ -198,10 +198,10 @@ func TestRewrittenSelectors(t *testing.T) {
 			if after, err := set.edit(t, cpu); err != nil || held(after) {
 				t.Errorf("%d: an edit in %s is held, or refused: %v", i, namespace, err)
 			}
-			if got := warnings.take(); strings.Count(got, "accepted: ") != 1 || !strings.Contains(got, "leaves out the namespace "+namespace) {
+			if got := warnings.take(); strings.Count(got, "accepted: ") != 1 || !strings.Contains(got, "excludes the namespace "+namespace) {
 				t.Errorf("%d: who edits in %s is told %q", i, namespace, got)
 			}
-			set.is(t, "NamespaceLeftOut", "edits in namespace "+namespace+" are not held", false)
+			set.is(t, "NamespaceLeftOut", "excludes namespace "+namespace, false)
 		}
 		cpu++
 		if after, err := elsewhere.edit(t, cpu); err != nil || !held(after) {
@@ -213,6 +213,13 @@ func TestRewrittenSelectors(t *testing.T) {
 		if got, err := p.Metrics(t.Context()); err != nil || !strings.Contains(got, fmt.Sprintf("\ninplace_rollout_left_out_namespaces %d\n", len(tt.names))) {
 			t.Errorf("%d: metrics do not say that %d are left out: %v", i, len(tt.names), err)
 		}
+		check := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), "check", "--kubeconfig", cp.Kubeconfig(), "-n", "default")
+		if said, _ := check.CombinedOutput(); !strings.Contains(string(said), "edits are not held in "+strings.Join(tt.names, ", ")+", because of the namespaceSelector") {
+			t.Errorf("%d: check says\n%s", i, said)
+		}
+	}
+	if logged, err := os.ReadFile(log.Name()); err != nil || !strings.Contains(string(logged), "Namespaces in which edits are not held") || !strings.Contains(string(logged), `"gke-managed-system"`) {
+		t.Errorf("the log does not name what is left out: %v", err)
 	}
 
 	// Where it is not left out any more, edits are held again.
@@ -233,21 +240,37 @@ func TestRewrittenSelectors(t *testing.T) {
 	}
 	rewrite(t, aks...)
 	begin()
-	set.is(t, "NamespaceLeftOut", "as without inplace-rollout", false)
-	live.is(t, "NamespaceLeftOut", "`kubectl inplace-rollout release` leaves it to the StatefulSet controller, because its action is LiveResize", true)
+	set.is(t, "NamespaceLeftOut", "edits are not held, and the StatefulSet controller makes the rollouts", false)
+	live.is(t, "NamespaceLeftOut", "because its action is LiveResize. `kubectl inplace-rollout release` leaves it to the StatefulSet controller", true)
 	events, err := client.CoreV1().Events("gatekeeper-system").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=HandedOver"})
-	if err != nil || len(events.Items) != 1 || events.Items[0].InvolvedObject.Name != set.name || !strings.Contains(events.Items[0].Message, "leaves it out") {
+	if err != nil || len(events.Items) != 1 || events.Items[0].InvolvedObject.Name != set.name || !strings.Contains(events.Items[0].Message, "excludes namespace") {
 		t.Errorf("events: %v, %v", events, err)
 	}
 	command := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), "release", "--kubeconfig", cp.Kubeconfig(), "-n", "gatekeeper-system", "statefulset/live", "--yes")
 	if said, err := command.CombinedOutput(); err != nil {
 		t.Fatal(errors.Join(err, errors.New(string(said))))
 	}
-	live.is(t, "NamespaceLeftOut", "as without inplace-rollout", false)
+	live.is(t, "NamespaceLeftOut", "edits are not held, and the StatefulSet controller makes the rollouts", false)
 
 	// Without a controller its word still counts: nobody's edit there is refused.
 	p.Kill()
 	if after, err := set.edit(t, 600); err != nil || held(after) {
 		t.Errorf("an edit without a controller is held, or refused: %v", err)
+	}
+}
+
+// TestOneNamespaceOfNarrowed: a controller with the rights of the whole cluster that looks after one namespace only looks whether
+// that is one of those that are left out.
+func TestOneNamespaceOfNarrowed(t *testing.T) {
+	serve(t)
+	t.Cleanup(func() { rewrite(t) })
+	rewrite(t, aks...)
+	p, err := controller.Start(t.Context(), cp, controller.Options{Args: []string{"--namespace=default"}, Log: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.WaitReady(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -29,7 +29,21 @@ var (
 	webhook *controller.Webhook
 )
 
-func TestMain(m *testing.M) { os.Exit(controlplane.RunTests(m, controlplane.Options{}, setUp)) }
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "clients-")
+	if err == nil {
+		apiserver, err = shown(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := controlplane.RunTests(m, controlplane.Options{Flags: map[string][]string{
+		"kube-apiserver": {"--admission-control-config-file", filepath.Join(dir, "admission.yaml")},
+	}}, setUp)
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
 
 func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {
 	cp = started

@@ -26,7 +26,7 @@ import (
 // used is what the metrics API reports of each container: three times what [base] requests.
 const used = `annotations: {` + autoscaler.Usage + `: "cpu=300m,memory=300Mi"}`
 
-// TestAutoscalers proves what docs/autoscalers.md and docs/recommenders.md say, with the real ones.
+// TestAutoscalers proves what docs/autoscalers.md says, with the real ones.
 // It alone runs them; the Vertical Pod Autoscaler takes twenty seconds to begin.
 func TestAutoscalers(t *testing.T) {
 	stop, err := autoscaler.Start(t.Context(), cp)
@@ -222,7 +222,7 @@ func testInPlaceOrRecreate(t *testing.T) {
 	w.annotatePod("web-0", simNever) // the rollout is not over until the updater has tried all it can
 	w.setResources("cpu=150m", "")
 	for _, name := range []string{"web-1", "web-2"} {
-		w.waitEvent("ResizedByOthers", name+": updater resizes this pod again and again: what it sets next stays until the next edit")
+		w.waitEvent("ResizedByOthers", name+": updater keeps resizing this pod. Its next size stays until the next edit")
 		w.waitSize(name, cpu)
 	}
 	w.annotatePod("web-0", simAccepted)
@@ -342,7 +342,7 @@ spec:
 	before := w.uids()
 	w.markAudit()
 	w.setResources("cpu=150m", "")
-	w.waitCondition("Progressing", "3 of 3 pods resized; web-1: waiting for its startup booster, which is about to put back app: cpu request 150m→100m")
+	w.waitCondition("Progressing", "3 of 3 pods resized; web-1: waiting for its startup booster to put back app: cpu request 150m→100m")
 	w.waitSize("web-1", "150m")
 	w.waitComplete()
 	w.assertMoved(0)

@@ -91,7 +91,7 @@ func (b booster[W]) waitBooster(name string) {
 	b.waitFor("the condition to name the booster of "+name, func(workload W) bool {
 		_, reason, message := complete(workload)
 		return reason == "Progressing" && strings.HasPrefix(message, "3 of 3 pods resized; ") && strings.Contains(message, name) &&
-			strings.Contains(message, "waiting for its startup booster, which is about to put back app: cpu request 150m→100m")
+			strings.Contains(message, "waiting for its startup booster to put back app: cpu request 150m→100m")
 	})
 }
 
@@ -183,7 +183,7 @@ func testBooster[W metav1.Object](t *testing.T, s *sandbox[W]) {
 			t.Errorf("%s was asked %d times, want twice", name, n)
 		}
 	}
-	b.waitEvent("ResizedByOthers", "manager resizes pods")
+	b.waitEvent("ResizedByOthers", "manager also resizes pods")
 }
 
 // testBoosterForever: the booster puts back whatever comes. It is given up then, and said so.
@@ -216,7 +216,7 @@ func testBoosterForever[W metav1.Object](t *testing.T, s *sandbox[W]) {
 		}
 	}()
 	for _, name := range b.names() {
-		b.waitEvent("ResizedByOthers", name+": manager resizes this pod again and again: what it sets next stays until the next edit")
+		b.waitEvent("ResizedByOthers", name+": manager keeps resizing this pod. Its next size stays until the next edit")
 	}
 	b.waitComplete()
 	if _, _, message := complete(b.get()); !strings.HasSuffix(message, "; also resized by manager") {
@@ -266,7 +266,7 @@ func testUnmarked[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	b.waitComplete()
 	over := time.Now()
 	b.resize(names[0], "100m")
-	b.waitEvent("ResizedByOthers", names[0]+": put back soon after the rollout, and asked once more: app: cpu request 100m→150m")
+	b.waitEvent("ResizedByOthers", names[0]+": somebody put the old size back soon after the rollout, so the pod was resized once more: app: cpu request 100m→150m")
 	b.waitSize(names[0], "150m")
 	b.resize(names[0], "100m")
 	b.resize(names[1], "120m")

@@ -83,7 +83,11 @@ func (d *daemonSet) containers() map[string]string {
 
 // ofClasses is what the condition says where so many pods have the size of their node's class.
 func ofClasses(d *appsv1.DaemonSet, n, of int) string {
-	return ofGeneration(d, of, of) + fmt.Sprintf("; %d of them have the size of their node's class", n)
+	have := fmt.Sprintf("; %d of them have the size of their node's class", n)
+	if n == 1 {
+		have = "; 1 of them has the size of its node's class"
+	}
+	return ofGeneration(d, of, of) + have
 }
 
 // TestClasses: three classes of nodes have three sizes after one annotation. A relabelled node
@@ -163,7 +167,7 @@ func TestClassesAndAnEdit(t *testing.T) {
 // and an edit of the template goes on beside that.
 func TestClassesThatCannotBeHad(t *testing.T) {
 	parallel(t)
-	const void = "it has the template's size: it cannot have that of class size=large in place on node "
+	const void = "it keeps the template's size, because it cannot get the size of class size=large in place on node "
 	for _, tt := range []struct {
 		name, size, meta, spec, limits, kubelet string
 		reason, says                            string
@@ -199,7 +203,7 @@ func TestClassesThatCannotBeHad(t *testing.T) {
 			d.waitCondition(tt.reason, tt.says)
 			d.waitOn(3, "to have cpu "+small, func(pod corev1.Pod) bool { return hasSize(pod, small) })
 			if small == "50m" {
-				d.waitCondition(tt.reason, "; 1 of 2 have the size of their node's class; "+d.on(1).Name+": ")
+				d.waitCondition(tt.reason, "; 1 of 2 has the size of its node's class; "+d.on(1).Name+": ")
 			}
 			switch {
 			case tt.kubelet != "": // it would refuse the edit, too

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -121,11 +122,11 @@ func (s *sandbox[W]) plan(manifest string, args ...string) planned {
 			s.t.Errorf("plan wrote: %s %s", e.Verb, e.RequestURI)
 		}
 	}
-	var reports []planned
-	if err := json.Unmarshal([]byte(result.stdout), &reports); err != nil || len(reports) != 1 {
+	var list cli.List[planned]
+	if err := json.Unmarshal([]byte(result.stdout), &list); err != nil || len(list.Items) != 1 {
 		s.t.Fatalf("plan printed %s: %v", result.stdout, err)
 	}
-	return reports[0]
+	return list.Items[0]
 }
 
 // fates counts the pods of each fate.
@@ -339,7 +340,7 @@ func TestCommandPlanWithoutRoom(t *testing.T) {
 		t.Errorf("plan foresees %+v, want room for web-1 and none for web-0", got)
 	}
 	table := command(t, cp.Kubeconfig(), w.namespace, manifest, "plan", "-f", "-").stdout
-	for _, want := range []string{"m of 1 requested", "statefulset/web: 1 live, 1 deferred, 0 restart, 0 infeasible", "no room on the node now; it waits as long as that lasts"} {
+	for _, want := range []string{"m of 1 requested", "statefulset/web: 1 live, 1 deferred, 0 restart, 0 infeasible", "the node has no room now; the pod waits until it has"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("plan does not print %q:\n%s", want, table)
 		}
@@ -392,11 +393,11 @@ func TestCommandPlanAndStatusDuringARollout(t *testing.T) {
 	if got := w.run("plan", "sts", "web", "--fail-on-restart"); got.code != 3 || !strings.Contains(got.stdout, "restarted if that lasts until the deadline") {
 		t.Errorf("plan --fail-on-restart of the hold ended with %d, want 3: %s%s", got.code, got.stdout, got.stderr)
 	}
-	got := w.run("status", "sts/web")
+	got := w.run("status", "sts/web", "-o", "wide")
 	if got.code != 2 {
 		t.Errorf("status ended with %d, want 2: %s", got.code, got.stderr)
 	}
-	for _, want := range []string{", held): Deferred: 1 of 3 pods resized", "Requested   PodResizePending/Deferred", "web-2", "Done", "Waiting"} {
+	for _, want := range []string{"): Deferred: 1 of 3 pods resized", ", held. Wanted: ", "PodResizePending/Deferred   deferred on node", "Requested", "web-2", "Done", "Waiting"} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("status does not print %q:\n%s", want, got.stdout)
 		}
@@ -463,7 +464,7 @@ func TestCommandsForbidden(t *testing.T) {
 		eventually(t, "plan to tell that "+unknown, func() (bool, string) {
 			got := command(t, kubeconfig, w.namespace, manifest, "plan", "-f", "-")
 			return got.code == 0 && strings.Contains(got.stdout, "web-0") &&
-				strings.HasSuffix(got.stdout, "\nThe room on the nodes is not known: "+unknown+".\n"), got.stdout + got.stderr
+				strings.HasSuffix(got.stdout, "\nIt is unknown whether nodes have room: "+unknown+".\n"), got.stdout + got.stderr
 		})
 	}
 	plan("you may not list nodes")
@@ -486,7 +487,7 @@ func TestCommandRelease(t *testing.T) {
 	}
 	for _, answer := range []string{"n\n", ""} {
 		got := command(t, cp.Kubeconfig(), w.namespace, answer, "release", w.ref)
-		if got.code != 1 || !strings.Contains(got.stderr, "nothing was let go") || !held(w.get()) {
+		if got.code != 1 || !strings.Contains(got.stderr, "nothing was released") || !held(w.get()) {
 			t.Errorf("answering %q: it ended with %d, held %t: %s", answer, got.code, held(w.get()), got.stderr)
 		}
 	}
@@ -577,7 +578,7 @@ func TestCommandReleaseWithoutPolicies(t *testing.T) {
 		kept := []string{w.get().Annotations[api.InForceAnnotation], d.get().Annotations[api.InForceAnnotation], a.get().Annotations[api.InForceAnnotation]}
 		return slices.Equal(kept, []string{"nonsense", "nonsense", "nonsense"}), fmt.Sprint(kept)
 	})
-	if got := w.run("status", w.ref); !strings.Contains(got.stderr, "Warning: no rollout is in place, because") ||
+	if got := w.run("status", w.ref); !strings.Contains(got.stderr, "Warning: rollouts are not made in place, because") ||
 		!strings.Contains(got.stderr, "MutatingAdmissionPolicy inplace-rollout-hold-statefulsets is missing: install it with") {
 		t.Errorf("status does not warn: %s", got.stderr)
 	}
@@ -618,10 +619,10 @@ func TestCommandsOfDaemonSets(t *testing.T) {
 		t.Errorf("the condition says %q", message)
 	}
 	table := d.run("status", "ds/web")
-	if lines := strings.Count(table.stdout, "\n"); table.code != 2 || lines != 5 || !strings.Contains(table.stdout, " and 5 more") {
+	if lines := strings.Count(table.stdout, "\n"); table.code != 2 || lines != 6 || !strings.Contains(table.stdout, " and 5 more") {
 		t.Errorf("status ended with %d and wrote %d lines: %s%s", table.code, lines, table.stdout, table.stderr)
 	}
-	if got := d.run("status", "ds/web", "-o", "wide"); strings.Count(got.stdout, "\n") != nodes+2 {
+	if got := d.run("status", "ds/web", "-o", "wide"); strings.Count(got.stdout, "\n") != nodes+3 {
 		t.Errorf("status -o wide: %s%s", got.stdout, got.stderr)
 	}
 	if foreseen := d.plan(""); foreseen.fates()[rollout.Infeasible] != len(tooSmall) || foreseen.fates()[rollout.Unchanged] != nodes-len(tooSmall) {

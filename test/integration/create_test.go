@@ -63,9 +63,10 @@ func TestCreate(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	writes := w.writes()
-	if n := len(slices.DeleteFunc(only(writes, "patch statefulsets"), func(w string) bool { return strings.HasSuffix(w, " 409") })); n != 1 {
+	if n := len(only(writes, "patch statefulsets")); n != 1 {
 		t.Errorf("wrote %v, want one write to the set", writes)
 	}
+	assertNoConflicts(t, writes)
 	if pods, _ := tally(writes); len(pods) > 0 {
 		t.Errorf("wrote to pods: %v", writes)
 	}
@@ -73,6 +74,32 @@ func TestCreate(t *testing.T) {
 		t.Errorf("told of %v", began)
 	}
 	w.waitEvent("RolloutComplete", "3 of 3 pods")
+}
+
+// TestComingUpIsNotRaced: none of our writes is refused while the pods of a new set come up one by one, which changes
+// its status all the time. A DaemonSet's come at once.
+func TestComingUpIsNotRaced(t *testing.T) {
+	parallel(t)
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		w := createWorkload(t, options{Replicas: 20})
+		w.waitComplete()
+		assertNoConflicts(t, w.writes())
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		parallel(t)
+		d := createDaemonSet(t, options{})
+		d.waitComplete()
+		assertNoConflicts(t, d.writes())
+	})
+}
+
+// assertNoConflicts fails the test if one of the writes met a newer version.
+func assertNoConflicts(t *testing.T, writes []string) {
+	t.Helper()
+	if slices.ContainsFunc(writes, func(w string) bool { return strings.HasSuffix(w, " 409") }) {
+		t.Errorf("wrote %v, and some were refused", writes)
+	}
 }
 
 // TestCreateWithoutController: a new set has all its pods, and they come back.
@@ -88,6 +115,21 @@ func TestCreateWithoutController(t *testing.T) {
 	w.waitPod("web-2", "to be another one", func(pod corev1.Pod) bool { return pod.UID != before["web-2"] })
 	w.waitAvailable()
 	w.assertReplaced(before, "web-2")
+}
+
+// TestCreateDaemonSetWithoutController: a new DaemonSet is held, and every node gets its pod all the same, also one that has lost it.
+// So a cluster that is built again comes up, though nobody lets go of its network.
+func TestCreateDaemonSetWithoutController(t *testing.T) {
+	d := createDaemonSet(t, options{})
+	d.waitAvailable(3)
+	set := d.get()
+	if set.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType || set.Annotations[api.HoldAnnotation] != "RollingUpdate" {
+		t.Errorf("created: %s", describe(set))
+	}
+	before := d.on(1)
+	d.kubectl("delete", "pod", before.Name)
+	d.waitOn(1, "to be another one", func(pod corev1.Pod) bool { return pod.UID != before.UID })
+	d.waitAvailable(3)
 }
 
 // TestCanaryIsLostDuringTheHold: no controller runs; the partition is lowered, and the

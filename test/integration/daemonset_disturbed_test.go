@@ -207,6 +207,7 @@ func TestDaemonSetOptOutDuringTheRollout(t *testing.T) {
 	if after := d.uids(); after[slow] == before[slow] {
 		t.Errorf("%s was not restarted", slow)
 	}
+	d.waitWithdrawn()
 	d.markAudit()
 	d.setResources("cpu=180m", "")
 	d.waitRolledOut()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -273,6 +274,7 @@ func TestDaemonSetRestartsOnItsNode(t *testing.T) {
 	log.assertReady(3)
 	log.assertMost(4)
 	d.waitEvent("RestartFallback", stuck[0])
+	d.assertWarns("RestartFallback", true)
 }
 
 // TestDaemonSetSurges: with maxSurge a restart brings the new pod first, which only the DaemonSet
@@ -304,6 +306,7 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 	d := newDaemonSet(t, options{Replicas: 3, Spec: surging})
 	d.waitComplete()
 	log := d.logPods()
+	time.Sleep(time.Second) // of two pods that are out of date the DaemonSet controller keeps the older one, and times have no fractions
 	d.patch(notReady)
 	d.waitFor("the surge", func(o *appsv1.DaemonSet) bool {
 		return observed(o) && len(d.pods()) == 4

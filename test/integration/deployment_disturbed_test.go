@@ -250,6 +250,7 @@ func TestDeploymentOptOutDuringTheRollout(t *testing.T) {
 	}
 	d.rolloutStatus().wait(t)
 	d.assertSettled("150m")
+	d.waitWithdrawn()
 	d.markAudit()
 	d.kubectl("set", "image", d.ref, "app=app:2")
 	d.waitRolledOut()

@@ -107,7 +107,7 @@ func TestDeploymentBudgetsKeepNothingBroken(t *testing.T) {
 	d.assertSettled("150m")
 	d.assertAllReplaced(before)
 	log.assertMost(3)
-	d.waitEvent("RestartFallback", "deleted, as it is not Ready: infeasible on node")
+	d.waitEvent("RestartFallback", "deleted, because it is not Ready: infeasible on node")
 }
 
 func merged(a, b map[string]types.UID) map[string]types.UID {
@@ -360,7 +360,7 @@ func TestDeploymentNoNodeFits(t *testing.T) {
 			d.markAudit()
 			d.tooSmall(d.names()...)
 			d.setResources("cpu=3", "cpu=3500m")
-			d.waitCondition("NoNodeFits", "no node of the 2 open to the pod can hold cpu 3 (at most 2)")
+			d.waitCondition("NoNodeFits", "none of the 2 nodes that the pod may run on can hold cpu 3 (at most 2)")
 			d.waitEvent("NoNodeFits", d.names()[0])
 			d.assertReplaced(before)
 			if created := d.podsWritten("create"); len(created) > 0 {
@@ -387,7 +387,7 @@ func TestDeploymentNoRoomBesideOthers(t *testing.T) {
 	d.annotatePod(stuck, "sim.inplace-rollout.io/resize=deferred")
 	d.crowd("crowded-too")
 	d.setResources("cpu=300m", "cpu=400m")
-	d.waitCondition("NoNodeFits", stuck+": not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node crowded-too")
+	d.waitCondition("NoNodeFits", stuck+": not restarted, because the only node that is large enough has no room beside its pods: deferred on node crowded-too")
 	d.waitEvent("NoNodeFits", stuck)
 	d.assertReplaced(before)
 	d.kubectl("delete", "pod", "crowd", "--now")

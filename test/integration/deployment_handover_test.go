@@ -128,6 +128,7 @@ func TestDeploymentPartlyRestartOnly(t *testing.T) {
 	d.assertSettled("180m")
 	d.assertAllReplaced(before)
 	d.waitEvent("HandedOver", "memory of app: RestartOnly (annotation app/memory:decrease)")
+	d.assertWarns("HandedOver", true)
 }
 
 // notReady is a new image whose pods are not Ready until somebody says so.

@@ -29,7 +29,7 @@ func TestDeploymentLeavesNoOldTemplate(t *testing.T) {
 	left := newer[0]
 	d.annotatePod(left, simDeferred)
 	d.setResources("cpu=150m", "")
-	d.waitCondition("Deferred", "; the Deployment controller has yet to replace 2 of ReplicaSet web-")
+	d.waitCondition("Deferred", "; the Deployment controller has yet to replace 2 pods of ReplicaSet web-")
 	for _, name := range newer {
 		d.openGate(name)
 	}

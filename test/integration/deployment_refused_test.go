@@ -39,7 +39,7 @@ func TestDeploymentHistoryRefused(t *testing.T) {
 	d.waitComplete()
 	d.assertSettled("150m")
 	d.assertMoved(before, "150m")
-	d.waitEvent("RevisionNotKept", notKept+", so that nobody can go back to it: ")
+	d.waitEvent("RevisionNotKept", notKept+", so it cannot be undone to: ")
 	if got := d.events("RevisionNotKept"); len(got) != 1 {
 		t.Errorf("told %q, want it once", got)
 	}

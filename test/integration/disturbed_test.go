@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 func TestSecondEditDuringTheRollout(t *testing.T) {
@@ -390,7 +392,7 @@ func TestAbandonedPodLevelResources(t *testing.T) {
 		w.patch(`{"spec":{"template":{"spec":{"resources":{"limits":{"cpu":"1"}}}}}}`)
 		w.waitComplete()
 		w.assertReplaced(before, "web-0", "web-1")
-		w.waitEvent("RestartFallback", "the API server gives a running pod no resources of its own")
+		w.waitEvent("RestartFallback", "the API server does not set pod-level resources of a running pod")
 		return
 	}
 	w.annotatePod("web-1", simNever)
@@ -419,6 +421,36 @@ func TestRolloutRestart(t *testing.T) {
 	w.waitEvent("HandedOver", "metadata.annotations[kubectl.kubernetes.io/restartedAt]")
 }
 
+// TestOptOutWithoutController: what was opted out while no controller was there loses its condition when one is there again.
+func TestOptOutWithoutController(t *testing.T) {
+	t.Run("StatefulSet", func(t *testing.T) {
+		w := newWorkload(t, options{Replicas: 1})
+		optOutWithoutController(t, w.sandbox, w.waitComplete)
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		d := newDeployment(t, options{Replicas: 1})
+		optOutWithoutController(t, d.sandbox, d.waitComplete)
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		d := newDaemonSet(t, options{Replicas: 1})
+		optOutWithoutController(t, d.sandbox, d.waitComplete)
+	})
+}
+
+func optOutWithoutController[W metav1.Object](t *testing.T, s *sandbox[W], waitComplete func()) {
+	t.Helper()
+	t.Parallel()
+	first := s.ownController(t, controller.Options{})
+	waitComplete()
+	first.Stop()
+	s.kubectl("label", s.ref, enabled+"-")
+	if _, reason, _ := complete(s.get()); reason == "" {
+		t.Error("the condition has gone without a controller: the test proves nothing")
+	}
+	s.ownController(t, controller.Options{})
+	s.waitWithdrawn()
+}
+
 func TestOptOutDuringTheRollout(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{})
@@ -429,9 +461,11 @@ func TestOptOutDuringTheRollout(t *testing.T) {
 	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
 		t.Errorf("still held: %v %+v", set.Annotations, set.Spec.UpdateStrategy)
 	}
+	w.waitWithdrawn()
 	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-0", "web-1")
+	w.waitWithdrawn()
 }
 
 func TestSwitchToOnDeleteDuringTheRollout(t *testing.T) {

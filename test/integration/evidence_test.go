@@ -54,7 +54,12 @@ func (s *sandbox[W]) undoTo(cpu string) {
 // and so many besides, at most.
 func (s *sandbox[W]) assertFewWrites(ofPod, besides int) {
 	s.t.Helper()
-	writes := s.writes()
+	s.assertFew(s.writes(), ofPod, besides)
+}
+
+// assertFew is assertFewWrites for some of the writes.
+func (s *sandbox[W]) assertFew(writes []string, ofPod, besides int) {
+	s.t.Helper()
 	ofPods, others := tally(writes)
 	for name, n := range ofPods {
 		if n > ofPod {

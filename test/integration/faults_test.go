@@ -318,7 +318,12 @@ func strike[W metav1.Object](t *testing.T, s *sandbox[W], b blow) (writes []stri
 	guillotine := newGuillotine(t, b.write, b.before)
 	defer guillotine.server.Close()
 	defer guillotine.server.CloseClientConnections()
-	first := s.ownController(t, controller.Options{Server: guillotine.server.URL})
+	// It may write, and die, before anybody has seen it ready.
+	first, err := launch(controller.Options{Server: guillotine.server.URL, Args: []string{"--namespace=" + s.namespace}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(first.Stop)
 
 	done := make(chan struct{})
 	go func() {

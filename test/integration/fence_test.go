@@ -204,21 +204,24 @@ func TestFence(t *testing.T) {
 		}, ""},
 		{"another condition", func() error {
 			return s.patch(w.ref, `{"status":{"conditions":[{"type":"Other","status":"True"}]}}`, "status")
-		}, "nothing of a status but the condition"},
-		{"more of a status", func() error { return s.patch(w.ref, `{"status":{"availableReplicas":0}}`, "status") }, "nothing of a status but the condition"},
-		{"a generation that is observed", func() error { return s.patch(w.ref, `{"status":{"observedGeneration":99}}`, "status") }, "nothing of a status but the condition"},
-		{"more of a Deployment's status", func() error { return of.patch(d.ref, `{"status":{"availableReplicas":null}}`, "status") }, "nothing of a status but the condition"},
-		{"another revision for lost pods", func() error { return s.patch(w.ref, `{"status":{"currentRevision":"web-1"}}`, "status") }, "nothing of a status but the condition"},
-		{"a label by way of the status", func() error { return s.patch(w.ref, label("a", "b"), "status") }, "nothing of a status but the condition"},
+		}, "only these parts of a status: the condition"},
+		{"more of a status", func() error { return s.patch(w.ref, `{"status":{"availableReplicas":0}}`, "status") }, "only these parts of a status: the condition"},
+		{"a generation that is observed", func() error { return s.patch(w.ref, `{"status":{"observedGeneration":99}}`, "status") }, "only these parts of a status: the condition"},
+		{"more of a Deployment's status", func() error { return of.patch(d.ref, `{"status":{"availableReplicas":null}}`, "status") }, "only these parts of a status: the condition"},
+		{"another revision for lost pods", func() error { return s.patch(w.ref, `{"status":{"currentRevision":"web-1"}}`, "status") }, "only these parts of a status: the condition"},
+		{"a label by way of the status", func() error { return s.patch(w.ref, label("a", "b"), "status") }, "only these parts of a status: the condition"},
 		{"an annotation by way of the status", func() error {
 			return of.patch(d.ref, `{"metadata":{"annotations":{"inplace-rollout.io/in-force":"Restart;"}}}`, "status")
-		}, "nothing of a status but the condition"},
+		}, "only these parts of a status: the condition"},
 		{"a finalizer by way of the status", func() error {
 			return s.patch(w.ref, `{"metadata":{"finalizers":["example.com/stays"]}}`, "status")
-		}, "nothing of a status but the condition"},
+		}, "only these parts of a status: the condition"},
 		{"a status of what is not opted in", func() error {
 			return s.patch("statefulset/out", `{"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"True"}]}}`, "status")
 		}, "only workloads with the label"},
+		{"the condition of what is not opted in goes", func() error { return s.patch("statefulset/out", `{"status":{"conditions":null}}`, "status") }, ""},
+		{"more of a status of what is not opted in", func() error { return s.patch("statefulset/out", `{"status":{"availableReplicas":0}}`, "status") }, "may change only these parts of a status: the condition"},
+		{"another condition of what is not opted in goes", func() error { return of.patch("deployment/out", `{"status":{"conditions":null}}`, "status") }, "may change only these parts of a status: the condition"},
 
 		{"a ReplicaSet for the history", func() error { return history(func(*appsv1.ReplicaSet) {}) }, ""},
 		{"a ReplicaSet with a pod", func() error { return history(func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = ptr.To[int32](1) }) }, "only ReplicaSets of 0 replicas"},
@@ -234,29 +237,29 @@ func TestFence(t *testing.T) {
 				rs.OwnerReferences[0].APIVersion, rs.OwnerReferences[0].BlockOwnerDeletion = "argoproj.io/v1", nil
 			})
 		}, "only ReplicaSets that a Deployment controls"},
-		{"scaling a ReplicaSet", func() error { return of.patch(set, `{"spec":{"replicas":5}}`) }, "neither scale a ReplicaSet"},
+		{"scaling a ReplicaSet", func() error { return of.patch(set, `{"spec":{"replicas":5}}`) }, "only the template of a ReplicaSet, not its replicas"},
 		{"another size for a ReplicaSet", func() error {
 			return of.patch(set, `[{"op":"test","path":"/metadata/uid","value":"`+string(live.UID)+`"},{"op":"add","path":"/spec/template/spec/containers/0/resizePolicy","value":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]},{"op":"replace","path":"/metadata/resourceVersion","value":"`+live.ResourceVersion+`"}]`, "")
 		}, ""},
-		{"a Secret for a ReplicaSet", func() error { return of.patch(set, "["+secretVolume+"]") }, "nothing of a ReplicaSet's template but cpu and memory"},
+		{"a Secret for a ReplicaSet", func() error { return of.patch(set, "["+secretVolume+"]") }, "only cpu and memory in the template of a ReplicaSet"},
 		{"an image for a ReplicaSet", func() error {
 			return of.patch(set, `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"evil"}]`)
-		}, "nothing of a ReplicaSet's template but cpu and memory"},
+		}, "only cpu and memory in the template of a ReplicaSet"},
 		{"a container for a ReplicaSet", func() error {
 			return of.patch(set, `[{"op":"add","path":"/spec/template/spec/containers/-","value":{"name":"evil","image":"evil"}}]`)
-		}, "nothing of a ReplicaSet's template but cpu and memory"},
+		}, "only cpu and memory in the template of a ReplicaSet"},
 		{"a first container for a ReplicaSet, which the others follow", func() error {
 			return of.patch(set, `[{"op":"add","path":"/spec/template/spec/initContainers","value":[{"name":"evil","image":"evil"}]}]`)
-		}, "nothing of a ReplicaSet's template but cpu and memory"},
+		}, "only cpu and memory in the template of a ReplicaSet"},
 		{"a device for a ReplicaSet", func() error {
 			return of.patch(set, `[{"op":"add","path":"/spec/template/spec/containers/0/resources/limits/example.com~1gpu","value":"1"}]`)
-		}, "nothing of a ReplicaSet's template but cpu and memory"},
+		}, "only cpu and memory in the template of a ReplicaSet"},
 		{"a resizePolicy that counts for a ReplicaSet", func() error {
 			return of.patch(set, `[{"op":"replace","path":"/spec/template/spec/containers/0/resizePolicy","value":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}]}]`)
-		}, "nothing of a ReplicaSet's template but cpu and memory"},
+		}, "only cpu and memory in the template of a ReplicaSet"},
 		{"a label for the pods of a ReplicaSet", func() error {
 			return of.patch(set, `[{"op":"add","path":"/spec/template/metadata/labels/a","value":"b"}]`)
-		}, "nothing of a ReplicaSet's template but cpu and memory"},
+		}, "only cpu and memory in the template of a ReplicaSet"},
 		{"a ReplicaSet's labels", func() error { return of.patch(set, label("a", "b")) }, "neither the labels nor the owners"},
 		{"a ReplicaSet's owners", func() error { return of.patch(set, `{"metadata":{"ownerReferences":null}}`) }, "only ReplicaSets that a Deployment controls"},
 		{"a ReplicaSet's revision", func() error {
@@ -269,15 +272,16 @@ func TestFence(t *testing.T) {
 		{"resizing", func() error { return s.patch("pod/web-0", bigger, "resize") }, ""},
 		{"resizing a bare pod", func() error { return s.patch("pod/bare", bigger, "resize") }, "only pods of StatefulSets, Deployments and DaemonSets"},
 		{"relabelling", func() error { return s.patch("pod/web-0", label("controller-revision-hash", "web-1")) }, ""},
-		{"relabelling to what is no revision of it", func() error { return s.patch("pod/web-0", label("controller-revision-hash", "out-1")) }, "no label of a pod but"},
-		{"another label", func() error { return s.patch("pod/web-0", label("app", "out")) }, "no label of a pod but"},
-		{"relabelling a Deployment's pod", func() error { return of.patch(pod, label("pod-template-hash", "other")) }, "no label of a pod but"},
+		{"taking the label away", func() error { return s.patch("pod/web-0", `{"metadata":{"labels":{"controller-revision-hash":null}}}`) }, "only the revision label of a pod"},
+		{"relabelling to what is no revision of it", func() error { return s.patch("pod/web-0", label("controller-revision-hash", "out-1")) }, "only the revision label of a pod"},
+		{"another label", func() error { return s.patch("pod/web-0", label("app", "out")) }, "only the revision label of a pod"},
+		{"relabelling a Deployment's pod", func() error { return of.patch(pod, label("pod-template-hash", "other")) }, "only the revision label of a pod"},
 		{"relabelling a bare pod", func() error { return s.patch("pod/bare", label("controller-revision-hash", "web-1")) }, "only pods of StatefulSets, Deployments and DaemonSets"},
-		{"an annotation of a pod", func() error { return s.patch("pod/web-0", `{"metadata":{"annotations":{"a":"b"}}}`) }, "nothing of a pod but"},
+		{"an annotation of a pod", func() error { return s.patch("pod/web-0", `{"metadata":{"annotations":{"a":"b"}}}`) }, "only labels and owners of a pod"},
 		{"an image of a pod", func() error {
 			return s.patch("pod/web-0", `[{"op":"replace","path":"/spec/containers/0/image","value":"evil"}]`)
-		}, "nothing of a pod but"},
-		{"an end of a pod", func() error { return s.patch("pod/web-0", `{"spec":{"activeDeadlineSeconds":1}}`) }, "nothing of a pod but"},
+		}, "only labels and owners of a pod"},
+		{"an end of a pod", func() error { return s.patch("pod/web-0", `{"spec":{"activeDeadlineSeconds":1}}`) }, "only labels and owners of a pod"},
 		{"a pod set free", func() error { return of.patch(pod, `{"metadata":{"ownerReferences":null}}`) }, "owner of a pod only to its Deployment"},
 		{"a pod detached without a trace", func() error {
 			owner, _ := json.Marshal(metav1.NewControllerRef(d.get(), appsv1.SchemeGroupVersion.WithKind("Deployment")))
@@ -291,22 +295,22 @@ func TestFence(t *testing.T) {
 			return of.client.CoreV1().Pods(d.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: webPod.Name},
 				DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun, GracePeriodSeconds: ptr.To[int64](0),
 					Preconditions: &metav1.Preconditions{UID: &webPod.UID, ResourceVersion: &webPod.ResourceVersion}}})
-		}, "with their grace period"},
+		}, "with their own grace period"},
 		{"evicting a bare pod", func() error { return of.evict(&barePod) }, "may evict only pods of Deployments"},
 		{"evicting a StatefulSet's pod", func() error { p := getPod(t, w.namespace, "web-0"); return s.evict(&p) }, "may evict only pods of Deployments"},
 		{"evicting whatever has the name now", func() error {
 			return of.client.CoreV1().Pods(d.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: webPod.Name}})
-		}, "only in the version that it has seen"},
+		}, "with preconditions on uid and resourceVersion"},
 
 		{"its heartbeat", func() error {
 			return own.patch(account, `{"metadata":{"annotations":{"inplace-rollout.io/ready-until":"2026-11-24T03:00:00Z","inplace-rollout.io/when-absent":null}}}`)
 		}, ""},
 		{"another annotation of its ServiceAccount", func() error {
 			return own.patch(account, `{"metadata":{"annotations":{"eks.amazonaws.com/role-arn":"admin"}}}`)
-		}, "nothing of a ServiceAccount but its heartbeat"},
-		{"a label of its ServiceAccount", func() error { return own.patch(account, label("a", "b")) }, "nothing of a ServiceAccount but its heartbeat"},
-		{"a secret of its ServiceAccount", func() error { return own.patch(account, `{"secrets":[{"name":"stolen"}]}`) }, "nothing of a ServiceAccount but its heartbeat"},
-		{"what its pods are pulled with", func() error { return own.patch(account, `{"imagePullSecrets":[{"name":"stolen"}]}`) }, "nothing of a ServiceAccount but its heartbeat"},
+		}, "only the heartbeat annotations of a ServiceAccount"},
+		{"a label of its ServiceAccount", func() error { return own.patch(account, label("a", "b")) }, "only the heartbeat annotations of a ServiceAccount"},
+		{"a secret of its ServiceAccount", func() error { return own.patch(account, `{"secrets":[{"name":"stolen"}]}`) }, "only the heartbeat annotations of a ServiceAccount"},
+		{"what its pods are pulled with", func() error { return own.patch(account, `{"imagePullSecrets":[{"name":"stolen"}]}`) }, "only the heartbeat annotations of a ServiceAccount"},
 
 		{"whether a StatefulSet would be held", func() error { return own.create(dryRun) }, ""},
 		{"creating it", func() error { return own.create(nil) }, "may neither create nor delete workloads"},
@@ -331,11 +335,14 @@ func TestFence(t *testing.T) {
 		{"the condition of a DaemonSet", func() error {
 			return ofNodes.patch(ds.ref, `{"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"False","reason":"Progressing","message":"fine"}]}}`, "status")
 		}, ""},
-		{"more of its status", func() error { return ofNodes.patch(ds.ref, `{"status":{"numberReady":0}}`, "status") }, "nothing of a status but the condition"},
+		{"more of its status", func() error { return ofNodes.patch(ds.ref, `{"status":{"numberReady":0}}`, "status") }, "only these parts of a status: the condition"},
 		{"resizing its pod", func() error { return ofNodes.patch("pod/"+daemon.Name, bigger, "resize") }, ""},
 		{"relabelling it", func() error { return ofNodes.patch("pod/"+daemon.Name, label("controller-revision-hash", "5d8f9c4b7")) }, ""},
-		{"relabelling it to what is no hash", func() error { return ofNodes.patch("pod/"+daemon.Name, label("controller-revision-hash", "web-1")) }, "no label of a pod but"},
-		{"another label of it", func() error { return ofNodes.patch("pod/"+daemon.Name, label("pod-template-generation", "7")) }, "no label of a pod but"},
+		{"relabelling it to what is no hash", func() error { return ofNodes.patch("pod/"+daemon.Name, label("controller-revision-hash", "web-1")) }, "only the revision label of a pod"},
+		{"another label of it", func() error { return ofNodes.patch("pod/"+daemon.Name, label("pod-template-generation", "7")) }, "only the revision label of a pod"},
+		{"marking it as not updated", func() error {
+			return ofNodes.patch("pod/"+daemon.Name, `{"metadata":{"labels":{"controller-revision-hash":null,"pod-template-generation":null}}}`)
+		}, ""},
 		{"setting it free", func() error { return ofNodes.patch("pod/"+daemon.Name, `{"metadata":{"ownerReferences":null}}`) }, "owner of a pod only to its Deployment"},
 		{"deleting it", func() error { return ofNodes.remove(daemon.Name, nil) }, ""},
 		{"deleting it at once", func() error { return ofNodes.remove(daemon.Name, ptr.To[int64](0)) }, "only with their grace period"},
@@ -352,7 +359,7 @@ func TestFence(t *testing.T) {
 	// workload: else the API server of the tests, unlike most, would refuse such an owner by itself.
 	owner := `{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"gone","uid":"gone"}]}}`
 	masters := []string{"--as=" + controller.User, "--as-group=system:masters"}
-	if err := d.try(t, slices.Concat(masters, []string{"patch", d.ref, "--subresource=status", "--patch", owner, "--dry-run=server"})...); !strings.Contains(said(err), "nothing of a status but the condition") {
+	if err := d.try(t, slices.Concat(masters, []string{"patch", d.ref, "--subresource=status", "--patch", owner, "--dry-run=server"})...); !strings.Contains(said(err), "only these parts of a status: the condition") {
 		t.Errorf("an owner by way of the status: %v", err)
 	}
 	for _, fence := range prerequisite.ValidatingPolicies {
@@ -478,17 +485,17 @@ func TestFenceOwners(t *testing.T) {
 		}, ""},
 		{"a ReplicaSet of another image", func() error {
 			return of.history(live, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.Containers[0].Image = "evil" })
-		}, "in cpu and memory at most"},
+		}, "but for cpu and memory"},
 		{"a ReplicaSet that mounts a Secret", func() error {
 			return of.history(live, func(rs *appsv1.ReplicaSet) {
 				rs.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "stolen", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "stolen"}}}}
 			})
-		}, "in cpu and memory at most"},
+		}, "but for cpu and memory"},
 		{"a ReplicaSet with a container more", func() error {
 			return of.history(live, func(rs *appsv1.ReplicaSet) {
 				rs.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "evil", Image: "evil"}}
 			})
-		}, "in cpu and memory at most"},
+		}, "but for cpu and memory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := said(tt.do()); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {

@@ -145,6 +145,7 @@ func TestForgedDetachment(t *testing.T) {
 	d.apply(strings.ReplaceAll(bare, "app: bare", "app: web"))
 	d.apply(strings.ReplaceAll(manifest(t, d.namespace, options{Replicas: 1, OptedOut: true}), "web", "out"))
 	for _, pod := range []string{"pod/bare", "pod/out-0"} {
+		d.kubectl("wait", "--for=create", pod, "--timeout="+patience.String())
 		d.kubectl("wait", "--for=condition=Ready", pod, "--timeout="+patience.String())
 	}
 	live, before := d.active(), d.uids()

@@ -121,7 +121,7 @@ func TestArgoHealthOfStatefulSets(t *testing.T) {
 
 	// Complete, but no longer well: as Argo CD itself sees it.
 	w.kubectl("annotate", "--overwrite", "pod", "web-0", "sim.inplace-rollout.io/ready=false")
-	w.waitHealth("Progressing", "waiting for 1 pods to be ready")
+	w.waitHealth("Progressing", "2 of 3 pods are ready")
 }
 
 // TestArgoHealthLeftOut: what the webhook is not asked about is as well as Argo CD itself finds it.
@@ -152,8 +152,7 @@ func TestArgoHealthOnDelete(t *testing.T) {
 	w.waitHealth("Suspended", "WaitingForDelete: ")
 }
 
-// TestArgoHealthOfOthers: StatefulSets that are not opted in are judged as ever,
-// also with a condition from before.
+// TestArgoHealthOfOthers: StatefulSets that are not opted in are judged as ever.
 func TestArgoHealthOfOthers(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 2, Meta: "annotations: {" + setAction + ": LiveResize}"})
@@ -162,16 +161,14 @@ func TestArgoHealthOfOthers(t *testing.T) {
 	w.waitHealth("Degraded", "Infeasible: ")
 	w.kubectl("label", w.ref, enabled+"-") // lets go, and the StatefulSet controller goes on
 	w.waitHealth("Healthy", "2 of 2 pods are updated")
-	if status, _, _ := complete(w.get()); status != "False" {
-		t.Errorf("the condition is %q, want the old False", status)
-	}
+	w.waitWithdrawn()
 	w.patch(`{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 1}}}}`)
 	w.setResources("cpu=170m", "")
 	w.waitHealth("Healthy", "1 of 2 pods are updated")
 	w.kubectl("scale", w.ref, "--replicas=3")
 	w.waitHealth("Healthy", "2 of 3 pods are updated")
 	w.kubectl("annotate", "pod", "web-0", "sim.inplace-rollout.io/ready=false")
-	w.waitHealth("Progressing", "waiting for 1 pods to be ready")
+	w.waitHealth("Progressing", "2 of 3 pods are ready")
 }
 
 // TestArgoHealthOfDeployments goes through what Argo CD shows of a Deployment.
@@ -179,7 +176,7 @@ func TestArgoHealthOfDeployments(t *testing.T) {
 	parallel(t)
 	d := newDeployment(t, options{Replicas: 2, Meta: "annotations: {" + setAction + ": LiveResize}"})
 	d.waitComplete()
-	d.waitHealth("Healthy", "2 pods are available")
+	d.waitHealth("Healthy", "2 of 2 pods are available")
 	for name := range d.pods() {
 		d.annotatePod(name, simDeferred)
 	}
@@ -194,7 +191,7 @@ func TestArgoHealthOfDeployments(t *testing.T) {
 	}
 	d.setResources("cpu=160m", "")
 	d.waitComplete()
-	d.waitHealth("Healthy", "2 pods are available")
+	d.waitHealth("Healthy", "2 of 2 pods are available")
 
 	d.kubectl("rollout", "pause", d.ref)
 	d.setResources("cpu=170m", "")
@@ -208,7 +205,7 @@ func TestArgoHealthOfDeployments(t *testing.T) {
 	d.kubectl("label", d.ref, enabled+"-")
 	d.waitHealth("Degraded", "has timed out progressing")
 	d.kubectl("rollout", "undo", d.ref)
-	d.waitHealth("Healthy", "2 pods are available")
+	d.waitHealth("Healthy", "2 of 2 pods are available")
 	d.kubectl("rollout", "pause", d.ref)
 	d.waitHealth("Suspended", "the Deployment is paused")
 }
@@ -218,7 +215,7 @@ func TestArgoHealthOfDaemonSets(t *testing.T) {
 	parallel(t)
 	d := newDaemonSet(t, options{Replicas: 2, Meta: liveOnly})
 	d.waitComplete()
-	d.waitHealth("Healthy", "2 pods are available")
+	d.waitHealth("Healthy", "2 of 2 pods are available")
 	stuck := d.on(2).Name
 	d.annotatePod(stuck, simDeferred)
 	d.setResources("cpu=150m", "")
@@ -231,7 +228,7 @@ func TestArgoHealthOfDaemonSets(t *testing.T) {
 	d.annotatePod(stuck, simAccepted)
 	d.setResources("cpu=160m", "")
 	d.waitComplete()
-	d.waitHealth("Healthy", "2 pods are available")
+	d.waitHealth("Healthy", "2 of 2 pods are available")
 	// Complete, but no longer well: as Argo CD itself sees it.
 	d.annotatePod(stuck, "sim.inplace-rollout.io/ready=false")
 	d.waitHealth("Progressing", "1 of 2 pods are available")
@@ -419,7 +416,7 @@ func TestSomebodyElseResizes(t *testing.T) {
 	if _, _, message := complete(w.get()); !strings.HasSuffix(message, "; also resized by vpa-updater") {
 		t.Errorf("the condition says %q", message)
 	}
-	if told := w.events("ResizedByOthers"); len(told) != 1 || !strings.HasPrefix(told[0], "vpa-updater resizes pods of this StatefulSet too") {
+	if told := w.events("ResizedByOthers"); len(told) != 1 || !strings.HasPrefix(told[0], "vpa-updater also resizes pods of this StatefulSet") {
 		t.Errorf("events %q, want one that names the autoscaler", told)
 	}
 	w.assertReplaced(before)

@@ -31,19 +31,22 @@ func waitNotReady(t *testing.T, process *controller.Process, want string) {
 // assertEditsHeld checks of which kinds the metric says that edits are held.
 func assertEditsHeld(t *testing.T, process *controller.Process, want func(kind string) bool) {
 	t.Helper()
-	metrics, err := process.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range prerequisite.HeldKinds {
-		is := 0
-		if want(kind) {
-			is = 1
+	eventually(t, "the metrics to say which edits are held", func() (bool, string) { // a dry run without an answer shows nothing
+		metrics, err := process.Metrics(t.Context())
+		if err != nil {
+			return false, err.Error()
 		}
-		if line := fmt.Sprintf("inplace_rollout_edits_held{kind=%q} %d", kind, is); !strings.Contains(metrics, line+"\n") {
-			t.Errorf("the metrics lack %s", line)
+		for _, kind := range prerequisite.HeldKinds {
+			is := 0
+			if want(kind) {
+				is = 1
+			}
+			if line := fmt.Sprintf("inplace_rollout_edits_held{kind=%q} %d", kind, is); !strings.Contains(metrics, line+"\n") {
+				return false, "they lack " + line
+			}
 		}
-	}
+		return true, ""
+	})
 }
 
 func everyKind(string) bool { return true }
@@ -96,7 +99,7 @@ func TestHeldIsUndone(t *testing.T) {
 				_ = unstructured.SetNestedField(object.Object, undo.value, undo.path...)
 			}
 		})
-		want := "edits of " + kind + "s are not held: after "
+		want := "edits of " + kind + "s are not held: another policy or a mutating webhook removes the hold"
 		others := func(other string) bool { return other != kind }
 		fresh, err := launch(letGo)
 		if err != nil {

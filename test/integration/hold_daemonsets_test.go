@@ -217,7 +217,7 @@ func TestSurgeInFlight(t *testing.T) {
 				if held(got) == tt.surge || tt.surge && strategyOf(got) != settled {
 					t.Errorf("after an edit: hold %s, strategy %s", holdOf(got), strategyOf(got))
 				}
-				if strings.Contains(warned, "a surge of the rollout before is still in flight") != tt.surge {
+				if strings.Contains(warned, "the previous rollout with maxSurge is not over") != tt.surge {
 					t.Errorf("after an edit the API server says %s", warned)
 				}
 			}
@@ -254,7 +254,7 @@ func TestConditionOfDaemonSetsIsTakenBack(t *testing.T) {
 		d.waitRolledOut()
 	}
 	former := func(c *rollout.Condition) { c.Version = rollout.TemplateGeneration("1") }
-	more := func(c *rollout.Condition) { c.Details = "; 1 of them have the size of their node's class" }
+	more := func(c *rollout.Condition) { c.Details = "; 1 of them has the size of its node's class" }
 	for _, edit := range []struct {
 		what   string
 		before func()

@@ -265,6 +265,7 @@ func TestImageChange(t *testing.T) {
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-0", "web-1", "web-2")
 	w.waitEvent("HandedOver", "spec.containers[app].image")
+	w.assertWarns("HandedOver", false) // it was asked for
 	if got := only(w.writes(), "patch pods/resize"); len(got) > 0 {
 		t.Errorf("resized %v", got)
 	}

@@ -37,7 +37,7 @@ func applyFolder(t *testing.T, folder string) {
 	}
 }
 
-// overlay is the installation for one namespace, as docs/operations.md describes it.
+// overlay is the installation for one namespace, as docs/install.md describes it.
 type overlay struct{ namespace, dir string }
 
 func (o overlay) user() string {
@@ -109,7 +109,7 @@ func (o overlay) assertLeastRights(t *testing.T, mark int64) {
 	}
 }
 
-// uninstall is what docs/operations.md says.
+// uninstall is what docs/install.md says.
 func (o overlay) uninstall(t *testing.T) ran {
 	t.Helper()
 	administer(t, "label", "namespace", o.namespace, api.InstalledLabel+"-")
@@ -279,7 +279,7 @@ func TestOtherPolicies(t *testing.T) {
 }
 
 // TestUninstall takes deploy/ away in the middle of rollouts, with the controller
-// running, in the order of docs/operations.md. Nothing is left held, and the
+// running, in the order of docs/install.md. Nothing is left held, and the
 // built-in controllers finish. It alone proves that of all kinds at once, with a pod that is detached.
 func TestUninstall(t *testing.T) {
 	needsPolicies(t)

@@ -5,6 +5,7 @@ package integration
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -88,6 +89,49 @@ func TestImageEditedBackWithASize(t *testing.T) {
 	}
 	w.waitComplete()
 	w.assertMoved(0)
+}
+
+// TestBornAfterAFailure: no pod comes with a size that has failed: neither one that is lost after the next edit, nor those of a
+// set that was scaled to zero.
+func TestBornAfterAFailure(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	w.waitComplete()
+	fails := func(cpu string) {
+		w.setResources("cpu="+cpu, "")
+		w.waitPod("web-2", "to have the size", func(pod corev1.Pod) bool { return cpuOf(*pod.Status.ContainerStatuses[0].Resources) == cpu })
+		w.waitCondition("Progressing", "canary of ")
+		time.Sleep(2 * time.Second) // its resize is seen done
+		w.oomKill("web-2", 10*time.Second)
+		w.waitCondition("ResizeFailed", "web-2 failed")
+	}
+	born := func(what string, pods map[string]corev1.Pod, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if cpu := cpuOf(pods[name].Spec.Containers[0].Resources); cpu != "100m" {
+				t.Errorf("%s: %s came with cpu %s, want 100m, which all had before", what, name, cpu)
+			}
+		}
+	}
+	w.guard("canary", "1", "canary-duration", "1h")
+	fails("150m")
+	w.setResources("cpu=180m", "")
+	w.waitCondition("Progressing", "canary of ")
+	born("lost after the next edit", w.lose("web-0"), "web-0")
+
+	time.Sleep(2 * time.Second)
+	w.oomKill("web-2", time.Second) // sooner than before this resize, which says something against the size
+	w.waitCondition("ResizeFailed", "web-2 failed")
+	w.kubectl("scale", w.ref, "--replicas=0")
+	w.waitFor("no pods", func(set *appsv1.StatefulSet) bool { return set.Status.Replicas == 0 && len(w.pods()) == 0 })
+	w.kubectl("scale", w.ref, "--replicas=3")
+	w.waitFor("three pods", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 3 })
+	born("scaled up again", w.pods(), "web-0", "web-1", "web-2")
+	w.waitCondition("ResizeFailed", "web-2 failed")
+
+	time.Sleep(2 * time.Second) // the API server's times have no fractions: the pods are older than the edit
+	w.setResources("cpu=100m", "")
+	w.waitComplete()
 }
 
 // TestFenceOfTheCurrentRevision: the controller may have lost pods of a held set made of its newest

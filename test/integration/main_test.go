@@ -4,8 +4,8 @@
 // control plane with simulated nodes and kubelets. Each test has a namespace of its
 // own. Tests that need a controller of their own, or none, run first and one by one;
 // their parts may run at the same time, if their controllers look after one namespace
-// each. Tests marked parallel share one. With CONTROL_PLANES=2 they run beside the
-// others, on a control plane of their own; see halves_test.go.
+// each. Tests marked parallel share one. With CONTROL_PLANES=2 they run, with some of the
+// others, beside most of the others, on a control plane of their own; see halves_test.go.
 package integration
 
 import (
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	if code, done := runHalves(); done {
 		os.Exit(code)
 	}
-	os.Exit(controlplane.RunTests(m, controlplane.Options{TypeChecking: true, Flags: controller.Flags()}, setUp))
+	os.Exit(controlplane.RunTests(m, controlplane.Options{TypeChecking: true}, setUp))
 }
 
 func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {

@@ -69,15 +69,17 @@ func counted(t *testing.T, p *controller.Process) map[string]float64 {
 
 // allowed are the values of each label.
 var allowed = map[string][]string{
-	"kind":    {"StatefulSet", "Deployment", "DaemonSet"},
-	"way":     {"policy", "v1beta1", "webhook"},
-	"result":  {"complete", "handed_over", "abandoned"},
-	"outcome": {"resized", "restarted", "refused"},
-	"cause":   {"template", "policy", "action", "impossible", "infeasible", "deferred", "error", "unavailable"},
+	"kind":         {"StatefulSet", "Deployment", "DaemonSet"},
+	"installation": {controller.Namespace},
+	"way":          {"policy", "webhook"},
+	"result":       {"complete", "handed_over", "abandoned", "answered", "timeout", "too_long", "bad_query", "error"},
+	"state":        {"passed", "failed", "unknown"},
+	"outcome":      {"resized", "restarted", "refused"},
+	"cause":        {"template", "policy", "action", "unresizable", "infeasible", "deferred", "error", "unavailable"},
 	"reason": {
 		rollout.ReasonDeferred, rollout.ReasonInfeasible, rollout.ReasonResizeError, rollout.ReasonQuotaExceeded,
 		rollout.ReasonUnsupportedByNode, rollout.ReasonInvalid, rollout.ReasonAdmissionDenied,
-		rollout.ReasonNotReadyAfterResize, rollout.ReasonNodeLost, rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
+		rollout.ReasonNotReadyAfterResize, rollout.ReasonResizeFailed, rollout.ReasonReverted, rollout.ReasonCheckUnknown, rollout.ReasonNodeLost, rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
 		"queue_full", "rate_limited", "not_written", // of events that were dropped
 	},
 }
@@ -121,7 +123,7 @@ func TestTimesAreOfTheEdit(t *testing.T) {
 			}
 		}
 	}
-	assert("oldest_hold_seconds", func(m *dto.Metric) float64 { return m.GetGauge().GetValue() })
+	assert("oldest_hold_timestamp_seconds", func(m *dto.Metric) float64 { return float64(time.Now().Unix()) - m.GetGauge().GetValue() })
 	w.annotatePod("web-0", simAccepted)
 	d.annotatePod(d.names()[0], simAccepted)
 	a.annotatePod(a.on(1).Name, simAccepted)
@@ -158,7 +160,7 @@ func TestMetrics(t *testing.T) {
 			return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want)
 		})
 	}
-	first := map[string]float64{"ready{}": 1, "hold_info{" + string(controller.Hold(cp)) + "}": 1}
+	first := map[string]float64{"ready{" + controller.Namespace + "}": 1, "hold_info{" + string(controller.Hold(cp)) + "}": 1}
 	for _, kind := range allowed["kind"] {
 		first["edits_held{"+kind+"}"] = 1
 	}
@@ -215,7 +217,7 @@ func TestMetrics(t *testing.T) {
 	w.waitCondition("Deferred", "web-1")
 	eventually(t, "the hold to be counted", func() (bool, string) {
 		got := since()
-		return got["held_workloads{StatefulSet}"] == 1 && got["oldest_hold_seconds{StatefulSet}"] > 1 &&
+		return got["held_workloads{StatefulSet}"] == 1 && got["oldest_hold_timestamp_seconds{StatefulSet}"] > 1 &&
 			got["waiting_pods{StatefulSet,Deferred}"] == 1 && got["held_workloads{Deployment}"]+got["held_workloads{DaemonSet}"] == 0, fmt.Sprint(got)
 	})
 	for name, family := range scrape(t, p) {

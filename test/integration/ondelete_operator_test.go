@@ -160,7 +160,7 @@ func TestHandOverEndsByItself(t *testing.T) {
 	}
 	w.waitComplete()
 	w.assertReplaced(before, "web-0")
-	w.waitEvent("HandedOver", "left to whoever deletes pods: none has got its size for 6s")
+	w.waitEvent("HandedOver", "no pod has got its size for 6s, so the rollout is left to whoever deletes pods")
 }
 
 // TestPausedOperator is the recipe for an operator that does not ask the generation: it is paused with the edit, until

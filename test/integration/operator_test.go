@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,7 +100,14 @@ func TestOperators(t *testing.T) {
 			})
 			w.assertMoved(0)
 			w.assertReplaced(before)
-			w.assertFewWrites(2, 16) // every step of the partition is a rollout of its own
+			// A write that loses against one of the built-in controller is made again, and on a busy machine loses again.
+			lost := func(write string) bool { return write == "patch statefulsets web 409" }
+			writes := w.writes()
+			carriedOut := slices.DeleteFunc(slices.Clone(writes), lost)
+			w.assertFew(carriedOut, 2, 16) // every step of the partition is a rollout of its own
+			if conflicts := len(writes) - len(carriedOut); conflicts > 16 {
+				t.Errorf("%d conflicts, want at most 16: %v", conflicts, writes)
+			}
 
 			complete := w.get()
 			w.markAudit()

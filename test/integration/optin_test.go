@@ -55,7 +55,7 @@ func (s *sandbox[W]) testLabel(t *testing.T, o options) {
 // all, however it comes.
 func TestCritical(t *testing.T) {
 	parallel(t)
-	const because = `set the annotation inplace-rollout.io/allow-critical: "true" with the label, or before it`
+	const because = `set the annotation inplace-rollout.io/allow-critical: "true", too`
 	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
 		name := "critical-" + strings.ToLower(kind)
 		ref := strings.ToLower(kind) + "/" + name
@@ -101,7 +101,7 @@ func TestCritical(t *testing.T) {
 		}
 		object = strings.Replace(object, "\n  name: inplace-rollout\n", "\n  name: renamed\n  labels: {"+api.EnabledLabel+": \"true\"}\n", 1)
 		_, err := cp.Kubectl(t.Context(), "create", "--dry-run=server", "-n", "inplace-rollout", "-f", writeFile(t, object))
-		refusedOptIn(t, "opting the controller in", err, "what inplace-rollout itself runs in cannot be opted in")
+		refusedOptIn(t, "opting the controller in", err, "inplace-rollout cannot roll out its own workloads")
 		return
 	}
 	t.Error("deploy/controller has no Deployment")
@@ -113,10 +113,7 @@ func TestRecreate(t *testing.T) {
 	if !cp.AtLeast("1.37") {
 		t.Skip("the strategy Recreate of a StatefulSet is of 1.37 and later")
 	}
-	flags := controller.Flags()
-	if flags == nil {
-		flags = map[string][]string{}
-	}
+	flags := map[string][]string{}
 	for _, binary := range []string{"kube-apiserver", "kube-controller-manager"} {
 		flags[binary] = append(flags[binary], "--feature-gates=StatefulSetRecreateStrategy=true")
 	}

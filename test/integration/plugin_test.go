@@ -59,11 +59,13 @@ func TestPlugin(t *testing.T) {
 		want string
 	}{
 		{"status -n " + w.namespace + " deployment/front", 0, "deployment/front (namespace " + w.namespace},
-		{"status sts/web -n " + w.namespace, 2, "PodResizePending/Deferred"},
+		{"status sts/web -n " + w.namespace, 2, "deferred on node"},
+		{"status sts/web -o wide -n " + w.namespace, 2, "PodResizePending/Deferred"},
+		{"status -A -l inplace-rollout.io/enabled", 2, w.namespace + " "},
 		{"status ds/agent -n " + w.namespace, 0, "daemonset/agent (namespace " + w.namespace},
 		{"plan -o json -n " + w.namespace + " statefulset web", 0, `"name": "web-0"`},
 		{"status sts/none -n " + w.namespace, 1, ""},
-		{"plan --help", 0, "kubectl inplace-rollout plan (TYPE/NAME | -f FILE) [flags]"},
+		{"plan --help", 0, "kubectl inplace-rollout plan (TYPE/NAME | -f FILE… | -k FOLDER) [flags]"},
 		{"--help", 0, `Use "kubectl inplace-rollout [command] --help"`},
 	} {
 		got := asUsers(t, cp.Bin("kubectl"), append([]string{"inplace-rollout"}, strings.Fields(tt.args)...)...)

@@ -299,8 +299,11 @@ spec:
       nodeSelector: {no-node: has-this}
       containers:
 %s`, kind, replicas, strings.ReplaceAll("\n"+strings.TrimSpace(sidecars.String()), "\n", "\n      "))))
-		kubectl("set", "resources", kind+"/web", "--requests=cpu=150m")
-		if hold := kubectl("get", kind+"/web", "-o", `jsonpath={.metadata.annotations.inplace-rollout\.io/hold}`); hold == "" {
+		if kind == "Deployment" { // one that its controller has not seen yet is not held: nothing is there to be rolled
+			kubectl("wait", kind+"/web", "--for=jsonpath={.status.observedGeneration}", "--timeout=1m")
+		}
+		// What the edit itself returns: the controller may have let go before another look.
+		if hold := kubectl("set", "resources", kind+"/web", "--requests=cpu=150m", "-o", `jsonpath={.metadata.annotations.inplace-rollout\.io/hold}`); hold == "" {
 			t.Errorf("the %s is not held", kind)
 		}
 		kubectl("delete", "namespace", namespace, "--wait=false")

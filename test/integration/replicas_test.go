@@ -172,7 +172,7 @@ func (w *twins) busyUntilItEnds(r *replica) {
 	if r.ExitCode() != 1 {
 		w.t.Errorf("%s ends with %d, want 1", r.name, r.ExitCode())
 	}
-	if log, err := os.ReadFile(w.log[r.name]); !strings.Contains(string(log), "the lead was lost") {
+	if log, err := os.ReadFile(w.log[r.name]); !strings.Contains(string(log), "leadership was lost") {
 		w.t.Errorf("%s does not say that the lead was lost: %v", r.name, err)
 	}
 }

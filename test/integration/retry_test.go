@@ -110,7 +110,7 @@ func TestRetry(t *testing.T) {
 		w.setResources("cpu=150m", "")
 		w.waitCondition("Infeasible", "2 of 3 pods")
 		asked := len(w.audit("patch", "pods", "resize", "web-1"))
-		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "tried again") {
+		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "is retried") {
 			t.Fatalf("%+v", got)
 		}
 		w.waitAudit("web-1", asked+2) // for what it has, and then for the size again
@@ -139,7 +139,7 @@ func TestRetry(t *testing.T) {
 		d.setResources("cpu=150m", "")
 		d.waitCondition("Infeasible", "2 of 3 pods")
 		for _, wrong := range []string{"now;Live", "now;Restart;Restart"} {
-			if err := d.try(t, "annotate", "deployment/web", api.RetryAnnotation+"="+wrong); !strings.Contains(said(err), "must be a word that is new") {
+			if err := d.try(t, "annotate", "deployment/web", api.RetryAnnotation+"="+wrong); !strings.Contains(said(err), "must be any new word") {
 				t.Errorf("%s: %v", wrong, err)
 			}
 		}
@@ -160,7 +160,7 @@ func TestRetry(t *testing.T) {
 		d.setResources("cpu=150m", "")
 		d.waitCondition("Infeasible", "2 of 3 pods")
 		asked := len(d.audit("patch", "pods", "resize", stuck))
-		if got := d.run("retry", "ds/web"); got.code != 0 || !strings.Contains(got.stdout, "tried again") {
+		if got := d.run("retry", "ds/web"); got.code != 0 || !strings.Contains(got.stdout, "is retried") {
 			t.Fatalf("%+v", got)
 		}
 		d.waitAudit(stuck, asked+2) // for what it has, and then for the size again
@@ -184,7 +184,7 @@ func TestRetry(t *testing.T) {
 		w.setResources("cpu=150m", "")
 		w.waitCondition("QuotaExceeded", "exceeded quota")
 		w.waitTold("QuotaExceeded", 1)
-		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "tried again") {
+		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "is retried") {
 			t.Fatalf("%+v", got)
 		}
 		w.waitTold("QuotaExceeded", 2) // a refusal is told of once, unless it is asked for anew

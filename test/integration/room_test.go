@@ -23,7 +23,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	w.annotatePod("web-1", simDeferred)
 	w.crowd("crowded")
 	w.setResources("cpu=300m", "cpu=400m")
-	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node crowded")
+	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because the only node that is large enough has no room beside its pods: deferred on node crowded")
 	w.waitEvent("NoNodeFits", "web-1")
 	w.assertKeptUntil(before, "web-1", func() { w.kubectl("delete", "pod", "crowd", "--now") })
 }
@@ -37,7 +37,7 @@ func TestRoomThatAnotherPodWaitsFor(t *testing.T) {
 	w.crowd("wanted") // 100m are left
 	w.queue("wanted", "[]")
 	w.setResources("cpu=110m", "cpu=200m")
-	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods and those that wait for a node: deferred on node wanted")
+	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because the only node that is large enough has no room beside its pods and those that wait for a node: deferred on node wanted")
 	w.assertKeptUntil(before, "web-1", func() { w.kubectl("delete", "pod", "waits", "--now") })
 }
 
@@ -63,7 +63,7 @@ func TestRoomApartFromOthers(t *testing.T) {
 	w.annotatePod("web-1", simDeferred)
 	w.crowd(node)
 	w.setResources("cpu=400m", "cpu=400m")
-	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 2 nodes that are large enough has room beside its pods, as its pod affinity and topology spread want it: deferred on node "+node)
+	w.waitCondition("NoNodeFits", "1 of 2 pods resized; web-1: not restarted, because none of the 2 nodes that are large enough has room beside its pods (pod affinity or topology spread constraints exclude nodes with room): deferred on node "+node)
 	w.assertKeptUntil(before, "web-1", func() { addToPool(t, "apart", "apart-new", "1") })
 }
 
@@ -85,7 +85,7 @@ func TestRoomWhereTheVolumeIs(t *testing.T) {
 	w.annotatePod("web-0", simDeferred)
 	w.crowd("volumes")
 	w.setResources("cpu=400m", "cpu=400m")
-	w.waitCondition("NoNodeFits", "0 of 1 pods resized; web-0: not restarted, because none of the 1 nodes that are large enough has room beside its pods: deferred on node volumes")
+	w.waitCondition("NoNodeFits", "0 of 1 pods resized; web-0: not restarted, because the only node that is large enough has no room beside its pods: deferred on node volumes")
 	w.assertKeptUntil(before, "web-0", func() { w.kubectl("delete", "pod", "crowd", "--now") })
 }
 
@@ -105,7 +105,7 @@ func TestRoomOfARuntimeClass(t *testing.T) {
 	before := w.uids()
 	w.annotatePod("web-1", simInfeasible)
 	w.setResources("cpu=950m", "cpu=2")
-	w.waitCondition("NoNodeFits", "no node of the 1 open to the pod can hold cpu 1050m (at most 1)")
+	w.waitCondition("NoNodeFits", "the only node that the pod may run on cannot hold cpu 1050m (at most 1)")
 	w.assertReplaced(before)
 	w.setResources("cpu=150m", "cpu=2")
 	w.waitComplete()
@@ -184,7 +184,7 @@ func TestRoomForOneRestartOfThree(t *testing.T) {
 	w.setResources("cpu=200m", "cpu=200m")
 	w.waitPod("web-2", "to be another one", func(pod corev1.Pod) bool { return pod.UID != before["web-2"] && pod.Spec.NodeName != "" })
 	w.crowd("narrow") // takes the 700m that are left
-	w.waitCondition("NoNodeFits", "1 of 3 pods resized; web-1: not restarted, because none of the 1 nodes that are large enough has room beside its pods")
+	w.waitCondition("NoNodeFits", "1 of 3 pods resized; web-1: not restarted, because the only node that is large enough has no room beside its pods")
 	w.assertReplaced(before, "web-2")
 	for name, pod := range w.pods() {
 		if pod.Status.Phase != corev1.PodRunning {
@@ -219,7 +219,7 @@ func TestRoomThatGoesWhileAPodIsDown(t *testing.T) {
 			w.setResources("cpu=200m", "cpu=200m")
 			w.waitPod("web-0", "to be restarted", func(pod corev1.Pod) bool { return pod.UID != before["web-0"] && pod.Spec.NodeName != "" })
 			w.crowd(node)
-			w.waitCondition("NoNodeFits", "1 of 3 pods resized; web-2: not restarted, because none of the 1 nodes that are large enough has room beside its pods")
+			w.waitCondition("NoNodeFits", "1 of 3 pods resized; web-2: not restarted, because the only node that is large enough has no room beside its pods")
 			w.assertReplaced(before, "web-0")
 			w.kubectl("delete", "pod", "crowd", "--now")
 			w.waitComplete()

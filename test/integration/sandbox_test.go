@@ -589,6 +589,16 @@ func (s *sandbox[W]) waitCondition(reason, text string) {
 	})
 }
 
+// waitWithdrawn waits until the workload, which was opted out, has no condition of ours any more.
+func (s *sandbox[W]) waitWithdrawn() {
+	s.t.Helper()
+	s.waitFor("our conditions to go", func(workload W) bool {
+		return !slices.ContainsFunc(statusOf(workload).Conditions, func(c appsv1.DeploymentCondition) bool {
+			return strings.HasPrefix(string(c.Type), "inplace-rollout.io/")
+		})
+	})
+}
+
 // held reports whether the rollout is held.
 func held(workload metav1.Object) bool {
 	_, held := workload.GetAnnotations()[api.HoldAnnotation]
@@ -721,6 +731,17 @@ func (s *sandbox[W]) waitEvent(reason, containing string) {
 		messages := s.events(reason)
 		return slices.ContainsFunc(messages, func(m string) bool { return strings.Contains(m, containing) }), strings.Join(messages, "; ")
 	})
+}
+
+// assertWarns checks that the events with a reason are warnings, or that none is.
+func (s *sandbox[W]) assertWarns(reason string, warns bool) {
+	s.t.Helper()
+	for eventType, want := range map[string]bool{corev1.EventTypeWarning: warns, corev1.EventTypeNormal: !warns} {
+		found := s.kubectl("get", "events", "--field-selector=reason="+reason+",type="+eventType, "--output=name")
+		if (found != "") != want {
+			s.t.Errorf("of type %s there are %q, want some: %t", eventType, found, want)
+		}
+	}
 }
 
 // setQuota sets a quota of cpu requests.

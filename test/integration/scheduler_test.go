@@ -240,5 +240,5 @@ func (c *chance) fitsOn(pod *corev1.Pod, node *corev1.Node, cluster capacity.Clu
 		c.Fatal(err)
 	}
 	m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: gone, Target: target}}
-	return len(cluster.Full(c.Context(), []rollout.Member{m}, rollout.Revision{}, false)) == 0
+	return len(cluster.WithoutRoom(c.Context(), []rollout.Member{m}, rollout.Revision{}, false)) == 0
 }

@@ -13,15 +13,13 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
-// TestSecureMetrics: with the rights of the components, only those who may get /metrics can read them, and
+// TestSecureMetrics: with the rights of the component, only those who may get /metrics can read them, and
 // only over TLS. The kubelet's probes need no token. So it is with all that is installed, and with the
 // replica that waits for the lead, and writes nothing.
 func TestSecureMetrics(t *testing.T) {
-	for _, name := range []string{"secure-metrics", "secure-metrics-webhook", "secure-metrics-estimator"} {
-		roles := shipped("deploy", "components", name, "roles.yaml")
-		administer(t, "apply", "-f", roles)
-		defer administer(t, "delete", "-f", roles)
-	}
+	roles := shipped("deploy", "components", "secure-metrics", "roles.yaml")
+	administer(t, "apply", "-f", roles)
+	defer administer(t, "delete", "-f", roles)
 	// Nobody asks the webhook anything here, so it may do without its other rights.
 	apply(t, controller.Namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: inplace-rollout-webhook}}`)
 	administer(t, "apply", "--namespace", controller.Namespace, "-f", shipped("deploy", "initial-resources", "roles.yaml"))
@@ -41,8 +39,8 @@ func TestSecureMetrics(t *testing.T) {
 		start   func() (*controller.Process, error)
 		metrics string
 	}{
-		{"leader", replica, "inplace_rollout_ready 1\n"},
-		{"other", replica, "inplace_rollout_ready 1\n"},
+		{"leader", replica, "inplace_rollout_ready{"},
+		{"other", replica, "inplace_rollout_ready{"},
 		{"webhook", func() (*controller.Process, error) {
 			p, _, err := controller.StartReplica(t.Context(), cp, controller.Namespace, controller.WebhookOptions{Args: []string{"--secure-metrics"}, Log: t.Output()})
 			return p, err

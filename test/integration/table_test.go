@@ -201,6 +201,7 @@ func TestRestartOnlyIsRestarted(t *testing.T) {
 				w.kubectl("delete", "pod", "web-0", "web-1")
 			} else {
 				w.waitEvent("HandedOver", "memory of app: RestartOnly (annotation app/memory:decrease)")
+				w.assertWarns("HandedOver", true)
 			}
 			w.waitComplete()
 			w.assertMoved(0)
@@ -293,7 +294,7 @@ func TestNoNodeFits(t *testing.T) {
 	before := w.uids()
 	w.tooSmall("web-0", "web-1")
 	w.setResources("cpu=3", "cpu=3500m")
-	w.waitCondition("NoNodeFits", "no node of the 2 open to the pod can hold cpu 3 (at most 2)")
+	w.waitCondition("NoNodeFits", "none of the 2 nodes that the pod may run on can hold cpu 3 (at most 2)")
 	w.waitEvent("NoNodeFits", "web-1")
 	w.assertReplaced(before)
 	addToPool(t, "fits", "fits-new-1", "4")
@@ -303,10 +304,10 @@ func TestNoNodeFits(t *testing.T) {
 	w.assertReplaced(before, "web-0", "web-1")
 }
 
-// TestImpossibleSizeAndBack: LiveResize replaces nothing, and going back mends all.
-func TestImpossibleSizeAndBack(t *testing.T) {
+// TestInfeasibleSizeAndBack: LiveResize replaces nothing, and going back mends all.
+func TestInfeasibleSizeAndBack(t *testing.T) {
 	parallel(t)
-	w := newWorkload(t, options{Meta: "annotations: {" + setAction + ": LiveResize}", Pod: apart(t, "impossible")})
+	w := newWorkload(t, options{Meta: "annotations: {" + setAction + ": LiveResize}", Pod: apart(t, "infeasible-size")})
 	before := w.uids()
 	w.tooSmall("web-0", "web-1", "web-2")
 	w.setResources("cpu=100", "cpu=100")

@@ -73,7 +73,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 			w.tooSmall(w.names()...)
 			w.setResources("cpu=1500m", "cpu=2")
 			if cp.AtLeast("1.36") {
-				w.waitCondition("QuotaExceeded", "not restarted, because quota quota has no room for requests.cpu 1500m beside "+tt.beside+" of 1: infeasible on node "+name)
+				w.waitCondition("QuotaExceeded", "not restarted, because quota quota has no room for requests.cpu 1500m (used: "+tt.beside+" of 1): infeasible on node "+name)
 				w.waitEvent("QuotaExceeded", "quota quota has no room")
 				if plan := w.run("plan", ref(w)); !strings.Contains(plan.stdout, "quota quota has no room") {
 					t.Errorf("plan does not tell of the quota:\n%s%s", plan.stdout, plan.stderr)
@@ -280,7 +280,7 @@ func TestSizeChangedOnItsWay(t *testing.T) {
 		return out == "120m", out + said(err)
 	})
 	w.setResources("cpu=150m", "")
-	w.waitCondition("AdmissionDenied", "web-1: another admission plugin changed the size on its way: app: cpu request 120m→150m")
+	w.waitCondition("AdmissionDenied", "web-1: an admission plugin changed the size in the request: app: cpu request 120m→150m")
 	w.assertReplaced(before)
 	if err := ended(); err != nil {
 		t.Fatal(err)

@@ -193,7 +193,7 @@ func earlier(t *testing.T) installable {
 
 // TestUpgrade applies another version of deploy/ in the middle of rollouts, and replaces the replicas of
 // the controller one by one: the rollouts end in place. Where the policies differ, the old replicas
-// rest from then on. docs/operations.md promises the same for the way back.
+// rest from then on. docs/install.md promises the same for the way back.
 // It alone proves that two versions get along, as it builds the one before.
 func TestUpgrade(t *testing.T) {
 	if way := controller.Hold(cp); way != prerequisite.Policy {

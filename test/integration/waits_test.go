@@ -25,14 +25,16 @@ import (
 // waits is what each tool shows of a rollout that is held: for a StatefulSet, a Deployment and a DaemonSet.
 // The table in docs/gitops.md has the same words.
 var waits = map[string][3]string{
-	"`kubectl wait` for the condition":         {"waits", "waits", "waits"},
-	"`kubectl rollout status`":                 {"waits", "waits", "an error: it knows no end of OnDelete"},
-	"Argo CD, its own health check":            {"waits: Progressing", "waits: Suspended", "waits: Progressing"},
-	"Argo CD, the check below":                 {"waits: Progressing", "waits: Progressing", "waits: Progressing"},
-	"Flux, and whatever else asks kstatus":     {"waits: InProgress", "waits: InProgress", "waits: InProgress"},
-	"Helm 4, `--wait` and `--wait=watcher`":    {"waits", "does not: it leaves out what is paused", "waits"},
-	"Helm 4, `--wait=legacy`; Helm 3 `--wait`": {"waits", "does not: it leaves out what is paused", "waits"},
+	"`kubectl wait` for the condition":  {"waits", "waits", "waits"},
+	"`kubectl rollout status`":          {"waits", "waits", "an error: OnDelete is not supported"},
+	"Argo CD, its own health check":     {"waits: Progressing", "waits: Suspended", "waits: Progressing"},
+	"Argo CD, the check below":          {"waits: Progressing", "waits: Progressing", "waits: Progressing"},
+	"Flux, and others that use kstatus": {"waits: InProgress", "waits: InProgress", "waits: InProgress"},
+	helmWait:                            {"waits", "does not: it skips paused Deployments", "waits"},
 }
+
+// helmWait is the row of Helm 3 and 4, in each way to wait.
+const helmWait = "Helm 3 and 4, `--wait`, also `=watcher` and `=legacy`"
 
 // TestWaitsTable: docs/gitops.md says what is tested here.
 func TestWaitsTable(t *testing.T) {
@@ -89,12 +91,12 @@ func argocd(ctx context.Context, t *testing.T, kind string, workload any) string
 
 func asked[W metav1.Object](t *testing.T, column int, s *sandbox[W], waitComplete func()) {
 	t.Helper()
-	kubectl := func(args ...string) string {
-		switch err := s.try(t, append(args, "--timeout=1s")...); {
+	kubectl := func(timeout time.Duration, args ...string) string {
+		switch err := s.try(t, append(args, "--timeout="+timeout.String())...); {
 		case err == nil:
 			return "does not"
 		case strings.Contains(err.Error(), "only available for RollingUpdate strategy type"):
-			return "an error: it knows no end of OnDelete"
+			return "an error: OnDelete is not supported"
 		case strings.Contains(err.Error(), "timed out"):
 			return "waits"
 		default:
@@ -103,17 +105,21 @@ func asked[W metav1.Object](t *testing.T, column int, s *sandbox[W], waitComplet
 	}
 	check := func(over bool) {
 		t.Helper()
+		timeout := time.Second
+		if over { // it is content as soon as it has an answer
+			timeout = patience
+		}
 		custom, _ := health(t, s.kind, s.get())
 		flux, err := status.Compute(untyped(t, s.kind, s.get()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for tool, shows := range map[string]string{
-			"`kubectl wait` for the condition":     kubectl("wait", "--for=condition="+api.ConditionComplete, s.ref),
-			"`kubectl rollout status`":             kubectl("rollout", "status", s.ref),
-			"Argo CD, its own health check":        "waits: " + argocd(t.Context(), t, s.kind, s.get()),
-			"Argo CD, the check below":             "waits: " + custom,
-			"Flux, and whatever else asks kstatus": "waits: " + string(flux.Status),
+			"`kubectl wait` for the condition":  kubectl(timeout, "wait", "--for=condition="+api.ConditionComplete, s.ref),
+			"`kubectl rollout status`":          kubectl(timeout, "rollout", "status", s.ref),
+			"Argo CD, its own health check":     "waits: " + argocd(t.Context(), t, s.kind, s.get()),
+			"Argo CD, the check below":          "waits: " + custom,
+			"Flux, and others that use kstatus": "waits: " + string(flux.Status),
 		} {
 			if over {
 				if shows != "does not" && shows != "waits: Healthy" && shows != "waits: Current" {
@@ -139,9 +145,8 @@ func asked[W metav1.Object](t *testing.T, column int, s *sandbox[W], waitComplet
 // TestHelmWaits upgrades a release in each way to wait, with a pod that cannot have its size yet.
 func TestHelmWaits(t *testing.T) {
 	parallel(t)
-	const third, fourth = "Helm 4, `--wait=legacy`; Helm 3 `--wait`", "Helm 4, `--wait` and `--wait=watcher`"
-	for _, helm := range []struct{ row, program, flag string }{
-		{fourth, "helm", "--wait"}, {fourth, "helm", "--wait=watcher"}, {third, "helm", "--wait=legacy"}, {third, "helm-3", "--wait"},
+	for _, helm := range []struct{ program, flag string }{
+		{"helm", "--wait"}, {"helm", "--wait=watcher"}, {"helm", "--wait=legacy"}, {"helm-3", "--wait"},
 	} {
 		name := helm.program + " " + helm.flag
 		t.Run(name+" StatefulSet", func(t *testing.T) {
@@ -149,21 +154,21 @@ func TestHelmWaits(t *testing.T) {
 			r := &release{t: t, program: helm.program}
 			o := options{By: r.install, Kind: "StatefulSet"}
 			w := newWorkload(t, o)
-			helmWaits(r, w.sandbox, o, w.waitComplete, helm.flag, waits[helm.row][0])
+			helmWaits(r, w.sandbox, o, w.waitComplete, helm.flag, waits[helmWait][0])
 		})
 		t.Run(name+" Deployment", func(t *testing.T) {
 			parallel(t)
 			r := &release{t: t, program: helm.program}
 			o := options{By: r.install, Kind: "Deployment"}
 			d := newDeployment(t, o)
-			helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, waits[helm.row][1])
+			helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, waits[helmWait][1])
 		})
 		t.Run(name+" DaemonSet", func(t *testing.T) {
 			parallel(t)
 			r := &release{t: t, program: helm.program}
 			o := options{By: r.install, Kind: "DaemonSet"}
 			d := newDaemonSet(t, o)
-			helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, waits[helm.row][2])
+			helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, waits[helmWait][2])
 		})
 	}
 }
@@ -288,7 +293,7 @@ func observedAgain[W metav1.Object](t *testing.T, s *sandbox[W], same bool, what
 			t.Errorf("%s, %s: generation %d is %d: the test proves less than it says", what, end.by, before, after)
 		}
 		for _, c := range statusOf(s.get()).Conditions {
-			if c.Type == api.ConditionObserved && end.by != "opting out" { // then no policy of ours is asked
+			if c.Type == api.ConditionObserved && end.by != "opting out" { // then the controller takes it away, in its own time
 				t.Errorf("%s, %s: the condition still says %s", what, end.by, rollout.ParseObserved(c.Message))
 			}
 		}

@@ -72,7 +72,7 @@ func TestWarn(t *testing.T) {
 		{"the controller's own write", d.warnings(append([]string{"annotate", d.ref, api.HoldAnnotation + "-"}, as...)...), ""},
 		{"pausing", d.warnings("rollout", "pause", d.ref), ""},
 		{"an edit while it is paused", d.warnings("set", "resources", d.ref, "--requests=cpu=160m"),
-			"the Deployment is paused: what changed is made in place where it can be when it is resumed"},
+			"the Deployment is paused. When you resume it, the rollout is made in place where it can be"},
 
 		{"a new DaemonSet", ds.warnings("create", "-f", "../../docs/examples/agent.yaml"),
 			"it is held until inplace-rollout has looked for pods that it adopts; wait for it with " +
@@ -95,7 +95,7 @@ func TestWarn(t *testing.T) {
 	fall(t)
 	d.kubectl("rollout", "resume", d.ref)
 	if got, want := d.warnings("set", "resources", d.ref, "--requests=cpu=170m"), prefix+"the rollout is held, and no controller of inplace-rollout is ready to make it. "+
-		"It stays held until one is, or until `kubectl inplace-rollout release deployment/web -n "+d.namespace+"` leaves it to the Deployment controller\n"; got != want {
+		"It stays held until one is ready, or until `kubectl inplace-rollout release deployment/web -n "+d.namespace+"` leaves it to the Deployment controller\n"; got != want {
 		t.Errorf("with no controller: kubectl printed\n%swant\n%s", got, want)
 	}
 	if out := d.kubectl("get", "validatingadmissionpolicy", "inplace-rollout-notice-only", "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {

@@ -210,7 +210,7 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 	ds.serve(true, func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(object.Object, "RollingUpdate", "spec", "updateStrategy", "type")
 	})
-	const why = "A mutating webhook or another policy must have made it so in this write of "
+	const why = "A mutating webhook or another policy must have changed this write of "
 	for _, tt := range []struct {
 		try  func(*testing.T, ...string) error
 		ref  string

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 func ofDaemonSet(d *appsv1.DaemonSet) version {
@@ -29,8 +30,11 @@ func ofDaemonSet(d *appsv1.DaemonSet) version {
 		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
 	}
 	spec := d.Spec.DeepCopy()
-	if v.held { // what the user wants
+	if v.held { // what the user wants; what they have taken away of it, the API server fills in when the hold is let go
 		spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+		if spec.UpdateStrategy.RollingUpdate == nil {
+			spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))}
+		}
 	}
 	v.spec, _ = json.Marshal(spec) // what has been read can be written
 	return v
@@ -222,12 +226,16 @@ func (h *history) checkDaemonRestart(w write, p *pod) {
 	}
 }
 
-// unedited reports whether no template has come that says another size than that of the pod's label
-// since the pod has this label. What it lacks then is the size of a class.
+// unedited reports whether no template has come that says another size than that of the pod's label, or the same
+// otherwise, such as 128Mi for 134217728, since the pod has this label. What it lacks then is the size of a class.
 func (h *history) unedited(work *workload, p *pod) bool {
 	made, known := h.template(p.last())
+	spelled := func(of corev1.PodTemplateSpec) string {
+		raw, _ := json.Marshal(sizeOf(of)) // what has been read can be written
+		return string(raw)
+	}
 	return known && !work.any(p.labelled().Add(-h.options.Lag), func(v version) bool {
-		return !differOnlyInSize(made, v.template) || !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template))
+		return !differOnlyInSize(made, v.template) || spelled(made) != spelled(v.template)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,6 +37,8 @@ func heldDaemons(d *appsv1.DaemonSet) {
 	d.Annotations[hold] = "RollingUpdate"
 }
 
+func revertingDaemons(d *appsv1.DaemonSet) { d.Annotations["inplace-rollout.io/on-failure"] = "Revert" }
+
 func liveDaemons(d *appsv1.DaemonSet) {
 	d.Annotations[action], d.Annotations["inplace-rollout.io/in-force"] = "LiveResize", "LiveResize;"
 }
@@ -48,6 +51,12 @@ func largeDaemons(d *appsv1.DaemonSet) {
 
 func surgingDaemons(d *appsv1.DaemonSet) {
 	d.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}
+}
+
+func memory(request string) func(*appsv1.DaemonSet) {
+	return func(d *appsv1.DaemonSet) {
+		d.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse(request)
+	}
 }
 
 func unfinishedDaemons(d *appsv1.DaemonSet) { d.Status.UpdatedNumberScheduled = 1 }
@@ -73,9 +82,9 @@ func unbound(node string) func(*corev1.Pod) {
 }
 
 // daemonRevision logs the ControllerRevision of a size.
-func (l *trail) daemonRevision(cpu string) {
+func (l *trail) daemonRevision(cpu string, change ...func(*appsv1.DaemonSet)) {
 	l.t.Helper()
-	raw, err := json.Marshal(map[string]any{"spec": map[string]any{"template": daemons(cpu).Spec.Template}})
+	raw, err := json.Marshal(map[string]any{"spec": map[string]any{"template": daemons(cpu, change...).Spec.Template}})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -247,6 +256,19 @@ func TestCheckDaemonSets(t *testing.T) {
 			l.write(user, "patch", "daemonsets", "agent", daemons("1", restartDaemons, heldDaemons, largeDaemons))
 			l.restartDaemon(ours)
 		}, "restart pods/agent-a"},
+		{"we restart one for an edit of nothing but the spelling", func(l *trail) {
+			l.write(user, "create", "daemonsets", "agent", daemons("1", memory("134217728"), restartDaemons))
+			l.daemonRevision("1", memory("134217728"))
+			l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
+			l.write(daemonSets, "create", "pods", "agent-b", daemon("agent-b", "node-b", "1", "1"))
+			l.write(user, "patch", "daemonsets", "agent", daemons("1", memory("128Mi"), restartDaemons, heldDaemons))
+			l.restartDaemon(ours)
+		}, ""},
+		{"we let go of a hold whose limits the user has taken away", func(l *trail) {
+			l.daemonSets(liveDaemons)
+			l.write(user, "patch", "daemonsets", "agent", daemons("2", liveDaemons, heldDaemons, func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.RollingUpdate = nil }))
+			l.letGoDaemons(liveDaemons)
+		}, ""},
 		{"we restart one for an edit, and its node is of a class", func(l *trail) {
 			l.daemonSets(restartDaemons, largeDaemons)
 			l.write(user, "patch", "nodes", "node-a", nil)
@@ -332,7 +354,7 @@ func TestCheckDaemonSets(t *testing.T) {
 				l.write(ours, "patch", "pods/resize", name, daemon(name, node, "2", "1"))
 				l.write(ours, "patch", "pods", name, daemon(name, node, "2", "2"))
 			}
-			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
+			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons, revertingDaemons))
 			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "4", "2"))
 			l.again()
 		}, "complete daemonsets/agent"},

@@ -164,6 +164,7 @@ type pod struct {
 	more     bool      // for a size that asks for more
 	gaps     []gap
 	doubt    time.Time // a write was answered with a fault then, and may have been made
+	reverted time.Time // when the controller has taken its workload's size from it last
 }
 
 type podVersion struct {

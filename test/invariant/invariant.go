@@ -31,7 +31,7 @@ const (
 	Apart = "apart"
 	// Room: no pod that runs is given up for one that no node can hold.
 	Room = "room"
-	// OptedIn: nothing is written but opted-in workloads, their pods and their ReplicaSets.
+	// OptedIn: nothing is written but opted-in workloads, their pods and their ReplicaSets. The condition goes at opt-out.
 	OptedIn = "opted in"
 	// Fence: of those only what a rollout needs is written.
 	Fence = "fence"
@@ -41,6 +41,11 @@ const (
 	// Proof: no more pods are asked than the limit allows while those asked before have not been
 	// Ready at their size for minReadySeconds.
 	Proof = "proof"
+	// Canary: no more Ready pods are asked than the canary is, until so many have been Ready at their size for its time.
+	Canary = "canary"
+	// Revert: a pod that has its workload's size loses it only for one that the workload had before, if the user wants that after a
+	// failure, and does not get it again before somebody has changed something.
+	Revert = "revert"
 	// Held: what somebody else writes is held if a controller is there, and only then, or if the action in
 	// force is LiveResize; and what is not held the controller does not roll out, too.
 	Held = "held"

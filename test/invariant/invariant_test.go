@@ -93,6 +93,11 @@ func complete(s *appsv1.StatefulSet) {
 	s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: "inplace-rollout.io/Complete", Status: corev1.ConditionTrue}}
 }
 
+func incomplete(s *appsv1.StatefulSet) {
+	complete(s)
+	s.Status.Conditions[0].Status = corev1.ConditionFalse
+}
+
 // pod of a size, with the label of a revision.
 func pod(name, cpu, revision, owner, kind string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -379,6 +384,22 @@ func TestCheck(t *testing.T) {
 			l.statefulSets(optedOut)
 			l.write(ours, "patch", "pods", "web-1", pod("web-1", "1", "web-2", "set", "StatefulSet"))
 		}, "opted in pods/web-1"},
+		{"the condition of what was opted out goes", func(l *trail) {
+			l.statefulSets()
+			l.write(user, "patch", "statefulsets", "web", set("2", optedOut, complete))
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", optedOut))
+			l.after(time.Hour)
+		}, ""},
+		{"what was opted out gets a condition", func(l *trail) {
+			l.statefulSets()
+			l.write(user, "patch", "statefulsets", "web", set("2", optedOut))
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", optedOut, incomplete))
+			l.after(time.Hour)
+		}, "opted in statefulsets/web"},
+		{"a condition of what never was opted in goes", func(l *trail) {
+			l.statefulSets(optedOut)
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", optedOut))
+		}, "opted in statefulsets/web"},
 		{"a bare pod is deleted", func(l *trail) {
 			l.write(user, "create", "pods", "bare", pod("bare", "1", "", "", ""))
 			l.write(ours, "delete", "pods", "bare", nil)

@@ -431,3 +431,62 @@ func TestRoom(t *testing.T) {
 		}, ""},
 	})
 }
+
+// TestCanary: no more pods are asked than the canary is, until it has been well.
+func TestCanary(t *testing.T) {
+	guarded := func(canary string) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) {
+			annotated("inplace-rollout.io/canary", canary)(set)
+			annotated("inplace-rollout.io/canary-duration", "10s")(set)
+		}
+	}
+	sized := func(name string, cpu string) *corev1.Pod {
+		return pod(name, "2", "web-1", "set", "StatefulSet", func(p *corev1.Pod) {
+			was := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &corev1.ResourceRequirements{Requests: was}}}
+		})
+	}
+	two := func(canary string, after time.Duration) func(l *trail) {
+		return func(l *trail) {
+			l.statefulSets(guarded(canary))
+			l.write(ours, "patch", "pods/resize", "web-1", sized("web-1", "1"))
+			l.write(kubelet, "patch", "pods/status", "web-1", sized("web-1", "2"))
+			l.write(ours, "patch", "pods/resize", "web-0", sized("web-0", "1"))
+			l.after(after)
+		}
+	}
+	checkAll(t, []promised{
+		{"the next is asked at once", two("1", 300*time.Millisecond), "canary pods/web-0"},
+		{"the next is asked when the first has been well", two("1", 12*time.Second), ""},
+		{"two are first", two("2", 300*time.Millisecond), ""},
+		{"none is", two("", 300*time.Millisecond), ""},
+	})
+}
+
+// TestRevert: a size is taken back only where its user wants that, for one that was there before, and once.
+func TestRevert(t *testing.T) {
+	sized := func(cpu string) *corev1.Pod { return pod("web-1", cpu, "web-1", "set", "StatefulSet") }
+	taken := func(onFailure, back string, then func(l *trail)) func(l *trail) {
+		return func(l *trail) {
+			l.statefulSets(annotated("inplace-rollout.io/on-failure", onFailure))
+			l.write(ours, "patch", "pods/resize", "web-1", sized("2"))
+			l.write(ours, "patch", "pods/resize", "web-1", sized(back))
+			then(l)
+		}
+	}
+	nothing := func(*trail) {}
+	again := func(l *trail) {
+		l.after(12 * time.Second)
+		l.write(ours, "patch", "pods/resize", "web-1", sized("2"))
+	}
+	checkAll(t, []promised{
+		{"its user wants it", taken("Revert", "1", nothing), ""},
+		{"its user does not", taken("Hold", "1", nothing), "revert pods/web-1"},
+		{"for less than before", taken("Revert", "500m", nothing), "revert pods/web-1"},
+		{"it comes again", taken("Revert", "1", again), "revert pods/web-1"},
+		{"it comes again by a retry", taken("Revert", "1", func(l *trail) {
+			l.write(user, "patch", "statefulsets", "web", set("2", annotated(hold, "0"), annotated("inplace-rollout.io/on-failure", "Revert"), annotated("inplace-rollout.io/retry", "now")))
+			again(l)
+		}), ""},
+	})
+}

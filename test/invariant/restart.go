@@ -34,6 +34,8 @@ func (h *history) check(w write) {
 		h.checkOrder(w)
 		h.checkComplete(w)
 		h.checkProof(w)
+		h.checkCanary(w)
+		h.checkRevert(w)
 		h.checkHalf(w)
 	}
 	h.checkHeld(w)

@@ -41,9 +41,9 @@ func asksMore(before, after corev1.PodTemplateSpec) bool {
 // checkRoom checks that the scheduler has found a node for what came in the place of a pod that was
 // restarted for its size by the controller itself: it had the pod go, or the built-in one has while the
 // workload was held; or by the StatefulSet controller, for a size that asks for more. Once the built-in
-// controller has another rollout for itself, room is promised to its first pod only. A pod that had no
-// node either has lost none. Where pods of others came, or became larger, a moment before, the log does
-// not tell whether there was room.
+// controller has another rollout for itself, room is promised to its first pod only, in the place of one
+// that has gone since the edit. A pod that had no node either has lost none. Where pods of others came, or
+// became larger, a moment before, the log does not tell whether there was room.
 func (h *history) checkRoom(w write) {
 	if w.ObjectRef.Resource != "pods" || w.ObjectRef.Subresource != "status" || w.User.Username != "system:kube-scheduler" || w.ResponseObject == nil {
 		return
@@ -62,7 +62,7 @@ func (h *history) checkRoom(w write) {
 			work.kind == "StatefulSet" && before.last().Name != p.last().Name || work.kind == "DaemonSet" && nodeOf(before.last()) != nodeOf(p.last()) {
 			continue
 		}
-		promised := before.ours || work.kind == "StatefulSet" && before.more || h.first(work, p)
+		promised := before.ours || work.kind == "StatefulSet" && before.more || h.first(work, p) && !before.going.Before(work.ofTemplate()[0].at)
 		if !promised || h.crowded(work, before.going.Add(-2*slack), w.at) {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,8 +21,11 @@ func (h *history) checkOptedIn(w write) {
 	switch resource := w.ObjectRef.Resource; {
 	case isWorkload(resource):
 		for _, work := range h.workloads { // there may have been one of this name before
-			if work.name == w.ObjectRef.Name && resources[work.kind] == w.ObjectRef.Resource && work.deleted.IsZero() &&
-				work.any(w.at.Add(-h.options.Lag), version.enabled) {
+			since := w.at.Add(-h.options.Lag)
+			if w.withdraws() {
+				since = work.versions[0].at
+			}
+			if work.name == w.ObjectRef.Name && resources[work.kind] == w.ObjectRef.Resource && work.deleted.IsZero() && work.any(since, version.enabled) {
 				return
 			}
 		}
@@ -48,6 +52,11 @@ func (h *history) checkOptedIn(w write) {
 		return
 	}
 	h.violate(w, OptedIn, w.ObjectRef.Resource+"/"+w.ObjectRef.Name, "%s wrote it (%s), and it is not opted in", w.User.Username, w.Verb)
+}
+
+// withdraws reports whether the write leaves no condition of ours in the status of a workload.
+func (w write) withdraws() bool {
+	return w.ObjectRef.Subresource == "status" && w.ResponseObject != nil && !strings.Contains(string(w.ResponseObject.Raw), `"inplace-rollout.io/Complete"`)
 }
 
 // checkFence checks that the controller writes what a rollout needs, and nothing else.

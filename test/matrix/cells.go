@@ -35,9 +35,7 @@ var cells = []cell{
 	{version: "1.36", hold: "webhook"},
 	{version: "1.35", hold: "webhook"},
 	{version: "1.35", hold: "webhook", narrowed: true},
-	{version: "1.35", hold: "v1beta1"},
 	{version: "1.34", hold: "webhook"},
-	{version: "1.34", hold: "v1beta1"},
 	{version: "1.36", kubelet: "1.36"},
 	{version: "1.35", kubelet: "1.35"},
 	{version: "1.34", kubelet: "1.34"},
@@ -64,7 +62,7 @@ var simulated = []string{
 	"TestTable", "TestResize", "TestUndo", "TestPartition", "TestCanary", "TestStart", "TestSwitch", "TestOnDelete", "TestOptIn", "TestOptOut",
 	"TestImage", "TestRollout", "TestSecondEdit", "TestBack", "TestScale", "TestPod", "TestInfeasible", "TestRestart", "TestMinReady", "TestParallel",
 	"TestRemoved", "TestQoS", "TestQuota", "TestLimit", "TestInvalid", "TestInjected", "TestUnsupported", "TestUntold", "TestSizeChanged",
-	"TestTooSmallNode", "TestNoNodeFits", "TestImpossible", "TestCrashingPod", "TestFlow$", "TestAbandoned",
+	"TestTooSmallNode", "TestNoNodeFits", "TestCrashingPod", "TestFlow$", "TestAbandoned",
 	"TestDeployment", "TestDaemonSet", "TestSurge", "TestClasses", "TestNodeResources",
 	"TestAnnotations", "TestWarn", "TestFence", "TestResizeRight", "TestWebhook", "TestCommand[^s]", "TestCommandsOf", "TestRetry", "TestReapplies",
 }

@@ -50,11 +50,24 @@ var mutants = []mutant{
 	{
 		name: "version-of-pods", safety: "resourceVersion precondition of labels",
 		without: without{"the label of a pod is written with its UID alone", []edit{
-			{"pkg/pods/write.go", `"resourceVersion": pod.ResourceVersion,
-		"labels":          map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},`,
-				`"labels": map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},`},
+			{"pkg/pods/write.go", `metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion`, `metadata["uid"] = pod.UID`},
 		}},
 		scenario: scenario{tests: "TestLateWrites/a_label"},
+	},
+	{
+		name: "canary", safety: "canaries come before the others",
+		without: without{"every pod is asked at once", []edit{
+			{"pkg/rollout/guard.go", `v.hasSize() || g.open(v) || g.of(v).touched < g.canaries`, `true`},
+		}},
+		scenario: scenario{tests: "TestGuardedRollouts"},
+	},
+	{
+		name: "births", safety: "no pod is born with a size that a canary has not proved",
+		without: without{"status.currentRevision follows each edit, and a scaling to zero", []edit{
+			{"deploy/cluster/pending-statefulsets.yaml", `|| variables.unproved`, ``},
+			{"deploy/cluster/pending-statefulsets.yaml", `variables.held && variables.unproved &&`, `false &&`},
+		}},
+		scenario: scenario{tests: "TestBornAfterAFailure"},
 	},
 	{
 		name: "version-of-condition", safety: "resourceVersion precondition of Complete=True",
@@ -106,7 +119,7 @@ var mutants = []mutant{
 	{
 		name: "capacity", safety: "room for a restarted pod",
 		without: without{"nobody looks for room", []edit{
-			{"pkg/controller/sync.go", `full, err := c.checkCapacity(ctx, s, o, p)`, `full, err := rollout.Refusals(nil), error(nil)`},
+			{"pkg/controller/sync.go", `full, err := c.checkCapacity(ctx, s, o, p)`, `full, err := false, error(nil)`},
 		}},
 		scenario: scenario{tests: "TestNoRoomBesideOthers"},
 	},
@@ -187,7 +200,7 @@ var mutants = []mutant{
 	{
 		name: "in-force", safety: "a dry run before Ready",
 		without: without{"what is installed counts as in force", []edit{
-			{"pkg/prerequisite/gate.go", `is.due(changed, proved)) && !cluster.DryRun:`, `is.due(changed, proved)) && cluster.DryRun:`},
+			{"pkg/prerequisite/gate.go", `case !l.cluster.DryRun && (l.woken ||`, `case l.cluster.DryRun && (l.woken ||`},
 		}},
 		scenario: scenario{tests: "TestHeldIsUndone"},
 	},

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
@@ -79,7 +80,7 @@ func TestEstimate(t *testing.T) {
 			t.Errorf("exit code %d, want 0 and %q; it printed\n%s%s", code, want, out, warning)
 		}
 	}
-	if !strings.HasPrefix(warning, "Warning: what LimitRanges and nodes allow is not known: ") {
+	if !strings.HasPrefix(warning, "Warning: LimitRanges and nodes are ignored: ") {
 		t.Errorf("without a cluster it warned %q", warning)
 	}
 
@@ -106,18 +107,18 @@ func TestEstimate(t *testing.T) {
 
 	// The tag runs in another namespace.
 	out, warning, code = estimate("nginx:1.26", "unknown:1", "--cluster-wide", "-o", "json")
-	var reports []struct {
+	var list cli.List[struct {
 		Containers []struct {
 			Resources []struct{ Estimate map[string]any }
 		}
-	}
-	if err := json.Unmarshal([]byte(out), &reports); err != nil || len(reports) != 1 || len(reports[0].Containers) != 2 {
+	}]
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Items) != 1 || len(list.Items[0].Containers) != 2 {
 		t.Fatalf("%v: %s%s", err, out, warning)
 	}
-	if e := reports[0].Containers[0].Resources[0].Estimate; e["scope"] != "namespace" || e["from"] != "image" { // its last rung comes first
+	if e := list.Items[0].Containers[0].Resources[0].Estimate; e["scope"] != "namespace" || e["from"] != "image" { // its last rung comes first
 		t.Errorf("of nginx:1.26 it says %v", e)
 	}
-	if code != 1 || !strings.Contains(warning, "Error: no estimate for\ncpu of unknown:1 in namespace shop: nothing is known of the image\nmemory of unknown:1") {
+	if code != 1 || !strings.Contains(warning, "Error: no estimate for\ncpu of unknown:1 in namespace shop: no usage of the image is known\nmemory of unknown:1") {
 		t.Errorf("exit code %d, %s", code, warning)
 	}
 

@@ -86,7 +86,7 @@ func TestReach(t *testing.T) {
 		"no such file":                            func(o *history.Options) { o.BearerTokenFile = "gone" },
 		"403 Forbidden":                           func(o *history.Options) { o.CertFile, o.KeyFile = "", "" },
 		"there is no Prometheus":                  func(o *history.Options) { o.URL = strings.TrimSuffix(o.URL, "prometheus/") },
-		"--prometheus-url must have a name":       func(o *history.Options) { o.URL = strings.Replace(o.URL, "127.0.0.1", "localhost", 1) },
+		"--prometheus-url must have a host name":  func(o *history.Options) { o.URL = strings.Replace(o.URL, "127.0.0.1", "localhost", 1) },
 		"server gave HTTP response to HTTPS":      func(o *history.Options) { o.URL = strings.Replace(server.URL(), "http:", "https:", 1) },
 		"Client sent an HTTP request to an HTTPS": func(o *history.Options) { o.URL = strings.Replace(o.URL, "https:", "http:", 1) },
 	} {
@@ -125,24 +125,24 @@ func TestNothingThere(t *testing.T) {
 	good := options(server, h)
 	good.Window = time.Hour
 	for want, change := range map[string]func(*history.Options){
-		`no_cpu{job="kubelet"} now: is cAdvisor scraped, and twice in 2m?`:      func(o *history.Options) { o.CPU = "no_cpu" },
-		`container_cpu_usage_seconds_total{job="kubelet"} now: is cAdvisor`:     func(o *history.Options) { o.Range, o.Resolution = 50*time.Second, 50*time.Second },
-		`no_memory{job="kubelet"} now: is cAdvisor scraped?`:                    func(o *history.Options) { o.Memory = "no_memory" },
-		`no_info{job="kube-state-metrics"} now: is kube-state-metrics scraped?`: func(o *history.Options) { o.Info, o.InitInfo = "no_info", "no_info_either" },
-		`kube_pod_container_info{cluster="eu",job="kube-state-metrics"} now`:    func(o *history.Options) { o.Matchers = []string{"cluster=eu"} },
+		`no_cpu{job="kubelet"} now: check that cAdvisor is scraped, and at least twice in 2m`: func(o *history.Options) { o.CPU = "no_cpu" },
+		`container_cpu_usage_seconds_total{job="kubelet"} now: check that cAdvisor`:           func(o *history.Options) { o.Range, o.Resolution = 50*time.Second, 50*time.Second },
+		`no_memory{job="kubelet"} now: check that cAdvisor is scraped`:                        func(o *history.Options) { o.Memory = "no_memory" },
+		`no_info{job="kube-state-metrics"} now: check that kube-state-metrics is scraped`:     func(o *history.Options) { o.Info, o.InitInfo = "no_info", "no_info_either" },
+		`kube_pod_container_info{cluster="eu",job="kube-state-metrics"} now`:                  func(o *history.Options) { o.Matchers = []string{"cluster=eu"} },
 		"honor_labels": func(o *history.Options) { o.Info, o.InitInfo = "dishonoured", "no_info_either" },
 		// The job has another name: the error has it, and the flag.
-		`now: is kube-state-metrics scraped? There are some with job="kube-state-metrics": what you trust of that is to be named by --kube-state-metrics-matcher`: func(o *history.Options) {
+		`now: check that kube-state-metrics is scraped. There are some with job="kube-state-metrics": if you trust them, name them by --kube-state-metrics-matcher`: func(o *history.Options) {
 			o.StateMetrics = []string{"job=ksm"}
 		},
-		`job="kubelet": what you trust of that is to be named by --cadvisor-matcher`: func(o *history.Options) {
+		`job="kubelet": if you trust them, name them by --cadvisor-matcher`: func(o *history.Options) {
 			o.CAdvisor = []string{`job="cadvisor"`}
 		},
 		// Also where only a part of the cluster is asked about.
 		`--cadvisor-matcher`: func(o *history.Options) {
 			o.CAdvisor, o.Namespaces = []string{`job="cadvisor"`}, []string{"data"}
 		},
-		"} now: is kube-state-metrics scraped?": func(o *history.Options) {
+		"} now: check that kube-state-metrics is scraped": func(o *history.Options) {
 			o.Info, o.InitInfo, o.Namespaces = "no_info", "no_info_either", []string{"data"}
 		},
 	} {
@@ -198,8 +198,8 @@ func TestHosted(t *testing.T) {
 	refreshed(t, good, now)
 	for want, config := range map[string]string{
 		"no org id": auth + trust,
-		"or a password or header (--prometheus-http-config)": header + trust,
-		"or tls_config in --prometheus-http-config":          auth + header,
+		"for a password or header --prometheus-http-config": header + trust,
+		"or by tls_config in --prometheus-http-config":      auth + header,
 	} {
 		o := good
 		o.HTTPConfigFile = write(t, "http.yaml", []byte(config))

@@ -70,6 +70,8 @@ type Cluster struct {
 	Away map[string]bool
 	// Broken pods cannot become Ready with this size.
 	Broken map[types.UID]Version
+	// Kills reports whether a container with this size is OOMKilled, again and again; nil kills none.
+	Kills func(*corev1.Pod, Version) bool
 	// Silent: the kubelets are of Kubernetes 1.33, and say no generation.
 	Silent bool
 	// Mended: no size makes pods unready any more.
@@ -86,6 +88,7 @@ type Cluster struct {
 	place func(*corev1.Pod) int // the number of the node that the pod comes to
 	uid   int                   // the last one, of whatever object
 	looks map[string]int        // of the kubelet at a resize
+	lived map[types.UID]int     // looks since a container was killed
 
 	versions map[string]*corev1.Pod // that there have been, by the resource version
 	well     map[string]time.Time   // since when pods have been well with their size, by UID and generation
@@ -97,7 +100,7 @@ func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 	return &Cluster{
 		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
 		Ahead:  []time.Duration{0, 10 * time.Minute, -10 * time.Minute}[len(outcomes)%3],
-		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{},
+		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{}, lived: map[types.UID]int{},
 		Schedule: func(*corev1.Pod) string { return "node" }, Away: map[string]bool{},
 		versions: map[string]*corev1.Pod{}, well: map[string]time.Time{}, Requested: func(clienttesting.Action) {}, Wrote: func(clienttesting.Action, Object) {},
 	}
@@ -272,7 +275,8 @@ func (c *Cluster) Kubelet(name string) {
 		c.SetReady(pod, c.Broken[pod.UID] != AppliedSize(pod))
 	default:
 		restarted := c.lookAtSize(pod)
-		c.SetReady(pod, !restarted && c.Broken[pod.UID] != AppliedSize(pod) && !c.harmed(pod))
+		killed := c.kill(pod)
+		c.SetReady(pod, !restarted && !killed && c.Broken[pod.UID] != AppliedSize(pod) && !c.harmed(pod))
 	}
 	if c.Silent {
 		c.silence(before, pod)
@@ -312,6 +316,24 @@ func (c *Cluster) harmed(pod *corev1.Pod) bool {
 	return !c.Mended && pod.Generation > 1 && c.Outcome(pod, AppliedSize(pod)).Unready
 }
 
+// kill has the container of the pod be killed in every fourth look, if its size is too small, and reports whether it was.
+func (c *Cluster) kill(pod *corev1.Pod) bool {
+	if c.Kills == nil || c.Mended || len(pod.Status.ContainerStatuses) == 0 || !c.Kills(pod, AppliedSize(pod)) {
+		return false
+	}
+	if c.lived[pod.UID]++; c.lived[pod.UID]%4 > 0 {
+		return false
+	}
+	s, now := &pod.Status.ContainerStatuses[0], metav1.NewTime(c.Clock.Now())
+	run := &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, FinishedAt: now, ContainerID: fmt.Sprint("run://", pod.UID, s.RestartCount)}
+	if s.State.Running != nil {
+		run.StartedAt = s.State.Running.StartedAt
+	}
+	s.LastTerminationState.Terminated, s.State.Running = run, &corev1.ContainerStateRunning{StartedAt: now}
+	s.RestartCount++
+	return true
+}
+
 // lookAtSize goes on with a resize, and reports whether the container has restarted for it.
 func (c *Cluster) lookAtSize(pod *corev1.Pod) (restarted bool) {
 	before := pod.Status.Conditions
@@ -343,7 +365,12 @@ func (c *Cluster) lookAtSize(pod *corev1.Pod) (restarted bool) {
 		build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use")(pod)
 	default:
 		restarted = Restarts(pod, size)
+		was := pod.Status.ContainerStatuses
 		build.Actuate(pod)
+		for i := range min(len(was), len(pod.Status.ContainerStatuses)) {
+			is := &pod.Status.ContainerStatuses[i]
+			is.RestartCount, is.LastTerminationState, is.State = was[i].RestartCount, was[i].LastTerminationState, was[i].State
+		}
 	}
 	return restarted
 }

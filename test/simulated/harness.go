@@ -55,7 +55,7 @@ type Harness[W controller.Workload, K controller.KindState] struct {
 	Fails      int      // this write fails, counted from 1
 	CarriedOut bool     // though it was carried out
 
-	t        *testing.T
+	t        testing.TB
 	world    World
 	cluster  *Cluster
 	recorder *record.FakeRecorder
@@ -86,7 +86,7 @@ func (w watcher) show(object runtime.Object, gone bool) {
 }
 
 // NewHarness returns one for a world that comes to rest by itself. Client is its API server.
-func NewHarness[W controller.Workload, K controller.KindState](t *testing.T, world World, cluster *Cluster, client *fake.Clientset, node *corev1.Node) *Harness[W, K] {
+func NewHarness[W controller.Workload, K controller.KindState](t testing.TB, world World, cluster *Cluster, client *fake.Clientset, node *corev1.Node) *Harness[W, K] {
 	t.Helper()
 	h := &Harness[W, K]{
 		Client: client, Nodes: NewNodes(node),
@@ -251,11 +251,7 @@ func (h *Harness[W, K]) seen() bool {
 	if !h.Kind.InFlight() {
 		return true
 	}
-	list, pods := h.Kind.Pods.GetStore().List(), h.cluster.Pods
-	return h.Kind.Pods.HasSynced() && h.Kind.KindState.HasSynced() && h.world.Shown() && len(list) == len(pods) && !slices.ContainsFunc(list, func(object any) bool {
-		pod := object.(*corev1.Pod)
-		return pods[pod.Name] == nil || pods[pod.Name].ResourceVersion != pod.ResourceVersion
-	})
+	return h.Kind.Pods.(*informed).has(h.cluster.Pods) && h.Kind.KindState.HasSynced() && h.world.Shown()
 }
 
 // Sync syncs once, and again where the first one only started to watch.

@@ -3,6 +3,7 @@ package simulated
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ type Kind[W controller.Workload, K controller.KindState] struct {
 	Session *controller.Session[W, K]
 	Planned W
 	Watched []*corev1.Pod
+	// Once has plans made once, for benchmarks, and not with what is kept of the pods and without.
+	Once bool
 	// KindState is what the last session keeps.
 	KindState K
 
@@ -57,6 +60,56 @@ func (w *Workloads) Show(workload any) error {
 	return w.GetStore().Update(stripped)
 }
 
+// informed is an informer of which is known what it has told the controller.
+type informed struct {
+	cache.SharedIndexInformer
+
+	mu       sync.Mutex
+	synced   func() bool
+	versions map[string]string // of the pods, by name
+}
+
+// AddEventHandler notes what the handler is told.
+func (i *informed) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	registration, err := i.SharedIndexInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			handler.OnAdd(obj, false)
+			i.note(obj)
+		},
+		UpdateFunc: func(old, obj any) {
+			handler.OnUpdate(old, obj)
+			i.note(obj)
+		},
+		DeleteFunc: func(obj any) {
+			handler.OnDelete(obj)
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+				delete(i.versions, name.Name)
+			}
+		},
+	})
+	if err == nil {
+		i.synced = registration.HasSynced
+	}
+	return registration, err
+}
+
+func (i *informed) note(obj any) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	pod := obj.(*corev1.Pod)
+	i.versions[pod.Name] = pod.ResourceVersion
+}
+
+// has reports whether the controller has been told of just these pods.
+func (i *informed) has(pods map[string]*corev1.Pod) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	same := func(version string, pod *corev1.Pod) bool { return version == pod.ResourceVersion }
+	return i.synced() && maps.EqualFunc(i.versions, pods, same)
+}
+
 // Access is that of controller.Kind.
 func (k *Kind[W, K]) Access() controller.Access[W] {
 	access := k.Kind.Access()
@@ -71,7 +124,7 @@ func (k *Kind[W, K]) Access() controller.Access[W] {
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.Pods = newPodInformer(namespace, selector)
+		k.Pods = &informed{SharedIndexInformer: newPodInformer(namespace, selector), versions: map[string]string{}}
 		return k.Pods
 	}
 	return access
@@ -103,6 +156,9 @@ func (k *Kind[W, K]) Gather(ctx context.Context, s *controller.Session[W, K], w 
 		}
 		return pods, err
 	}, live)
+	if k.Once {
+		return o, err
+	}
 	return twice{o}, err
 }
 
@@ -123,7 +179,7 @@ func (o twice) Plan(f rollout.Facts) (rollout.Plan, error) {
 // described is all that follows from a plan. Of the time of the next look, only whether there
 // is one: a look that is kept does not put it off.
 func described(p rollout.Plan, err error) string {
-	said := fmt.Sprintln(p.Condition, p.Transient, p.Started, p.Revision.Name, p.NewFirst, p.Hold, p.Updated, p.Total, p.RequeueAfter > 0, p.Unready, p.AtRest(), err)
+	said := fmt.Sprintln(p.Condition, p.Urgency, p.Started, p.Revision.Name, p.NewFirst, p.Hold, p.Updated, p.Total, p.RequeueAfter > 0, p.Unready, p.NothingUnderWay(), err)
 	for _, v := range p.Verdicts {
 		v := *v
 		v.Until, v.Member.Unplaceable.Until = time.Time{}, time.Time{}

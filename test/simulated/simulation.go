@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,8 @@ type Simulation[S Set, K controller.KindState] struct {
 	SeenNodes map[string]*corev1.Node
 	// Taken are the places that the rollout of an edit has taken.
 	Taken map[string]Taken
+	// Canaries is how many pods may have a size that kills them, where that is guarded; 0 where it is not.
+	Canaries int
 	// Excused pods may be restarted: they were born unknown to a plan, or from a revision that was out of date.
 	Excused map[types.UID]bool
 
@@ -54,6 +57,7 @@ type Simulation[S Set, K controller.KindState] struct {
 	doomed map[types.UID]string   // needed a restart when they were left to the built-in controller for this edit
 	sick   map[types.UID]bool     // crashed for good while the set was held
 	births map[types.UID]birth
+	sizes  map[types.UID]Version // the size that a pod was asked for while it was Ready
 }
 
 // Taken says which edit has taken a place, and for which pod.
@@ -227,6 +231,9 @@ func (s *Simulation[S, K]) mayRequest(action clienttesting.Action) {
 		pod, r := s.Shown[request.GetName()], s.Rules(set)
 		asked, err := Patched(pod, &corev1.Pod{}, request.GetPatch())
 		s.NoError(err)
+		if s.sizes != nil { // it may go back
+			r.Want.CPU, r.Want.Memory = SizeOf(asked).CPU, SizeOf(asked).Memory
+		}
 		if why := r.MayAsk(pod, SizeOf(asked)); why != "" {
 			s.Must("%s", why)
 		}
@@ -251,6 +258,7 @@ func (s *Simulation[S, K]) hasWritten(action clienttesting.Action, before Object
 	case action.Matches("patch", "pods/resize"):
 		place := s.of.Place(set, pod)
 		s.Turns.Asked(s.Rules(set), place.Name, s.Shown[pod.Name])
+		s.triesOn(pod)
 		if podutils.IsPodReady(s.Shown[pod.Name]) { // otherwise it was not available anyway
 			s.takes(set, pod, false)
 		} else {
@@ -258,7 +266,14 @@ func (s *Simulation[S, K]) hasWritten(action clienttesting.Action, before Object
 		}
 	case action.Matches("patch", "pods"):
 		want := s.Wanted(set)
-		if have := AppliedSize(pod); VersionOf(&pod.Spec) != want || pod.Spec.NodeName != "" && (have.CPU != want.CPU || have.Memory != want.Memory) {
+		if now := s.Pods[pod.Name]; s.sizes != nil && now != nil { // it may go back
+			want = s.builtIn.Of(now)
+		}
+		if now := s.Pods[pod.Name]; now != nil && now.Labels[appsv1.ControllerRevisionHashLabelKey] == "" { // a new one is made beside it
+			if s.Rules(set).Down > 0 || !s.NeedsRestart(pod, set) {
+				s.never("unmarked %s, which needs no new one beside it", pod.Name)
+			}
+		} else if have := AppliedSize(pod); VersionOf(&pod.Spec) != want || pod.Spec.NodeName != "" && (have.CPU != want.CPU || have.Memory != want.Memory) {
 			s.never("settled %s, which has %+v, as %+v", pod.Name, have, want)
 		}
 	case action.Matches("delete", "pods"):
@@ -404,7 +419,9 @@ func (s *Simulation[S, K]) Check() {
 	}
 	for place, taken := range s.Taken {
 		pod := at[place]
-		through := func() bool { return pod.UID != taken.Pod.UID || !taken.Gone && (arrived(pod) || s.GivenUp(pod)) }
+		through := func() bool {
+			return pod.UID != taken.Pod.UID || !taken.Gone && (arrived(pod) || s.GivenUp(pod) || s.sizes != nil && Pending(pod))
+		} // it may be left on its way back
 		if s.of.Place(s.Set, taken.Pod).Gone || pod != nil && through() && s.Rules(s.Set).Available(pod) {
 			delete(s.Taken, place)
 		}
@@ -585,6 +602,52 @@ func (s *Simulation[S, K]) Ends(steps [][]Step) {
 		s.cured()
 		s.of.Mend()
 	})
+}
+
+// GuardedEnds is like Ends, with a canary of one pod, and a size that kills every pod. At most one pod has it at a time.
+func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
+	s.Canaries, s.sizes = 1, map[types.UID]Version{}
+	s.Kills = func(_ *corev1.Pod, size Version) bool { return size.CPU == killing }
+	s.User(func(set S) {
+		set.GetAnnotations()[api.CanaryAnnotation], set.GetAnnotations()[api.CanaryDurationAnnotation] = "1", "45s" // long enough for a kubelet that seldom looks
+		set.GetAnnotations()[api.OnFailureAnnotation] = onFailure
+	})
+	s.All(slices.Concat(steps...))
+	for range 90 { // it never comes to rest while containers are killed
+		s.of.Round()
+	}
+	s.Canaries, s.Kills = 0, nil
+	s.User(func(set S) {
+		delete(set.GetAnnotations(), api.CanaryAnnotation)
+		delete(set.GetAnnotations(), api.OnFailureAnnotation)
+	})
+	s.Ends(nil)
+}
+
+// killing is the cpu with which a guarded simulation has containers killed.
+const killing = 3
+
+// triesOn checks that no more pods have a size that kills than there are canaries. Before is one that was asked.
+func (s *Simulation[S, K]) triesOn(before *corev1.Pod) {
+	pod := s.Pods[before.Name]
+	if want := s.Wanted(s.Planned()); s.sizes != nil && pod != nil && (SizeOf(pod).CPU != want.CPU || SizeOf(pod).Memory != want.Memory) {
+		s.Excused[pod.UID] = true // it goes back, and may have to be restarted to come to the size after all
+		delete(s.births, pod.UID)
+		delete(s.Turns.asked, pod.UID)
+	}
+	if s.Canaries == 0 || pod == nil || SizeOf(pod).CPU != killing || !podutils.IsPodReady(before) {
+		return
+	}
+	s.sizes[pod.UID] = SizeOf(pod)
+	n := 0
+	for _, other := range s.Pods {
+		if v, asked := s.sizes[other.UID]; asked && v == SizeOf(pod) && SizeOf(other) == v && other.DeletionTimestamp == nil {
+			n++
+		}
+	}
+	if n > s.Canaries {
+		s.Must("%d pods have a size that kills them, and %d may", n, s.Canaries)
+	}
 }
 
 // Completes has users do whatever they like to the strategy, the hold and the label. Complete is never said

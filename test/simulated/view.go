@@ -15,8 +15,9 @@ type View struct {
 	cache.SharedIndexInformer
 	sorted
 
-	strip *cache.TransformFunc
-	all   *[]any // that the simulation has put into it
+	strip   *cache.TransformFunc
+	all     *[]any // that the simulation has put into it
+	handler *cache.ResourceEventHandler
 }
 
 type sorted struct{ cache.Indexer }
@@ -26,11 +27,11 @@ func NewView() View {
 	keep := cache.TransformFunc(func(obj any) (any, error) { return obj, nil })
 	return View{
 		sorted: sorted{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})},
-		strip:  &keep, all: &[]any{},
+		strip:  &keep, all: &[]any{}, handler: new(cache.ResourceEventHandler),
 	}
 }
 
-// Show has the view show these, and nothing else.
+// Show has the view show these, and nothing else, and tells of it.
 func (v View) Show(all []any) error {
 	*v.all = all
 	stripped := make([]any, len(all))
@@ -40,7 +41,27 @@ func (v View) Show(all []any) error {
 			return err
 		}
 	}
-	return v.Replace(stripped, "")
+	before := v.List()
+	if err := v.Replace(stripped, ""); err != nil {
+		return err
+	}
+	v.tell(before)
+	return nil
+}
+
+// tell tells the handler what is shown, and what of before is not any more.
+func (v View) tell(before []any) {
+	if *v.handler == nil {
+		return
+	}
+	for _, obj := range before {
+		if _, still, _ := v.Get(obj); !still {
+			(*v.handler).OnDelete(obj)
+		}
+	}
+	for _, obj := range v.List() {
+		(*v.handler).OnUpdate(obj, obj)
+	}
 }
 
 func (s sorted) List() []any {
@@ -76,9 +97,32 @@ func (v View) SetTransform(strip cache.TransformFunc) error {
 	return v.Show(*v.all)
 }
 
-// AddEventHandler does nothing, likewise.
-func (View) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return nil, nil
+// AddEventHandler tells the handler at once what is shown, and then of each change: it takes the place of the one before.
+func (v View) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	*v.handler = handler
+	v.tell(nil)
+	return told{}, nil
+}
+
+// told is the registration of a handler that has been told of everything.
+type told struct{}
+
+var _ cache.ResourceEventHandlerRegistration = told{}
+
+// HasSynced is always true.
+func (told) HasSynced() bool { return true }
+
+// HasSyncedChecker returns itself.
+func (t told) HasSyncedChecker() cache.DoneChecker { return t }
+
+// Name returns what is waited for.
+func (told) Name() string { return "view" }
+
+// Done returns a closed channel.
+func (told) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
 }
 
 // Watch returns what a controller watches a namespace with, and sees what the view shows.

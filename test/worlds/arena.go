@@ -57,7 +57,7 @@ type arena struct {
 
 // newArena starts the control plane.
 func newArena(ctx context.Context, bin string, out io.Writer) (*arena, error) {
-	cp, err := controlplane.Start(ctx, controlplane.Options{Bin: bin, Log: out, Flags: controller.Flags()})
+	cp, err := controlplane.Start(ctx, controlplane.Options{Bin: bin, Log: out})
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func (v view) excused(pod corev1.Pod) bool {
 		return false
 	}
 	sized := v.on(pod.Spec.NodeName).template.Spec
-	return v.resized[pod.UID] || v.forbids(pod) || impossible(sized) || unsized(pod, sized) || unsized(corev1.Pod{Spec: v.template.Spec}, sized)
+	return v.resized[pod.UID] || v.forbids(pod) || infeasible(sized) || unsized(pod, sized) || unsized(corev1.Pod{Spec: v.template.Spec}, sized)
 }
 
 // forbids reports whether the policy or the action in force may forbid resizes of the pod in place, or

@@ -285,7 +285,7 @@ func waits(v view) bool {
 	case "":
 		return false
 	case corev1.ConditionTrue: // it stays so when pods come later, which no node can hold
-		return impossible(v.template.Spec)
+		return infeasible(v.template.Spec)
 	}
 	action, _, _ := strings.Cut(v.GetAnnotations()[api.InForceAnnotation], ";")
 	switch v.reason {
@@ -295,15 +295,17 @@ func waits(v view) bool {
 		return v.paused
 	case "Pending":
 		return v.paused && !isHeld(v)
+	case "ResizeFailed", "Reverted":
+		return v.GetAnnotations()[api.CanaryAnnotation]+v.GetAnnotations()[api.OnFailureAnnotation] != ""
 	case "Infeasible", "Invalid":
-		return v.classed || action == "LiveResize" || impossible(v.template.Spec) || v.onDelete
+		return v.classed || action == "LiveResize" || infeasible(v.template.Spec) || v.onDelete
 	default:
-		return impossible(v.template.Spec)
+		return infeasible(v.template.Spec)
 	}
 }
 
-// impossible reports whether no node could hold a pod.
-func impossible(template corev1.PodSpec) bool {
+// infeasible reports whether no node could hold a pod.
+func infeasible(template corev1.PodSpec) bool {
 	most := resource.MustParse("7")
 	return slices.ContainsFunc(slices.Concat(template.InitContainers, template.Containers), func(c corev1.Container) bool {
 		return c.Resources.Requests.Cpu().Cmp(most) > 0
@@ -312,7 +314,7 @@ func impossible(template corev1.PodSpec) bool {
 
 // blocking are the pods of an OrderedReady set for which the StatefulSet controller makes nothing of it,
 // opted in or not, until people delete them: no node can hold them, and they have another template than
-// the set, so that no resize helps. See "Forced rollback" in the documentation of StatefulSets. And those
+// the set, or it was edited while no controller was there, so that no resize helps. See "Forced rollback" in the documentation of StatefulSets. And those
 // of any kind that a resize has left with a limit of a LimitRange, below what is requested now: nobody can
 // tell it from one that every new pod gets, too.
 func (v view) blocking(w Workload, pods []corev1.Pod) (blocking []corev1.Pod) {
@@ -321,8 +323,8 @@ func (v view) blocking(w Workload, pods []corev1.Pod) (blocking []corev1.Pod) {
 			blocking = append(blocking, pod)
 			continue
 		}
-		if w.Kind == "StatefulSet" && !w.Parallel && pod.Spec.NodeName == "" && impossible(pod.Spec) &&
-			pod.Spec.Containers[0].Image != v.template.Spec.Containers[0].Image {
+		if w.Kind == "StatefulSet" && !w.Parallel && pod.Spec.NodeName == "" && infeasible(pod.Spec) &&
+			(pod.Spec.Containers[0].Image != v.template.Spec.Containers[0].Image || !isHeld(v) && v.GetAnnotations()[api.NotHeldAnnotation] != "") {
 			blocking = append(blocking, pod)
 		}
 	}
@@ -364,12 +366,13 @@ func (p *player) help(ctx context.Context, i int) error {
 	if v.refused() {
 		return p.patch(ctx, i, map[string]any{"metadata": map[string]any{"labels": map[string]any{enabledLabel: nil}}})
 	}
-	patch := map[string]any{"metadata": annotate(actionAnnotation, nil)["metadata"]}
+	// A canary that cannot be well keeps the others waiting, and what has failed stops.
+	patch := merged(merged(annotate(actionAnnotation, nil), annotate(api.CanaryAnnotation, nil)), annotate(api.OnFailureAnnotation, nil))
 	spec := map[string]any{}
 	if v.paused {
 		spec["paused"] = false
 	}
-	if impossible(v.template.Spec) {
+	if infeasible(v.template.Spec) {
 		spec["template"] = map[string]any{"spec": app(map[string]any{"resources": w.Size.resources()})}
 	}
 	patch["spec"] = spec

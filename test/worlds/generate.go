@@ -150,8 +150,11 @@ func (g generator) edits(w World, s *shape) []Edit {
 	if g.in(4) { // the kubelets have their say before the edit
 		edits = []Edit{kubelets(g, s), what}
 	}
-	if g.in(3) {
+	switch g.IntN(6) {
+	case 0, 1:
 		edits = append(edits, Edit{Do: doSettle})
+	case 2, 3: // the size was too small
+		edits = append(edits, Edit{Pause: 500 + g.IntN(2000), Do: doOOM, Pods: []int{0, 1, 2, 3, 4}})
 	}
 	return edits
 }
@@ -212,6 +215,11 @@ var general = []choice{
 	{2, func(g generator, _ *shape) Edit {
 		return Edit{Do: doPatch, Patch: annotate(api.DeferredTimeoutAnnotation, pick[any](g, "1s", "10s", nil))}
 	}},
+	{14, func(g generator, _ *shape) Edit {
+		return Edit{Do: doPatch, Patch: merged(merged(annotate(api.CanaryAnnotation, pick[any](g, "1", "1", "2", "50%", nil)),
+			annotate(api.CanaryDurationAnnotation, pick(g, "2s", "5s"))), annotate(api.OnFailureAnnotation, pick[any](g, "Revert", "Revert", "Hold", nil)))}
+	}},
+	{6, func(g generator, _ *shape) Edit { return Edit{Do: doOOM, Pods: []int{0, 1, 2, 3, 4}} }},
 	{5, func(g generator, _ *shape) Edit {
 		return Edit{Do: doPatch, Patch: map[string]any{"metadata": map[string]any{"labels": map[string]any{enabledLabel: pick(g, "true", "true", "false")}}}}
 	}},

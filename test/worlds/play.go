@@ -213,6 +213,8 @@ func (p *player) edit(ctx context.Context, e Edit) error {
 		})
 	case doKubelet:
 		return p.eachPod(ctx, e, func(pod corev1.Pod) error { return p.kubelet(ctx, pod.Name, e.Mode) })
+	case doOOM:
+		return p.eachPod(ctx, e, func(pod corev1.Pod) error { return p.oomKill(ctx, pod) })
 	case doNode:
 		return p.node(ctx, e)
 	case doQuota:
@@ -461,6 +463,19 @@ func (p *player) kubelet(ctx context.Context, pod, mode string) error {
 		return fmt.Errorf("encoding a patch: %w", err)
 	}
 	_, err = p.admin.CoreV1().Pods(p.namespace).Patch(ctx, pod, types.MergePatchType, data, metav1.PatchOptions{})
+	return err
+}
+
+// oomKill has the kernel kill the first container of a pod that has been resized, which then starts again.
+func (p *player) oomKill(ctx context.Context, pod corev1.Pod) error {
+	if pod.Generation < 2 || len(pod.Status.ContainerStatuses) == 0 || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	controlplane.OOMKill(&pod.Status.ContainerStatuses[0], pod.UID, time.Second)
+	_, err := p.admin.CoreV1().Pods(p.namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) { // another time
+		return nil
+	}
 	return err
 }
 

@@ -107,6 +107,7 @@ const (
 	doKill    = "kill"    // the user deletes pods
 	doResize  = "resize"  // somebody else resizes pods, as a vertical autoscaler does
 	doKubelet = "kubelet" // kubelets treat resizes otherwise
+	doOOM     = "oom"     // the kernel kills containers of pods that have been resized
 	doNode    = "node"    // something happens to a node of a DaemonSet
 	doQuota   = "quota"   // the quota changes
 	doLimit   = "limit"   // the LimitRange comes, changes or goes

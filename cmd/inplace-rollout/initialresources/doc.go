@@ -1,3 +1,3 @@
-// Package initialresources has the commands of the second product: the estimator, which publishes what new
+// Package initialresources has the commands of initial resources: the estimator, which publishes what new
 // containers should request, and estimate, which shows it to people.
 package initialresources

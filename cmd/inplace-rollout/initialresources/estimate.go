@@ -47,25 +47,25 @@ func NewEstimateCommand(cluster genericclioptions.RESTClientGetter) *cobra.Comma
 func (o *estimateOptions) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "estimate (-f FILE | IMAGE…)",
-		Short: "Show what containers would request, by what others with the same image have used",
-		Long: `Show what containers would request, by what others with the same image have used.
+		Short: "Show what containers would request, from the usage of others with the same image",
+		Long: `Show what containers would request, from the usage of others with the same image.
 
-It shows the estimate of cpu and of memory for each container in the manifest, or for each
-image: from how many samples of what, and how they are distributed, from the least to the
-greatest; -o wide draws that as bars. Only a container that has neither a request nor a
-limit of a resource would get the estimate. For others it is shown beside what they have.
-The annotation inplace-rollout.io/initial-resources of the pod's template says otherwise if
-it is always or never, and --policy has the last word.
+It shows the estimates of cpu and memory for each container in the manifest, or for each
+image, with the number of samples and their distribution from the least to the greatest;
+-o wide draws that as bars. Only a container that has neither a request nor a limit of a
+resource would get the estimate. For others it is shown beside what they have. The
+annotation inplace-rollout.io/initial-resources of the pod template changes that if it is
+always or never, and --policy overrides it.
 
 The estimate is kept within the container's limit, the LimitRanges of its namespace and the
-largest node, as far as you may list those. What a quota has left, and what room nodes
-have, is not asked. Nothing is written.
+largest node, if you may list those. Quotas and the free room of nodes are ignored. Nothing
+is written.
 
 With --patch, a strategic merge patch is printed for each workload of the manifest that
-would get something: for kustomize, or one by one for 'kubectl patch --patch-file'.
+would get an estimate: for kustomize, or one by one for 'kubectl patch --patch-file'.
 
-The exit code is 1 if nothing is known of a container that would get an estimate. What is
-known is printed all the same.`,
+The exit code is 1 if there is no estimate for a container that would get one. The other
+estimates are printed all the same.`,
 		Example: `  # What would the containers of this manifest get?
   inplace-rollout estimate -f web.yaml --prometheus-url=http://localhost:9090
 
@@ -115,7 +115,7 @@ func (o *estimateOptions) validate(args []string) error {
 	case o.patch && o.file == "":
 		return errors.New("--patch goes with -f FILE: an image has no manifest")
 	case o.patch && o.output == cli.Wide:
-		return errors.New("--patch prints yaml, or json: leave -o wide away")
+		return errors.New("--patch prints yaml or json: remove -o wide")
 	case o.policy != "" && !slices.Contains(initialPolicies, o.policy):
 		return fmt.Errorf("--policy is %q: want %s", o.policy, strings.Join(initialPolicies, ", "))
 	}
@@ -159,7 +159,7 @@ func (o *estimateOptions) run(ctx context.Context, out, warnings io.Writer, args
 	case source == nil:
 		return fmt.Errorf("reading what containers have used: %w", err)
 	case err != nil:
-		if _, err := fmt.Fprintln(warnings, "Warning: estimated without a part of what containers have used:", err); err != nil {
+		if _, err := fmt.Fprintln(warnings, "Warning: estimated from a part of the history only:", err); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (o *estimateOptions) run(ctx context.Context, out, warnings io.Writer, args
 		bounds, noCluster = o.bounds(ctx, namespaces)
 	}
 	if noCluster != nil {
-		if _, err := fmt.Fprintf(warnings, "Warning: what LimitRanges and nodes allow is not known: %v\n", noCluster); err != nil {
+		if _, err := fmt.Fprintf(warnings, "Warning: LimitRanges and nodes are ignored: %v\n", noCluster); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (o *estimateOptions) run(ctx context.Context, out, warnings io.Writer, args
 	if o.patch {
 		err = printPatches(out, warnings, o.output, subjects, reports)
 	} else {
-		err = cli.Print(out, o.output, reports, func(out io.Writer, r estimateReport) error { return r.table(out, o.output == cli.Wide) })
+		err = printReports(out, o.output, reports)
 	}
 	return errors.Join(err, unknown(reports, o.usage.clusterWide))
 }

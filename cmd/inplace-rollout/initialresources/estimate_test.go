@@ -26,6 +26,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -94,9 +95,9 @@ func TestEstimate(t *testing.T) {
 	limits.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("80m")}}}
 
 	unknown := `no estimate for
-cpu of NGINX in namespace web: "NGINX" names no image: invalid reference format: repository name (library/NGINX) must be lowercase
-memory of NGINX in namespace web: "NGINX" names no image: invalid reference format: repository name (library/NGINX) must be lowercase
-memory of example.com/shop/migrate:7 in namespace web: nothing is known of the image
+cpu of NGINX in namespace web: "NGINX" is not the name of an image: invalid reference format: repository name (library/NGINX) must be lowercase
+memory of NGINX in namespace web: "NGINX" is not the name of an image: invalid reference format: repository name (library/NGINX) must be lowercase
+memory of example.com/shop/migrate:7 in namespace web: no usage of the image is known
 --cluster-wide takes what other namespaces have used, too`
 	for name, tt := range map[string]struct {
 		args     string
@@ -104,8 +105,8 @@ memory of example.com/shop/migrate:7 in namespace web: nothing is known of the i
 		fails    string
 	}{
 		"estimate.txt":             {"-f testdata/estimate.yaml", "", unknown},
-		"estimate-patch.yaml":      {"-f testdata/estimate.yaml --patch", "daemonset/agent: nothing to set\ncronjob/often: nothing to set\npod/alone-: no patch for what has no name\n", unknown},
-		"estimate-images.txt":      {"nginx:1.26 nginx:1.25 postgres:17", "", "no estimate for\ncpu of postgres:17 in namespace web: nothing is known of the image\nmemory of"},
+		"estimate-patch.yaml":      {"-f testdata/estimate.yaml --patch", "daemonset/agent: nothing to set\ncronjob/often: nothing to set\npod/alone-: no patch: the object has no name\n", unknown},
+		"estimate-images.txt":      {"nginx:1.26 nginx:1.25 postgres:17", "", "no estimate for\ncpu of postgres:17 in namespace web: no usage of the image is known\nmemory of"},
 		"estimate-images-wide.txt": {"postgres:17 nginx:1.25 --cluster-wide -o wide", "", ""},
 		"estimate.json":            {"example.com/shop/migrate:7 -o json", "", "no estimate for\nmemory of example.com/shop/migrate:7"},
 	} {
@@ -151,12 +152,12 @@ func TestEstimateIsSet(t *testing.T) {
 		manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {inplace-rollout.io/initial-resources: '" + tt.annotation +
 			"'}}\nspec: {resources: " + cmp.Or(tt.ofPod, "null") + ", containers: [{name: app, image: 'nginx:1.25', resources: " + tt.has + "}]}\n"
 		out, _, err := estimated(t, "-o json --policy="+tt.flag+" -f "+written(t, manifest))
-		var reports []estimateReport
-		if err := errors.Join(err, json.Unmarshal([]byte(out), &reports)); err != nil {
+		var list cli.List[estimateReport]
+		if err := errors.Join(err, json.Unmarshal([]byte(out), &list)); err != nil {
 			t.Fatal(err)
 		}
-		got := reports[0].Containers[0].Resources[0].Reason
-		if e := reports[0].Containers[0].Resources[0]; e.Set {
+		got := list.Items[0].Containers[0].Resources[0].Reason
+		if e := list.Items[0].Containers[0].Resources[0]; e.Set {
 			got += e.Estimate.Request.String()
 		}
 		if got != tt.want {
@@ -259,7 +260,7 @@ func TestEstimateWithoutRights(t *testing.T) {
 		if !strings.Contains(out.String(), "106m") {
 			t.Errorf("it printed %s", out.String())
 		}
-		if want := "Warning: what LimitRanges and nodes allow is not known: " + why + "\n"; warnings.String() != want {
+		if want := "Warning: LimitRanges and nodes are ignored: " + why + "\n"; warnings.String() != want {
 			t.Errorf("it warned %q, want %q", warnings.String(), want)
 		}
 	}
@@ -268,7 +269,7 @@ func TestEstimateWithoutRights(t *testing.T) {
 	}
 	var out, warnings bytes.Buffer
 	err := o.run(t.Context(), &out, &warnings, []string{"nginx:1.25"}, errors.New("no cluster"))
-	if err != nil || !strings.Contains(out.String(), "106m") || !strings.Contains(warnings.String(), "Warning: estimated without a part of what containers have used: a store is dead\n") {
+	if err != nil || !strings.Contains(out.String(), "106m") || !strings.Contains(warnings.String(), "Warning: estimated from a part of the history only: a store is dead\n") {
 		t.Errorf("without some of the history: %v, %s, warned %q", err, out.String(), warnings.String())
 	}
 	o.read = func(context.Context, history.Options) (estimate.Source, error) { return nil, errors.New("no answer") }

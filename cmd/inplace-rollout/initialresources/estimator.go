@@ -25,8 +25,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 )
 
-// estimatorLease names the Lease of the estimator's leader election.
-const estimatorLease = "inplace-rollout-estimator"
+// EstimatorLease names the Lease of the estimator's leader election.
+const EstimatorLease = "inplace-rollout-estimator"
 
 // estimatorOptions are the flags of the estimator command.
 type estimatorOptions struct {
@@ -51,13 +51,13 @@ func NewEstimatorCommand() *cobra.Command {
 	o := estimatorOptions{usage: newUsageOptions()}
 	cmd := &cobra.Command{
 		Use:   "estimator",
-		Short: "Work out from Prometheus what new containers should request, and publish it",
-		Long: `Work out from Prometheus what new containers should request, and publish it, until told to
+		Short: "Estimate from Prometheus what new containers should request, and publish it",
+		Long: `Estimate from Prometheus what new containers should request, and publish it, until told to
 stop.
 
-In each namespace that is opted in, or has a pod that is, the estimates are in the ConfigMap
-` + api.EstimatesName + `. Admission looks there, so pods are created without delay, with
-the last estimates, while the estimator or Prometheus is gone.`,
+Each namespace that is opted in, or has an opted-in pod, has its estimates in the ConfigMap
+` + api.EstimatesName + `. Admission reads it. So pods are created without delay, with the
+last estimates, even while the estimator or Prometheus is down.`,
 		Example: `  # In a pod, with its ServiceAccount, two replicas taking turns
   inplace-rollout estimator --prometheus-url http://prometheus.monitoring:9090
 
@@ -74,18 +74,18 @@ the last estimates, while the estimator or Prometheus is gone.`,
 	}
 	f := cmd.Flags()
 	server.AddKubeconfigFlag(f, &o.kubeconfig)
-	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+estimatorLease)
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+EstimatorLease)
 	f.StringVar(&o.leaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or inplace-rollout")
 	o.serving.AddFlags(f)
 	o.serving.AddCertificateFlags(f)
-	f.DurationVar(&o.refresh, "refresh-interval", 5*time.Minute, "how often what is new is read, and the estimates are worked out anew")
+	f.DurationVar(&o.refresh, "refresh-interval", 5*time.Minute, "how often new samples are read and the estimates computed")
 	f.DurationVar(&o.publish, "publish-interval", 5*time.Second, "least time between two writes of the estimates for the same namespace")
-	f.DurationVar(&o.roomInterval, "room-interval", time.Minute, "least time between a write of the estimates for a namespace and one that only says how much room nodes have")
-	f.IntVar(&o.maxImages, "max-images", 100, "with --cluster-wide, of how many images each namespace is told that are new to it; those count first that run in most namespaces")
-	f.StringVar(&o.roomBound, "room-bound", estimator.RoomAuto, "whether pods get no estimates that no node has room for: always, never, or auto, which is never while a node autoscaler is in sight; a namespace's annotation "+api.RoomAnnotation+" says otherwise")
-	f.BoolVar(&o.resizeAfterwards, "resize-afterwards", false, "resize pods whose requests are estimates as evidence grows, in place")
+	f.DurationVar(&o.roomInterval, "room-interval", time.Minute, "least time between a write of the estimates for a namespace and one that changes only the free room of nodes")
+	f.IntVar(&o.maxImages, "max-images", 100, "with --cluster-wide, how many images that a namespace does not run get an estimate there; those come first that run in most namespaces")
+	f.StringVar(&o.roomBound, "room-bound", estimator.RoomAuto, "whether to skip estimates that no node has room for: always, never, or auto, which is never while a node autoscaler is found; a namespace's annotation "+api.RoomAnnotation+" overrides it")
+	f.BoolVar(&o.resizeAfterwards, "resize-afterwards", false, "resize pods in place when their estimate changes")
 	f.DurationVar(&o.resizeInterval, "resize-interval", 24*time.Hour, "least time between two such resizes of a pod")
-	f.Float64Var(&o.resizeThreshold, "resize-threshold", 10, "by how many percent an estimate must differ from what is requested to be worth it")
+	f.Float64Var(&o.resizeThreshold, "resize-threshold", 10, "by how many percent an estimate must differ from the request for such a resize")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level")
 	o.usage.addFlags(cmd)
 	cli.CompleteFlag(cmd, "room-bound", cobra.FixedCompletions(estimator.RoomBounds, cobra.ShellCompDirectiveNoFileComp))
@@ -124,7 +124,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	election := server.NewLeaderElection(config, estimatorLease, cmp.Or(o.leaseNamespace, server.OwnNamespace(), server.DefaultNamespace))
+	election := server.NewLeaderElection(config, EstimatorLease, cmp.Or(o.leaseNamespace, server.OwnNamespace(), server.DefaultNamespace))
 	if o.leaderElect {
 		election.Gate(config)
 	}

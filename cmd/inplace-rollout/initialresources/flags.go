@@ -50,17 +50,17 @@ func newUsageOptions() usageOptions {
 func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	server, metrics := &o.history.Server, &o.history.Metrics
-	f.StringVar(&server.URL, "prometheus-url", server.URL, "where Prometheus is, or what answers its queries: what comes before /api/v1")
-	f.StringVar(&server.HTTPConfigFile, "prometheus-http-config", server.HTTPConfigFile, "file that says how to reach it, as Prometheus' own tools read it (http_config): basic auth, OAuth 2, headers, TLS, proxies; in place of the next five flags")
-	f.StringVar(&server.CAFile, "prometheus-ca-file", server.CAFile, "certificates to trust; empty means those of the system, or if it has none, Mozilla's, which are built in")
-	f.StringVar(&server.CertFile, "prometheus-client-cert", server.CertFile, "certificate to show, with --prometheus-client-key")
+	f.StringVar(&server.URL, "prometheus-url", server.URL, "URL of Prometheus or a compatible server, without /api/v1")
+	f.StringVar(&server.HTTPConfigFile, "prometheus-http-config", server.HTTPConfigFile, "file with an http_config of Prometheus that says how to reach it (basic auth, OAuth 2, headers, TLS, proxies); replaces the flags for token, CA, client certificate and TLS verification")
+	f.StringVar(&server.CAFile, "prometheus-ca-file", server.CAFile, "CA certificates to trust; empty means those of the system, or else Mozilla's, which are built in")
+	f.StringVar(&server.CertFile, "prometheus-client-cert", server.CertFile, "client certificate, with --prometheus-client-key")
 	f.StringVar(&server.KeyFile, "prometheus-client-key", server.KeyFile, "key of --prometheus-client-cert")
 	f.StringVar(&server.BearerTokenFile, "prometheus-bearer-token-file", server.BearerTokenFile, "file with the token to send")
 	f.BoolVar(&server.InsecureSkipVerify, "prometheus-insecure-skip-tls-verify", server.InsecureSkipVerify, "trust any certificate")
 	f.DurationVar(&server.Timeout, "prometheus-timeout", server.Timeout, "how long a query may take")
-	f.StringArrayVar(&o.history.Matchers, "matcher", o.history.Matchers, `what all series must match, such as cluster="eu-1"; may be repeated`)
-	f.StringArrayVar(&o.history.CAdvisor, "cadvisor-matcher", o.history.CAdvisor, "what series of cAdvisor must match, too, so that nobody else's are believed; empty matches all; may be repeated")
-	f.StringArrayVar(&o.history.StateMetrics, "kube-state-metrics-matcher", o.history.StateMetrics, "what series of kube-state-metrics must match, too; empty matches all; may be repeated")
+	f.StringArrayVar(&o.history.Matchers, "matcher", o.history.Matchers, `matcher for all series, such as cluster="eu-1"; may be repeated`)
+	f.StringArrayVar(&o.history.CAdvisor, "cadvisor-matcher", o.history.CAdvisor, "additional matcher for the series of cAdvisor, to leave out forged ones; empty matches all; may be repeated")
+	f.StringArrayVar(&o.history.StateMetrics, "kube-state-metrics-matcher", o.history.StateMetrics, "additional matcher for the series of kube-state-metrics; empty matches all; may be repeated")
 	for _, m := range []struct {
 		flag, what string
 		name       *string
@@ -79,18 +79,18 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 		f.StringVar(m.name, m.flag, *m.name, "metric that says "+m.what)
 	}
 	f.DurationVar(&o.history.Resolution, "resolution", o.history.Resolution, "time between two samples")
-	f.DurationVar(&o.history.Range, "range", o.history.Range, "what a rate of cpu is taken over, and how long a value of memory is good for: at least twice the interval of the scrapes")
-	f.DurationVar(&o.history.Lag, "lag", o.history.Lag, "how long it takes until what was scraped can be asked for")
+	f.DurationVar(&o.history.Range, "range", o.history.Range, "range of the rate of cpu, and how long a value of memory is valid: at least twice the scrape interval")
+	f.DurationVar(&o.history.Lag, "lag", o.history.Lag, "how long it takes until scraped samples can be queried")
 
-	f.Float64Var(&o.ladder.Percentile, "percentile", o.ladder.Percentile, "percentile of the samples that is requested")
-	f.StringSliceVar(&o.rungs, "rung", o.rungs, "WINDOW:tag:N takes the samples of the same tag within that time if there are N or more, WINDOW:image:N those of the same image; the first rung that has enough counts")
-	f.BoolVar(&o.clusterWide, "cluster-wide", o.clusterWide, "where a namespace has too few samples, take those of all namespaces: it tells something of one to another")
-	f.StringVar(&o.key, "key", o.key, "what samples must have in common: "+keyImage+", or "+keyContainer+" where one image has many roles")
-	f.StringVar(&o.defaults, "default-requests", o.defaults, "file with what images request of which nothing is known: lines such as nginx: {cpu: 50m, memory: 64Mi}, for any tag")
-	f.Float64Var(&o.ladder.OOMPercent, "oom-percent", o.ladder.OOMPercent, "what share of it memory is raised by if containers were killed for want of it")
-	f.Var(&o.oomLeast, "oom-least", "what memory is raised by, at least, if containers were killed for want of it")
-	f.Var(&o.leastCPU, "least-cpu", "cpu that is requested where the samples say less")
-	f.Var(&o.leastMemory, "least-memory", "memory that is requested where the samples say less")
+	f.Float64Var(&o.ladder.Percentile, "percentile", o.ladder.Percentile, "percentile of the samples to request")
+	f.StringSliceVar(&o.rungs, "rung", o.rungs, "WINDOW:tag:N takes the samples of the same tag in the last WINDOW if there are at least N, WINDOW:image:N those of any tag; the first rung with enough samples counts")
+	f.BoolVar(&o.clusterWide, "cluster-wide", o.clusterWide, "if a namespace has too few samples, take those of all namespaces: this reveals usage to other namespaces")
+	f.StringVar(&o.key, "key", o.key, "which samples belong together: those of the same "+keyImage+", or "+keyContainer+" if one image has many roles")
+	f.StringVar(&o.defaults, "default-requests", o.defaults, "file with the requests of images without samples: lines such as nginx: {cpu: 50m, memory: 64Mi}, for any tag")
+	f.Float64Var(&o.ladder.OOMPercent, "oom-percent", o.ladder.OOMPercent, "by how many percent memory is raised if containers were OOMKilled")
+	f.Var(&o.oomLeast, "oom-least", "by how much memory is raised at least if containers were OOMKilled")
+	f.Var(&o.leastCPU, "least-cpu", "least cpu to request")
+	f.Var(&o.leastMemory, "least-memory", "least memory to request")
 	cli.CompleteFlag(cmd, "key", cobra.FixedCompletions([]cobra.Completion{keyImage, keyContainer}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -99,7 +99,7 @@ func (o *usageOptions) complete() error {
 	var errs []error
 	server := o.history.Server
 	if server.URL == "" {
-		errs = append(errs, errors.New("--prometheus-url is needed: where Prometheus is, such as http://prometheus.monitoring:9090"))
+		errs = append(errs, errors.New("--prometheus-url is required, such as http://prometheus.monitoring:9090"))
 	} else if u, err := url.Parse(server.URL); err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) {
 		errs = append(errs, fmt.Errorf("--prometheus-url is %q: want a URL, such as http://prometheus.monitoring:9090", server.URL))
 	}
@@ -107,7 +107,7 @@ func (o *usageOptions) complete() error {
 		errs = append(errs, errors.New("--prometheus-client-cert and --prometheus-client-key go together"))
 	}
 	if server.HTTPConfigFile != "" && (server.CAFile != "" || server.CertFile != "" || server.KeyFile != "" || server.BearerTokenFile != "" || server.InsecureSkipVerify) {
-		errs = append(errs, errors.New("--prometheus-http-config says all of how to reach Prometheus: it goes with none of --prometheus-ca-file, --prometheus-client-cert, --prometheus-client-key, --prometheus-bearer-token-file and --prometheus-insecure-skip-tls-verify"))
+		errs = append(errs, errors.New("--prometheus-http-config cannot be combined with --prometheus-ca-file, --prometheus-client-cert, --prometheus-client-key, --prometheus-bearer-token-file or --prometheus-insecure-skip-tls-verify"))
 	}
 	errs = append(errs, o.completeLadder())
 	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {

@@ -66,18 +66,18 @@ func TestUsageFlags(t *testing.T) {
 	}
 
 	for flags, want := range map[string]string{
-		"":                            "--prometheus-url is needed",
+		"":                            "--prometheus-url is required",
 		"--prometheus-url=prometheus": `--prometheus-url is "prometheus": want a URL`,
 		"--prometheus-url=prom:9090":  `--prometheus-url is "prom:9090": want a URL`,
 		server + "--prometheus-client-cert=tls.crt":                                 "--prometheus-client-cert and --prometheus-client-key go together",
-		server + "--prometheus-http-config=a --prometheus-ca-file=b":                "--prometheus-http-config says all",
-		server + "--prometheus-http-config=a --prometheus-insecure-skip-tls-verify": "--prometheus-http-config says all",
+		server + "--prometheus-http-config=a --prometheus-ca-file=b":                "--prometheus-http-config cannot be combined",
+		server + "--prometheus-http-config=a --prometheus-insecure-skip-tls-verify": "--prometheus-http-config cannot be combined",
 		server + "--percentile=0":                                                   "--percentile is 0: want more than 0",
 		server + "--percentile=101":                                                 "--percentile is 101: want more than 0",
 		server + "--oom-percent=-1":                                                 "--oom-percent is -1",
 		server + "--least-cpu=0":                                                    "--least-cpu and --least-memory: want more than 0",
 		server + "--key=command":                                                    `--key is "command": want image or image,container`,
-		server + "--rung=7d:tag":                                                    `--rung: "7d:tag" is no rung`,
+		server + "--rung=7d:tag":                                                    `--rung: "7d:tag" is not a rung`,
 		server + "--default-requests=/nonexistent":                                  "--default-requests: reading /nonexistent",
 		server + "--rung=":                                                          "--rung: at least one is needed",
 	} {

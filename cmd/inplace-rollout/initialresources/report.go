@@ -11,10 +11,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 )
 
 // What a pod's annotation says of initial resources.
@@ -29,11 +31,15 @@ var initialPolicies = []string{setAlways, setIfNotSet, setNever}
 // bins is how many there are in a histogram, at most.
 const bins = 12
 
+// estimateKind is the kind of the report as a document.
+const estimateKind = "Estimate"
+
 // estimateReport is what the containers of a workload would request, or those of images.
 type estimateReport struct {
-	Kind       string              `json:"kind,omitempty"`
+	metav1.TypeMeta `json:",inline"`
+	// Workload is missing if images are asked about.
+	Workload   *cli.Workload       `json:"workload,omitempty"`
 	Namespace  string              `json:"namespace"`
-	Name       string              `json:"name,omitempty"`
 	Containers []containerEstimate `json:"containers"`
 }
 
@@ -70,10 +76,10 @@ type reporter struct {
 }
 
 func (x reporter) report(s subject, bounds estimate.Bounds) (estimateReport, error) {
-	r := estimateReport{Namespace: s.namespace}
+	r := estimateReport{TypeMeta: cli.Type(estimateKind), Namespace: s.namespace}
 	policy := s.pod.Annotations[api.InitialResourcesLabel]
 	if s.object != nil {
-		r.Kind, r.Name = s.object.GetKind(), cmp.Or(s.object.GetName(), s.object.GetGenerateName())
+		r.Workload = &cli.Workload{Kind: s.object.GetKind(), Namespace: s.namespace, Name: cmp.Or(s.object.GetName(), s.object.GetGenerateName())}
 		if policy != "" && !slices.Contains(initialPolicies, policy) {
 			return r, fmt.Errorf("%s: the annotation %s is %q: want %s", s.name(), api.InitialResourcesLabel, policy, strings.Join(initialPolicies, ", "))
 		}
@@ -123,7 +129,7 @@ func (x reporter) one(namespace string, c corev1.Container, name corev1.Resource
 	}
 	found, samples := x.ladder.Climb(x.source, key, name, x.now)
 	if samples == nil {
-		e.Reason = "nothing is known of the image"
+		e.Reason = "no usage of the image is known"
 		return e
 	}
 	found = bounds.ClampTo(found, c.Resources.Limits)
@@ -175,17 +181,25 @@ func unknown(reports []estimateReport, clusterWide bool) error {
 	return errors.New(text)
 }
 
+// printReports writes the reports in the format.
+func printReports(out io.Writer, format cli.Format, reports []estimateReport) error {
+	if format.ForMachines() {
+		return cli.EncodeList(out, format, estimateKind, reports)
+	}
+	return cli.Print(out, reports, func(out io.Writer, r estimateReport) error { return r.table(out, format == cli.Wide) })
+}
+
 // table is the report for people.
 func (r estimateReport) table(out io.Writer, bars bool) error {
 	header := []string{"CONTAINER", "RESOURCE", "NOW", "ESTIMATE", "FROM", "DISTRIBUTION", "NOTE"}
-	if r.Kind == "" {
+	if r.Workload == nil {
 		header = []string{"IMAGE", "RESOURCE", "ESTIMATE", "FROM", "DISTRIBUTION", "NOTE"}
 	}
 	rows := [][]string{header}
 	for _, c := range r.Containers {
 		for _, e := range c.Resources {
 			row := []string{c.title(), e.Resource, e.text(), e.from(), sparkline(e.Histogram), e.note()}
-			if r.Kind != "" {
+			if r.Workload != nil {
 				row = slices.Insert(row, 2, e.has())
 			}
 			rows = append(rows, row)
@@ -203,10 +217,10 @@ func (r estimateReport) table(out io.Writer, bars bool) error {
 			}
 		}
 	}
-	if r.Kind == "" {
+	if r.Workload == nil {
 		return nil
 	}
-	_, err := fmt.Fprintf(out, "%s/%s: %s\n", strings.ToLower(r.Kind), r.Name, r.summary())
+	_, err := fmt.Fprintf(out, "%s: %s\n", r.Workload, r.summary())
 	return err
 }
 
@@ -225,7 +239,7 @@ func (r estimateReport) summary() string {
 			}
 		}
 	}
-	text := cli.Counted(set, "request") + " would be set"
+	text := plural.Of(set, "request") + " would be set"
 	if kept > 0 {
 		text += fmt.Sprintf(", %d kept", kept)
 	}
@@ -275,7 +289,7 @@ func (e resourceEstimate) from() string {
 	if e.Estimate.From == estimate.FromDefault {
 		return "default of the image"
 	}
-	text := fmt.Sprintf("p%g of %s of %s in %s", e.Estimate.Percentile, cli.Counted(e.Estimate.Samples, "sample"), e.Estimate.From, e.Estimate.Window)
+	text := fmt.Sprintf("p%g of %s of %s in %s", e.Estimate.Percentile, plural.Of(e.Estimate.Samples, "sample"), e.Estimate.From, e.Estimate.Window)
 	if e.Estimate.Scope == estimate.InCluster {
 		text += ", cluster-wide"
 	}
@@ -287,7 +301,7 @@ func (e resourceEstimate) note() string {
 	var notes []string
 	if e.Estimate != nil {
 		if e.Estimate.OOMKills > 0 {
-			notes = append(notes, "raised for "+cli.Counted(e.Estimate.OOMKills, "OOM kill"))
+			notes = append(notes, "raised for "+plural.Of(e.Estimate.OOMKills, "OOM kill"))
 		}
 		switch e.Estimate.Capped {
 		case estimate.CappedByLimitRange:

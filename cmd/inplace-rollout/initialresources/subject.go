@@ -119,7 +119,7 @@ func printPatches(out, warnings io.Writer, format cli.Format, subjects []subject
 		case patch == nil:
 			problem = "nothing to set"
 		case s.object.GetName() == "":
-			problem = "no patch for what has no name"
+			problem = "no patch: the object has no name"
 		}
 		if problem != "" {
 			if _, err := fmt.Fprintf(warnings, "%s: %s\n", s.name(), problem); err != nil {

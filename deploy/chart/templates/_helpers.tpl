@@ -3,14 +3,18 @@
 {{ .Values.serviceAccount.name | default "inplace-rollout" }}
 {{- end -}}
 
-{{- /* Labels of every object: those that deploy/ gives, and Helm's. */ -}}
+{{- /* Labels of every object: those that deploy/ gives, Helm's, and the values'. */ -}}
 {{- define "inplace-rollout.labels" -}}
-app.kubernetes.io/name: inplace-rollout
-app.kubernetes.io/part-of: inplace-rollout
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+{{- $labels := fromYaml (include "inplace-rollout.podLabels" .) -}}
+{{- $_ := set $labels "app.kubernetes.io/version" .Chart.AppVersion -}}
+{{- $_ := set $labels "app.kubernetes.io/managed-by" .Release.Service -}}
+{{- $_ := set $labels "helm.sh/chart" (printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_")) -}}
+{{- toYaml $labels -}}
+{{- end -}}
+
+{{- /* Those of them that every pod has. */ -}}
+{{- define "inplace-rollout.podLabels" -}}
+{{- merge (dict "app.kubernetes.io/name" "inplace-rollout" "app.kubernetes.io/part-of" "inplace-rollout" "app.kubernetes.io/instance" .Release.Name) (.Values.commonLabels | default dict) | toYaml -}}
 {{- end -}}
 
 {{- define "inplace-rollout.image" -}}
@@ -39,8 +43,6 @@ again and again would change the way when Kubernetes is upgraded, and prune what
 webhook
 {{- else if .Capabilities.APIVersions.Has (printf "%s/v1/MutatingAdmissionPolicy" $api) -}}
 policy
-{{- else if .Capabilities.APIVersions.Has (printf "%s/v1beta1/MutatingAdmissionPolicy" $api) -}}
-v1beta1
 {{- else -}}
 webhook
 {{- end -}}
@@ -81,11 +83,18 @@ What differs from the file is all here.
 {{- $mutating := hasPrefix "MutatingAdmissionPolicy" ($o.kind | default "") -}}
 {{- if and $o.kind (not (and $mutating (eq $hold "webhook"))) (not (has (printf "%s/%s" $o.kind $o.metadata.name) $without)) -}}
 {{- $_ := set $o.metadata "labels" (fromYaml (include "inplace-rollout.labels" $)) -}}
-{{- if and $mutating (eq $hold "v1beta1") }}{{ $_ := set $o "apiVersion" "admissionregistration.k8s.io/v1beta1" }}{{ end -}}
-{{- if has $o.kind (list "ServiceAccount" "Role" "RoleBinding" "NetworkPolicy" "Deployment" "Service" "PodDisruptionBudget") }}{{ $_ := set $o.metadata "namespace" $namespace }}{{ end -}}
+{{- if has $o.kind (list "ServiceAccount" "Role" "RoleBinding" "NetworkPolicy" "Deployment" "Service" "PodDisruptionBudget" "ConfigMap") }}{{ $_ := set $o.metadata "namespace" $namespace }}{{ end -}}
 {{- if and (eq $o.kind "ServiceAccount") (eq $o.metadata.name "inplace-rollout") }}
 {{- $_ := set $o.metadata "name" $account -}}
 {{- with $.Values.serviceAccount.annotations }}{{ $_ := set $o.metadata "annotations" . }}{{ end -}}
+{{- end -}}
+{{- if and (eq $o.kind "ConfigMap") (eq $o.metadata.name "inplace-rollout-checks") }}
+{{- range $name, $check := $.Values.checks }}
+{{- if $check }}{{ $_ := set $o.data $name (toYaml $check) }}{{ else }}{{ $_ := unset $o.data $name }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $o.kind "ConfigMap") (eq $o.metadata.name "inplace-rollout-estimator-default-requests") }}
+{{- $_ := set $o.data "requests.yaml" (toYaml $.Values.initialResources.estimator.defaultRequests) -}}
 {{- end -}}
 {{- /* Whose heartbeat it is. */ -}}
 {{- if and (hasPrefix "inplace-rollout-" $o.metadata.name) (hasSuffix "-heartbeat" $o.metadata.name) (hasSuffix "Role" $o.kind) }}
@@ -128,98 +137,120 @@ What differs from the file is all here.
 {{- $_ := set $o.metadata.annotations "cert-manager.io/inject-ca-from" (printf "%s/inplace-rollout-webhook" $namespace) -}}
 {{- end -}}
 {{- end -}}
-{{- if eq $o.kind "Deployment" }}
-{{- $estimates := eq $o.metadata.name "inplace-rollout-estimator" -}}
-{{- $values := ternary $.Values.initialResources.estimator $.Values.webhook $estimates -}}
-{{- $_ := set $o.spec "replicas" $values.replicas -}}
-{{- $_ := merge $o.spec.template.metadata.labels $.Values.podLabels -}}
-{{- with $.Values.podAnnotations }}{{ $_ := set $o.spec.template.metadata "annotations" . }}{{ end -}}
-{{- $pod := mergeOverwrite $o.spec.template.spec (fromYaml (include "inplace-rollout.pod" $)) -}}
-{{- $container := first $pod.containers -}}
-{{- $_ := unset $container "env" -}}
-{{- $_ := unset $container "resources" -}}
-{{- $_ := mergeOverwrite $container (fromYaml (include "inplace-rollout.container" (dict "root" $ "resources" $values.resources))) -}}
-{{- if $estimates }}
-{{- $args := list "estimator" (printf "--prometheus-url=%s" (required "initialResources.prometheusURL says where Prometheus is" $.Values.initialResources.prometheusURL)) -}}
-{{- if $.Values.initialResources.resizeAfterwards }}{{ $args = append $args "--resize-afterwards" }}{{ end -}}
-{{- $_ := set $container "args" $args -}}
-{{- with $values.volumes }}{{ $_ := set $pod "volumes" . }}{{ end -}}
-{{- with $values.volumeMounts }}{{ $_ := set $container "volumeMounts" . }}{{ end -}}
-{{- else }}
-{{- if $.Values.initialResources.enabled }}{{ $_ := set $container "args" (append $container.args "--initial-resources") }}{{ end -}}
-{{- if or $ownNamespaces (ne $account "inplace-rollout") }}
-{{- $_ := set $container "args" (append $container.args (printf "--controller=%s" (ternary $inEach $inOne $ownNamespaces))) -}}
-{{- end -}}
-{{- with $.Values.webhook }}
-{{- if ne (int .port) 8443 }}
-{{- $_ := set $container "args" (append $container.args (printf "--bind-address=:%d" (int .port))) -}}
-{{- $_ := set (first $container.ports) "containerPort" (int .port) -}}
-{{- end -}}
-{{- if .hostNetwork }}
-{{- $_ := set $pod "hostNetwork" true -}}
-{{- $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" -}}
-{{- /* Its ports are the node's: no two are on one node, also during an upgrade. */ -}}
-{{- $_ := set $o.spec.strategy "rollingUpdate" (dict "maxUnavailable" 1 "maxSurge" 0) -}}
-{{- end -}}
-{{- end -}}
-{{- if $.Values.webhook.certManager.enabled }}
-{{- $_ := set $container "args" (concat $container.args (list "--tls-cert-file=/tls/tls.crt" "--tls-private-key-file=/tls/tls.key")) -}}
-{{- $_ := set $container "volumeMounts" (list (dict "name" "tls" "mountPath" "/tls" "readOnly" true)) -}}
-{{- $_ := set $pod "volumes" (list (dict "name" "tls" "secret" (dict "secretName" "inplace-rollout-webhook-tls"))) -}}
-{{- end -}}
-{{- end -}}
-{{- if $.Values.metrics.secure }}
-{{- $_ := set $container "args" (append $container.args "--secure-metrics") -}}
-{{- range list $container.livenessProbe $container.readinessProbe }}{{ $_ := set .httpGet "scheme" "HTTPS" }}{{ end -}}
-{{- end -}}
-{{- with $values.extraArgs }}{{ $_ := set $container "args" (concat $container.args .) }}{{ end -}}
-{{- end -}}
+{{- if eq $o.kind "Deployment" }}{{ include "inplace-rollout.deployment" (dict "root" $ "deployment" $o "controller" (ternary $inEach $inOne $ownNamespaces)) }}{{ end -}}
 ---
 {{ toYaml $o }}
 {{ end -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* What the pods of this chart have in common. */ -}}
-{{- define "inplace-rollout.pod" -}}
-securityContext:
-  {{- toYaml .Values.podSecurityContext | nindent 2 }}
-{{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
-{{- range $field, $value := pick .Values "nodeSelector" "tolerations" "affinity" }}
-{{- with $value }}
-{{ $field }}:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end }}
-{{- with .Values.image.pullSecrets }}
-imagePullSecrets:
-{{ toYaml . }}
-{{- end }}
+{{- /* Changes a Deployment of deploy/, .deployment, as the values say. .controller is who the controller is. */ -}}
+{{- define "inplace-rollout.deployment" -}}
+{{- $ := .root -}}
+{{- $spec := .deployment.spec -}}
+{{- $pod := $spec.template.spec -}}
+{{- $container := first $pod.containers -}}
+{{- $args := $container.args -}}
+{{- $values := $.Values -}}
+{{- if eq $container.name "controller" }}
+{{- $values = merge (pick $values.controller "priorityClassName" "nodeSelector" "tolerations" "affinity" "podLabels" "podAnnotations") (pick $values "replicas" "resources" "extraArgs" "volumes" "volumeMounts" "topologySpreadConstraints") -}}
+{{- $_ := set $pod "serviceAccountName" (include "inplace-rollout.serviceAccount" $) -}}
+{{- $args = list "controller" (ternary "--leader-elect" "--leader-elect=false" $.Values.leaderElection) "--metrics-bind-address=:8080" -}}
+{{- /* Without a Lease there must never be two. */ -}}
+{{- if not $.Values.leaderElection }}{{ $_ := set $spec "strategy" (dict "type" "Recreate") }}{{ end -}}
+{{- if eq $.Values.watch "namespace" }}
+{{- $args = append $args "--namespace=$(NAMESPACE)" -}}
+{{- $_ := set $container "env" (list (dict "name" "NAMESPACE" "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.namespace")))) -}}
+{{- end -}}
+{{- with $.Values.criticalNamespaces }}{{ $args = append $args (printf "--critical-namespaces=%s" (join "," .)) }}{{ end -}}
+{{- range $flag, $value := dict
+  "default-resource-resize-policy" $.Values.controller.defaultResourceResizePolicy
+  "deferred-timeout" $.Values.controller.deferredTimeout
+  "error-timeout" $.Values.controller.errorTimeout
+  "when-absent" $.Values.controller.whenAbsent
+  "workers" $.Values.controller.workers
+  "kube-api-qps" $.Values.controller.kubeAPIQPS
+  "not-ready-timeout" $.Values.controller.notReadyTimeout
+  "checks-prometheus" $.Values.controller.checksPrometheus
+  "checks-http-config" $.Values.controller.checksHTTPConfig
+  "check-timeout" $.Values.controller.checkTimeout
+  "on-unknown-check" $.Values.controller.onUnknownCheck
+  "kube-api-burst" $.Values.controller.kubeAPIBurst
+  "v" $.Values.controller.verbosity }}
+{{- if not (kindIs "invalid" $value) }}{{ $args = append $args (printf "--%s=%v" $flag $value) }}{{ end -}}
+{{- end -}}
+{{- else if eq $container.name "estimator" }}
+{{- $values = $.Values.initialResources.estimator -}}
+{{- $args = list "estimator" (printf "--prometheus-url=%s" (required "initialResources.prometheusURL says where Prometheus is" $.Values.initialResources.prometheusURL)) "--default-requests=/default-requests/requests.yaml" -}}
+{{- /* The estimator reads the file when it starts. */ -}}
+{{- with $values.defaultRequests }}{{ $_ := set $spec.template.metadata "annotations" (dict "inplace-rollout.io/default-requests" (toJson . | sha256sum)) }}{{ end -}}
+{{- if $.Values.initialResources.resizeAfterwards }}{{ $args = append $args "--resize-afterwards" }}{{ end -}}
+{{- else }}
+{{- $values = $.Values.webhook -}}
+{{- if $.Values.initialResources.enabled }}{{ $args = append $args "--initial-resources" }}{{ end -}}
+{{- if or (eq $.Values.watch "namespace") (ne (include "inplace-rollout.serviceAccount" $) "inplace-rollout") }}
+{{- $args = append $args (printf "--controller=%s" .controller) -}}
+{{- end -}}
+{{- if ne (int $values.port) 8443 }}
+{{- $args = append $args (printf "--bind-address=:%d" (int $values.port)) -}}
+{{- $_ := set (first $container.ports) "containerPort" (int $values.port) -}}
+{{- end -}}
+{{- with $values.clientCAFile }}{{ $args = append $args (printf "--client-ca-file=%s" .) }}{{ end -}}
+{{- if $values.hostNetwork }}
+{{- $_ := set $pod "hostNetwork" true -}}
+{{- $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" -}}
+{{- /* Its ports are the node's: no two are on one node, also during an upgrade. */ -}}
+{{- $_ := set $spec.strategy "rollingUpdate" (dict "maxUnavailable" 1 "maxSurge" 0) -}}
+{{- end -}}
+{{- if $values.certManager.enabled }}
+{{- $args = concat $args (list "--tls-cert-file=/tls/tls.crt" "--tls-private-key-file=/tls/tls.key") -}}
+{{- $_ := set $container "volumeMounts" (list (dict "name" "tls" "mountPath" "/tls" "readOnly" true)) -}}
+{{- $_ := set $pod "volumes" (list (dict "name" "tls" "secret" (dict "secretName" "inplace-rollout-webhook-tls"))) -}}
+{{- end -}}
+{{- end -}}
+{{- if $.Values.metrics.secure }}
+{{- $args = append $args "--secure-metrics" -}}
+{{- range list $container.livenessProbe $container.readinessProbe }}{{ $_ := set .httpGet "scheme" "HTTPS" }}{{ end -}}
+{{- end -}}
+{{- $_ := set $spec "replicas" $values.replicas -}}
+{{- $_ := set $container "args" $args -}}
+{{- include "inplace-rollout.pods" (dict "root" $ "template" $spec.template "values" $values) -}}
 {{- end -}}
 
-{{- /* What their containers have in common: .root is $, .resources theirs, .env a list of more variables. */ -}}
-{{- define "inplace-rollout.container" -}}
-{{- $env := .env | default list -}}
+{{- /*
+Changes the pods of a component, .template, as the values say: .values are its own, which count before those of all pods.
+Every component of the chart goes through this.
+*/ -}}
+{{- define "inplace-rollout.pods" -}}
+{{- $all := .root.Values -}}
+{{- $own := .values -}}
+{{- $metadata := .template.metadata -}}
+{{- $pod := .template.spec -}}
+{{- $container := first $pod.containers -}}
+{{- $_ := set $metadata "labels" (merge $metadata.labels (fromYaml (include "inplace-rollout.podLabels" .root)) (deepCopy ($own.podLabels | default dict)) ($all.podLabels | default dict)) -}}
+{{- with merge (deepCopy ($own.podAnnotations | default dict)) ($all.podAnnotations | default dict) ($metadata.annotations | default dict) }}{{ $_ := set $metadata "annotations" . }}{{ end -}}
+{{- range $field := list "priorityClassName" "nodeSelector" "tolerations" "affinity" }}
+{{- $value := index $own $field -}}
+{{- if kindIs "invalid" $value }}{{ $value = index $all $field }}{{ end -}}
+{{- if $value }}{{ $_ := set $pod $field $value }}{{ else }}{{ $_ := unset $pod $field }}{{ end -}}
+{{- end -}}
+{{- if not (kindIs "invalid" $own.topologySpreadConstraints) }}{{ $_ := set $pod "topologySpreadConstraints" $own.topologySpreadConstraints }}{{ end -}}
+{{- $_ := set $pod "securityContext" $all.podSecurityContext -}}
+{{- with $all.image.pullSecrets }}{{ $_ := set $pod "imagePullSecrets" . }}{{ end -}}
+{{- with $own.volumes }}{{ $_ := set $pod "volumes" (concat ($pod.volumes | default list) .) }}{{ end -}}
+{{- with $own.volumeMounts }}{{ $_ := set $container "volumeMounts" (concat ($container.volumeMounts | default list) .) }}{{ end -}}
+{{- $_ := set $container "image" (include "inplace-rollout.image" .root) -}}
+{{- if ne $all.image.pullPolicy "IfNotPresent" }}{{ $_ := set $container "imagePullPolicy" $all.image.pullPolicy }}{{ end -}}
+{{- $_ := set $container "args" (concat $container.args ($own.extraArgs | default list)) -}}
+{{- $_ := set $container "securityContext" $all.securityContext -}}
+{{- $resources := $own.resources -}}
+{{- if kindIs "invalid" $resources }}{{ $resources = $all.resources }}{{ end -}}
+{{- $_ := set $container "resources" $resources -}}
+{{- $env := list -}}
+{{- range $container.env }}{{ if ne .name "GOMEMLIMIT" }}{{ $env = append $env . }}{{ end }}{{ end -}}
 {{- /* Before the limit is reached, Go collects garbage more often. */ -}}
-{{- with dig "limits" "memory" "" .resources -}}
-{{- $env = append $env (dict "name" "GOMEMLIMIT" "value" (include "inplace-rollout.nineTenths" .)) -}}
-{{- end -}}
-{{- with .root.Values -}}
-image: {{ include "inplace-rollout.image" $.root | quote }}
-{{- if ne .image.pullPolicy "IfNotPresent" }}
-imagePullPolicy: {{ .image.pullPolicy }}
-{{- end }}
-{{- with concat $env .extraEnv }}
-env:
-{{ toYaml . }}
-{{- end }}
-resources:
-  {{- toYaml $.resources | nindent 2 }}
-securityContext:
-  {{- toYaml .securityContext | nindent 2 }}
-{{- end -}}
+{{- with dig "limits" "memory" "" $resources }}{{ $env = append $env (dict "name" "GOMEMLIMIT" "value" (include "inplace-rollout.nineTenths" .)) }}{{ end -}}
+{{- with concat $env ($all.extraEnv | default list) }}{{ $_ := set $container "env" . }}{{ else }}{{ $_ := unset $container "env" }}{{ end -}}
 {{- end -}}
 
 {{- /* Nine tenths of a quantity of memory, as Go writes it. */ -}}
@@ -244,4 +275,24 @@ annotations:
   argocd.argoproj.io/hook-delete-policy: BeforeHookCreation,HookSucceeded
   # Argo CD may delete what the Application has while the Job still runs (its issue 29100). This lets it end.
   argocd.argoproj.io/sync-options: Delete=false
+{{- end -}}
+
+{{- /* Whether the release has a test: "true" or "". Single namespaces have none, because its rights are of the cluster. */ -}}
+{{- define "inplace-rollout.hasTest" -}}
+{{ if and .Values.test.enabled (include "inplace-rollout.ofCluster" .) (eq .Values.watch "all") }}true{{ end }}
+{{- end -}}
+
+{{- /*
+Metadata of what there is only during a test. All have one name: hooks are made in the order of their names, then of their
+kinds, and the Pod comes last.
+*/ -}}
+{{- define "inplace-rollout.testHook" -}}
+name: inplace-rollout-test
+labels:
+  {{- include "inplace-rollout.labels" . | nindent 2 }}
+annotations:
+  helm.sh/hook: test
+  # After a failure the Pod stays, to be looked at, until the next test; its rights do not.
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+  helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
 {{- end -}}

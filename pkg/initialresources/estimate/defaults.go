@@ -23,9 +23,9 @@ func ParseDefaults(text []byte) (map[string]corev1.ResourceList, error) {
 		case err != nil:
 			return nil, err
 		case image.Version != latest || strings.HasSuffix(name, ":"+latest):
-			return nil, fmt.Errorf("%s has a tag or a digest: a default is for all versions of an image", name)
+			return nil, fmt.Errorf("%s has a tag or a digest: remove it, because a default is for all versions of an image", name)
 		case defaults[image.Name] != nil:
-			return nil, fmt.Errorf("%s stands there twice", image.Name)
+			return nil, fmt.Errorf("%s is listed twice", image.Name)
 		}
 		for resource, request := range requests {
 			if !slices.Contains(Resources, resource) || request.Sign() <= 0 {

@@ -42,8 +42,8 @@ func TestDefaults(t *testing.T) {
 		"mysql: {gpu: 1}":        "mysql: gpu is 1: want cpu or memory",
 		"mysql: {cpu: 0}":        "mysql: cpu is 0",
 		"mysql: 5":               "want images with their requests",
-		"MySQL: {cpu: 1}":        "names no image",
-		"mysql: {cpu: 1}\ndocker.io/mysql: {cpu: 1}": "docker.io/library/mysql stands there twice",
+		"MySQL: {cpu: 1}":        "is not the name of an image",
+		"mysql: {cpu: 1}\ndocker.io/mysql: {cpu: 1}": "docker.io/library/mysql is listed twice",
 	} {
 		if _, err := ParseDefaults([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)

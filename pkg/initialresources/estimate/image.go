@@ -24,11 +24,11 @@ type Image struct {
 // ParseImage reads an image as a container's spec names it.
 func ParseImage(s string) (Image, error) {
 	if strings.HasPrefix(s, "sha256:") { // it is what runtimes call an image that has lost its name
-		return Image{}, fmt.Errorf("%q is the ID of an image, and no name", s)
+		return Image{}, fmt.Errorf("%q is the ID of an image, not a name", s)
 	}
 	named, err := reference.ParseNormalizedNamed(s)
 	if err != nil {
-		return Image{}, fmt.Errorf("%q names no image: %w", s, err)
+		return Image{}, fmt.Errorf("%q is not the name of an image: %w", s, err)
 	}
 	image := Image{Name: named.Name(), Version: latest}
 	switch n := named.(type) {

@@ -48,7 +48,7 @@ func (w Window) String() string {
 func ParseWindow(s string) (Window, error) {
 	d, err := model.ParseDuration(s)
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%q is no time span, such as 7d or 12h", s)
+		return 0, fmt.Errorf("%q is not a time span such as 7d or 12h", s)
 	}
 	return Window(d), nil
 }
@@ -77,19 +77,19 @@ var fromNames = map[string]From{"tag": FromTag, "image": FromImage}
 func ParseRung(s string) (Rung, error) {
 	parts := strings.Split(s, ":")
 	if len(parts) != 3 {
-		return Rung{}, fmt.Errorf("%q is no rung: want WINDOW:tag:SAMPLES or WINDOW:image:SAMPLES, such as 7d:tag:60", s)
+		return Rung{}, fmt.Errorf("%q is not a rung: want WINDOW:tag:SAMPLES or WINDOW:image:SAMPLES, such as 7d:tag:60", s)
 	}
 	window, err := ParseWindow(parts[0])
 	if err != nil {
-		return Rung{}, fmt.Errorf("%q is no rung: %w", s, err)
+		return Rung{}, fmt.Errorf("%q is not a rung: %w", s, err)
 	}
 	from, ok := fromNames[parts[1]]
 	if !ok {
-		return Rung{}, fmt.Errorf("%q is no rung: want tag or image, not %q", s, parts[1])
+		return Rung{}, fmt.Errorf("%q is not a rung: want tag or image, not %q", s, parts[1])
 	}
 	atLeast, err := strconv.Atoi(parts[2])
 	if err != nil || atLeast < 1 {
-		return Rung{}, fmt.Errorf("%q is no rung: want 1 sample or more, not %q", s, parts[2])
+		return Rung{}, fmt.Errorf("%q is not a rung: want 1 sample or more, not %q", s, parts[2])
 	}
 	return Rung{Window: window, From: from, AtLeast: atLeast}, nil
 }

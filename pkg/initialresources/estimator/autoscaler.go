@@ -64,7 +64,7 @@ func (e *Estimator) lookForAutoscaler(ctx context.Context) {
 	e.autoscaled = there
 	e.mu.Unlock()
 	if !same {
-		klog.FromContext(ctx).Info("Looked for a node autoscaler; where there is one, estimates stay though no node has room", "inSight", there)
+		klog.FromContext(ctx).Info("Looked for a node autoscaler. If there is one, pods get estimates that no node has room for", "inSight", there)
 		e.enqueueAll()
 	}
 }

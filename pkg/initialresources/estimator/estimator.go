@@ -232,7 +232,7 @@ func (e *Estimator) roomChanged() {
 // published. One that waits for its turn is ready.
 func (e *Estimator) Ready() error {
 	if e.metrics.leads() && !e.watched.synced() {
-		return errors.New("not all that estimates depend on has been listed yet")
+		return errors.New("not everything that estimates depend on has been listed yet")
 	}
 	return nil
 }
@@ -280,7 +280,7 @@ func (e *Estimator) refresh(ctx context.Context) {
 		case err == nil:
 			again = failed
 		case tried:
-			klog.FromContext(ctx).Error(err, "Could not read some of the history; estimates that are made from more of it stay", "missing", e.history.Missing().String(), "again", next.String())
+			klog.FromContext(ctx).Error(err, "Could not read some of the history. Estimates that were made from more of it stay", "missing", e.history.Missing().String(), "again", next.String())
 		case ctx.Err() == nil: // the book stays: what has aged meanwhile is not replaced by anything newer
 			next = again.Step()
 			klog.FromContext(ctx).Error(err, "Could not read the history", "again", next.String())

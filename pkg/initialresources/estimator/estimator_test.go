@@ -494,7 +494,7 @@ func TestDiesAfterResize(t *testing.T) {
 	if !strings.HasPrefix(note, " ") || !strings.Contains(note, `\"request\":\"200m\"`) || !strings.Contains(note, `"op":"test","path":"/metadata/uid"`) {
 		t.Errorf("it has noted %q", note)
 	}
-	if all := w.said.events(); len(all) != 1 || all[0] != "web InitialResourcesResized: resized in place, as evidence has grown: app: cpu request 100m→200m" {
+	if all := w.said.events(); len(all) != 1 || all[0] != "web InitialResourcesResized: resized in place, because its estimate has changed: app: cpu request 100m→200m" {
 		t.Errorf("the events are %q", all)
 	}
 }
@@ -573,6 +573,7 @@ func (w *world) newPassWith(cpu int64) *pass {
 func TestRefused(t *testing.T) {
 	p := sized(t, func(p *corev1.Pod) { p.Namespace = "shop" })
 	w := newWorld(t, Options{Afterwards: &Afterwards{Interval: 24 * time.Hour, Threshold: 10}}, p)
+	w.options.Refresh = 200 * time.Millisecond // an answer that comes later does not count
 	w.fail("patch", "pods", 1000, apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("exceeded quota: few")))
 	w.run()
 	w.eventually("an event", func() bool { return len(w.said.events()) > 0 })
@@ -636,7 +637,7 @@ func TestMetrics(t *testing.T) {
 	}
 	w.run()
 	w.waitEntry(nginx+".cpu", "200m ")
-	for name, want := range map[string]float64{"inplace_rollout_estimates_age_seconds": 0, "inplace_rollout_history_complete": 1, "inplace_rollout_history_images": 1} {
+	for name, want := range map[string]float64{"inplace_rollout_estimates_timestamp_seconds": float64(w.clock.Now().Unix()), "inplace_rollout_history_complete": 1, "inplace_rollout_history_images": 1} {
 		families, err := w.registry.Gather()
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 )
 
 // Reasons of events.
@@ -109,7 +110,7 @@ func news(p *pod, a annotation) (reason, message string) {
 		reason = reasonUnknown
 	}
 	for _, l := range p.lacks {
-		lines = append(lines, fmt.Sprintf("%s: no %s is known of %s", l.container, l.resource, l.image))
+		lines = append(lines, fmt.Sprintf("%s: no %s usage of %s is known", l.container, l.resource, l.image))
 	}
 	return reason, strings.Join(lines, ", ")
 }
@@ -153,20 +154,20 @@ const toldOnly = "annotate"
 var whySkipped = map[string]string{
 	"quota":   "a ResourceQuota has no room for what the pod would request",
 	"room":    "no node has room for what the pod would request",
-	"pod-max": "a LimitRange does not let a pod request as much",
-	"pod-min": "a LimitRange does not let a pod request as little",
-	"changed": "somebody has set another one since",
+	"pod-max": "a LimitRange does not allow the pod to request as much",
+	"pod-min": "a LimitRange does not allow the pod to request as little",
+	"changed": "somebody has set another value since",
 }
 
 // describe says the estimate and where it comes from.
 func (s said) describe(set bool) string {
 	where := "the default for the image"
 	if s.From != estimate.FromDefault {
-		where = fmt.Sprintf("percentile %g of %d samples of the %s in %s, in the %s", s.Percentile, s.Samples, s.From, s.Window, s.Scope)
+		where = fmt.Sprintf("percentile %g of %s of the %s in %s, in the %s", s.Percentile, plural.Of(s.Samples, "sample"), s.From, s.Window, s.Scope)
 	}
 	text := fmt.Sprintf("%s (%s", &s.Request, where)
 	if s.OOMKills > 0 {
-		text += fmt.Sprintf(", and more for %d OOM kills", s.OOMKills)
+		text += ", raised for " + plural.Of(s.OOMKills, "OOM kill")
 	}
 	if s.Capped != "" {
 		text += ", kept within the bounds of the " + s.Capped

@@ -17,9 +17,11 @@ func TestNews(t *testing.T) {
 	const why = `"from":"image:tag","window":"7d","percentile":90,"samples":80,"scope":"namespace"`
 	for _, tt := range []struct{ name, containers, annotation, reason, message string }{
 		{"set", "[{name: app, resources: {requests: {cpu: 100m}}}]", `{"app":{"cpu":{"request":"100m",` + why + `}}}`,
-			"InitialResourcesSet", "app: cpu 100m (percentile 90 of 80 samples of the image:tag in 7d, in the namespace), app: no memory is known of "},
+			"InitialResourcesSet", "app: cpu 100m (percentile 90 of 80 samples of the image:tag in 7d, in the namespace), app: no memory usage of "},
 		{"capped, and raised", "[{name: app, resources: {requests: {memory: 1Gi}, limits: {cpu: 1}}}]", `{"app":{"memory":{"request":"1Gi","capped":"LimitRange","oomKills":3,` + why + `}}}`,
-			"InitialResourcesSet", "in the namespace, and more for 3 OOM kills, kept within the bounds of the LimitRange)"},
+			"InitialResourcesSet", "in the namespace, raised for 3 OOM kills, kept within the bounds of the LimitRange)"},
+		{"one of each", "[{name: app, resources: {requests: {memory: 1Gi}, limits: {cpu: 1}}}]", `{"app":{"memory":{"request":"1Gi","oomKills":1,"from":"image:tag","window":"7d","percentile":90,"samples":1,"scope":"namespace"}}}`,
+			"InitialResourcesSet", "app: memory 1Gi (percentile 90 of 1 sample of the image:tag in 7d, in the namespace, raised for 1 OOM kill)"},
 		{"in place of another", "[{name: app, resources: {requests: {cpu: 100m}}}]", `{"app":{"cpu":{"request":"100m","was":"55m",` + why + `}}}`,
 			"InitialResourcesSet", "in the namespace) instead of 55m, app: no memory"},
 		{"told only", "[{name: app, resources: {requests: {cpu: 1}}}]", `{"app":{"cpu":{"skipped":"annotate","request":"100m",` + why + `}}}`,
@@ -28,7 +30,7 @@ func TestNews(t *testing.T) {
 			"InitialResourcesSkipped", ") not set: a ResourceQuota has no room for what the pod would request"},
 		{"a reason that is new", "[{name: app}]", `{"app":{"cpu":{"skipped":"moon","request":"100m",` + why + `}}}`, "InitialResourcesSkipped", ") not set: moon"},
 		{"one is set, and one is not", "[{name: app, resources: {requests: {cpu: 100m}}}]", `{"app":{"cpu":{"request":"100m"},"memory":{"skipped":"room","request":"1Gi"}}}`, "InitialResourcesSet", "app: cpu 100m"},
-		{"nothing is known", "[{name: app, image: nginx}]", "", "InitialResourcesUnknown", "app: no cpu is known of nginx, app: no memory is known of nginx"},
+		{"nothing is known", "[{name: app, image: nginx}]", "", "InitialResourcesUnknown", "app: no cpu usage of nginx is known, app: no memory usage of nginx is known"},
 		{"the user says all", "[{name: app, resources: {requests: {cpu: 1}, limits: {memory: 1Gi}}}]", "", "", ""},
 	} {
 		p := parsed[corev1.Pod](t, "{spec: {containers: "+tt.containers+"}}")

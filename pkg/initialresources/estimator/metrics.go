@@ -27,11 +27,11 @@ type Metrics struct {
 }
 
 var (
-	ageDesc      = prometheus.NewDesc("inplace_rollout_estimates_age_seconds", "For how long the estimates have not taken in what containers use; missing where another replica leads.", nil, nil)
-	completeDesc = prometheus.NewDesc("inplace_rollout_history_complete", "1 if all has been read that estimates are made from; 0 while something is missing, and estimates that were made from more stay what they are; missing where another replica leads.", nil, nil)
-	missingDesc  = prometheus.NewDesc("inplace_rollout_history_missing_seconds", "How much of the history has not been read: not yet, or because it cannot be; missing where another replica leads.", nil, nil)
-	imagesDesc   = prometheus.NewDesc("inplace_rollout_history_images", "Images that estimates can be made for, in any version.", nil, nil)
-	tablesDesc   = prometheus.NewDesc("inplace_rollout_estimate_tables", "Namespaces that are opted in, by whether their estimates are published.", []string{"state"}, nil)
+	untilDesc    = prometheus.NewDesc("inplace_rollout_estimates_timestamp_seconds", "Time up to which the estimates include what containers used. Missing where another replica leads.", nil, nil)
+	completeDesc = prometheus.NewDesc("inplace_rollout_history_complete", "1 if the whole history has been read; 0 while some is missing, and estimates that were made from more stay unchanged. Missing where another replica leads.", nil, nil)
+	missingDesc  = prometheus.NewDesc("inplace_rollout_history_missing_seconds", "How much of the history has not been read, yet or at all. Missing where another replica leads.", nil, nil)
+	imagesDesc   = prometheus.NewDesc("inplace_rollout_history_images", "Images, in any version, for which there are estimates.", nil, nil)
+	tablesDesc   = prometheus.NewDesc("inplace_rollout_estimate_tables", "Opted-in namespaces, by whether their estimates are published.", []string{"state"}, nil)
 )
 
 // States of tables.
@@ -74,11 +74,11 @@ func NewMetrics(registry prometheus.Registerer, rungs []estimate.Rung) *Metrics 
 	}
 	m := &Metrics{
 		queries:   counter("inplace_rollout_history_queries_total", "Queries of the history, by what they ask for.", "query"),
-		failures:  counter("inplace_rollout_history_query_errors_total", "Queries of the history that have failed, and are asked again.", "query"),
+		failures:  counter("inplace_rollout_history_query_errors_total", "Queries of the history that failed. They are repeated.", "query"),
 		estimated: counter("inplace_rollout_estimated_requests_total", "Requests of new pods' containers for which there was an estimate, by where it came from.", "resource", "rung", "scope"),
 		skipped:   counter("inplace_rollout_estimates_skipped_total", "Estimates that were not set in new pods, by the reason.", "resource", "reason"),
-		resized:   counter("inplace_rollout_estimate_resizes_total", "Pods that were to be resized as evidence grew, by what came of it.", "outcome"),
-		errors:    prometheus.NewCounter(prometheus.CounterOpts{Name: "inplace_rollout_estimate_publish_errors_total", Help: "Writes of estimates that have failed, and are tried again."}),
+		resized:   counter("inplace_rollout_estimate_resizes_total", "Resizes of pods whose estimate has changed, by result.", "outcome"),
+		errors:    prometheus.NewCounter(prometheus.CounterOpts{Name: "inplace_rollout_estimate_publish_errors_total", Help: "Writes of estimates that failed. They are repeated."}),
 		rungs:     rungs,
 	}
 	for _, query := range history.Queries {
@@ -114,7 +114,7 @@ func (m *Metrics) Observe(query string, _ time.Duration, err error) {
 
 // Describe is that of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{ageDesc, completeDesc, missingDesc, imagesDesc, tablesDesc} {
+	for _, desc := range []*prometheus.Desc{untilDesc, completeDesc, missingDesc, imagesDesc, tablesDesc} {
 		ch <- desc
 	}
 }
@@ -140,7 +140,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 			since = until
 		}
 	}
-	gauge(ageDesc, e.clock.Since(since).Seconds())
+	gauge(untilDesc, float64(since.Unix()))
 	gauge(completeDesc, complete)
 	gauge(missingDesc, e.history.Missing().Seconds())
 	gauge(imagesDesc, float64(images))

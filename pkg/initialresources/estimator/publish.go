@@ -63,9 +63,9 @@ func (e *Estimator) publish(ctx context.Context, namespace string) error {
 		return e.withdraw(ctx, stored)
 	}
 	if stored != nil && !ours(stored) {
-		klog.FromContext(ctx).Info("A ConfigMap that is not ours has the name of the estimates; it is left alone", "configmap", klog.KObj(stored))
+		klog.FromContext(ctx).Info("Did not publish the estimates: a ConfigMap of this name was not created by the estimator", "configmap", klog.KObj(stored))
 		e.recorder.Once(stored, corev1.EventTypeWarning, reasonNotOurs,
-			"the estimates for this namespace are not published: this ConfigMap has their name, and somebody else has made it")
+			"the estimates for this namespace are not published, because this ConfigMap has their name and was not created by the estimator. Delete or rename it")
 		return nil
 	}
 	state := e.state(namespace)

@@ -141,7 +141,7 @@ func (p *pass) carryOut(ctx context.Context, of *corev1.Pod, s sizing) error {
 		p.left[of.Spec.NodeName] = capacity.Load{MilliCPU: left.MilliCPU - more.MilliCPU, Memory: left.Memory - more.Memory, Pods: left.Pods}
 		p.given[of.Namespace] = p.given[of.Namespace].Plus(capacity.Load{MilliCPU: max(more.MilliCPU, 0), Memory: max(more.Memory, 0)})
 	}
-	klog.FromContext(ctx).Info("Resized a pod, as evidence has grown", "pod", klog.KObj(of), "changes", resize.Describe(s.target.Changes))
+	klog.FromContext(ctx).Info("Resized a pod, because its estimate has changed", "pod", klog.KObj(of), "changes", resize.Describe(s.target.Changes))
 	return p.note(ctx, resized, s, p.clock.Now())
 }
 
@@ -162,7 +162,7 @@ func (p *pass) note(ctx context.Context, of *corev1.Pod, s sizing, at time.Time)
 			changes = append(changes, resize.Change{Container: container, Resource: name, Side: resize.Request, From: &was, To: &request})
 		}
 	}
-	p.recorder.Event(of, corev1.EventTypeNormal, reasonResized, "resized in place, as evidence has grown: "+resize.Describe(changes))
+	p.recorder.Event(of, corev1.EventTypeNormal, reasonResized, "resized in place, because its estimate has changed: "+resize.Describe(changes))
 	return nil
 }
 

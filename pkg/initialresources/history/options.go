@@ -4,27 +4,8 @@ import (
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
 )
-
-// Server says where Prometheus is, or what answers its queries, and how to reach it. The
-// files are read anew as they change.
-type Server struct {
-	// URL is what comes before /api/v1.
-	URL string
-	// HTTPConfigFile says all of the following, and more, as Prometheus' own tools read it:
-	// basic auth, OAuth 2, headers, proxies. It goes with none of them.
-	HTTPConfigFile string
-	// CAFile has the certificates to trust; without it, those of the system are.
-	CAFile string
-	// CertFile and KeyFile are what we show.
-	CertFile, KeyFile string
-	// BearerTokenFile has the token that is sent with each query.
-	BearerTokenFile string
-	// InsecureSkipVerify trusts any certificate.
-	InsecureSkipVerify bool
-	// Timeout of a query.
-	Timeout time.Duration
-}
 
 // Metrics are the names of what is asked for. CPU and Memory are cAdvisor's, the others
 // kube-state-metrics'.
@@ -38,7 +19,7 @@ type Metrics struct {
 
 // Options say what is read.
 type Options struct {
-	Server
+	promapi.Server
 	Metrics
 	// Matchers that all series must have, such as cluster="eu-1".
 	Matchers []string
@@ -81,7 +62,11 @@ var Queries = []string{QueryInfo, QueryCPU, QueryMemory, QueryKills}
 // called as kube-prometheus calls them.
 func Defaults() Options {
 	return Options{
-		Server: Server{Timeout: 2 * time.Minute},
+		Server: promapi.Server{Timeout: 2 * time.Minute, Advice: promapi.Advice{
+			URL:       "--prometheus-url",
+			Refused:   "if it wants a token, set --prometheus-bearer-token-file; for a certificate --prometheus-client-cert, for a password or header --prometheus-http-config",
+			Untrusted: "set the certificates to trust by --prometheus-ca-file, or by tls_config in --prometheus-http-config",
+		}},
 		Metrics: Metrics{
 			CPU:                "container_cpu_usage_seconds_total",
 			Memory:             "container_memory_working_set_bytes",

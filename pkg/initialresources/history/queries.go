@@ -2,7 +2,6 @@ package history
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,14 +25,6 @@ func (s source) selector(metric string, matchers ...string) string {
 // elsewhere asks which jobs have a metric, whichever of them is the source.
 func (s source) elsewhere(metric string) string {
 	return "group by (job) (" + source{common: s.common}.selector(metric) + ")"
-}
-
-func anyOf(label string, values []string) string {
-	quoted := make([]string, len(values))
-	for i, value := range values {
-		quoted[i] = regexp.QuoteMeta(value)
-	}
-	return fmt.Sprintf("%s=~%q", label, strings.Join(quoted, "|"))
 }
 
 func duration(d time.Duration) string { return model.Duration(d).String() }

@@ -12,15 +12,17 @@ import (
 
 	"github.com/DataDog/sketches-go/ddsketch"
 	"github.com/prometheus/alertmanager/pkg/labels"
+	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
 )
 
 // reader reads a piece of history.
 type reader struct {
 	Options
-	client   *client
+	client   *promapi.Client
 	cadvisor source
 	states   source   // kube-state-metrics
 	narrow   []string // matchers that all but one selector have, too: of the namespaces
@@ -31,7 +33,7 @@ type reader struct {
 const samplesAtOnce = 2_000_000
 
 func newReader(o Options) (*reader, error) {
-	client, err := newClient(o.Server, o.Observe)
+	client, err := promapi.New(o.Server, o.Observe)
 	if err != nil {
 		return nil, err
 	}
@@ -43,22 +45,22 @@ func newReader(o Options) (*reader, error) {
 		return nil, err
 	}
 	if len(o.Namespaces) > 0 {
-		r.narrow = []string{anyOf("namespace", o.Namespaces)}
+		r.narrow = []string{promapi.AnyOf("namespace", o.Namespaces)}
 	}
 	for _, name := range []string{
 		o.CPU, o.Memory, o.Info, o.InitInfo, o.Restarts, o.InitRestarts, o.LastTerminated, o.InitLastTerminated, o.Terminated, o.Completion,
 	} {
 		if !model.LegacyValidation.IsValidMetricName(name) {
-			return nil, fmt.Errorf("%q is no name of a metric", name)
+			return nil, fmt.Errorf("%q is not a name of a metric", name)
 		}
 	}
 	switch {
 	case o.Resolution < time.Second || quarter*time.Second%o.Resolution != 0 || o.Resolution%time.Second != 0:
-		return nil, fmt.Errorf("a resolution of %s is none that six hours are a multiple of, in seconds", o.Resolution)
+		return nil, fmt.Errorf("the resolution is %s: want whole seconds that divide six hours", o.Resolution)
 	case o.Range < o.Resolution || o.Range%time.Second != 0:
-		return nil, fmt.Errorf("a range of %s is less than the resolution, or none in seconds", o.Range)
+		return nil, fmt.Errorf("the range is %s: want whole seconds, and no less than the resolution", o.Range)
 	case o.Window <= 0 || o.Lag < 0 || o.Timeout <= 0:
-		return nil, fmt.Errorf("the window (%s) and the timeout (%s) of queries must be more than nothing, and the lag (%s) not less", o.Window, o.Timeout, o.Lag)
+		return nil, fmt.Errorf("want a positive window (%s) and timeout of queries (%s), and a lag (%s) of 0 or more", o.Window, o.Timeout, o.Lag)
 	}
 	return r, nil
 }
@@ -81,7 +83,7 @@ func parseMatchers(texts []string) ([]string, error) {
 		}
 		matcher, err := labels.ParseMatcher(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no matcher, such as cluster=\"eu-1\": %w", text, err)
+			return nil, fmt.Errorf("%q is not a matcher, such as cluster=\"eu-1\": %w", text, err)
 		}
 		matchers = append(matchers, matcher.String())
 	}
@@ -140,13 +142,13 @@ func (r *reader) readSelection(ctx context.Context, piece span, where []string, 
 		return r.none(ctx, r.states, r.Info, ofInfo, piece)
 	}
 	for _, of := range []struct{ query, expression, metric, cause string }{
-		{QueryCPU, r.cpu(where), r.CPU, "is cAdvisor scraped, and twice in " + duration(r.Range) + "?"},
+		{QueryCPU, r.cpu(where), r.CPU, "check that cAdvisor is scraped, and at least twice in " + duration(r.Range)},
 		{QueryMemory, r.memory(where), r.Memory, ofMemory},
 		{QueryKills, r.kills(where), "", ""},
 	} {
 		series, known := 0, 0
 		for _, part := range r.parts(piece, len(runs)) {
-			matrix, err := r.client.series(ctx, of.query, of.expression, part, r.Resolution)
+			matrix, err := r.client.Range(ctx, of.query, of.expression, r.steps(part))
 			if err != nil {
 				return err
 			}
@@ -157,7 +159,7 @@ func (r *reader) readSelection(ctx context.Context, piece span, where []string, 
 		case series == 0:
 			return r.none(ctx, r.cadvisor, of.metric, of.cause, piece)
 		default:
-			return fmt.Errorf("%s knows none of the containers of %s: have both the labels namespace, pod and container? Where kube-state-metrics is scraped, that takes honor_labels", r.Info, of.metric)
+			return fmt.Errorf("%s and %s have no container in common: check that both have the labels namespace, pod and container. The scrape of kube-state-metrics needs honor_labels", r.Info, of.metric)
 		}
 	}
 	return nil
@@ -180,6 +182,11 @@ func (r *reader) take(matrix model.Matrix, query string, runs map[container]run,
 		}
 	}
 	return known
+}
+
+// steps are those of a piece.
+func (r *reader) steps(piece span) prometheus.Range {
+	return prometheus.Range{Start: time.Unix(piece.from, 0), End: time.Unix(piece.to, 0).Add(-r.Resolution), Step: r.Resolution}
 }
 
 // parts cuts a piece into those that are asked for at once, for so many containers.
@@ -245,7 +252,7 @@ func (r run) at(t int64) (estimate.Image, bool) {
 // runs asks which images run in a piece. For most containers it is one: the times are asked
 // for only where there are two or more.
 func (r *reader) runs(ctx context.Context, piece span, where []string) (map[container]run, error) {
-	vector, err := r.client.instant(ctx, r.runners(r.within(piece), where), piece.to)
+	vector, err := r.client.Instant(ctx, QueryInfo, r.runners(r.within(piece), where), time.Unix(piece.to, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +271,7 @@ func (r *reader) runs(ctx context.Context, piece span, where []string) (map[cont
 		}
 	}
 	for pods := range slices.Chunk(slices.Sorted(maps.Keys(changing)), atOnce) {
-		if err := r.changes(ctx, piece, slices.Concat(where, []string{anyOf("pod", pods)}), runs); err != nil {
+		if err := r.changes(ctx, piece, slices.Concat(where, []string{promapi.AnyOf("pod", pods)}), runs); err != nil {
 			return nil, err
 		}
 	}
@@ -273,7 +280,7 @@ func (r *reader) runs(ctx context.Context, piece span, where []string) (map[cont
 
 // changes asks when which image runs, where there is more than one.
 func (r *reader) changes(ctx context.Context, piece span, where []string, runs map[container]run) error {
-	matrix, err := r.client.series(ctx, QueryInfo, r.runners(r.doubt(), where), piece, r.Resolution)
+	matrix, err := r.client.Range(ctx, QueryInfo, r.runners(r.doubt(), where), r.steps(piece))
 	if err != nil {
 		return err
 	}
@@ -324,7 +331,7 @@ func (r *reader) selections(ctx context.Context, piece span) ([][]string, error)
 	if len(r.Images) == 0 {
 		return [][]string{r.narrow}, nil
 	}
-	vector, err := r.client.instant(ctx, r.runners(r.within(piece), r.imageMatchers()...), piece.to)
+	vector, err := r.client.Instant(ctx, QueryInfo, r.runners(r.within(piece), r.imageMatchers()...), time.Unix(piece.to, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +344,7 @@ func (r *reader) selections(ctx context.Context, piece span) ([][]string, error)
 	}
 	var selections [][]string
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(pods)), atOnce) {
-		selections = append(selections, slices.Concat(r.narrow, []string{anyOf("pod", some)}))
+		selections = append(selections, slices.Concat(r.narrow, []string{promapi.AnyOf("pod", some)}))
 	}
 	return selections, nil
 }
@@ -367,7 +374,7 @@ func (r *reader) scraped(ctx context.Context, piece span) error {
 		source
 		metric, cause string
 	}{{r.states, r.Info, ofInfo}, {r.cadvisor, r.Memory, ofMemory}} {
-		vector, err := r.client.instant(ctx, "group("+needed.selector(needed.metric)+")", piece.to)
+		vector, err := r.client.Instant(ctx, QueryInfo, "group("+needed.selector(needed.metric)+")", time.Unix(piece.to, 0))
 		if err != nil {
 			return err
 		}
@@ -380,8 +387,8 @@ func (r *reader) scraped(ctx context.Context, piece span) error {
 
 // Why there may be none.
 const (
-	ofInfo   = "is kube-state-metrics scraped?"
-	ofMemory = "is cAdvisor scraped?"
+	ofInfo   = "check that kube-state-metrics is scraped"
+	ofMemory = "check that cAdvisor is scraped"
 )
 
 // none says that a source has nothing of a metric, and which jobs have it, one of which may be it.
@@ -390,7 +397,7 @@ func (r *reader) none(ctx context.Context, from source, metric, cause string, pi
 	if len(from.matchers) == 0 {
 		return errors.New(text)
 	}
-	vector, err := r.client.instant(ctx, from.elsewhere(metric), piece.to)
+	vector, err := r.client.Instant(ctx, QueryInfo, from.elsewhere(metric), time.Unix(piece.to, 0))
 	if err != nil {
 		return err
 	}
@@ -399,7 +406,7 @@ func (r *reader) none(ctx context.Context, from source, metric, cause string, pi
 		jobs = append(jobs, fmt.Sprintf("job=%q", string(sample.Metric["job"])))
 	}
 	if slices.Sort(jobs); len(jobs) > 0 {
-		text += fmt.Sprintf(" There are some with %s: what you trust of that is to be named by %s", strings.Join(jobs, ", "), from.flag)
+		text += fmt.Sprintf(". There are some with %s: if you trust them, name them by %s", strings.Join(jobs, ", "), from.flag)
 	}
 	return errors.New(text)
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
 )
 
 // quarter is a quarter of a day, in seconds: what is kept in one sketch, and forgotten at once.
@@ -85,10 +86,10 @@ func (s *Store) Refresh(ctx context.Context, now time.Time) error {
 		}
 		asked := s.length
 		err := s.readPiece(ctx, piece, piece.to == window.to)
-		if err == nil || tooMuch(err) && s.length < asked {
+		if err == nil || promapi.TooMuch(err) && s.length < asked {
 			continue
 		}
-		if piece.to == window.to || s.length < asked || ctx.Err() != nil || !onlyThen(err) {
+		if piece.to == window.to || s.length < asked || ctx.Err() != nil || !promapi.OnlyThen(err) {
 			return err
 		}
 		s.fail(piece)
@@ -105,9 +106,9 @@ func (s *Store) readPiece(ctx context.Context, piece span, newest bool) error {
 	case err == nil:
 		s.keep(piece, found)
 		s.lengthen()
-	case tooMuch(err):
+	case promapi.TooMuch(err):
 		if !s.shorten() {
-			return fmt.Errorf("not even %s can be asked for at once; raise the limits of Prometheus on queries (--query.max-samples, --query.timeout), or narrow them (--matcher): %w", s.length, err)
+			return fmt.Errorf("no answer of Prometheus even for %s at once: raise its limits on queries (--query.max-samples, --query.timeout), or select less (--matcher): %w", s.length, err)
 		}
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it did not even say that it is too much
 		s.shorten()

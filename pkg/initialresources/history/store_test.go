@@ -54,8 +54,8 @@ func TestAnswers(t *testing.T) {
 		"broken":         {saying(500, "oh"), "server error: 500"},
 		"starting":       {saying(503, "Service Unavailable\n"), "503 Service Unavailable: Service Unavailable"},
 		"other data":     {saying(200, `{"status":"success","data":{"resultType":"scalar","result":[0,"1"]}}`), "the answer is a scalar"},
-		"one store less": {saying(200, empty+`,"warnings":["store 10.0.0.1 is not there"]}`), "may lack something: store 10.0.0.1 is not there"},
-		"no history":     {saying(200, empty+`}`), "is kube-state-metrics scraped?"},
+		"one store less": {saying(200, empty+`,"warnings":["store 10.0.0.1 is not there"]}`), "may be incomplete: store 10.0.0.1 is not there"},
+		"no history":     {saying(200, empty+`}`), "check that kube-state-metrics is scraped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, _ := answering(t, c.answer)
@@ -87,7 +87,7 @@ func TestSilence(t *testing.T) {
 		_ = r.ParseForm() // only then it is noticed that the client has gone
 		<-r.Context().Done()
 	})
-	store.client.timeout = time.Millisecond - grace
+	store.client.Grace = time.Millisecond - store.Timeout
 	if err := store.Refresh(t.Context(), time.Now()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the error is %v", err)
 	}
@@ -168,20 +168,20 @@ func TestLengthen(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		`"" is no URL`:                    func(o *Options) { o.URL = "" },
-		`"prometheus:9090" is no URL`:     func(o *Options) { o.URL = "prometheus:9090" },
-		`"http://" is no URL`:             func(o *Options) { o.URL = "http://" },
-		"no-such-ca":                      func(o *Options) { o.CAFile = "no-such-ca" },
-		`"cluster" is no matcher`:         func(o *Options) { o.Matchers = []string{"cluster"} },
-		`"a=~\"(\"" is no matcher`:        func(o *Options) { o.Matchers = []string{`a=~"("`} },
-		`"a=\"b\"} or b" is no matcher`:   func(o *Options) { o.Matchers = []string{`a="b"} or b`} },
-		`"job" is no matcher`:             func(o *Options) { o.CAdvisor = []string{"job"} },
-		`"kubelet" is no matcher`:         func(o *Options) { o.StateMetrics = []string{"kubelet"} },
-		`"rate(x)" is no name`:            func(o *Options) { o.CPU = "rate(x)" },
-		"a resolution of 7m0s is none":    func(o *Options) { o.Resolution = 7 * time.Minute },
-		"a resolution of 0s is none":      func(o *Options) { o.Resolution = 0 },
-		"a range of 30s is less than the": func(o *Options) { o.Range = 30 * time.Second },
-		"the window (0s)":                 func(o *Options) { o.Window = 0 },
+		`"" is not a URL`:                  func(o *Options) { o.URL = "" },
+		`"prometheus:9090" is not a URL`:   func(o *Options) { o.URL = "prometheus:9090" },
+		`"http://" is not a URL`:           func(o *Options) { o.URL = "http://" },
+		"no-such-ca":                       func(o *Options) { o.CAFile = "no-such-ca" },
+		`"cluster" is not a matcher`:       func(o *Options) { o.Matchers = []string{"cluster"} },
+		`"a=~\"(\"" is not a matcher`:      func(o *Options) { o.Matchers = []string{`a=~"("`} },
+		`"a=\"b\"} or b" is not a matcher`: func(o *Options) { o.Matchers = []string{`a="b"} or b`} },
+		`"job" is not a matcher`:           func(o *Options) { o.CAdvisor = []string{"job"} },
+		`"kubelet" is not a matcher`:       func(o *Options) { o.StateMetrics = []string{"kubelet"} },
+		`"rate(x)" is not a name`:          func(o *Options) { o.CPU = "rate(x)" },
+		"the resolution is 7m0s":           func(o *Options) { o.Resolution = 7 * time.Minute },
+		"the resolution is 0s":             func(o *Options) { o.Resolution = 0 },
+		"the range is 30s":                 func(o *Options) { o.Range = 30 * time.Second },
+		"positive window (0s)":             func(o *Options) { o.Window = 0 },
 	} {
 		o := Defaults()
 		o.URL = "http://prometheus"

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +28,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(controlplane.RunTests(m, controlplane.Options{Flags: controller.Flags()}, setUp))
+	os.Exit(controlplane.RunTests(m, controlplane.Options{}, setUp))
 }
 
 func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {
@@ -61,13 +60,9 @@ func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown fu
 	return tearDown, nil
 }
 
-// beta is the version of policies in the way of [prerequisite.Beta].
-var beta = strings.NewReplacer("/v1\nkind: MutatingAdmissionPolicy", "/v1beta1\nkind: MutatingAdmissionPolicy")
-
 // install installs what estimates, in the way of [controller.Hold].
 func install(ctx context.Context) (stop func(), err error) {
-	way := controller.Hold(cp)
-	if way == prerequisite.Webhook {
+	if controller.Hold(cp) == prerequisite.Webhook {
 		log, err := os.Create(filepath.Join(cp.Dir(), "log", "webhook.log"))
 		if err != nil {
 			return nil, fmt.Errorf("creating a log: %w", err)
@@ -80,18 +75,7 @@ func install(ctx context.Context) (stop func(), err error) {
 		return hook.Stop, nil
 	}
 	for _, name := range []string{"estimate-pods.yaml", "validate.yaml"} {
-		text, err := os.ReadFile(filepath.Join(controller.Root(), "deploy", "initial-resources", name))
-		if err != nil {
-			return nil, fmt.Errorf("reading the policies: %w", err)
-		}
-		if way == prerequisite.Beta {
-			text = []byte(beta.Replace(string(text)))
-		}
-		file := filepath.Join(cp.Dir(), name)
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			return nil, fmt.Errorf("writing the policies: %w", err)
-		}
-		if err := cp.Apply(ctx, "--filename", file); err != nil {
+		if err := cp.Apply(ctx, "--filename", filepath.Join(controller.Root(), "deploy", "initial-resources", name)); err != nil {
 			return nil, fmt.Errorf("installing the policies: %w", err)
 		}
 	}

@@ -69,7 +69,7 @@ func TestEvents(t *testing.T) {
 	apply(t, pod("new", "unknown", "", "", ""))
 	waitEvents(t, "told", "set", "InitialResourcesSet: app: cpu 100m (percentile 90 of 80 samples of the image:tag in 7d, in the namespace)")
 	waitEvents(t, "told", "skipped", "InitialResourcesSkipped: app: cpu 100m")
-	waitEvents(t, "new", "unknown", "InitialResourcesUnknown: app: no cpu is known of nginx:1.25, app: no memory")
+	waitEvents(t, "new", "unknown", "InitialResourcesUnknown: app: no cpu usage of nginx:1.25 is known, app: no memory")
 	waitMetric(t, p, `inplace_rollout_estimated_requests_total{resource="cpu",rung="7d:tag",scope="namespace"} 1`)
 	waitMetric(t, p, `inplace_rollout_estimates_skipped_total{reason="quota",resource="cpu"} 1`)
 	p.Kill()
@@ -184,7 +184,7 @@ spec:
 	if _, _, now := requests(t, "shop", "ours"); now != uid {
 		t.Error("it is another pod")
 	}
-	waitEvents(t, "shop", "ours", "InitialResourcesSet", "InitialResourcesResized: resized in place, as evidence has grown: app: cpu request 100m→200m")
+	waitEvents(t, "shop", "ours", "InitialResourcesSet", "InitialResourcesResized: resized in place, because its estimate has changed: app: cpu request 100m→200m")
 	waitMetric(t, p, `inplace_rollout_estimate_resizes_total{outcome="resized"} 1`)
 
 	// The estimate is another one after that, but not a day later.

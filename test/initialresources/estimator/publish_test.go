@@ -225,7 +225,7 @@ func TestReplicas(t *testing.T) {
 	waitMetric(t, first, `leader_election_master_status{name="inplace-rollout-estimator"} 1`)
 	second := launch(t, controller.Options{})
 	waitEntry(t, "shop", nginx+"_-1.25.cpu", "200m")
-	if text, err := second.Metrics(t.Context()); err != nil || strings.Contains(text, "\ninplace_rollout_estimates_age_seconds ") {
+	if text, err := second.Metrics(t.Context()); err != nil || strings.Contains(text, "\ninplace_rollout_estimates_timestamp_seconds ") {
 		t.Errorf("the other works, too: %v", err)
 	}
 	first.Kill()

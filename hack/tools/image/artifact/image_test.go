@@ -429,3 +429,12 @@ func TestReplacedModule(t *testing.T) {
 	}
 	testLocator(t, p)
 }
+
+// A folder of ours that takes the place of a module is ours, as the program is: nobody else has to be named.
+func TestReplacedByFolder(t *testing.T) {
+	other := &debug.Module{Path: "example.com/b", Version: "v1.0.0"}
+	folder := &debug.Module{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "./hack/a", Version: "(devel)"}}
+	if got := othersOf(&debug.BuildInfo{Deps: []*debug.Module{folder, other}}); !slices.Equal(got, []*debug.Module{other}) {
+		t.Errorf("of others are %v, want %v", got, other)
+	}
+}

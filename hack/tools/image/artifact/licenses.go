@@ -41,11 +41,11 @@ func licensesOf(ctx context.Context, info *debug.BuildInfo) (map[string]licenses
 		return nil, err
 	}
 	of := map[string]licenses{}
-	if of[standardLibrary], err = readLicenses(strings.TrimSpace(string(root)), standardLibrary+"@"+info.GoVersion); err != nil || len(info.Deps) == 0 {
+	if of[standardLibrary], err = readLicenses(strings.TrimSpace(string(root)), standardLibrary+"@"+info.GoVersion); err != nil || len(othersOf(info)) == 0 {
 		return of, err
 	}
 	list := []string{"list", "-m", "-json"}
-	for _, m := range info.Deps {
+	for _, m := range othersOf(info) {
 		list = append(list, m.Path)
 	}
 	modules, err := output(ctx, "go", list...)

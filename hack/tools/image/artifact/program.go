@@ -54,8 +54,8 @@ func compile(ctx context.Context, pkg string, platform v1.Platform, source Sourc
 	}
 	defer func() { _ = os.RemoveAll(temporary) }()
 	binary := filepath.Join(temporary, "program")
-	// Make compiles everything else without debuggers' tables: so the build cache has it already.
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", source.ldflags(), "-o", binary, pkg)
+	// Make compiles everything else without debuggers' tables: so the build cache has it already. The tag is explained in hack/conntrack.
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-tags=grpcnotrace", "-ldflags", source.ldflags(), "-o", binary, pkg)
 	env, err := environment(ctx)
 	if err != nil {
 		return nil, err
@@ -82,13 +82,13 @@ func compile(ctx context.Context, pkg string, platform v1.Platform, source Sourc
 // modules are what the program was compiled from: its own module, the standard library, which is of
 // the toolchain's version, and all others.
 func (p *Program) modules() []*debug.Module {
-	return append([]*debug.Module{&p.built.Main, {Path: standardLibrary, Version: strings.TrimPrefix(p.built.GoVersion, "go")}}, p.built.Deps...)
+	return append([]*debug.Module{&p.built.Main, {Path: standardLibrary, Version: strings.TrimPrefix(p.built.GoVersion, "go")}}, othersOf(p.built)...)
 }
 
 // Dependencies are the modules of others that the program was compiled from.
 func (p *Program) Dependencies() []*debug.Module {
 	var modules []*debug.Module
-	for _, m := range p.built.Deps {
+	for _, m := range othersOf(p.built) {
 		modules = append(modules, inForce(m))
 	}
 	return modules
@@ -107,6 +107,11 @@ func (p *Program) Licenses() map[string][]byte {
 		maps.Copy(texts, l.files)
 	}
 	return texts
+}
+
+// othersOf are the modules that a program was compiled from, but for its own, and those in whose place its own source has a folder.
+func othersOf(info *debug.BuildInfo) []*debug.Module {
+	return slices.DeleteFunc(slices.Clone(info.Deps), func(m *debug.Module) bool { return m.Replace != nil && strings.HasPrefix(m.Replace.Path, ".") })
 }
 
 // inForce is the module that was compiled in.

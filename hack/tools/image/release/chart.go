@@ -18,16 +18,11 @@ import (
 
 // writeChart packages the chart, with the image of this release among its values.
 func (r *release) writeChart(ctx context.Context, chart, temporary string) error {
-	values := filepath.Join(chart, "values.yaml")
-	text, err := os.ReadFile(values)
-	if err != nil {
-		return fmt.Errorf("reading the chart's values: %w", err)
-	}
-	if text, err = r.withImage(text); err != nil {
+	if err := rewrite(filepath.Join(chart, "values.yaml"), r.withImage, r.withRunbooks); err != nil {
 		return err
 	}
-	if err := os.WriteFile(values, text, 0o600); err != nil {
-		return fmt.Errorf("writing the chart's values: %w", err)
+	if err := rewrite(filepath.Join(chart, "Chart.yaml"), r.withAnnotations); err != nil {
+		return err
 	}
 	version := strings.TrimPrefix(r.version, "v")
 	if _, err := run(ctx, r.helm, "package", chart, "--version", version, "--app-version", r.version, "--destination", temporary); err != nil {
@@ -44,6 +39,38 @@ func (r *release) writeChart(ctx context.Context, chart, temporary string) error
 	return r.writeFile(name, packaged)
 }
 
+// rewrite changes a file of the chart.
+func rewrite(file string, changes ...func([]byte) ([]byte, error)) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading a file of the chart: %w", err)
+	}
+	for _, change := range changes {
+		if text, err = change(text); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return fmt.Errorf("writing a file of the chart: %w", err)
+	}
+	return nil
+}
+
+var annotations = regexp.MustCompile(`(?m)^(  artifacthub.io/prerelease:) "true"$|^(    - \{name: inplace-rollout, image:) inplace-rollout:dev\}$`)
+
+// withAnnotations tells Artifact Hub whether the version is a pre-release, and the image.
+func (r *release) withAnnotations(chart []byte) ([]byte, error) {
+	if len(annotations.FindAll(chart, -1)) != 2 {
+		return nil, errors.New("not exactly one annotation artifacthub.io/prerelease and one of the image in Chart.yaml")
+	}
+	return annotations.ReplaceAllFunc(chart, func(line []byte) []byte {
+		if bytes.Contains(line, []byte("image:")) {
+			return fmt.Appendf(nil, "    - {name: inplace-rollout, image: \"%s@%s\"}", r.image, r.digest)
+		}
+		return fmt.Appendf(nil, `  artifacthub.io/prerelease: "%t"`, strings.Contains(r.version, "-"))
+	}), nil
+}
+
 var imageValues = regexp.MustCompile(`(?m)^(  repository:) inplace-rollout$|^(  digest:) ""$`)
 
 // withImage names the image in the chart's values, whose comments stay.
@@ -57,6 +84,17 @@ func (r *release) withImage(values []byte) ([]byte, error) {
 		}
 		return fmt.Appendf(nil, "  repository: %s", r.image)
 	}), nil
+}
+
+// newestPages is the part of addresses of pages that are those of the newest commit.
+const newestPages = "/blob/main/"
+
+// withRunbooks has the chart's value for the runbooks name those of this version.
+func (r *release) withRunbooks(values []byte) ([]byte, error) {
+	if bytes.Count(values, []byte(newestPages)) != 1 {
+		return nil, errors.New("the chart's values.yaml has not exactly one address with " + newestPages)
+	}
+	return bytes.Replace(values, []byte(newestPages), []byte("/blob/"+r.version+"/"), 1), nil
 }
 
 // withoutTimes is the same archive without those times at which Helm has written it, and with

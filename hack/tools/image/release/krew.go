@@ -27,7 +27,7 @@ func (r *release) krewManifest(archives map[string][]byte, of map[string]*artifa
 			"selector": object{"matchLabels": object{"os": p.OS, "arch": p.Architecture}},
 			"uri":      url + "/" + name,
 			"sha256":   hash(archives[name]),
-			"bin":      plugin,
+			"bin":      executable(of[name]),
 		})
 	}
 	return yaml.Marshal(object{

@@ -29,7 +29,7 @@ func main() {
 	flag.StringVar(&o.image, "image", "inplace-rollout", "the repository that the image will be in")
 	flag.StringVar(&o.url, "url", "", "where the archives of the plugin will be; empty means the releases of the module's own repository")
 	flag.StringVar(&o.output, "output", "dist", "the folder to write, which must not be there")
-	flag.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "comma-separated platforms of the plugin; the image is for those of linux")
+	flag.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64", "comma-separated platforms of the plugin; the image is for those of linux")
 	flag.StringVar(&o.kubectl, "kubectl", "bin/k8s/kubectl", "the kubectl that builds kustomizations")
 	flag.StringVar(&o.helm, "helm", "bin/gitops/helm", "the Helm that packages the chart")
 	flag.Parse()

@@ -36,7 +36,7 @@ func (r *release) writeProvenance() error {
 	home := "https://" + r.programs[0].Module()
 	made := &provenance.Provenance{
 		BuildDefinition: &provenance.BuildDefinition{
-			BuildType:            home + "/docs/releasing.md",
+			BuildType:            home + "/CONTRIBUTING.md",
 			ExternalParameters:   parameters,
 			ResolvedDependencies: materials,
 		},

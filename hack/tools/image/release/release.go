@@ -84,6 +84,14 @@ func (r *release) writeImage() error {
 		image.WriteSBOM(r.path(r.named("inplace-rollout-image", ".spdx.json"))))
 }
 
+// executable is the plugin's name where the program runs.
+func executable(p *artifact.Program) string {
+	if p.Platform.OS == "windows" {
+		return plugin + ".exe"
+	}
+	return plugin
+}
+
 // writePlugin writes an archive of the program for each platform, and a manifest that tells Krew
 // where they are.
 func (r *release) writePlugin() error {
@@ -101,7 +109,7 @@ func (r *release) writePlugin() error {
 	archives, of := map[string][]byte{}, map[string]*artifact.Program{}
 	for _, p := range r.programs {
 		name := r.named(plugin, "-"+p.Platform.OS+"-"+p.Platform.Architecture+".tar.gz")
-		archive, err := artifact.TarGz([]artifact.File{{Name: plugin, Mode: 0o755, Data: p.Binary}, {Name: "licenses.txt", Mode: 0o644, Data: licenses.Bytes()}})
+		archive, err := artifact.TarGz([]artifact.File{{Name: executable(p), Mode: 0o755, Data: p.Binary}, {Name: "licenses.txt", Mode: 0o644, Data: licenses.Bytes()}})
 		if err != nil {
 			return err
 		}

@@ -96,6 +96,32 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
+// What Artifact Hub is told of the chart in deploy/ is that of the version.
+func TestChartAnnotations(t *testing.T) {
+	kept, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "chart", "Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[string]string{"v0.1.0": "false", "v0.1.0-rc.1": "true"} {
+		r := &release{options: options{image: "registry.example.com/a/b", version: version}, digest: v1.Hash{Algorithm: "sha256", Hex: "abc"}}
+		got, err := r.withAnnotations(kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"  artifacthub.io/prerelease: \"" + want + "\"\n", "    - {name: inplace-rollout, image: \"registry.example.com/a/b@sha256:abc\"}\n"} {
+			if !strings.Contains(string(got), line) {
+				t.Errorf("%s: %q is missing in\n%s", version, line, got)
+			}
+		}
+		if strings.Count(string(got), "\n") != strings.Count(string(kept), "\n") {
+			t.Errorf("%s: there are other lines besides:\n%s", version, got)
+		}
+	}
+	if got, err := (&release{}).withAnnotations([]byte("annotations: {}\n")); err == nil {
+		t.Errorf("of nothing came %q", got)
+	}
+}
+
 // The chart that Helm packages has times, and modes after the umask.
 func TestWithoutTimes(t *testing.T) {
 	packaged := func(mode int64, at time.Time) []byte {
@@ -153,5 +179,16 @@ func TestFiles(t *testing.T) {
 	got, err := os.ReadFile(r.path("SHA256SUMS"))
 	if want := abc + "  a\n" + abc + "  image/blobs/b\n"; err != nil || string(got) != want {
 		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}
+
+func TestWithRunbooks(t *testing.T) {
+	r := &release{options: options{version: "v1.2.3"}}
+	got, err := r.withRunbooks([]byte("runbooks: https://example.com/blob/main/docs/\n"))
+	if want := "runbooks: https://example.com/blob/v1.2.3/docs/\n"; err != nil || string(got) != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+	if got, err := r.withRunbooks([]byte("runbooks: \n")); err == nil {
+		t.Errorf("without an address: %q", got)
 	}
 }

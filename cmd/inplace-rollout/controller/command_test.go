@@ -1,0 +1,87 @@
+package controller
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+
+	engine "github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
+)
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c}}]
+current-context: c
+`
+
+func kubeconfigFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// What client-go makes of the configuration: its limit is off only where the rate is negative
+// and there is no limiter.
+func TestRateLimits(t *testing.T) {
+	file := kubeconfigFile(t)
+	for name, tt := range map[string]struct {
+		qps     float32
+		burst   int
+		atOnce  int // 0 means without a limit
+		ofLease bool
+	}{
+		"no limit":                        {},
+		"no limit, said by a negative":    {qps: -1},
+		"a rate, and what it lets out":    {qps: 5, atOnce: 10},
+		"less than one in two seconds":    {qps: 0.2, atOnce: 1},
+		"a rate and a burst":              {qps: 5, burst: 7, atOnce: 7},
+		"the Lease does not wait with it": {qps: 5, burst: 7, ofLease: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, err := options{kubeconfig: file, qps: tt.qps, burst: tt.burst}.restConfig()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.ofLease {
+				config = server.Unlimited(config)
+			}
+			if got := atOnce(config); got != tt.atOnce {
+				t.Errorf("%d requests may go out at once, want %d", got, tt.atOnce)
+			}
+		})
+	}
+}
+
+// atOnce is how many requests a new limit lets out; 0 if there is none.
+func atOnce(config *rest.Config) int {
+	if config.RateLimiter == nil && config.QPS < 0 {
+		return 0
+	}
+	count := 0
+	for config.RateLimiter.TryAccept() {
+		count++
+	}
+	return count
+}
+
+// TestEveryKindRuns: each kind whose edits are held has a controller.
+func TestEveryKindRuns(t *testing.T) {
+	c, err := newControllers(t.Context(), fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), nil, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.kinds) != len(prerequisite.HeldKinds) {
+		t.Errorf("%d controllers for %v", len(c.kinds), prerequisite.HeldKinds)
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/terminal"
+)
+
+// pictured is a set whose pod web-0 is on a node that has no room for the larger size.
+func pictured(t *testing.T) *stage {
+	t.Helper()
+	s := newSetStage(t, 4)
+	s.nodes = []*corev1.Node{node("node-1", "250m"), node("node-2", "4"), node("node-3", "4"), node("node-4", "4")}
+	for i, pod := range s.pods {
+		pod.Spec.NodeName = s.nodes[i].Name
+	}
+	other := build.Pod("other", &s.set.Spec.Template)
+	other.Namespace, other.Spec.NodeName = "other", "node-1"
+	s.others = append(s.others, other)
+	return s
+}
+
+// screens are the width of the pictures, in columns.
+const screens = 104
+
+// draw compares a picture in docs/ with what a command prints on a terminal.
+func draw(t *testing.T, name, title, command string, run func(out cli.Page) error) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := run(cli.Page{Writer: &out, Width: screens, Colors: true}); err != nil && !errors.As(err, new(exitError)) {
+		t.Fatal(err)
+	}
+	picture, err := terminal.Screen{Title: title, Command: command, Output: out.String(), Columns: screens}.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Assert(t, filepath.Join("..", "..", "..", "docs", name), picture)
+}
+
+// The pictures of plan and status in docs/ are what these print. make screens draws them again.
+func TestPictures(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	text, err := yaml.Marshal(manifest(t, "StatefulSet", "", larger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	draw(t, "plan.svg", "What an edit would do, pod by pod", "kubectl inplace-rollout plan -f web.yaml", func(out cli.Page) error {
+		o := planOptions{cluster: pictured(t).cluster(t), resizePolicy: "LiveResizeable"}
+		o.files.Filenames = []string{file}
+		return o.run(t.Context(), out, nil)
+	})
+
+	s := pictured(t)
+	s.heldAt(t, larger)
+	for _, pod := range s.pods[1:] {
+		build.Resized(&s.set.Spec.Template)(pod)
+		pod.Labels["controller-revision-hash"] = "web-b"
+	}
+	why := "Node didn't have enough resource: cpu, requested: 200, used: 100, capacity: 250"
+	s.asked(0, condition(corev1.PodResizePending, "Deferred", why), observed)
+	s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = rollout.ReasonDeferred, "3 of 4 pods resized; web-0: deferred on node node-1: "+why
+	draw(t, "status.svg", "How far a rollout has come, pod by pod", "kubectl inplace-rollout status sts/web", func(out cli.Page) error {
+		return statusView{}.print(out, reportsOf(t, s), now)
+	})
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// promoteOptions are the arguments of the promote command.
+type promoteOptions struct{ *cluster }
+
+func newPromoteCommand() *cobra.Command {
+	o := promoteOptions{cluster: newCluster()}
+	cmd := &cobra.Command{
+		Use:   "promote TYPE/NAME",
+		Short: "End the canary of a guarded rollout: the other pods follow",
+		Long: `End the canary of a guarded rollout: the other pods follow at once, even if its duration
+is not over. The workload needs the annotation ` + api.CanaryAnnotation + ` and a canary
+that is under way. The next edit has a canary of its own.
+
+A rollout that was stopped because a pod failed cannot be promoted. Use retry.`,
+		Example: `  # The first pod runs well at its new size
+  inplace-rollout promote sts/db
+
+  # The same for a Deployment
+  inplace-rollout promote deployment/web`,
+		ValidArgsFunction: o.completeWorkload(policy.Held),
+		SilenceUsage:      true,
+		Args:              cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.connect(); err != nil {
+				return err
+			}
+			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
+		},
+	}
+	o.flags.AddFlags(cmd.PersistentFlags())
+	o.completeFlags(cmd)
+	return cmd
+}
+
+func (o promoteOptions) run(ctx context.Context, out io.Writer, args []string) error {
+	u, err := o.named(args)
+	if err != nil {
+		return err
+	}
+	var promoted rollout.Version
+	var nothing string
+	err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
+		if promoted, nothing, err = canaryOf(u); err == nil && nothing == "" {
+			_, err = o.patch(ctx, u, map[string]any{"metadata": map[string]any{
+				"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.PromoteAnnotation: rollout.Promotion(promoted, sinceOf(u))},
+			}}, api.FieldManager+"-promote")
+		}
+		return err
+	})
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w\nYou need get and patch for %s", err, everyResource)
+	}
+	if err != nil {
+		return fmt.Errorf("promoting %s: %w", nameOf(u), err)
+	}
+	if nothing != "" {
+		_, err = fmt.Fprintf(out, "%s has no canary under way: %s\n", nameOf(u), nothing)
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s: the canary of %s is over, and the other pods follow\n", nameOf(u), promoted)
+	return err
+}
+
+// canaryOf returns the rollout whose canary is under way, or what the condition says where there is none. It is an error if a
+// pod has failed.
+func canaryOf(u *unstructured.Unstructured) (canary rollout.Version, none string, err error) {
+	r := statusReport{OptedIn: policy.Enabled(u), Held: policy.Held(u)}
+	r.readCondition(u)
+	switch says := rollout.Parse(r.Complete, r.Reason, r.Message); says.Phase {
+	case rollout.PhaseCanary:
+		return says.Version, "", nil
+	case rollout.PhaseStopped, rollout.PhaseReverted:
+		return "", "", fmt.Errorf("a pod has failed: %s\nUse retry to try it again", r.Message)
+	default:
+		return "", r.Message, nil
+	}
+}
+
+// sinceOf returns since when a workload has not been complete.
+func sinceOf(u *unstructured.Unstructured) (since metav1.Time) {
+	text, _ := completeOf(u)["lastTransitionTime"].(string)
+	_ = since.UnmarshalQueryParameter(text) // it was written by the API server
+	return since
+}

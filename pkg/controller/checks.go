@@ -1,0 +1,41 @@
+package controller
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// outcomes returns what is known of the checks of the session's workload; nil if nobody asks.
+func (s *Session[W, K]) outcomes() rollout.Outcomes {
+	c := s.controller
+	if c.options.Checks == nil {
+		return nil
+	}
+	known := c.options.Checks.Outcomes(c.checked(s.name))
+	return func(pod types.UID, check string) rollout.Outcome {
+		o := known.Of(pod, check)
+		return rollout.Outcome{Passed: o.Effect == checks.GoOn, Failed: o.Effect == checks.Fail, Overdue: o.Effect == checks.Hold, Message: o.Message}
+	}
+}
+
+// checked is how checks know a workload.
+func (c *Controller[W, K]) checked(name cache.ObjectName) string {
+	return c.access.Kind + " " + name.String()
+}
+
+// ask has the checks asked about the pods of a plan, and no others.
+func (s *Session[W, K]) ask(p rollout.Plan) {
+	c := s.controller
+	if c.options.Checks == nil || len(p.Subjects) == 0 && !s.checks {
+		return
+	}
+	s.checks = len(p.Subjects) > 0
+	var subjects []checks.Subject
+	for _, subject := range p.Subjects {
+		subjects = append(subjects, checks.SubjectOf(subject.Pod, subject.Asked, subject.Done))
+	}
+	c.options.Checks.Ask(c.checked(s.name), p.Checks, subjects, s.Requeue)
+}

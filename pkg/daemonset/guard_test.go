@@ -1,0 +1,122 @@
+package daemonset
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
+)
+
+func TestGuardedRollouts(t *testing.T) {
+	simulated.GuardedRollouts(t, func(t *testing.T, asks *simulated.Asks) simulated.Guarded {
+		return newCluster(t, 3, controller.Options{Checks: asks}).guarded(t)
+	})
+}
+
+// guarded is the cluster for the trials of guarded rollouts.
+func (c *cluster) guarded(t *testing.T) simulated.Guarded {
+	return c.Guarded(t, defaults, simulated.Guarded{
+		Annotate: func(annotations map[string]string) {
+			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { maps.Copy(set.Annotations, annotations) }) })
+		},
+		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) },
+		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
+	})
+}
+
+// TestGuardAndClasses: pods whose class of node has a size of its own, which the edit does not change, are no canaries: they
+// prove nothing of the size that the others get.
+func TestGuardAndClasses(t *testing.T) {
+	c := newCluster(t, 6, controller.Options{})
+	g := c.guarded(t)
+	for _, name := range []string{"node-0", "node-1", "node-2"} {
+		c.changeNode(name, func(node *corev1.Node) { node.Labels["size"] = "large" })
+	}
+	c.nodesChange()
+	g.Annotate(map[string]string{api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`})
+	c.Rounds(60)
+	had := g.Doomed(policy.OnFailureHold)
+	g.Edit(newer)
+	if name := g.Stops(t, had); capacity.TargetNode(c.Pods[name]) < "node-3" {
+		t.Errorf("the canary %s is on a node with a size of its own", name)
+	}
+}
+
+// TestGuardAndSurge: with maxSurge the DaemonSet controller makes new pods first, so that the restarts are its own. Resizes
+// are guarded.
+func TestGuardAndSurge(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
+	g := c.guarded(t)
+	had := g.Doomed(policy.OnFailureHold)
+	g.Edit(newer)
+	g.Stops(t, had)
+}
+
+// TestRevertOfRestarts: pods that were restarted for their size are not restarted to go back.
+func TestRevertOfRestarts(t *testing.T) {
+	for annotation, value := range simulated.Restarting {
+		t.Run(value, func(t *testing.T) {
+			c := newCluster(t, 3, controller.Options{})
+			c.strategy(rollingUpdate(intstr.FromInt32(3), intstr.FromInt32(0)))
+			c.guarded(t).RevertsRestarted(t, annotation, value)
+		})
+	}
+}
+
+// TestRevertOfContainers: containers restart on the way back where they did on the way forth.
+func TestRevertOfContainers(t *testing.T) {
+	newCluster(t, 3, controller.Options{}).guarded(t).RevertsContainers(t)
+}
+
+// TestGuardAndOptOut: the DaemonSet controller takes a canary for updated that has passed.
+func TestGuardAndOptOut(t *testing.T) {
+	for _, passed := range []bool{false, true} {
+		c := newCluster(t, 5, controller.Options{})
+		optOut := func() {
+			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { delete(set.Labels, api.EnabledLabel) }) })
+		}
+		if replaced := c.guarded(t).OptedOut(t, passed, optOut); replaced == passed {
+			t.Errorf("passed: %t, and replaced: %t", passed, replaced)
+		}
+	}
+}
+
+// TestCanaryOfEachClass: each class of nodes has a canary, where the edit changes the size of all of them. A change of the classes
+// alone has none.
+func TestCanaryOfEachClass(t *testing.T) {
+	c := newCluster(t, 6, controller.Options{})
+	g := c.guarded(t)
+	large := []string{"node-0", "node-1", "node-2"}
+	for _, name := range large {
+		c.changeNode(name, func(node *corev1.Node) { node.Labels["size"] = "large" })
+	}
+	c.nodesChange()
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
+	g.Annotate(map[string]string{api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`})
+	c.Rounds(60)
+	if n := len(c.Sized(version{CPU: 9})); n != len(large) || simulated.Count(c.Events, rollout.EventCanaryStarted) > 0 {
+		t.Errorf("%d pods have the size of their class, want %d without a canary: %q", n, len(large), c.Events)
+	}
+	g.Edit(version{Image: 1, CPU: 1, Memory: 1})
+	c.Rounds(60)
+	canaries := map[bool]int{}
+	for name, pod := range c.Pods {
+		if simulated.SizeOf(pod).Memory == 1 {
+			canaries[slices.Contains(large, capacity.TargetNode(c.Pods[name]))]++
+		}
+	}
+	if canaries[true] != 1 || canaries[false] != 1 {
+		t.Errorf("%d canaries on large nodes, and %d on others, want 1 of both: %+v", canaries[true], canaries[false], condition(c.Set))
+	}
+}

@@ -1,0 +1,65 @@
+package deployment
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// guard returns how the rollout is guarded, where base has the pods; nil if it is not.
+func (o observation) guard(base *replicaSet) *rollout.Guard {
+	if !policy.Held(o.deployment) {
+		return nil
+	}
+	d := o.deployment
+	g := o.Guard(rollout.Version("edit "+d.Annotations[api.EditAnnotation]), condition(d), d.Spec.MinReadySeconds)
+	if g != nil {
+		g.Back = base != nil && base.template.Same(d.template) && !base.adopted()
+		g.NotReadyTimeout = time.Duration(ptr.Deref(d.Spec.ProgressDeadlineSeconds, int32(g.NotReadyTimeout.Seconds()))) * time.Second
+	}
+	return g
+}
+
+// deserted returns the step of a guarded rollout whose Deployment was scaled to zero in the midst of it: it stays as it is, and so
+// its pods come back as they were before. Where they would come back as something else, it is let go: without pods of any
+// ReplicaSet, a Deployment that is paused scales the newest one, unless there is one of its template (FindActiveOrLatest in
+// pkg/controller/deployment/util of Kubernetes).
+func (o observation) deserted() rollout.Step {
+	options := rollout.Options{Now: o.Now, Guard: o.guard(nil)}
+	next := func(rs *replicaSet) bool {
+		return !slices.ContainsFunc(o.sets, func(other *replicaSet) bool { return byAge(rs, other) < 0 })
+	}
+	if options.Guard == nil || ptr.Deref(o.deployment.Spec.Replicas, 1) > 0 ||
+		slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
+			return rs.template.Same(o.deployment.template) || next(rs) && rs.template.Hash != o.deployment.template.Hash
+		}) {
+		return rollout.Step{}
+	}
+	return rollout.Next(nil, options)
+}
+
+// revert plans the way back to the template that base still has, of the pods that have the size of the Deployment's.
+// The Deployment stays held, and its template is not written. Once base has taken the template over, there is no way back.
+func (o observation) revert(base *replicaSet, options rollout.Options) (plan, error) {
+	guard := options.Guard
+	forth, err := o.verdicts(o.look(base, options), base)
+	if err != nil {
+		return plan{}, err
+	}
+	deployment := *o.deployment
+	deployment.template = base.template
+	o.deployment, o.back = &deployment, true
+	options = options.Back()
+	look := o.look(base, options)
+	options.NonMembers = o.nonMembers(look, base)
+	back, err := o.verdicts(look, base)
+	if err != nil {
+		return plan{}, err
+	}
+	return plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Reverting(back, forth), options)}.Revert(guard, o.revision(), "", look.Found()), base: base}, nil
+}

@@ -1,0 +1,204 @@
+package live_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+)
+
+// watched is a watch of two pods: one that is written, and one whose changes tell that the watch has brought all before.
+type watched struct {
+	*live.Watch[*corev1.Pod]
+
+	t       *testing.T
+	client  *fake.Clientset
+	changes atomic.Int64
+	fences  int
+}
+
+func pod(name string, version int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: strconv.Itoa(version)}}
+}
+
+func newWatched(t *testing.T) *watched {
+	w := &watched{t: t, client: fake.NewClientset(pod("web-0", 1), pod("fence", 1))}
+	var err error
+	if w.Watch, err = live.NewWatch(t.Context(), coreinformers.NewPodInformer(w.client, "default", 0, cache.Indexers{}), pods.Strip, func() { w.changes.Add(1) }); err != nil {
+		t.Fatal(err)
+	}
+	w.until(func() bool { return w.HasSynced() && w.changes.Load() == 3 }) // two pods, and that the list is complete
+	return w
+}
+
+func (w *watched) until(done func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatal("the watch does not bring it")
+		}
+	}
+}
+
+// stores has the watch bring this version of the pod.
+func (w *watched) stores(version int) *corev1.Pod {
+	w.t.Helper()
+	stored, err := w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("web-0", version), metav1.UpdateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return stored
+}
+
+// told returns how many changes were told of since the last time.
+func (w *watched) told() int {
+	w.t.Helper()
+	w.fences++
+	if _, err := w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("fence", 1+w.fences), metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until(func() bool {
+		all, err := w.List()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, pod := range all {
+			if pod.Name == "fence" && pod.ResourceVersion == strconv.Itoa(1+w.fences) {
+				return true
+			}
+		}
+		return false
+	})
+	time.Sleep(20 * time.Millisecond) // it is in the store a moment before the watch tells of it
+	return int(w.changes.Swap(0)) - 1
+}
+
+// TestWrite: the watch tells of everything but the very version that was written.
+func TestWrite(t *testing.T) {
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		name   string
+		during []int // versions that the watch brings while the write is under way
+		writes int   // version that is stored; 0 if it fails
+		after  []int // versions that it brings afterwards
+		want   int
+	}{
+		{name: "the echo comes after the answer", writes: 2, after: []int{2}},
+		{name: "the echo comes before the answer", during: []int{2}, writes: 2},
+		{name: "something else comes after the echo", writes: 2, after: []int{2, 3}, want: 1},
+		{name: "and before the answer", during: []int{2, 3}, writes: 2, want: 1},
+		{name: "something else was there before", during: []int{2}, writes: 3, after: []int{3}, want: 1},
+		{name: "something else was there before, and comes late", writes: 3, after: []int{2, 3}, want: 1},
+		{name: "the write fails, and nothing has happened", want: 0},
+		{name: "the write fails, and was carried out", during: []int{2}, want: 1},
+		{name: "the write fails, and was carried out later", after: []int{2}, want: 1},
+		{name: "the echo is one", writes: 2, after: []int{2, 2}, want: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWatched(t)
+			w.changes.Store(0)
+			_, err := w.Write(pod("web-0", 1), func() (*corev1.Pod, error) {
+				for _, version := range tt.during {
+					w.stores(version)
+				}
+				if got := w.told(); got != 0 {
+					t.Errorf("told of %d changes while the write is under way", got)
+				}
+				if tt.writes == 0 {
+					return nil, broken
+				}
+				return pod("web-0", tt.writes), nil
+			})
+			if errors.Is(err, broken) != (tt.writes == 0) {
+				t.Fatalf("got the error %v", err)
+			}
+			for _, version := range tt.after {
+				w.stores(version)
+			}
+			if got := w.told(); got != tt.want {
+				t.Errorf("told of %d changes, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestList: the objects are listed by name as they come and go, with what was written and the watch has not brought.
+func TestList(t *testing.T) {
+	w := newWatched(t)
+	list := func() (names []string) {
+		t.Helper()
+		w.told() // what is before
+		all, err := w.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range all {
+			if pod.Name != "fence" {
+				names = append(names, pod.Name+" "+pod.ResourceVersion)
+			}
+		}
+		return names
+	}
+	create := func(name string) {
+		t.Helper()
+		if _, err := w.client.CoreV1().Pods("default").Create(t.Context(), pod(name, 1), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("web-2")
+	create("web-1")
+	if got := list(); !slices.Equal(got, []string{"web-0 1", "web-1 1", "web-2 1"}) {
+		t.Fatalf("with two more, got %q", got)
+	}
+	w.Wrote(pod("web-1", 5))
+	w.Wrote(pod("web-3", 5))
+	if got := list(); !slices.Equal(got, []string{"web-0 1", "web-1 5", "web-2 1"}) {
+		t.Errorf("after writes, got %q", got)
+	}
+	if err := w.client.CoreV1().Pods("default").Delete(t.Context(), "web-0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(); !slices.Equal(got, []string{"web-1 5", "web-2 1"}) {
+		t.Errorf("without the first, got %q", got)
+	}
+}
+
+// TestSyncedAtOnce: that the first list is complete is told at once. Nobody looks for it every now and then: the first pod of a
+// rollout would wait for that.
+func TestSyncedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, began := fake.NewClientset(pod("web-0", 1)), time.Now()
+		var changes, last atomic.Int64 // how many, and when the last one came
+		changed := func() {
+			changes.Add(1)
+			last.Store(int64(time.Since(began)))
+		}
+		informer := coreinformers.NewPodInformer(client, "default", 0, cache.Indexers{})
+		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Millisecond) // as a real one
+			return false, nil, nil
+		})
+		w, err := live.NewWatch(t.Context(), informer, pods.Strip, changed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if took := time.Duration(last.Load()); !w.HasSynced() || changes.Load() != 2 || took > 10*time.Millisecond { // the pod, and that it is all
+			t.Errorf("%d changes are told, the last one after %v", changes.Load(), took)
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// TestFenceOfStatus: of a workload that is not opted in, our ServiceAccount may take our own conditions away, and nothing else.
+func TestFenceOfStatus(t *testing.T) {
+	p := readDocument[admissionv1.ValidatingAdmissionPolicy](t, "fence-workloads.yaml", 2)
+	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	const label, nothing = "only workloads with the label", "may change only these parts of a status"
+	theirs := appsv1.StatefulSetCondition{Type: "Theirs", Status: corev1.ConditionTrue}
+	is := func(status corev1.ConditionStatus) appsv1.StatefulSetCondition {
+		return appsv1.StatefulSetCondition{Type: api.ConditionComplete, Status: status}
+	}
+	set := func(value string, replicas int32, conditions ...appsv1.StatefulSetCondition) *appsv1.StatefulSet {
+		s := &appsv1.StatefulSet{ObjectMeta: labelled(value).ObjectMeta}
+		s.Status.Replicas, s.Status.Conditions = replicas, conditions
+		return s
+	}
+	held := appsv1.StatefulSetCondition{Type: api.ConditionObserved, Status: corev1.ConditionTrue}
+	for _, tt := range []struct {
+		name     string
+		old, now *appsv1.StatefulSet
+		want     string // of the answer; empty if it is let through
+	}{
+		{"opted in, another word", set("true", 1, is("True")), set("true", 1, is("False")), ""},
+		{"opted in, another's condition goes", set("true", 1, theirs), set("true", 1), nothing},
+		{"opted out, ours go", set("none", 1, theirs, is("False"), held), set("none", 1, theirs), ""},
+		{"opted out by a value, ours go", set("false", 1, is("True")), set("false", 1), ""},
+		{"opted out, one of ours stays", set("none", 1, is("False"), held), set("none", 1, held), label},
+		{"opted out, another word", set("none", 1, is("False")), set("none", 1, is("True")), label},
+		{"opted out, another's condition goes", set("none", 1, theirs, is("False")), set("none", 1), nothing},
+		{"opted out, more of the status", set("none", 1, is("False")), set("none", 2), nothing},
+		{"opted out, and in by the status", set("none", 1, is("False")), set("true", 1), nothing},
+	} {
+		allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.now, old: tt.old, subresource: "status"})
+		if allowed != (tt.want == "") || !strings.Contains(said, tt.want) {
+			t.Errorf("%s: allowed %t: %s, want %q", tt.name, allowed, said, tt.want)
+		}
+	}
+	// What is no status stays as fenced as it was.
+	if allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: set("none", 1), old: set("none", 1)}); allowed || !strings.Contains(said, label) {
+		t.Errorf("a write of a workload that is not opted in: allowed %t: %s", allowed, said)
+	}
+}

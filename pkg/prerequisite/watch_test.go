@@ -1,0 +1,88 @@
+package prerequisite_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+)
+
+// reads counts how often the policies that hold were read.
+func reads(client *fake.Clientset) (n int) {
+	for _, action := range client.Actions() {
+		if get, is := action.(clienttesting.GetAction); is && get.GetResource() == mutatingPolicies && get.GetName() == hold {
+			n++
+		}
+	}
+	return n
+}
+
+// TestGateWatches: what is installed is read when a watch tells of a change, and all the time only where watches fail.
+func TestGateWatches(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		refused     bool
+		most, fewer int // reads in an idle hour
+		noticed     time.Duration
+	}{
+		{name: "watched", most: 14, fewer: 11, noticed: 2 * time.Second},
+		{name: "without the right to", refused: true, most: 361, fewer: 350, noticed: 11 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				scheme := metadatafake.NewTestScheme()
+				if err := metav1.AddMetaToScheme(scheme); err != nil {
+					t.Fatal(err)
+				}
+				policy := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"}, ObjectMeta: metav1.ObjectMeta{Name: hold}}
+				metadata := metadatafake.NewSimpleMetadataClient(scheme, policy)
+				if tt.refused {
+					metadata.PrependReactor("list", "mutatingadmissionpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+						return true, nil, apierrors.NewForbidden(mutatingPolicies.GroupResource(), "", errors.New("only get"))
+					})
+				}
+				server := &apiserver{asks: true, there: true}
+				client := server.answering(t, complete(t))
+				gate := prerequisite.NewGate()
+				go gate.Watch(t.Context(), &prerequisite.Cluster{Client: client, Metadata: metadata}, 10*time.Second, func() {})
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if err := gate.Ready(); err != nil {
+					t.Fatal(err)
+				}
+
+				began, asked := reads(client), server.count()
+				time.Sleep(time.Hour)
+				if n := reads(client) - began; n > tt.most || n < tt.fewer {
+					t.Errorf("in an idle hour a policy was read %d times, want %d to %d", n, tt.fewer, tt.most)
+				}
+				if n := server.count() - asked; n > 3*(1+12) || n < 3*11 {
+					t.Errorf("in an idle hour there were %d dry runs", n)
+				}
+
+				// Somebody deletes it: nothing may be touched any more.
+				if err := client.Tracker().Delete(mutatingPolicies, "", hold); err != nil {
+					t.Fatal(err)
+				}
+				if err := metadata.Tracker().Delete(mutatingPolicies, "", hold); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(tt.noticed)
+				synctest.Wait()
+				if gate.Err() == nil {
+					t.Errorf("%v after a policy was deleted nothing is said", tt.noticed)
+				}
+			})
+		})
+	}
+}

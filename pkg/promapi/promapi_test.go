@@ -1,0 +1,136 @@
+package promapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// TestAlternatives: a name is what it is, whatever is in it.
+func TestAlternatives(t *testing.T) {
+	for want, values := range map[string][]string{
+		`""`:                           nil,
+		`"web-0"`:                      {"web-0"},
+		`"a|b"`:                        {"a", "b"},
+		`"a\\|b|c"`:                    {"a|b", "c"},
+		`"\"\\}\\) or vector\\(1\\)#"`: {`"}) or vector(1)#`},
+		`"\\\\"`:                       {`\`},
+		`"a\nb"`:                       {"a\nb"},
+		`"\\.\\*"`:                     {".*"},
+		"\"`\"":                        {"`"},
+		`"a�b"`:                        {"a\xffb"},
+	} {
+		if got := Alternatives(values); got != want {
+			t.Errorf("%q becomes %s, want %s", values, got, want)
+		}
+	}
+	if got, want := AnyOf("pod", []string{"a", "b"}), `pod=~"a|b"`; got != want {
+		t.Errorf("a matcher is %s, want %s", got, want)
+	}
+}
+
+// FuzzAlternatives: what is filled in is one string of PromQL, which has Go's escapes, and the regular expression in it, which
+// PromQL anchors, matches the values and nothing else that is at hand.
+func FuzzAlternatives(f *testing.F) {
+	f.Add("web-0", "web-1")
+	f.Add(`"} or vector(1) #`, "\n")
+	f.Add(`\`, `.*|a`)
+	f.Add("`", "'\x00\xff")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		filled := Alternatives([]string{a, b})
+		if strings.ContainsAny(filled, "\n\r\x00") || !closes(filled) {
+			t.Fatalf("%q and %q become %s, which does not end where it ends", a, b, filled)
+		}
+		expression, err := strconv.Unquote(filled)
+		if err != nil {
+			t.Fatalf("%s is no string: %v", filled, err)
+		}
+		anchored, err := regexp.Compile("^(?s:" + expression + ")$")
+		if err != nil {
+			t.Fatalf("%s is no regular expression: %v", expression, err)
+		}
+		for _, value := range []string{a, b} {
+			if utf8.ValidString(value) && !anchored.MatchString(value) {
+				t.Errorf("%s does not match %q", expression, value)
+			}
+		}
+		for _, other := range []string{a + b, "x" + a, b + "x", "", "x", a + "|" + b} {
+			if other != a && other != b && utf8.ValidString(a+b) && anchored.MatchString(other) {
+				t.Errorf("%s matches %q, too", expression, other)
+			}
+		}
+	})
+}
+
+// closes reports whether the first quote that is not escaped, after the first character, is the last character.
+func closes(text string) bool {
+	if text == "" || text[0] != '"' {
+		return false
+	}
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i == len(text)-1
+		}
+	}
+	return false
+}
+
+// TestAnswers: what comes of each answer is an error that says what to do.
+func TestAnswers(t *testing.T) {
+	advice := Advice{URL: "--where", Refused: "show it this", Untrusted: "trust that"}
+	for name, tt := range map[string]struct {
+		status  int
+		body    string
+		most    int64
+		want    string
+		toomuch bool // it is taken for that
+	}{
+		"what it is asked for":   {status: 200, body: `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1,"2"]}]}}`},
+		"as long as it may be":   {status: 200, body: `{"status":"success","data":{"resultType":"vector","result":[]}}`, most: 63},
+		"one byte longer":        {status: 200, body: `{"status":"success","data":{"resultType":"vector","result":[]}}`, most: 62, want: "the answer has more than 62 bytes"},
+		"another type":           {status: 200, body: `{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`, want: "the answer is a scalar"},
+		"a warning":              {status: 200, body: `{"status":"success","warnings":["a store is away"],"data":{"resultType":"vector","result":[]}}`, want: "the answer may be incomplete: a store is away"},
+		"HTML":                   {status: 200, body: "<html>sign in</html>", want: "is no Prometheus: <html>sign in</html>"},
+		"half an answer":         {status: 200, body: `{"status":"succ`, want: "asking Prometheus for it"},
+		"who are you?":           {status: 401, body: "who are you?", want: "401 Unauthorized: who are you?): show it this"},
+		"nothing there":          {status: 404, want: "--where must be the URL without /api/v1"},
+		"a bad query":            {status: 400, body: `{"status":"error","errorType":"bad_data","error":"parse error"}`, want: "parse error"},
+		"a query that fails":     {status: 422, body: `{"status":"error","errorType":"execution","error":"many-to-many"}`, want: "many-to-many", toomuch: true},
+		"an error of the server": {status: 500, body: "oh", want: "server error: 500"},
+		"a gateway that waits":   {status: 504, body: "late", want: "504 Gateway Timeout", toomuch: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(tt.status)
+				_, _ = fmt.Fprint(w, tt.body)
+			}))
+			defer server.Close()
+			client, err := New(Server{URL: server.URL, Timeout: time.Minute, MaxBytes: tt.most, Advice: advice}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vector, err := client.Instant(t.Context(), "it", "vector(1)", time.Now())
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("the error is %v, want …%s…, and the answer %v", err, tt.want, vector)
+			case TooMuch(err) != tt.toomuch:
+				t.Errorf("it is taken for too much: %v", TooMuch(err))
+			}
+			if long := (TooLong{}); errors.As(err, &long) != strings.Contains(tt.want, "more than") {
+				t.Errorf("%v is taken for too long, or is not", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package statefulset
+
+import (
+	"maps"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
+)
+
+func TestGuardedRollouts(t *testing.T) {
+	simulated.GuardedRollouts(t, func(t *testing.T, asks *simulated.Asks) simulated.Guarded {
+		return newCluster(t, 3, controller.Options{Checks: asks}).guarded(t)
+	})
+}
+
+// guarded is the cluster for the trials of guarded rollouts.
+func (c *cluster) guarded(t *testing.T) simulated.Guarded {
+	return c.Guarded(t, defaults, simulated.Guarded{
+		Annotate: func(annotations map[string]string) {
+			c.change(func(set *appsv1.StatefulSet) { maps.Copy(set.Annotations, annotations) })
+		},
+		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) },
+		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
+	})
+}
+
+func (c *cluster) change(change func(*appsv1.StatefulSet)) { c.Change(func() { c.User(change) }) }
+
+// TestGuardAndPartition: both count. A canary is one of the pods that may move. Those that a lower partition lets move follow at once,
+// since the size has been proved; or when they are promoted.
+func TestGuardAndPartition(t *testing.T) {
+	for _, duration := range []string{"20s", policy.Manual} {
+		t.Run(duration, func(t *testing.T) {
+			c := newCluster(t, 5, controller.Options{})
+			g := c.guarded(t)
+			asked := func(what string, want int) {
+				t.Helper()
+				if n := simulated.Count(c.Writes, "patch pods/resize"); n != want {
+					t.Fatalf("%d pods were asked, want %s: %q", n, what, c.Writes)
+				}
+			}
+			promote := func() {
+				have := condition(c.Set)
+				g.Annotate(map[string]string{api.PromoteAnnotation: rollout.Promotion(have.Says().Version, have.LastTransitionTime)})
+			}
+			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: duration})
+			partitionAt := func(n int32) {
+				c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n })
+			}
+			partitionAt(2)
+			g.Edit(newer)
+			c.Rounds(15)
+			asked("the canary", 1)
+			if duration == policy.Manual {
+				promote()
+			}
+			c.completes(t, "above the partition")
+			asked("those above the partition", 3)
+			partitionAt(0)
+			if duration == policy.Manual {
+				c.Rounds(100)
+				asked("no other before they are promoted", 3)
+				promote()
+			}
+			c.Rounds(5)
+			asked("all at once", 5)
+			c.completes(t, "the rest")
+		})
+	}
+}
+
+// TestGuardUnderOnDelete: pods are resized under OnDelete, too, and so they are guarded.
+func TestGuardUnderOnDelete(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	c.change(func(set *appsv1.StatefulSet) {
+		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
+	})
+	c.Rounds(3)
+	had := g.Doomed(policy.OnFailureHold)
+	g.Edit(newer)
+	g.Stops(t, had)
+}
+
+// TestGuardAndScaling: an autoscaler scales out while a canary is under way. The new pods are of the size from before.
+func TestGuardAndScaling(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	had := g.Doomed(policy.OnFailureRevert)
+	g.Edit(newer)
+	c.Rounds(3)
+	c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To[int32](6) })
+	g.AtMostOne(t, 150, had)
+	if have := condition(c.Set); have.Reason != rollout.ReasonReverted || len(c.Pods) != 6 {
+		t.Errorf("%d pods, and the condition says %+v", len(c.Pods), have)
+	}
+}
+
+// TestGuardedRestarts: where only new pods can have the size, one of them is the canary.
+func TestGuardedRestarts(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	had := g.Doomed(policy.OnFailureHold)
+	g.Annotate(map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
+	g.Edit(newer)
+	g.AtMostOne(t, 100, had)
+	if have := condition(c.Set); len(had()) != 1 || have.Says().Phase != rollout.PhaseStopped {
+		t.Errorf("%v have the size, and the condition says %+v", had(), have)
+	}
+}
+
+// TestGuardedRestartAndResize: a pod that is restarted for its size is a canary, too, as long as it is not there again.
+func TestGuardedRestartAndResize(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	had := g.Doomed(policy.OnFailureHold)
+	c.Judge = func(pod *corev1.Pod, v version) simulated.Outcome {
+		return simulated.Outcome{Refused: pod.Name == "web-2" && v.CPU == 2}
+	}
+	g.Edit(newer)
+	g.AtMostOne(t, 100, had)
+	if len(had()) != 1 {
+		t.Errorf("%v have the size: %+v", had(), g.Condition())
+	}
+}
+
+// TestRevertOfRestarts: pods that were restarted for their size are not restarted to go back, once or again and again.
+func TestRevertOfRestarts(t *testing.T) {
+	for annotation, value := range simulated.Restarting {
+		t.Run(value, func(t *testing.T) {
+			c := newCluster(t, 3, controller.Options{})
+			c.change(func(set *appsv1.StatefulSet) {
+				set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(3))
+			})
+			c.guarded(t).RevertsRestarted(t, annotation, value)
+		})
+	}
+}
+
+// TestRevertOfContainers: containers restart on the way back where they did on the way forth.
+func TestRevertOfContainers(t *testing.T) {
+	newCluster(t, 3, controller.Options{}).guarded(t).RevertsContainers(t)
+}
+
+// TestGuardAndOptOut: the StatefulSet controller takes a canary for updated that has passed.
+func TestGuardAndOptOut(t *testing.T) {
+	for _, passed := range []bool{false, true} {
+		c := newCluster(t, 5, controller.Options{})
+		optOut := func() { c.change(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) }) }
+		if replaced := c.guarded(t).OptedOut(t, passed, optOut); replaced == passed {
+			t.Errorf("passed: %t, and replaced: %t", passed, replaced)
+		}
+	}
+}

@@ -1,0 +1,841 @@
+package statefulset
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubectl/pkg/util/podutils"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
+)
+
+var third = version{Image: 1, CPU: 3}
+
+// hostile is a guarded set of three pods that never have more than most pods with the failing size.
+func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.Guarded, func() []string) {
+	t.Helper()
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	had := g.Doomed(policy.OnFailureHold)
+	g.Annotate(annotations)
+	return c, g, had
+}
+
+func underOnDelete(c *cluster) {
+	c.change(func(set *appsv1.StatefulSet) {
+		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
+	})
+	c.Rounds(3)
+}
+
+// The hold of a set under OnDelete goes in bounded time, also where its pods have gone back.
+func TestHostileHoldOfReverted(t *testing.T) {
+	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		t.Run(onFailure, func(t *testing.T) {
+			c, g, had := hostile(t, map[string]string{api.OnFailureAnnotation: onFailure})
+			underOnDelete(c)
+			g.Edit(newer)
+			for range 60 {
+				c.Rounds(1)
+			}
+			if !rollout.Stopped(condition(c.Set)) || !policy.Held(c.Set) {
+				t.Fatalf("the setup: %+v", condition(c.Set))
+			}
+			for range 600 {
+				if c.Rounds(1); !policy.Held(c.Set) {
+					break
+				}
+			}
+			if policy.Held(c.Set) {
+				t.Fatalf("still held after 600 rounds (%s): %+v", c.Clock.Now(), condition(c.Set))
+			}
+			for range 200 {
+				c.Rounds(1)
+			}
+			if len(had()) > 1 || !rollout.Stopped(condition(c.Set)) {
+				t.Errorf("%v have the size after the hold went, and the condition says %+v", had(), condition(c.Set))
+			}
+		})
+	}
+}
+
+// Each edit has a canary of its own, also one that comes back to a revision that was promoted once.
+func TestHostilePromotedTwice(t *testing.T) {
+	c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+	c.Mended = true
+	g.Edit(newer)
+	c.Until(100, func() bool { return condition(c.Set).Says().Phase == rollout.PhaseCanary })
+	completes := func() {
+		t.Helper()
+		if c.Until(300, func() bool { return condition(c.Set).Complete() }); !condition(c.Set).Complete() {
+			t.Fatalf("the setup: %+v", condition(c.Set))
+		}
+	}
+	have := condition(c.Set)
+	g.Annotate(map[string]string{api.PromoteAnnotation: rollout.Promotion(have.Says().Version, have.LastTransitionTime)})
+	completes()
+	g.Annotate(map[string]string{api.CanaryDurationAnnotation: "2s"})
+	g.Edit(older)
+	completes()
+	g.Annotate(map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+	seen := map[string]bool{}
+	g.Edit(newer)
+	for range 40 {
+		c.Rounds(1)
+		for name, pod := range c.Pods {
+			if simulated.SizeOf(pod).CPU == newer.CPU {
+				seen[name] = true
+			}
+		}
+	}
+	if len(seen) > 1 {
+		t.Errorf("%v have got the size of the next edit unproved, want a canary of its own: %+v", slices.Sorted(maps.Keys(seen)), condition(c.Set))
+	}
+}
+
+// A pod that was restarted once when it came up, and has run well for long, has failed if it is OOMKilled with its size.
+func TestHostileCrashAtStartup(t *testing.T) {
+	c, g, had := hostile(t, nil)
+	for name := range c.Pods {
+		pod := c.Pods[name].DeepCopy()
+		s, at := &pod.Status.ContainerStatuses[0], c.Clock.Now().Add(-30*24*time.Hour)
+		s.RestartCount, s.State.Running = 1, &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}
+		s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{
+			Reason: "Error", ExitCode: 1, StartedAt: metav1.NewTime(at.Add(-3 * time.Second)), FinishedAt: metav1.NewTime(at), ContainerID: "run://first",
+		}
+		c.WritePod(pod)
+	}
+	c.Kills = func(pod *corev1.Pod, v version) bool {
+		return v.CPU == newer.CPU && pod.Status.ContainerStatuses[0].RestartCount == 1
+	}
+	c.Rounds(5)
+	g.Edit(newer)
+	for range 150 {
+		c.Rounds(1)
+	}
+	if len(had()) > 1 || condition(c.Set).Reason != rollout.ReasonResizeFailed {
+		t.Errorf("%v have the size, and the condition says %+v", had(), condition(c.Set))
+	}
+}
+
+// killedOnce has each container be killed once with its new size: what it held until then was too much, and it begins anew.
+func killedOnce(c *cluster) {
+	c.Kills = func(pod *corev1.Pod, v version) bool {
+		return v.CPU == newer.CPU && pod.Status.ContainerStatuses[0].RestartCount == 0
+	}
+}
+
+// A canary that was killed while no controller was there, or before it could write so, has failed.
+func TestHostileKilledUnseen(t *testing.T) {
+	c, g, had := hostile(t, nil)
+	killedOnce(c)
+	g.Edit(newer)
+	killed := func() bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(c.Pods)), func(pod *corev1.Pod) bool { return pod.Status.ContainerStatuses[0].RestartCount > 0 })
+	}
+	for range 100 {
+		if len(had()) > 0 && killed() {
+			break
+		}
+		c.Rounds(1)
+		if killed() {
+			break
+		}
+	}
+	if !killed() || rollout.Stopped(condition(c.Set)) {
+		t.Fatalf("the setup: the controller has said so already: %+v", condition(c.Set))
+	}
+	g.Restart()
+	for range 150 {
+		c.Rounds(1)
+	}
+	if len(had()) > 1 || !rollout.Stopped(condition(c.Set)) {
+		t.Errorf("%v have got the size, and the condition says %+v", had(), condition(c.Set))
+	}
+}
+
+// The canary is of the third revision, and its pod had the second: it goes back, too.
+func TestHostileRevertOfThird(t *testing.T) {
+	c, g, _ := hostile(t, map[string]string{api.OnFailureAnnotation: policy.OnFailureRevert, api.CanaryDurationAnnotation: "5s"})
+	g.Edit(third)
+	c.Until(100, func() bool { return label(c.Pods["web-2"]) == revisionOf(third) })
+	g.Edit(newer)
+	for range 200 {
+		c.Rounds(1)
+	}
+	if size := simulated.SizeOf(c.Pods["web-2"]); size.CPU != third.CPU {
+		t.Errorf("web-2 has %v, want what it had before, %v; the condition says %+v; writes %q", size, third, condition(c.Set), c.Writes)
+	}
+}
+
+// A canary whose node can never have the size does not keep the rollout for ever.
+func TestHostileInfeasibleCanary(t *testing.T) {
+	for _, action := range []policy.Action{policy.LiveResize, policy.LiveResizePreferred} {
+		t.Run(string(action), func(t *testing.T) {
+			c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: "5s", api.ResizeActionAnnotation: string(action)})
+			c.Kills = nil
+			c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-2" })
+			g.Edit(newer)
+			c.Rounds(300)
+			if size := simulated.SizeOf(c.Pods["web-0"]); size.CPU != newer.CPU {
+				t.Errorf("web-0 has %v: %+v", size, condition(c.Set))
+			}
+		})
+	}
+}
+
+// A→B→A→B: the canary is the same pod each time.
+func TestHostileThereAndBack(t *testing.T) {
+	c, g, had := hostile(t, nil)
+	for range 3 {
+		g.Edit(newer)
+		c.Until(200, func() bool { had(); return rollout.Stopped(condition(c.Set)) })
+		g.Edit(older)
+		c.Rounds(5)
+		had()
+	}
+	g.Edit(newer)
+	for range 100 {
+		c.Rounds(1)
+		had()
+	}
+	if len(had()) > 1 {
+		t.Errorf("%v have got it: %+v", had(), condition(c.Set))
+	}
+}
+
+// The condition cannot be written when the canary has failed, and then another controller takes over.
+func TestHostileStopIsNotWritten(t *testing.T) {
+	c, g, had := hostile(t, nil)
+	g.Edit(newer)
+	c.Until(100, func() bool { return len(had()) > 0 })
+	killed := func() bool { return c.Pods["web-2"].Status.ContainerStatuses[0].RestartCount > 0 }
+	c.Until(100, killed)
+	c.Refuse("patch statefulsets/status web", apierrors.NewInternalError(errors.New("no")), 5)
+	c.Rounds(5, func(error) bool { return true })
+	t.Logf("%+v", condition(c.Set))
+	c.Kills = func(pod *corev1.Pod, v version) bool { return v.CPU == newer.CPU && pod.Name != "web-2" }
+	g.Restart()
+	for range 100 {
+		c.Rounds(1)
+		had()
+	}
+	if len(had()) > 1 || !rollout.Stopped(condition(c.Set)) {
+		t.Errorf("%v have got it: %+v", had(), condition(c.Set))
+	}
+}
+
+// A pod that was cured by one size is as much of a canary of the next one as any other, also where the request has no answer.
+func TestHostileCuredAndUnanswered(t *testing.T) {
+	for offset := range 6 {
+		for _, carriedOut := range []bool{true, false} {
+			c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: "5s"})
+			c.change(func(set *appsv1.StatefulSet) {
+				set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+				set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+			})
+			c.Kills = nil
+			c.Broken[c.Pods["web-2"].UID] = simulated.AppliedSize(c.Pods["web-2"])
+			c.Rounds(3)
+			g.Edit(third)
+			c.Until(200, func() bool {
+				return simulated.AppliedSize(c.Pods["web-2"]).CPU == third.CPU && podutils.IsPodReady(c.Pods["web-2"])
+			})
+			c.Rounds(2)
+			if !policy.Held(c.Set) || condition(c.Set).Complete() {
+				t.Fatalf("the setup: %+v", condition(c.Set))
+			}
+			c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
+				return simulated.Outcome{Unready: v.CPU == newer.CPU}
+			}
+			c.Fails, c.CarriedOut = len(c.Writes)+1+offset, carriedOut
+			g.Edit(newer)
+			seen := map[string]bool{}
+			for range 100 {
+				c.Rounds(1, func(error) bool { return true })
+				for name, pod := range c.Pods {
+					if simulated.SizeOf(pod).CPU == newer.CPU {
+						seen[name] = true
+					}
+				}
+			}
+			if len(seen) > 1 {
+				t.Errorf("write %d, carried out %t: %v have got it: %+v", offset, carriedOut, slices.Sorted(maps.Keys(seen)), condition(c.Set))
+			}
+		}
+	}
+}
+
+// Each write fails once, carried out or not, and another controller takes over after it, or not.
+func TestHostileEachWriteFails(t *testing.T) {
+	for _, parallel := range []bool{false, true} {
+		simulated.EachGuardedWriteFails(t, func() simulated.Guarded {
+			c := newCluster(t, 3, controller.Options{})
+			c.change(func(set *appsv1.StatefulSet) {
+				if parallel {
+					set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(3))
+					set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+				}
+			})
+			return c.guarded(t)
+		})
+	}
+}
+
+// Guards are added, taken away and changed while the rollout is stopped, or its canary is under way.
+func TestHostileAnnotations(t *testing.T) {
+	c, g, had := hostile(t, nil)
+	g.Edit(newer)
+	c.Until(100, func() bool { had(); return rollout.Stopped(condition(c.Set)) })
+	for _, say := range []map[string]string{
+		{api.OnFailureAnnotation: "Revert"}, {api.OnFailureAnnotation: "Hold"}, {api.CanaryDurationAnnotation: policy.Manual}, {api.OnFailureAnnotation: "Revert"},
+		{api.CanaryDurationAnnotation: "10s"}, {api.RetryAnnotation: "a"}, {api.PromoteAnnotation: "x"}, {api.RetryAnnotation: "b", api.OnFailureAnnotation: "Hold"}, {api.RetryAnnotation: "a"},
+	} {
+		g.Annotate(say)
+		for range 30 {
+			c.Rounds(1)
+			had()
+		}
+	}
+	if len(had()) > 1 {
+		t.Errorf("%v have got it: %+v", had(), condition(c.Set))
+	}
+}
+
+// Under OnDelete the hold goes in bounded time while a canary waits to be promoted, and nothing more is tried then.
+func TestHostileHoldOfManual(t *testing.T) {
+	c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+	c.Mended = true
+	underOnDelete(c)
+	g.Edit(newer)
+	c.Until(1000, func() bool { return !policy.Held(c.Set) && condition(c.Set).Says().Phase == rollout.PhaseCanary })
+	if policy.Held(c.Set) {
+		t.Errorf("still held: %+v", condition(c.Set))
+	}
+	c.Rounds(200)
+	if n := simulated.Count(c.Writes, "patch pods/resize"); n != 1 {
+		t.Errorf("%d pods were asked: %+v", n, condition(c.Set))
+	}
+}
+
+// The canary is asked for after the edit: no other pod is asked then.
+func TestHostileCanaryAfterEdit(t *testing.T) {
+	for rounds := range 6 {
+		c := newCluster(t, 6, controller.Options{})
+		g := c.guarded(t)
+		g.Edit(newer)
+		c.Rounds(rounds)
+		n := 0
+		for _, pod := range c.Pods {
+			if simulated.SizeOf(pod).CPU == newer.CPU {
+				n++
+			}
+		}
+		had := g.Doomed(policy.OnFailureHold)
+		for range 100 {
+			c.Rounds(1)
+			had()
+		}
+		if len(had()) > max(n, 1)+1 || !rollout.Stopped(condition(c.Set)) {
+			t.Errorf("%d had it, and %v have got it: %+v", n, had(), condition(c.Set))
+		}
+		t.Log(n, had(), condition(c.Set))
+	}
+}
+
+// The kubelet says in one status that the resize is done and that the container was OOMKilled for it: that is a failure.
+func TestHostileKilledAtOnce(t *testing.T) {
+	c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: "20s"})
+	c.Judge = func(*corev1.Pod, version) simulated.Outcome { return simulated.Outcome{Slow: 3} }
+	c.Kills = func(pod *corev1.Pod, _ version) bool {
+		return simulated.SizeOf(pod).CPU == newer.CPU && pod.Status.ContainerStatuses[0].RestartCount == 0
+	}
+	g.Edit(newer)
+	for range 200 {
+		c.Rounds(1)
+		had()
+	}
+	if len(had()) > 1 || !rollout.Stopped(condition(c.Set)) {
+		t.Errorf("%v have got it, %d restarts of web-0: %+v", had(), c.Pods["web-0"].Status.ContainerStatuses[0].RestartCount, condition(c.Set))
+	}
+}
+
+// A partition keeps most pods at an older revision, which is not the one that the canary goes back to.
+func TestHostileRevertAndPartition(t *testing.T) {
+	c := newCluster(t, 5, controller.Options{})
+	g := c.guarded(t)
+	c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](3) })
+	g.Edit(third)
+	c.Until(200, func() bool { return condition(c.Set).Complete() })
+	g.Doomed(policy.OnFailureRevert)
+	g.Edit(newer)
+	c.Rounds(200)
+	if size := simulated.SizeOf(c.Pods["web-4"]); size.CPU != third.CPU || !rollout.Stopped(condition(c.Set)) {
+		t.Errorf("web-4 has %v, want what it had before, %v: %+v", size, third, condition(c.Set))
+	}
+}
+
+// An undo is complete at once after a revert of all pods.
+func TestHostileUndoOfAll(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: policy.OnFailureRevert})
+	c.Kills = func(pod *corev1.Pod, v version) bool { return v.CPU == newer.CPU && pod.Name == "web-0" }
+	g.Edit(newer)
+	c.Until(300, func() bool { return condition(c.Set).Reason == rollout.ReasonReverted })
+	g.Annotate(map[string]string{api.CanaryDurationAnnotation: "10m"})
+	resizes := simulated.Count(c.Writes, "patch pods/resize")
+	g.Edit(older)
+	c.Rounds(30)
+	if have := condition(c.Set); have.Reason != rollout.ReasonComplete || simulated.Count(c.Writes, "patch pods/resize") != resizes {
+		t.Errorf("the condition says %+v", have)
+	}
+}
+
+// A pod that was not Ready before its resize stops nothing, also where another controller takes over.
+func TestHostileCureAndRestart(t *testing.T) {
+	c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: "5s"})
+	c.Kills = nil
+	c.Broken[c.Pods["web-2"].UID] = simulated.AppliedSize(c.Pods["web-2"])
+	c.Judge = func(pod *corev1.Pod, _ version) simulated.Outcome {
+		return simulated.Outcome{Unready: pod.Name == "web-2"}
+	}
+	c.Rounds(15) // longer than clocks may differ
+	if podutils.IsPodReady(c.Pods["web-2"]) {
+		t.Fatal("the setup: web-2 is Ready")
+	}
+	g.Edit(newer)
+	for range 15 {
+		c.Rounds(1)
+	}
+	g.Restart()
+	for range 200 {
+		c.Rounds(1)
+	}
+	if have := condition(c.Set); rollout.Stopped(have) {
+		t.Errorf("the pod was not Ready before its resize, and the condition says %+v", have)
+	}
+}
+
+// An autoscaler scales in again and again, and the canary is the first to go: one other follows it, and no third one.
+func TestHostileScaling(t *testing.T) {
+	c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: "20s"})
+	c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To[int32](6) })
+	c.Until(100, func() bool { return len(c.Pods) == 6 && c.Set.Status.ReadyReplicas == 6 })
+	c.Kills = func(pod *corev1.Pod, v version) bool { return v.CPU == newer.CPU }
+	g.Edit(newer)
+	for n := int32(5); n >= 2; n-- {
+		c.Until(50, func() bool { return len(had()) > 0 })
+		c.Rounds(2)
+		c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(n) })
+		c.Rounds(10)
+	}
+	if len(had()) > 2 {
+		t.Errorf("%v have the size: %+v", had(), condition(c.Set))
+	}
+}
+
+// The size has every pod that gets it be evicted by its node, or be deleted: one other follows the canary, and no third one.
+func TestHostileEvicted(t *testing.T) {
+	c, g, _ := hostile(t, nil)
+	c.Kills = nil
+	g.Edit(newer)
+	if lost := g.Loses(200); len(lost) != 2 || !rollout.Stopped(condition(c.Set)) {
+		t.Errorf("%v, one after the other, have got the size, and were lost with it: %+v", lost, condition(c.Set))
+	}
+}
+
+// Annotations that cannot be read for a while do not have a stopped rollout go on.
+func TestHostileInvalidForAWhile(t *testing.T) {
+	c, g, had := hostile(t, map[string]string{api.OnFailureAnnotation: policy.OnFailureRevert})
+	g.Edit(newer)
+	c.Until(200, func() bool { return condition(c.Set).Reason == rollout.ReasonReverted })
+	resizes := simulated.Count(c.Writes, "patch pods/resize")
+	g.Annotate(map[string]string{api.CanaryAnnotation: "none"})
+	c.Rounds(5)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1"})
+	c.Rounds(60)
+	if n := simulated.Count(c.Writes, "patch pods/resize"); n != resizes {
+		t.Errorf("%d more resizes of %v; the condition says %+v", n-resizes, had(), condition(c.Set))
+	}
+}
+
+// An undo brings a failed canary back, also where the other pods were replaced meanwhile.
+func TestHostileUndoAfterReplacements(t *testing.T) {
+	for _, duration := range []string{"10m", policy.Manual} {
+		t.Run(duration, func(t *testing.T) {
+			c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: duration})
+			g.Edit(newer)
+			c.Until(100, func() bool { return rollout.Stopped(condition(c.Set)) })
+			for _, name := range []string{"web-0", "web-1"} {
+				c.DeletePod(name)
+				c.Rounds(8)
+			}
+			g.Edit(older)
+			c.Rounds(120)
+			if size := simulated.SizeOf(c.Pods["web-2"]); size.CPU != older.CPU || !condition(c.Set).Complete() {
+				t.Errorf("two minutes after the undo, web-2 has %v, which kills it, and the condition says %+v", size, condition(c.Set))
+			}
+		})
+	}
+}
+
+func (c *cluster) completes(t *testing.T, what string) {
+	t.Helper()
+	if c.Until(300, func() bool { return condition(c.Set).Complete() }); !condition(c.Set).Complete() {
+		t.Fatalf("the setup, %s: %+v", what, condition(c.Set))
+	}
+}
+
+// A→B→C→B: B has failed its canary, and nothing has been complete since. Admission has made B the set's current revision
+// meanwhile, which proves nothing.
+func TestHostileBackToWhatHasFailed(t *testing.T) {
+	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		t.Run(onFailure, func(t *testing.T) {
+			c, g, had := hostile(t, map[string]string{api.OnFailureAnnotation: onFailure, api.CanaryDurationAnnotation: "10m"})
+			g.Edit(newer)
+			c.Until(200, func() bool { had(); return rollout.Stopped(condition(c.Set)) })
+			c.Rounds(20)
+			g.Edit(third)
+			c.Rounds(10)
+			g.Edit(newer)
+			t.Logf("current %s, update %s", c.Set.Status.CurrentRevision, c.Set.Status.UpdateRevision)
+			for range 60 {
+				c.Rounds(1)
+				had()
+			}
+			if len(had()) > 1 {
+				t.Errorf("%v have got the size that has failed: %+v", had(), condition(c.Set))
+			}
+		})
+	}
+}
+
+// Before Kubernetes 1.37 the current revision of a set under OnDelete is for ever the one that it was made with.
+func TestHostileOnDeleteProvesNothing(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	c.before137 = true
+	g := c.guarded(t)
+	underOnDelete(c)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "5s"})
+	for _, v := range []version{newer, third} {
+		g.Edit(v)
+		c.completes(t, "an edit")
+	}
+	t.Logf("current %s, update %s", c.Set.Status.CurrentRevision, c.Set.Status.UpdateRevision)
+	c.Kills = func(_ *corev1.Pod, v version) bool { return v.CPU == older.CPU }
+	seen := map[string]bool{}
+	g.Edit(older)
+	for range 60 {
+		c.Rounds(1)
+		for _, name := range c.Sized(older) {
+			seen[name] = true
+		}
+	}
+	if len(seen) > 1 {
+		t.Errorf("%v have got the size of two edits ago, want a canary: %+v", slices.Sorted(maps.Keys(seen)), condition(c.Set))
+	}
+}
+
+// A→B→A→B: the first edit was completed, the second fails, and is undone.
+func TestHostileUndoOfTheFirst(t *testing.T) {
+	for _, duration := range []string{"10m", policy.Manual} {
+		t.Run(duration, func(t *testing.T) {
+			c := newCluster(t, 3, controller.Options{})
+			g := c.guarded(t)
+			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "5s"})
+			g.Edit(newer)
+			c.completes(t, "the first edit")
+			g.Annotate(map[string]string{api.CanaryDurationAnnotation: duration})
+			c.Kills = func(_ *corev1.Pod, v version) bool { return v.CPU == older.CPU }
+			c.Rounds(30)
+			g.Edit(older)
+			c.Until(200, func() bool { return rollout.Stopped(condition(c.Set)) })
+			g.Edit(newer)
+			t.Logf("current %s, update %s", c.Set.Status.CurrentRevision, c.Set.Status.UpdateRevision)
+			c.Rounds(60)
+			if failed := c.Sized(older); len(failed) > 0 || !condition(c.Set).Complete() {
+				t.Errorf("a minute after the undo, %v have what kills them: %+v", failed, condition(c.Set))
+			}
+		})
+	}
+}
+
+// The same after a revert.
+func TestHostileUndoOfTheFirstReverted(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "5s", api.OnFailureAnnotation: policy.OnFailureRevert})
+	g.Edit(newer)
+	c.completes(t, "the first edit")
+	g.Annotate(map[string]string{api.CanaryDurationAnnotation: "10m"})
+	c.Kills = func(_ *corev1.Pod, v version) bool { return v.CPU == older.CPU }
+	g.Edit(older)
+	c.Until(200, func() bool { return condition(c.Set).Reason == rollout.ReasonReverted })
+	g.Edit(newer)
+	c.Rounds(30)
+	if !condition(c.Set).Complete() {
+		t.Errorf("the undo is not complete at once: %+v", condition(c.Set))
+	}
+}
+
+// With a revisionHistoryLimit of 0 nobody keeps the revision that has failed.
+func TestHostileUndoWithoutHistory(t *testing.T) {
+	for _, duration := range []string{"10m", policy.Manual} {
+		t.Run(duration, func(t *testing.T) {
+			c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: duration})
+			g.Edit(newer)
+			c.Until(200, func() bool { had(); return rollout.Stopped(condition(c.Set)) })
+			g.Edit(older)
+			delete(c.history, revisionOf(newer)) // no pod has its label
+			g.Restart()
+			c.Rounds(60)
+			if failed := c.Sized(newer); len(failed) > 0 || !condition(c.Set).Complete() {
+				t.Errorf("a minute after the undo, %v have what kills them: %+v", failed, condition(c.Set))
+			}
+		})
+	}
+}
+
+// A canary that has passed and is drained then was not lost before it had proved the size.
+func TestHostileDrainedAfterPassing(t *testing.T) {
+	c := newCluster(t, 6, controller.Options{})
+	g := c.guarded(t)
+	g.CanaryPasses(t)
+	c.DeletePod("web-5")
+	c.Rounds(5)
+	g.Drain()
+	c.Rounds(5)
+	g.Drain()
+	g.Completes(t)
+}
+
+// The size has the only pod be evicted again and again: more are lost than the canary has.
+func TestHostileEvictedAlone(t *testing.T) {
+	for _, replicas := range []int{1, 3} {
+		c := newCluster(t, replicas, controller.Options{})
+		g := c.guarded(t)
+		g.Annotate(map[string]string{api.CanaryAnnotation: "100%", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: policy.OnFailureRevert})
+		g.Edit(newer)
+		if lost := g.Loses(300); len(lost) > 2*replicas || !rollout.Stopped(condition(c.Set)) {
+			t.Errorf("%d replicas: %v have got the size, and were lost with it: %+v", replicas, lost, condition(c.Set))
+		}
+	}
+}
+
+// Canaries that were lost in a rollout that another edit has ended do not count in the next one.
+func TestHostileLostLongAgo(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	lose := func() {
+		c.Until(50, func() bool { return len(c.Sized(newer)) > 0 })
+		for _, name := range c.Sized(newer) {
+			c.DeletePod(name)
+		}
+	}
+	g.Edit(newer)
+	lose()
+	c.Until(50, func() bool { return len(c.Sized(newer)) == 0 && len(c.Pods) == 4 })
+	g.Edit(older)
+	c.Rounds(2)
+	g.Edit(newer)
+	lose()
+	c.Rounds(200)
+	if have := condition(c.Set); rollout.Stopped(have) {
+		t.Errorf("one canary was lost in this rollout: %+v", have)
+	}
+}
+
+// An autoscaler takes away the canary after it has passed, and others come and go: a healthy rollout.
+func TestHostileScaledInAfterPassing(t *testing.T) {
+	c := newCluster(t, 6, controller.Options{})
+	g := c.guarded(t)
+	g.CanaryPasses(t)
+	for _, n := range []int32{4, 6, 3, 6} {
+		c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(n) })
+		c.Rounds(12)
+		t.Logf("%d: %v %s", n, c.Sized(newer), condition(c.Set).Message)
+	}
+	g.Completes(t)
+}
+
+// A pod that is lost after an edit over a size that has failed, or is not proved, is made as it was before the rollout that has
+// failed, also where the failed one went back.
+func TestHostileBornWithWhatHasFailed(t *testing.T) {
+	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		for _, before := range []rollout.Phase{rollout.PhaseCanary, rollout.PhaseStopped, rollout.PhaseReverted} {
+			if before == rollout.PhaseReverted && onFailure == policy.OnFailureHold {
+				continue
+			}
+			t.Run(onFailure+" "+string(before), func(t *testing.T) {
+				c, g, _ := hostile(t, map[string]string{api.OnFailureAnnotation: onFailure})
+				g.Edit(newer)
+				c.Until(200, func() bool { return condition(c.Set).Says().Phase == before })
+				if before != condition(c.Set).Says().Phase {
+					t.Fatalf("the setup: %+v", condition(c.Set))
+				}
+				g.Edit(third)
+				c.Rounds(2)
+				c.DeletePod("web-0")
+				for range 100 {
+					c.Rounds(1)
+					if slices.Contains(c.Sized(newer), "web-0") {
+						t.Fatalf("web-0 was made with the size before this one, which is not proved: current %s, update %s: %+v", c.Set.Status.CurrentRevision, c.Set.Status.UpdateRevision, condition(c.Set))
+					}
+				}
+			})
+		}
+	}
+}
+
+// Likewise after two edits before our controller has looked at the first one, and where an annotation could not be read meanwhile.
+func TestHostileBornUnsaid(t *testing.T) {
+	for name, first := range map[string]func(*cluster, simulated.Guarded){
+		"two edits": func(c *cluster, _ simulated.Guarded) {
+			c.change(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
+			c.Lives()
+			c.Lives()
+		},
+		"an invalid annotation": func(c *cluster, g simulated.Guarded) {
+			g.Annotate(map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+			g.Edit(newer)
+			c.Until(200, func() bool { return condition(c.Set).Says().Phase == rollout.PhaseCanary })
+			g.Annotate(map[string]string{api.CanaryAnnotation: "none"})
+			c.Rounds(5)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _, _ := hostile(t, nil)
+			first(c, c.guarded(t))
+			if c.Set.Status.UpdateRevision != revisionOf(newer) || !policy.Held(c.Set) {
+				t.Fatalf("the setup: %+v", c.Set.Status)
+			}
+			c.change(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[third] })
+			c.Lives()
+			c.Lives()
+			if is := c.Set.Status; is.CurrentRevision != revisionOf(older) || is.UpdateRevision != revisionOf(third) {
+				t.Errorf("lost pods are made of %s, want %s, with which all began", is.CurrentRevision, revisionOf(older))
+			}
+		})
+	}
+}
+
+// In the middle of a rollout that nothing guards, a lost pod is made as the newest template before the edit says, guarded or not.
+func TestHostileBornDuringImage(t *testing.T) {
+	c, g, _ := hostile(t, nil)
+	c.Kills = nil
+	g.Edit(otherImage)
+	c.Until(200, func() bool {
+		return c.Pods["web-2"] != nil && c.Of(c.Pods["web-2"]).Image == otherImage.Image && len(c.Pods) == 3
+	})
+	g.Edit(version{Image: otherImage.Image, CPU: newer.CPU})
+	c.Rounds(2)
+	c.DeletePod("web-2")
+	c.Rounds(20)
+	if is := c.Of(c.Pods["web-2"]).Image; is != otherImage.Image {
+		t.Errorf("web-2 is made with image %d, want %d, which it had: current %s: %+v", is, otherImage.Image, c.Set.Status.CurrentRevision, condition(c.Set))
+	}
+}
+
+func TestHostileDownSinceTheEdit(t *testing.T) { simulated.DownSinceTheEdit(t, doomed) }
+func TestHostileRescues(t *testing.T)          { simulated.Rescues(t, doomed) }
+
+// doomed is a world in which one size kills every pod.
+func doomed(t *testing.T) simulated.Guarded {
+	_, g, _ := hostile(t, nil)
+	return g
+}
+
+// TestGuardedAlone: the only pod is the canary, and goes back.
+func TestGuardedAlone(t *testing.T) {
+	newCluster(t, 1, controller.Options{}).guarded(t).Alone(t)
+}
+
+// A set that is scaled to zero while its rollout is stopped, and up again, has pods as they were before the rollout.
+func TestHostileScaledToZero(t *testing.T) {
+	for _, tt := range []struct {
+		onFailure string
+		partition int32
+	}{{policy.OnFailureHold, 0}, {policy.OnFailureRevert, 0}, {policy.OnFailureHold, 2}} {
+		t.Run(fmt.Sprintf("%s, partition %d", tt.onFailure, tt.partition), func(t *testing.T) {
+			c, g, had := hostile(t, map[string]string{api.OnFailureAnnotation: tt.onFailure})
+			c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(tt.partition) })
+			g.Edit(newer)
+			c.Until(200, func() bool { had(); return rollout.Stopped(condition(c.Set)) })
+			for _, n := range []int32{0, 3} {
+				c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(n) })
+				c.Rounds(60)
+				t.Logf("%d: current %s, update %s, %v %+v", n, c.Set.Status.CurrentRevision, c.Set.Status.UpdateRevision, c.Sized(newer), condition(c.Set))
+			}
+			if len(c.Pods) != 3 || len(c.Sized(newer)) > 0 || !rollout.Stopped(condition(c.Set)) || !policy.Held(c.Set) {
+				t.Errorf("of %d pods, %v have the size that has failed: %+v", len(c.Pods), c.Sized(newer), condition(c.Set))
+			}
+			g.Edit(older)
+			if c.Rounds(60); !condition(c.Set).Complete() {
+				t.Errorf("a minute after the undo: %+v", condition(c.Set))
+			}
+		})
+	}
+}
+
+func (c *cluster) scale(replicas int32) {
+	c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = &replicas })
+}
+
+// A canary is not over because all pods are gone for a while.
+func TestHostileZeroInTheCanary(t *testing.T) {
+	for _, canary := range []string{"1", "30%"} {
+		c := newCluster(t, 3, controller.Options{})
+		c.guarded(t).ScaledToZero(t, canary, c.scale)
+	}
+}
+
+// TestGuardAndEditAtZero: what has no pods is not guarded.
+func TestGuardAndEditAtZero(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	c.guarded(t).EditedAtZero(t, c.scale)
+}
+
+// A pod that was not Ready when it was resized stops nothing. A controller that takes over knows that by clocks, which may differ:
+// where it was so only in the last moments, nobody knows that the size is not what it fails with.
+func TestHostileTakeOverOfACure(t *testing.T) {
+	for _, tt := range []struct {
+		rounds           int
+		takesOver, stops bool
+	}{{0, false, false}, {0, true, true}, {15, false, false}, {15, true, false}} {
+		t.Run(fmt.Sprintf("down for %d s, takes over %t", tt.rounds, tt.takesOver), func(t *testing.T) {
+			c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: "5s"})
+			c.Kills = nil
+			c.Judge = func(pod *corev1.Pod, _ version) simulated.Outcome {
+				return simulated.Outcome{Unready: pod.Name == "web-2"}
+			}
+			g.Crash(c.Pods["web-2"], true)
+			c.Rounds(tt.rounds)
+			g.Edit(newer)
+			c.Until(50, func() bool { return len(c.Sized(newer)) > 0 })
+			c.Rounds(3)
+			if tt.takesOver {
+				g.Restart()
+			}
+			c.Rounds(150)
+			if have := condition(c.Set); rollout.Stopped(have) != tt.stops {
+				t.Errorf("stopped: %t, want %t: %+v", !tt.stops, tt.stops, have)
+			}
+		})
+	}
+}

@@ -1,0 +1,311 @@
+//go:build integration
+
+package chart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// testName is what everything is called that there is for `helm test`.
+const testName = "inplace-rollout-test"
+
+// TestHelmTest runs `helm test`, with the policies and with a webhook that others have narrowed: it fails while no controller is
+// ready, and the pod stays; with one it succeeds, again and again, and nothing stays. Each of its rights is needed.
+func TestHelmTest(t *testing.T) {
+	for hold, values := range map[string]string{
+		"policy":  "hold=policy",
+		"webhook": "hold=webhook,webhook.namespaceSelector.matchExpressions[0].key=cloud,webhook.namespaceSelector.matchExpressions[0].operator=DoesNotExist",
+	} {
+		t.Run(hold, func(t *testing.T) {
+			w := newWorld(t, hold)
+			w.helm("install", release, folder(), "--create-namespace", "--wait", "--timeout=2m", "--set", values)
+			t.Cleanup(w.remove)
+			if hold == "webhook" {
+				w.startWebhook()
+			}
+
+			said, first := w.helmTest(corev1.PodFailed)
+			if !strings.Contains(said, "Controller: no controller is ready") {
+				t.Errorf("without a controller it says %s", said)
+			}
+			if left := w.ofTest(); left != "pod/"+testName {
+				t.Errorf("after a failure there is %q, want the pod", left)
+			}
+
+			w.startController()
+			for range 2 {
+				said, pod := w.helmTest(corev1.PodSucceeded)
+				if pod.UID == first.UID {
+					t.Error("it is the pod of the first test")
+				}
+				if strings.ContainsAny(said, "?✗") || !strings.Contains(said, "✓ Dry run: ") {
+					t.Errorf("it says %s", said)
+				}
+				if left := w.ofTest(); left != "" {
+					t.Errorf("after a success there is %q", left)
+				}
+			}
+
+			w.needsEachRight()
+		})
+	}
+}
+
+// remove uninstalls the release as it is.
+func (w *world) remove() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, _, err := helm(ctx, w.t, w.cp.Kubeconfig(), "uninstall", release, "--namespace", platform, "--no-hooks", "--wait"); err != nil {
+		w.t.Error(err)
+	}
+	if _, err := w.cp.Kubectl(ctx, "delete", "--ignore-not-found", "pod/"+testName, "serviceaccount/"+testName, "role/"+testName, "rolebinding/"+testName,
+		"clusterrole/"+testName, "clusterrolebinding/"+testName, "--namespace", platform); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// ofTest are the objects of the test that there are.
+func (w *world) ofTest() string {
+	w.t.Helper()
+	out, err := w.cp.Kubectl(w.t.Context(), "get", "pods,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings", "--namespace", platform,
+		"--selector=app.kubernetes.io/instance="+release, "--output=name")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var ours []string
+	for name := range strings.FieldsSeq(out) {
+		if strings.HasSuffix(name, "/"+testName) {
+			ours = append(ours, name)
+		}
+	}
+	return strings.Join(ours, " ")
+}
+
+// helmTest runs `helm test`, and plays the part of its pod, which must end so. It returns what the pod's container printed,
+// and the pod.
+func (w *world) helmTest(want corev1.PodPhase) (said string, pod *corev1.Pod) {
+	w.t.Helper()
+	var before types.UID
+	if old, err := w.client.CoreV1().Pods(platform).Get(w.t.Context(), testName, metav1.GetOptions{}); err == nil {
+		before = old.UID
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := helm(w.t.Context(), w.t, w.cp.Kubeconfig(), "test", release, "--namespace", platform, "--timeout=2m")
+		done <- err
+	}()
+	w.eventually("the pod of the test", func() (bool, string) {
+		found, err := w.client.CoreV1().Pods(platform).Get(w.t.Context(), testName, metav1.GetOptions{})
+		pod = found
+		return err == nil && pod.UID != before && pod.Status.Phase == corev1.PodRunning, fmt.Sprint(err, mustMarshal(w.t, found))
+	})
+	said, err := w.check(pod.Spec.ServiceAccountName, pod.Spec.Containers[0].Args)
+	phase := corev1.PodSucceeded
+	if err != nil {
+		phase = corev1.PodFailed
+	}
+	if phase != want {
+		w.t.Fatalf("it ends as %s, want %s: %v\n%s", phase, want, err, said)
+	}
+	if _, err := w.client.CoreV1().Pods(platform).Patch(w.t.Context(), testName, types.MergePatchType, fmt.Appendf(nil, `{"status":{"phase":%q}}`, phase), metav1.PatchOptions{}, "status"); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := <-done; (err == nil) != (want == corev1.PodSucceeded) {
+		w.t.Fatalf("the pod ended as %s, and helm test with %v", want, err)
+	}
+	return said, pod
+}
+
+// check runs what the pod's container runs, as the pod's ServiceAccount: simulated nodes run no images. It fails if that ends with
+// another exit code than 0 or 1.
+func (w *world) check(account string, args []string) (string, error) {
+	w.t.Helper()
+	kubeconfig, err := w.cp.ServiceAccountKubeconfig(w.t.Context(), platform, account, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(w.t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	said, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		w.t.Fatalf("%v: %s", err, said)
+	}
+	return string(said), err
+}
+
+// needsEachRight: without any one of the rights that the release gives its test, the test fails.
+func (w *world) needsEachRight() {
+	w.t.Helper()
+	hooks, _, err := helm(w.t.Context(), w.t, w.cp.Kubeconfig(), "get", "hooks", release, "--namespace", platform)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var args []string
+	roles := map[string][]rbacv1.PolicyRule{}
+	for _, o := range objectsIn(w.t, hooks) {
+		if o.annotation("helm.sh/hook") != "test" {
+			continue
+		}
+		text := mustMarshal(w.t, o)
+		switch kind := o["kind"].(string); kind {
+		case "Pod":
+			var pod corev1.Pod
+			if err := yaml.Unmarshal([]byte(text), &pod); err != nil {
+				w.t.Fatal(err)
+			}
+			args = pod.Spec.Containers[0].Args
+			continue
+		case "Role", "ClusterRole":
+			var role rbacv1.Role
+			if err := yaml.Unmarshal([]byte(text), &role); err != nil {
+				w.t.Fatal(err)
+			}
+			roles[kind] = role.Rules
+		}
+		file := filepath.Join(w.t.TempDir(), "hook.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+		if _, err := w.cp.Kubectl(w.t.Context(), "create", "--filename", file); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	ends := func(well bool, says string) {
+		w.t.Helper()
+		w.eventually("a check that says "+says, func() (bool, string) { // roles are in force a moment later
+			said, err := w.check(testName, args)
+			return (err == nil) == well && strings.Contains(said, says), said
+		})
+	}
+	ends(true, "are rolled out in place")
+	tried := 0
+	for kind, rules := range roles {
+		single := singly(rules)
+		for i, lacks := range single {
+			if w.hold == "webhook" && lacks.Resources[0] != "namespaces" {
+				continue // as with the policies; what the webhook replaces is not looked at
+			}
+			tried++
+			w.setRules(kind, slices.Delete(slices.Clone(single), i, i+1))
+			ends(false, fmt.Sprintf("cannot %s resource %q", lacks.Verbs[0], lacks.Resources[0]))
+			if lacks.ResourceNames != nil && lacks.Verbs[0] != "list" {
+				ends(false, fmt.Sprintf("%q is forbidden", lacks.ResourceNames[0]))
+			}
+		}
+		w.setRules(kind, rules)
+	}
+	ends(true, "are rolled out in place")
+	if want := map[string]int{"policy": 9, "webhook": 2}[w.hold]; tried < want {
+		w.t.Errorf("%d rights were taken away, want %d at least", tried, want)
+	}
+}
+
+func (w *world) setRules(kind string, rules []rbacv1.PolicyRule) {
+	w.t.Helper()
+	ctx, rbac := w.t.Context(), w.client.RbacV1()
+	var err error
+	if kind == "Role" {
+		role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: testName, Namespace: platform}, Rules: rules}
+		_, err = rbac.Roles(platform).Update(ctx, role, metav1.UpdateOptions{})
+	} else {
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: testName}, Rules: rules}
+		_, err = rbac.ClusterRoles().Update(ctx, role, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// singly returns a rule for each of the rights: a verb on a resource, of one name where they have names.
+func singly(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	var single []rbacv1.PolicyRule
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				one := rbacv1.PolicyRule{APIGroups: rule.APIGroups, Resources: []string{resource}, Verbs: []string{verb}}
+				if rule.ResourceNames == nil {
+					single = append(single, one)
+				}
+				for _, name := range rule.ResourceNames {
+					one.ResourceNames = []string{name}
+					single = append(single, one)
+				}
+			}
+		}
+	}
+	return single
+}
+
+// TestWithTest: which releases have a test. Without a cluster there is none, so that nobody applies it with the rest.
+func TestWithTest(t *testing.T) {
+	all := []string{"ClusterRole", "ClusterRoleBinding", "Pod", "Role", "RoleBinding", "ServiceAccount"}
+	for values, want := range map[string][]string{
+		"hold=policy":                                  all,
+		"hold=webhook":                                 all,
+		"hold=policy,parts=cluster":                    all,
+		"hold=policy,serviceAccount.name=resizer":      all,
+		"hold=policy,test.enabled=false":               nil,
+		"hold=policy,parts=controller":                 nil,
+		"hold=policy,watch=namespace,parts=cluster":    nil,
+		"hold=policy,watch=namespace,parts=controller": nil,
+	} {
+		for about, render := range map[string]func(*testing.T, string, string, ...string) ([]object, error){"with a cluster": connected, "without a cluster": template} {
+			want := want
+			if about == "without a cluster" {
+				want = nil
+			}
+			objects, err := render(t, folder(), "platform", "--set", values)
+			if err != nil {
+				t.Errorf("%s, --set %s: %v", about, values, err)
+				continue
+			}
+			var kinds []string
+			for _, o := range objects {
+				if o.metadata()["name"] == testName || o.annotation("helm.sh/hook") == "test" {
+					kinds = append(kinds, o["kind"].(string))
+				}
+				if o.metadata()["name"] != testName {
+					continue
+				}
+				for name, want := range map[string]any{
+					"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded", "helm.sh/hook-output-log-policy": "hook-succeeded,hook-failed",
+				} {
+					if got := o.annotation(name); got != want {
+						t.Errorf("--set %s: %s has %s: %v, want %v", values, o, name, got, want)
+					}
+				}
+			}
+			if slices.Sort(kinds); !slices.Equal(kinds, want) {
+				t.Errorf("%s, --set %s: the test has %v, want %v", about, values, kinds, want)
+			}
+			if want != nil && strings.Contains(values, "resizer") != strings.Contains(mustMarshal(t, ofKind(objects, "Role", testName)), "resizer") {
+				t.Errorf("--set %s: it reads another ServiceAccount than the controller's: %s", values, mustMarshal(t, ofKind(objects, "Role", testName)))
+			}
+		}
+	}
+}
+
+func ofKind(objects []object, kind, name string) object {
+	for _, o := range objects {
+		if o["kind"] == kind && o.metadata()["name"] == name {
+			return o
+		}
+	}
+	return nil
+}

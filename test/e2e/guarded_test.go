@@ -1,0 +1,133 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/counter"
+)
+
+// TestGuarded: a program needs more than the memory limit that it is given, which shows only when it has work to do. The kernel
+// kills it in one of three pods. The others are never asked, and the first gets its limit back.
+func TestGuarded(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, options{Resources: "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 80m, memory: 128Mi}}"})
+	before := a.pods()
+	a.kubectl("annotate", a.ref, api.CanaryAnnotation+"=1", api.CanaryDurationAnnotation+"=1h", api.OnFailureAnnotation+"=Revert")
+	a.setResources("cpu=40m,memory=32Mi", "cpu=80m,memory=64Mi")
+	a.condition(rollout.ReasonProgressing, "waiting until it has been Ready at its new size for 1h0m0s")
+	canary := before[2]
+	a.assertCgroup(&canary, parse(t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 80m, memory: 64Mi}}"))
+
+	browser := node.HTTP(patience)
+	defer browser.CloseIdleConnections()
+	if err := counter.Hold(t.Context(), browser, &canary, 100<<20); err == nil {
+		t.Fatal("it holds 100 MiB of 64")
+	}
+	a.condition(rollout.ReasonReverted, "web-2 failed: container app was OOMKilled")
+	a.event("StatefulSet", rollout.EventResizeFailed, "at its memory limit of 64Mi")
+	after := a.pods()
+	a.assertCgroup(&after[2], parse(t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 80m, memory: 128Mi}}"))
+	for i, pod := range after {
+		if pod.UID != before[i].UID {
+			t.Errorf("%s is another pod than before", pod.Name)
+		}
+		if restarts := pod.Status.ContainerStatuses[0].RestartCount; restarts > 0 && i < 2 || restarts != 1 && i == 2 {
+			t.Errorf("%s has restarted %d times", pod.Name, restarts)
+		}
+		if i < 2 && resizedByUs(&pod) {
+			t.Errorf("%s was asked, too", pod.Name)
+		}
+	}
+	a.kubectl("rollout", "undo", a.ref)
+	a.complete()
+}
+
+// TestGuardedThrottling: a program uses more cpu than the limit that it is given. The kernel throttles it, the kubelet's cAdvisor
+// counts that, a real Prometheus scrapes it, and the check that is shipped takes the size back. It alone proves that they all speak
+// of the same, and takes two windows of the check; one of five minutes would be too long for a test.
+func TestGuardedThrottling(t *testing.T) {
+	const window = 30 * time.Second
+	a := newApp(t, options{
+		Resources: "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 400m, memory: 64Mi}}", Container: `args: ["--cpu=100"]`,
+	})
+	before := a.pods()
+	a.checks(a.prometheus(), window)
+	time.Sleep(window + 15*time.Second) // the check compares with what was before, and cAdvisor looks every 10 s or so
+	a.kubectl("annotate", a.ref, api.CanaryAnnotation+"=1", api.CanaryDurationAnnotation+"=1h", api.ChecksAnnotation+"=cpu-throttling", api.OnFailureAnnotation+"=Revert")
+	a.setResources("cpu=40m,memory=32Mi", "cpu=50m,memory=64Mi")
+	a.condition(rollout.ReasonProgressing, "waiting until it has been Ready at its new size for 1h0m0s")
+	time.Sleep(window)
+	a.condition(rollout.ReasonReverted, "web-2 failed the check cpu-throttling: throttled in ")
+	after := a.pods()
+	a.assertKept(before, 0)
+	a.assertCgroup(&after[2], parse(t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 400m, memory: 64Mi}}"))
+	for _, pod := range after[:2] {
+		if resizedByUs(&pod) {
+			t.Errorf("%s was asked, too", pod.Name)
+		}
+	}
+	a.kubectl("rollout", "undo", a.ref)
+	a.complete()
+}
+
+// checks has the controller ask a Prometheus until the test ends, and the shipped check look at a shorter time.
+func (a *app) checks(prometheus string, window time.Duration) {
+	a.t.Helper()
+	configMaps := client.CoreV1().ConfigMaps(controller.Namespace)
+	shipped, err := configMaps.Get(a.t.Context(), checks.ConfigMapName, metav1.GetOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	args, err := node.Kubectl(a.t.Context(), "get", "deployment/inplace-rollout", "--namespace", controller.Namespace, "--output=jsonpath={.spec.template.spec.containers[0].args}")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	change := func(ctx context.Context, check, args string) error {
+		patch, err := json.Marshal(map[string]any{"data": map[string]string{"cpu-throttling": check}})
+		if err != nil {
+			return err
+		}
+		if _, err := configMaps.Patch(ctx, checks.ConfigMapName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		if _, err := node.Kubectl(ctx, "patch", "deployment/inplace-rollout", "--namespace", controller.Namespace, "--type=json", "--patch", args); err != nil {
+			return err
+		}
+		return controller.Deployed(ctx, node)
+	}
+	a.t.Cleanup(func() {
+		back := `[{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ` + args + `}]`
+		if err := change(context.Background(), shipped.Data["cpu-throttling"], back); err != nil {
+			a.t.Error(err)
+		}
+	})
+	shorter := strings.Replace(shipped.Data["cpu-throttling"], "window: 5m", "window: "+window.String(), 1)
+	flag := `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--checks-prometheus=http://` + prometheus + `"}]`
+	if err := change(a.t.Context(), shorter, flag); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// resizedByUs reports whether the controller has ever resized the pod.
+func resizedByUs(pod *corev1.Pod) bool {
+	for _, entry := range pod.ManagedFields {
+		if entry.Manager == api.FieldManager && entry.Subresource == "resize" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,39 @@
+//go:build integration
+
+package integration
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestCheck: whoever may see everything is told that the cluster is ready; a developer what they may see, and do.
+func TestCheck(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 1})
+	w.waitComplete()
+	assertLines := func(who string, got ran, code int, lines ...string) {
+		t.Helper()
+		if got.code != code || got.stderr != "" {
+			t.Errorf("%s: check ended with %d, want %d: %s%s", who, got.code, code, got.stdout, got.stderr)
+		}
+		for _, line := range lines {
+			if !strings.Contains(got.stdout, line) {
+				t.Errorf("%s: there is no line %q in\n%s", who, line, got.stdout)
+			}
+		}
+	}
+	assertLines("an administrator", w.run("check"), 0,
+		" serves pods/resize\n", "✓ Hold: edits are held by ", "✓ Dry run: edits of StatefulSets, Deployments and DaemonSets are held\n",
+		"✓ Controller: a controller is ready\n", " Version: ", "✓ Namespaces: none is excluded\n",
+		"✓ You may: see how far", "✓ You may: preview rollouts", "✓ You may: preview whether nodes", "✓ You may: opt in, edit, retry and release\n",
+		"are rolled out in place, as far as you may see.\n")
+
+	kubeconfig, _ := w.planner()
+	assertLines("who may only plan", command(t, kubeconfig, w.namespace, "", "check"), 0,
+		"? Hold: you may not see all", "? Dry run: it is unknown whether edits of StatefulSets, Deployments, DaemonSets are held: ",
+		"? Controller: ", "? Version: ", "✓ You may: preview rollouts, with plan\n", "- You may not: opt in, edit, retry and release: you lack patch statefulsets")
+	if events := w.kubectl("get", "statefulsets,deployments,daemonsets", "--output=name"); strings.Contains(events, "dry-run") {
+		t.Errorf("check has left something: %s", events)
+	}
+}

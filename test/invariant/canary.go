@@ -1,0 +1,142 @@
+package invariant
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// checkCanary checks that a Ready pod is asked for a size that it has not had only while fewer than the canary have
+// been asked before it for this template, or when so many have been Ready with it for the canary's time. Who has it
+// promoted, or asks for no canary within the lag, asks for none.
+func (h *history) checkCanary(w write) {
+	p := h.named(w.ObjectRef.Name)
+	if !w.resized || p == nil || !p.readySince(w.at.Add(-h.options.Lag)) {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil {
+		return
+	}
+	most, least := 0, time.Duration(math.MaxInt64)
+	for _, v := range work.since(w.at.Add(-h.options.Lag)) {
+		n, guarded := v.canaries()
+		proof, err := time.ParseDuration(v.annotation("canary-duration"))
+		if !guarded || err != nil || v.annotation("promote") != "" {
+			return
+		}
+		most, least = max(most, n), min(least, proof)
+	}
+	of := work.ofTemplate()
+	if p.hasHad(of[0].template) {
+		return
+	}
+	var unproved []*pod
+	proved := 0
+	for _, other := range h.members(work) {
+		switch {
+		case other == p || !other.there() || h.node(nodeOf(other.last())).gone:
+		case h.unproved(other, of[0], w.at, least-slack):
+			unproved = append(unproved, other)
+		case lacks(other.last(), of[0].template) == "":
+			proved++
+		}
+	}
+	if len(unproved) < most || proved >= most {
+		return
+	}
+	h.judgments = append(h.judgments, func() {
+		for _, other := range unproved {
+			if other.lacked(w.at) {
+				return
+			}
+		}
+		h.violate(w, Canary, p.ref(), "it was asked while %d pods had the size, and %d of them, not %d, had been Ready with it for %s", len(unproved)+proved, proved, most, least)
+	})
+}
+
+// checkRevert checks a resize that takes the workload's size from a pod, or gives it to one from which it was taken. That the
+// controller knows the template shows in that it has asked the pod for its size.
+func (h *history) checkRevert(w write) {
+	p, after := h.named(w.ObjectRef.Name), &corev1.Pod{}
+	if !w.resized || p == nil || w.ResponseObject == nil || json.Unmarshal(w.ResponseObject.Raw, after) != nil {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil {
+		return
+	}
+	// A pod that its kubelet has not given the size is asked for what it has, and then for the size once more.
+	had, has := work.last().lackedBy(p.last()) == "" && actuated(p.last()), work.last().lackedBy(after) == ""
+	began := work.ofTemplate()[0].at
+	if had && !has && slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(began) }) {
+		p.reverted = w.at
+		if !work.any(w.at.Add(-h.options.Lag), func(v version) bool { return v.annotation("on-failure") == "Revert" }) {
+			h.violate(w, Revert, p.ref(), "its workload's size was taken from it, and nobody wants that")
+		}
+		if work.kind != "DaemonSet" && !slices.ContainsFunc(work.versions, func(v version) bool { return made(p.last(), after, v.template) }) {
+			h.violate(w, Revert, p.ref(), "it got a size that its workload never had")
+		}
+		return
+	}
+	if !had && has && !p.reverted.IsZero() && !work.changedSince(p.reverted.Add(-h.options.Lag)) {
+		h.violate(w, Revert, p.ref(), "it got the size again that was taken from it at %s", p.reverted.Format(time.TimeOnly))
+	}
+}
+
+// made reports whether every size of a pod that has changed is the template's now.
+func made(before, after *corev1.Pod, t corev1.PodTemplateSpec) bool {
+	was, want := containers(&before.Spec), containers(&t.Spec)
+	for name, c := range containers(&after.Spec) {
+		if want[name] == nil { // admission has injected it
+			continue
+		}
+		if !taken(was[name].Resources.Requests, c.Resources.Requests, want[name].Resources.Requests) ||
+			!taken(was[name].Resources.Limits, c.Resources.Limits, want[name].Resources.Limits) {
+			return false
+		}
+	}
+	return true
+}
+
+// taken reports whether what has changed is as it is said, where anything is.
+func taken(before, after, said corev1.ResourceList) bool {
+	for _, size := range sizes {
+		now, had := after[size], before[size]
+		if want, is := said[size]; is && now.Cmp(had) != 0 && now.Cmp(want) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// changedSince reports whether somebody has changed the template, or what is said of rollouts, or has let go.
+func (w *workload) changedSince(t time.Time) bool {
+	versions := w.since(t)
+	first := versions[0]
+	return slices.ContainsFunc(versions, func(v version) bool {
+		for _, name := range []string{"canary", "canary-duration", "on-failure", "checks", "promote", "retry", "node-resources"} {
+			if v.annotation(name) != first.annotation(name) {
+				return true
+			}
+		}
+		return !v.enabled() || v.held != first.held || !equality.Semantic.DeepEqual(v.template, first.template)
+	})
+}
+
+// canaries returns how many pods come first, and whether any do.
+func (v version) canaries() (n int, guarded bool) {
+	said := v.annotation("canary")
+	if percent, is := strings.CutSuffix(said, "%"); is {
+		n, err := strconv.Atoi(percent)
+		return int(math.Ceil(float64(n) * float64(v.replicas) / 100)), err == nil
+	}
+	n, err := strconv.Atoi(said)
+	return n, err == nil
+}

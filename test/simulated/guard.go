@@ -1,0 +1,1050 @@
+package simulated
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Guarded is a world of any kind with the whole controller in it, of three pods of version [Former], for the trials of
+// guarded rollouts.
+type Guarded struct {
+	*Cluster
+
+	// Rounds lets everybody do one thing, n times.
+	Rounds func(n int)
+	// Lives lets the kubelets and the built-in controllers do one thing each.
+	Lives func()
+	// FailsNext has the nth write from now on fail, carried out or not, and Try is one round, which may fail.
+	FailsNext func(nth int, carriedOut bool)
+	Try       func() (failed bool)
+	// Restart has another controller take over, which remembers nothing.
+	Restart func()
+	// Annotate sets annotations, and Edit the template.
+	Annotate func(annotations map[string]string)
+	Edit     func(v Version)
+	// Condition is what the workload says, and Held whether it is held.
+	Condition func() *rollout.StoredCondition
+	Held      func() bool
+	// Template is the version that the workload wants.
+	Template func() Version
+	// Asks is what the controller has asked of checks.
+	Asks *Asks
+	// Recorded are the events, and Written the writes of the controller.
+	Recorded, Written func() []string
+}
+
+// Newer and Former differ in their cpu.
+var (
+	Former = Version{Image: 1, CPU: 1}
+	Newer  = Version{Image: 1, CPU: 2}
+)
+
+// Guardedly is what a trial asks of a guarded rollout.
+type guardedly struct {
+	*testing.T
+	Guarded
+
+	before map[types.UID]bool
+	asked  map[types.UID]bool // pods that have had the newer size
+}
+
+// Guarded returns the world for the trials of guarded rollouts. What only the kind knows is in of: how to annotate and edit the
+// workload, and what it says.
+func (h *Harness[W, K]) Guarded(t *testing.T, defaults policy.Defaults, of Guarded) Guarded {
+	of.Cluster = h.cluster
+	of.Rounds = func(n int) { t.Helper(); h.Rounds(n) }
+	of.Lives = h.Lives
+	of.Restart = func() { h.Start(h.Kind.Kind, controller.Options{Defaults: defaults}) }
+	of.FailsNext = func(nth int, carriedOut bool) { h.Fails, h.CarriedOut = len(h.Writes)+nth, carriedOut }
+	of.Try = func() (failed bool) {
+		t.Helper()
+		h.Rounds(1, func(error) bool { failed = true; return true })
+		return failed
+	}
+	of.Recorded, of.Written = func() []string { return h.Events }, func() []string { return h.Writes }
+	return of
+}
+
+// EachGuardedWriteFails has each of the first writes of a revert fail once, carried out or not, and another controller take over
+// after it, or not. At most one pod gets the size that fails, and it goes back. New makes a world.
+func EachGuardedWriteFails(t *testing.T, new func() Guarded) {
+	t.Helper()
+	for offset := range 8 {
+		for i := range 4 {
+			carriedOut, restart := i&1 > 0, i&2 > 0
+			g := new()
+			had := g.Doomed(policy.OnFailureRevert)
+			g.FailsNext(1+offset, carriedOut)
+			g.Edit(Newer)
+			for range 100 {
+				failed := g.Try()
+				if had(); failed && restart {
+					g.Restart()
+				}
+			}
+			if len(had()) > 1 || !restart && g.Condition().Reason != rollout.ReasonReverted {
+				t.Errorf("write %d, carried out %t, restart %t: %v have got it: %+v", offset, carriedOut, restart, had(), g.Condition())
+			}
+		}
+	}
+}
+
+// GuardedRollouts tries what docs/guarded-rollouts.md promises of every kind. New makes a world, with these checks.
+func GuardedRollouts(t *testing.T, new func(t *testing.T, asks *Asks) Guarded) {
+	t.Helper()
+	for _, trial := range []struct {
+		name string
+		run  func(*guardedly)
+	}{
+		{"a canary that is well lets the others follow", (*guardedly).passes},
+		{"a size that fails every pod stops at the first", (*guardedly).stops},
+		{"also where another controller takes over at every moment", (*guardedly).stopsThroughRestarts},
+		{"also where the pod never is Ready again", (*guardedly).stopsUnready},
+		{"a retry goes on, and stops again", (*guardedly).retries},
+		{"an undo is complete at once", (*guardedly).isUndone},
+		{"a new edit is tried anew", (*guardedly).isEdited},
+		{"an edit there and back is tried anew", (*guardedly).isEditedThereAndBack},
+		{"a pod that was not Ready before has not failed", (*guardedly).isNotCured},
+		{"Revert goes back", (*guardedly).reverts},
+		{"Revert goes back, whichever write fails", (*guardedly).revertsThroughRestarts},
+		{"an edit during a revert is tried anew", (*guardedly).isEditedDuringRevert},
+		{"what fails after the canary stops the rest", (*guardedly).stopsLater},
+		{"without a canary a failure stops, too", (*guardedly).stopsWithoutCanary},
+		{"a pod that was killed as often before has not failed", (*guardedly).curesAnyhow},
+		{"a check that fails stops the rollout", (*guardedly).failsCheck},
+		{"a check of which nothing is known stops nothing, and lets nothing pass", (*guardedly).knowsNothing},
+		{"a manual canary waits for its promotion", (*guardedly).isPromoted},
+		{"a pod that is Ready again and again, and does not stay so, stops it", (*guardedly).stopsFlapping},
+		{"one that was not Ready before keeps nobody by that", (*guardedly).isNotCuredFlapping},
+		{"one that has proved its size may be not Ready for a moment", (*guardedly).isNotReadyLater},
+		{"a canary of all pods goes back", (*guardedly).revertsAll},
+		{"a canary of more pods than there are stops", (*guardedly).stopsAll},
+		{"a canary has a minute, where nothing else is said", (*guardedly).hasAMinute},
+		{"what was asked last goes back first", (*guardedly).revertsTheLastFirst},
+		{"a pod that only a restart would bring back keeps its size", (*guardedly).revertsOrLeaves},
+	} {
+		t.Run(trial.name, func(t *testing.T) {
+			asks := NewAsks()
+			g := &guardedly{T: t, Guarded: new(t, asks), before: map[types.UID]bool{}, asked: map[types.UID]bool{}}
+			g.Asks = asks
+			for _, uid := range g.UIDs() {
+				g.before[uid] = true
+			}
+			trial.run(g)
+			for _, pod := range g.Pods {
+				if !g.before[pod.UID] {
+					t.Errorf("pod %s is another one than before", pod.Name)
+				}
+			}
+		})
+	}
+	t.Run("an edit of the image, too, is not guarded", func(t *testing.T) { new(t, NewAsks()).unguardedImage(t) })
+	t.Run("without a canary and checks, the writes are the same", func(t *testing.T) {
+		g := new(t, NewAsks())
+		g.Edit(Newer)
+		g.Completes(t)
+		for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+			guarded := new(t, NewAsks())
+			guarded.Annotate(map[string]string{api.OnFailureAnnotation: onFailure})
+			guarded.Edit(Newer)
+			guarded.Completes(t)
+			if want, got := g.Written(), guarded.Written(); len(want) < 3 || !slices.Equal(want, got) {
+				t.Errorf("%s has the writes %q, want %q", onFailure, got, want)
+			}
+			if want, got := g.Recorded(), guarded.Recorded(); len(want) < 3 || !slices.Equal(want, got) {
+				t.Errorf("%s has the events %q, want %q", onFailure, got, want)
+			}
+		}
+	})
+}
+
+// unguardedImage edits the image beside the size: the built-in controller makes the rollout, and waits for no promotion.
+func (g Guarded) unguardedImage(t *testing.T) {
+	t.Helper()
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
+	v := Version{Image: 2, CPU: Newer.CPU}
+	g.Edit(v)
+	g.Completes(t)
+	for _, pod := range g.Pods {
+		if is := VersionOf(&pod.Spec); is != v {
+			t.Errorf("%s is of %v, want %v", pod.Name, is, v)
+		}
+	}
+	if n := Count(g.Recorded(), " "+rollout.EventCanaryStarted+" ") + Count(g.Written(), "patch pods/resize"); n > 0 {
+		t.Errorf("there was a canary: %q %q", g.Recorded(), g.Written())
+	}
+}
+
+// guard asks for a guarded rollout of the newer size.
+func (g *guardedly) guard(annotations ...string) {
+	g.Helper()
+	all := map[string]string{}
+	for i := 0; i < len(annotations); i += 2 {
+		all[annotations[i]] = annotations[i+1]
+	}
+	g.Annotate(all)
+	g.Edit(Newer)
+}
+
+// round lets everybody do one thing, and counts the pods that have the newer size, or are asked for it.
+func (g *guardedly) round() {
+	g.Helper()
+	g.Rounds(1)
+	for _, pod := range g.Pods {
+		if SizeOf(pod).CPU == Newer.CPU {
+			g.asked[pod.UID] = true
+		}
+	}
+}
+
+func (g *guardedly) rounds(n int, most int) {
+	g.Helper()
+	for range n {
+		if g.round(); len(g.asked) > most {
+			g.Fatalf("%d pods have been asked for the size, want %d at most: %s", len(g.asked), most, g.says())
+		}
+	}
+}
+
+// until has rounds until the condition has a reason.
+func (g *guardedly) until(reason string, most int) rollout.Condition {
+	g.Helper()
+	for range 200 {
+		if c := g.Condition(); c != nil && c.Reason == reason {
+			return c.Says()
+		}
+		g.rounds(1, most)
+	}
+	g.Fatalf("the reason is never %s: %s", reason, g.says())
+	return rollout.Condition{}
+}
+
+func (g *guardedly) says() string { return fmt.Sprintf("%+v, writes %q", g.Condition(), g.Written()) }
+
+// sizes counts the pods that have a size.
+func (g *guardedly) sizes(v Version) (n int) {
+	for _, pod := range g.Pods {
+		if AppliedSize(pod).CPU == v.CPU && SizeOf(pod).CPU == v.CPU {
+			n++
+		}
+	}
+	return n
+}
+
+func (g *guardedly) recorded(event string, want int) {
+	g.Helper()
+	if n := Count(g.Recorded(), " "+event+" "); n != want {
+		g.Errorf("%d events %s, want %d: %q", n, event, want, g.Recorded())
+	}
+}
+
+// killing has every pod be killed that has the newer size.
+func (g *guardedly) killing(these func(*corev1.Pod) bool) {
+	g.Kills = func(pod *corev1.Pod, v Version) bool { return v.CPU == Newer.CPU && these(pod) }
+}
+
+// Doomed has every container be killed that has the newer cpu, and asks for a canary of one pod. It returns which pods
+// have had that size since, whenever it is called.
+func (g Guarded) Doomed(onFailure string) (had func() []string) {
+	g.Kills = func(_ *corev1.Pod, v Version) bool { return v.CPU == Newer.CPU }
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: onFailure})
+	seen := map[string]bool{}
+	return func() []string {
+		for name, pod := range g.Pods {
+			if SizeOf(pod).CPU == Newer.CPU {
+				seen[name] = true
+			}
+		}
+		return slices.Sorted(maps.Keys(seen))
+	}
+}
+
+// Loses has rounds, in which each pod is deleted as soon as it has the size. It returns which those were.
+func (g Guarded) Loses(rounds int) (lost []types.UID) {
+	for range rounds {
+		g.Rounds(1)
+		for name, pod := range maps.Clone(g.Pods) {
+			if AppliedSize(pod).CPU == Newer.CPU && pod.DeletionTimestamp == nil {
+				lost = append(lost, pod.UID)
+				g.DeletePod(name)
+			}
+		}
+	}
+	return lost
+}
+
+// Sized are the names of the pods whose spec has a size, but for those that are about to go.
+func (c *Cluster) Sized(v Version) (names []string) {
+	for name, pod := range c.Pods {
+		if SizeOf(pod).CPU == v.CPU && pod.DeletionTimestamp == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// CanaryPasses edits the size with a canary of one pod, which passes.
+func (g Guarded) CanaryPasses(t *testing.T) {
+	t.Helper()
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(Newer)
+	for range 200 {
+		if Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 {
+			return
+		}
+		g.Rounds(1)
+	}
+	t.Fatalf("no canary has passed: %+v", g.Condition())
+}
+
+// Drain deletes the pods that have the newer size.
+func (g Guarded) Drain() {
+	for _, name := range g.Sized(Newer) {
+		g.DeletePod(name)
+	}
+}
+
+// DrainedAfterPassing has the pods with the size be drained twice after the canary has passed. They were not lost before they had
+// proved it: the rollout is complete in the end.
+func (g Guarded) DrainedAfterPassing(t *testing.T) {
+	t.Helper()
+	g.CanaryPasses(t)
+	for range 2 {
+		g.Drain()
+		g.Rounds(5)
+	}
+	g.Completes(t)
+}
+
+// Completes has rounds until a rollout that nothing stops must be complete.
+func (g Guarded) Completes(t *testing.T) {
+	t.Helper()
+	g.Rounds(400)
+	if have := g.Condition(); rollout.Stopped(have) || !have.Complete() {
+		t.Errorf("the canary has passed, and the condition says %+v", have)
+	}
+}
+
+// canaryLost has the canary be deleted, and all other pods go down, some time after the edit. They are not asked at once: each of
+// them was well with its size from before. No more than one pod at a time has the size, however far the clock of the API server
+// is ahead of that of the kubelets, or behind.
+func (g Guarded) canaryLost(t *testing.T, ahead time.Duration) {
+	t.Helper()
+	g.Ahead = ahead
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(Newer)
+	for range 50 {
+		if g.Rounds(1); len(g.Sized(Newer)) > 0 {
+			break
+		}
+	}
+	canary := g.Sized(Newer)
+	for name, pod := range maps.Clone(g.Pods) {
+		if slices.Contains(canary, name) {
+			g.DeletePod(name)
+		} else {
+			g.Crash(pod, true)
+		}
+	}
+	g.Judge = func(*corev1.Pod, Version) Outcome { return Outcome{Unready: true} }
+	for range 15 {
+		if g.Rounds(1); len(g.Sized(Newer)) > 1 {
+			t.Fatalf("after the canary %v, %v have the size at once, want one: %+v %q", canary, g.Sized(Newer), g.Condition(), g.Written())
+		}
+	}
+	if len(canary) != 1 || len(g.Sized(Newer)) != 1 {
+		t.Errorf("the canaries were %v, and then %v: %+v", canary, g.Sized(Newer), g.Condition())
+	}
+}
+
+// skews are by how much the clock of the API server may be ahead of those of the kubelets.
+var skews = []time.Duration{0, 8 * time.Second, -8 * time.Second}
+
+// DownSinceTheEdit tries [Guarded.canaryLost] and [Guarded.downUnseen]: pods that have been down only since the edit do not get the
+// size beside the canary, however the clocks differ. New makes a world.
+func DownSinceTheEdit(t *testing.T, new func(t *testing.T) Guarded) {
+	t.Helper()
+	for _, ahead := range skews {
+		t.Run(ahead.String(), func(t *testing.T) {
+			new(t).canaryLost(t, ahead)
+			new(t).downUnseen(t, ahead)
+		})
+	}
+}
+
+// Rescues tries [Guarded.rescues]: pods that have been down for long, by whatever clock, do not wait for the canary. New makes a world.
+func Rescues(t *testing.T, new func(t *testing.T) Guarded) {
+	t.Helper()
+	for _, ahead := range skews {
+		t.Run(ahead.String(), func(t *testing.T) { new(t).rescues(t, ahead) })
+	}
+}
+
+// downUnseen has all pods go down some time after the edit, and before the controller looks at it. Nobody knows of them that the
+// size can only do them good: one gets it.
+func (g Guarded) downUnseen(t *testing.T, ahead time.Duration) {
+	t.Helper()
+	g.Ahead = ahead
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(Newer)
+	for range 20 {
+		g.Lives()
+	}
+	for _, pod := range maps.Clone(g.Pods) {
+		g.Crash(pod, true)
+	}
+	g.Judge = func(*corev1.Pod, Version) Outcome { return Outcome{Unready: true} }
+	g.Lives()
+	for range 15 {
+		if g.Rounds(1); len(g.Sized(Newer)) > 1 {
+			t.Fatalf("%v have the size, want one: %+v %q", g.Sized(Newer), g.Condition(), g.Written())
+		}
+	}
+	if len(g.Sized(Newer)) != 1 {
+		t.Errorf("%v have the size: %+v", g.Sized(Newer), g.Condition())
+	}
+}
+
+// rescues has all pods be down for longer than clocks may differ, with a size that cures them: they need not wait for a canary.
+func (g Guarded) rescues(t *testing.T, ahead time.Duration) {
+	t.Helper()
+	g.Ahead, g.Kills = ahead, nil
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "10m"})
+	g.Rounds(5)
+	for _, pod := range maps.Clone(g.Pods) {
+		g.Crash(pod, true)
+	}
+	g.Rounds(20)
+	g.Edit(Newer)
+	g.Rounds(8)
+	if n := len(g.Sized(Newer)); n != len(g.Pods) {
+		t.Errorf("%d of %d pods that were down have the size: %+v", n, len(g.Pods), g.Condition())
+	}
+}
+
+// ScaledToZero has the workload be scaled to zero in the midst of its canary, and up again. Its pods are of the size from before
+// then, and one of them is the next canary: many would have a size that nobody has proved.
+func (g Guarded) ScaledToZero(t *testing.T, canary string, scale func(replicas int32)) {
+	t.Helper()
+	g.Annotate(map[string]string{api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: "20s"})
+	g.Edit(Newer)
+	for range 100 {
+		if len(g.Sized(Newer)) > 0 {
+			break
+		}
+		g.Rounds(1)
+	}
+	scale(0)
+	g.Rounds(60)
+	if c := g.Condition(); len(g.Pods) > 0 || c.Says().Phase != rollout.PhaseCanary || !g.Held() {
+		t.Fatalf("%d pods, held: %t, and the condition says %+v", len(g.Pods), g.Held(), c)
+	}
+	scale(3)
+	for range 20 {
+		if g.Rounds(1); len(g.Sized(Newer)) > 1 {
+			t.Fatalf("%v have a size that is not proved: %+v %q", g.Sized(Newer), g.Condition(), g.Written())
+		}
+	}
+	g.Completes(t)
+}
+
+// EditedAtZero has the workload be scaled to zero when its rollout is stopped, and up again: its pods are as they were before. Then
+// it is edited while it is scaled to zero. There is no pod to be a canary, and nothing to wait for: the
+// edit is complete at once, and its pods come with its size, also with one that has failed before. The next edit is guarded.
+func (g Guarded) EditedAtZero(t *testing.T, scale func(replicas int32)) {
+	t.Helper()
+	third := Version{Image: 1, CPU: 3}
+	had := g.Doomed(policy.OnFailureRevert)
+	g.Edit(Newer)
+	for range 100 {
+		if had(); rollout.Stopped(g.Condition()) {
+			break
+		}
+		g.Rounds(1)
+	}
+	if !rollout.Stopped(g.Condition()) || len(had()) != 1 {
+		t.Fatalf("the setup: %v %+v", had(), g.Condition())
+	}
+	scale(0)
+	g.Rounds(20)
+	scale(3)
+	g.Rounds(20)
+	if len(g.Pods) != 3 || len(had()) != 1 || len(g.Sized(Newer)) > 0 || !rollout.Stopped(g.Condition()) || !g.Held() {
+		t.Errorf("of %d pods, %v have had the size that has failed, held: %t: %+v", len(g.Pods), had(), g.Held(), g.Condition())
+	}
+	scale(0)
+	g.Rounds(20)
+	for _, v := range []Version{third, Newer} {
+		g.Edit(v)
+		if g.Rounds(10); !g.Condition().Complete() || g.Held() {
+			t.Errorf("edited to %s without pods, held: %t, and the condition says %+v", v, g.Held(), g.Condition())
+		}
+	}
+	scale(3)
+	if g.Rounds(60); len(g.Sized(Newer)) != 3 || rollout.Stopped(g.Condition()) {
+		t.Errorf("of %d pods, %v have the size with which they are made: %+v", len(g.Pods), g.Sized(Newer), g.Condition())
+	}
+	g.Mended = true
+	g.Rounds(20)
+	g.Edit(third)
+	for range 15 {
+		if g.Rounds(1); len(g.Sized(third)) > 1 {
+			t.Fatalf("%v have the size of the next edit, want a canary: %+v", g.Sized(third), g.Condition())
+		}
+	}
+	g.Completes(t)
+}
+
+// Restarting are annotations by which a canary is restarted for its size, for [Guarded.RevertsRestarted]; the empty one says nothing.
+var Restarting = map[string]string{api.ResizeActionAnnotation: string(policy.Restart), api.ResizePolicyAnnotation: "cpu=RestartOnly", "": ""}
+
+// RevertsRestarted has a canary that is made with the size fail: because the user wants restarts, or, with an empty annotation, because
+// the resize is refused. No other pod is made to go back. It stays or, where that is allowed, is resized.
+func (g Guarded) RevertsRestarted(t *testing.T, annotation, value string) {
+	t.Helper()
+	had := g.Doomed(policy.OnFailureRevert)
+	back := annotation == ""
+	if back {
+		g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Refused: v.CPU == Newer.CPU} }
+	} else {
+		g.Annotate(map[string]string{annotation: value})
+	}
+	before := g.UIDs()
+	g.Edit(Newer)
+	g.AtMostOne(t, 40, had)
+	after := g.UIDs()
+	g.AtMostOne(t, 60, had)
+	left := 0
+	for _, was := range before {
+		for _, is := range after {
+			left += asInt(was == is)
+		}
+	}
+	c := g.Condition()
+	if left != len(before)-1 || !maps.Equal(after, g.UIDs()) || len(had()) != 1 || c.Reason != rollout.ReasonReverted {
+		t.Errorf("%v have had the size, the pods were %v, then %v, and are %v: %+v", had(), before, after, g.UIDs(), c)
+	}
+	if len(g.Sized(Former)) == len(before) != back || strings.Contains(c.Message, "left as it is, because only a restart would bring it back") == back {
+		t.Errorf("%v have the size from before, want all: %t: %+v", g.Sized(Former), back, c)
+	}
+}
+
+// RevertsContainers has a canary fail whose container has restarted for its size: it goes back in the same way, and no pod is replaced.
+func (g Guarded) RevertsContainers(t *testing.T) {
+	t.Helper()
+	former, newer := Version{Image: restarting, CPU: 1, Memory: 1}, Version{Image: restarting, CPU: 1, Memory: 2}
+	g.Edit(former)
+	g.Completes(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: policy.OnFailureRevert})
+	g.Kills = func(_ *corev1.Pod, v Version) bool { return v.Memory == newer.Memory }
+	before, resizes := g.UIDs(), Count(g.Written(), "patch pods/resize")
+	g.Edit(newer)
+	g.Rounds(60)
+	if c := g.Condition(); c.Reason != rollout.ReasonReverted || len(g.Sized(Version{CPU: 1, Memory: 1})) != len(before) || !maps.Equal(before, g.UIDs()) {
+		t.Errorf("the pods were %v, and are %v: %+v", before, g.UIDs(), c)
+	}
+	if n := Count(g.Written(), "patch pods/resize") - resizes; n != 2 {
+		t.Errorf("%d resizes, want one, and one back", n)
+	}
+}
+
+// OptedOut has the workload be opted out when its canary has the size, or has passed: the built-in controller replaces the others. It
+// returns whether the canary, too.
+func (g Guarded) OptedOut(t *testing.T, passed bool, optOut func()) (replaced bool) {
+	t.Helper()
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(Newer)
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for range 100 {
+			if is() {
+				return
+			}
+			g.Rounds(1)
+		}
+		t.Fatalf("never %s: %+v", what, g.Condition())
+	}
+	until("a canary", func() bool { return len(g.Sized(Newer)) > 0 })
+	canary := g.Sized(Newer)[0]
+	if passed {
+		until("passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+	} else {
+		g.Rounds(8) // it is well by now
+	}
+	before := g.UIDs()
+	optOut()
+	until("all of the size", func() bool { return len(g.Sized(Former)) == 0 && len(g.Sized(Newer)) == len(before) })
+	g.Rounds(3)
+	after := slices.Collect(maps.Values(g.UIDs()))
+	for name, uid := range before {
+		if stays := slices.Contains(after, uid); name == canary {
+			replaced = !stays
+		} else if stays && !passed { // others may have been asked
+			t.Errorf("%s is there still", name)
+		}
+	}
+	return replaced
+}
+
+// Alone has the only pod of a workload get a size that fails, and go back; and then one with which it is well.
+func (g Guarded) Alone(t *testing.T) {
+	t.Helper()
+	had, before := g.Doomed(policy.OnFailureRevert), g.UIDs()
+	g.Edit(Newer)
+	g.AtMostOne(t, 60, had)
+	if c := g.Condition(); len(before) != 1 || len(had()) != 1 || len(g.Sized(Former)) != 1 || c.Reason != rollout.ReasonReverted || !g.Held() {
+		t.Errorf("%v have had the size, %v are back, held: %t, and the condition says %+v", had(), g.Sized(Former), g.Held(), c)
+	}
+	edited := g.Clock.Now()
+	g.Edit(Version{Image: 1, CPU: 3})
+	for !g.Condition().Complete() && g.Clock.Now().Sub(edited) < 5*time.Minute {
+		g.Rounds(1)
+	}
+	if took := g.Clock.Now().Sub(edited); took < 20*time.Second || !g.Condition().Complete() {
+		t.Errorf("after %s, the condition says %+v", took, g.Condition())
+	}
+	if after := g.UIDs(); !maps.Equal(before, after) {
+		t.Errorf("the pod was %v, and is %v", before, after)
+	}
+}
+
+// AtMostOne has rounds, in which at most one pod has the size.
+func (g Guarded) AtMostOne(t *testing.T, rounds int, had func() []string) {
+	t.Helper()
+	for range rounds {
+		if g.Rounds(1); len(had()) > 1 {
+			t.Fatalf("%v have the size, want one pod: %+v", had(), g.Condition())
+		}
+	}
+}
+
+// Stops has rounds until the rollout is stopped, and more. At most one pod has the size meanwhile. It returns which.
+func (g Guarded) Stops(t *testing.T, had func() []string) string {
+	t.Helper()
+	g.AtMostOne(t, 150, had)
+	if c := g.Condition(); c.Reason != rollout.ReasonResizeFailed || len(had()) != 1 {
+		t.Fatalf("%v have the size, and the condition says %+v", had(), c)
+	}
+	return had()[0]
+}
+
+func all(*corev1.Pod) bool { return true }
+
+func (g *guardedly) passes() {
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	for range 100 {
+		if len(g.asked) > 0 {
+			break
+		}
+		g.rounds(1, 1)
+	}
+	g.rounds(20, 1)
+	if c := g.Condition().Says(); c.Phase != rollout.PhaseCanary || c.Total != 3 {
+		g.Errorf("the canary is under way, and the condition says %+v", c)
+	}
+	began := g.Clock.Now()
+	g.until(rollout.ReasonComplete, 3)
+	if took := g.Clock.Now().Sub(began); took < 20*time.Second {
+		g.Errorf("complete %s after the canary: the others have to be well for as long, too", took)
+	}
+	if g.sizes(Newer) != 3 || g.Held() {
+		g.Errorf("%d pods have the size, held: %t", g.sizes(Newer), g.Held())
+	}
+	g.recorded(rollout.EventCanaryStarted, 1)
+	g.recorded(rollout.EventCanaryPassed, 1)
+	g.recorded(rollout.EventResizeFailed, 0)
+}
+
+// stopped checks that the rollout was stopped, and stays so.
+func (g *guardedly) stopped(words string, most int) {
+	g.Helper()
+	g.until(rollout.ReasonResizeFailed, most)
+	n := len(g.asked)
+	g.rounds(60, n)
+	if c := g.Condition(); c.Says().Phase != rollout.PhaseStopped || !strings.Contains(c.Message, words) {
+		g.Errorf("the condition says %q, want %q in it", c.Message, words)
+	}
+	if !g.Held() || g.Template() != Newer {
+		g.Errorf("held: %t, template %v", g.Held(), g.Template())
+	}
+}
+
+func (g *guardedly) stops() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	g.stopped("container app was OOMKilled", 1)
+	g.recorded(rollout.EventResizeFailed, 1)
+	g.recorded(rollout.EventCanaryPassed, 0)
+}
+
+func (g *guardedly) stopsThroughRestarts() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.RetryAnnotation, "long ago")
+	for i := range 150 {
+		if i%7 == 3 || i%11 == 5 {
+			g.Restart()
+		}
+		g.rounds(1, 1)
+	}
+	if c := g.Condition().Says(); c.Reason == rollout.ReasonComplete || len(g.asked) != 1 {
+		g.Errorf("%d pods were asked: %+v", len(g.asked), c)
+	}
+}
+
+func (g *guardedly) stopsUnready() {
+	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Unready: v.CPU == Newer.CPU} }
+	g.guard(api.CanaryAnnotation, "1", api.OnFailureAnnotation, "Hold")
+	g.stopped("not Ready since its resize, for more than 1m0s", 1)
+}
+
+// flapping has pods be not Ready in a quarter of the time, with the newer size.
+func (g *guardedly) flapping(these func(*corev1.Pod) bool) {
+	g.Judge = func(pod *corev1.Pod, v Version) Outcome {
+		return Outcome{Unready: v.CPU == Newer.CPU && these(pod) && g.Clock.Now().Unix()%20 < 5}
+	}
+}
+
+func (g *guardedly) stopsFlapping() {
+	g.flapping(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	for range 100 { // a minute for not being Ready, and twice the duration
+		g.rounds(1, 1)
+	}
+	g.recorded(rollout.EventResizeFailed, 0)
+	g.stopped("has not stayed Ready for 20s with its size, for more than 1m40s", 1)
+	g.recorded(rollout.EventResizeFailed, 1)
+}
+
+func (g *guardedly) isNotCuredFlapping() {
+	sick := slices.Min(slices.Collect(maps.Keys(g.Pods)))
+	g.Crash(g.Pods[sick], true)
+	g.flapping(func(pod *corev1.Pod) bool { return pod.Name == sick })
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	g.until(rollout.ReasonComplete, 3)
+	g.recorded(rollout.EventResizeFailed, 0)
+}
+
+func (g *guardedly) isNotReadyLater() {
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, policy.Manual)
+	g.rounds(300, 1)
+	now := g.Clock.Now()
+	g.Judge = func(_ *corev1.Pod, v Version) Outcome {
+		return Outcome{Unready: v.CPU == Newer.CPU && g.Clock.Now().Before(now.Add(5*time.Second))}
+	}
+	g.rounds(100, 1)
+	if c := g.Condition(); c.Says().Phase != rollout.PhaseCanary {
+		g.Errorf("the canary was not Ready for 5 s after 5 minutes, and the condition says %+v", c)
+	}
+}
+
+func (g *guardedly) retries() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	g.stopped("OOMKilled", 1)
+	g.Annotate(map[string]string{api.RetryAnnotation: "now"})
+	g.rounds(10, 1)
+	g.stopped("OOMKilled", 1)
+	g.recorded(rollout.EventResizeFailed, 2)
+	g.Mended = true
+	g.Annotate(map[string]string{api.RetryAnnotation: "again"})
+	g.until(rollout.ReasonComplete, 3)
+}
+
+func (g *guardedly) isUndone() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "10m")
+	g.stopped("OOMKilled", 1)
+	g.Edit(Former)
+	for range 30 { // much less than the canary's duration
+		g.rounds(1, 1)
+	}
+	if c := g.Condition(); c.Reason != rollout.ReasonComplete || g.sizes(Former) != 3 {
+		g.Errorf("%d pods have the former size: %s", g.sizes(Former), g.says())
+	}
+}
+
+func (g *guardedly) isEdited() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	g.stopped("OOMKilled", 1)
+	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Slow: 6 * (v.CPU / 3)} } // it is killed until it has the next size
+	g.Edit(Version{Image: 1, CPU: 3})
+	if g.until(rollout.ReasonComplete, 1); g.sizes(Version{CPU: 3}) != 3 {
+		g.Errorf("after the next edit: %s", g.says())
+	}
+}
+
+func (g *guardedly) isEditedThereAndBack() {
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "30s")
+	for len(g.asked) == 0 {
+		g.rounds(1, 1)
+	}
+	g.rounds(3, 1)
+	g.Edit(Version{Image: 1, CPU: 3})
+	g.Edit(Newer) // which one pod has had for a moment
+	g.rounds(20, 1)
+	g.until(rollout.ReasonComplete, 3)
+}
+
+func (g *guardedly) isNotCured() {
+	sick := ""
+	for name, pod := range g.Pods {
+		if sick = name; pod != nil {
+			break
+		}
+	}
+	g.Crash(g.Pods[sick], true)
+	g.Judge = func(pod *corev1.Pod, _ Version) Outcome { return Outcome{Unready: pod.Name == sick} }
+	g.rounds(3, 0)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "2s")
+	g.rounds(100, 3) // longer than a pod may be not Ready
+	g.recorded(rollout.EventResizeFailed, 0)
+}
+
+// reverted checks that the pods have gone back, and that nothing more is tried.
+func (g *guardedly) reverted(most int) {
+	g.Helper()
+	g.until(rollout.ReasonReverted, most)
+	writes := len(g.Written())
+	g.rounds(60, most)
+	if c := g.Condition(); c.Reason != rollout.ReasonReverted || !strings.Contains(c.Message, "OOMKilled") {
+		g.Errorf("the condition says %+v", c)
+	}
+	if more := g.Written()[writes:]; slices.ContainsFunc(more, func(w string) bool { return strings.Contains(w, "pods") }) {
+		g.Errorf("after the way back: %q", more)
+	}
+	if g.sizes(Former) != 3 || !g.Held() || g.Template() != Newer {
+		g.Errorf("%d pods have the former size, held: %t, template %v", g.sizes(Former), g.Held(), g.Template())
+	}
+}
+
+func (g *guardedly) reverts() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
+	g.reverted(1)
+	g.recorded(rollout.EventResizeFailed, 1)
+	g.recorded(rollout.EventReverted, 1)
+	resizes := Count(g.Written(), "patch pods/resize")
+	g.Edit(Former)
+	g.rounds(10, 1)
+	if c := g.Condition(); c.Reason != rollout.ReasonComplete || Count(g.Written(), "patch pods/resize") != resizes {
+		g.Errorf("an undo is complete at once, and touches no pod: %s", g.says())
+	}
+}
+
+func (g *guardedly) revertsAll() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "100%", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
+	g.reverted(3)
+	g.recorded(rollout.EventReverted, 1)
+}
+
+func (g *guardedly) stopsAll() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "5", api.CanaryDurationAnnotation, "20s")
+	g.stopped("OOMKilled", 3)
+	g.recorded(rollout.EventCanaryPassed, 0)
+}
+
+func (g *guardedly) revertsThroughRestarts() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
+	for range 100 {
+		if c := g.Condition(); c != nil && c.Reason == rollout.ReasonResizeFailed {
+			break
+		}
+		g.rounds(1, 1)
+	}
+	for range 10 {
+		g.Restart()
+		g.rounds(1, 1)
+	}
+	g.reverted(1)
+}
+
+func (g *guardedly) isEditedDuringRevert() {
+	g.killing(all)
+	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Slow: 5 * (Newer.CPU - v.CPU)} } // the way back is slow
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
+	for g.until(rollout.ReasonResizeFailed, 1).Phase != rollout.PhaseReverted {
+		g.rounds(1, 1)
+	}
+	g.Judge = nil
+	g.Edit(Version{Image: 1, CPU: 3})
+	if g.until(rollout.ReasonComplete, 1); g.sizes(Version{CPU: 3}) != 3 {
+		g.Errorf("after the next edit: %s", g.says())
+	}
+}
+
+func (g *guardedly) stopsLater() {
+	first := ""
+	g.killing(func(pod *corev1.Pod) bool {
+		if first == "" {
+			first = pod.Name
+		}
+		return pod.Name != first
+	})
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
+	g.reverted(3)
+	g.recorded(rollout.EventCanaryPassed, 1)
+}
+
+func (g *guardedly) stopsWithoutCanary() {
+	g.killing(all)
+	g.guard(api.OnFailureAnnotation, policy.OnFailureHold)
+	g.stopped("OOMKilled", 3)
+}
+
+func (g *guardedly) curesAnyhow() {
+	g.Kills = func(*corev1.Pod, Version) bool { return true }
+	g.rounds(20, 0)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "2s")
+	g.until(rollout.ReasonComplete, 3)
+	g.recorded(rollout.EventResizeFailed, 0)
+}
+
+func (g *guardedly) failsCheck() {
+	g.Asks.Answer = func(checks.Subject) checks.Outcome { return g.Asks.of(checks.Failed) }
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.ChecksAnnotation, "cpu-throttling", api.OnFailureAnnotation, "Revert")
+	g.until(rollout.ReasonReverted, 1)
+	if c := g.Condition(); !strings.Contains(c.Message, "failed the check cpu-throttling: throttled in 83 % of its periods") {
+		g.Errorf("the condition says %+v", c)
+	}
+	if len(g.Asks.asked) > 0 {
+		g.Errorf("is still asked: %v", g.Asks.asked)
+	}
+}
+
+func (g *guardedly) knowsNothing() {
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.ChecksAnnotation, "cpu-throttling")
+	g.rounds(40, 1)
+	g.Asks.Overdue()
+	g.until(rollout.ReasonCheckUnknown, 1)
+	g.rounds(40, 1)
+	g.Asks.Answer = func(checks.Subject) checks.Outcome { return g.Asks.of(checks.Passed) }
+	g.until(rollout.ReasonComplete, 3)
+	if len(g.Asks.asked) > 0 {
+		g.Errorf("is still asked: %v", g.Asks.asked)
+	}
+}
+
+func (g *guardedly) hasAMinute() {
+	g.guard(api.CanaryAnnotation, "1")
+	for range 20 {
+		if len(g.asked) > 0 {
+			break
+		}
+		g.rounds(1, 1)
+	}
+	g.rounds(60, 1)
+	g.until(rollout.ReasonComplete, 3)
+}
+
+// revertsTheLastFirst has a check fail, which takes down no pod: such a pod would go back at once.
+func (g *guardedly) revertsTheLastFirst() {
+	g.Asks.Answer = func(checks.Subject) checks.Outcome {
+		if g.sizes(Newer) < len(g.Pods) {
+			return g.Asks.of(checks.Passed)
+		}
+		return g.Asks.of(checks.Failed)
+	}
+	g.guard(api.CanaryAnnotation, "100%", api.CanaryDurationAnnotation, "20s", api.ChecksAnnotation, "cpu-throttling", api.OnFailureAnnotation, "Revert")
+	g.until(rollout.ReasonReverted, 3)
+	resizes := slices.DeleteFunc(slices.Clone(g.Written()), func(w string) bool { return !strings.Contains(w, "patch pods/resize") })
+	if n := len(resizes); n != 6 || !slices.Equal(reversed(resizes[n/2:]), resizes[:n/2]) {
+		g.Errorf("the pods were asked, and went back, as %q", resizes)
+	}
+}
+
+func reversed(list []string) []string {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
+}
+
+// revertsOrLeaves adds a limit of memory, which no resize takes away.
+func (g *guardedly) revertsOrLeaves() {
+	g.killing(all)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: policy.OnFailureRevert})
+	g.Edit(Version{Image: 1, CPU: Newer.CPU, Memory: 1})
+	g.until(rollout.ReasonReverted, 1)
+	resizes := Count(g.Written(), "patch pods/resize")
+	g.rounds(60, 1)
+	sized := g.Sized(Version{CPU: Newer.CPU})
+	if c := g.Condition(); len(sized) != 1 || c.Reason != rollout.ReasonReverted || !strings.Contains(c.Message, sized[0]+": app: the memory request is removed, app: the memory limit is removed; left as it is") {
+		g.Errorf("%v have the size: %+v", sized, c)
+	}
+	if n := Count(g.Written(), "patch pods/resize"); n != resizes || n != 1 {
+		g.Errorf("%d resizes, %d when it was reverted, want 1 of both: %q", n, resizes, g.Written())
+	}
+}
+
+// Asks plays [controller.Checks].
+type Asks struct {
+	// Answer of a pod; nil knows nothing.
+	Answer func(checks.Subject) checks.Outcome
+
+	overdue bool
+	asked   map[string][]checks.Subject
+}
+
+// NewAsks knows nothing yet.
+func NewAsks() *Asks { return &Asks{asked: map[string][]checks.Subject{}} }
+
+// Ask is that of controller.Checks.
+func (a *Asks) Ask(workload string, names []string, pods []checks.Subject, _ func()) {
+	if delete(a.asked, workload); len(names) > 0 && len(pods) > 0 {
+		a.asked[workload] = pods
+	}
+}
+
+// Outcomes is that of controller.Checks.
+func (a *Asks) Outcomes(workload string) checks.Outcomes {
+	outcomes := map[types.UID]checks.Outcome{}
+	for _, pod := range a.asked[workload] {
+		switch {
+		case a.Answer != nil:
+			outcomes[pod.UID] = a.Answer(pod)
+		case a.overdue:
+			outcomes[pod.UID] = checks.Outcome{State: checks.Unknown, Effect: checks.Hold, Message: "no data"}
+		}
+	}
+	return checks.OutcomesOf("cpu-throttling", outcomes)
+}
+
+// Overdue says that what is not known is not for too long.
+func (a *Asks) Overdue() { a.overdue = true }
+
+func (*Asks) of(state checks.State) checks.Outcome {
+	if state == checks.Failed {
+		return checks.Outcome{State: state, Effect: checks.Fail, Message: "throttled in 83 % of its periods"}
+	}
+	return checks.Outcome{State: state, Effect: checks.GoOn}
+}
+
+func (g *guardedly) isPromoted() {
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, policy.Manual)
+	g.rounds(90, 1)
+	c := g.Condition()
+	if says := c.Says(); says.Phase != rollout.PhaseCanary || !strings.Contains(c.Message, "promoted") {
+		g.Fatalf("the canary waits, and the condition says %+v", c)
+	}
+	g.Annotate(map[string]string{api.PromoteAnnotation: "another rollout"})
+	g.rounds(10, 1)
+	g.Annotate(map[string]string{api.PromoteAnnotation: rollout.Promotion(c.Says().Version, c.LastTransitionTime)})
+	g.until(rollout.ReasonComplete, 3)
+}
