@@ -23,7 +23,8 @@ type Deadlined[W Workload] interface {
 // movement is how far a held rollout has come, and since when.
 type movement struct {
 	edit           string
-	updated, asked int // pods, at most
+	updated, asked int  // pods, at most
+	proving        bool // a canary was proving itself when last looked at
 	since          time.Time
 }
 
@@ -50,7 +51,7 @@ func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []an
 	if m.moved.since.IsZero() && exceeded {
 		m.moved.since = now.Add(-allowed)
 		m.moved.advance(editOf(w), p)
-	} else if m.moved.advance(editOf(w), p) || p.Proving() {
+	} else if m.moved.advance(editOf(w), p) {
 		m.moved.since = now
 	}
 	left := m.moved.since.Add(allowed).Sub(now)
@@ -61,8 +62,12 @@ func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []an
 }
 
 // advance notes how far the plan's rollout has come, and reports whether it has moved: another pod has
-// been asked, or is updated, or there is another edit. A pod that is asked once more is no news, and neither
-// is scaling: an autoscaler that scales again and again would keep the deadline from ever running out.
+// been asked, or is updated, a canary is or was still proving itself, or there is another edit. A pod that is asked once
+// more is no news, and neither is scaling: an autoscaler that scales again and again would keep the deadline from ever
+// running out.
+//
+// The end of a proof counts, too. With a deadline of 8 s and a proof of 12 s that were looked at after 3 s, the next look may
+// come after 12 s, when nothing is proving and the other pods are still to be asked: 9 s would have passed.
 func (m *movement) advance(edit string, p rollout.Plan) bool {
 	asked := 0
 	for _, v := range p.Verdicts {
@@ -74,7 +79,8 @@ func (m *movement) advance(edit string, p rollout.Plan) bool {
 	if moved {
 		m.edit, m.updated, m.asked = edit, p.Updated, asked
 	}
-	moved = moved || p.Updated > m.updated || asked > m.asked
+	moved = moved || p.Updated > m.updated || asked > m.asked || p.Proving() || m.proving
+	m.proving = p.Proving()
 	m.updated, m.asked = max(m.updated, p.Updated), max(m.asked, asked)
 	return moved
 }

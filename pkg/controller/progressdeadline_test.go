@@ -22,6 +22,10 @@ func TestAdvance(t *testing.T) {
 		}
 		return p
 	}
+	proving := func(p rollout.Plan) rollout.Plan {
+		p.Canary = true
+		return p
+	}
 	var m movement
 	for i, tt := range []struct {
 		what string
@@ -40,6 +44,10 @@ func TestAdvance(t *testing.T) {
 		{"another edit", "3;", plan(0, 0, 3), true},
 		{"begins anew", "3;", plan(0, 1, 2), true},
 		{"it is to be tried again", "3;1", plan(0, 1, 2), true},
+		{"a canary proves itself", "3;1", proving(plan(1, 1, 2)), true},
+		{"still", "3;1", proving(plan(1, 1, 2)), true},
+		{"it has proved itself since", "3;1", plan(1, 1, 2), true},
+		{"nobody asks the others", "3;1", plan(1, 1, 2), false},
 	} {
 		if got := m.advance(tt.edit, tt.p); got != tt.want {
 			t.Errorf("%d: %s: moved %t, want %t", i, tt.what, got, tt.want)

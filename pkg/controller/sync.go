@@ -34,7 +34,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	// be behind: a pod that was made a moment ago would be lost. Nor does a watch show yet what a request
 	// without an answer has done. Gather and plan from a live read.
 	if err == nil && (p.NeedsLiveRead() || s.unanswered) {
-		o, f, p, err = c.plan(ctx, s, w, true)
+		o, f, p, err = c.planLive(ctx, s, w)
 	}
 	if err != nil {
 		return 0, err
@@ -147,6 +147,26 @@ func (c *Controller[W, K]) prepare(ctx context.Context, w W) error {
 	return c.readLimits(ctx, s, w, false)
 }
 
+// planLive gathers live from the API server what there is of the workload, and plans the next step. Nobody watches the
+// limits of the namespace: where new pods are to come, they are read again, too, and what has changed counts.
+func (c *Controller[W, K]) planLive(ctx context.Context, s *Session[W, K], w W) (o rollout.Observation, f rollout.Facts, p rollout.Plan, err error) {
+	o, f, p, err = c.plan(ctx, s, w, true)
+	if err != nil || !bringsPods(o, p) {
+		return o, f, p, err
+	}
+	before := s.limits
+	if err = c.readLimits(ctx, s, w, true); err != nil || equality.Semantic.DeepEqual(s.limits, before) {
+		return o, f, p, err
+	}
+	return c.plan(ctx, s, w, true)
+}
+
+// bringsPods reports whether pods of the workload are still to be made, or the plan gives some up for new ones.
+func bringsPods(o rollout.Observation, p rollout.Plan) bool {
+	_, toCome := o.Pods()
+	return len(toCome) > 0 || len(p.Restart) > 0 || len(p.Replaced) > 0
+}
+
 // plan gathers what there is of the workload, from the watches or live from the API server,
 // and plans the next step. It returns what the plan was made from, too.
 func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live bool) (o rollout.Observation, f rollout.Facts, p rollout.Plan, err error) {
@@ -170,7 +190,7 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 
 // facts gathers what a plan is made from besides the workload and its pods.
 func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, live bool) (rollout.Facts, error) {
-	if err := c.readLimits(ctx, s, w, live); err != nil {
+	if err := c.readLimits(ctx, s, w, false); err != nil {
 		return rollout.Facts{}, err
 	}
 	if version := w.GetResourceVersion(); s.version != version {

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -228,6 +229,29 @@ func (c *cluster) thereAndBack(t *testing.T) {
 		}
 		if !maps.Equal(kept, map[version]int{older: 1, newer: 1}) {
 			t.Errorf("write %d fails, carried out %t: the ReplicaSets are of %v; writes: %q", c.Fails, c.CarriedOut, kept, c.Writes)
+		}
+	}
+}
+
+// TestLimitsAreReadForNewPods: a rollout that makes no pod reads the limits of the namespace when they are old, however often it
+// looks at what the API server has. Where a pod is replaced, they are read again.
+func TestLimitsAreReadForNewPods(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		c := newCluster(t, 3, controller.Options{}, maxUnavailable1)
+		if replaced {
+			c.neverResizes(c.names()[1])
+		}
+		began := c.Clock.Now()
+		c.edit(newer)
+		c.Rest()
+		limits, looks := 0, 0
+		for _, action := range c.Client.Actions() {
+			limits += map[bool]int{true: 1}[action.Matches("list", "limitranges")]
+			looks += map[bool]int{true: 1}[action.Matches("list", "pods")]
+		}
+		old := 1 + int(c.Clock.Since(began)/capacity.LookAgain)
+		if looks <= old || replaced != (limits > old) {
+			t.Errorf("a pod is replaced: %t; read the limits %d times, which were old %d times, and the pods %d times; writes: %q", replaced, limits, old, looks, c.Writes)
 		}
 	}
 }
