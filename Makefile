@@ -90,11 +90,11 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 		done; \
 	done
 
-# Most of the time these tests wait, so three packages run at once: the largest, in two processes, and two of the others. A
+# Most of the time these tests wait, so two packages run at once: the largest, in two processes, and all others. A
 # control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
 integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run the tests that need a control plane
-	CONTROL_PLANES=2 GOGC=800 go test -tags integration -count=1 -timeout 60m -p 3 -parallel 12 ./test/integration ./test/...
+	CONTROL_PLANES=2 GOGC=800 go test -tags integration -count=1 -timeout 60m -p 2 -parallel 12 ./test/integration ./test/...
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 
@@ -119,8 +119,9 @@ mutants: tools ## Take the safeties out one at a time, and show that each is mis
 e2e: tools node-tools monitoring-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
 	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/... ./test/benchmark/...
 
+# There is one real node at a time: with --jobs, these wait for the others.
 .PHONY: e2e-cgroup-v2
-e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)
+e2e-cgroup-v2: tools node-tools image test-images | $(filter e2e,$(MAKECMDGOALS)) ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)
 	go test -tags e2e -exec $(CURDIR)/hack/cgroup-v2.sh -count=1 -timeout 30m -p 1 -v -run 'TestNode|TestEdits|TestQOSClass' ./test/realnode ./test/e2e
 
 SHAPES :=
