@@ -94,7 +94,7 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 # control plane that may use more memory spends less time on collecting garbage.
 .PHONY: integration
 integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run the tests that need a control plane
-	CONTROL_PLANES=2 GOGC=800 go test -tags integration -count=1 -timeout 60m -p 2 -parallel 12 ./test/integration ./test/...
+	CONTROL_PLANES=2 GOGC=800 go test -tags integration -count=1 -timeout 60m -p 2 -parallel 8 ./test/integration ./test/...
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 

@@ -211,9 +211,9 @@ func TestGuardChecks(t *testing.T) {
 // is told so.
 func TestGuardAndDeadline(t *testing.T) {
 	parallel(t)
-	d := newDeployment(t, options{Spec: "progressDeadlineSeconds: 8"})
+	d := newDeployment(t, options{Spec: "progressDeadlineSeconds: 20"})
 	d.waitComplete()
-	d.guard("canary", "1", "canary-duration", "12s")
+	d.guard("canary", "1", "canary-duration", "30s")
 	d.setResources("cpu=150m", "")
 	if err := d.try(t, "rollout", "status", d.ref, "--timeout=60s"); err != nil {
 		t.Errorf("kubectl rollout status: %v", err)
