@@ -208,7 +208,7 @@ func TestGuardChecks(t *testing.T) {
 }
 
 // TestGuardAndDeadline: a canary may take longer than a rollout may not move. What has failed does not move, and whoever waits
-// is told so.
+// is told so. The deadline has room for what follows the last resize, in which no pod moves.
 func TestGuardAndDeadline(t *testing.T) {
 	parallel(t)
 	d := newDeployment(t, options{Spec: "progressDeadlineSeconds: 20"})
