@@ -119,9 +119,8 @@ mutants: tools ## Take the safeties out one at a time, and show that each is mis
 e2e: tools node-tools monitoring-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
 	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/... ./test/benchmark/...
 
-# There is one real node at a time: with --jobs, these wait for the others.
 .PHONY: e2e-cgroup-v2
-e2e-cgroup-v2: tools node-tools image test-images | $(filter e2e,$(MAKECMDGOALS)) ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)
+e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)
 	go test -tags e2e -exec $(CURDIR)/hack/cgroup-v2.sh -count=1 -timeout 30m -p 1 -v -run 'TestNode|TestEdits|TestQOSClass' ./test/realnode ./test/e2e
 
 SHAPES :=
