@@ -84,7 +84,12 @@ func NewMetrics(registry prometheus.Registerer, policies []string, certificate f
 // NewHandler answers the API servers' reviews below [Path], at the paths of webhooks that are known. What is no review gets
 // no answer: then the API server does as the failurePolicy says.
 func NewHandler(policies *Policies, metrics *Metrics, known func(webhook, path string) bool) http.Handler {
-	mux, room := http.NewServeMux(), semaphore.NewWeighted(maxBodies)
+	return newHandler(policies, metrics, known, maxBody, maxBodies)
+}
+
+// newHandler is [NewHandler] with other bounds, in bytes, for a body and for all that may have been received and not be answered yet.
+func newHandler(policies *Policies, metrics *Metrics, known func(webhook, path string) bool, most, together int64) http.Handler {
+	mux, room := http.NewServeMux(), semaphore.NewWeighted(together)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { refuse(w, errStranger, http.StatusForbidden) })
 	mux.HandleFunc("POST "+Path+"{webhook}/{secret}", func(w http.ResponseWriter, r *http.Request) {
 		webhook := r.PathValue("webhook")
@@ -98,7 +103,7 @@ func NewHandler(policies *Policies, metrics *Metrics, known func(webhook, path s
 			return
 		}
 		start := time.Now()
-		received := &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody), room: room, connection: http.NewResponseController(w), end: start.Add(maxReceive)}
+		received := &body{ReadCloser: http.MaxBytesReader(w, r.Body, most), room: room, connection: http.NewResponseController(w), end: start.Add(maxReceive)}
 		defer received.release()
 		result, err := review(w, r, received, policies, name)
 		switch {
