@@ -381,7 +381,7 @@ func (c *ControlPlane) running() []*process.Process {
 
 // await polls until f succeeds or one of the needed processes has ended.
 func (c *ControlPlane) await(ctx context.Context, what string, needed []string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	var last error
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
