@@ -29,13 +29,14 @@ import (
 )
 
 const (
-	// writers is how many events are written at the same time. Those of one object are written
+	// Writers is how many events are written at the same time. Those of one object are written
 	// one after the other. With sixteen, a busy API server made 100 rollouts take a tenth longer.
-	writers = 4
-	// waiting bounds the events that wait for each writer. What pods tell of success takes three quarters
-	// at the most: while the API server is slow, warnings and what workloads tell still get through.
-	waiting   = 2500
-	successes = waiting * 3 / 4
+	Writers = 4
+	// waiting bounds the events that wait for each writer.
+	waiting = 2500
+	// Successes bounds those of them that pods tell of success: while the API server is slow, warnings and what
+	// workloads tell still get through.
+	Successes = waiting * 3 / 4
 )
 
 // maxRetryTime bounds the time for which the writing of an event is tried. Those behind it wait.
@@ -52,7 +53,7 @@ const (
 type Recorder struct {
 	component string
 	seed      maphash.Seed
-	queues    [writers]chan queued
+	queues    [Writers]chan queued
 	dropped   *prometheus.CounterVec
 	retryTime time.Duration
 }
@@ -108,9 +109,9 @@ func (r *Recorder) record(event queued, reason, message string, err error) {
 		r.drop(klog.Background(), notWritten, &corev1.Event{Reason: reason, Message: message}, err)
 		return
 	}
-	queue := r.queues[maphash.String(r.seed, string(event.InvolvedObject.UID))%writers]
+	queue := r.queues[maphash.String(r.seed, string(event.InvolvedObject.UID))%Writers]
 	success := event.Type == corev1.EventTypeNormal && event.InvolvedObject.Kind == "Pod"
-	if !success || len(queue) < successes {
+	if !success || len(queue) < Successes {
 		select {
 		case queue <- event:
 			return

@@ -133,7 +133,7 @@ func TestRecorder(t *testing.T) {
 // and all others are written.
 func TestMoreThanTheQueuesHold(t *testing.T) {
 	r, s := newRecorder(t), &sink{}
-	const recorded = writers*waiting + 2000
+	const recorded = Writers*waiting + 2000
 	for i := range recorded {
 		r.Event(pod(i), corev1.EventTypeNormal, "PodResized", "resized in place")
 	}
@@ -145,7 +145,7 @@ func TestMoreThanTheQueuesHold(t *testing.T) {
 // While so many pods tell of success that not all fit, no warning is lost, and nothing that a workload tells.
 func TestWarningsFit(t *testing.T) {
 	r, s := newRecorder(t), &sink{}
-	const successes, warnings = 2 * writers * waiting, writers * waiting / 16
+	const successes, warnings = 2 * Writers * waiting, Writers * waiting / 16
 	for i := range successes {
 		r.Event(pod(i), corev1.EventTypeNormal, "PodResized", "resized in place")
 	}

@@ -8,12 +8,13 @@ import (
 	"os"
 	"strings"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/test/benchmark/queue"
 )
 
 // flags are the limits that are in force unless somebody changes them, and what the controller has as constants.
 var flags = queue.Flags{
-	Workers: 16, Parallel: 16, Sessions: 300, Opening: 50, Away: 30, EventWriters: 4, EventQueue: 1875, // of each kind, but events
+	Workers: 16, Parallel: 16, Sessions: 300, Opening: 50, Away: 30, EventWriters: events.Writers, EventQueue: events.Successes, // of each kind, but events
 	Seats: 46, WidestWrite: 7, WatchesPerSeat: 10, WatchTime: 0.005, // deploy/common/flow-control.yaml, and API Priority and Fairness
 	Syncs: 5,        // --concurrent-statefulset-syncs and its siblings
 	Edits: parallel, // as the benchmark does

@@ -69,7 +69,7 @@ func halves() (selections [2]string, err error) {
 	}
 	first := sharing
 	for i, name := range others {
-		if i%5 == 0 { // of 800 s of these tests 160 s, beside 420 s of those that share a controller
+		if i%5 == 0 { // of these tests, which take 800 s, beside those that share a controller, which take 420 s
 			first = append(first, name)
 		}
 	}
