@@ -5,8 +5,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -55,8 +57,8 @@ func (c *Controller[W, K]) askOnceMore(ctx context.Context, s *Session[W, K], w 
 	if len(target.Changes) == 0 || target.Restarts() {
 		return nil
 	}
-	resized, err := pods.Resize(ctx, c.client.CoreV1(), pod, target)
-	if err != nil && !pods.Answered(err) {
+	resized, err := pods.Resize(ctx, c.client.CoreV1(), target, api.FieldManager)
+	if err != nil && (!pods.Answered(err) || apierrors.IsConflict(err)) {
 		return err
 	}
 	s.Notes.Note(pod.UID).Displaced = nil // a refusal is an answer, too

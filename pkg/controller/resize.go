@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -24,7 +25,9 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 		target = m.Target.Back()
 	}
 	asked := s.Now()
-	resized, err := s.Pods.Write(m.Pod, func() (*corev1.Pod, error) { return pods.Resize(ctx, s.controller.client.CoreV1(), m.Pod, target) })
+	resized, err := s.Pods.Write(m.Pod, func() (*corev1.Pod, error) {
+		return pods.Resize(ctx, s.controller.client.CoreV1(), target, api.FieldManager)
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {

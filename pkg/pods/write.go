@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -23,35 +22,15 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Resize asks for the target's size through the pod's resize subresource
-// (KEP-1287), and returns the pod as it is stored then. The target must have changes. Its
-// UID is a precondition: StatefulSet pod names recur. See [Refusal] for the error.
-func Resize(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, target resize.Target) (*corev1.Pod, error) {
+// Resize asks as that field manager for the target's size, through the resize subresource of its pod
+// (KEP-1287), and returns the pod as it is stored then. The target must have changes. See
+// [resize.Target.Patch] for the preconditions, and [Refusal] for the error.
+func Resize(ctx context.Context, client coreclient.PodsGetter, target resize.Target, manager string) (*corev1.Pod, error) {
 	patch, err := target.Patch()
 	if err != nil {
 		return nil, err
 	}
-	return patchSize(ctx, client, pod, patch, api.FieldManager)
-}
-
-// ResizeVersion is like [Resize], by that field manager, and has the pod's resource version as a
-// precondition, too.
-func ResizeVersion(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, target resize.Target, manager string) (*corev1.Pod, error) {
-	patch, err := target.Patch()
-	if err != nil {
-		return nil, err
-	}
-	version, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": pod.ResourceVersion}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the version of pod %s: %w", pod.Name, err)
-	}
-	if patch, err = jsonpatch.MergeMergePatches(patch, version); err != nil {
-		return nil, fmt.Errorf("encoding the resize of pod %s: %w", pod.Name, err)
-	}
-	return patchSize(ctx, client, pod, patch, manager)
-}
-
-func patchSize(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, patch []byte, manager string) (*corev1.Pod, error) {
+	pod := target.Pod()
 	resized, err := client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "resize")
 	if err != nil {
 		return nil, fmt.Errorf("resizing pod %s: %w", pod.Name, err)

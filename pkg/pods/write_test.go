@@ -118,10 +118,12 @@ func TestWrites(t *testing.T) {
 		fails       string
 	}{
 		{
-			name:        "a resize is for this pod and none of the same name",
-			write:       func(c *fake.Clientset) (*corev1.Pod, error) { return pods.Resize(t.Context(), c.CoreV1(), pod, target) },
+			name: "a resize is of this very version of the pod",
+			write: func(c *fake.Clientset) (*corev1.Pod, error) {
+				return pods.Resize(t.Context(), c.CoreV1(), target, api.FieldManager)
+			},
 			subresource: "resize", kind: types.StrategicMergePatchType,
-			patch: `{"metadata":{"uid":"uid-of-web-0"},"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`,
+			patch: `{"metadata":{"resourceVersion":"7","uid":"uid-of-web-0"},"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`,
 			fails: "resizing pod web-0: broken",
 		},
 		{

@@ -391,8 +391,8 @@ func (t Target) Back() Target {
 }
 
 // Patch returns the strategic merge patch for the pod's resize subresource: the values
-// that change and no others. The UID is a precondition, because the names of StatefulSet
-// pods recur. The patch is nil if the pod's spec has the wanted size already.
+// that change and no others. The pod's version is a precondition: the size was worked out from
+// that one, and a request may arrive late. The patch is nil if the pod's spec has the wanted size already.
 func (t Target) Patch() ([]byte, error) {
 	if len(t.Changes) == 0 {
 		return nil, nil
@@ -413,7 +413,7 @@ func (t Target) Patch() ([]byte, error) {
 		}
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": t.pod.UID},
+		"metadata": map[string]any{"uid": t.pod.UID, "resourceVersion": t.pod.ResourceVersion},
 		"spec":     spec,
 	})
 	if err != nil {

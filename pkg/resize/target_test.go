@@ -256,7 +256,7 @@ func TestFor(t *testing.T) {
 			}
 			want := ""
 			if tt.patch != "" {
-				want = `{"metadata":{"uid":"uid-of-web-0"},"spec":` + tt.patch + `}`
+				want = `{"metadata":{"resourceVersion":"1","uid":"uid-of-web-0"},"spec":` + tt.patch + `}`
 			}
 			if string(patch) != want {
 				t.Errorf("patch:\n got %s\nwant %s", patch, want)

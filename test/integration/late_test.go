@@ -34,10 +34,27 @@ func TestLateWrites(t *testing.T) {
 		w.kubectl("delete", w.ref, "--cascade=foreground", "--wait")
 		w.apply(manifest(t, w.namespace, options{Resources: "{requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 400m, memory: 200Mi}}"}))
 		w.waitPod("web-2", "to run", func(pod corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
-		late.arrivesInVain(http.StatusUnprocessableEntity) // a UID is immutable
+		late.arrivesInVain(http.StatusConflict)
 		if cpu := cpuOf(w.pods()["web-2"].Spec.Containers[0].Resources); cpu != "300m" {
 			t.Errorf("the cpu of another pod is %s", cpu)
 		}
+	})
+	t.Run("a resize of the edit before", func(t *testing.T) { // meets the size of the newest
+		t.Parallel()
+		w := newWorkload(t, options{})
+		uids := w.uids()
+		late := hold(t, w.sandbox, "/pods/web-2/resize", "")
+		w.setResources("cpu=150m", "")
+		late.strike()
+		w.setResources("cpu=170m", "")
+		w.ownController(t, controller.Options{})
+		w.waitComplete()
+		late.arrivesInVain(http.StatusConflict)
+		if cpu := cpuOf(w.pods()["web-2"].Spec.Containers[0].Resources); cpu != "170m" {
+			t.Errorf("the cpu is %s after the rollout", cpu)
+		}
+		w.assertMoved(0)
+		w.assertReplaced(uids)
 	})
 	t.Run("a label", func(t *testing.T) { // says of a pod that it is of a size that it has no more
 		t.Parallel()

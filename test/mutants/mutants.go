@@ -34,11 +34,11 @@ type scenario struct {
 // mutants are all that there are. Each of them must be found.
 var mutants = []mutant{
 	{
-		name: "uid", safety: "UID of the pod in resizes",
-		without: without{"the patch of a resize has no UID", []edit{
-			{"pkg/resize/target.go", `"metadata": map[string]any{"uid": t.pod.UID},`, `"metadata": map[string]any{},`},
+		name: "version-in-resizes", safety: "resourceVersion precondition of resizes",
+		without: without{"the patch of a resize has the pod's UID alone", []edit{
+			{"pkg/resize/target.go", `"uid": t.pod.UID, "resourceVersion": t.pod.ResourceVersion`, `"uid": t.pod.UID`},
 		}},
-		scenario: scenario{tests: "TestLateWrites/a_resize"},
+		scenario: scenario{tests: "TestLateWrites/a_resize.*"},
 	},
 	{
 		name: "version-of-workloads", safety: "resourceVersion precondition of workload writes",

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,25 +12,41 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// Patched is old after a merge patch, written into result, which is empty. For maps
-// of strings, null in them and owners, both kinds of merge patch mean the same.
+// errUnversioned is the error of a write that may undo what others have made of a pod meanwhile.
+var errUnversioned = errors.New("the write of a pod does not say which version of it was looked at")
+
+// Patched is old after a merge patch with its preconditions, written into result, which is empty.
+// Each patch of a pod must have its version as one.
 func Patched[T metav1.Object](old, result T, patch []byte) (T, error) {
 	var carried struct{ Metadata metav1.ObjectMeta }
 	if err := json.Unmarshal(patch, &carried); err != nil {
 		return result, err
 	}
+	if _, pod := any(old).(*corev1.Pod); pod && carried.Metadata.ResourceVersion == "" {
+		return result, errUnversioned
+	}
 	if err := Meets(old, carried.Metadata.UID, carried.Metadata.ResourceVersion); err != nil {
+		return result, err
+	}
+	return merged(old, result, patch)
+}
+
+// merged is old after a merge patch, written into result, which is empty. For maps of strings, null
+// in them and owners, both kinds of merge patch mean the same.
+func merged[T metav1.Object](old, result T, patch []byte) (T, error) {
+	var carried struct{ Metadata metav1.ObjectMeta }
+	if err := json.Unmarshal(patch, &carried); err != nil {
 		return result, err
 	}
 	original, err := json.Marshal(old)
 	if err != nil {
 		return result, err
 	}
-	merged, err := strategicpatch.StrategicMergePatch(original, patch, result)
+	both, err := strategicpatch.StrategicMergePatch(original, patch, result)
 	if err != nil {
 		return result, err
 	}
-	if err := json.Unmarshal(merged, result); err != nil {
+	if err := json.Unmarshal(both, result); err != nil {
 		return result, err
 	}
 	if len(carried.Metadata.OwnerReferences) > 0 {

@@ -229,7 +229,7 @@ func (s *Simulation[S, K]) mayRequest(action clienttesting.Action) {
 	case action.Matches("patch", "pods/resize"):
 		request := action.(clienttesting.PatchAction)
 		pod, r := s.Shown[request.GetName()], s.Rules(set)
-		asked, err := Patched(pod, &corev1.Pod{}, request.GetPatch())
+		asked, err := merged(pod, &corev1.Pod{}, request.GetPatch())
 		s.NoError(err)
 		if s.sizes != nil { // it may go back
 			r.Want.CPU, r.Want.Memory = SizeOf(asked).CPU, SizeOf(asked).Memory

@@ -128,7 +128,7 @@ func (p *pass) carryOut(ctx context.Context, of *corev1.Pod, s sizing) error {
 	if err := p.resizes.Wait(ctx); err != nil {
 		return fmt.Errorf("waiting to resize: %w", err)
 	}
-	resized, err := pods.ResizeVersion(ctx, p.client.CoreV1(), of, s.target, api.EstimatorFieldManager)
+	resized, err := pods.Resize(ctx, p.client.CoreV1(), s.target, api.EstimatorFieldManager)
 	if refuses(err) {
 		return refusal{err}
 	}
