@@ -207,15 +207,15 @@ func TestGuardChecks(t *testing.T) {
 	w.assertReplaced(before)
 }
 
-// TestGuardAndDeadline: a canary may take longer than a rollout may not move. What has failed does not move, and whoever waits
-// is told so. The deadline has room for what follows the last resize, in which no pod moves.
+// TestGuardAndDeadline: the canary, and the others after it, may take longer to prove their size than a rollout may not move. What
+// has failed does not move, and whoever waits is told so.
 func TestGuardAndDeadline(t *testing.T) {
 	parallel(t)
-	d := newDeployment(t, options{Spec: "progressDeadlineSeconds: 20"})
+	d := newDeployment(t, options{Spec: "progressDeadlineSeconds: 12"})
 	d.waitComplete()
-	d.guard("canary", "1", "canary-duration", "30s")
+	d.guard("canary", "1", "canary-duration", "18s")
 	d.setResources("cpu=150m", "")
-	if err := d.try(t, "rollout", "status", d.ref, "--timeout=60s"); err != nil {
+	if err := d.try(t, "rollout", "status", d.ref, "--timeout=2m"); err != nil {
 		t.Errorf("kubectl rollout status: %v", err)
 	}
 	d.waitComplete()
@@ -228,7 +228,7 @@ func TestGuardAndDeadline(t *testing.T) {
 			d.oomKill(name, 10*time.Second)
 		}
 	}
-	if err := d.try(t, "rollout", "status", d.ref, "--timeout=60s"); !strings.Contains(said(err), "exceeded its progress deadline") {
+	if err := d.try(t, "rollout", "status", d.ref, "--timeout=2m"); !strings.Contains(said(err), "exceeded its progress deadline") {
 		t.Errorf("kubectl rollout status: %v", err)
 	}
 	d.waitCondition("ResizeFailed", "was OOMKilled")
