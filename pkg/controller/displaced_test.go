@@ -46,6 +46,7 @@ func TestDisplaced(t *testing.T) {
 		{name: "not put back", pod: build.Pod("web-0", newer, build.Ours(cpu)), kept: true},
 		{name: "put back", pod: putBack(older), asked: 1},
 		{name: "put back, and refused", pod: putBack(older), refused: apierrors.NewForbidden(schema.GroupResource{}, "web-0", nil), asked: 1},
+		{name: "put back, and changed meanwhile", pod: putBack(older), refused: apierrors.NewConflict(schema.GroupResource{}, "web-0", nil), asked: 2, kept: true},
 		{name: "put back, and no answer", pod: putBack(older), refused: apierrors.NewServerTimeout(schema.GroupResource{}, "patch", 0), asked: 2, kept: true},
 		{name: "its container would be restarted", pod: putBack(restarts), kept: true},
 		{name: "it goes", pod: build.Pod("web-0", older, build.ResizedBy("manager", build.Start, cpu), build.Terminating), kept: true},
