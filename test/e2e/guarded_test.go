@@ -58,8 +58,8 @@ func TestGuarded(t *testing.T) {
 
 // TestGuardedThrottling: a program uses more cpu than the limit that it is given. The kernel throttles it, the kubelet's cAdvisor
 // counts that, a real Prometheus scrapes it, and the check that is shipped takes the size back. It alone proves that they all speak
-// of the same, and takes two windows of the check; one of five minutes would be too long for a test. The first limit is more than the program
-// can use, also when it makes up for what it could not use while the machine was busy.
+// of the same, and takes two windows of the check; one of five minutes would be too long for a test. The first limit is
+// more than the program can use, also when it makes up for what it could not use while the machine was busy.
 func TestGuardedThrottling(t *testing.T) {
 	const window = 30 * time.Second
 	a := newApp(t, options{

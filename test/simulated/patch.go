@@ -28,31 +28,27 @@ func Patched[T metav1.Object](old, result T, patch []byte) (T, error) {
 	if err := Meets(old, carried.Metadata.UID, carried.Metadata.ResourceVersion); err != nil {
 		return result, err
 	}
-	return merged(old, result, patch)
-}
-
-// merged is old after a merge patch, written into result, which is empty. For maps of strings, null
-// in them and owners, both kinds of merge patch mean the same.
-func merged[T metav1.Object](old, result T, patch []byte) (T, error) {
-	var carried struct{ Metadata metav1.ObjectMeta }
-	if err := json.Unmarshal(patch, &carried); err != nil {
+	if err := merge(old, result, patch); err != nil {
 		return result, err
 	}
-	original, err := json.Marshal(old)
-	if err != nil {
-		return result, err
-	}
-	both, err := strategicpatch.StrategicMergePatch(original, patch, result)
-	if err != nil {
-		return result, err
-	}
-	if err := json.Unmarshal(both, result); err != nil {
-		return result, err
-	}
-	if len(carried.Metadata.OwnerReferences) > 0 {
+	if len(carried.Metadata.OwnerReferences) > 0 { // a strategic merge would keep the old ones
 		result.SetOwnerReferences(carried.Metadata.OwnerReferences)
 	}
 	return result, nil
+}
+
+// merge writes old after a merge patch into result, which is empty. For maps of strings and null in
+// them, both kinds of merge patch mean the same.
+func merge[T metav1.Object](old, result T, patch []byte) error {
+	original, err := json.Marshal(old)
+	if err != nil {
+		return err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(original, patch, result)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(merged, result)
 }
 
 // Meets is a conflict unless the object is this version of it; empty means any.

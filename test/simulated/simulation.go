@@ -229,8 +229,8 @@ func (s *Simulation[S, K]) mayRequest(action clienttesting.Action) {
 	case action.Matches("patch", "pods/resize"):
 		request := action.(clienttesting.PatchAction)
 		pod, r := s.Shown[request.GetName()], s.Rules(set)
-		asked, err := merged(pod, &corev1.Pod{}, request.GetPatch())
-		s.NoError(err)
+		asked := &corev1.Pod{}
+		s.NoError(merge(pod, asked, request.GetPatch()))
 		if s.sizes != nil { // it may go back
 			r.Want.CPU, r.Want.Memory = SizeOf(asked).CPU, SizeOf(asked).Memory
 		}
