@@ -8,17 +8,22 @@ import (
 )
 
 // nothingToDo returns the condition of a Deployment that is not held, and whether nothing is to be
-// done about its pods. There may be none. Some may be of another template: then the Deployment
-// controller makes the rollout, and only those that it leaves alone are looked at, if the record of adoption names
-// them. Or the user has the Deployment paused: then what an edit that
-// was given up has left is taken back when it is resumed.
+// done. Some pods may be of another template: then the Deployment controller makes the rollout, and
+// only those that it leaves alone are looked at, if the record of adoption names them. Or the user
+// has the Deployment paused: then what an edit that was given up has left is taken back when it is
+// resumed. Without pods, only a record of adoption is left to be finished.
 func (o observation) nothingToDo(base *replicaSet) (rollout.Condition, bool) {
 	d := o.deployment
 	if stale := o.stale(); stale != "" {
 		return d.incomplete(stale), base == nil || !base.adopted() || d.Spec.Paused
 	}
-	if base == nil || !d.Spec.Paused {
-		return builtInCondition(d), base == nil
+	switch recorded := o.adopted(); {
+	case !d.Spec.Paused:
+		return builtInCondition(d), base == nil && recorded == nil
+	case recorded != nil:
+		return d.incomplete(fmt.Sprintf("ReplicaSet %s has the record of an adoption", recorded.Name)), true
+	case base == nil:
+		return builtInCondition(d), true
 	}
 	for _, pod := range o.podsOf(base) {
 		if target, err := o.target(base, pod); err != nil || !target.Clean() {

@@ -710,6 +710,10 @@ func TestNextStepNotHeld(t *testing.T) {
 		{"an adoption that was let go of is finished: sizes", "a newer was-older: newer|older; b older: ", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 1m→2m", false},
 		{"an adoption that was let go of is finished: the history", "a newer was-older: newer|older", []change{bounds(0, 1)}, "keep web-a", "", false},
 		{"an adoption that was let go of is finished: the mark", "a newer was-older: newer|newer; b older: ", nil, "unmark web-a", "2 of 2 pods resized", false},
+		{"also where there are no pods left", "a newer: ; b older was-other: ", nil, "keep web-b", "", false},
+		{"with no history to keep", "a newer: ; b older was-other: ", []change{historyLimit(0)}, "unmark web-b", "", false},
+		{"not while the user has it paused", "a newer: newer|newer; b older adopted: ", []change{paused}, "", wasPaused + "ReplicaSet web-b has the record of an adoption", false},
+		{"nor where there are no pods left", "a newer: ; b older adopted: ", []change{paused}, "", wasPaused + "ReplicaSet web-b has the record of an adoption", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.sets, append([]change{notHeld}, tt.changes...)...))
