@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration && around
 
 package integration
 
@@ -28,11 +28,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	promserver "github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
-
-// shipped is the path of a file of this module.
-func shipped(path ...string) string {
-	return filepath.Join(append([]string{controller.Root()}, path...)...)
-}
 
 func read(t *testing.T, path string) string {
 	t.Helper()
