@@ -20,7 +20,6 @@ MONITORING := bin/monitoring
 GITOPS := bin/gitops
 AUTOSCALER := bin/autoscaler
 OPERATORS := bin/operators
-UNIT := $(shell go list ./... 2>/dev/null | grep -v /test/) ./test/docs
 
 .PHONY: help
 help: ## Show the targets
@@ -66,19 +65,22 @@ root:
 check: build lint unit ## Run what is quick: build, linters, unit tests
 
 .PHONY: test
-test: unit integration release-check ## Run every test (KILLS=all: the controller is killed at each of its writes, not at one of each kind)
+test: unit integration ## Run the tests of the controller, its policies and commands (KILLS=all: it is killed at each of its writes, not at one of each kind)
+
+.PHONY: test-around
+test-around: around release-check ## Run the tests of what is around it: chart, docs, other tools, an older version, random worlds, a release
 
 .PHONY: unit
 unit: ## Run the unit tests
-	go test $(UNIT)
+	go test ./...
 	go test -C hack/tools/image ./...
 	go test -C hack/tools/govulncheck ./...
 	go test -C test/backtest ./...
 
-# The properties are checked a fifth as often: what they check has no goroutines.
+# Without the simulations, which have no goroutines; other properties are checked a fifth as often.
 .PHONY: race
 race: ## Run the unit tests with the race detector
-	CGO_ENABLED=1 go test -race -short $(UNIT)
+	CGO_ENABLED=1 go test -race -short -skip '^TestSimulation' ./...
 
 FUZZTIME := 20s
 
@@ -90,11 +92,20 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 		done; \
 	done
 
-# Most of the time these tests wait, so two packages run at once: the largest, in two processes, and all others. A
+# The folders whose tests have this tag.
+TAGGED = $(shell grep -rl --include='*_test.go' '^//go:build.*$(1)' test | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+
+# Most of the time these tests wait, so two packages run at once: the largest, in three processes, and all others. A
 # control plane that may use more memory spends less time on collecting garbage.
+ON_CONTROL_PLANES = CONTROL_PLANES=3 GOGC=800 go test -tags $(1) -count=1 -timeout 60m -p 2 -parallel 8 ./test/integration $(call TAGGED,$(1))
+
 .PHONY: integration
-integration: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run the tests that need a control plane
-	CONTROL_PLANES=2 GOGC=800 go test -tags integration -count=1 -timeout 60m -p 2 -parallel 8 ./test/integration ./test/...
+integration: tools build ## Run the tests that need a control plane, and no more
+	$(call ON_CONTROL_PLANES,integration)
+
+.PHONY: around
+around: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run those with other tools, an older version, or much time: chart, docs, GitOps, autoscalers, random worlds
+	$(call ON_CONTROL_PLANES,around)
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 
@@ -167,12 +178,12 @@ backtest: ## Compare estimates with what pods went on to use, beside other rules
 
 .PHONY: bench-stuck
 bench-stuck: tools build ## Measure an edit beside 500 workloads that are stuck (STUCK=1000)
-	STUCK=$(STUCK) go test -tags integration -count=1 -timeout 30m -run '^TestStuckNeighbours$$' -v ./test/integration
+	STUCK=$(STUCK) go test -tags around -count=1 -timeout 30m -run '^TestStuckNeighbours$$' -v ./test/integration
 bench-stuck: STUCK := 500
 
 .PHONY: lint
 lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for changed modules and known vulnerabilities
-	bin/golangci-lint run --build-tags integration,e2e ./...
+	bin/golangci-lint run --build-tags integration,around,e2e ./...
 	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run --build-tags release ./...
 	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
 	cd hack/tools/argocd && $(CURDIR)/bin/golangci-lint run ./...

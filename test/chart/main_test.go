@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 // Package chart tests deploy/chart with the real Helm: that it is what kustomize makes of deploy/, and that
 // it can be installed, upgraded and uninstalled in the middle of rollouts. What it installs there is once for a

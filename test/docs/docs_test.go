@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 // Package docs runs the commands of README.md and docs/ on a real control plane
 // with simulated nodes, and checks the rest of them: links, manifests, and that

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"context"
 	"maps"
 	"strconv"
 	"strings"
@@ -18,32 +17,11 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
-// letsGo has edits go unheld while no controller is there, for the rest of the test.
-func letsGo(t *testing.T) {
-	t.Helper()
-	t.Cleanup(func() {
-		if err := controller.WhenAbsent(context.WithoutCancel(t.Context()), cp, api.Hold); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := controller.WhenAbsent(t.Context(), cp, api.LetGo); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // beat writes one heartbeat, as a controller does, that counts so long.
 func beat(t *testing.T, valid time.Duration) {
 	t.Helper()
 	administer(t, "annotate", "--overwrite", "-n", controller.Namespace, "serviceaccount/"+controller.ServiceAccount,
 		api.ReadyUntilAnnotation+"="+time.Now().Add(valid).UTC().Format(time.RFC3339))
-}
-
-// fall takes the heartbeat away, as a controller does that ends.
-func fall(t *testing.T) {
-	t.Helper()
-	if _, err := cp.Kubectl(context.WithoutCancel(t.Context()), "annotate", "-n", controller.Namespace, "serviceaccount/"+controller.ServiceAccount, api.ReadyUntilAnnotation+"-"); err != nil {
-		t.Error(err)
-	}
 }
 
 // heartbeat is the value of the annotation.

@@ -3,13 +3,10 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,34 +22,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
-
-// ran is what came of a command.
-type ran struct {
-	stdout, stderr string
-	code           int
-}
-
-// command runs inplace-rollout with a kubeconfig in a namespace.
-func command(t *testing.T, kubeconfig, namespace, stdin string, args ...string) ran {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(ctx, filepath.Join(controller.Root(), "bin", "inplace-rollout"),
-		append(args, "--kubeconfig", kubeconfig, "--namespace", namespace, "--cache-dir", t.TempDir())...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-	err := cmd.Run()
-	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
-		t.Fatalf("running %v: %v", args, err)
-	}
-	return ran{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
-}
-
-// run runs inplace-rollout as the administrator.
-func (s *sandbox[W]) run(args ...string) ran {
-	s.t.Helper()
-	return command(s.t, cp.Kubeconfig(), s.namespace, "", args...)
-}
 
 // planner is a user of this sandbox that may only do what plan needs.
 func (s *sandbox[W]) planner() (kubeconfig, user string) {

@@ -13,9 +13,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
-// largerThanBase is base with more cpu.
-const largerThanBase = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
-
 // TestCreatedAgainAroundItsPods: a set is deleted without its pods, as to change its
 // volumeClaimTemplates, and created again with another size.
 func TestCreatedAgainAroundItsPods(t *testing.T) {

@@ -59,38 +59,6 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// TestDaemonSetOnManyNodes: a tenth of the pods is under way at once, none is replaced, and a pod
-// takes two writes.
-func TestDaemonSetOnManyNodes(t *testing.T) {
-	parallel(t)
-	const nodes, limit = 100, 10
-	d := newDaemonSet(t, options{Replicas: nodes, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 10%}}"})
-	d.waitComplete()
-	before, log := d.uids(), d.logPods()
-	d.markAudit()
-	d.edit("150m")
-	d.assertMoved(before, "150m")
-	most := 0
-	log.replay(func(pods map[types.UID]corev1.Pod) {
-		underWay := 0
-		for _, pod := range pods {
-			if cpuOf(pod.Spec.Containers[0].Resources) == "150m" && !hasSize(pod, "150m") {
-				underWay++
-			}
-		}
-		most = max(most, underWay)
-	})
-	if most > limit || most < 2 {
-		t.Errorf("%d pods were under way at once, want %d at most", most, limit)
-	}
-	log.assertReady(nodes)
-	log.assertMost(nodes)
-	if writes := len(d.writes()); writes > 2.1*nodes {
-		t.Errorf("%d writes for %d pods, want at most 2.1 for each", writes, nodes)
-	}
-	d.assertNoRefusals()
-}
-
 // TestDaemonSetOrder: those that are not available first, then one of each zone in turn.
 func TestDaemonSetOrder(t *testing.T) {
 	parallel(t)

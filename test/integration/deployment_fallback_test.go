@@ -166,11 +166,6 @@ func newGated(t *testing.T) *deployment {
 	return d
 }
 
-func (d *deployment) openGate(name string) {
-	d.t.Helper()
-	d.patchPod(name, `{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`, "status")
-}
-
 // newcomer waits for a pod that is not one of before, and returns its name.
 func (d *deployment) newcomer(before map[string]types.UID) string {
 	d.t.Helper()

@@ -4,16 +4,11 @@ package integration
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 func TestDeployment(t *testing.T) {
@@ -285,45 +280,4 @@ func TestDeploymentWithoutTheLabel(t *testing.T) {
 	if _, reason, _ := complete(d.get()); reason != "" {
 		t.Errorf("it has our condition, with reason %s", reason)
 	}
-}
-
-// TestLargeDeployment has nodes of its own, and a controller of its own.
-func TestLargeDeployment(t *testing.T) {
-	const replicas = 200
-	for i := range 2 {
-		addToPool(t, "large", fmt.Sprintf("large-%d", i), "64")
-	}
-	ownController(t, controller.Options{})
-	d := createDeployment(t, options{Replicas: replicas, Pod: "{nodeSelector: {pool: large}, tolerations: [{key: pool, operator: Exists}]}"})
-	began := time.Now()
-	d.kubectl("rollout", "status", d.ref, "--timeout=5m")
-	d.kubectl("wait", "--for=condition=inplace-rollout.io/Complete", d.ref, "--timeout=5m")
-	t.Logf("%d pods were created in %s", replicas, time.Since(began).Round(time.Millisecond))
-	before := d.uids()
-	d.markAudit()
-
-	began = time.Now()
-	d.setResources("cpu=150m", "")
-	d.kubectl("wait", "--for=condition=inplace-rollout.io/Complete", d.ref, "--timeout=5m")
-	t.Logf("and resized in %s", time.Since(began).Round(time.Millisecond))
-	d.assertMoved(before, "150m")
-	d.assertResizedOnce(before)
-}
-
-// assertResizedOnce checks that every pod was written once.
-func (d *deployment) assertResizedOnce(pods map[string]types.UID) {
-	d.t.Helper()
-	writes := d.writes()
-	resized := only(writes, "patch pods/resize")
-	slices.Sort(resized)
-	if !slices.Equal(resized, slices.Sorted(maps.Keys(pods))) {
-		d.t.Errorf("%d resizes of %d pods", len(resized), len(pods))
-	}
-	ofPods, others := tally(writes)
-	for name, n := range ofPods {
-		if n > 1 {
-			d.t.Errorf("%d writes to %s, want one", n, name)
-		}
-	}
-	d.t.Logf("%d writes besides those to pods", len(others))
 }

@@ -534,27 +534,3 @@ func podsOf(t *testing.T, namespace, selector string) []corev1.Pod {
 	}
 	return list.Items
 }
-
-// TestFenceOfALargeTemplate: the API server gives up on an expression that costs too much. That
-// must not be for a template as large as some are.
-// It alone proves that of an edit and its whole rollout.
-func TestFenceOfALargeTemplate(t *testing.T) {
-	parallel(t)
-	var pod strings.Builder
-	fmt.Fprintf(&pod, "containers:\n- {name: app, image: app:1, resources: %s}\n", base)
-	for i := range 50 {
-		fmt.Fprintf(&pod, "- {name: sidecar-%d, image: app:1, resources: {requests: {cpu: 1m}}, env: [", i)
-		for j := range 50 {
-			fmt.Fprintf(&pod, "{name: VARIABLE_%d, value: %s}, ", j, strings.Repeat("x", 20))
-		}
-		pod.WriteString("]}\n")
-	}
-	o := options{Replicas: 1, Pod: pod.String()}
-	w, d := newWorkload(t, o), newDeployment(t, o)
-	w.waitComplete()
-	d.waitComplete()
-	editBoth(w, d, w.uids(), d.uids())
-	if got := d.history(); !slices.Equal(got, []int{1, 2}) {
-		t.Errorf("the history is %v", got)
-	}
-}

@@ -1,13 +1,30 @@
-//go:build integration
+//go:build integration || around
 
 package integration
 
 import (
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
 // tooSmall has the kubelets of these pods refuse what their nodes can never hold. From 1.36 on nobody asks
@@ -50,4 +67,201 @@ func reinstall(t *testing.T) func() {
 			t.Error(err)
 		}
 	})
+}
+
+// How the simulated kubelet is told to treat a resize, see test/controlplane.
+const (
+	simDelayed    = `annotations: {sim.inplace-rollout.io/resize: delayed}`
+	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
+	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
+	simNever      = "sim.inplace-rollout.io/resize=never"
+	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
+)
+
+// simKubelet is the annotation of pods whose kubelet is played as one of an older version.
+const simKubelet = "sim.inplace-rollout.io/kubelet"
+
+const (
+	setAction  = "inplace-rollout.io/resource-resize-action"
+	setPolicy  = "inplace-rollout.io/resource-resize-policy"
+	setTimeout = "inplace-rollout.io/deferred-timeout"
+)
+
+const (
+	all     = 1<<31 - 1 // the partition that holds everything
+	unheld  = "-"       // no hold annotation
+	enabled = "inplace-rollout.io/enabled"
+)
+
+// largerThanBase is base with more cpu.
+const largerThanBase = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
+
+// memoryRestarts is a policy, as metadata of a workload.
+func memoryRestarts(direction string) string {
+	return `annotations: {inplace-rollout.io/resource-resize-policy: "memory` + direction + `=RestartOnly"}`
+}
+
+// shipped is the path of a file of this module.
+func shipped(path ...string) string {
+	return filepath.Join(append([]string{controller.Root()}, path...)...)
+}
+
+// administer runs kubectl as the administrator, outside of any sandbox.
+func administer(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := cp.Kubectl(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// ran is what came of a command.
+type ran struct {
+	stdout, stderr string
+	code           int
+}
+
+// command runs inplace-rollout with a kubeconfig in a namespace.
+func command(t *testing.T, kubeconfig, namespace, stdin string, args ...string) ran {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var stdout, stderr strings.Builder
+	cmd := exec.CommandContext(ctx, filepath.Join(controller.Root(), "bin", "inplace-rollout"),
+		append(args, "--kubeconfig", kubeconfig, "--namespace", namespace, "--cache-dir", t.TempDir())...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+		t.Fatalf("running %v: %v", args, err)
+	}
+	return ran{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// run runs inplace-rollout as the administrator.
+func (s *sandbox[W]) run(args ...string) ran {
+	s.t.Helper()
+	return command(s.t, cp.Kubeconfig(), s.namespace, "", args...)
+}
+
+// untyped is a workload as other tools read it.
+func untyped(t *testing.T, kind string, workload any) *unstructured.Unstructured {
+	t.Helper()
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(workload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object["apiVersion"], object["kind"] = "apps/v1", kind
+	return &unstructured.Unstructured{Object: object}
+}
+
+// done is how an operator reads the condition: it is about the generation that has been seen.
+func done(set *appsv1.StatefulSet) bool {
+	for _, c := range set.Status.Conditions {
+		if c.Type == api.ConditionComplete {
+			return set.Status.ObservedGeneration == set.Generation && c.Status == "True"
+		}
+	}
+	return false
+}
+
+const (
+	ours = "inplace_rollout_"
+	// buildInfo is always 1, and its labels are of the build.
+	buildInfo = ours + "build_info"
+)
+
+// scrape returns the metrics of the controller.
+func scrape(t *testing.T, p *controller.Process) map[string]*dto.MetricFamily {
+	t.Helper()
+	text, err := p.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseMetrics(t, text)
+}
+
+func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// Annotations of pods that the simulated kubelet knows.
+const (
+	simNotReady     = "sim.inplace-rollout.io/ready=false"
+	simUntilResized = "annotations: {sim.inplace-rollout.io/ready: until-resized}"
+	simReady        = "sim.inplace-rollout.io/ready-"
+)
+
+const liveOnly = `annotations: {inplace-rollout.io/resource-resize-action: LiveResize}`
+
+// applyFolder applies what kustomize makes of a folder.
+func applyFolder(t *testing.T, folder string) {
+	t.Helper()
+	if err := cp.Apply(t.Context(), "--kustomize", folder); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addToPool(t *testing.T, pool, name, cpu string) {
+	t.Helper()
+	node := controlplane.Node{
+		CPU: cpu, Memory: "16Gi", Labels: map[string]string{"pool": pool, corev1.LabelHostname: name},
+		Taints: []corev1.Taint{{Key: "pool", Value: pool, Effect: corev1.TaintEffectNoSchedule}},
+	}
+	if err := cp.AddNode(t.Context(), name, node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// letsGo has edits go unheld while no controller is there, for the rest of the test.
+func letsGo(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := controller.WhenAbsent(context.WithoutCancel(t.Context()), cp, api.Hold); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := controller.WhenAbsent(t.Context(), cp, api.LetGo); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fall takes the heartbeat away, as a controller does that ends.
+func fall(t *testing.T) {
+	t.Helper()
+	if _, err := cp.Kubectl(context.WithoutCancel(t.Context()), "annotate", "-n", controller.Namespace, "serviceaccount/"+controller.ServiceAccount, api.ReadyUntilAnnotation+"-"); err != nil {
+		t.Error(err)
+	}
+}
+
+// holdOf is the hold annotation, or unheld.
+func holdOf(w metav1.Object) string {
+	if hold, exists := w.GetAnnotations()[api.HoldAnnotation]; exists {
+		return hold
+	}
+	return unheld
+}
+
+// waitAllComplete waits until the workloads are Complete.
+func waitAllComplete(t *testing.T, namespace string, kinds map[string]string) {
+	t.Helper()
+	var refs []string
+	for name, kind := range kinds {
+		refs = append(refs, strings.ToLower(kind)+"/"+name)
+	}
+	args := append([]string{"wait", "--namespace", namespace, "--for=condition=inplace-rollout.io/Complete", "--timeout=" + patience.String()}, refs...)
+	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *sandbox[W]) waitNotReady(name string) {
+	s.t.Helper()
+	s.waitPod(name, "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
 }

@@ -19,14 +19,6 @@ import (
 // as is how kubectl writes as the controller; it may do everything then.
 var as = []string{"--as", controller.User, "--as-group", "system:masters"}
 
-// holdOf is the hold annotation, or unheld.
-func holdOf(w metav1.Object) string {
-	if hold, exists := w.GetAnnotations()[api.HoldAnnotation]; exists {
-		return hold
-	}
-	return unheld
-}
-
 // ownersOf are the managers that own the field.
 func ownersOf(w metav1.Object, field string) string {
 	var owners []string

@@ -19,15 +19,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
-// How the simulated kubelet is told to treat a resize, see test/controlplane.
-const (
-	simDelayed    = `annotations: {sim.inplace-rollout.io/resize: delayed}`
-	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
-	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
-	simNever      = "sim.inplace-rollout.io/resize=never"
-	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
-)
-
 func TestResize(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 5})

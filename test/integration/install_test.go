@@ -19,24 +19,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-// administer runs kubectl as the administrator, outside of any sandbox.
-func administer(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := cp.Kubectl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// applyFolder applies what kustomize makes of a folder.
-func applyFolder(t *testing.T, folder string) {
-	t.Helper()
-	if err := cp.Apply(t.Context(), "--kustomize", folder); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // overlay is the installation for one namespace, as docs/install.md describes it.
 type overlay struct{ namespace, dir string }
 

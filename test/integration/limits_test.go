@@ -13,16 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
-)
-
-// Annotations of pods that the simulated kubelet knows.
-const (
-	simNotReady     = "sim.inplace-rollout.io/ready=false"
-	simUntilResized = "annotations: {sim.inplace-rollout.io/ready: until-resized}"
-	simReady        = "sim.inplace-rollout.io/ready-"
 )
 
 // restartsForMemory has the kubelet restart the container for another memory size.
@@ -37,11 +29,6 @@ func (s *sandbox[W]) restarts() map[string]int32 {
 		counts[name] = pod.Status.ContainerStatuses[0].RestartCount
 	}
 	return counts
-}
-
-func (s *sandbox[W]) waitNotReady(name string) {
-	s.t.Helper()
-	s.waitPod(name, "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
 }
 
 // TestRestartContainerBesideAPodThatIsDown: with maxUnavailable 1 no container is

@@ -1,11 +1,11 @@
-//go:build integration
+//go:build integration || around
 
 // Package integration tests the controller, as deploy/ installs it, on a real
 // control plane with simulated nodes and kubelets. Each test has a namespace of its
 // own. Tests that need a controller of their own, or none, run first and one by one;
 // their parts may run at the same time, if their controllers look after one namespace
-// each. Tests marked parallel share one. With CONTROL_PLANES=2 they run, with some of the
-// others, beside most of the others, on a control plane of their own; see halves_test.go.
+// each. Tests marked parallel share one. With CONTROL_PLANES=3 they run in a process of their
+// own, and the others in two more, each with a control plane; see parts_test.go.
 package integration
 
 import (
@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if code, done := runHalves(); done {
+	if code, done := runParts(); done {
 		os.Exit(code)
 	}
 	os.Exit(controlplane.RunTests(m, controlplane.Options{TypeChecking: true}, setUp))

@@ -11,38 +11,10 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
-)
-
-// scrape returns the metrics of the controller.
-func scrape(t *testing.T, p *controller.Process) map[string]*dto.MetricFamily {
-	t.Helper()
-	text, err := p.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parseMetrics(t, text)
-}
-
-func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
-	t.Helper()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return families
-}
-
-const (
-	ours = "inplace_rollout_"
-	// buildInfo is always 1, and its labels are of the build.
-	buildInfo = ours + "build_info"
 )
 
 // counted are our metrics that are not zero, as `rollouts_total{Deployment,complete}`;

@@ -1,4 +1,4 @@
-//go:build integration && around
+//go:build around
 
 package integration
 

@@ -12,9 +12,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-// simKubelet is the annotation of pods whose kubelet is played as one of an older version.
-const simKubelet = "sim.inplace-rollout.io/kubelet"
-
 // onKubelet has the pods run on a node of their own, whose kubelet is of that version.
 func onKubelet(t *testing.T, node, version string, o options) options {
 	t.Helper()

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 package integration
 
@@ -19,8 +19,6 @@ import (
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // reconciles is one turn of an operator: it brings what it wants into the StatefulSet that is there.
@@ -151,16 +149,6 @@ func TestOperatorUnderOnDelete(t *testing.T) {
 	turns(5)
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-1")
-}
-
-// done is how an operator reads the condition: it is about the generation that has been seen.
-func done(set *appsv1.StatefulSet) bool {
-	for _, c := range set.Status.Conditions {
-		if c.Type == api.ConditionComplete {
-			return set.Status.ObservedGeneration == set.Generation && c.Status == "True"
-		}
-	}
-	return false
 }
 
 // operate runs an operator until the test ends. The result waits for so many more turns of it.

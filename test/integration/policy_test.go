@@ -17,12 +17,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
-const (
-	all     = 1<<31 - 1 // the partition that holds everything
-	unheld  = "-"       // no hold annotation
-	enabled = "inplace-rollout.io/enabled"
-)
-
 // TestHoldPolicy makes writes as users and as the controller would, one after the
 // other, with no controller running: what comes of each is the policy's doing.
 func TestHoldPolicy(t *testing.T) {

@@ -22,11 +22,6 @@ func (s *sandbox[W]) byOthers(pod, memory string) {
 	})
 }
 
-// memoryRestarts is a policy, as metadata of a workload.
-func memoryRestarts(direction string) string {
-	return `annotations: {inplace-rollout.io/resource-resize-policy: "memory` + direction + `=RestartOnly"}`
-}
-
 // TestPolicyOfWhatOthersHaveChanged edits cpu where an autoscaler has raised the memory of
 // one pod: to take that back is a change of memory, which the policy does not let happen live.
 func TestPolicyOfWhatOthersHaveChanged(t *testing.T) {

@@ -12,8 +12,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
-const liveOnly = `annotations: {inplace-rollout.io/resource-resize-action: LiveResize}`
-
 // TestUndoKeepsPolicyAndAction: kubectl restores the annotations that a ReplicaSet has
 // copies of; the template goes back, and action and policy stay those of now.
 func TestUndoKeepsPolicyAndAction(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -103,9 +102,4 @@ func testSecureMetrics(t *testing.T, process *controller.Process, namespace, met
 	if err := process.Ready(t.Context()); err == nil {
 		t.Error("it answers without TLS")
 	}
-}
-
-// shipped is the path of a file of this module.
-func shipped(path ...string) string {
-	return filepath.Join(append([]string{controller.Root()}, path...)...)
 }

@@ -92,19 +92,6 @@ func TestTwoStatusWrites(t *testing.T) {
 	}
 }
 
-// waitAllComplete waits until the workloads are Complete.
-func waitAllComplete(t *testing.T, namespace string, kinds map[string]string) {
-	t.Helper()
-	var refs []string
-	for name, kind := range kinds {
-		refs = append(refs, strings.ToLower(kind)+"/"+name)
-	}
-	args := append([]string{"wait", "--namespace", namespace, "--for=condition=inplace-rollout.io/Complete", "--timeout=" + patience.String()}, refs...)
-	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // writtenFor is what the controller has written in the namespace since the mark, by the
 // workload. The pods and ReplicaSets of a workload have names that begin with its own. A write may
 // come too late for the version that it is about, but only because of somebody else's.

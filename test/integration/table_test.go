@@ -17,13 +17,6 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
-)
-
-const (
-	setAction  = "inplace-rollout.io/resource-resize-action"
-	setPolicy  = "inplace-rollout.io/resource-resize-policy"
-	setTimeout = "inplace-rollout.io/deferred-timeout"
 )
 
 // cell is what the table says of one outcome of web-1's resize.
@@ -250,17 +243,6 @@ func apart(t *testing.T, name string) (pod string) {
 		return ""
 	}
 	return pool(t, name, "8", "8", "8")
-}
-
-func addToPool(t *testing.T, pool, name, cpu string) {
-	t.Helper()
-	node := controlplane.Node{
-		CPU: cpu, Memory: "16Gi", Labels: map[string]string{"pool": pool, corev1.LabelHostname: name},
-		Taints: []corev1.Taint{{Key: "pool", Value: pool, Effect: corev1.TaintEffectNoSchedule}},
-	}
-	if err := cp.AddNode(t.Context(), name, node); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestTooSmallNode: the API server refuses the new size for the pod on the small

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 // Package estimator tests the estimator, as deploy/initial-resources installs it, on a real control
 // plane, with a real Prometheus; and what becomes of new pods while it, or the webhook, is gone.

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration || around
 
 package integration
 
@@ -22,27 +22,27 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/process"
 )
 
-// runHalves runs the tests in two processes, each with a control plane of its own. Those that share a controller are all in one of
-// them. The others run one by one and mostly wait, so most are in the second process, and both end at about the same time. It does
-// so with CONTROL_PLANES=2, if no certain tests are asked for; otherwise it returns false.
-func runHalves() (code int, done bool) {
+// runParts runs the tests in as many processes as $CONTROL_PLANES says, each with a control plane of its own. Those that share a
+// controller are all in the first one, which keeps the processors busy. The others run one by one and mostly wait, so they are in the
+// other processes. It returns false if that is one process, or if certain tests are asked for.
+func runParts() (code int, done bool) {
 	flag.Parse()
-	if asked := []string{"run", "skip", "list"}; os.Getenv("CONTROL_PLANES") != "2" || slices.ContainsFunc(asked, func(name string) bool {
+	n, _ := strconv.Atoi(os.Getenv("CONTROL_PLANES"))
+	if asked := []string{"run", "skip", "list"}; n < 2 || slices.ContainsFunc(asked, func(name string) bool {
 		return flag.Lookup("test."+name).Value.String() != ""
 	}) {
 		return 0, false
 	}
-	selections, err := halves()
+	selections, err := parts(n)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1, true
 	}
-	var ended [2]chan error
-	var outputs [2]strings.Builder
+	ended, outputs := make([]chan error, n), make([]strings.Builder, n)
 	for i, selection := range selections {
 		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return strings.HasPrefix(arg, "-test.testlogfile") })
-		// The first half keeps the processors busy. The second one waits, and takes the longest: it goes first.
-		cmd := exec.Command("nice", append([]string{"-n", strconv.Itoa(5 - 5*i), os.Args[0], selection}, args...)...)
+		// Those that wait go first.
+		cmd := exec.Command("nice", append([]string{"-n", strconv.Itoa(5 - min(5*i, 5)), os.Args[0], selection}, args...)...)
 		cmd.Stdout, cmd.Stderr = &outputs[i], &outputs[i]
 		// It dies with this process, however that ends; and what it has started, with it.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -54,27 +54,30 @@ func runHalves() (code int, done bool) {
 		fmt.Print(outputs[i].String())
 		if err != nil {
 			code = 1
-			fmt.Printf("one half of the tests: %v\n", err)
+			fmt.Printf("part %d of the tests: %v\n", i+1, err)
 		}
 	}
 	return code, true
 }
 
-// halves returns the flags that select each half. What the first one runs the second one skips, so that no test
-// is in none.
-func halves() (selections [2]string, err error) {
+// parts returns the flags that select each of n parts. The last one skips what the others run, so that no test is in none.
+func parts(n int) (selections []string, err error) {
 	sharing, others, err := allTests()
 	if err != nil {
-		return selections, err
+		return nil, err
 	}
-	first := sharing
+	chosen := make([][]string, n-1)
+	chosen[0] = sharing
 	for i, name := range others {
-		if i%5 == 0 { // of these tests, which take 800 s, beside those that share a controller, which take 420 s
-			first = append(first, name)
+		if part := 1 + i%(n-1); part < n-1 {
+			chosen[part] = append(chosen[part], name)
 		}
 	}
-	pattern := "^(" + strings.Join(first, "|") + ")$"
-	return [2]string{"-test.run=" + pattern, "-test.skip=" + pattern}, nil
+	pattern := func(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
+	for _, names := range chosen {
+		selections = append(selections, "-test.run="+pattern(names))
+	}
+	return append(selections, "-test.skip="+pattern(slices.Concat(chosen...))), nil
 }
 
 // allTests returns the names of the tests that are marked parallel, and so share a controller, and of the others, in order.
@@ -120,28 +123,28 @@ func marksParallel(s ast.Stmt) bool {
 	return is && name.Name == "parallel"
 }
 
-// TestHalves: each test is in one half, and all that share a controller are in the first one.
-func TestHalves(t *testing.T) {
-	selections, err := halves()
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestParts: each test is in one part, and all that share a controller are in the first one.
+func TestParts(t *testing.T) {
 	sharing, others, err := allTests()
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs := func(half int, name string) bool {
-		how, text, _ := strings.Cut(selections[half], "=")
-		return regexp.MustCompile(text).MatchString(name) == (how == "-test.run")
-	}
-	for _, name := range slices.Concat(sharing, others, []string{"TestUndoOverlooked"}) {
-		if runs(0, name) == runs(1, name) {
-			t.Errorf("%s is in both halves, or in none", name)
+	for n := 2; n <= 3; n++ {
+		selections, err := parts(n)
+		if err != nil || len(selections) != n {
+			t.Fatalf("%d parts: %v", len(selections), err)
 		}
-	}
-	for name, half := range map[string]int{"TestUndo": 0, "TestUndoOverlooked": 1} {
-		if !runs(half, name) {
-			t.Errorf("%s is not in half %d", name, half+1)
+		for _, name := range slices.Concat(sharing, others, []string{"TestUndoOverlooked"}) {
+			var in []int
+			for i, selection := range selections {
+				how, text, _ := strings.Cut(selection, "=")
+				if regexp.MustCompile(text).MatchString(name) == (how == "-test.run") {
+					in = append(in, i)
+				}
+			}
+			if len(in) != 1 || slices.Contains(sharing, name) != (in[0] == 0) {
+				t.Errorf("of %d parts, %s is in %v", n, name, in)
+			}
 		}
 	}
 }

@@ -1,0 +1,95 @@
+//go:build around
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// TestFenceOfALargeTemplate: the API server gives up on an expression that costs too much. That
+// must not be for a template as large as some are.
+// It alone proves that of an edit and its whole rollout.
+func TestFenceOfALargeTemplate(t *testing.T) {
+	parallel(t)
+	var pod strings.Builder
+	fmt.Fprintf(&pod, "containers:\n- {name: app, image: app:1, resources: %s}\n", base)
+	for i := range 50 {
+		fmt.Fprintf(&pod, "- {name: sidecar-%d, image: app:1, resources: {requests: {cpu: 1m}}, env: [", i)
+		for j := range 50 {
+			fmt.Fprintf(&pod, "{name: VARIABLE_%d, value: %s}, ", j, strings.Repeat("x", 20))
+		}
+		pod.WriteString("]}\n")
+	}
+	o := options{Replicas: 1, Pod: pod.String()}
+	w, d := newWorkload(t, o), newDeployment(t, o)
+	w.waitComplete()
+	d.waitComplete()
+	editBoth(w, d, w.uids(), d.uids())
+	if got := d.history(); !slices.Equal(got, []int{1, 2}) {
+		t.Errorf("the history is %v", got)
+	}
+}
+
+// TestLargeDeployment has nodes of its own, and a controller of its own.
+func TestLargeDeployment(t *testing.T) {
+	const replicas = 200
+	for i := range 2 {
+		addToPool(t, "large", fmt.Sprintf("large-%d", i), "64")
+	}
+	ownController(t, controller.Options{})
+	d := createDeployment(t, options{Replicas: replicas, Pod: "{nodeSelector: {pool: large}, tolerations: [{key: pool, operator: Exists}]}"})
+	began := time.Now()
+	d.kubectl("rollout", "status", d.ref, "--timeout=5m")
+	d.kubectl("wait", "--for=condition=inplace-rollout.io/Complete", d.ref, "--timeout=5m")
+	t.Logf("%d pods were created in %s", replicas, time.Since(began).Round(time.Millisecond))
+	before := d.uids()
+	d.markAudit()
+
+	began = time.Now()
+	d.setResources("cpu=150m", "")
+	d.kubectl("wait", "--for=condition=inplace-rollout.io/Complete", d.ref, "--timeout=5m")
+	t.Logf("and resized in %s", time.Since(began).Round(time.Millisecond))
+	d.assertMoved(before, "150m")
+	d.assertResizedOnce(before)
+}
+
+// TestDaemonSetOnManyNodes: a tenth of the pods is under way at once, none is replaced, and a pod
+// takes two writes.
+func TestDaemonSetOnManyNodes(t *testing.T) {
+	parallel(t)
+	const nodes, limit = 100, 10
+	d := newDaemonSet(t, options{Replicas: nodes, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 10%}}"})
+	d.waitComplete()
+	before, log := d.uids(), d.logPods()
+	d.markAudit()
+	d.edit("150m")
+	d.assertMoved(before, "150m")
+	most := 0
+	log.replay(func(pods map[types.UID]corev1.Pod) {
+		underWay := 0
+		for _, pod := range pods {
+			if cpuOf(pod.Spec.Containers[0].Resources) == "150m" && !hasSize(pod, "150m") {
+				underWay++
+			}
+		}
+		most = max(most, underWay)
+	})
+	if most > limit || most < 2 {
+		t.Errorf("%d pods were under way at once, want %d at most", most, limit)
+	}
+	log.assertReady(nodes)
+	log.assertMost(nodes)
+	if writes := len(d.writes()); writes > 2.1*nodes {
+		t.Errorf("%d writes for %d pods, want at most 2.1 for each", writes, nodes)
+	}
+	d.assertNoRefusals()
+}
