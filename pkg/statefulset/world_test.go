@@ -156,7 +156,7 @@ func (w *world) Reconcile() {
 		return pod != nil && pod.DeletionTimestamp == nil && podutils.IsPodAvailable(pod, set.Spec.MinReadySeconds, now)
 	})
 
-	// updateStatus and completeUpdate. A write made for an older version of the set fails.
+	// updateStatus and completeUpdate.
 	status.Replicas, status.ReadyReplicas, status.AvailableReplicas, status.UpdatedReplicas = 0, 0, 0, 0
 	for _, pod := range slices.Concat(places, condemned) {
 		if pod == nil {
@@ -176,11 +176,14 @@ func (w *world) Reconcile() {
 	if int(status.UpdatedReplicas) == n && int(status.ReadyReplicas) == n && int(status.Replicas) == n && (rolling(set) || !w.before137) {
 		status.CurrentRevision = status.UpdateRevision
 	}
-	if set.ResourceVersion == w.Set.ResourceVersion && !equality.Semantic.DeepEqual(set.Status, status) {
-		written := set.DeepCopy()
-		written.Status = status
-		w.WriteStatus(written, false)
+	if equality.Semantic.DeepEqual(set.Status, status) {
+		return
 	}
+	// A write made for an older version of the set fails, and is tried again with the newest one and the same status
+	// (UpdateStatefulSetStatus in stateful_set_status_updater.go).
+	written := w.Set.DeepCopy()
+	written.Status = status
+	w.WriteStatus(written, false)
 }
 
 // reconcilePods creates and deletes. First come births, then scaling down, then

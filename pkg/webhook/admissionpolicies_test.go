@@ -188,7 +188,7 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		hold, user       string
-		replicas         string
+		replicas, pods   string
 		said             rollout.Condition // before
 		before, now, set revisions
 	}{
@@ -199,6 +199,7 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 		"an edit over a size that failed":    {said: says(rollout.PhaseStopped), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"an edit after a revert":             {said: says(rollout.PhaseReverted), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"it is scaled to zero after that":    {said: says(rollout.PhaseStopped), replicas: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
+		"and up again before that is seen":   {said: says(rollout.PhaseStopped), pods: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
 		"all are updated, and it is not":     {said: says(rollout.PhaseStopped), before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
 		"an edit back":                       {before: revisions{"a", "b"}, now: revisions{"a", "a"}, set: revisions{"a", "a"}},
 		"back to what they are made from":    {before: revisions{"b", "c"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
@@ -222,8 +223,8 @@ apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s}}
 spec: {updateStrategy: {type: RollingUpdate}, replicas: %s}
-status: {currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: "False", reason: Progressing, message: %q}]}`,
-					api.EnabledLabel, annotations, cmp.Or(tt.replicas, "3"), r.current, r.update, api.ConditionComplete, tt.said.Message())
+status: {replicas: %s, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: "False", reason: Progressing, message: %q}]}`,
+					api.EnabledLabel, annotations, cmp.Or(tt.replicas, "3"), cmp.Or(tt.pods, "3"), r.current, r.update, api.ConditionComplete, tt.said.Message())
 			}
 			request := update(t, "status", cmp.Or(tt.user, user), as(tt.now))
 			request.OldObject = raw(t, as(tt.before))
