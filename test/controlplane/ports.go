@@ -6,24 +6,37 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
-// portsToTry is how many ports below the ephemeral ones FreePort chooses from.
-const portsToTry = 12000
+// Ports below the ephemeral ones, in blocks. Each process that starts control planes has a block to itself.
+const (
+	portBlocks = 60
+	blockSize  = 200
+)
 
-// portsTaken counts what this process has asked for, from a random start, so that two processes seldom ask for the same.
-var portsTaken atomic.Uint32
-
-func init() { portsTaken.Store(rand.Uint32N(portsToTry)) }
+var (
+	// ownBlock returns the first port of this process's block.
+	ownBlock = sync.OnceValues(claimBlock)
+	// blockLock is held until the process ends.
+	blockLock *os.File
+	// portsTaken counts what this process has asked for.
+	portsTaken atomic.Uint32
+)
 
 // FreePort returns a port of 127.0.0.1 on which nobody listens. It is below the ephemeral ports: the kernel
 // gives those to connections and to whoever listens on port 0, at any time before the port is used.
 func FreePort() (string, error) {
-	end := firstEphemeralPort()
-	for range portsToTry {
-		port := strconv.Itoa(end - 1 - int(portsTaken.Add(1)%portsToTry))
+	first, err := ownBlock()
+	if err != nil {
+		return "", err
+	}
+	for range blockSize {
+		port := strconv.Itoa(first + int(portsTaken.Add(1)%blockSize))
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 		if err != nil {
 			continue
@@ -31,6 +44,24 @@ func FreePort() (string, error) {
 		return port, listener.Close()
 	}
 	return "", errors.New("finding a free port: somebody listens on each that was tried")
+}
+
+// claimBlock locks a block that no other process has: a port that is free when one asks would be another's before it is used.
+func claimBlock() (first int, err error) {
+	for _, i := range rand.Perm(portBlocks) {
+		name := filepath.Join(os.TempDir(), fmt.Sprintf("inplace-rollout-ports-%d.lock", i))
+		file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+			_ = file.Close()
+			continue
+		}
+		blockLock = file
+		return firstEphemeralPort() - (i+1)*blockSize, nil
+	}
+	return 0, errors.New("finding a free port: other processes have all blocks")
 }
 
 // firstEphemeralPort is where ip_local_port_range begins, or Linux' default where that cannot be read.
@@ -41,7 +72,7 @@ func firstEphemeralPort() int {
 		return first
 	}
 	var configured int
-	if _, err := fmt.Sscan(string(said), &configured); err != nil || configured <= portsToTry+1024 {
+	if _, err := fmt.Sscan(string(said), &configured); err != nil || configured <= portBlocks*blockSize+1024 {
 		return first
 	}
 	return configured

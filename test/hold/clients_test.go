@@ -5,10 +5,10 @@ package hold
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -114,6 +114,7 @@ func TestClientCA(t *testing.T) {
 // cutOff reports whether the server has ended a connection in its handshake. What the client writes meanwhile may fail before it
 // reads why; and what shares the connection is told only that there is none (net/http's HTTP/2).
 func cutOff(err error) bool {
-	return strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "client conn could not be established") ||
-		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	return slices.ContainsFunc([]string{
+		"tls: ", "client conn could not be established", syscall.EPIPE.Error(), syscall.ECONNRESET.Error(),
+	}, func(cause string) bool { return strings.Contains(err.Error(), cause) })
 }
