@@ -27,6 +27,44 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
+// Annotations of pods that the simulated kubelet knows, as kubectl annotate takes them or as metadata: see test/controlplane.
+const (
+	simDelayed    = `annotations: {sim.inplace-rollout.io/resize: delayed}`
+	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
+	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
+	simNever      = "sim.inplace-rollout.io/resize=never"
+	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
+
+	simNotReady     = "sim.inplace-rollout.io/ready=false"
+	simUntilResized = "annotations: {sim.inplace-rollout.io/ready: until-resized}"
+	simReady        = "sim.inplace-rollout.io/ready-"
+
+	// simKubelet has the kubelet played as one of an older version.
+	simKubelet = "sim.inplace-rollout.io/kubelet"
+)
+
+// Of workloads.
+const (
+	enabled    = "inplace-rollout.io/enabled"
+	setAction  = "inplace-rollout.io/resource-resize-action"
+	setPolicy  = "inplace-rollout.io/resource-resize-policy"
+	setTimeout = "inplace-rollout.io/deferred-timeout"
+	liveOnly   = `annotations: {inplace-rollout.io/resource-resize-action: LiveResize}`
+
+	unheld = "-"       // no hold annotation
+	all    = 1<<31 - 1 // the partition that holds everything
+
+	// largerThanBase is base with more cpu.
+	largerThanBase = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
+)
+
+// Of metrics.
+const (
+	ours = "inplace_rollout_"
+	// buildInfo is always 1, and its labels are of the build.
+	buildInfo = ours + "build_info"
+)
+
 // tooSmall has the kubelets of these pods refuse what their nodes can never hold. From 1.36 on nobody asks
 // them: the API server refuses it itself. The simulated kubelet does not add up; it is told.
 func (s *sandbox[W]) tooSmall(pods ...string) {
@@ -68,33 +106,6 @@ func reinstall(t *testing.T) func() {
 		}
 	})
 }
-
-// How the simulated kubelet is told to treat a resize, see test/controlplane.
-const (
-	simDelayed    = `annotations: {sim.inplace-rollout.io/resize: delayed}`
-	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
-	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
-	simNever      = "sim.inplace-rollout.io/resize=never"
-	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
-)
-
-// simKubelet is the annotation of pods whose kubelet is played as one of an older version.
-const simKubelet = "sim.inplace-rollout.io/kubelet"
-
-const (
-	setAction  = "inplace-rollout.io/resource-resize-action"
-	setPolicy  = "inplace-rollout.io/resource-resize-policy"
-	setTimeout = "inplace-rollout.io/deferred-timeout"
-)
-
-const (
-	all     = 1<<31 - 1 // the partition that holds everything
-	unheld  = "-"       // no hold annotation
-	enabled = "inplace-rollout.io/enabled"
-)
-
-// largerThanBase is base with more cpu.
-const largerThanBase = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
 
 // memoryRestarts is a policy, as metadata of a workload.
 func memoryRestarts(direction string) string {
@@ -165,12 +176,6 @@ func done(set *appsv1.StatefulSet) bool {
 	return false
 }
 
-const (
-	ours = "inplace_rollout_"
-	// buildInfo is always 1, and its labels are of the build.
-	buildInfo = ours + "build_info"
-)
-
 // scrape returns the metrics of the controller.
 func scrape(t *testing.T, p *controller.Process) map[string]*dto.MetricFamily {
 	t.Helper()
@@ -190,15 +195,6 @@ func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
 	}
 	return families
 }
-
-// Annotations of pods that the simulated kubelet knows.
-const (
-	simNotReady     = "sim.inplace-rollout.io/ready=false"
-	simUntilResized = "annotations: {sim.inplace-rollout.io/ready: until-resized}"
-	simReady        = "sim.inplace-rollout.io/ready-"
-)
-
-const liveOnly = `annotations: {inplace-rollout.io/resource-resize-action: LiveResize}`
 
 // applyFolder applies what kustomize makes of a folder.
 func applyFolder(t *testing.T, folder string) {
