@@ -218,7 +218,7 @@ func TestFlood(t *testing.T) {
 			}
 			waits = false
 		case tickets <- struct{}{}: // one of the flood ends, and the next request has its place
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond) // and is answered meanwhile, if that is the other one
 		}
 	}
 	// Those that were executing count for what they cost only when they end, once each.
