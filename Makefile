@@ -95,17 +95,18 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 # The folders whose tests have this tag.
 TAGGED = $(shell grep -rl --include='*_test.go' '^//go:build.*$(1)' test | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
-# Most of the time these tests wait, so two packages run at once: the largest, in three processes, and all others. A
-# control plane that may use more memory spends less time on collecting garbage.
-ON_CONTROL_PLANES = CONTROL_PLANES=3 GOGC=800 go test -tags $(1) -count=1 -timeout 60m -p 2 -parallel 8 ./test/integration $(call TAGGED,$(1))
+# Most of the time these tests wait, so two packages run at once: the largest, and all others. A control plane that may use
+# more memory spends less time on collecting garbage.
+ON_CONTROL_PLANES = GOGC=800 go test -tags $(1) -count=1 -timeout 60m -p 2 -parallel $(2) ./test/integration $(call TAGGED,$(1))
 
 .PHONY: integration
 integration: tools build ## Run the tests that need a control plane, and no more
-	$(call ON_CONTROL_PLANES,integration)
+	CONTROL_PLANES=3 $(call ON_CONTROL_PLANES,integration,8)
 
+# The largest workloads are among these, so fewer run at once.
 .PHONY: around
 around: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run those with other tools, an older version, or much time: chart, docs, GitOps, autoscalers, random worlds
-	$(call ON_CONTROL_PLANES,around)
+	$(call ON_CONTROL_PLANES,around,4)
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 
