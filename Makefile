@@ -106,7 +106,7 @@ integration: tools build ## Run the tests that need a control plane, and no more
 # The largest workloads are among these, so fewer run at once.
 .PHONY: around
 around: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run those with other tools, an older version, or much time: chart, docs, GitOps, autoscalers, random worlds
-	$(call ON_CONTROL_PLANES,around,4)
+	$(call ON_CONTROL_PLANES,around,6)
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 
