@@ -44,7 +44,7 @@ func TestItself(t *testing.T) {
 	if got := commandsOf("# why\na \\\n  b   # c\nd '\n e'\n"); !slices.Equal(got, []string{"a   b", "d '\n e'"}) {
 		t.Errorf("commands %q", got)
 	}
-	if got := runnable("make test   # all\nmake tests\n"); got != "make tests\n" {
+	if got := runnable("make image   # for nodes\nmake images\n"); got != "make images\n" {
 		t.Errorf("of a command that is listed and one that is not, this is run: %q", got)
 	}
 	run := []string{"kubectl set image x | inplace-rollout plan -f -"}
