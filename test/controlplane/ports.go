@@ -22,8 +22,6 @@ const (
 var (
 	// ownBlock returns the first port of this process's block.
 	ownBlock = sync.OnceValues(claimBlock)
-	// blockLock is held until the process ends.
-	blockLock *os.File
 	// portsTaken counts what this process has asked for.
 	portsTaken atomic.Uint32
 )
@@ -47,19 +45,18 @@ func FreePort() (string, error) {
 }
 
 // claimBlock locks a block that no other process has: a port that is free when one asks would be another's before it is used.
+// The lock is held until the process ends.
 func claimBlock() (first int, err error) {
 	for _, i := range rand.Perm(portBlocks) {
 		name := filepath.Join(os.TempDir(), fmt.Sprintf("inplace-rollout-ports-%d.lock", i))
-		file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+		fd, err := syscall.Open(name, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
 		if err != nil {
 			continue
 		}
-		if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-			_ = file.Close()
-			continue
+		if syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			return firstEphemeralPort() - (i+1)*blockSize, nil
 		}
-		blockLock = file
-		return firstEphemeralPort() - (i+1)*blockSize, nil
+		_ = syscall.Close(fd)
 	}
 	return 0, errors.New("finding a free port: other processes have all blocks")
 }
