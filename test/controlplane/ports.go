@@ -47,18 +47,19 @@ func FreePort() (string, error) {
 // claimBlock locks a block that no other process has: a port that is free when one asks would be another's before it is used.
 // The lock is held until the process ends.
 func claimBlock() (first int, err error) {
+	var failed error
 	for _, i := range rand.Perm(portBlocks) {
 		name := filepath.Join(os.TempDir(), fmt.Sprintf("inplace-rollout-ports-%d.lock", i))
 		fd, err := syscall.Open(name, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
-		if err != nil {
+		if failed = err; err != nil { // it may be another user's
 			continue
 		}
-		if syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+		if failed = syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); failed == nil {
 			return firstEphemeralPort() - (i+1)*blockSize, nil
 		}
 		_ = syscall.Close(fd)
 	}
-	return 0, errors.New("finding a free port: other processes have all blocks")
+	return 0, fmt.Errorf("finding a free port: no block could be locked, the last one by: %w", failed)
 }
 
 // firstEphemeralPort is where ip_local_port_range begins, or Linux' default where that cannot be read.

@@ -5,13 +5,10 @@ package integration
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"testing"
 
 	lua "github.com/yuin/gopher-lua"
 	"sigs.k8s.io/yaml"
-
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 // health is what Argo CD makes of an object with the check in deploy/argocd. It
@@ -19,7 +16,7 @@ import (
 // package, base and table are there, and a table comes back.
 func health(t *testing.T, kind string, object any) (status, message string) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(controller.Root(), "deploy", "argocd", "argocd-cm.yaml"))
+	data, err := os.ReadFile(shipped("deploy", "argocd", "argocd-cm.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

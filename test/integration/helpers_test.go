@@ -112,7 +112,7 @@ func memoryRestarts(direction string) string {
 	return `annotations: {inplace-rollout.io/resource-resize-policy: "memory` + direction + `=RestartOnly"}`
 }
 
-// shipped is the path of a file of this module.
+// shipped is the path of a file of this module, or of what is built from it.
 func shipped(path ...string) string {
 	return filepath.Join(append([]string{controller.Root()}, path...)...)
 }
@@ -139,7 +139,7 @@ func command(t *testing.T, kubeconfig, namespace, stdin string, args ...string) 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(ctx, filepath.Join(controller.Root(), "bin", "inplace-rollout"),
+	cmd := exec.CommandContext(ctx, shipped("bin", "inplace-rollout"),
 		append(args, "--kubeconfig", kubeconfig, "--namespace", namespace, "--cache-dir", t.TempDir())...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	err := cmd.Run()
