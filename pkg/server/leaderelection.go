@@ -71,7 +71,7 @@ func (e *LeaderElection) Run(ctx context.Context, work func(context.Context)) er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          gatedLock{Interface: lock, gate: e.gate},
+		Lock:          &gatedLock{Interface: lock, gate: e.gate},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: 2 * time.Second,
 		ReleaseOnCancel: true,
 		Name:            e.lease,

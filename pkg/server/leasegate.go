@@ -171,25 +171,43 @@ func (b leavingBody) Close() error {
 type gatedLock struct {
 	resourcelock.Interface
 	gate *leaseGate
+	// holder of the Lease as it was last read. The elector, which is one goroutine, gives the Lease back right after it
+	// has read it, and the API server takes no other version than that.
+	holder string
+}
+
+// Get reads the Lease.
+func (l *gatedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.holder = record.HolderIdentity
+	}
+	return record, raw, err
 }
 
 // Create creates the Lease.
-func (l gatedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *gatedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Create)
 }
 
 // Update takes, renews or gives back the Lease.
-func (l gatedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.write(ctx, record, l.Interface.Update)
+func (l *gatedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == l.Identity() {
+		return l.write(ctx, record, l.Interface.Update)
+	}
+	if err := l.gate.shut(ctx); err != nil {
+		return err
+	}
+	// A process that was stopped for longer than the Lease still takes itself for its holder here (tryRelease of
+	// client-go's leaderelection.go looks at what it has observed before, not at what it has just read).
+	// Giving it back would have a third one lead beside the one that leads by now.
+	if l.holder != l.Identity() {
+		return nil
+	}
+	return l.Interface.Update(ctx, record)
 }
 
-func (l gatedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	if record.HolderIdentity != l.Identity() { // it is given back
-		if err := l.gate.shut(ctx); err != nil {
-			return err
-		}
-		return write(ctx, record)
-	}
+func (l *gatedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	begin := time.Now()
 	err := write(ctx, record)
 	if err == nil {

@@ -10,7 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 )
 
 // gateWorld is a gate with both of its sides played: the Lease, and the API server.
@@ -50,6 +55,10 @@ type playedLock struct {
 	*gateWorld
 }
 
+func (playedLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: "a"}, nil, nil
+}
+
 func (playedLock) Identity() string { return "a" }
 
 func (l playedLock) Update(context.Context, resourcelock.LeaderElectionRecord) error {
@@ -61,7 +70,7 @@ func inGateWorld(t *testing.T, f func(*testing.T, *gateWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &gateWorld{t: t, gate: newLeaseGate(renewDeadline)}
-		w.lock = gatedLock{Interface: playedLock{gateWorld: w}, gate: w.gate}
+		w.lock = &gatedLock{Interface: playedLock{gateWorld: w}, gate: w.gate}
 		f(t, w)
 	})
 }
@@ -71,6 +80,9 @@ func (w *gateWorld) renew() {
 }
 
 func (w *gateWorld) giveBack() error {
+	if _, _, err := w.lock.Get(w.t.Context()); err != nil {
+		return err
+	}
 	return w.lock.Update(w.t.Context(), resourcelock.LeaderElectionRecord{})
 }
 
@@ -211,4 +223,46 @@ func TestLeaseGateKeepsDeadlines(t *testing.T) {
 			t.Errorf("it ends with %v", err)
 		}
 	})
+}
+
+// TestLeaseOfAnother: a process that ends gives its Lease back, and not the one that another process has taken
+// meanwhile, though client-go's elector takes itself for the holder until it tries to renew.
+func TestLeaseOfAnother(t *testing.T) {
+	for name, holder := range map[string]string{"ours": "", "taken over": "b"} {
+		t.Run(name, func(t *testing.T) {
+			leases := fake.NewClientset().CoordinationV1()
+			lock := &resourcelock.LeaseLock{
+				LeaseMeta: metav1.ObjectMeta{Namespace: "default", Name: "lease"}, Client: leases, LockConfig: resourcelock.ResourceLockConfig{Identity: "a"},
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+				Lock:          &gatedLock{Interface: lock, gate: newLeaseGate(renewDeadline)},
+				LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: renewDeadline / 2, ReleaseOnCancel: true,
+				Callbacks: leaderelection.LeaderCallbacks{
+					OnStartedLeading: func(context.Context) {
+						defer stop()
+						if holder == "" {
+							return
+						}
+						if _, err := leases.Leases("default").Patch(t.Context(), "lease", types.MergePatchType, []byte(`{"spec": {"holderIdentity": "`+holder+`"}}`), metav1.PatchOptions{}); err != nil {
+							t.Error(err)
+						}
+					},
+					OnStoppedLeading: func() {},
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			elector.Run(ctx)
+			lease, err := leases.Leases("default").Get(t.Context(), "lease", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder {
+				t.Errorf("the Lease is held by %q in the end, want %q", got, holder)
+			}
+		})
+	}
 }
