@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -17,7 +17,7 @@ func (s *Session[W, K]) outcomes() rollout.Outcomes {
 	known := c.options.Checks.Outcomes(c.checked(s.name))
 	return func(pod types.UID, check string) rollout.Outcome {
 		o := known.Of(pod, check)
-		return rollout.Outcome{Passed: o.Effect == checks.GoOn, Failed: o.Effect == checks.Fail, Overdue: o.Effect == checks.Hold, Message: o.Message}
+		return rollout.Outcome{Passed: o.Effect == podchecks.GoOn, Failed: o.Effect == podchecks.Fail, Overdue: o.Effect == podchecks.Hold, Message: o.Message}
 	}
 }
 
@@ -33,9 +33,9 @@ func (s *Session[W, K]) ask(p rollout.Plan) {
 		return
 	}
 	s.checks = len(p.Subjects) > 0
-	var subjects []checks.Subject
+	var subjects []podchecks.Subject
 	for _, subject := range p.Subjects {
-		subjects = append(subjects, checks.SubjectOf(subject.Pod, subject.Asked, subject.Done))
+		subjects = append(subjects, podchecks.SubjectOf(subject.Pod, subject.Asked, subject.Done))
 	}
 	c.options.Checks.Ask(c.checked(s.name), p.Checks, subjects, s.Requeue)
 }

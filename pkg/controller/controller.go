@@ -28,7 +28,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -96,7 +96,7 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 	most := maxOpening(c.options.Sessions)
 	c.opening = map[bool]*opening{true: newOpening(most), false: newOpening(most)}
 	c.queue = newQueue(strings.ToLower(access.Kind), c.held)
-	if err := c.informer.SetTransform(live.Strip[W](c.strip).Transform); err != nil {
+	if err := c.informer.SetTransform(mutationcache.Strip[W](c.strip).Transform); err != nil {
 		return nil, fmt.Errorf("stripping watched %ss: %w", access.Kind, err)
 	}
 	// What the watch has brought, too, goes at the next look: only what it has not counts.
@@ -182,7 +182,7 @@ func (c *Controller[W, K]) work(ctx context.Context) {
 	}
 }
 
-// syncOf names a sync for the pulse.
+// syncOf names a sync for the watchdog.
 func (c *Controller[W, K]) syncOf(name cache.ObjectName) string {
 	return "the sync of " + c.access.Kind + " " + name.String()
 }
@@ -193,8 +193,8 @@ func (c *Controller[W, K]) workOne(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(name)
-	c.options.Pulse.Beat(c.syncOf(name))
-	defer c.options.Pulse.End(c.syncOf(name))
+	c.options.Watchdog.Progress(c.syncOf(name))
+	defer c.options.Watchdog.Done(c.syncOf(name))
 	logger := klog.FromContext(ctx).WithValues("kind", c.access.Kind, "workload", name)
 	requeueAfter, err := c.Sync(klog.NewContext(ctx, logger), name)
 	switch {

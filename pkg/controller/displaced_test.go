@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -61,7 +61,7 @@ func TestDisplaced(t *testing.T) {
 			e.client = client
 			s := e.open(t)
 			var err error
-			if s.Pods, err = live.NewWatch(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
+			if s.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
 				t.Fatal(err)
 			}
 			if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return s.Pods.HasSynced(), nil }); err != nil {

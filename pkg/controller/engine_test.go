@@ -28,11 +28,11 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -284,24 +284,24 @@ func TestReplayedVersions(t *testing.T) {
 
 // A write that is never answered is told, with the workload. The others' syncs are not.
 func TestPulse(t *testing.T) {
-	pulse := pulse.New(100 * time.Millisecond)
-	e := newEngine(t, Options{Pulse: pulse, Ready: func() error { return nil }})
+	dog := watchdog.New(100 * time.Millisecond)
+	e := newEngine(t, Options{Watchdog: dog, Ready: func() error { return nil }})
 	e.kind.left, e.kind.hang = tight{}, make(chan struct{})
 	e.queue.Add(e.session.name) // it is gone, and has left something behind
 	done := make(chan bool)
 	go func() { done <- e.workOne(t.Context()) }()
 	var err error
-	for deadline := time.Now().Add(time.Minute); err == nil && time.Now().Before(deadline); err = pulse.Err() {
+	for deadline := time.Now().Add(time.Minute); err == nil && time.Now().Before(deadline); err = dog.Err() {
 		time.Sleep(time.Millisecond)
-		pulse.Beat("the sync of Plain default/large") // goes on
+		dog.Progress("the sync of Plain default/large") // goes on
 	}
 	if err == nil || !strings.HasPrefix(err.Error(), "the sync of Plain default/web hangs: it has made no progress for ") {
 		t.Errorf("it says: %v", err)
 	}
-	pulse.End("the sync of Plain default/large")
+	dog.Done("the sync of Plain default/large")
 	close(e.kind.hang)
 	<-done
-	if err := pulse.Err(); err != nil {
+	if err := dog.Err(); err != nil {
 		t.Errorf("after the answer it says: %v", err)
 	}
 }
@@ -373,7 +373,7 @@ func TestResizedOtherwise(t *testing.T) {
 			return true, build.Pod("web-0", build.Template(t, tt.answer)), nil
 		})
 		e.client = client
-		if e.session.Pods, err = live.NewWatch(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
+		if e.session.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
 			t.Fatal(err)
 		}
 		m, revision := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}
@@ -423,7 +423,7 @@ func TestLookAfterOwnWrites(t *testing.T) {
 				return true, answer, tt.refused
 			})
 			e.client = client
-			if e.session.Pods, err = live.NewWatch(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
+			if e.session.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
 				t.Fatal(err)
 			}
 			p := rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}

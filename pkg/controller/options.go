@@ -5,9 +5,9 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
+	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
 )
 
 // Options of a Controller.
@@ -36,18 +36,18 @@ type Options struct {
 	Checks Checks
 	// Metrics to count in; nil counts nothing.
 	Metrics *Metrics
-	// Pulse is told of each sync; nil hears nothing.
-	Pulse *pulse.Pulse
+	// Watchdog is told of each sync; nil hears nothing.
+	Watchdog *watchdog.Watchdog
 	// Clock of the plans; nil is that of the machine.
 	Clock clock.PassiveClock
 }
 
-// Checks asks whether resized pods are well, in the background. A *checks.Runner is one.
+// Checks asks whether resized pods are well, in the background. A *podchecks.Runner is one.
 type Checks interface {
 	// Ask replaces what is asked about a workload; changed is called when an outcome has changed. It ends with no pods.
-	Ask(workload string, names []string, pods []checks.Subject, changed func())
+	Ask(workload string, names []string, pods []podchecks.Subject, changed func())
 	// Outcomes are those that are known.
-	Outcomes(workload string) checks.Outcomes
+	Outcomes(workload string) podchecks.Outcomes
 }
 
 // DefaultSessions is how many workloads are watched at the same time. Each session has two watches;

@@ -11,7 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -29,7 +29,7 @@ type Session[W Workload, K KindState] struct {
 	// State that goes with the session, and is watched, read or found again by the next one.
 
 	// Pods of the workload's selector.
-	Pods *live.Watch[*corev1.Pod]
+	Pods *mutationcache.Cache[*corev1.Pod]
 	// KindState is what only this kind of workload keeps.
 	KindState K
 	cached
@@ -90,7 +90,7 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
 	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop}
-	if s.Pods, err = live.NewWatch(ctx, c.access.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
+	if s.Pods, err = mutationcache.New(ctx, c.access.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.KindState, err = c.kind.Open(ctx, w, changed)
 	}
 	if err != nil {

@@ -365,7 +365,7 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 }
 
 func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, p rollout.Plan, write rollout.Write) error {
-	defer c.options.Pulse.Beat(c.syncOf(s.name)) // a large rollout takes long, and is alive
+	defer c.options.Watchdog.Progress(c.syncOf(s.name)) // a large rollout takes long, and is alive
 	switch write := write.(type) {
 	case rollout.ResizePod:
 		return s.resize(ctx, w, p, write.Member)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -55,7 +55,7 @@ func New(client kubernetes.Interface, objects dynamic.Interface, namespace strin
 
 // kindState is what a session keeps of a Deployment besides its pods.
 type kindState struct {
-	sets *live.Watch[*replicaSet]
+	sets *mutationcache.Cache[*replicaSet]
 }
 
 // HasSynced is that of controller.KindState.
@@ -87,7 +87,7 @@ func (k Kind) watch(ctx context.Context, changed func(cache.ObjectName)) error {
 	if _, err := k.detached.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }}); err != nil {
 		return fmt.Errorf("handling events of detached pods: %w", err)
 	}
-	if err := k.detached.SetTransform(live.Strip[*corev1.Pod](pods.Strip).Transform); err != nil {
+	if err := k.detached.SetTransform(mutationcache.Strip[*corev1.Pod](pods.Strip).Transform); err != nil {
 		return fmt.Errorf("stripping detached pods: %w", err)
 	}
 	go k.detached.RunWithContext(ctx)
@@ -98,9 +98,9 @@ func (k Kind) watch(ctx context.Context, changed func(cache.ObjectName)) error {
 func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*kindState, error) {
 	informer := dynamicinformer.NewFilteredDynamicInformer(k.objects, replicaSets, d.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = metav1.FormatLabelSelector(d.Spec.Selector)
-		live.Newest(o)
+		mutationcache.Newest(o)
 	}).Informer()
-	watch, err := live.NewWatch(ctx, informer, decodeReplicaSet, changed)
+	watch, err := mutationcache.New(ctx, informer, decodeReplicaSet, changed)
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}

@@ -12,14 +12,14 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 )
 
-// NewInformer returns an informer of the pods of namespace that selector matches, for [live.NewWatch].
+// NewInformer returns an informer of the pods of namespace that selector matches, for [mutationcache.New].
 func NewInformer(client kubernetes.Interface, namespace, selector string) cache.SharedIndexInformer {
 	return coreinformers.NewFilteredPodInformer(client, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = selector
-		live.Newest(o)
+		mutationcache.Newest(o)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 )
 
@@ -65,9 +65,9 @@ func (f *fixture) measureWatches(ctx context.Context) (measured []watched, err e
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	var open []*live.Watch[*corev1.Pod]
+	var open []*mutationcache.Cache[*corev1.Pod]
 	watch := func(ctx context.Context, selector string) error {
-		w, err := live.NewWatch(ctx, pods.NewInformer(client, namespace, selector), pods.Strip, func() {})
+		w, err := mutationcache.New(ctx, pods.NewInformer(client, namespace, selector), pods.Strip, func() {})
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (f *fixture) measureWatches(ctx context.Context) (measured []watched, err e
 }
 
 // watching measures this process, after a garbage collection, and the API server.
-func (f *fixture) watching(open []*live.Watch[*corev1.Pod]) (watched, error) {
+func (f *fixture) watching(open []*mutationcache.Cache[*corev1.Pod]) (watched, error) {
 	time.Sleep(time.Second) // what began with the watch has come to rest
 	runtime.GC()
 	var m runtime.MemStats

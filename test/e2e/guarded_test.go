@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/counter"
@@ -89,7 +89,7 @@ func TestGuardedThrottling(t *testing.T) {
 func (a *app) checks(prometheus string, window time.Duration) {
 	a.t.Helper()
 	configMaps := client.CoreV1().ConfigMaps(controller.Namespace)
-	shipped, err := configMaps.Get(a.t.Context(), checks.ConfigMapName, metav1.GetOptions{})
+	shipped, err := configMaps.Get(a.t.Context(), podchecks.ConfigMapName, metav1.GetOptions{})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (a *app) checks(prometheus string, window time.Duration) {
 		if err != nil {
 			return err
 		}
-		if _, err := configMaps.Patch(ctx, checks.ConfigMapName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := configMaps.Patch(ctx, podchecks.ConfigMapName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return err
 		}
 		if _, err := node.Kubectl(ctx, "patch", "deployment/inplace-rollout", "--namespace", controller.Namespace, "--type=json", "--patch", args); err != nil {

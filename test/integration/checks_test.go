@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -39,13 +39,13 @@ func TestChecksConfigMap(t *testing.T) {
 	}
 	configMaps := ours.CoreV1().ConfigMaps(controller.Namespace)
 	eventually(t, "the checks to be readable", func() (bool, string) { // the API server authorizes from a cache
-		_, err := configMaps.Get(t.Context(), checks.ConfigMapName, metav1.GetOptions{})
+		_, err := configMaps.Get(t.Context(), podchecks.ConfigMapName, metav1.GetOptions{})
 		return err == nil, said(err)
 	})
-	runner := checks.New(configMaps, low{}, checks.Options{})
+	runner := podchecks.New(configMaps, low{}, podchecks.Options{})
 	names := []string{"cpu-throttling", "memory-near-limit", "its-own"}
-	subject := checks.Subject{Namespace: "shop", Name: "web-0", UID: "u", Since: time.Now().Add(-time.Hour), Containers: []checks.Container{{Name: "app", CPULimit: true, MemoryLimit: true}}}
-	runner.Ask("sts/web", names, []checks.Subject{subject}, nil)
+	subject := podchecks.Subject{Namespace: "shop", Name: "web-0", UID: "u", Since: time.Now().Add(-time.Hour), Containers: []podchecks.Container{{Name: "app", CPULimit: true, MemoryLimit: true}}}
+	runner.Ask("sts/web", names, []podchecks.Subject{subject}, nil)
 	go runner.Run(t.Context())
 	for name, want := range map[string]string{
 		"cpu-throttling":    "passed throttled in 1 % of its periods, not more than 50 %",
@@ -64,10 +64,10 @@ func TestChecksConfigMap(t *testing.T) {
 	if _, err := configMaps.List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("ConfigMaps may be listed: %v", err)
 	}
-	if _, err := ours.CoreV1().ConfigMaps("default").Get(t.Context(), checks.ConfigMapName, metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := ours.CoreV1().ConfigMaps("default").Get(t.Context(), podchecks.ConfigMapName, metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a tenant's ConfigMap of that name may be read: %v", err)
 	}
-	forged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: checks.ConfigMapName}}
+	forged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: podchecks.ConfigMapName}}
 	if _, err := configMaps.Update(t.Context(), forged, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the controller may write its own checks: %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
@@ -181,7 +181,7 @@ func TestGuardChecks(t *testing.T) {
 	}))
 	defer prometheus.Close()
 	configMaps := client.CoreV1().ConfigMaps(controller.Namespace)
-	shipped, err := configMaps.Get(t.Context(), checks.ConfigMapName, metav1.GetOptions{})
+	shipped, err := configMaps.Get(t.Context(), podchecks.ConfigMapName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestGuardChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := configMaps.Patch(context.Background(), checks.ConfigMapName, types.MergePatchType, []byte(`{"data": {"too-busy": null}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := configMaps.Patch(context.Background(), podchecks.ConfigMapName, types.MergePatchType, []byte(`{"data": {"too-busy": null}}`), metav1.PatchOptions{}); err != nil {
 			t.Error(err)
 		}
 	})

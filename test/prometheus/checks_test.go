@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
@@ -138,17 +138,17 @@ func TestShippedChecks(t *testing.T) {
 		g.series(&lines, now.Add(-30*time.Minute), since, now.Add(10*time.Minute))
 	}
 	server := start(t, prometheus.History{Every: time.Minute, Extra: lines.String()})
-	client, err := promapi.New(checks.Server(server.URL(), ""), nil)
+	client, err := promapi.New(podchecks.Server(server.URL(), ""), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	runner := checks.New(shippedChecks(t), client, checks.Options{})
+	runner := podchecks.New(shippedChecks(t), client, podchecks.Options{})
 	names := slices.Sorted(maps.Keys(shippedChecks(t)))
-	subjects := make([]checks.Subject, len(pods))
+	subjects := make([]podchecks.Subject, len(pods))
 	for i, g := range pods {
-		subjects[i] = checks.Subject{
+		subjects[i] = podchecks.Subject{
 			Namespace: g.namespace, Name: g.name, UID: types.UID(g.namespace + g.name), Since: since,
-			Containers: []checks.Container{{Name: "app", CPULimit: !g.unlimited, MemoryLimit: !g.unlimited}},
+			Containers: []podchecks.Container{{Name: "app", CPULimit: !g.unlimited, MemoryLimit: !g.unlimited}},
 		}
 	}
 	changed := make(chan struct{}, 1)
@@ -160,7 +160,7 @@ func TestShippedChecks(t *testing.T) {
 	})
 	go runner.Run(t.Context())
 	asked := func() bool {
-		return !slices.ContainsFunc(subjects, func(s checks.Subject) bool {
+		return !slices.ContainsFunc(subjects, func(s podchecks.Subject) bool {
 			return slices.ContainsFunc(names, func(name string) bool { return runner.Outcomes("sts/web").Of(s.UID, name).Message == "not asked yet" })
 		})
 	}

@@ -84,7 +84,7 @@ type seeing[W interface {
 	eyes *Eyes[W, K]
 }
 
-// Open has a new watch begin with what there is: live.Newest asks for it.
+// Open has a new watch begin with what there is: mutationcache.Newest asks for it.
 func (k seeing[W, K]) Open(ctx context.Context, w W, changed func()) (K, error) {
 	k.eyes.SeePods()
 	return k.Kind.Open(ctx, w, changed)

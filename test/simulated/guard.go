@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -918,7 +918,7 @@ func (g *guardedly) curesAnyhow() {
 }
 
 func (g *guardedly) failsCheck() {
-	g.Asks.Answer = func(checks.Subject) checks.Outcome { return g.Asks.of(checks.Failed) }
+	g.Asks.Answer = func(podchecks.Subject) podchecks.Outcome { return g.Asks.of(podchecks.Failed) }
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.ChecksAnnotation, "cpu-throttling", api.OnFailureAnnotation, "Revert")
 	g.until(rollout.ReasonReverted, 1)
 	if c := g.Condition(); !strings.Contains(c.Message, "failed the check cpu-throttling: throttled in 83 % of its periods") {
@@ -935,7 +935,7 @@ func (g *guardedly) knowsNothing() {
 	g.Asks.Overdue()
 	g.until(rollout.ReasonCheckUnknown, 1)
 	g.rounds(40, 1)
-	g.Asks.Answer = func(checks.Subject) checks.Outcome { return g.Asks.of(checks.Passed) }
+	g.Asks.Answer = func(podchecks.Subject) podchecks.Outcome { return g.Asks.of(podchecks.Passed) }
 	g.until(rollout.ReasonComplete, 3)
 	if len(g.Asks.asked) > 0 {
 		g.Errorf("is still asked: %v", g.Asks.asked)
@@ -956,11 +956,11 @@ func (g *guardedly) hasAMinute() {
 
 // revertsTheLastFirst has a check fail, which takes down no pod: such a pod would go back at once.
 func (g *guardedly) revertsTheLastFirst() {
-	g.Asks.Answer = func(checks.Subject) checks.Outcome {
+	g.Asks.Answer = func(podchecks.Subject) podchecks.Outcome {
 		if g.sizes(Newer) < len(g.Pods) {
-			return g.Asks.of(checks.Passed)
+			return g.Asks.of(podchecks.Passed)
 		}
-		return g.Asks.of(checks.Failed)
+		return g.Asks.of(podchecks.Failed)
 	}
 	g.guard(api.CanaryAnnotation, "100%", api.CanaryDurationAnnotation, "20s", api.ChecksAnnotation, "cpu-throttling", api.OnFailureAnnotation, "Revert")
 	g.until(rollout.ReasonReverted, 3)
@@ -996,44 +996,44 @@ func (g *guardedly) revertsOrLeaves() {
 // Asks plays [controller.Checks].
 type Asks struct {
 	// Answer of a pod; nil knows nothing.
-	Answer func(checks.Subject) checks.Outcome
+	Answer func(podchecks.Subject) podchecks.Outcome
 
 	overdue bool
-	asked   map[string][]checks.Subject
+	asked   map[string][]podchecks.Subject
 }
 
 // NewAsks knows nothing yet.
-func NewAsks() *Asks { return &Asks{asked: map[string][]checks.Subject{}} }
+func NewAsks() *Asks { return &Asks{asked: map[string][]podchecks.Subject{}} }
 
 // Ask is that of controller.Checks.
-func (a *Asks) Ask(workload string, names []string, pods []checks.Subject, _ func()) {
+func (a *Asks) Ask(workload string, names []string, pods []podchecks.Subject, _ func()) {
 	if delete(a.asked, workload); len(names) > 0 && len(pods) > 0 {
 		a.asked[workload] = pods
 	}
 }
 
 // Outcomes is that of controller.Checks.
-func (a *Asks) Outcomes(workload string) checks.Outcomes {
-	outcomes := map[types.UID]checks.Outcome{}
+func (a *Asks) Outcomes(workload string) podchecks.Outcomes {
+	outcomes := map[types.UID]podchecks.Outcome{}
 	for _, pod := range a.asked[workload] {
 		switch {
 		case a.Answer != nil:
 			outcomes[pod.UID] = a.Answer(pod)
 		case a.overdue:
-			outcomes[pod.UID] = checks.Outcome{State: checks.Unknown, Effect: checks.Hold, Message: "no data"}
+			outcomes[pod.UID] = podchecks.Outcome{State: podchecks.Unknown, Effect: podchecks.Hold, Message: "no data"}
 		}
 	}
-	return checks.OutcomesOf("cpu-throttling", outcomes)
+	return podchecks.OutcomesOf("cpu-throttling", outcomes)
 }
 
 // Overdue says that what is not known is not for too long.
 func (a *Asks) Overdue() { a.overdue = true }
 
-func (*Asks) of(state checks.State) checks.Outcome {
-	if state == checks.Failed {
-		return checks.Outcome{State: state, Effect: checks.Fail, Message: "throttled in 83 % of its periods"}
+func (*Asks) of(state podchecks.State) podchecks.Outcome {
+	if state == podchecks.Failed {
+		return podchecks.Outcome{State: state, Effect: podchecks.Fail, Message: "throttled in 83 % of its periods"}
 	}
-	return checks.Outcome{State: state, Effect: checks.GoOn}
+	return podchecks.Outcome{State: state, Effect: podchecks.GoOn}
 }
 
 func (g *guardedly) isPromoted() {

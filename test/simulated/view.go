@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 )
 
 // View is an informer that shows what the simulation puts into it, in a fixed order, and
@@ -126,8 +126,8 @@ func (told) Done() <-chan struct{} {
 }
 
 // Watch returns what a controller watches a namespace with, and sees what the view shows.
-func Watch[T live.Object](v View, strip live.Strip[T]) (*live.Watch[T], error) {
+func Watch[T mutationcache.Object](v View, strip mutationcache.Strip[T]) (*mutationcache.Cache[T], error) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	return live.NewWatch(ctx, v, strip, func() {})
+	return mutationcache.New(ctx, v, strip, func() {})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
 )
 
@@ -23,8 +23,8 @@ type checksOptions struct {
 func (o *checksOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.prometheus, "checks-prometheus", "", "URL of the Prometheus (or a compatible server) that answers the checks of workloads, without /api/v1; empty means that no check has a result")
 	f.StringVar(&o.httpConfig, "checks-http-config", "", "file with an http_config of Prometheus that says how to reach it: passwords, tokens, headers, TLS, proxies")
-	f.DurationVar(&o.timeout, "check-timeout", checks.DefaultTimeout, "how long a check of a pod may have no result")
-	f.StringVar(&o.onUnknown, "on-unknown-check", string(checks.OnUnknownHold), "what a check counts as that has no result for longer: Hold or Pass")
+	f.DurationVar(&o.timeout, "check-timeout", podchecks.DefaultTimeout, "how long a check of a pod may have no result")
+	f.StringVar(&o.onUnknown, "on-unknown-check", string(podchecks.OnUnknownHold), "what a check counts as that has no result for longer: Hold or Pass")
 }
 
 // validate also looks at the file.
@@ -33,8 +33,8 @@ func (o *checksOptions) validate() error {
 	if o.timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--check-timeout is %s: it must be positive", o.timeout))
 	}
-	if u := checks.OnUnknown(o.onUnknown); u != checks.OnUnknownHold && u != checks.OnUnknownPass {
-		errs = append(errs, fmt.Errorf("--on-unknown-check is %q: want %s or %s", o.onUnknown, checks.OnUnknownHold, checks.OnUnknownPass))
+	if u := podchecks.OnUnknown(o.onUnknown); u != podchecks.OnUnknownHold && u != podchecks.OnUnknownPass {
+		errs = append(errs, fmt.Errorf("--on-unknown-check is %q: want %s or %s", o.onUnknown, podchecks.OnUnknownHold, podchecks.OnUnknownPass))
 	}
 	if o.prometheus == "" && o.httpConfig != "" {
 		errs = append(errs, errors.New("--checks-http-config goes with --checks-prometheus"))
@@ -46,11 +46,11 @@ func (o *checksOptions) validate() error {
 }
 
 // querier is nil if there is no Prometheus.
-func (o *checksOptions) querier() (checks.Querier, error) {
+func (o *checksOptions) querier() (podchecks.Querier, error) {
 	if o.prometheus == "" {
 		return nil, nil //nolint:nilnil // it is no error that there is none
 	}
-	client, err := promapi.New(checks.Server(o.prometheus, o.httpConfig), nil)
+	client, err := promapi.New(podchecks.Server(o.prometheus, o.httpConfig), nil)
 	if err != nil {
 		return nil, fmt.Errorf("--checks-prometheus: %w", err)
 	}
@@ -58,10 +58,10 @@ func (o *checksOptions) querier() (checks.Querier, error) {
 }
 
 // runner asks what the ConfigMap says.
-func (o *checksOptions) runner(configMaps checks.ConfigMaps, registry prometheus.Registerer) (*checks.Runner, error) {
+func (o *checksOptions) runner(configMaps podchecks.ConfigMaps, registry prometheus.Registerer) (*podchecks.Runner, error) {
 	querier, err := o.querier()
 	if err != nil {
 		return nil, err
 	}
-	return checks.New(configMaps, querier, checks.Options{Timeout: o.timeout, OnUnknown: checks.OnUnknown(o.onUnknown), Metrics: checks.NewMetrics(registry)}), nil
+	return podchecks.New(configMaps, querier, podchecks.Options{Timeout: o.timeout, OnUnknown: podchecks.OnUnknown(o.onUnknown), Metrics: podchecks.NewMetrics(registry)}), nil
 }

@@ -25,17 +25,17 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/checks"
 	engine "github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
+	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
 )
 
 // LeaseName names the Lease of the leader election.
@@ -172,7 +172,7 @@ func (o options) run(ctx context.Context) error {
 		return err
 	}
 
-	gate, pulse, registry := prerequisite.NewGate(), pulse.New(server.MaxSilence), prometheus.NewRegistry()
+	gate, dog, registry := prerequisite.NewGate(), watchdog.New(server.MaxSilence), prometheus.NewRegistry()
 	heart, err := o.newHeart(config, ungated, gate)
 	if err != nil {
 		return err
@@ -204,13 +204,13 @@ func (o options) run(ctx context.Context) error {
 		Namespace: o.namespace, Workers: o.workers, Sessions: o.sessions, Parallel: parallelWrites, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
 		LeftOut: gate.LeavesOut, LeftOutNow: cluster.LeavesOut, Checks: checks,
 		Critical: append([]string{api.CriticalNamespace}, o.critical...),
-		Metrics:  engine.NewMetrics(registry), Pulse: pulse,
+		Metrics:  engine.NewMetrics(registry), Watchdog: dog,
 	})
 	if err != nil {
 		return err
 	}
 	controllers.checks = checks
-	alive := func() error { return errors.Join(pulse.Err(), election.Alive()) }
+	alive := func() error { return errors.Join(dog.Err(), election.Alive()) }
 	stopServing, err := o.serving.Serve(ctx, o.kubeconfig, alive, ready, registry)
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func (o options) elects() bool {
 // controllers are those of all kinds of workloads.
 type controllers struct {
 	nodes  *capacity.Nodes
-	checks *checks.Runner
+	checks *podchecks.Runner
 	kinds  []kindController
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/events"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimator"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
 	"github.com/inplace-rollout/inplace-rollout/pkg/server"
+	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
 )
 
 // EstimatorLease names the Lease of the estimator's leader election.
@@ -140,17 +140,17 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	// A query that is not answered ends by itself, and Prometheus may be gone for long: what was read
 	// is not to be read again for that.
-	beats := pulse.New(server.MaxSilence + o.usage.history.Timeout)
+	dog := watchdog.New(server.MaxSilence + o.usage.history.Timeout)
 	o.usage.history.Observe = func(query string, took time.Duration, err error) {
 		metrics.Observe(query, took, err)
-		beats.Beat(estimator.Reading)
+		dog.Progress(estimator.Reading)
 	}
 	store, err := history.New(o.usage.history)
 	if err != nil {
 		return err
 	}
 	options := estimator.Options{
-		Ladder: o.usage.ladder, MaxImages: o.maxImages, RoomBound: o.roomBound, RoomInterval: o.roomInterval, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics, Pulse: beats,
+		Ladder: o.usage.ladder, MaxImages: o.maxImages, RoomBound: o.roomBound, RoomInterval: o.roomInterval, Roles: o.usage.history.ByContainer, Refresh: o.refresh, Publish: o.publish, Metrics: metrics, Watchdog: dog,
 	}
 	if o.resizeAfterwards {
 		options.Afterwards = &estimator.Afterwards{Interval: o.resizeInterval, Threshold: o.resizeThreshold}
@@ -159,7 +159,7 @@ func (o *estimatorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	alive := func() error { return errors.Join(beats.Err(), election.Alive()) }
+	alive := func() error { return errors.Join(dog.Err(), election.Alive()) }
 	stopServing, err := o.serving.Serve(ctx, o.kubeconfig, alive, e.Ready, registry)
 	if err != nil {
 		return err

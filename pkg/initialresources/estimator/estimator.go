@@ -21,7 +21,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
+	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
 )
 
 // History is what containers have used: [history.Store].
@@ -69,9 +69,9 @@ type Options struct {
 	// Afterwards says how pods are resized as evidence grows; nil if they are not.
 	Afterwards *Afterwards
 	Metrics    *Metrics
-	// Pulse is told of what is under way; nil hears nothing. Whoever makes the History has it
+	// Watchdog is told of what is under way; nil hears nothing. Whoever makes the History has it
 	// beat with [Reading] at each answer.
-	Pulse *pulse.Pulse
+	Watchdog *watchdog.Watchdog
 	// Clock is that of the machine if it is nil.
 	Clock clock.PassiveClock
 }
@@ -85,7 +85,7 @@ const (
 	patience, mostPatience = time.Second, time.Minute
 )
 
-// What may be under way, for the pulse.
+// What may be under way, for the watchdog.
 const (
 	Reading    = "reading the history"
 	resizing   = "resizing pods"
@@ -268,9 +268,9 @@ func (e *Estimator) refresh(ctx context.Context) {
 	again := failed
 	for ctx.Err() == nil {
 		now := e.clock.Now()
-		e.options.Pulse.Beat(Reading)
+		e.options.Watchdog.Progress(Reading)
 		err := e.history.Refresh(ctx, now)
-		e.options.Pulse.End(Reading)
+		e.options.Watchdog.Done(Reading)
 		next := e.options.Refresh
 		tried := e.history.Tried()
 		if tried {

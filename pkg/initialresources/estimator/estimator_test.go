@@ -28,7 +28,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pulse"
+	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -372,20 +372,20 @@ func TestOutage(t *testing.T) {
 
 // TestPulse: a history that hangs is no life; one that fails is.
 func TestPulse(t *testing.T) {
-	beats := pulse.New(100 * time.Millisecond)
-	w := newWorld(t, Options{Pulse: beats})
+	dog := watchdog.New(100 * time.Millisecond)
+	w := newWorld(t, Options{Watchdog: dog})
 	w.past.set(false, errors.New("Prometheus is away"))
 	w.past.hang = make(chan struct{})
 	w.run()
 	goOn := sync.OnceFunc(func() { close(w.past.hang) })
 	t.Cleanup(goOn)
-	w.eventually("an error", func() bool { return beats.Err() != nil })
-	if err := beats.Err(); !strings.HasPrefix(err.Error(), Reading+" hangs") {
+	w.eventually("an error", func() bool { return dog.Err() != nil })
+	if err := dog.Err(); !strings.HasPrefix(err.Error(), Reading+" hangs") {
 		t.Errorf("it says: %v", err)
 	}
 	goOn()
 	w.eventually("it to fail", func() bool { return w.past.refreshed() > 0 })
-	w.eventually("nothing to hang", func() bool { return beats.Err() == nil })
+	w.eventually("nothing to hang", func() bool { return dog.Err() == nil })
 }
 
 // TestTaken: a ConfigMap that somebody else has made is left as it is, also if they were faster

@@ -36,9 +36,9 @@ func (e *Estimator) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		e.options.Pulse.Beat(publishing + namespace)
+		e.options.Watchdog.Progress(publishing + namespace)
 		err := e.publish(ctx, namespace)
-		e.options.Pulse.End(publishing + namespace)
+		e.options.Watchdog.Done(publishing + namespace)
 		switch {
 		case err == nil:
 			e.queue.Forget(namespace)

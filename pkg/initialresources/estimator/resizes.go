@@ -49,7 +49,7 @@ type workload struct {
 func (e *Estimator) resizeAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Refresh)
 	defer cancel()
-	defer e.options.Pulse.End(resizing)
+	defer e.options.Watchdog.Done(resizing)
 	all := typed[*pod](e.watched.pods.GetStore().List())
 	p := e.newPass()
 	taken := loads(all)
@@ -64,7 +64,7 @@ func (e *Estimator) resizeAll(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		e.options.Pulse.Beat(resizing)
+		e.options.Watchdog.Progress(resizing)
 		err := p.resize(ctx, one.whole)
 		no, is := errors.AsType[refusal](err)
 		switch {

@@ -1,4 +1,4 @@
-package live_test
+package mutationcache_test
 
 import (
 	"errors"
@@ -17,13 +17,13 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/live"
+	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 )
 
 // watched is a watch of two pods: one that is written, and one whose changes tell that the watch has brought all before.
 type watched struct {
-	*live.Watch[*corev1.Pod]
+	*mutationcache.Cache[*corev1.Pod]
 
 	t       *testing.T
 	client  *fake.Clientset
@@ -38,7 +38,7 @@ func pod(name string, version int) *corev1.Pod {
 func newWatched(t *testing.T) *watched {
 	w := &watched{t: t, client: fake.NewClientset(pod("web-0", 1), pod("fence", 1))}
 	var err error
-	if w.Watch, err = live.NewWatch(t.Context(), coreinformers.NewPodInformer(w.client, "default", 0, cache.Indexers{}), pods.Strip, func() { w.changes.Add(1) }); err != nil {
+	if w.Cache, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(w.client, "default", 0, cache.Indexers{}), pods.Strip, func() { w.changes.Add(1) }); err != nil {
 		t.Fatal(err)
 	}
 	w.until(func() bool { return w.HasSynced() && w.changes.Load() == 3 }) // two pods, and that the list is complete
@@ -192,7 +192,7 @@ func TestSyncedAtOnce(t *testing.T) {
 			time.Sleep(time.Millisecond) // as a real one
 			return false, nil, nil
 		})
-		w, err := live.NewWatch(t.Context(), informer, pods.Strip, changed)
+		w, err := mutationcache.New(t.Context(), informer, pods.Strip, changed)
 		if err != nil {
 			t.Fatal(err)
 		}

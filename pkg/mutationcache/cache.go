@@ -1,6 +1,6 @@
-// Package live watches what belongs to one workload while its rollout is in flight: its
-// pods, its ReplicaSets.
-package live
+// Package mutationcache watches what belongs to one workload while its rollout is in flight: its pods, its ReplicaSets.
+// As with client-go's MutationCache, what we have written is seen at once, before the watch brings it.
+package mutationcache
 
 import (
 	"cmp"
@@ -17,10 +17,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch is a cache of objects of one workload, from the start of a rollout to its end. So
-// the cost grows with the rollouts in flight, and not with the cluster. What we have written
-// is visible at once, before the watch brings it.
-type Watch[T Object] struct {
+// Cache is a cache of objects of one workload, from the start of a rollout to its end. So
+// the cost grows with the rollouts in flight, and not with the cluster.
+type Cache[T Object] struct {
 	strip    Strip[T]
 	informer cache.SharedIndexInformer
 	changed  func()
@@ -65,33 +64,33 @@ func Newest(o *metav1.ListOptions) {
 	}
 }
 
-// NewWatch runs the informer until ctx is done. The watch shows the informer's objects, stripped.
-// It calls changed after every change but our own (see [Watch.Write]), and once when the first list is complete.
-func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer, strip Strip[T], changed func()) (*Watch[T], error) {
+// New runs the informer until ctx is done. The watch shows the informer's objects, stripped.
+// It calls changed after every change but our own (see [Cache.Write]), and once when the first list is complete.
+func New[T Object](ctx context.Context, informer cache.SharedIndexInformer, strip Strip[T], changed func()) (*Cache[T], error) {
 	if err := informer.SetTransform(strip.Transform); err != nil {
 		return nil, fmt.Errorf("stripping what is watched: %w", err)
 	}
-	w := &Watch[T]{
+	c := &Cache[T]{
 		strip: strip, informer: informer, changed: changed, unread: map[cache.ObjectName]error{},
 		written: map[cache.ObjectName]T{}, writing: map[cache.ObjectName][]string{}, echoes: map[cache.ObjectName]string{},
 	}
-	if err := informer.SetWatchErrorHandlerWithContext(w.fail); err != nil {
+	if err := informer.SetWatchErrorHandlerWithContext(c.fail); err != nil {
 		return nil, fmt.Errorf("handling failures: %w", err)
 	}
 	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) {
-			w.show(object)
+			c.show(object)
 			changed()
 		},
 		UpdateFunc: func(_, object any) {
-			w.show(object)
-			if o, is := object.(T); !is || !w.ours(o) {
+			c.show(object)
+			if o, is := object.(T); !is || !c.ours(o) {
 				changed()
 			}
 		},
 		DeleteFunc: func(object any) {
 			if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
-				w.forget(name)
+				c.forget(name)
 			}
 			changed()
 		},
@@ -99,7 +98,7 @@ func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer,
 	if err != nil {
 		return nil, fmt.Errorf("handling events: %w", err)
 	}
-	w.told = handler.HasSynced
+	c.told = handler.HasSynced
 	go informer.RunWithContext(ctx)
 	go func() {
 		select { // WaitForCacheSync would look every 100 ms
@@ -108,42 +107,42 @@ func NewWatch[T Object](ctx context.Context, informer cache.SharedIndexInformer,
 			changed()
 		}
 	}()
-	return w, nil
+	return c, nil
 }
 
 // fail notes why a list or a watch has ended, and leaves out the address: a selector in it may be long.
-func (w *Watch[T]) fail(ctx context.Context, r *cache.Reflector, err error) {
+func (c *Cache[T]) fail(ctx context.Context, r *cache.Reflector, err error) {
 	if in := (*url.Error)(nil); errors.As(err, &in) {
 		err = fmt.Errorf("failed to watch: %w", in.Err)
 	}
 	cache.DefaultWatchErrorHandler(ctx, r, err)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.failed = err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err
 }
 
 // HasSynced reports whether the first list is complete.
-func (w *Watch[T]) HasSynced() bool { return w.told() }
+func (c *Cache[T]) HasSynced() bool { return c.told() }
 
 // Err returns why there is no complete list yet; nil if there is one, or nothing has failed.
-func (w *Watch[T]) Err() error {
-	if w.HasSynced() {
+func (c *Cache[T]) Err() error {
+	if c.HasSynced() {
 		return nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.failed
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
 }
 
 // List returns the objects by name. They are shared: do not change them.
-func (w *Watch[T]) List() ([]T, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, err := range w.unread {
+func (c *Cache[T]) List() ([]T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, err := range c.unread {
 		return nil, err
 	}
-	list := slices.Clone(w.roster)
-	for name, written := range w.written {
+	list := slices.Clone(c.roster)
+	for name, written := range c.written {
 		i, is := find(list, name)
 		if !is {
 			continue
@@ -151,7 +150,7 @@ func (w *Watch[T]) List() ([]T, error) {
 		if order, err := resourceversion.CompareResourceVersion(written.GetResourceVersion(), list[i].GetResourceVersion()); err == nil && order > 0 {
 			list[i] = written
 		} else {
-			delete(w.written, name)
+			delete(c.written, name)
 		}
 	}
 	return list, nil
@@ -165,92 +164,92 @@ func find[T Object](list []T, name cache.ObjectName) (at int, is bool) {
 }
 
 // show puts what the watch has brought into the roster.
-func (w *Watch[T]) show(object any) {
+func (c *Cache[T]) show(object any) {
 	name, err := cache.ObjectToName(object)
 	if err != nil {
 		return // it is no object
 	}
 	o, stripped := object.(T)
 	if !stripped {
-		o, err = w.strip(object)
+		o, err = c.strip(object)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err != nil {
-		w.unread[name] = err
+		c.unread[name] = err
 		return
 	}
-	delete(w.unread, name)
-	if at, is := find(w.roster, name); is {
-		w.roster[at] = o
+	delete(c.unread, name)
+	if at, is := find(c.roster, name); is {
+		c.roster[at] = o
 	} else {
-		w.roster = slices.Insert(w.roster, at, o)
+		c.roster = slices.Insert(c.roster, at, o)
 	}
 }
 
 // Write makes one write of an object, and makes what is stored then visible to List. When the watch brings that very version,
 // nothing has changed: whoever has written it knows it. Every other version counts, also one that the watch brings while the
 // write is under way. There is one write of an object at a time.
-func (w *Watch[T]) Write(object T, write func() (T, error)) (T, error) {
+func (c *Cache[T]) Write(object T, write func() (T, error)) (T, error) {
 	name := cache.MetaObjectToName(object)
-	w.mu.Lock()
-	w.writing[name] = []string{}
-	w.mu.Unlock()
+	c.mu.Lock()
+	c.writing[name] = []string{}
+	c.mu.Unlock()
 	written, err := write()
 	if err == nil {
-		w.Wrote(written)
+		c.Wrote(written)
 	}
-	w.mu.Lock()
-	brought := w.writing[name]
-	delete(w.writing, name)
+	c.mu.Lock()
+	brought := c.writing[name]
+	delete(c.writing, name)
 	news := err != nil && len(brought) > 0
 	if err == nil {
 		version := written.GetResourceVersion()
 		if !slices.Contains(brought, version) {
-			w.echoes[name] = version
+			c.echoes[name] = version
 		}
 		news = slices.ContainsFunc(brought, func(v string) bool { return v != version })
 	}
-	w.mu.Unlock()
+	c.mu.Unlock()
 	if news {
-		w.changed()
+		c.changed()
 	}
 	return written, err
 }
 
 // ours reports whether the watch has brought what Write has written, or may have: then Write finds out.
-func (w *Watch[T]) ours(object T) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (c *Cache[T]) ours(object T) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	name, version := cache.MetaObjectToName(object), object.GetResourceVersion()
-	if brought, is := w.writing[name]; is {
-		w.writing[name] = append(brought, version)
+	if brought, is := c.writing[name]; is {
+		c.writing[name] = append(brought, version)
 		return true
 	}
-	if w.echoes[name] != version {
+	if c.echoes[name] != version {
 		return false
 	}
-	delete(w.echoes, name)
+	delete(c.echoes, name)
 	return true
 }
 
 // forget forgets an object that is gone.
-func (w *Watch[T]) forget(name cache.ObjectName) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.echoes, name)
-	delete(w.unread, name)
-	if at, is := find(w.roster, name); is {
-		w.roster = slices.Delete(w.roster, at, at+1)
+func (c *Cache[T]) forget(name cache.ObjectName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.echoes, name)
+	delete(c.unread, name)
+	if at, is := find(c.roster, name); is {
+		c.roster = slices.Delete(c.roster, at, at+1)
 	}
 }
 
 // Wrote makes an object that we have just written visible to List. One that is not there, or no
 // more, stays so.
-func (w *Watch[T]) Wrote(object T) {
-	if stripped, err := w.strip(object); err == nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.written[cache.MetaObjectToName(stripped)] = stripped
+func (c *Cache[T]) Wrote(object T) {
+	if stripped, err := c.strip(object); err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.written[cache.MetaObjectToName(stripped)] = stripped
 	}
 }

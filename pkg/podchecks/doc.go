@@ -1,4 +1,4 @@
-// Package checks asks Prometheus whether resized pods do well: whether they pass the checks that their workload names.
+// Package podchecks asks Prometheus whether resized pods do well: whether they pass the checks that their workload names.
 //
 // A check is a query of PromQL with a threshold. The installation's administrator writes it, into the ConfigMap [ConfigMapName] of the
 // controller's namespace, one key for each check:
@@ -24,7 +24,7 @@
 // Those who name a check write nothing of its query: it runs with our rights, and Prometheus has the series of all namespaces.
 //
 // An outcome is never a guess. What is not known (no data, no answer, no such check) is Unknown; after a while it counts as the options say.
-package checks
+package podchecks
 
 // ConfigMapName is what the ConfigMap of the checks is called.
 const ConfigMapName = "inplace-rollout-checks"
