@@ -230,39 +230,42 @@ func TestLeaseGateKeepsDeadlines(t *testing.T) {
 func TestLeaseOfAnother(t *testing.T) {
 	for name, holder := range map[string]string{"ours": "", "taken over": "b"} {
 		t.Run(name, func(t *testing.T) {
-			leases := fake.NewClientset().CoordinationV1()
-			lock := &resourcelock.LeaseLock{
-				LeaseMeta: metav1.ObjectMeta{Namespace: "default", Name: "lease"}, Client: leases, LockConfig: resourcelock.ResourceLockConfig{Identity: "a"},
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-				Lock:          &gatedLock{Interface: lock, gate: newLeaseGate(renewDeadline)},
-				LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: renewDeadline / 2, ReleaseOnCancel: true,
-				Callbacks: leaderelection.LeaderCallbacks{
-					OnStartedLeading: func(context.Context) {
-						defer stop()
-						if holder == "" {
-							return
-						}
-						if _, err := leases.Leases("default").Patch(t.Context(), "lease", types.MergePatchType, []byte(`{"spec": {"holderIdentity": "`+holder+`"}}`), metav1.PatchOptions{}); err != nil {
-							t.Error(err)
-						}
+			synctest.Test(t, func(t *testing.T) {
+				leases := fake.NewClientset().CoordinationV1()
+				lock := &resourcelock.LeaseLock{
+					LeaseMeta: metav1.ObjectMeta{Namespace: "default", Name: "lease"}, Client: leases, LockConfig: resourcelock.ResourceLockConfig{Identity: "a"},
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+					Lock:          &gatedLock{Interface: lock, gate: newLeaseGate(renewDeadline)},
+					LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: renewDeadline / 2, ReleaseOnCancel: true,
+					Callbacks: leaderelection.LeaderCallbacks{
+						OnStartedLeading: func(context.Context) {
+							defer stop()
+							time.Sleep(time.Second) // between two renewals
+							if holder == "" {
+								return
+							}
+							if _, err := leases.Leases("default").Patch(t.Context(), "lease", types.MergePatchType, []byte(`{"spec": {"holderIdentity": "`+holder+`"}}`), metav1.PatchOptions{}); err != nil {
+								t.Error(err)
+							}
+						},
+						OnStoppedLeading: func() {},
 					},
-					OnStoppedLeading: func() {},
-				},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				elector.Run(ctx)
+				lease, err := leases.Leases("default").Get(t.Context(), "lease", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder {
+					t.Errorf("the Lease is held by %q in the end, want %q", got, holder)
+				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			elector.Run(ctx)
-			lease, err := leases.Leases("default").Get(t.Context(), "lease", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder {
-				t.Errorf("the Lease is held by %q in the end, want %q", got, holder)
-			}
 		})
 	}
 }
