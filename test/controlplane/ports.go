@@ -6,11 +6,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 )
 
 // Ports below the ephemeral ones, in blocks. Each process that starts control planes has a block to itself.
@@ -20,21 +18,27 @@ const (
 )
 
 var (
-	// ownBlock returns the first port of this process's block.
+	// ownBlock is this process's block.
 	ownBlock = sync.OnceValues(claimBlock)
 	// portsTaken counts what this process has asked for.
 	portsTaken atomic.Uint32
 )
 
+// block is one of ports, which its process has to itself while it listens on the first of them.
+type block struct {
+	first int
+	claim net.Listener
+}
+
 // FreePort returns a port of 127.0.0.1 on which nobody listens. It is below the ephemeral ports: the kernel
 // gives those to connections and to whoever listens on port 0, at any time before the port is used.
 func FreePort() (string, error) {
-	first, err := ownBlock()
+	own, err := ownBlock()
 	if err != nil {
 		return "", err
 	}
-	for range blockSize {
-		port := strconv.Itoa(first + int(portsTaken.Add(1)%blockSize))
+	for range blockSize - 1 {
+		port := strconv.Itoa(own.first + 1 + int(portsTaken.Add(1)%(blockSize-1)))
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 		if err != nil {
 			continue
@@ -44,22 +48,16 @@ func FreePort() (string, error) {
 	return "", errors.New("finding a free port: somebody listens on each that was tried")
 }
 
-// claimBlock locks a block that no other process has: a port that is free when one asks would be another's before it is used.
-// The lock is held until the process ends.
-func claimBlock() (first int, err error) {
-	var failed error
+// claimBlock claims a block that no other process has: a port that is free when one asks would be another's before it is used.
+// The claim ends with the process, and leaves nothing behind.
+func claimBlock() (b block, err error) {
 	for _, i := range rand.Perm(portBlocks) {
-		name := filepath.Join(os.TempDir(), fmt.Sprintf("inplace-rollout-ports-%d.lock", i))
-		fd, err := syscall.Open(name, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
-		if failed = err; err != nil { // it may be another user's
-			continue
+		b.first = firstEphemeralPort() - (i+1)*blockSize
+		if b.claim, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(b.first))); err == nil {
+			return b, nil
 		}
-		if failed = syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); failed == nil {
-			return firstEphemeralPort() - (i+1)*blockSize, nil
-		}
-		_ = syscall.Close(fd)
 	}
-	return 0, fmt.Errorf("finding a free port: no block could be locked, the last one by: %w", failed)
+	return block{}, fmt.Errorf("finding a free port: no block could be claimed, the last one by: %w", err)
 }
 
 // firstEphemeralPort is where ip_local_port_range begins, or Linux' default where that cannot be read.

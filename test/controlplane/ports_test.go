@@ -7,13 +7,18 @@ import (
 
 // TestPortBlocks: whoever claims a block has it alone, and gets ports of it.
 func TestPortBlocks(t *testing.T) {
-	first, err := ownBlock()
+	own, err := ownBlock()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if other, err := claimBlock(); err != nil || other == first {
-			t.Errorf("one more claim got %d, and this process has %d: %v", other, first, err)
+		other, err := claimBlock()
+		if err != nil || other.first == own.first {
+			t.Errorf("one more claim got %d, and this process has %d: %v", other.first, own.first, err)
+			continue
+		}
+		if err := other.claim.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 	seen := map[string]bool{}
@@ -22,8 +27,8 @@ func TestPortBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := strconv.Atoi(port); err != nil || n < first || n >= first+blockSize || seen[port] {
-			t.Errorf("port %s, want another one of the %d from %d", port, blockSize, first)
+		if n, err := strconv.Atoi(port); err != nil || n <= own.first || n >= own.first+blockSize || seen[port] {
+			t.Errorf("port %s, want another one of the %d after %d", port, blockSize-1, own.first)
 		}
 		seen[port] = true
 	}
