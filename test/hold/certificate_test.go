@@ -150,7 +150,7 @@ func TestRenewal(t *testing.T) {
 	create(t, "renewal", true)
 	stopAsking, stopEditing := askOn(t), editOn(t, "renewal")
 	seen := map[string]bool{}
-	for renewals := range 3 {
+	for renewals := range 4 {
 		eventually(t, fmt.Sprintf("another certificate is trusted after %d", renewals), func() (bool, error) {
 			_, certificates, err := theBundle(t.Context())
 			if err != nil {

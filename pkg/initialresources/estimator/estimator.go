@@ -69,8 +69,8 @@ type Options struct {
 	// Afterwards says how pods are resized as evidence grows; nil if they are not.
 	Afterwards *Afterwards
 	Metrics    *Metrics
-	// Watchdog is told of what is under way; nil hears nothing. Whoever makes the History has it
-	// beat with [Reading] at each answer.
+	// Watchdog is told of what is under way; nil hears nothing. Whoever makes the History notes
+	// progress of [Reading] there at each answer.
 	Watchdog *watchdog.Watchdog
 	// Clock is that of the machine if it is nil.
 	Clock clock.PassiveClock
