@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,10 @@ type Heart struct {
 	// Began, if set, is called when it has begun to beat, also after a pause or a failure.
 	Began func()
 
+	// fraction of a second in what it writes, by which it knows that from what another process has written. The policies
+	// look at whole seconds.
+	fraction time.Duration
+
 	mu      sync.Mutex
 	leads   bool
 	account types.NamespacedName
@@ -63,7 +68,10 @@ type Heart struct {
 
 // New returns a heart that does not beat yet.
 func New(client, last kubernetes.Interface, ready func() error, whenAbsent string) *Heart {
-	return &Heart{Client: client, Last: last, Ready: ready, WhenAbsent: whenAbsent, wake: make(chan struct{}, 1)}
+	return &Heart{
+		Client: client, Last: last, Ready: ready, WhenAbsent: whenAbsent, wake: make(chan struct{}, 1),
+		fraction: 1 + rand.N(time.Second-1),
+	}
 }
 
 // Wake has it look at once whether the process is ready.
@@ -150,7 +158,7 @@ func (h *Heart) beat(ctx context.Context) error {
 
 // write writes until when a controller is there, and what else the policies are to know.
 func (h *Heart) write(ctx context.Context, account types.NamespacedName, until time.Time, dryRun ...string) error {
-	value, hold := until.UTC().Format(time.RFC3339), new(api.Hold)
+	value, hold := until.Truncate(time.Second).Add(h.fraction).UTC().Format(time.RFC3339Nano), new(api.Hold)
 	if h.WhenAbsent != api.Hold {
 		hold = nil
 	}

@@ -3,6 +3,7 @@ package heartbeat_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,6 +58,9 @@ const (
 	user = "system:serviceaccount:platform:ipr"
 )
 
+// fraction of a second in a heartbeat.
+var fraction = regexp.MustCompile(`\.\d+`)
+
 // TestBeats: the API server's clock counts, not ours.
 func TestBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -89,8 +93,8 @@ func TestBeats(t *testing.T) {
 		expect := func(what string, patches int32, last string) {
 			t.Helper()
 			synctest.Wait()
-			if s.patches.Load() != patches || s.last.Load() != last {
-				t.Errorf("%s: %d patches, the last %s, want %d and %s", what, s.patches.Load(), s.last.Load(), patches, last)
+			if got := fraction.ReplaceAllString(s.last.Load().(string), ""); s.patches.Load() != patches || got != last {
+				t.Errorf("%s: %d patches, the last %s, want %d and %s", what, s.patches.Load(), got, patches, last)
 			}
 		}
 		start := time.Now().Add(-late)
@@ -128,6 +132,34 @@ func TestBeats(t *testing.T) {
 		heart.HandOver(ctx)
 		if s.patches.Load() != last+1 || time.Since(ended) < 3*time.Second {
 			t.Errorf("after the lead was given back, there were %d patches after %s", s.patches.Load()-last, time.Since(ended))
+		}
+	})
+}
+
+// TestBeatsOfTheSameSecond: a process that ends takes only its own heartbeat away, though the next leader has beaten in the
+// same second.
+func TestBeatsOfTheSameSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(user)
+		beat := func() (heart *heartbeat.Heart, until string) {
+			heart = heartbeat.New(s, s, func() error { return nil }, api.LetGo)
+			ctx, cancel := context.WithCancel(t.Context())
+			go heart.Run(ctx)
+			synctest.Wait()
+			cancel()
+			synctest.Wait()
+			_, until, _ = strings.Cut(s.last.Load().(string), `ready-until":"`)
+			until, _, _ = strings.Cut(until, `"`)
+			return heart, until
+		}
+		first, until := beat()
+		_, next := beat()
+		if fraction.ReplaceAllString(until, "") != fraction.ReplaceAllString(next, "") || until == next {
+			t.Fatalf("the heartbeats are %s and %s, want the same second, and not the same", until, next)
+		}
+		first.Stop(t.Context())
+		if got := s.last.Load().(string); !strings.Contains(got, `"op":"test"`) || !strings.Contains(got, `"value":"`+until+`"`) {
+			t.Errorf("it takes away with %s, want only %s to go", got, until)
 		}
 	})
 }

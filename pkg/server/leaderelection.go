@@ -85,6 +85,7 @@ func (e *LeaderElection) Run(ctx context.Context, work func(context.Context)) er
 	}
 	e.health.SetLeaderElection(elector)
 	elector.Run(ctx)
+	e.gate.end() // also if the Lease could not be given back
 	if ctx.Err() == nil {
 		return errors.New("leadership was lost")
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -11,12 +12,16 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
 // errNotLeading is the error of a write that is not made, because another replica may lead by now.
 var errNotLeading = errors.New("the Lease was not renewed in time: another replica may be the leader")
+
+// givenBack is the leaseDurationSeconds of a Lease that its holder has given back (tryRelease of client-go's leaderelection.go).
+const givenBack = 1
 
 // leaseGate keeps the writes of a process that may not be the leader any more from the API server.
 // The leader election alone cannot: a process that was stopped, or starved, for longer than the
@@ -47,6 +52,21 @@ func (g *leaseGate) renewed(begin time.Time) {
 	defer g.mu.Unlock()
 	g.until = begin.Add(g.term)
 	g.expiry.Reset(time.Until(g.until))
+}
+
+// end ends the term: another one may lead. What is under way is called off.
+func (g *leaseGate) end() {
+	g.mu.Lock()
+	g.until = time.Time{}
+	g.mu.Unlock()
+	g.callOff()
+}
+
+// leads reports whether the term lasts.
+func (g *leaseGate) leads() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open()
 }
 
 // callOff cancels the writes that are under way, if the term has ended.
@@ -97,7 +117,11 @@ func (g *leaseGate) enter(r *http.Request) (*http.Request, error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	// The process may stop between the look at the clock and the sending, longest while it connects.
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { g.callOff() }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		if !g.leads() {
+			cancel(errNotLeading)
+		}
+	}})
 	r = r.WithContext(ctx)
 	g.underway[r] = func(cause error) { cancel(cause); release() }
 	return r, nil
@@ -167,22 +191,61 @@ func (b leavingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// gatedLock tells the gate what becomes of the Lease.
+// gatedLock tells the gate what becomes of the Lease. The elector, which is one goroutine, reads the Lease before it
+// takes it or gives it back, and the API server takes no other version than that.
+//
+// Whoever finds the Lease given back takes it at once: its holder has stopped writing. But somebody may have deleted or
+// emptied it, or put another name into it, and its holder goes on until it looks again, or until its term ends. So for
+// everyone else such a Lease has a holder for as long as one that is not renewed.
 type gatedLock struct {
 	resourcelock.Interface
 	gate *leaseGate
-	// holder of the Lease as it was last read. The elector, which is one goroutine, gives the Lease back right after it
-	// has read it, and the API server takes no other version than that.
-	holder string
+
+	holder string // of the Lease as it was last read
+	ours   bool   // this process has taken it, and has not read since that another one has
+	known  bool   // the Lease has been there
+	// orphaned is since when the Lease has had no holder, though nobody has given it back.
+	orphaned time.Time
 }
 
-// Get reads the Lease.
+// Get reads the Lease. It is an error if its holder may go on without it.
 func (l *gatedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil {
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, nil, err
+	}
+	if l.holder = ""; err == nil {
 		l.holder = record.HolderIdentity
 	}
+	if l.holder != "" && l.holder != l.Identity() {
+		l.ours = false
+		l.gate.end()
+	}
+	switch {
+	case l.free(record):
+		l.orphaned = time.Time{}
+	case l.orphaned.IsZero():
+		l.orphaned = time.Now()
+	}
+	l.known = l.known || err == nil
+	if left := leaseDuration - time.Since(l.orphaned); !l.orphaned.IsZero() && left > 0 {
+		return nil, nil, fmt.Errorf("the Lease was taken from its holder, which may go on: waiting for %s", left.Round(time.Second))
+	}
 	return record, raw, err
+}
+
+// free reports whether the elector decides by itself what becomes of the Lease, which is nil if there is none.
+func (l *gatedLock) free(record *resourcelock.LeaderElectionRecord) bool {
+	switch {
+	case record == nil:
+		return !l.known || l.ours && l.gate.leads()
+	case record.HolderIdentity == "":
+		return record.LeaseDurationSeconds == givenBack || l.ours && l.gate.leads()
+	case record.HolderIdentity == l.Identity():
+		return l.ours
+	default:
+		return true // it expires
+	}
 }
 
 // Create creates the Lease.
@@ -204,6 +267,7 @@ func (l *gatedLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 	if l.holder != l.Identity() {
 		return nil
 	}
+	l.ours = false
 	return l.Interface.Update(ctx, record)
 }
 
@@ -211,6 +275,7 @@ func (l *gatedLock) write(ctx context.Context, record resourcelock.LeaderElectio
 	begin := time.Now()
 	err := write(ctx, record)
 	if err == nil {
+		l.ours, l.known = true, true
 		l.gate.renewed(begin)
 	}
 	return err

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
@@ -25,6 +27,8 @@ type gateWorld struct {
 	lock  resourcelock.Interface
 	took  time.Duration // how long a write of the Lease takes
 	fails error         // what it answers
+
+	record *resourcelock.LeaderElectionRecord // the Lease; nil if there is none
 
 	connecting time.Duration // how long a request waits for its connection
 	answering  time.Duration // and then for its answer
@@ -55,8 +59,11 @@ type playedLock struct {
 	*gateWorld
 }
 
-func (playedLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	return &resourcelock.LeaderElectionRecord{HolderIdentity: "a"}, nil, nil
+func (l playedLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if l.record == nil {
+		return nil, nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), "lease")
+	}
+	return l.record, nil, nil
 }
 
 func (playedLock) Identity() string { return "a" }
@@ -69,7 +76,7 @@ func (l playedLock) Update(context.Context, resourcelock.LeaderElectionRecord) e
 func inGateWorld(t *testing.T, f func(*testing.T, *gateWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &gateWorld{t: t, gate: newLeaseGate(renewDeadline)}
+		w := &gateWorld{t: t, gate: newLeaseGate(renewDeadline), record: &resourcelock.LeaderElectionRecord{HolderIdentity: "a"}}
 		w.lock = &gatedLock{Interface: playedLock{gateWorld: w}, gate: w.gate}
 		f(t, w)
 	})
@@ -211,6 +218,99 @@ func TestLeaseGateGivesTheLeaseBackAfterTheLastAnswer(t *testing.T) {
 		w.answering = 0
 		w.want("after the Lease was given back", false)
 	})
+}
+
+// What still waits for its connection at the end is called off by itself.
+func TestLeaseGateWaitsForWhatWasSent(t *testing.T) {
+	inGateWorld(t, func(t *testing.T, w *gateWorld) {
+		w.renew()
+		w.answering = 5 * time.Second
+		begin := time.Now()
+		go func() {
+			if err := w.write(); err != nil {
+				t.Errorf("the write that was sent ends with %v", err)
+			}
+		}()
+		synctest.Wait()
+		w.connecting = 2 * time.Second
+		go func() {
+			if err := w.write(); !errors.Is(err, errNotLeading) {
+				t.Errorf("the write that was not sent ends with %v", err)
+			}
+		}()
+		synctest.Wait()
+		if err := w.giveBack(); err != nil {
+			t.Error(err)
+		}
+		if after := time.Since(begin); after != 5*time.Second {
+			t.Errorf("the Lease is given back after %s, want after the last answer", after)
+		}
+	})
+}
+
+// TestLeaseTakenAway: somebody deletes or empties the Lease, or puts another name into it. Nobody takes it as long as its
+// holder may go on writing, and the holder stops as soon as it reads of another one.
+func TestLeaseTakenAway(t *testing.T) {
+	held := func(by string) *resourcelock.LeaderElectionRecord {
+		return &resourcelock.LeaderElectionRecord{HolderIdentity: by, LeaseDurationSeconds: int(leaseDuration / time.Second)}
+	}
+	back := &resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}
+	const never, atOnce = -1, 0
+	for _, tt := range []struct {
+		name    string
+		leading time.Duration                        // since when this process has the Lease; never: it has not
+		read    []*resourcelock.LeaderElectionRecord // a second apart; nil: there is none
+		after   time.Duration                        // the last of them is there for the elector
+	}{
+		{"there has been none", never, []*resourcelock.LeaderElectionRecord{nil}, atOnce},
+		{"another one has it", never, []*resourcelock.LeaderElectionRecord{held("b")}, atOnce},
+		{"another one has given it back", never, []*resourcelock.LeaderElectionRecord{held("b"), back}, atOnce},
+		{"that of another one is deleted", never, []*resourcelock.LeaderElectionRecord{held("b"), nil}, leaseDuration},
+		{"that of another one is deleted, and emptied", never, []*resourcelock.LeaderElectionRecord{held("b"), nil, held("")}, leaseDuration - time.Second},
+		{"that of another one is deleted, and it takes it again", never, []*resourcelock.LeaderElectionRecord{held("b"), nil, held("b")}, atOnce},
+		{"that of another one is emptied", never, []*resourcelock.LeaderElectionRecord{held("b"), held("")}, leaseDuration},
+		{"that of another one is made ours", never, []*resourcelock.LeaderElectionRecord{held("b"), held("a")}, leaseDuration},
+		{"ours", 0, []*resourcelock.LeaderElectionRecord{held("a")}, atOnce},
+		{"ours is deleted", 0, []*resourcelock.LeaderElectionRecord{nil}, atOnce},
+		{"ours is emptied", 0, []*resourcelock.LeaderElectionRecord{held("")}, atOnce},
+		{"ours was not renewed in time", renewDeadline, []*resourcelock.LeaderElectionRecord{held("a")}, atOnce},
+		{"ours was not renewed in time, and is deleted", renewDeadline, []*resourcelock.LeaderElectionRecord{nil}, leaseDuration},
+		{"ours is made that of another one", 0, []*resourcelock.LeaderElectionRecord{held("b")}, atOnce},
+		{"ours is made that of another one, and is deleted", 0, []*resourcelock.LeaderElectionRecord{held("b"), nil}, leaseDuration},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inGateWorld(t, func(t *testing.T, w *gateWorld) {
+				if tt.leading != never {
+					w.renew()
+					time.Sleep(tt.leading)
+				}
+				var err error
+				for i, record := range tt.read {
+					if i > 0 {
+						time.Sleep(time.Second)
+					}
+					w.record = record
+					_, _, err = w.lock.Get(t.Context())
+				}
+				last := tt.read[len(tt.read)-1]
+				if other := last != nil && last.HolderIdentity == "b"; other {
+					w.want("while another one has the Lease", false)
+				}
+				begin := time.Now()
+				for err != nil && !apierrors.IsNotFound(err) && time.Since(begin) < time.Minute {
+					w.want("while the holder may go on", false)
+					time.Sleep(time.Second)
+					_, _, err = w.lock.Get(t.Context())
+				}
+				if after := time.Since(begin); after != tt.after {
+					t.Errorf("the elector has it after %s, want %s", after, tt.after)
+				}
+				if last != nil && err != nil || last == nil && !apierrors.IsNotFound(err) {
+					t.Errorf("it ends with %v", err)
+				}
+			})
+		})
+	}
 }
 
 func TestLeaseGateKeepsDeadlines(t *testing.T) {

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
@@ -252,6 +254,29 @@ func TestReplicas(t *testing.T) {
 		w.busyUntilItEnds(leader)
 		w.waitLeads(other)
 		w.assertTurns()
+	})
+	t.Run("its Lease is taken away", func(t *testing.T) {
+		t.Parallel()
+		w := newTwins(t)
+		leader, other := w.startBoth(faults.Options{})
+		for i := range 6 {
+			w.begin(fmt.Sprintf("%dm", 150+i%2), "web-3")
+			if i%2 == 0 {
+				administer(t, "delete", "-n", w.namespace, "lease/inplace-rollout")
+			} else {
+				administer(t, "patch", "-n", w.namespace, "lease/inplace-rollout", "--type=merge", "-p", `{"spec": {"holderIdentity": ""}}`)
+			}
+			eventually(t, "the Lease to be held", func() (bool, string) {
+				lease, err := client.CoordinationV1().Leases(w.namespace).Get(t.Context(), "inplace-rollout", metav1.GetOptions{})
+				return err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "", fmt.Sprint(err)
+			})
+		}
+		leader.Stop()
+		w.waitLeads(other)
+		w.assertTurns()
+		if turns := slices.Compact(w.leaseWrites()); len(turns) != 2 {
+			t.Errorf("the Lease was held by %v, want two turns", turns)
+		}
 	})
 	t.Run("in turns", func(t *testing.T) {
 		t.Parallel()
