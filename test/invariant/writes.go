@@ -156,7 +156,8 @@ func (h *history) namedSet(name string) *replicaSet {
 
 // checkOrder checks that no pod is asked before one of a higher ordinal that is to be asked, too.
 // One that is not Ready has nothing to lose, and may be asked out of turn. One that has become Ready
-// within the lag may not be known to be.
+// within the lag may not be known to be. One that was asked before, and not said to be Complete since, counts as
+// under way for a controller that has just started.
 func (h *history) checkOrder(w write) {
 	if !w.resized {
 		return
@@ -181,6 +182,9 @@ func (h *history) checkOrder(w write) {
 		}
 	}
 	begun := versions[0].at
+	if p.underWay(work, begun) {
+		return
+	}
 	for _, other := range h.members(work) {
 		if ordinal(other.last().Name) <= ordinal(p.last().Name) || !other.there() || other.versions[0].at.After(begun) || lacks(other.last(), template) == "" {
 			continue
@@ -194,6 +198,13 @@ func (h *history) checkOrder(w write) {
 		h.violate(w, Order, p.ref(), "it was asked before %s, which has not been asked for this edit", other.last().Name)
 		return
 	}
+}
+
+// underWay reports whether the pod was asked before a moment, and Complete was not said between the two.
+func (p *pod) underWay(work *workload, at time.Time) bool {
+	return slices.ContainsFunc(p.asked, func(a ask) bool {
+		return a.code < 300 && a.at.Before(at) && !work.any(a.at, func(v version) bool { return v.complete && v.at.Before(at) })
+	})
 }
 
 // disturbed reports whether the pod's spec has changed since, or the pod was not ready at some

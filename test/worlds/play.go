@@ -395,6 +395,13 @@ func (p *player) renew(ctx context.Context, i int, propagation metav1.DeletionPr
 	if !p.await(ctx, patience, func() bool { _, err := p.view(ctx, i); return apierrors.IsNotFound(err) }) {
 		return fmt.Errorf("%s is still there", w.ref())
 	}
+	// The DaemonSet controller, if it has just deleted a pod of the old set, waits for five minutes to see that before it
+	// does anything for the new one: it forgets that only if it finds no set in between.
+	if w.Kind == "DaemonSet" && propagation == metav1.DeletePropagationBackground {
+		if !p.await(ctx, patience, func() bool { pods, err := p.pods(ctx, w); return err == nil && len(pods) == 0 }) {
+			return fmt.Errorf("the pods of %s are still there", w.ref())
+		}
+	}
 	return p.apply(ctx, i)
 }
 
