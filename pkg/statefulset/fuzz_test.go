@@ -25,7 +25,7 @@ func FuzzPlan(f *testing.F) {
 				"infeasible", "infeasible, not ready", "limited", "terminating", "missing",
 			}), 1, 5).Draw(r, "places")
 			changes := []func(*appsv1.StatefulSet){inForce("LiveResize;"), held("0", everything)}
-			for _, change := range []func(*appsv1.StatefulSet){startAt5, parallel, two, lagging, isNew, minReady, says("Restart", "cpu=RestartOnly")} {
+			for _, change := range []func(*appsv1.StatefulSet){startAt5, parallel, two, lagging, currentIsNewest, minReady, says("Restart", "cpu=RestartOnly")} {
 				if rapid.Bool().Draw(r, "changed") {
 					changes = append(changes, change)
 				}

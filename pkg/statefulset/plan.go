@@ -16,6 +16,9 @@ import (
 type plan struct {
 	rollout.Plan
 
+	// turn are the restarts that have their turn, and that the partition may be lowered to. Those that are ahead of one that
+	// has not are not among them: the partition cannot let them go and keep that one.
+	turn, ahead []rollout.Restart
 	// partition to ask for; nil to leave it.
 	partition *int
 	// byPartition are the pods that the StatefulSet controller restarts because of that, and
@@ -106,7 +109,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		p.letGoOnDelete(o, options)
 	default:
 		if p.letGo(o); !p.release && !p.Canary && !p.Guarding { // the current revision is what a failure goes back to
-			p.renew = o.renew()
+			p.renew = o.renew(p.ahead)
 		}
 	}
 	return p.complete(), nil
@@ -153,12 +156,13 @@ func (o observation) Bound(f rollout.Facts, invalid rollout.Plan) rollout.Plan {
 
 // letGo decides what of a held set the StatefulSet controller may touch.
 func (p *plan) letGo(o observation) {
+	p.takeTurns(o)
 	switch {
 	case !o.caughtUp():
 		p.Defer() // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Hold || p.Unready || p.Canary || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.now()) < len(p.Restart):
+	case p.Hold || p.Unready || p.Canary || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.turn) < len(p.Restart):
 		p.lowerPartition(o)
 	case len(p.Restart) == 0 && o.settles() > 0:
 		p.Started = "" // nothing is rolled out
@@ -171,21 +175,32 @@ func (p *plan) letGo(o observation) {
 		}
 		return
 	}
-	if index := p.exposed(partition(o.set)); index >= 0 && p.partition == nil {
+	switch index := p.exposed(o); {
+	case index >= 0 && p.partition == nil:
 		p.partition = ptr.To(index + 1)
+	case index < 0 && o.madeNewest():
+		p.remove = append(p.remove, p.ahead...)
 	}
+}
+
+// madeNewest reports whether a missing pod is made of the newest revision wherever the partition is.
+func (o observation) madeNewest() bool {
+	return o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && wishedPartition(o.set) == 0
 }
 
 // renew returns the write that has missing pods made of the newest revision; nil if they are, or are to
 // be made of the current one. If that differs in more than the size, nothing is to be had in place: it
-// is what the user has left. Nor is it if no pod of it can be made. Where the user keeps pods back,
-// they come back as they were, and the partition is lowered to the others.
-func (o observation) renew() *makeOfNewest {
+// is what the user has left. Nor is it if no pod of it can be made, or if pods are about to be deleted ahead
+// of others. Where the user keeps pods back, they come back as they were, and the partition is lowered to the others.
+func (o observation) renew(ahead []rollout.Restart) *makeOfNewest {
 	if o.set.Status.CurrentRevision == o.set.Status.UpdateRevision || wishedPartition(o.set) > 0 {
 		return nil
 	}
 	if differs := o.differs(o.set.Status.CurrentRevision); differs != "" {
 		return &makeOfNewest{o.set.Status.UpdateRevision, differs}
+	}
+	if len(ahead) > 0 {
+		return &makeOfNewest{o.set.Status.UpdateRevision, ahead[0].Member.Name + ": " + ahead[0].Reason}
 	}
 	if len(o.births.due) == 0 {
 		return nil
@@ -198,14 +213,27 @@ func (o observation) renew() *makeOfNewest {
 	return nil
 }
 
-// now returns the restarts that have their turn: all, unless one asks for more than the pod has. There
+// takeTurns finds the restarts that have their turn: all, unless one asks for more than the pod has. There
 // may be room for some of these only, and who takes it meanwhile is not known: so they go one after the
 // other, as many as may be down, and room is looked at before each.
-func (p *plan) now() []rollout.Restart {
+//
+// One that is down takes no share, so it may be ahead of others. With the partition at its index, these would
+// follow it as soon as its new pod is available, and there may be no room for them. So it is deleted with the
+// partition above them, where the new pod is made of the newest revision all the same.
+func (p *plan) takeTurns(o observation) {
+	p.turn = p.Restart
 	if !slices.ContainsFunc(p.Restart, needsRoom) {
-		return p.Restart
+		return
 	}
-	return slices.DeleteFunc(slices.Clone(p.Restart), func(r rollout.Restart) bool { return !r.Now })
+	p.turn = slices.DeleteFunc(slices.Clone(p.Restart), func(r rollout.Restart) bool { return !r.Now })
+	if wishedPartition(o.set) > 0 || p.Canary || p.Guarding { // there it is made of the current revision
+		return
+	}
+	first := 0
+	for first < len(p.turn) && p.turn[first].Member.Index == p.Restart[first].Member.Index {
+		first++
+	}
+	p.turn, p.ahead = p.turn[:first], p.turn[first:]
 }
 
 // needsRoom reports whether the new pod asks for more than the one that is given up for it. Where the
@@ -221,8 +249,8 @@ func needsRoom(r rollout.Restart) bool {
 // Pods that the StatefulSet controller takes for updated have a turn of their own: it would not
 // count them against maxUnavailable when it restarts the others.
 func (p *plan) lowerPartition(o observation) {
-	turn := p.now()
-	p.Replaced = turn
+	turn := p.turn
+	p.Replaced = slices.Concat(p.turn, p.ahead)
 	if len(turn) == 0 {
 		return
 	}
@@ -260,17 +288,19 @@ func (o observation) needsUs(r rollout.Restart) bool {
 // condemned one is scaled back in. A terminating pod is lost already, and its successor is of
 // the newest revision. A pod whose turn has not come is let be as long as one below it needs the
 // partition where it is: one that is down waits for nobody, and nor does its successor.
-func (p *plan) exposed(partition int) int {
-	highest, needed, turn := -1, false, p.now()
+func (p *plan) exposed(o observation) int {
+	highest, needed := -1, false
 	for _, v := range slices.Backward(p.Verdicts) { // the lowest first
 		m := &v.Member
 		among := func(restarts []rollout.Restart) bool {
 			return slices.ContainsFunc(restarts, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
 		}
 		switch {
-		case m.Index < partition:
-		case m.Pod == nil || m.Pod.DeletionTimestamp != nil || among(turn):
+		case m.Index < partition(o.set):
+		case among(p.turn):
 			needed = true
+		case m.Pod == nil || m.Pod.DeletionTimestamp != nil:
+			needed = needed || !o.madeNewest()
 		case m.Labelled || needed && among(p.Restart):
 		default:
 			highest = m.Index

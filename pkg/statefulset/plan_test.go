@@ -144,6 +144,9 @@ func heldOnDelete(set *appsv1.StatefulSet) {
 	set.Annotations[api.HoldAnnotation] = "OnDelete"
 }
 
+// currentIsNewest: missing pods are made of the newest revision.
+func currentIsNewest(set *appsv1.StatefulSet) { set.Status.CurrentRevision = set.Status.UpdateRevision }
+
 // unseen: the StatefulSet controller counts no pod as updated.
 func unseen(set *appsv1.StatefulSet) { set.Status.UpdatedReplicas = 0 }
 
@@ -167,8 +170,6 @@ func inForce(value string) func(*appsv1.StatefulSet) {
 }
 
 func lagging(set *appsv1.StatefulSet) { set.Status.UpdatedReplicas-- }
-
-func isNew(set *appsv1.StatefulSet) { set.Status.CurrentRevision = set.Status.UpdateRevision }
 
 func minReady(set *appsv1.StatefulSet) { set.Spec.MinReadySeconds = 20 }
 
@@ -230,6 +231,10 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 // does names what a plan does.
 func does(p rollout.Plan) string {
 	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
+		if _, is := write.(makeOfNewest); is {
+			say("made of the newest")
+			return
+		}
 		w := write.(lowerPartition)
 		names := []string{strconv.Itoa(w.to)}
 		for i, r := range w.restarts {
@@ -339,11 +344,11 @@ func TestNextStep(t *testing.T) {
 		{name: "held below the maximum: done when they are", places: "updated|updated|updated|live", changes: changes{held("1", 2)}, want: "release"},
 		{name: "held below the maximum: a restart goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
 
-		{name: "new: no pod is waited for, nor a status that counts them", places: "updated|missing|missing", changes: changes{all, isNew, lagging}, want: "release"},
-		{name: "new: adopted pods are resized", places: "live|live", changes: changes{all, isNew}, want: "resize web-1"},
-		{name: "new: a pod that is about to be adopted keeps the hold", places: "updated|orphan", changes: changes{all, isNew}},
-		{name: "new: one of the newest revision does not", places: "updated|orphan, updated", changes: changes{all, isNew}, want: "release"},
-		{name: "relabelled: a status that lags is waited for, also where the current revision is the newest", places: "relabelled long ago|updated", changes: changes{all, isNew, lagging}},
+		{name: "new: no pod is waited for, nor a status that counts them", places: "updated|missing|missing", changes: changes{all, currentIsNewest, lagging}, want: "release"},
+		{name: "new: adopted pods are resized", places: "live|live", changes: changes{all, currentIsNewest}, want: "resize web-1"},
+		{name: "new: a pod that is about to be adopted keeps the hold", places: "updated|orphan", changes: changes{all, currentIsNewest}},
+		{name: "new: one of the newest revision does not", places: "updated|orphan, updated", changes: changes{all, currentIsNewest}, want: "release"},
+		{name: "relabelled: a status that lags is waited for, also where the current revision is the newest", places: "relabelled long ago|updated", changes: changes{all, currentIsNewest, lagging}},
 
 		{name: "hand-over: nothing live is left", places: "updated|updated|infeasible", changes: changes{all}, want: "release, hand over: infeasible on node node: too big"},
 		{name: "hand-over: not of what asks for more together with others", places: "updated|infeasible|other image", changes: changes{all}, want: "partition 1 for web-1"},
@@ -354,8 +359,12 @@ func TestNextStep(t *testing.T) {
 
 		{name: "stuck: the partition is lowered first", places: "infeasible, not ready|updated", changes: changes{all}, want: "partition 1"},
 		{name: "stuck: what asks for more and is not has its turn later", places: "infeasible, not ready|infeasible|live", changes: changes{all}, want: "partition 2"},
-		{name: "down below: it waits for nobody, and those above have their turn later", places: "live|live|live, not ready", changes: changes{parallel, all, inForce("Restart;")}, want: "partition 0 for web-0"},
-		{name: "down below: they are let be as long as it needs the partition", places: "live|live|live, not ready", changes: changes{held("0", 0), inForce("Restart;")}, want: "delete web-0"},
+		{name: "down below: it waits for nobody, and those above have their turn later", places: "live|live|live, not ready", changes: changes{parallel, all, inForce("Restart;")}, want: "made of the newest"},
+		{name: "down below: then it is deleted, and the partition stays above them", places: "live|live|live, not ready", changes: changes{all, currentIsNewest, inForce("Restart;")}, want: "delete web-0"},
+		{name: "down below: not while the partition lets them go", places: "live|live|live, not ready", changes: changes{held("0", 1), currentIsNewest, inForce("Restart;")}, want: "partition 3"},
+		{name: "down below: it comes back", places: "live|live|missing", changes: changes{all, currentIsNewest, inForce("Restart;")}},
+		{name: "down below: it is waited for", places: "live|live|updated, not ready", changes: changes{all, currentIsNewest, inForce("Restart;")}},
+		{name: "down below: where the user keeps pods back, they are let be as long as it needs the partition", places: "live|live|live, not ready|live", changes: changes{held("1", 1), inForce("Restart;")}, want: "delete web-1"},
 		{name: "down below: also until it is made again", places: "live|live|missing", changes: changes{held("0", 0), inForce("Restart;")}},
 		{name: "down below: then the partition is raised again", places: "live|live|updated, not ready", changes: changes{held("0", 0), inForce("Restart;")}, want: "partition 3"},
 		{name: "stuck: then the pod is deleted", places: "infeasible, not ready|updated", changes: changes{held("0", 1)}, want: "delete web-1"},
@@ -851,10 +860,10 @@ func TestNewSetSettles(t *testing.T) {
 		quiet        time.Duration
 		want         time.Duration // after which it is looked at again; 0 if it is let go
 	}{
-		{name: "pods come up", places: "missing|updated", changes: []func(*appsv1.StatefulSet){isNew}, quiet: 500 * time.Millisecond, want: 1500 * time.Millisecond},
-		{name: "nothing happens any more", places: "missing|updated", changes: []func(*appsv1.StatefulSet){isNew}, quiet: 2 * time.Second},
-		{name: "the last pod has just come", places: "updated|updated", changes: []func(*appsv1.StatefulSet){isNew, available}, quiet: 50 * time.Millisecond, want: 450 * time.Millisecond},
-		{name: "all pods are there", places: "updated|updated", changes: []func(*appsv1.StatefulSet){isNew, available}, quiet: 500 * time.Millisecond},
+		{name: "pods come up", places: "missing|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest}, quiet: 500 * time.Millisecond, want: 1500 * time.Millisecond},
+		{name: "nothing happens any more", places: "missing|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest}, quiet: 2 * time.Second},
+		{name: "the last pod has just come", places: "updated|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest, available}, quiet: 50 * time.Millisecond, want: 450 * time.Millisecond},
+		{name: "all pods are there", places: "updated|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest, available}, quiet: 500 * time.Millisecond},
 		{name: "a rollout is over", places: "updated|updated", changes: []func(*appsv1.StatefulSet){available}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
