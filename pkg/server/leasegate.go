@@ -196,7 +196,8 @@ func (b leavingBody) Close() error {
 //
 // Whoever finds the Lease given back takes it at once: its holder has stopped writing. But somebody may have deleted or
 // emptied it, or put another name into it, and its holder goes on until it looks again, or until its term ends. So for
-// everyone else such a Lease has a holder for as long as one that is not renewed.
+// everyone else such a Lease has a holder for as long as one that is not renewed. A process that has never seen the Lease
+// takes a missing one at once, as after the installation.
 type gatedLock struct {
 	resourcelock.Interface
 	gate *leaseGate
@@ -267,8 +268,9 @@ func (l *gatedLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 	if l.holder != l.Identity() {
 		return nil
 	}
-	l.ours = false
-	return l.Interface.Update(ctx, record)
+	err := l.Interface.Update(ctx, record)
+	l.ours = l.ours && err != nil
+	return err
 }
 
 func (l *gatedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {

@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -109,7 +110,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		p.letGoOnDelete(o, options)
 	default:
 		if p.letGo(o); !p.release && !p.Canary && !p.Guarding { // the current revision is what a failure goes back to
-			p.renew = o.renew(p.ahead)
+			p.renew = cmp.Or(p.renew, o.renew())
 		}
 	}
 	return p.complete(), nil
@@ -175,11 +176,8 @@ func (p *plan) letGo(o observation) {
 		}
 		return
 	}
-	switch index := p.exposed(o); {
-	case index >= 0 && p.partition == nil:
+	if index := p.exposed(o); index >= 0 && p.partition == nil {
 		p.partition = ptr.To(index + 1)
-	case index < 0 && o.madeNewest():
-		p.remove = append(p.remove, p.ahead...)
 	}
 }
 
@@ -190,17 +188,14 @@ func (o observation) madeNewest() bool {
 
 // renew returns the write that has missing pods made of the newest revision; nil if they are, or are to
 // be made of the current one. If that differs in more than the size, nothing is to be had in place: it
-// is what the user has left. Nor is it if no pod of it can be made, or if pods are about to be deleted ahead
-// of others. Where the user keeps pods back, they come back as they were, and the partition is lowered to the others.
-func (o observation) renew(ahead []rollout.Restart) *makeOfNewest {
+// is what the user has left. Nor is it if no pod of it can be made. Where the user keeps pods back,
+// they come back as they were, and the partition is lowered to the others.
+func (o observation) renew() *makeOfNewest {
 	if o.set.Status.CurrentRevision == o.set.Status.UpdateRevision || wishedPartition(o.set) > 0 {
 		return nil
 	}
 	if differs := o.differs(o.set.Status.CurrentRevision); differs != "" {
 		return &makeOfNewest{o.set.Status.UpdateRevision, differs}
-	}
-	if len(ahead) > 0 {
-		return &makeOfNewest{o.set.Status.UpdateRevision, ahead[0].Member.Name + ": " + ahead[0].Reason}
 	}
 	if len(o.births.due) == 0 {
 		return nil
@@ -233,7 +228,21 @@ func (p *plan) takeTurns(o observation) {
 	for first < len(p.turn) && p.turn[first].Member.Index == p.Restart[first].Member.Index {
 		first++
 	}
-	p.turn, p.ahead = p.turn[:first], p.turn[first:]
+	notOurs := func(r rollout.Restart) bool { return r.Member.Pod == nil || r.Member.Differs != "" }
+	if ahead := p.turn[first:]; !slices.ContainsFunc(ahead, notOurs) {
+		p.turn, p.ahead = p.turn[:first], ahead
+	}
+}
+
+// deleteAhead deletes the pods that are ahead of others, once nothing else comes of that.
+func (p *plan) deleteAhead(o observation) {
+	switch {
+	case len(p.ahead) == 0:
+	case !o.madeNewest():
+		p.renew = &makeOfNewest{o.set.Status.UpdateRevision, p.ahead[0].Member.Name + ": " + p.ahead[0].Reason}
+	case p.exposed(o) < 0:
+		p.remove = append(p.remove, p.ahead...)
+	}
 }
 
 // needsRoom reports whether the new pod asks for more than the one that is given up for it. Where the
@@ -251,6 +260,7 @@ func needsRoom(r rollout.Restart) bool {
 func (p *plan) lowerPartition(o observation) {
 	turn := p.turn
 	p.Replaced = slices.Concat(p.turn, p.ahead)
+	p.deleteAhead(o)
 	if len(turn) == 0 {
 		return
 	}

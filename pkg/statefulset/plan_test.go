@@ -362,6 +362,8 @@ func TestNextStep(t *testing.T) {
 		{name: "down below: it waits for nobody, and those above have their turn later", places: "live|live|live, not ready", changes: changes{parallel, all, inForce("Restart;")}, want: "made of the newest"},
 		{name: "down below: then it is deleted, and the partition stays above them", places: "live|live|live, not ready", changes: changes{all, currentIsNewest, inForce("Restart;")}, want: "delete web-0"},
 		{name: "down below: not while the partition lets them go", places: "live|live|live, not ready", changes: changes{held("0", 1), currentIsNewest, inForce("Restart;")}, want: "partition 3"},
+		{name: "down below: not before the StatefulSet controller has seen the labels above", places: "relabelled long ago|live|live|live, not ready", changes: changes{all, currentIsNewest, lagging, inForce("Restart;")}},
+		{name: "down below: a template change is not ours to force", places: "live|live|other image, not ready", changes: changes{all, currentIsNewest, inForce("Restart;")}, want: "partition 0 for web-0"},
 		{name: "down below: it comes back", places: "live|live|missing", changes: changes{all, currentIsNewest, inForce("Restart;")}},
 		{name: "down below: it is waited for", places: "live|live|updated, not ready", changes: changes{all, currentIsNewest, inForce("Restart;")}},
 		{name: "down below: where the user keeps pods back, they are let be as long as it needs the partition", places: "live|live|live, not ready|live", changes: changes{held("1", 1), inForce("Restart;")}, want: "delete web-1"},

@@ -160,6 +160,13 @@ var mutants = []mutant{
 		scenario: scenario{tests: "TestRoomForOneRestartOfThree"},
 	},
 	{
+		name: "ahead", safety: "a pod that is down and goes first takes nobody with it",
+		without: without{"the partition is lowered to it", []edit{
+			{"pkg/statefulset/plan.go", `if ahead := p.turn[first:]; !slices.ContainsFunc(ahead, notOurs) {`, `if ahead := p.turn[first:]; false && !slices.ContainsFunc(ahead, notOurs) {`},
+		}},
+		scenario: scenario{tests: "TestRoomThatGoesWhileAPodIsDown"},
+	},
+	{
 		name: "own-node", safety: "room on its own node for a DaemonSet's pod",
 		without: without{"a pod that comes back to its node may have room on any other", []edit{
 			{"pkg/capacity/places.go", `if only := pinnedTo(pod); only != "" {`, `if only := pinnedTo(pod); false {`},
@@ -180,6 +187,13 @@ var mutants = []mutant{
 			{"deploy/cluster/hold-daemonsets.yaml", `variables.stirs && !variables.surging)`, `variables.stirs)`},
 		}},
 		scenario: scenario{tests: "Test(DaemonSetEditDuringASurge|SurgeInFlight)"},
+	},
+	{
+		name: "orphaned", safety: "a Lease that was taken from its holder is free after that one's term",
+		without: without{"it is free at once", []edit{
+			{"pkg/server/leasegate.go", `!l.orphaned.IsZero() && left > 0 {`, `!l.orphaned.IsZero() && left > leaseDuration {`},
+		}},
+		scenario: scenario{tests: "TestReplicas"},
 	},
 	{
 		name: "leader", safety: "the leader writes only while it surely leads",
