@@ -65,18 +65,13 @@ func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, erro
 }
 
 // ForKeeping is like [For], for a pod that is to have the size of sized next: a copy of the newer
-// template in which some values are others. These stay where the pod has them already. Of them, and of
-// those that are not edited, what we have set before stays as it is, too, unless pods of the older
-// template have it. So an edit of values that sized has otherwise changes nothing in a pod that has them so.
+// template in which some values are others. Of these values, and of those that are not edited, what
+// we have set before stays as it is, unless pods of the older template have it too. So an edit of
+// values that sized has otherwise changes nothing in a pod that has them so already.
 func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec, edited func(Change) bool) (Target, error) {
 	others := parts(&sized.Spec)
 	return target(pod, older, newer, func(v value) bool {
-		switch otherwise := v.otherwiseIn(others); {
-		case otherwise && v.by.other == "" && v.hasThatOf(others):
-			return false
-		default:
-			return !v.by.ours || v.From == nil || same(v.From, v.was) || !otherwise && edited(v.Change)
-		}
+		return !v.by.ours || v.From == nil || same(v.From, v.was) || !v.otherwiseIn(others) && edited(v.Change)
 	})
 }
 
@@ -137,12 +132,6 @@ type value struct {
 func (v value) otherwiseIn(other []part) bool {
 	p := counterpart(other, part{kind: v.kind, name: v.Container})
 	return v.kind != podLevel && (p == nil || !same(p.wanted(v.Side, v.Resource), v.To))
-}
-
-// hasThatOf reports whether the pod has the value that the containers of another template have.
-func (v value) hasThatOf(other []part) bool {
-	p := counterpart(other, part{kind: v.kind, name: v.Container})
-	return v.From != nil && p != nil && same(p.wanted(v.Side, v.Resource), v.From)
 }
 
 func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(value) bool) (Target, error) {

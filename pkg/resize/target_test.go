@@ -505,16 +505,6 @@ func TestForKeeping(t *testing.T) {
 	}
 }
 
-// TestForKeepingFromBirth: pods of the older template have what the class has; the newer one has another cpu.
-func TestForKeepingFromBirth(t *testing.T) {
-	older, newer := build.Size(t, "requests: {cpu: 500m, memory: 100Mi}"), build.Size(t, "requests: {cpu: 150m, memory: 200Mi}")
-	sized := build.Size(t, "requests: {cpu: 500m, memory: 200Mi}")
-	target, err := resize.ForKeeping(build.Pod("web-0", older), older, newer, sized, func(resize.Change) bool { return true })
-	if got, want := resize.Describe(target.Changes), "app: memory request 100Mi→200Mi"; got != want || err != nil {
-		t.Errorf("got %s, error %v, want %s", got, err, want)
-	}
-}
-
 // TestMissed: admission has changed, on its way, what was asked for.
 func TestMissed(t *testing.T) {
 	a, b := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m, memory: 1Gi}")
