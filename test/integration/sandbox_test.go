@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -675,12 +676,12 @@ func (s *sandbox[W]) writes() []string {
 	return writes
 }
 
-// audit returns when the controller made the described writes.
+// audit returns when the controller made the described writes, but for those that met a conflict.
 func (s *sandbox[W]) audit(verb, resource, subresource, name string) []time.Time {
 	s.t.Helper()
 	var at []time.Time
 	for _, e := range s.audited(controlplane.ByUser(controller.User), controlplane.OnResource(resource, subresource)) {
-		if e.Verb == verb && e.ObjectRef.Name == name {
+		if e.Verb == verb && e.ObjectRef.Name == name && e.ResponseStatus.Code != http.StatusConflict {
 			at = append(at, e.RequestReceivedTimestamp.Time)
 		}
 	}

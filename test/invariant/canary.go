@@ -76,6 +76,12 @@ func (h *history) checkRevert(w write) {
 	had, has := work.last().lackedBy(p.last()) == "" && actuated(p.last()), work.last().lackedBy(after) == ""
 	began := work.ofTemplate()[0].at
 	if had && !has && slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(began) }) {
+		// On the way to a size that the node's class has otherwise, a pod gets the template's: it could not go back to that from
+		// what it has had since its birth, if the class's cannot be had.
+		classes := work.any(w.at.Add(-h.options.Lag), func(v version) bool { return v.annotation("node-resources") != "" })
+		if classes && made(p.last(), after, work.last().template) {
+			return
+		}
 		p.reverted = w.at
 		if !work.any(w.at.Add(-h.options.Lag), func(v version) bool { return v.annotation("on-failure") == "Revert" }) {
 			h.violate(w, Revert, p.ref(), "its workload's size was taken from it, and nobody wants that")
