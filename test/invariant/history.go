@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -309,8 +310,15 @@ func (h *history) apply(w write) {
 	}
 	if w.failed() {
 		p := h.named(w.ObjectRef.Name)
-		if p != nil && w.ObjectRef.Resource == "pods" && (w.ResponseStatus == nil || w.ResponseStatus.Code >= 500) {
+		switch {
+		case p == nil || w.ObjectRef.Resource != "pods":
+		case w.ResponseStatus == nil || w.ResponseStatus.Code >= 500:
 			p.doubt = w.at
+		case w.Verb == "delete" && w.ResponseStatus.Code == http.StatusNotFound:
+			if p.there() { // the log does not show who has deleted it
+				p.going = w.at
+			}
+			p.deleted = w.at
 		}
 		return
 	}

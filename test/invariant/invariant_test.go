@@ -380,6 +380,13 @@ func TestCheck(t *testing.T) {
 			l.write(user, "patch", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }))
 			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
 		}, ""},
+		{"Complete, and a pod is gone whose deletion the log does not show", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
+			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
+			l.answered(user, "delete", "pods", "web-0", 404, nil)
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		}, ""},
 		{"what is not opted in is written", func(l *trail) {
 			l.statefulSets(optedOut)
 			l.write(ours, "patch", "pods", "web-1", pod("web-1", "1", "web-2", "set", "StatefulSet"))
