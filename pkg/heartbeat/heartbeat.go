@@ -53,7 +53,7 @@ type Heart struct {
 	Began func()
 
 	// fraction of a second in what it writes, by which it knows that from what another process has written. The policies
-	// look at whole seconds.
+	// compare it, as a string, with whole seconds: 07:00:58.5Z comes between 07:00:57Z and 07:00:58Z.
 	fraction time.Duration
 
 	mu      sync.Mutex
