@@ -259,7 +259,7 @@ func needsRoom(r rollout.Restart) bool {
 // count them against maxUnavailable when it restarts the others.
 func (p *plan) lowerPartition(o observation) {
 	turn := p.turn
-	p.Replaced = slices.Concat(p.turn, p.ahead)
+	p.Replaced = slices.Concat(turn, p.ahead)
 	p.deleteAhead(o)
 	if len(turn) == 0 {
 		return
@@ -297,7 +297,8 @@ func (o observation) needsUs(r rollout.Restart) bool {
 // must not; -1 if there is none. A pod at or above a lowered partition turns stale when a
 // condemned one is scaled back in. A terminating pod is lost already, and its successor is of
 // the newest revision. A pod whose turn has not come is let be as long as one below it needs the
-// partition where it is: one that is down waits for nobody, and nor does its successor.
+// partition where it is: one that is down waits for nobody, and nor does its successor, unless that is of
+// the newest revision wherever the partition is.
 func (p *plan) exposed(o observation) int {
 	highest, needed := -1, false
 	for _, v := range slices.Backward(p.Verdicts) { // the lowest first
