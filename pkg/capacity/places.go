@@ -62,6 +62,13 @@ func (p *Places) Lost(pod *corev1.Pod) string {
 	return ""
 }
 
+// Drained reports whether the node of a pod may be about to lose its pods: it is lost, or would not take this one now, as
+// whoever drains nodes marks them first.
+func (p *Places) Drained(pod *corev1.Pod) bool {
+	node := p.byName[pod.Spec.NodeName]
+	return p.Lost(pod) != "" || node != nil && !open(pod, node)
+}
+
 // Unplaceable returns why the pod that a restart of this one brings has no place: the API
 // server would refuse it, or no node is large enough. Without a reason, it has one.
 //

@@ -40,6 +40,12 @@ type group struct{ pods []*corev1.Pod }
 // have still to make.
 func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
 
+// Edit is that of rollout.Observation.
+func (o observation) Edit() string { return o.deployment.Annotations[api.EditAnnotation] }
+
+// Replicas is that of rollout.Observation.
+func (o observation) Replicas() int { return o.deployment.replicas() }
+
 func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) }
 
 // wishedPaused reports whether the user wants the Deployment paused, held or not.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Strip returns a copy of a pod with no more than what plans read of watched pods. The copy
@@ -65,7 +66,7 @@ func stripContainers(all []corev1.Container) []corev1.Container {
 }
 
 // conditions are those that are read.
-var conditions = []corev1.PodConditionType{corev1.PodReady, corev1.PodScheduled, corev1.PodResizePending, corev1.PodResizeInProgress}
+var conditions = append([]corev1.PodConditionType{corev1.PodReady, corev1.PodScheduled, corev1.PodResizePending, corev1.PodResizeInProgress}, rollout.Terminations...)
 
 func stripStatus(status *corev1.PodStatus) corev1.PodStatus {
 	return corev1.PodStatus{

@@ -37,6 +37,8 @@ const (
 	ReasonCheckUnknown = "CheckUnknown"
 	// ReasonReverted: and the pods that had the size have gone back.
 	ReasonReverted = "Reverted"
+	// ReasonDeletedAfterResize: others have deleted pods soon after their resize; no other pod is asked.
+	ReasonDeletedAfterResize = "DeletedAfterResize"
 	// ReasonNodeLost: a pod's node is gone, or has not been heard of.
 	ReasonNodeLost = "NodeLost"
 	// ReasonPaused: the user has paused the Deployment, and nothing is done until it is resumed.
@@ -89,6 +91,8 @@ const (
 	EventCheckUnknown = "CheckUnknown"
 	// EventReverted: the pods have gone back to the size from before.
 	EventReverted = "Reverted"
+	// EventDeletedAfterResize: others have deleted a pod soon after its resize.
+	EventDeletedAfterResize = "DeletedAfterResize"
 	// EventNodeLost: a pod's node is gone, or has not been heard of.
 	EventNodeLost = "NodeLost"
 	// EventResizedByOthers: somebody else, such as a vertical autoscaler, resizes the same pods.

@@ -47,6 +47,8 @@ type Options struct {
 	Strategy policy.Strategy
 	// Action that came with the edit.
 	Action policy.Action
+	// Lost is why no further pod is asked for its size, because others delete the pods that are; empty if they do not.
+	Lost string
 	// MinReadySeconds is for how long a pod has to be Ready until it is available, and to be well
 	// since its resize until it has proved its size.
 	MinReadySeconds int32

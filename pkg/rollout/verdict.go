@@ -130,6 +130,9 @@ func (v *Verdict) resize(o Options) {
 		v.replace(o, cause, why)
 	case policy.Leave:
 		v.Message += "; left as it is"
+		if v.Reason == ReasonDeletedAfterResize {
+			v.Message += " until it is tried again, restarted by the action Restart, or opted out"
+		}
 	}
 }
 
@@ -326,6 +329,8 @@ func (m Member) unsent(o Options) progress {
 	switch {
 	case m.Target.Unscheduled() && m.Target.Nowhere() == "":
 		return progress{state: resize.InProgress, reason: ReasonProgressing, why: "waiting for the pod to be scheduled"}
+	case o.Lost != "":
+		return progress{state: resize.Unresizable, reason: ReasonDeletedAfterResize, why: o.Lost}
 	case m.Refusal.Final: // asked again, and the message stays the same
 		return progress{state: resize.Unsent, reason: m.Refusal.Kind, why: m.refusal() + "; left as it is"}
 	case m.Refusal.Reason != "":
