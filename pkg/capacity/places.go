@@ -56,7 +56,11 @@ func (p *Places) Lost(pod *corev1.Pod) string {
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			return "its node " + node.Name + " is not Ready"
+			lost := "its node " + node.Name + " is not Ready"
+			if pod.DeletionTimestamp != nil {
+				lost += ", so it stays until you delete the node, or the pod by force, or taint the node with " + corev1.TaintNodeOutOfService
+			}
+			return lost
 		}
 	}
 	return ""

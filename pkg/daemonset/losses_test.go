@@ -14,5 +14,7 @@ func TestDeletedAfterResize(t *testing.T) {
 	simulated.DeletedAfterResize(t, func(t *testing.T) simulated.Guarded {
 		c = newCluster(t, 6, controller.Options{})
 		return c.guarded(t)
-	}, func(simulated.Guarded) { c.strategy(appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}) })
+	}, func(simulated.Guarded) {
+		c.strategy(appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType})
+	})
 }

@@ -307,6 +307,8 @@ func TestNext(t *testing.T) {
 		{name: "LiveResize: one that never tells", action: policy.LiveResize, places: "untold for too long|stale", limit: 1, want: "resize 0, hold", reason: "UnsupportedByNode"},
 		{name: "one that tells at last is asked", places: "told at last|stale", limit: 1, want: "resize 1, hold"},
 		{name: "LiveResize: a node that said no is asked again after a while", action: policy.LiveResize, places: "refused, to be asked again|stale", limit: 1, want: "resize 1, hold"},
+		{name: "a pod that is deleted on a lost node does not go by itself", places: "terminating, node lost|stale", limit: 1, want: "hold",
+			reason: "NodeLost", message: "0 of 2 pods resized; web-1: its node node is not Ready"},
 		{name: "others delete what is resized: what has been asked is waited for", lost: true, places: "updated|resized|stale|stale", limit: 1, want: "mark 2, hold"},
 		{name: "others delete what is resized: then the others are restarted", lost: true, places: "updated|stale|stale", limit: 1, want: "restart 1 0",
 			reason: "Progressing", message: "1 of 3 pods resized; web-1: restarting: 3 pods were deleted; likewise web-0"},

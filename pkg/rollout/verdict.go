@@ -206,12 +206,12 @@ func (v *Verdict) comeUp(o Options) {
 	m := v.Member
 	v.Reason = ReasonProgressing
 	switch {
+	case m.Lost != "":
+		v.Reason, v.Message = ReasonNodeLost, m.Lost
 	case m.Pod == nil && m.Refusal.Reason != "":
 		v.Reason, v.Message = m.Refusal.Kind, "waiting for the pod to be created: "+m.Refusal.Reason
 	case Gone(m.Pod):
 		v.Message = "waiting for the pod to be created"
-	case m.Lost != "":
-		v.Reason, v.Message = ReasonNodeLost, m.Lost
 	case m.Target.Unscheduled():
 		v.findNode(o)
 	case v.Unready:

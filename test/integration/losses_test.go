@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,7 @@ func TestDeletedAfterResizeOfDeployment(t *testing.T) {
 	d.waitComplete()
 	q.assertDeleted(t, 4)
 	d.waitEvent("DeletedAfterResize", "after its resize, TerminationTarget NoMatchingWorkload: No matching Workload")
+	eventually(t, "the others to be gone", func() (bool, string) { return len(d.pods()) == 3, strings.Join(d.names(), " ") })
 	d.assertSettled("150m")
 }
 
@@ -113,7 +115,7 @@ func TestDeletedAfterLiveResize(t *testing.T) {
 	w.waitCondition("DeletedAfterResize", "TerminationTarget NoMatchingWorkload: No matching Workload; left as it is until it is tried again, restarted by the action Restart, or opted out")
 	q.assertDeleted(t, 3)
 	for _, pod := range w.pods() {
-		if cpu := cpuOf(pod.Spec.Containers[0].Resources); cpu != "100m" {
+		if cpu := cpuOf(pod.Spec.Containers[0].Resources); cpu != "100m" && pod.DeletionTimestamp == nil {
 			t.Errorf("%s has cpu %s, want 100m", pod.Name, cpu)
 		}
 	}
@@ -124,4 +126,3 @@ func TestDeletedAfterLiveResize(t *testing.T) {
 	q.assertDeleted(t, 3)
 	w.assertMoved(0)
 }
-
