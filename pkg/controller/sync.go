@@ -190,7 +190,7 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 	return o, f, p, err
 }
 
-// countLosses counts, and records, the pods that others have deleted soon after their resize. Where the built-in controller
+// countLosses counts, and records, the pods that others have deleted soon after their resize, or a kubelet has rejected. Where the built-in controller
 // makes the rollout, pods go for that.
 func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observation, f rollout.Facts) {
 	if !policy.Held(w) && c.kind.BuiltInStatus(w).BuiltIn {
@@ -205,6 +205,9 @@ func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observat
 	there, _ := o.Pods()
 	for _, lost := range s.losses.See(there, o.Replicas(), f.Places, f.Now) {
 		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventDeletedAfterResize, lost.String())
+	}
+	if rejected := s.losses.SeeRejected(there, o.Replicas(), o.MadeOfNewest); rejected != nil {
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventPodRejected, rejected.Pod+" was "+rejected.Why)
 	}
 }
 

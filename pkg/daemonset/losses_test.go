@@ -18,3 +18,7 @@ func TestDeletedAfterResize(t *testing.T) {
 		c.strategy(appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType})
 	})
 }
+
+func TestRejectedByKubelet(t *testing.T) {
+	simulated.RejectedByKubelet(t, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) }, false)
+}

@@ -119,6 +119,9 @@ func (o observation) Edit() string { return templateGeneration(o.set) + " " + o.
 // Replicas is that of rollout.Observation.
 func (o observation) Replicas() int { return int(o.set.Status.DesiredNumberScheduled) }
 
+// MadeOfNewest is that of rollout.Observation.
+func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
+
 // podsInOrder returns the pods in the order in which they are rolled: those that are not available
 // first, then one of each zone in turn. Of a node that has a pod, those that are gone or about to
 // go do not count.

@@ -70,7 +70,7 @@ var conditions = append([]corev1.PodConditionType{corev1.PodReady, corev1.PodSch
 
 func stripStatus(status *corev1.PodStatus) corev1.PodStatus {
 	return corev1.PodStatus{
-		Phase: status.Phase, QOSClass: status.QOSClass, ObservedGeneration: status.ObservedGeneration,
+		Phase: status.Phase, Reason: status.Reason, Message: status.Message, QOSClass: status.QOSClass, ObservedGeneration: status.ObservedGeneration,
 		Conditions:         filter(status.Conditions, func(c corev1.PodCondition) bool { return slices.Contains(conditions, c.Type) }),
 		AllocatedResources: status.AllocatedResources, Resources: status.Resources,
 		InitContainerStatuses: stripStatuses(status.InitContainerStatuses), ContainerStatuses: stripStatuses(status.ContainerStatuses),

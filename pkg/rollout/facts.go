@@ -68,6 +68,8 @@ type Observation interface {
 	Edit() string
 	// Replicas is how many pods the workload is to have.
 	Replicas() int
+	// MadeOfNewest reports whether a pod was made from the newest template.
+	MadeOfNewest(pod *corev1.Pod) bool
 }
 
 // Plan reads the settings from the workload's annotations, and returns the next step that the
@@ -118,7 +120,7 @@ func (f Facts) Options() Options {
 		lost = ""
 	}
 	return Options{
-		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost,
+		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost, Rejected: f.Losses.Rejected(),
 		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
 		ErrorTimeout:    f.Defaults.ErrorTimeout, BoosterTimeout: f.Defaults.BoosterTimeout, Now: f.Now,
 	}

@@ -289,8 +289,12 @@ func (g *guarded) lose(there sets.Set[types.UID]) {
 	}
 }
 
-// loseToOthers takes a canary that others have deleted soon after its resize for a failure, and so many of other pods, too.
+// loseToOthers takes a canary that others have deleted soon after its resize for a failure, and so many of other pods, too. So
+// it does a new pod that its kubelet has rejected.
 func (g *guarded) loseToOthers() {
+	if r := g.losses.Rejected(); r != nil && !g.Stopped() {
+		g.failures = append(g.failures, Failure{Member{Place: Place{Name: r.Pod}}, "was " + r.Why})
+	}
 	all := g.losses.all()
 	for _, lost := range all {
 		place, canary := g.tried.pods[lost.Pod.UID]
@@ -628,7 +632,7 @@ func (o Options) Back() Options {
 		o.Action = policy.LiveResize
 	}
 	o.Lost = o.Guard.losses.Why() // of those that have gone back
-	o.Guard, o.Strategy = nil, policy.RollingUpdate
+	o.Guard, o.Strategy, o.Rejected = nil, policy.RollingUpdate, nil
 	return o
 }
 

@@ -8,7 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/kubectl/pkg/util/podutils"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 )
 
@@ -20,16 +23,34 @@ const lossTime = time.Minute
 // maxLosses is how many pods a rollout may lose so. One may be a coincidence, and two in a cluster where much goes on.
 const maxLosses = 3
 
-// Losses are the pods of one rollout that others have deleted soon after their resize. The pods that come in their
-// places have the old size, and would be resized and deleted again. So they count for the rollout, and not for each
-// pod. A controller that is restarted counts anew, unless the condition says already that the rollout goes no further.
-// The zero value is of no rollout yet.
+// Losses are what one rollout has lost: pods that others have deleted soon after their resize, and new pods that a kubelet
+// has rejected. The pods that come in the places of the former have the old size, and would be resized and deleted again.
+// So they count for the rollout, and not for each pod. A controller that is restarted counts anew, unless the condition
+// says already that the rollout goes no further. The zero value is of no rollout yet.
 type Losses struct {
 	edit     string // the edit that is rolled out, and the last time that its user had it tried again
 	replicas int
 	asked    map[types.UID]*request
 	lost     []Lost
 	said     bool // the condition said it when the controller began
+	rejected *Rejected
+	past     sets.Set[types.UID] // were rejected before all pods were Ready
+}
+
+// Rejected is a new pod that its kubelet has not let in, and what that said.
+type Rejected struct {
+	Pod string
+	Why string
+}
+
+// Rejection returns why the kubelet of the pod's node has not let it in; empty if it has. Kubelets begin the message so
+// for every reason, such as OutOfcpu or TopologyAffinityError (rejectPod in pkg/kubelet of Kubernetes).
+func Rejection(pod *corev1.Pod) string {
+	message, rejected := strings.CutPrefix(pod.Status.Message, "Pod was rejected: ")
+	if !rejected || pod.Status.Phase != corev1.PodFailed {
+		return ""
+	}
+	return strings.ReplaceAll(fmt.Sprintf("rejected by the kubelet of node %s: %s: %s", pod.Spec.NodeName, pod.Status.Reason, message), "; ", ", ")
 }
 
 // request is a pod that was asked for its size a moment ago.
@@ -120,6 +141,43 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 	slices.SortFunc(fresh, func(a, b Lost) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
 	l.lost = append(l.lost, fresh...)
 	return fresh
+}
+
+// SeeRejected looks at the pods that are there, of which there are to be so many, and returns the first new one of the
+// newest template that its kubelet has rejected, if it was not known. It counts until all pods are Ready: the controller
+// that makes them may delete it, or leave it there for long, and make others.
+func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*corev1.Pod) bool) (fresh *Rejected) {
+	ready, rejected := 0, []*corev1.Pod(nil)
+	for _, pod := range there {
+		_, detached := pod.Labels[api.DetachedLabel]
+		switch {
+		case Rejection(pod) != "":
+			rejected = append(rejected, pod)
+		case !detached && !Gone(pod) && podutils.IsPodReady(pod):
+			ready++
+		}
+	}
+	if ready >= replicas {
+		l.rejected, l.past = nil, sets.Set[types.UID]{}
+		for _, pod := range rejected {
+			l.past.Insert(pod.UID)
+		}
+		return nil
+	}
+	i := slices.IndexFunc(rejected, func(pod *corev1.Pod) bool { return !l.past.Has(pod.UID) && newest(pod) })
+	if l.rejected != nil || i < 0 {
+		return nil
+	}
+	l.rejected = &Rejected{rejected[i].Name, Rejection(rejected[i])}
+	return l.rejected
+}
+
+// Rejected returns the new pod that was rejected; nil if none was.
+func (l *Losses) Rejected() *Rejected {
+	if l == nil {
+		return nil
+	}
+	return l.rejected
 }
 
 // all returns what has been lost so far.

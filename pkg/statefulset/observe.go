@@ -200,6 +200,9 @@ func (o observation) Edit() string { return o.set.Status.UpdateRevision }
 // Replicas is that of rollout.Observation.
 func (o observation) Replicas() int { return replicas(o.set) }
 
+// MadeOfNewest is that of rollout.Observation.
+func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
+
 func (o observation) toCome() []*corev1.PodTemplateSpec {
 	var templates []*corev1.PodTemplateSpec
 	for i, pod := range o.podsByOrdinal() {

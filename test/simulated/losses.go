@@ -3,8 +3,10 @@ package simulated
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -112,4 +114,87 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 			t.Errorf("%d pods were deleted, want %d at most; held: %t; %+v", len(q.deleted), most, q.Held(), q.Condition())
 		}
 	})
+}
+
+// RejectedByKubelet tries what becomes of a rollout whose pods can only be restarted, and whose new pods are rejected by
+// their kubelets. New makes a world of at least three pods, one of which may be down. Back is whether a guarded rollout has
+// its pods made of the size from before again.
+func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back bool) {
+	t.Helper()
+	const why = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
+	larger := Version{Image: 1, CPU: 3} // so that no pod gives room for others on its way back
+	start := func(t *testing.T) (g Guarded, before map[types.UID]bool) {
+		t.Helper()
+		g, before = new(t), map[types.UID]bool{}
+		g.Edit(larger)
+		for range 60 {
+			g.Try()
+		}
+		if c := g.Condition(); !c.Complete() {
+			t.Fatalf("the setup: %+v", c)
+		}
+		for _, pod := range g.Pods {
+			before[pod.UID] = true
+		}
+		g.Infeasible(func(pod *corev1.Pod) bool { return SizeOf(pod).CPU == Newer.CPU })
+		g.Rejects = func(pod *corev1.Pod) bool { return SizeOf(pod).CPU == Newer.CPU }
+		return g, before
+	}
+	lost := func(g Guarded, before map[types.UID]bool) int {
+		there := 0
+		for _, pod := range g.Pods {
+			there += asInt(before[pod.UID])
+		}
+		return len(before) - there
+	}
+	t.Run("no other is restarted, and an edit back helps", func(t *testing.T) {
+		g, before := start(t)
+		g.Edit(Newer)
+		for range 60 {
+			g.Try()
+		}
+		if c := g.Condition(); lost(g, before) != 1 || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
+			t.Fatalf("%d pods are gone, want 1: %+v", lost(g, before), c)
+		}
+		if n := Count(g.Recorded(), " "+rollout.EventPodRejected+" "); n != 1 {
+			t.Errorf("%d events, want 1: %q", n, g.Recorded())
+		}
+		g.Edit(larger)
+		for range 30 {
+			g.Try()
+		}
+		if c := g.Condition(); !c.Complete() || lost(g, before) != 1 {
+			t.Errorf("%d pods are gone, want 1, and after an edit back the condition says %+v", lost(g, before), c)
+		}
+	})
+	t.Run("a kubelet that takes the next one has the rollout go on", func(t *testing.T) {
+		g, _ := start(t)
+		g.Edit(Newer)
+		for range 30 {
+			g.Try()
+		}
+		g.Rejects = nil
+		for range 100 {
+			g.Try()
+		}
+		if c := g.Condition(); !c.Complete() {
+			t.Errorf("the condition says %+v", c)
+		}
+	})
+	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		t.Run("a canary, and "+onFailure, func(t *testing.T) {
+			g, before := start(t)
+			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: onFailure})
+			g.Edit(Newer)
+			for range 60 {
+				g.Try()
+			}
+			if c := g.Condition(); lost(g, before) != 1 || !rollout.Stopped(c) || !strings.Contains(c.Message, why) {
+				t.Errorf("%d pods are gone, want 1: %+v", lost(g, before), c)
+			}
+			if n := len(g.Sized(larger)); back && onFailure == policy.OnFailureRevert && n != len(before) {
+				t.Errorf("%d pods have the size from before, want %d: %+v", n, len(before), g.Condition())
+			}
+		})
+	}
 }
