@@ -217,6 +217,11 @@ func (w *world) reconcilePods(set *appsv1.StatefulSet, status *appsv1.StatefulSe
 			if !parallel {
 				return
 			}
+		case pod.Status.Phase == corev1.PodFailed && pod.DeletionTimestamp == nil && w.Pods[pod.Name] != nil:
+			w.DeletePod(pod.Name)
+			if !parallel {
+				return
+			}
 		case !parallel && !available(pod):
 			return
 		}
