@@ -29,7 +29,7 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case evict:
 		return k.evict(ctx, s, d, w)
 	case reattach:
-		return Reattach(ctx, k.client, k.objects, w.pods[0].Namespace, w.pods)
+		return k.reattach(ctx, s, w.pods)
 	case removeSet:
 		return k.removeSet(ctx, d, w.set)
 	case saveHistory:
@@ -54,9 +54,13 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 func (k Kind) detach(ctx context.Context, s *session, d *Deployment, r rollout.Restart) error {
 	pod := r.Member.Pod
 	detached, err := pods.Detach(ctx, k.client.CoreV1(), pod, *metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment")))
+	if s.RefusedLabels(pod, err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
+	s.Notes.Note(pod.UID).Relabel = nil
 	s.Pods.Wrote(detached)
 	s.RecordRestart(d, r, "replaced: it is evicted when its new pod is available")
 	return nil
@@ -85,6 +89,18 @@ func (k Kind) evict(ctx context.Context, s *session, d *Deployment, w evict) err
 		s.RecordRestart(d, w.restart, how)
 	}
 	return nil
+}
+
+// reattach puts detached pods under their ReplicaSets again. There is no session where nothing is rolled out.
+func (k Kind) reattach(ctx context.Context, s *session, detached []*corev1.Pod) error {
+	var failed []error
+	for _, pod := range detached {
+		err := Reattach(ctx, k.client, k.objects, pod.Namespace, []*corev1.Pod{pod})
+		if s == nil || !s.RefusedLabels(pod, err) {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // Reattach puts detached pods under their ReplicaSets again. A ReplicaSet then has a pod too

@@ -24,9 +24,9 @@ type PodNotes struct {
 
 // PodNote is what is noted of one pod.
 type PodNote struct {
-	// Size, Room and Eviction are what it was refused: a size, by the API server; a restart, for lack of room; and its
-	// eviction.
-	Size, Room, Eviction *Refused
+	// Size, Relabel, Room and Eviction are what it was refused: a size and other labels, by the API server; a restart, for
+	// lack of room; and its eviction.
+	Size, Relabel, Room, Eviction *Refused
 	// Contests count how often a size that others have set was taken back.
 	Contests int
 	// Request that the pod has taken, as long as it lacks the size still; nil if there is none.
@@ -100,7 +100,7 @@ func (n *PodNotes) Note(pod types.UID) *PodNote {
 func (n *PodNotes) AskAgain() {
 	n.again = true
 	for _, note := range n.pods {
-		note.Size, note.Room, note.Eviction, note.Contests, note.Recorded = nil, nil, nil, 0, ""
+		note.Size, note.Relabel, note.Room, note.Eviction, note.Contests, note.Recorded = nil, nil, nil, nil, 0, ""
 		note.askAgain()
 	}
 }

@@ -79,6 +79,8 @@ type Step struct {
 	Waits []Wait
 	// Updated pods, of Total. Beside them the workload has others that are no members, or is to have them.
 	Updated, Total, Beside int
+	// Unmarked pods have the size, and are not updated only because the API server lets nobody mark them.
+	Unmarked int
 	// RequeueAfter is when something becomes possible, or is over, without any event; 0 if
 	// nothing is.
 	RequeueAfter time.Duration
@@ -193,16 +195,28 @@ func (s *Step) add(v *Verdict, o Options, b *budget) {
 	case policy.Leave:
 		s.passOver(v)
 	case policy.MarkUpdated:
-		// The StatefulSet controller forgets the revision from before when the last pod is marked.
-		if !b.guard.unproved(v, o) {
-			s.MarkUpdated = append(s.MarkUpdated, v.Member)
-		}
+		s.mark(v, o, b)
 	case policy.Resize:
 		s.resize(v, o, b)
 	case policy.Wait:
 		s.wait(v)
 	default: // it is updated, or waits for the user
 		s.wait(v)
+	}
+}
+
+// mark has the member marked as updated, as soon as the API server lets it. Until then it has its size all the same: no
+// resize waits for it, and what is restarted after it does.
+func (s *Step) mark(v *Verdict, o Options, b *budget) {
+	if b.guard.unproved(v, o) { // the StatefulSet controller forgets the revision from before when the last pod is marked
+		return
+	}
+	if !o.Now.Before(v.Member.Relabel.Until) {
+		s.MarkUpdated = append(s.MarkUpdated, v.Member)
+	}
+	if v.Member.Relabel.Reason != "" {
+		s.Unmarked++
+		s.passOver(v)
 	}
 }
 
@@ -295,7 +309,7 @@ func (s *Step) RequeueWithin(d time.Duration) {
 func (s Step) Progress() string { return s.progress().Message() }
 
 func (s Step) progress() Condition {
-	return Condition{Phase: PhaseResizing, Updated: s.Updated, Total: s.Total + s.Beside}
+	return Condition{Phase: PhaseResizing, Updated: s.Updated + s.Unmarked, Total: s.Total + s.Beside}
 }
 
 // NothingUnderWay reports whether no resize is under way, or about to be: every pod is updated, or waits

@@ -130,6 +130,16 @@ func (v *Verdict) resize(o Options) {
 		v.replace(o, cause, why)
 	case policy.Leave:
 		v.Message += "; left as it is"
+	case policy.MarkUpdated:
+		v.unmarked(o)
+	}
+}
+
+// unmarked notes why a pod that has its size does not count as updated: admission refuses every write of its labels.
+func (v *Verdict) unmarked(o Options) {
+	if refused := v.Member.Relabel; refused.Reason != "" {
+		v.Reason, v.Message = refused.Kind, "has its size, but cannot be marked as updated: "+refused.Reason
+		v.changesAt(refused.Until, o)
 	}
 }
 
