@@ -53,6 +53,8 @@ type Options struct {
 	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
 	// before that counts as final.
 	DeferredTimeout, ErrorTimeout time.Duration
+	// ReadyTimeout is how long a pod is waited for to be Ready before it counts as overdue; 0 if none does.
+	ReadyTimeout time.Duration
 	// Guard of the rollout; nil if there is none.
 	Guard *Guard
 	// BoosterTimeout is how long a pod that has its size is waited for that a startup booster is about to put back.
@@ -86,6 +88,8 @@ type Step struct {
 	RequeueAfter time.Duration
 	// Unready: pods are not Ready since they were resized.
 	Unready bool
+	// Overdue: others wait for pods to be Ready, for too long.
+	Overdue bool
 	// Canary: pods wait until the canary of a guarded rollout is over.
 	Canary bool
 	// Guarding: a guarded rollout has been stopped, or pods have yet to prove their size to it. It is not let go.
@@ -188,6 +192,7 @@ func (s *Step) add(v *Verdict, o Options, b *budget) {
 	s.RequeueWithin(v.Until.Sub(o.Now))
 	s.proving = s.proving || v.unproved()
 	s.Unready = s.Unready || v.Unready && !v.Member.InPlaceOnly
+	s.Overdue = s.Overdue || v.Overdue
 	s.Hold = s.Hold || v.holds()
 	switch v.Decision {
 	case policy.RestartByController:
