@@ -187,6 +187,61 @@ status:
 	}
 }
 
+// While pods of a held StatefulSet are not Ready, our controller may have its generation seen: then it is, until the write that
+// brings the last Ready pod, or the next edit.
+func TestShownGeneration(t *testing.T) {
+	p := load(t)
+	const builtIn = "system:serviceaccount:kube-system:statefulset-controller"
+	for _, tt := range []struct {
+		what                   string
+		user                   string
+		hold                   string
+		stored, condition, ask int64
+		ready                  int
+		want                   int64
+	}{
+		{what: "we show it", user: deploy.User, hold: "0", stored: 8, condition: 9, ask: 9, ready: 2, want: 9},
+		{what: "we show what is not observed", user: deploy.User, hold: "0", stored: 8, condition: 8, ask: 9, ready: 2, want: 8},
+		{what: "all are Ready by now", user: deploy.User, hold: "0", stored: 8, condition: 9, ask: 9, ready: 3, want: 8},
+		{what: "another write of ours", user: deploy.User, hold: "0", stored: 9, condition: 9, ask: 9, ready: 2, want: 9},
+		{what: "it stays", user: builtIn, hold: "0", stored: 9, condition: 9, ask: 9, ready: 2, want: 9},
+		{what: "the last pod becomes Ready", user: builtIn, hold: "0", stored: 9, condition: 9, ask: 9, ready: 3, want: 8},
+		{what: "nobody has shown it", user: builtIn, hold: "0", stored: 8, condition: 9, ask: 9, ready: 2, want: 8},
+		{what: "an edit has come", user: builtIn, hold: "0", stored: 8, condition: 8, ask: 9, ready: 2, want: 8},
+		{what: "a hold without a new generation", user: builtIn, hold: "0", stored: 9, condition: 0, ask: 9, ready: 2, want: 8},
+		{what: "an operator under OnDelete would delete pods", user: deploy.User, hold: "OnDelete", stored: 8, condition: 9, ask: 9, ready: 2, want: 8},
+	} {
+		as := func(generation int64, condition bool) string {
+			text := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s: %q}}
+spec: {replicas: 3, updateStrategy: {type: RollingUpdate}}
+status:
+  observedGeneration: %d
+  readyReplicas: %d
+  conditions:
+  - {type: %s, status: "False", reason: NotReadyAfterResize, message: web-1}`, api.EnabledLabel, api.HoldAnnotation, tt.hold, generation, tt.ready, api.ConditionComplete)
+			if condition && tt.condition > 0 {
+				text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(tt.condition))
+			}
+			return text
+		}
+		request := update(t, "status", tt.user, as(tt.ask, true))
+		request.OldObject = raw(t, as(tt.stored, true))
+		now := admitted(t, p, "inplace-rollout-pending-statefulsets", request)
+		var got struct {
+			Status struct{ ObservedGeneration int64 }
+		}
+		if err := json.Unmarshal(now, &got); err != nil {
+			t.Fatal(err)
+		}
+		if _, observed := conditionsOf(t, now); got.Status.ObservedGeneration != tt.want || observed != 9 {
+			t.Errorf("%s: it says %d, and that %d is observed, want %d\n%s", tt.what, got.Status.ObservedGeneration, observed, tt.want, now)
+		}
+	}
+}
+
 // The StatefulSet controller writes all conditions as it has seen them. What we have said since then stays, so that none
 // of us has a reason to write once more.
 func TestConditionOfAnOlderStatus(t *testing.T) {
