@@ -140,7 +140,7 @@ const (
 	ConditionComplete = "inplace-rollout.io/Complete"
 
 	// ConditionObserved is the type of the status condition that says which generation of a held
-	// StatefulSet or DaemonSet the built-in controller has observed. The status itself says an older
+	// workload the built-in controller has observed. The status itself says an older
 	// one meanwhile, so that whoever waits for the workload goes on waiting. The admission policies
 	// write it, and take it away when the hold has ended.
 	ConditionObserved = "inplace-rollout.io/Observed"
