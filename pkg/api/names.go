@@ -176,6 +176,10 @@ const (
 	// LetGo leaves them to the built-in controllers.
 	LetGo = "LetGo"
 
+	// WishAnnotation is on a workload between the two askings of the policy that holds it, with the version that is
+	// written over: what the workload says then of partition, paused or strategy is what its user wants. It is never stored.
+	WishAnnotation = "inplace-rollout.io/wish"
+
 	// NotHeldAnnotation is on a workload whose last write was not held because no controller was there. Its value is the
 	// version that this write replaced. The admission policy writes it, and takes it away with the next write.
 	NotHeldAnnotation = "inplace-rollout.io/not-held"
