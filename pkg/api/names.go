@@ -55,7 +55,7 @@ const (
 	DeferredTimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
 
 	// InForceAnnotation has the action and the policy that were there when the template was
-	// edited, as `action;policy`: a later change of either applies from the next edit. The
+	// edited, as `action;policy`, where they have changed since: that applies from the next edit. The
 	// admission policy writes it, and nobody else can.
 	InForceAnnotation = "inplace-rollout.io/in-force"
 

@@ -159,3 +159,55 @@ func TestBetweenTheAskings(t *testing.T) {
 		})
 	}
 }
+
+// TestInForce: what is in force is written down only where the annotations do not say it any more.
+func TestInForce(t *testing.T) {
+	p := load(t)
+	const action, list = api.ResizeActionAnnotation, api.ResizePolicyAnnotation
+	type says = map[string]string
+	for _, tt := range []struct {
+		what     string
+		had, has says // but for what is in force, which is kept
+		edit     bool
+		creates  bool
+		optsIn   bool
+		want     string // what is stored; "absent" for nothing
+	}{
+		{what: "a new one", has: says{action: "LiveResize"}, creates: true, want: "absent"},
+		{what: "a new one of a manifest that was saved", has: says{action: "LiveResize", api.InForceAnnotation: "Restart;"}, creates: true, want: "absent"},
+		{what: "an edit", had: says{action: "LiveResize"}, has: says{action: "LiveResize"}, edit: true, want: "absent"},
+		{what: "an edit that brings an action", has: says{action: "LiveResize"}, edit: true, want: "absent"},
+		{what: "opting in", had: says{action: "Restart"}, has: says{action: "LiveResize"}, optsIn: true, want: "absent"},
+		{what: "another action", had: says{action: "LiveResize"}, has: says{action: "Restart"}, want: "LiveResize;"},
+		{what: "an action comes", has: says{action: "Restart"}, want: ";"},
+		{what: "an action goes", had: says{action: "Restart"}, want: "Restart;"},
+		{what: "a policy comes", had: says{action: "Restart"}, has: says{action: "Restart", list: "cpu=RestartOnly"}, want: "Restart;"},
+		{what: "it stays", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "Restart"}, want: "LiveResize;"},
+		{what: "it stays, whatever is written", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "Restart", api.InForceAnnotation: "Restart;"}, want: "LiveResize;"},
+		{what: "the annotations say it again", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "LiveResize"}, want: "absent"},
+		{what: "the next edit", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, edit: true, want: "absent"},
+		{what: "another try", had: says{action: "LiveResize", list: "cpu=RestartOnly", api.HoldAnnotation: "any"}, has: says{action: "LiveResize", list: "cpu=RestartOnly", api.RetryAnnotation: "now;Restart"}, want: "Restart;cpu=RestartOnly"},
+		{what: "a former version has written it", had: says{action: "LiveResize", api.InForceAnnotation: "LiveResize;"}, has: says{action: "LiveResize", api.InForceAnnotation: "LiveResize;"}, want: "absent"},
+	} {
+		for kind, rollout := range map[string]string{"StatefulSet": "{type: RollingUpdate, partition: 0}", "Deployment": "{paused: false}", "DaemonSet": "{type: RollingUpdate, maxUnavailable: 1}"} {
+			t.Run(kind+" "+tt.what, func(t *testing.T) {
+				template := 100
+				if tt.edit {
+					template = 200
+				}
+				old, object := workload(t, kind, 100, "", rollout), workload(t, kind, template, "", rollout)
+				old.SetAnnotations(tt.had)
+				object.SetAnnotations(tt.has)
+				if tt.optsIn {
+					old.SetLabels(nil)
+				}
+				if tt.creates {
+					old = nil
+				}
+				if got, has := asks(t, p, "alice", old, object, nil).GetAnnotations()[api.InForceAnnotation]; has != (tt.want != "absent") || has && got != tt.want {
+					t.Errorf("in force is %q, want %s", got, tt.want)
+				}
+			})
+		}
+	}
+}

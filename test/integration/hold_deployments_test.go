@@ -170,8 +170,9 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 	}
 }
 
-// TestInForce: action and policy apply from the next edit.
+// TestInForce: action and policy apply from the next edit. Where they have not changed since the last one, nothing is added.
 func TestInForce(t *testing.T) {
+	t.Run("StatefulSet", func(t *testing.T) { newWorkload(t, options{Replicas: 1}).testInForce() })
 	t.Run("Deployment", func(t *testing.T) { newDeployment(t, options{Replicas: 1}).testInForce() })
 	t.Run("DaemonSet", func(t *testing.T) { newDaemonSet(t, options{Replicas: 1}).testInForce() })
 }
@@ -183,18 +184,20 @@ func (s *sandbox[W]) testInForce() {
 		args []string
 		want string
 	}{
-		{[]string{"annotate", web, setAction + "=Restart"}, ""},
-		{[]string{"annotate", web, inForce + "=LiveResize;"}, ""},
-		{[]string{"set", "image", web, "app=app:2"}, "Restart;"},
+		{[]string{"annotate", web, setAction + "=Restart"}, ";"},
+		{[]string{"annotate", web, inForce + "=LiveResize;"}, ";"},
+		{[]string{"set", "image", web, "app=app:2"}, ""},
 		{[]string{"annotate", "--overwrite", web, setAction + "=LiveResize", setPolicy + "=cpu=RestartOnly"}, "Restart;"},
 		{[]string{"annotate", "--overwrite", web, inForce + "=LiveResize;"}, "Restart;"},
 		{[]string{"annotate", web, inForce + "-"}, "Restart;"},
-		{[]string{"set", "image", web, "app=app:3"}, "LiveResize;cpu=RestartOnly"},
+		{[]string{"annotate", "--overwrite", web, setAction + "=Restart", setPolicy + "-"}, ""},
+		{[]string{"annotate", "--overwrite", web, setAction + "=LiveResize", setPolicy + "=cpu=RestartOnly"}, "Restart;"},
+		{[]string{"set", "image", web, "app=app:3"}, ""},
 		{[]string{"annotate", web, setAction + "-", setPolicy + "-"}, "LiveResize;cpu=RestartOnly"},
 		{[]string{"annotate", web, api.RetryAnnotation + "=now;Restart"}, "Restart;cpu=RestartOnly"},
 		{[]string{"label", web, enabled + "-"}, ""},
 		{[]string{"annotate", web, setAction + "=Restart"}, ""},
-		{[]string{"label", web, enabled + "=true"}, "Restart;"},
+		{[]string{"label", web, enabled + "=true"}, ""},
 		{[]string{"annotate", web, setAction + "-"}, "Restart;"},
 		{[]string{"set", "image", web, "app=app:4"}, ""},
 	} {

@@ -51,7 +51,7 @@ func TestUndoKeepsPolicyAndAction(t *testing.T) {
 		d.waitCondition("Infeasible", "left as it is")
 		d.assertReplaced(before)
 		a := d.get().Annotations
-		if a[action] != "LiveResize" || a[policy] != "memory=RestartOnly" || a[timeout] != "90s" || a[api.InForceAnnotation] != "LiveResize;memory=RestartOnly" || a["app"] != "web" {
+		if a[action] != "LiveResize" || a[policy] != "memory=RestartOnly" || a[timeout] != "90s" || a[api.InForceAnnotation] != "" || a["app"] != "web" {
 			t.Errorf("annotations %v", a)
 		}
 	})
@@ -86,7 +86,7 @@ func TestUndoKeepsPolicyAndAction(t *testing.T) {
 				}
 			}
 			d.kubectl("apply", "--filename", writeFile(t, strings.Join(lines, "\n")))
-			if got := d.get().Annotations; got[action] != "LiveResize" || got[api.InForceAnnotation] != "LiveResize;" {
+			if got := d.get().Annotations; got[action] != "LiveResize" || got[api.InForceAnnotation] != "" {
 				t.Errorf("annotations %v", got)
 			}
 			d.waitComplete()
@@ -124,7 +124,7 @@ func TestRetry(t *testing.T) {
 			t.Errorf("the action of the next edit is %q", action)
 		}
 		w.setResources("cpu=180m", "")
-		if a := w.get().Annotations; a[api.RetryAnnotation] != "" || a[api.InForceAnnotation] != "LiveResize;" {
+		if a := w.get().Annotations; a[api.RetryAnnotation] != "" || a[api.InForceAnnotation] != "" {
 			t.Errorf("after an edit: %v", a)
 		}
 		w.waitComplete()
