@@ -211,3 +211,115 @@ func TestInForce(t *testing.T) {
 		}
 	}
 }
+
+// managed has a manager own fields of the object, by what it has written at that second.
+func managed(t *testing.T, u *unstructured.Unstructured, manager, operation, fields string, second int) {
+	t.Helper()
+	var entry map[string]any
+	if err := yaml.Unmarshal(fmt.Appendf(nil, "{manager: %s, operation: %s, time: \"2026-01-01T00:00:%02dZ\", apiVersion: apps/v1, fieldsType: FieldsV1, fieldsV1: %s}", manager, operation, second, fields), &entry); err != nil {
+		t.Fatal(err)
+	}
+	entries, _, _ := unstructured.NestedSlice(u.Object, "metadata", "managedFields")
+	if err := unstructured.SetNestedSlice(u.Object, append(entries, entry), "metadata", "managedFields"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPausesDuringAHold: who pauses a held Deployment changes nothing by that, but may say so.
+func TestPausesDuringAHold(t *testing.T) {
+	p := load(t)
+	const note, paused = "deployment.reloader.stakater.com/paused-at", `{"f:spec": {"f:paused": {}}}`
+	for _, tt := range []struct {
+		what    string
+		hold    string // what it had; else false
+		old, is func(*unstructured.Unstructured)
+		want    string
+	}{
+		{what: "Reloader", is: func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.HoldAnnotation: "false", note: "2026-01-01T00:00:00Z"})
+		}, want: "true"},
+		{what: "its note of before", old: func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.HoldAnnotation: "false", note: "2026-01-01T00:00:00Z"})
+		}, is: func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.HoldAnnotation: "false", note: "2026-01-01T00:00:00Z"})
+		}, want: "false"},
+		{what: "it resumes", hold: "true", old: func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.HoldAnnotation: "true", note: "2026-01-01T00:00:00Z"})
+		}, is: func(u *unstructured.Unstructured) { wants(t, u, "{paused: false}") }, want: "false"},
+		{what: "it takes the note away alone", hold: "true", old: func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.HoldAnnotation: "true", note: "2026-01-01T00:00:00Z"})
+		}, want: "true"},
+		{what: "server-side apply", is: func(u *unstructured.Unstructured) { managed(t, u, "flux", "Apply", paused, 2) }, want: "true"},
+		{what: "server-side apply of what was saved", is: func(u *unstructured.Unstructured) {
+			managed(t, u, "kubectl", "Apply", `{"f:metadata": {"f:annotations": {"f:inplace-rollout.io/hold": {}}}, "f:spec": {"f:paused": {}}}`, 2)
+		}, want: "false"},
+		{what: "an applier that has it already", old: func(u *unstructured.Unstructured) { managed(t, u, "flux", "Apply", paused, 1) },
+			is: func(u *unstructured.Unstructured) { managed(t, u, "flux", "Apply", paused, 2) }, want: "false"},
+		{what: "another field", is: func(u *unstructured.Unstructured) {
+			managed(t, u, "flux", "Apply", `{"f:spec": {"f:replicas": {}}}`, 2)
+		}, want: "false"},
+		{what: "kubectl annotate", is: func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.HoldAnnotation: "false", "example.com/a": "b"})
+		}, want: "false"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			hold := cmp.Or(tt.hold, "false")
+			old, object := workload(t, "Deployment", 100, hold, "{paused: true}"), workload(t, "Deployment", 100, hold, "{paused: true}")
+			if tt.old != nil {
+				tt.old(old)
+			}
+			if tt.is != nil {
+				tt.is(object)
+			}
+			now := asks(t, p, "alice", old, object, nil)
+			if is, _, _ := unstructured.NestedBool(now.Object, "spec", "paused"); !is || now.GetAnnotations()[api.HoldAnnotation] != tt.want {
+				t.Errorf("paused: %t, held: %q, want %q", is, now.GetAnnotations()[api.HoldAnnotation], tt.want)
+			}
+		})
+	}
+}
+
+// TestWhoTakesTheEditAway: kubectl goes back to a ReplicaSet from before the opt-in, with the settings of that time. Terraform takes away
+// what it does not know, and what it sets in that write is its own.
+func TestWhoTakesTheEditAway(t *testing.T) {
+	p := load(t)
+	const action, list = api.ResizeActionAnnotation, api.ResizePolicyAnnotation
+	type says = map[string]string
+	for _, tt := range []struct {
+		what, manager  string
+		had, has, want says // beside the names of edits
+		brings         string
+	}{
+		{what: "Terraform adds an action", manager: "Terraform", has: says{action: "LiveResize"}, want: says{action: "LiveResize"}},
+		{what: "Terraform changes it", manager: "Terraform", had: says{action: "Restart"}, has: says{action: "LiveResize"}, want: says{action: "LiveResize"}},
+		{what: "Terraform knows none", manager: "Terraform", had: says{action: "LiveResize", list: "cpu=RestartOnly"}, has: says{list: "memory=RestartOnly"}, want: says{action: "LiveResize", list: "memory=RestartOnly"}},
+		{what: "undo to before the opt-in", manager: "kubectl", has: says{action: "Restart"}, want: says{}},
+		{what: "undo to before the opt-in, with another action", manager: "kubectl", had: says{action: "LiveResize"}, has: says{action: "Restart"}, want: says{action: "LiveResize"}},
+		{what: "undo", manager: "kubectl", had: says{action: "LiveResize"}, has: says{list: "cpu=RestartOnly"}, want: says{action: "LiveResize"}, brings: "3"},
+		{what: "undo by another client", manager: "k9s", had: says{action: "LiveResize"}, has: says{list: "cpu=RestartOnly"}, want: says{action: "LiveResize"}, brings: "3"},
+		{what: "who brings the name of now sets what it sets", manager: "kubectl-edit", had: says{action: "LiveResize"}, has: says{action: "Restart"}, want: says{action: "Restart"}, brings: "5"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			old, object := workload(t, "Deployment", 100, "", "{paused: false}"), workload(t, "Deployment", 200, "", "{paused: false}")
+			for u, is := range map[*unstructured.Unstructured]struct {
+				says
+				edit string
+			}{old: {tt.had, "5"}, object: {tt.has, tt.brings}} {
+				annotations := says{"deployment.kubernetes.io/revision": "2"}
+				for key, value := range is.says {
+					annotations[key] = value
+				}
+				if is.edit != "" {
+					annotations[api.EditAnnotation] = is.edit
+				}
+				u.SetAnnotations(annotations)
+				managed(t, u, "kube-controller-manager", "Update", "{}", 1)
+			}
+			managed(t, object, tt.manager, "Update", "{}", 2)
+			now := asks(t, p, "alice", old, object, nil).GetAnnotations()
+			if now[action] != tt.want[action] || now[list] != tt.want[list] || now[api.InForceAnnotation] != "" {
+				t.Errorf("it says %v, want %v", now, tt.want)
+			}
+		})
+	}
+}

@@ -55,6 +55,21 @@ func TestUndoKeepsPolicyAndAction(t *testing.T) {
 			t.Errorf("annotations %v", a)
 		}
 	})
+	t.Run("Terraform takes the name of the edit away, and brings an action", func(t *testing.T) {
+		parallel(t)
+		d := edited(t, "")
+		before := d.uids()
+		for name := range before {
+			d.annotatePod(name, simInfeasible)
+		}
+		d.patchAs("Terraform", `{"metadata":{"annotations":{"`+api.EditAnnotation+`":null,"`+action+`":"LiveResize"}},
+			"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"180m"}}}]}}}}`)
+		d.waitCondition("Infeasible", "left as it is")
+		d.assertReplaced(before)
+		if a := d.get().Annotations; a[action] != "LiveResize" || a[api.EditAnnotation] == "" {
+			t.Errorf("annotations %v", a)
+		}
+	})
 	t.Run("what it had before it was opted in does not come back", func(t *testing.T) {
 		parallel(t)
 		d := newDeployment(t, options{OptedOut: true, Meta: `annotations: {inplace-rollout.io/resource-resize-action: Restart}`})
