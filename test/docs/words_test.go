@@ -25,7 +25,7 @@ var budgets = map[string]int{
 	"docs/install.md":         1500,
 	"docs/operations.md":      1600,
 	"docs/gitops.md":          900,
-	"docs/operators.md":       900,
+	"docs/operators.md":       1050,
 	"docs/autoscalers.md":     1300,
 	"docs/troubleshooting.md": 2200,
 
