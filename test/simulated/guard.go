@@ -74,7 +74,7 @@ func (h *Harness[W, K]) Guarded(t *testing.T, defaults policy.Defaults, of Guard
 		var cordoned []*corev1.Node
 		for _, node := range h.Nodes.List() {
 			node = node.DeepCopy()
-			node.Spec.Unschedulable = true
+			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "drained", Effect: corev1.TaintEffectNoExecute}) // for DaemonSets, too
 			cordoned = append(cordoned, node)
 		}
 		h.Nodes.Set(cordoned...)
