@@ -431,7 +431,7 @@ func TestNextStep(t *testing.T) {
 		{name: "policy RestartOnly for something else: live", places: "live|live", changes: changes{all, inForce(";cpu:decrease=RestartOnly,memory=RestartOnly")}, want: "resize web-1"},
 		{name: "policy RestartOnly dominates the action LiveResize", places: "live", changes: changes{all, inForce("LiveResize;app/cpu=RestartOnly")},
 			want: "release, hand over: cpu of app: RestartOnly (annotation app/cpu)"},
-		{name: "in force: an action that is said later waits for the next edit", places: "live|live", changes: changes{all, says("Restart", "cpu=RestartOnly")}, want: "resize web-1"},
+		{name: "in force: an action that is said later waits for the next edit", places: "live|live", changes: changes{all, inForce(";"), says("Restart", "cpu=RestartOnly")}, want: "resize web-1"},
 		{name: "in force: an action that is taken back later stays", places: "live", changes: changes{all, inForce("Restart;")}, want: "release, hand over: the action is Restart"},
 		{name: "in force: wins over what the annotations say now", places: "infeasible|live", changes: changes{all, inForce("LiveResize;"), says("Restart", "cpu=RestartOnly")}, want: "resize web-0"},
 		{name: "in force: wins over a malformed annotation", places: "live", changes: changes{all, inForce("Restart;"), says("Rstart", "")}, want: "release, hand over: the action is Restart"},

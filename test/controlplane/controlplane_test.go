@@ -332,6 +332,7 @@ func (s *suite) testModes(t *testing.T) {
 	}{
 		{mode: "accepted", allocated: "200m", resource: "200m", observed: 2},
 		{mode: "delayed", condition: corev1.PodResizeInProgress, allocated: "200m", resource: "100m", observed: 2},
+		{mode: "lasting", condition: corev1.PodResizeInProgress, allocated: "200m", resource: "100m", observed: 2},
 		{mode: "deferred", condition: corev1.PodResizePending, reason: corev1.PodReasonDeferred, allocated: "100m", resource: "100m", observed: 2},
 		{mode: "infeasible", condition: corev1.PodResizePending, reason: corev1.PodReasonInfeasible, allocated: "100m", resource: "100m", observed: 2},
 		{mode: "error", condition: corev1.PodResizeInProgress, reason: corev1.PodReasonError, allocated: "200m", resource: "100m", observed: 2},

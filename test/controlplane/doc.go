@@ -11,6 +11,7 @@
 //	accepted    none, after 0.1 s                new                 new        new
 //	delayed     PodResizeInProgress after 0.1 s  new                 old        new
 //	            none, 2 s later                  new                 new        new
+//	lasting     PodResizeInProgress after 0.1 s  new                 old        new
 //	deferred    PodResizePending, Deferred       old                 old        new
 //	infeasible  PodResizePending, Infeasible     old                 old        new
 //	error       PodResizeInProgress, Error       new                 old        new

@@ -219,7 +219,7 @@ func testInPlaceOrRecreate(t *testing.T) {
 	w.waitSizes(cpu)
 	w.assertUncontested()
 
-	w.annotatePod("web-0", simNever) // the rollout is not over until the updater has tried all it can
+	w.annotatePod("web-0", simLasting) // the rollout is not over until the updater has tried all it can
 	w.setResources("cpu=150m", "")
 	for _, name := range []string{"web-1", "web-2"} {
 		w.waitEvent("ResizedByOthers", name+": updater keeps resizing this pod. Its next size stays until the next edit")

@@ -84,7 +84,7 @@ func TestUndoneAndReleasedWithoutController(t *testing.T) {
 		w := newWorkload(t, options{})
 		w.waitComplete()
 		before, label := w.uids(), w.pods()["web-2"].Labels[appsv1.ControllerRevisionHashLabelKey]
-		w.annotatePod("web-1", simNever)
+		w.annotatePod("web-1", simLasting)
 		w.begin("150m", "web-1") // web-2 has it
 		w.waitPod("web-2", "to have the label, too", func(pod corev1.Pod) bool { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] != label })
 		w.abandon(process)
@@ -102,7 +102,7 @@ func TestUndoneAndReleasedWithoutController(t *testing.T) {
 		d.waitComplete()
 		before := d.uids()
 		slow := d.names()[0]
-		d.annotatePod(slow, simNever)
+		d.annotatePod(slow, simLasting)
 		d.begin("150m", slow)
 		d.abandon(process)
 		ownController(t, controller.Options{})

@@ -213,9 +213,9 @@ func TestSavedDuringAHold(t *testing.T) {
 	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
 	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
 	daemon := ds.on(1).Name
-	w.annotatePod("web-0", simNever)
-	d.annotatePod(d.names()[0], simNever)
-	ds.annotatePod(daemon, simNever)
+	w.annotatePod("web-0", simLasting)
+	d.annotatePod(d.names()[0], simLasting)
+	ds.annotatePod(daemon, simLasting)
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
 	ds.setResources("cpu=150m", "")

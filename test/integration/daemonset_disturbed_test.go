@@ -17,7 +17,7 @@ import (
 func (d *daemonSet) stall() (slow string) {
 	d.t.Helper()
 	slow = d.on(1).Name
-	d.annotatePod(slow, simNever)
+	d.annotatePod(slow, simLasting)
 	d.begin("150m", slow)
 	return slow
 }
@@ -127,7 +127,7 @@ func TestDaemonSetTaintedNode(t *testing.T) {
 	d.assertMoved(before, "150m")
 
 	slow := d.on(1).Name
-	d.annotatePod(slow, simNever)
+	d.annotatePod(slow, simLasting)
 	d.begin("180m", slow)
 	drained := d.on(3).Name
 	d.kubectl("taint", "node", d.node(3), "example.com/no=more:NoExecute") // mid-rollout: its pod goes

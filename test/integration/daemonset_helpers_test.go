@@ -110,7 +110,7 @@ func (d *daemonSet) removeNode(i int) {
 // notReady has the i-th node and its pod not be Ready, with a silent kubelet.
 func (d *daemonSet) notReady(i int) {
 	d.t.Helper()
-	d.annotatePod(d.on(i).Name, simNever)
+	d.annotatePod(d.on(i).Name, simLasting)
 	d.annotatePod(d.on(i).Name, "sim.inplace-rollout.io/ready=false")
 	d.kubectl("annotate", "node", d.node(i), "sim.inplace-rollout.io/ready=false")
 	d.kubectl("wait", "--for=condition=Ready=False", "node/"+d.node(i), "--timeout="+patience.String())

@@ -175,7 +175,7 @@ func TestDaemonSetImageDuringAResize(t *testing.T) {
 	d := newDaemonSet(t, options{})
 	before := d.uids()
 	for name := range before {
-		d.annotatePod(name, simNever)
+		d.annotatePod(name, simLasting)
 	}
 	d.beginAny("150m")
 	d.kubectl("set", "image", d.ref, "app=app:2")

@@ -72,7 +72,7 @@ func TestDeploymentScaledToZeroDuringTheRollout(t *testing.T) {
 	parallel(t)
 	d := newDeployment(t, options{Replicas: 2})
 	for _, name := range d.names() {
-		d.annotatePod(name, simNever)
+		d.annotatePod(name, simLasting)
 	}
 	d.beginAny("150m")
 	d.kubectl("scale", d.ref, "--replicas=0")
@@ -119,7 +119,7 @@ func TestDeploymentResumedDuringTheHold(t *testing.T) {
 	d := newDeployment(t, options{})
 	before := d.uids()
 	slow := d.names()[1]
-	d.annotatePod(slow, simNever)
+	d.annotatePod(slow, simLasting)
 	d.begin("150m", slow)
 	d.kubectl("rollout", "resume", d.ref)
 	if !held(d.get()) {
@@ -137,7 +137,7 @@ func TestDeploymentScaledDuringTheRollout(t *testing.T) {
 	d := newDeployment(t, options{Replicas: 3, PodMeta: simDelayed})
 	before := d.uids()
 	slow := d.names()[0]
-	d.annotatePod(slow, simNever)
+	d.annotatePod(slow, simLasting)
 	d.begin("150m", slow)
 	d.kubectl("scale", d.ref, "--replicas=5")
 	d.waitFor("five pods", func(o *appsv1.Deployment) bool { return o.Status.AvailableReplicas == 5 })
@@ -149,7 +149,7 @@ func TestDeploymentScaledDuringTheRollout(t *testing.T) {
 	d.assertMoved(before, "150m")
 
 	for _, name := range d.names() {
-		d.annotatePod(name, simNever)
+		d.annotatePod(name, simLasting)
 	}
 	d.beginAny("180m")
 	d.kubectl("scale", d.ref, "--replicas=2")
@@ -196,7 +196,7 @@ func TestDeploymentPodLostDuringTheRollout(t *testing.T) {
 	d := newDeployment(t, options{PodMeta: simDelayed})
 	before := d.uids()
 	slow, lost := d.names()[0], d.names()[1]
-	d.annotatePod(slow, simNever)
+	d.annotatePod(slow, simLasting)
 	d.begin("150m", slow)
 	d.kubectl("delete", "pod", lost)
 	d.newcomer(before)
@@ -213,7 +213,7 @@ func TestDeploymentDeletedDuringTheRollout(t *testing.T) {
 			parallel(t)
 			d := newDeployment(t, options{})
 			slow := d.names()[0]
-			d.annotatePod(slow, simNever)
+			d.annotatePod(slow, simLasting)
 			d.begin("150m", slow)
 			d.kubectl("delete", d.ref, "--cascade="+cascade, "--timeout="+patience.String())
 			eventually(t, "everything to be gone", func() (bool, string) {
@@ -242,7 +242,7 @@ func TestDeploymentOptOutDuringTheRollout(t *testing.T) {
 	parallel(t)
 	d := newDeployment(t, options{})
 	slow := d.names()[0]
-	d.annotatePod(slow, simNever)
+	d.annotatePod(slow, simLasting)
 	d.begin("150m", slow)
 	d.kubectl("label", d.ref, enabled+"-")
 	if got := d.get(); held(got) || got.Spec.Paused {

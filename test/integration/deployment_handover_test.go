@@ -214,7 +214,7 @@ func TestDeploymentImageDuringAResize(t *testing.T) {
 	d := newDeployment(t, options{})
 	before := d.uids()
 	for name := range before {
-		d.annotatePod(name, simNever)
+		d.annotatePod(name, simLasting)
 	}
 	d.setResources("cpu=150m", "")
 	d.waitCondition("Progressing", "")

@@ -71,7 +71,7 @@ func TestDeploymentRolloutStatusAfterARevert(t *testing.T) {
 	d.waitComplete()
 	before := d.uids()
 	slow := d.names()[0]
-	d.annotatePod(slow, simNever)
+	d.annotatePod(slow, simLasting)
 	d.begin("150m", slow)
 	d.setResources("cpu=100m", "")
 	status := d.rolloutStatus()

@@ -83,7 +83,7 @@ func TestOperatorThatWaitsForTheGeneration(t *testing.T) {
 	}{
 		"a container restarts": {func(w *workload) { w.setResources("cpu=100m,memory=150Mi", "") }, nil},
 		"a pod is lost": {func(w *workload) {
-			w.annotatePod("web-1", simNever)
+			w.annotatePod("web-1", simLasting)
 			w.setResources("cpu=150m,memory=100Mi", "")
 			w.waitPod("web-1", "to be asked", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "150m" })
 			w.kubectl("delete", "pod", "web-1")

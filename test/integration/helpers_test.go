@@ -32,7 +32,8 @@ const (
 	simDelayed    = `annotations: {sim.inplace-rollout.io/resize: delayed}`
 	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
 	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
-	simNever      = "sim.inplace-rollout.io/resize=never"
+	simLasting    = "sim.inplace-rollout.io/resize=lasting"
+	simSilent     = "sim.inplace-rollout.io/resize=never"
 	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
 
 	simNotReady     = "sim.inplace-rollout.io/ready=false"

@@ -233,7 +233,7 @@ func TestReapplies(t *testing.T) {
 func (s *sandbox[W]) reapply(o options) {
 	s.t.Helper()
 	slow := s.names()[0]
-	s.annotatePod(slow, simNever)
+	s.annotatePod(slow, simLasting)
 	o.Kind, o.Resources = s.kind, largerThanBase
 	for range 10 {
 		s.apply(manifest(s.t, s.namespace, o))

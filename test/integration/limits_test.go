@@ -88,7 +88,7 @@ func TestRestartContainerBelowThePartition(t *testing.T) {
 func TestNodeBehind(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Pod: restartsForMemory})
-	w.annotatePod("web-2", simNever)
+	w.annotatePod("web-2", simLasting)
 	w.setResources("cpu=100m,memory=120Mi", "")
 	w.waitPod("web-2", "to be asked", func(pod corev1.Pod) bool { return pod.Generation > 1 })
 	w.annotatePod("web-2", simNotReady)

@@ -77,7 +77,7 @@ func TestLostBehindAPartition(t *testing.T) {
 // what is wanted now. So it is made of what is wanted.
 func TestImageEditedBackWithASize(t *testing.T) {
 	w := halfUpgraded(t, options{})
-	w.annotatePod("web-0", simNever)
+	w.annotatePod("web-0", simLasting)
 	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}},"template":{"spec":{"containers":[{"name":"app","image":"app:1","resources":{"requests":{"cpu":"150m"}}}]}}}}`)
 	w.ownController(t, controller.Options{})
 	w.waitFor("pods that are lost to be made of the newest revision", func(set *appsv1.StatefulSet) bool {

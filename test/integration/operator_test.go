@@ -81,7 +81,7 @@ func TestOperators(t *testing.T) {
 			w := newWorkload(t, o)
 			w.waitComplete()
 			before := w.uids()
-			w.annotatePod("web-0", simNever)
+			w.annotatePod("web-0", simLasting)
 			w.markAudit()
 			o.Resources = largerThanBase
 			turns := w.operate(o, turn)

@@ -161,3 +161,34 @@ func TestAdmittedValues(t *testing.T) {
 		})
 	}
 }
+
+// TestUnanswered: the kubelet of the pod that is asked first never does anything. It holds up the others for the error
+// timeout, and no further pod of its node for longer. Then it gets what the table says of a resize that fails.
+func TestUnanswered(t *testing.T) {
+	parallel(t)
+	t.Run("only a live resize is wanted", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, options{Meta: liveOnly})
+		before := w.uids()
+		w.annotatePod("web-2", simSilent)
+		w.setResources("cpu=150m", "")
+		w.waitSize("web-1", "150m")
+		w.waitSize("web-0", "150m")
+		w.waitCondition("ResizeError", "web-2: no answer from the kubelet on node "+w.pods()["web-2"].Spec.NodeName)
+		w.assertReplaced(before)
+		w.annotatePod("web-2", simAccepted)
+		w.waitComplete()
+		w.assertReplaced(before)
+	})
+	t.Run("a restart is the table's answer", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"})
+		before := d.uids()
+		silent := d.names()[0]
+		d.annotatePod(silent, simSilent)
+		d.edit("150m")
+		d.waitComplete()
+		d.assertReplaced(before, silent)
+		d.waitEvent("RestartFallback", "no answer from the kubelet")
+	})
+}

@@ -257,7 +257,7 @@ func TestUntoldResourcesForTooLong(t *testing.T) {
 // forget has the kubelet tell no more what the pod's container has.
 func (s *sandbox[W]) forget(pod string) {
 	s.t.Helper()
-	s.annotatePod(pod, "sim.inplace-rollout.io/resize=never")
+	s.annotatePod(pod, "sim.inplace-rollout.io/resize=lasting")
 	s.kubectl("patch", "pod", pod, "--subresource=status", "--type=json", "--patch", `[{"op":"remove","path":"/status/containerStatuses/0/resources"}]`)
 }
 
