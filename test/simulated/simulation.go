@@ -54,8 +54,9 @@ type Simulation[S Set, K controller.KindState] struct {
 	anyhow bool                   // users opt out, let go, and choose OnDelete: then the built-in controller restarts what it likes
 	listed map[string]*corev1.Pod // as they were before the sync
 	wrong  string                 // what the controller has done that it must not, while it writes on several threads
-	doomed map[types.UID]string   // needed a restart when they were left to the built-in controller for this edit
-	sick   map[types.UID]bool     // crashed for good while the set was held
+	once   Once
+	doomed map[types.UID]string // needed a restart when they were left to the built-in controller for this edit
+	sick   map[types.UID]bool   // crashed for good while the set was held
 	births map[types.UID]birth
 	sizes  map[types.UID]Version // the size that a pod was asked for while it was Ready
 }
@@ -134,6 +135,7 @@ func NewSimulation[S Set, K controller.KindState](t T, w *Workload[S], setup Set
 func (s *Simulation[S, K]) Start(of Rollouts[S]) {
 	s.of, s.Driver = of, NewDriver(s.t, s.Cluster, of)
 	s.Requested, s.Wrote, s.Changed, s.Admitted = s.mayRequest, s.hasWritten, s.trace, s.admitted
+	s.Lost = func(pod *corev1.Pod) { s.once.Lost(of.Place(s.Set, pod).Name, s.Edit(s.Set), pod.UID) }
 	s.Begin(30)
 }
 
@@ -206,7 +208,7 @@ func (s *Simulation[S, K]) minReady(set S) time.Duration {
 func (s *Simulation[S, K]) Rules(set S) Rules {
 	want, seconds, now := s.Wanted(set), s.Fields.MinReadySeconds(set), metav1.NewTime(s.Clock.Now())
 	r := Rules{
-		Cluster: s.Cluster, Want: want, InForce: set.GetAnnotations()[api.InForceAnnotation], Edit: s.Edit(set), MinReady: s.minReady(set),
+		Cluster: s.Cluster, Want: want, Template: s.Fields.Template(set), InForce: set.GetAnnotations()[api.InForceAnnotation], Edit: s.Edit(set), MinReady: s.minReady(set),
 		Labelled:  func(pod *corev1.Pod) bool { return s.builtIn.Of(pod) == want },
 		Available: func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, seconds, now) },
 		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
@@ -237,7 +239,7 @@ func (s *Simulation[S, K]) mayRequest(action clienttesting.Action) {
 		if why := r.MayAsk(pod, SizeOf(asked)); why != "" {
 			s.Must("%s", why)
 		}
-		if why := s.Turns.MayResize(r, s.of.Place(set, pod).Name, pod, s.of.Beside(set, pod)); why != "" {
+		if why := s.Turns.MayResize(r, s.of.Place(set, pod).Name, pod, s.of.Beside(set, pod)); why != "" && s.Hands == nil {
 			s.Must("%s", why)
 		}
 		s.Turns.Batch = append(s.Turns.Batch, pod)
@@ -273,6 +275,10 @@ func (s *Simulation[S, K]) hasWritten(action clienttesting.Action, before Object
 			if s.Rules(set).Down > 0 || !s.NeedsRestart(pod, set) {
 				s.never("unmarked %s, which needs no new one beside it", pod.Name)
 			}
+		} else if s.Hands != nil {
+			if lacks := s.Lacks(pod, s.Fields.Template(set)); lacks != "" {
+				s.never("settled what is not: %s", lacks)
+			}
 		} else if have := AppliedSize(pod); VersionOf(&pod.Spec) != want || pod.Spec.NodeName != "" && (have.CPU != want.CPU || have.Memory != want.Memory) {
 			s.never("settled %s, which has %+v, as %+v", pod.Name, have, want)
 		}
@@ -305,7 +311,10 @@ func (s *Simulation[S, K]) isComplete() {
 		if s.Unproved(pod, s.minReady(s.Set)) && !place.Lost {
 			s.never("the set says Complete, and %s has yet to prove its size", pod.Name)
 		}
-		if of := s.builtIn.Of(pod); pod.DeletionTimestamp == nil && (of != want || !s.admitted(pod, want) && VersionOf(&pod.Spec) != want) {
+		if lacks := s.Lacks(pod, s.Fields.Template(s.Set)); s.Hands != nil && pod.DeletionTimestamp == nil && lacks != "" {
+			s.never("the set says Complete, and %s", lacks)
+		}
+		if of := s.builtIn.Of(pod); s.Hands == nil && pod.DeletionTimestamp == nil && (of != want || !s.admitted(pod, want) && VersionOf(&pod.Spec) != want) {
 			s.never("the set says Complete, and %s is of %v with %+v", pod.Name, of, VersionOf(&pod.Spec))
 		}
 	}
@@ -333,7 +342,7 @@ func (s *Simulation[S, K]) takes(set S, pod *corev1.Pod, gone bool) {
 		skipped := s.of.Place(set, other.Pod).Lost || gives && !there[name]
 		taken += asInt(other.Edit == edit && !skipped && (other.Gone || !waiting[other.Pod.UID]))
 	}
-	if taken > r.Most {
+	if taken > r.Most && s.Hands == nil {
 		s.Must("%d places are under way, more than %d", taken, r.Most)
 	}
 }
@@ -377,6 +386,9 @@ func (s *Simulation[S, K]) Restarts(pod *corev1.Pod) {
 func (s *Simulation[S, K]) Stays(set S, pod *corev1.Pod) {
 	if want := s.Wanted(set); s.births[pod.UID] == (birth{want, s.Edit(set)}) {
 		s.Must("%s is restarted, which was born of %v", pod.Name, want)
+	}
+	if why := s.once.Restarts(s.of.Place(set, pod).Name, s.Edit(set), 1, pod.UID); why != "" {
+		s.Must("%s is restarted, and %s", pod.Name, why)
 	}
 }
 
@@ -622,6 +634,47 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
 		delete(set.GetAnnotations(), api.OnFailureAnnotation)
 	})
 	s.Ends(nil)
+}
+
+// HandsOn lets hands be there from the birth of the pods on, or only from now on.
+func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
+	s.Hands, s.Admits = &h, false
+	s.Resizes = func(old, resized *corev1.Pod) {
+		if why := s.Unedited(old, resized, s.Fields.Template(s.Planned())); why != "" {
+			s.Must("%s", why)
+		}
+	}
+	s.Admitted = func(pod *corev1.Pod, _ Version) bool { return s.Lacks(pod, s.Fields.Template(s.Set)) == "" }
+	if !fromBirth {
+		return
+	}
+	optIn := func(in string) {
+		s.User(func(set S) { set.SetLabels(map[string]string{api.EnabledLabel: in}) })
+		for range 10 + 5*len(s.Pods) {
+			s.of.Round()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Pods)) {
+		s.DeletePod(name)
+	}
+	optIn("false")
+	optIn("true")
+}
+
+// Converges has the rollout come to its end after these steps, whatever hands do, or say who must act. Then they
+// do: kubelets answer as usual, nobody deletes pods, and the users edit, and want no more than the usual action.
+func (s *Simulation[S, K]) Converges(steps [][]Step) {
+	s.All(slices.Concat(steps...))
+	s.Driver.Converges(s.Unfinished, func() string { return ptr.Deref(s.Fields.Condition(s.Set), rollout.StoredCondition{}).Reason }, func() {
+		s.Hands.Answers, s.Hands.Fits, s.Hands.Deletes = nil, 0, false
+		s.of.Mend()
+		s.User(func(set S) {
+			set.GetAnnotations()[api.ResizeActionAnnotation] = string(policy.LiveResizePreferred)
+			v := s.Wanted(set)
+			v.CPU = 1 + v.CPU%3
+			s.EditTo(set, v)
+		})
+	})
 }
 
 // killing is the cpu with which a guarded simulation has containers killed.
