@@ -687,6 +687,7 @@ func (s *Simulation[S, K]) triesOn(before *corev1.Pod) {
 		s.Excused[pod.UID] = true // it goes back, and may have to be restarted to come to the size after all
 		delete(s.births, pod.UID)
 		delete(s.Turns.asked, pod.UID)
+		s.once.Lost(s.of.Place(s.Set, pod).Name, s.Edit(s.Set), pod.UID) // a restart for the size did not count
 	}
 	if s.Canaries == 0 || pod == nil || SizeOf(pod).CPU != killing || !podutils.IsPodReady(before) {
 		return
