@@ -86,7 +86,21 @@ func (c *Controller[W, K]) recordWaits(s *Session[W, K], w W, waits []rollout.Wa
 	}
 }
 
-// nameOthers adds to the condition who else resizes the pods, such as a vertical
+// recordTrusted records of pods, once for each size, that they count as resized though their kubelet does not show it.
+func (s *Session[W, K]) recordTrusted(w W, verdicts []*rollout.Verdict) {
+	for _, v := range verdicts {
+		m := &v.Member
+		if m.Pod == nil || !m.Target.Trusts() || s.Notes.Of(m.Pod.UID).Trusted == m.Pod.Generation {
+			continue
+		}
+		s.Notes.Note(m.Pod.UID).Trusted = m.Pod.Generation
+		_, lacks := m.Target.Answer()
+		s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventUnconfirmed, fmt.Sprintf(
+			"counts as resized: node %s has allocated the size, but does not show that it is applied: %s", m.Pod.Spec.NodeName, lacks))
+	}
+}
+
+// nameOthers adds to the condition which containers the pods lack, and who else resizes them, such as a vertical
 // autoscaler. It records an event of each of them once.
 func (c *Controller[W, K]) nameOthers(s *Session[W, K], w W, verdicts []*rollout.Verdict, condition *rollout.Condition) {
 	for _, v := range verdicts {
@@ -98,6 +112,9 @@ func (c *Controller[W, K]) nameOthers(s *Session[W, K], w W, verdicts []*rollout
 					fmt.Sprintf("%s also resizes pods of this %s, such as %s. Edits of the template override it; between edits its sizes stay", other, c.access.Kind, m.Name))
 			}
 		}
+	}
+	if absent := rollout.Absent(verdicts); len(absent) > 0 && condition.Reason != "" {
+		condition.Absent = strings.Join(absent, ", ")
 	}
 	if s.others.Len() > 0 && condition.Reason != "" {
 		condition.Others = strings.Join(sets.List(s.others), ", ")

@@ -277,11 +277,12 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 		}
 	}
 	s.shown = there
-	s.Notes.See(s.unseen)
-	s.unseen = nil
 	if f.Cache == nil {
-		s.Notes.See(p.Verdicts)
+		s.unseen = append(s.unseen, p.Verdicts...)
 	}
+	s.Notes.See(s.unseen)
+	s.recordTrusted(w, s.unseen)
+	s.unseen = nil
 	for _, m := range p.Resized {
 		s.RecordResized(m.Pod, "resized in place", "")
 	}

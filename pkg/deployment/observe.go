@@ -351,8 +351,7 @@ func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 	case rs.previous == nil: // it was too large for the record
 		return true
 	}
-	former := rs.previous.template.PodTemplateSpec
-	size, err := resize.For(pod, former, former)
+	size, err := resize.Whole(pod, rs.previous.template.PodTemplateSpec)
 	return err == nil && len(size.Changes) == 0
 }
 

@@ -22,19 +22,13 @@ func filled(pod *corev1.Pod, mine, template []part) []Change {
 	var changes []Change
 	for entry := range strings.SplitSeq(note, "; ") {
 		what, of, _ := strings.Cut(entry, " for ")
-		kind := regularContainer
-		name, ofInit := strings.CutPrefix(of, "init container ")
-		if ofInit {
-			kind = initContainer
-		} else {
-			name = strings.TrimPrefix(of, "container ")
-		}
+		name := strings.TrimPrefix(strings.TrimPrefix(of, "init "), "container ")
 		side := Request
 		names, requests := strings.CutSuffix(what, " "+string(Request))
 		if !requests {
 			names, side = strings.TrimSuffix(what, " "+string(Limit)), Limit
 		}
-		have := counterpart(mine, part{kind: kind, name: name})
+		have := counterpart(mine, part{name: name})
 		if have == nil {
 			continue
 		}

@@ -21,6 +21,8 @@ type Kubelet struct {
 	Asked time.Time
 	// Now is when the pod is looked at.
 	Now time.Time
+	// Patience is for how long it may give no answer to a size; 0 if that is not known.
+	Patience time.Duration
 }
 
 // lookTime is within which a kubelet has looked at each of its pods, even if nothing happens: it
@@ -38,6 +40,24 @@ func (k Kubelet) Looked(pod *corev1.Pod) time.Time {
 		asked = k.Asked
 	}
 	return asked.Add(lookTime)
+}
+
+// clockSkew is by how much our clock and that of the API server may differ.
+const clockSkew = 10 * time.Second
+
+// Overdue returns when the kubelet has not answered for longer than it may, by the time at which the pod was last asked
+// for a size, by whomever; zero if nobody ever asked, or it is not known for how long it may.
+func (k Kubelet) Overdue(pod *corev1.Pod) time.Time {
+	asked := lastWrite(pod, Recorded)
+	if k.Patience == 0 || asked.IsZero() {
+		return time.Time{}
+	}
+	return asked.Add(k.Patience + clockSkew)
+}
+
+func (k Kubelet) overdue(pod *corev1.Pod) bool {
+	at := k.Overdue(pod)
+	return !at.IsZero() && !k.Now.Before(at)
 }
 
 // observed reports whether the pod's status was written by a kubelet that had seen the pod's spec.

@@ -85,9 +85,10 @@ func (p part) wanted(side Side, name corev1.ResourceName) *resource.Quantity {
 	return q
 }
 
-// counterpart returns the part of the same kind and name, or nil.
+// counterpart returns the part of the same name, or nil. Names are unique among all containers of a pod, and an
+// injector may have moved one to another list: a template's istio-proxy is a sidecar in its pods.
 func counterpart(all []part, of part) *part {
-	i := slices.IndexFunc(all, func(p part) bool { return p.kind == of.kind && p.name == of.name })
+	i := slices.IndexFunc(all, func(p part) bool { return p.name == of.name })
 	if i < 0 {
 		return nil
 	}

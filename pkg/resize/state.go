@@ -3,6 +3,7 @@ package resize
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -73,13 +74,8 @@ func (t Target) Observe() (State, string) {
 	if state, message := t.fromConditions(); state != "" {
 		return state, message
 	}
-	if !t.kubelet.observed(t.pod) {
-		return InProgress, fmt.Sprintf("waiting for the kubelet to observe generation %d", t.pod.Generation)
-	}
-	for _, p := range t.named {
-		if missing := t.unapplied(p); missing != "" {
-			return InProgress, fmt.Sprintf("waiting for the kubelet to apply %s: %s", p.label(), missing)
-		}
+	if answer, lacks := t.answer(); answer != Confirmed && (answer != Unconfirmed || !t.trusted) {
+		return InProgress, "waiting for the kubelet: " + lacks
 	}
 	if !podutils.IsPodReady(t.pod) {
 		return Unready, "waiting for the pod to be Ready"
@@ -87,19 +83,86 @@ func (t Target) Observe() (State, string) {
 	return Actuated, ""
 }
 
-// Busy reports whether the kubelet has not carried out yet, or not answered, what the pod's
-// spec asks for now, whoever has set it. Containers of which the kubelet reports no resources
-// do not count.
+// Answer is what a kubelet says of a size in a pod's status, where no condition of the pod tells of a resize.
+type Answer int
+
+// The answers, in the order of how much they leave open. What they mean if they last is decided in pkg/rollout.
+const (
+	// Confirmed: the status shows the size, or conditions tell of its resize, or it has not been asked for.
+	Confirmed Answer = iota
+	// Unconfirmed: the kubelet has allocated the size, but its status shows other values than were to be applied, or
+	// an older generation. Some never show them: kubelets without CFS quota report no cpu limit
+	// (kubernetes#129719), NRI plugins have values of their own (kubernetes#130598), and
+	// virtual kubelets report the generation of another pod.
+	Unconfirmed
+	// Unanswered: it has not allocated the size, and does not say why.
+	Unanswered
+	// Starting: it has not said yet what a container has.
+	Starting
+)
+
+// Answer returns what the kubelet says of the target's size, and what its status lacks.
+func (t Target) Answer() (Answer, string) {
+	if t.pod == nil || len(t.Changes) > 0 || t.Unscheduled() {
+		return Confirmed, ""
+	}
+	if state, _ := t.fromConditions(); state != "" {
+		return Confirmed, ""
+	}
+	return t.answer()
+}
+
+// answer is Answer for a pod that has been asked for the size, and whose conditions do not tell of a resize.
+func (t Target) answer() (answer Answer, lacks string) {
+	for _, p := range t.named {
+		if of, missing := t.unapplied(p); of > answer {
+			answer, lacks = of, p.label()+": "+missing
+		}
+	}
+	if t.kubelet.observed(t.pod) {
+		return answer, lacks
+	}
+	if lacks = fmt.Sprintf("generation %d is not observed", t.pod.Generation); answer == Confirmed {
+		return Unconfirmed, lacks
+	}
+	return max(answer, Unanswered), lacks // what its status shows is of another spec
+}
+
+// Trusting returns the target for a kubelet of which it is known that its status never shows what it has
+// carried out: that it has allocated the size has to do.
+func (t Target) Trusting() Target {
+	t.trusted = true
+	return t
+}
+
+// Trusts reports whether the target is for such a kubelet, and its status does not show the size.
+func (t Target) Trusts() bool {
+	answer, _ := t.Answer()
+	return t.trusted && answer == Unconfirmed
+}
+
+// Busy reports whether the kubelet has not carried out yet, or not answered, what somebody has asked
+// for by a resize, for as long as it may need. Containers of which the kubelet reports no resources
+// do not count. What was never asked for is no resize, whatever the status shows.
 func Busy(pod *corev1.Pod, kubelet Kubelet) bool {
+	if !slices.ContainsFunc(pod.ManagedFields, Recorded) {
+		return false
+	}
 	t := specified(pod, kubelet)
 	state, _ := t.Observe()
-	return state == InProgress && len(t.named) > 0
+	if state != InProgress || len(t.named) == 0 {
+		return false
+	}
+	answer, _ := t.Answer()
+	return answer == Confirmed || answer == Starting || !kubelet.overdue(pod)
 }
 
 // Settled reports whether the kubelet has carried out what the pod's spec asks for now, and the pod is
 // Ready, whatever the target is: it may be another size.
 func (t Target) Settled() bool {
-	state, _ := specified(t.pod, t.kubelet).Observe()
+	now := specified(t.pod, t.kubelet)
+	now.trusted = t.trusted
+	state, _ := now.Observe()
 	return state == Actuated
 }
 
@@ -171,28 +234,37 @@ func (t Target) fromConditions() (State, string) {
 	return progress, message
 }
 
-// unapplied returns what the status of p still lacks; empty if it lacks nothing.
-func (t Target) unapplied(p part) string {
-	if p.kind != podLevel && t.status(p) == nil {
-		return "it has no status"
+// unapplied returns what the status of p still lacks, and what that means; empty if it lacks nothing.
+func (t Target) unapplied(p part) (Answer, string) {
+	status := t.status(p)
+	if p.kind != podLevel && status == nil {
+		return Starting, "it has no status"
 	}
 	if t.hasRun(p) {
-		return "" // nothing will be applied to it
+		return Confirmed, "" // nothing will be applied to it
 	}
 	allocated, applied := t.reported(p)
 	for _, name := range resizable {
-		request, limit := p.value(Request, name), p.value(Limit, name)
-		if request != nil && !same(request, lookup(allocated, name)) {
-			return fmt.Sprintf("%s request %s is not allocated", name, request)
+		request := p.value(Request, name)
+		if request == nil || same(request, lookup(allocated, name)) {
+			continue
 		}
+		lacks := fmt.Sprintf("%s request %s is not allocated", name, request)
+		if status != nil && status.State.Running == nil {
+			return Starting, lacks
+		}
+		return Unanswered, lacks
+	}
+	for _, name := range resizable {
+		request, limit := p.value(Request, name), p.value(Limit, name)
 		if request != nil && p.restartsFor(name) && !appliedAs(name, Request, *request, lookup(applied.Requests, name)) {
-			return fmt.Sprintf("%s request %s waits for the container's restart", name, request)
+			return Unconfirmed, fmt.Sprintf("%s request %s waits for the container's restart", name, request)
 		}
 		if limit != nil && !appliedAs(name, Limit, *limit, lookup(applied.Limits, name)) {
-			return fmt.Sprintf("%s limit %s is not applied", name, limit)
+			return Unconfirmed, fmt.Sprintf("%s limit %s is not applied", name, limit)
 		}
 	}
-	return ""
+	return Confirmed, ""
 }
 
 // hasRun reports whether p is an init container that has run.
@@ -215,15 +287,21 @@ func (t Target) reported(p part) (allocated corev1.ResourceList, applied corev1.
 
 // inForce returns the value that is in force in the pod as it runs: the kubelet may not have
 // accepted yet what the spec asks for; of a value that is new, nothing is in force then. Where the
-// kubelet says nothing of p, it is the spec's value.
+// kubelet says nothing of p, it is the spec's value. So it is where nobody has asked for another one since the pod's
+// birth, or the kubelet has allocated it: then the status shows what a runtime makes of it.
 func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resource.Quantity) *resource.Quantity {
 	allocated, applied := t.reported(p)
 	value := lookup(allocated, name)
 	if side == Limit {
 		value = lookup(applied.Limits, name)
 	}
-	if !t.says(p) || t.hasRun(p) || spec != nil && appliedAs(name, side, *spec, value) {
+	if !t.asked || !t.says(p) || t.hasRun(p) || spec != nil && appliedAs(name, side, *spec, value) {
 		return spec
+	}
+	if state, _ := t.fromConditions(); state == "" && t.kubelet.observed(t.pod) {
+		if answer, _ := t.unapplied(p); answer == Unconfirmed {
+			return spec
+		}
 	}
 	return value
 }

@@ -25,6 +25,9 @@ type Target struct {
 	// or the kubelet would not bring this pod to the wanted size in place. With any
 	// of them only a new pod can have it.
 	Obstacles []string
+	// Absent are the containers that the template sizes and the pod does not have: an injector has dropped or renamed
+	// them, and would do so in a new pod. Their size is not the rollout's.
+	Absent []string
 
 	// Resized is when we last resized the pod, for this edit or another; zero if never.
 	Resized time.Time
@@ -42,26 +45,31 @@ type Target struct {
 	named   []part      // of the pod, that the template names
 	born    []Change    // lead, with Changes, from the pod's spec to that of a new pod
 	filled  []Change    // take out what LimitRanges have filled in, and the template does not say
+	class   bool        // an obstacle is the QoS class
+	asked   bool        // somebody has resized the pod
+	trusted bool        // see Trusting
 }
 
 // For returns the size that pod, made from the older template, must have to be
 // one of the newer. It fails if the pod's managedFields cannot be read.
 //
-// What the newer template says, after Kubernetes' own defaulting of pods, is set.
-// What only the older one says, or what we had set for an edit that was given up,
+// What the newer template says, after Kubernetes' own defaulting of pods, is set where it
+// differs from the older one, and where anybody has set another value through the resize
+// subresource. What only the older one says, or what we had set for an edit that was given up,
 // would have to be removed. The API server refuses that, so it is an obstacle.
-// Everything else stays as it is: it was injected, or filled in by a LimitRange.
+// Everything else stays as it is: admission gave it to the pod at its birth.
 //
-// The result is a size, not the difference of two templates. So it does not matter
-// how far an edit that was given up has come: for A→C→D, where a pod of A has C's cpu
-// already, D's cpu is set even if A and D have the same.
+// So it does not matter how far an edit that was given up has come: for A→C→D, where a pod
+// of A has C's cpu already, D's cpu is set even if A and D have the same.
+//
+// See the table of the package for what is done where admission has changed a value that is edited.
 func For(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, older, newer, func(value) bool { return true })
+	return edit(pod, older, newer, func(value) bool { return true })
 }
 
 // ForBut is like [For], but leaves what others have set through the resize subresource.
 func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, older, newer, func(v value) bool { return v.by.other == "" })
+	return edit(pod, older, newer, func(v value) bool { return v.by.other == "" })
 }
 
 // ForKeeping is like [For], for a pod that is to have the size of sized next: a copy of the newer
@@ -70,9 +78,14 @@ func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, erro
 // values that sized has otherwise changes nothing in a pod that has them so already.
 func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec, edited func(Change) bool) (Target, error) {
 	others := parts(&sized.Spec)
-	return target(pod, older, newer, func(v value) bool {
+	return edit(pod, older, newer, func(v value) bool {
 		return !v.by.ours || v.From == nil || same(v.From, v.was) || !v.otherwiseIn(others) && edited(v.Change)
 	})
+}
+
+// Whole returns the size that a pod must have to have all values that the template says. It fails as [For] does.
+func Whole(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error) {
+	return target(pod, &corev1.PodTemplateSpec{}, template, func(value) bool { return true })
 }
 
 // From reports whether the pods of the template have the value that a change starts from.
@@ -123,15 +136,47 @@ func ownOf(sized, template *corev1.PodTemplateSpec) func(value) bool {
 type value struct {
 	Change // from what the pod has
 
-	kind kind
-	was  *resource.Quantity // in pods of the older template
-	by   owner              // of what the pod has
+	kind    kind
+	was, is *resource.Quantity // in pods of the older template, and of the newer one
+	by      owner              // of what the pod has
+	follows bool               // from values of containers that change
 }
+
+// edited reports whether the value is to be the newer template's: that says another one than the older, or the pod
+// does not have it from its birth. What admission took away at its birth stays away: a new pod would lack it, too, and
+// nobody could take it away again.
+func (v value) edited() bool {
+	switch {
+	case v.by != owner{}:
+		return true
+	case v.was != nil && v.From == nil:
+		return false
+	default:
+		return v.follows || !same(v.was, v.is)
+	}
+}
+
+// admitted reports whether admission gave the pod another value at its birth than the older template says.
+func (v value) admitted() bool { return v.by == owner{} && v.was != nil && !same(v.From, v.was) }
 
 // otherwiseIn reports whether the containers of another template have another value.
 func (v value) otherwiseIn(other []part) bool {
-	p := counterpart(other, part{kind: v.kind, name: v.Container})
+	p := counterpart(other, part{name: v.Container})
 	return v.kind != podLevel && (p == nil || !same(p.wanted(v.Side, v.Resource), v.To))
+}
+
+// edit returns the target of an edit, of which sets leaves out some values.
+//
+// Where admission decides about the QoS class, so that the pod has another one than its template says, it would give
+// that to a new pod, too. So what it changed stays, if the class would change otherwise: of a template with requests of
+// cpu 1 and memory 1Gi and equal limits, pods have requests of 250m and 256Mi. When all four values
+// are doubled, the limits are, and the requests stay.
+func edit(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(value) bool) (Target, error) {
+	t, err := target(pod, older, newer, func(v value) bool { return v.edited() && sets(v) })
+	if err != nil || !t.class || qos.GetPodQOS(pod) == qos.ComputePodQOS(&corev1.Pod{Spec: *Defaulted(older)}) {
+		return t, err
+	}
+	return target(pod, older, newer, func(v value) bool { return v.edited() && !v.admitted() && sets(v) })
 }
 
 func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(value) bool) (Target, error) {
@@ -139,7 +184,7 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(val
 	if err != nil {
 		return Target{}, err
 	}
-	t := Target{Resized: set.last(), pod: pod}
+	t := Target{Resized: set.last(), pod: pod, asked: len(set) > 0}
 	mine, was, template := parts(&pod.Spec), parts(&older.Spec), parts(&newer.Spec)
 	for _, want := range template {
 		if want.kind == podLevel {
@@ -147,25 +192,28 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(val
 		}
 		have := counterpart(mine, want)
 		if have == nil {
-			t.obstruct("container %s is not in the pod", want.name)
+			if resizableOf(want.requirements.Requests) != nil || resizableOf(want.requirements.Limits) != nil {
+				t.Absent = append(t.Absent, want.name)
+			}
 			continue
 		}
-		t.apply(*have, want, counterpart(was, want), set.in(want), sets)
+		t.apply(*have, want, want, counterpart(was, want), set.in(*have), sets)
 		t.named = append(t.named, *have)
 	}
-	t.applyPod(&older.Spec, newer.Spec.Resources, set, sets)
+	t.applyPod(&older.Spec, &newer.Spec, set, sets)
 	t.filled = filled(pod, mine, template)
 	t.checkPod()
 	return t, nil
 }
 
 // apply notes the changes from have to the wanted values, and as obstacles those values of have
-// that cannot be removed. Where sets says no of a value, it stays.
-func (t *Target) apply(have, want part, was *part, set owners, sets func(value) bool) {
+// that cannot be removed. Where sets says no of a value, it stays. Was and is are of pods of the older and the
+// newer template, as nobody has changed them.
+func (t *Target) apply(have, want, is part, was *part, set owners, sets func(value) bool) {
 	for _, name := range resizable {
 		for _, side := range sides {
 			c, by := Change{have.name, name, side, have.value(side, name), want.wanted(side, name)}, set.of(side, name)
-			v := value{Change: c, kind: have.kind, by: by}
+			v := value{Change: c, kind: have.kind, is: is.wanted(side, name), by: by}
 			if was != nil {
 				v.was = was.wanted(side, name)
 			}
@@ -208,13 +256,13 @@ func (t *Target) name(by owner) {
 	}
 }
 
-// applyPod is apply for the resources of the pod as a whole; says is what the template says
-// of them, or nil. What it does not say follows from the wanted size of the pod's containers,
+// applyPod is apply for the resources of the pod as a whole. What the newer template does not say of them follows from the wanted size of the pod's containers,
 // injected ones too, as it did when the pod was made.
 //
 // A value that only follows, and that the pod lacks, is not asked for: an API server that
 // fills it in does so when it takes the resize, and an older one never does.
-func (t *Target) applyPod(older *corev1.PodSpec, says *corev1.ResourceRequirements, set owners, sets func(value) bool) {
+func (t *Target) applyPod(older, newer *corev1.PodSpec, set owners, sets func(value) bool) {
+	says := newer.Resources
 	if says == nil && t.pod.Spec.Resources == nil {
 		return
 	}
@@ -232,11 +280,17 @@ func (t *Target) applyPod(older *corev1.PodSpec, says *corev1.ResourceRequiremen
 		}
 		t.named = slices.Insert(t.named, 0, have)
 	}
-	was := WithOwnLists(older)
+	was, is := WithOwnLists(older), WithOwnLists(newer)
 	setDefaults(was)
+	setDefaults(is)
+	newest := part{kind: podLevel, requirements: cmp.Or(is.Resources, &corev1.ResourceRequirements{})}
 	changes, effects := t.Changes, t.Effects // of the containers: those of the pod come first
 	t.Changes, t.Effects = nil, nil
-	t.apply(have, want, counterpart(parts(was), want), set.in(want), sets)
+	t.apply(have, want, newest, counterpart(parts(was), want), set.in(want), func(v value) bool {
+		said := says != nil && lookup(*v.Side.of(says), v.Resource) != nil
+		v.follows = !said && slices.ContainsFunc(changes, func(c Change) bool { return c.Resource == v.Resource })
+		return sets(v)
+	})
 	t.Changes, t.Effects = append(t.Changes, changes...), append(t.Effects, effects...)
 }
 
@@ -258,7 +312,7 @@ func (t *Target) checkPod() {
 		}
 	}
 	before, after := qos.GetPodQOS(t.pod), qos.ComputePodQOS(&corev1.Pod{Spec: *t.Spec()})
-	if before != after {
+	if t.class = before != after; t.class {
 		t.obstruct("the QoS class would change from %s to %s", before, after)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -33,6 +34,7 @@ func TestFor(t *testing.T) {
 		changes      string
 		obstacles    []string
 		patch        string // the spec of the patch
+		absent       []string
 	}{
 		{
 			name:  "what the newer template says is set, and only what differs is sent",
@@ -78,7 +80,7 @@ func TestFor(t *testing.T) {
 			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 150Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
 			change: []func(*corev1.Pod){func(pod *corev1.Pod) {
 				pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("180m")
-			}},
+			}, build.Ours(ourRequests)},
 			changes: "app: cpu request 180m→100m, app: memory request 100Mi→150Mi",
 			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"100m","memory":"150Mi"}}}]}`,
 		},
@@ -214,6 +216,75 @@ func TestFor(t *testing.T) {
 			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"50m"}}}]}`,
 		},
 		{
+			name:    "a container that an injector has made a sidecar is resized where it is",
+			older:   "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
+			newer:   "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 20m}}}]",
+			change:  []func(*corev1.Pod){moveToInit},
+			changes: "proxy: cpu request 10m→20m",
+			patch:   `{"initContainers":[{"name":"proxy","resources":{"requests":{"cpu":"20m"}}}]}`,
+		},
+		{
+			name:   "what we have set there for an abandoned edit goes",
+			older:  "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
+			newer:  "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
+			change: []func(*corev1.Pod){moveToInit, setCPU("proxy", "30m"), build.Ours(`{"f:spec":{"f:initContainers":{"k:{\"name\":\"proxy\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`)},
+
+			changes: "proxy: cpu request 30m→10m",
+			patch:   `{"initContainers":[{"name":"proxy","resources":{"requests":{"cpu":"10m"}}}]}`,
+		},
+		{
+			name:    "one that an injector has dropped or renamed is left alone",
+			older:   "containers: [{name: app, resources: {requests: {cpu: 10m}}}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
+			newer:   "containers: [{name: app, resources: {requests: {cpu: 20m}}}, {name: proxy, resources: {requests: {cpu: 20m}}}]",
+			change:  []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Spec.Containers[1].Name = "agent"; build.Actuate(pod) }},
+			changes: "app: cpu request 10m→20m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"20m"}}}]}`,
+			absent:  []string{"proxy"},
+		},
+		{
+			name:  "requests that admission has lowered at birth stay where the edit says nothing of them",
+			older: guaranteed("1", "1Gi"), newer: guaranteed("2", "1Gi"),
+			change:  []func(*corev1.Pod){lowerRequests},
+			changes: "app: cpu request 250m→2, app: cpu limit 1→2",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2"},"requests":{"cpu":"2"}}}]}`,
+		},
+		{
+			name:  "and all of them, where the pod would be of another QoS class than a new one",
+			older: guaranteed("1", "1Gi"), newer: guaranteed("2", "2Gi"),
+			change:  []func(*corev1.Pod){lowerRequests},
+			changes: "app: cpu limit 1→2, app: memory limit 1Gi→2Gi",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2","memory":"2Gi"}}}]}`,
+		},
+		{
+			name:  "a limit that admission has removed at birth is not added by an edit of something else",
+			older: guaranteed("500m", "1Gi"), newer: guaranteed("500m", "2Gi"),
+			change:  []func(*corev1.Pod){removeCPULimit},
+			changes: "app: memory request 1Gi→2Gi, app: memory limit 1Gi→2Gi",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"memory":"2Gi"},"requests":{"memory":"2Gi"}}}]}`,
+		},
+		{
+			name:  "nor by one of that limit",
+			older: guaranteed("500m", "1Gi"), newer: guaranteed("700m", "1Gi"),
+			change:  []func(*corev1.Pod){removeCPULimit},
+			changes: "app: cpu request 500m→700m",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"700m"}}}]}`,
+		},
+		{
+			name:  "what others have set since its birth is the template's again, whatever is edited",
+			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 150Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
+			change:  []func(*corev1.Pod){setCPU("app", "180m"), build.ResizedBy("updater", build.Start, ourRequests)},
+			changes: "app: cpu request 180m→100m, app: memory request 100Mi→150Mi",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"100m","memory":"150Mi"}}}]}`,
+		},
+		{
+			name:    "the pod's own value follows from its containers only where these change",
+			older:   "{resources: {limits: {cpu: 1, memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 100Mi}}}]}",
+			newer:   "{resources: {limits: {cpu: 1, memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 200Mi}}}]}",
+			change:  []func(*corev1.Pod){setCPU("app", "25m")},
+			changes: "pod: memory request 100Mi→200Mi, app: memory request 100Mi→200Mi",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"memory":"200Mi"}}}],"resources":{"requests":{"memory":"200Mi"}}}`,
+		},
+		{
 			name:      "Windows pods cannot be resized",
 			older:     "{os: {name: windows}, containers: [{name: app, resources: {requests: {cpu: 1}}}]}",
 			newer:     "{os: {name: windows}, containers: [{name: app, resources: {requests: {cpu: 2}}}]}",
@@ -249,6 +320,9 @@ func TestFor(t *testing.T) {
 			}
 			if !slices.Equal(target.Obstacles, tt.obstacles) {
 				t.Errorf("obstacles:\n got %q\nwant %q", target.Obstacles, tt.obstacles)
+			}
+			if !slices.Equal(target.Absent, tt.absent) {
+				t.Errorf("absent %q, want %q", target.Absent, tt.absent)
 			}
 			patch, err := target.Patch()
 			if err != nil {
@@ -286,7 +360,7 @@ func TestEffects(t *testing.T) {
 	}{
 		{"a size that is in force changes", build.Pod("web-0", a), b, "app: memory request 100Mi→200Mi", "app: memory request 100Mi→200Mi"},
 		{"one that was asked for changes what is in force", build.Pod("web-0", a, build.WithSize(b)), b, "", "app: memory request 100Mi→200Mi"},
-		{"one that is taken back before it is in force changes nothing", build.Pod("web-0", a, build.WithSize(b)), a, "app: memory request 200Mi→100Mi", ""},
+		{"one that is taken back before it is in force changes nothing", build.Pod("web-0", a, build.WithSize(b), build.Ours(ourRequests)), a, "app: memory request 200Mi→100Mi", ""},
 		{"one that was added and asked for is not in force", build.Pod("web-0", a, build.WithSize(limited)), limited, "",
 			"app: cpu request 105m→200m, app: cpu limit 105m→200m, app: memory limit none→1Gi"},
 		{"one that is in force changes nothing", build.Pod("web-0", a, build.Resized(b)), b, "", ""},
@@ -343,7 +417,53 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
+// ourRequests are what we have set.
+const ourRequests = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{},"f:memory":{}}}}}}}`
+
 const ourPodLimit = `{"f:spec":{"f:resources":{"f:limits":{"f:cpu":{}}}}}`
+
+// guaranteed is a template whose pods are, where admission lets them.
+func guaranteed(cpu, memory string) string {
+	size := "{cpu: " + cpu + ", memory: " + memory + "}"
+	return "containers: [{name: app, resources: {requests: " + size + ", limits: " + size + "}}]"
+}
+
+// moveToInit makes the container proxy a sidecar, as Istio's injector does.
+func moveToInit(pod *corev1.Pod) {
+	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "proxy" })
+	proxy := pod.Spec.Containers[i]
+	proxy.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+	pod.Spec.Containers = slices.Delete(pod.Spec.Containers, i, i+1)
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, proxy)
+	build.Actuate(pod)
+}
+
+// lowerRequests has requests of a quarter of the limits, as OpenShift's ClusterResourceOverride gives them to pods.
+func lowerRequests(pod *corev1.Pod) {
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m"), corev1.ResourceMemory: resource.MustParse("256Mi")}
+	pod.Status.QOSClass = corev1.PodQOSBurstable
+	build.Actuate(pod)
+}
+
+func removeCPULimit(pod *corev1.Pod) {
+	delete(pod.Spec.Containers[0].Resources.Limits, corev1.ResourceCPU)
+	pod.Status.QOSClass = corev1.PodQOSBurstable
+	build.Actuate(pod)
+}
+
+// setCPU gives a container another request of cpu.
+func setCPU(container, cpu string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				if list[i].Name == container {
+					list[i].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(cpu)
+				}
+			}
+		}
+		build.Actuate(pod)
+	}
+}
 
 // podLimit gives the pod a limit of its own.
 func podLimit(pod *corev1.Pod) {

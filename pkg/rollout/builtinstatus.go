@@ -57,7 +57,7 @@ func (u BuiltInStatus) AtRest(held bool, have *StoredCondition) (p Plan, atRest 
 		}
 		return p, u.BuiltIn && !u.Counted && !u.Standing
 	}
-	p.Condition.Others = have.Says().Others
+	p.Condition.Absent, p.Condition.Others = have.Says().Absent, have.Says().Others
 	if u.Counted && u.AllThere {
 		p.Urgency = Soon
 	}

@@ -36,6 +36,8 @@ type Condition struct {
 	Why string
 	// Details for people, such as what pods wait for. Each begins with "; ".
 	Details string
+	// Absent names the containers of the template that the pods lack, with commas between.
+	Absent string
 	// Others name who else resizes the pods, such as a vertical autoscaler, with commas between.
 	Others string
 }
@@ -146,6 +148,7 @@ const (
 	stoppedAt     = "stopped at "
 	reverted      = "reverted "
 	podsOf        = " pods of "
+	lacking       = "; not in the pods, so not sized: "
 	alsoResizedBy = "; also resized by "
 )
 
@@ -156,6 +159,9 @@ func (c Condition) Message() string {
 		message += fmt.Sprintf(partitioned, c.Partition)
 	}
 	message += c.Details
+	if c.Absent != "" {
+		message += lacking + c.Absent
+	}
 	if c.Others != "" {
 		message += alsoResizedBy + c.Others
 	}
@@ -199,6 +205,9 @@ func Parse(complete bool, reason, message string) Condition {
 	other := Condition{Complete: complete, Reason: reason, Why: message}
 	if i := strings.LastIndex(message, alsoResizedBy); i >= 0 && i+len(alsoResizedBy) < len(message) {
 		other.Why, other.Others = message[:i], message[i+len(alsoResizedBy):]
+	}
+	if before, absent, is := strings.Cut(other.Why, lacking); is && absent != "" {
+		other.Why, other.Absent = before, absent
 	}
 	c := other
 	c.Why = ""

@@ -126,13 +126,20 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 	if err != nil {
 		return t, err
 	}
-	return t.By(f.kubelet(t.Pod())), nil
+	t = t.By(f.kubelet(t.Pod()))
+	if answer, _ := t.Answer(); answer == resize.Unconfirmed {
+		if seen := f.Notes.Sighted(t.Pod().UID); seen.Answer == answer && seen.Generation == t.Pod().Generation && !f.Now.Before(f.givenUp(t.Pod(), seen)) {
+			t = t.Trusting()
+		}
+	}
+	return t, nil
 }
 
 // kubelet returns what is known of the kubelet of a pod, which may be nil, and since when it may know
 // of the pod's spec.
 func (f Facts) kubelet(pod *corev1.Pod) resize.Kubelet {
 	k := f.Places.Kubelet(pod, f.Now)
+	k.Patience = f.Defaults.ErrorTimeout
 	if k.Silent && f.Notes != nil && !f.Notes.Foreseen {
 		k.Asked = f.Notes.first(pod, f.Now).specified
 	}
@@ -194,6 +201,12 @@ func (f Facts) member(place Place, revision Revision) Member {
 		return m
 	}
 	m.Sighting = f.Notes.Sighting(place, f.Now)
+	if m.Lost != "" {
+		m.Answered = f.Now
+	}
+	if m.Answer == resize.Unconfirmed || m.Answer == resize.Unanswered {
+		m.GivenUp = f.givenUp(place.Pod, m.Sighting)
+	}
 	if f.Settings.Guard != nil {
 		m.Cure = m.Cure || m.Before == nil && downBefore(place.Pod, place.Target.Resized)
 		m.Before = m.Before.of(place.Pod, m.State, place.Target.Resized, f.Now, f.Lifted)

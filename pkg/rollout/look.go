@@ -74,7 +74,7 @@ func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
 		l.found.needed = append(l.found.needed, found)
 		return found.verdict, nil
 	}
-	notes := l.facts.notesOf(pod.UID)
+	notes := l.facts.notesOf(pod)
 	verdict, err := l.judge(index, pod)
 	if err != nil {
 		return nil, err
@@ -107,9 +107,11 @@ func (l *Look) NonMember(pod *corev1.Pod, place func() Place) *Member {
 	}
 	p := place()
 	nonMember := l.takesShare(p)
-	until := p.AvailableAt(l.options.MinReadySeconds)
-	if looked := l.facts.kubelet(pod).Looked(pod); looked.After(l.facts.Now) && (until.IsZero() || looked.Before(until)) {
-		until = looked
+	until, kubelet := p.AvailableAt(l.options.MinReadySeconds), l.facts.kubelet(pod)
+	for _, at := range []time.Time{kubelet.Looked(pod), kubelet.Overdue(pod)} {
+		if at.After(l.facts.Now) && (until.IsZero() || at.Before(until)) {
+			until = at
+		}
 	}
 	l.keep(pod, look{nonMember: nonMember, until: until})
 	return nonMember
@@ -175,18 +177,20 @@ type notes struct {
 	size, room Refusal
 	contests   int
 	seen       Sighting
+	known      known
 }
 
-func (f Facts) notesOf(pod types.UID) notes {
-	note := f.Notes.Of(pod)
-	return notes{note.Size.Last(), note.Room.Last(), note.Contests, f.Notes.Sighted(pod)}
+func (f Facts) notesOf(pod *corev1.Pod) notes {
+	note := f.Notes.Of(pod.UID)
+	return notes{note.Size.Last(), note.Room.Last(), note.Contests, f.Notes.Sighted(pod.UID), f.Notes.known(pod)}
 }
 
 // stillNoted reports whether nothing else is noted of the pod than when it was judged. What was seen of its
 // resize may have been noted since: that look has seen it.
 func (f *Facts) stillNoted(l *look) bool {
 	was, note := &l.notes, f.Notes.Of(l.pod)
-	if note.Size.Last() != was.size || note.Room.Last() != was.room || note.Contests != was.contests {
+	if note.Size.Last() != was.size || note.Room.Last() != was.room || note.Contests != was.contests ||
+		f.Notes.known(l.verdict.Member.Pod) != was.known {
 		return false
 	}
 	seen := f.Notes.Sighted(l.pod)

@@ -70,6 +70,9 @@ type Member struct {
 	Barred string
 	// Lost is why nothing is to be expected of the pod's node; empty if it is there.
 	Lost string
+	// GivenUp is when the last answer of the pod's kubelet counts as final, though it is not the one that is waited for; zero if
+	// the kubelet answers.
+	GivenUp time.Time
 	// Kubelet of the node.
 	Kubelet resize.Kubelet
 }
@@ -83,6 +86,9 @@ type Sighting struct {
 	// Since is when the resize was first seen in the state in which it is, by the same clock
 	// as Options.Now; zero if it has not been seen before.
 	Since time.Time
+	// Answer of the kubelet, for this generation, since then. While the node is lost, none is waited for.
+	Answer   resize.Answer
+	Answered time.Time
 	// Cure: the pod was not Ready when it was last asked for a size.
 	Cure bool
 	// Again: the pod is to be asked once more for what its kubelet has put off or refused.

@@ -161,6 +161,19 @@ func OldEnvironment(verdicts []*Verdict) string {
 	return "; environment variables that show the old size until a restart: " + strings.Join(found, ", ")
 }
 
+// Absent returns the containers of the template that pods lack, because an injector has dropped or renamed them.
+func Absent(verdicts []*Verdict) []string {
+	var absent []string
+	for _, v := range verdicts {
+		for _, container := range v.Member.Target.Absent {
+			if !slices.Contains(absent, container) {
+				absent = append(absent, container)
+			}
+		}
+	}
+	return absent
+}
+
 // Classed says, for the details of a condition, how many pods have the size of a class, or
 // had it before. It is empty only if none has anything of a class.
 func Classed(verdicts []*Verdict) (said string) {

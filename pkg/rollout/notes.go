@@ -19,6 +19,7 @@ type PodNotes struct {
 	Foreseen bool
 
 	pods  map[types.UID]*PodNote
+	nodes map[string]nodeAnswers
 	again bool // pods whose resize has not been seen yet may be asked again
 }
 
@@ -33,6 +34,8 @@ type PodNote struct {
 	Request *Request
 	// Displaced is what others may put back; nil if that is nothing.
 	Displaced *Displaced
+	// Trusted is the generation with which an event has told that the pod counts as resized though its kubelet does not show it.
+	Trusted int64
 	// Recorded is the reason of the last wait that an event was recorded for.
 	Recorded string
 
@@ -98,7 +101,7 @@ func (n *PodNotes) Note(pod types.UID) *PodNote {
 // what its kubelet has put off or refused, and the timeouts begin anew. That goes for pods that have not been seen yet,
 // too: it is not known for what they were asked, or when.
 func (n *PodNotes) AskAgain() {
-	n.again = true
+	n.again, n.nodes = true, nil
 	for _, note := range n.pods {
 		note.Size, note.Room, note.Eviction, note.Contests, note.Recorded = nil, nil, nil, 0, ""
 		note.askAgain()

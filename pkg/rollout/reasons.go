@@ -91,6 +91,8 @@ const (
 	EventReverted = "Reverted"
 	// EventNodeLost: a pod's node is gone, or has not been heard of.
 	EventNodeLost = "NodeLost"
+	// EventUnconfirmed: a pod counts as resized, though the status that its kubelet reports does not show it.
+	EventUnconfirmed = "ResizeUnconfirmed"
 	// EventResizedByOthers: somebody else, such as a vertical autoscaler, resizes the same pods.
 	EventResizedByOthers = "ResizedByOthers"
 	// EventCritical: a workload that the cluster may need to come up was opted in before that took a second word.

@@ -43,6 +43,7 @@ func (n *PodNotes) See(verdicts []*Verdict) {
 		if !Gone(m.Pod) && m.Differs == "" {
 			note := n.Note(m.Pod.UID)
 			note.resize, note.judged = m.Sighting, true
+			n.answers(v)
 		}
 	}
 }
@@ -85,6 +86,9 @@ func (n *PodNotes) Sighting(place Place, now time.Time) Sighting {
 	}
 	state, _ := place.Target.Observe()
 	seen := n.Sighted(place.Pod.UID)
+	if answer, _ := place.Target.Answer(); seen.Answered.IsZero() || seen.Generation != place.Pod.Generation || seen.Answer != answer {
+		seen.Answer, seen.Answered = answer, now
+	}
 	// InProgress does not begin anew: the kubelet may come to say again what it said before.
 	if seen.Since.IsZero() || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress {
 		seen.Generation, seen.State, seen.Since = place.Pod.Generation, state, now

@@ -84,7 +84,9 @@ func (m Member) Judge(o Options) *Verdict {
 	v.changesAt(m.AvailableAt(o.MinReadySeconds), o)
 	if m.Pod != nil {
 		v.changesAt(m.Kubelet.Looked(m.Pod), o)
+		v.changesAt(m.Kubelet.Overdue(m.Pod), o)
 	}
+	v.changesAt(m.GivenUp, o)
 	v.claim = v.claims(o)
 	v.awaitBooster(o)
 	v.faulty = v.meetsFault()
@@ -288,6 +290,10 @@ func (v *Verdict) progress(o Options) progress {
 		}
 		if v.Unready {
 			return v.notReady(o)
+		}
+	case resize.InProgress:
+		if m.Answer == resize.Unanswered && !m.GivenUp.IsZero() && !o.Now.Before(m.GivenUp) {
+			return progress{state: resize.FailingTooLong, reason: ReasonResizeError, why: m.onNode("no answer from the kubelet") + ": " + v.Says}
 		}
 	}
 	return progress{state: resize.InProgress, reason: ReasonProgressing, why: v.Says}

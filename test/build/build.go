@@ -90,6 +90,9 @@ func WithSize(template *corev1.PodTemplateSpec) func(*corev1.Pod) {
 			pod.Spec.Containers[i].Resources = sized.Spec.Containers[i].Resources
 		}
 		pod.Generation++
+		pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{ // of somebody's resize, whose values are not told
+			Manager: "somebody", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "resize", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}"),
+		})
 	}
 }
 

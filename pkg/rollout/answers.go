@@ -1,0 +1,81 @@
+package rollout
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// known is what is known of a kubelet by the pods of a workload whose resizes it was given time for: that it has not
+// answered, and that its status does not show what it has allocated.
+type known struct {
+	silent      bool
+	unconfirmed bool
+}
+
+// nodeAnswers are the pods of a node whose kubelet was waited for until it was given up, by its answer.
+type nodeAnswers map[types.UID]resize.Answer
+
+// answers notes what a verdict tells of its pod's kubelet.
+func (n *PodNotes) answers(v *Verdict) {
+	m := &v.Member
+	node, answer := m.node(), resize.Confirmed
+	switch {
+	case m.Target.Trusts():
+		answer = resize.Unconfirmed
+	case v.State == resize.FailingTooLong && m.Answer == resize.Unanswered:
+		answer = resize.Unanswered
+	case v.Observed != resize.Actuated || m.Target.Resized.IsZero():
+		return
+	}
+	of := n.nodes[node]
+	if answer == resize.Confirmed {
+		delete(of, m.Pod.UID)
+		for pod, was := range of { // it does answer
+			if was == resize.Unanswered {
+				delete(of, pod)
+			}
+		}
+		return
+	}
+	if of == nil {
+		if of = (nodeAnswers{}); n.nodes == nil {
+			n.nodes = map[string]nodeAnswers{}
+		}
+		n.nodes[node] = of
+	}
+	of[m.Pod.UID] = answer
+}
+
+// enough is how many pods of a node tell that its kubelet never shows what it has carried out.
+const enough = 2
+
+// known returns what other pods of its node tell of the kubelet of a pod.
+func (n *PodNotes) known(pod *corev1.Pod) (k known) {
+	if n == nil || pod == nil {
+		return k
+	}
+	unconfirmed := 0
+	for other, answer := range n.nodes[pod.Spec.NodeName] {
+		k.silent = k.silent || answer == resize.Unanswered && other != pod.UID
+		unconfirmed += asInt(answer == resize.Unconfirmed && other != pod.UID)
+	}
+	k.unconfirmed = unconfirmed >= enough
+	return k
+}
+
+// briefly is for how long an answer is waited for that others of the node were waited for in vain.
+const briefly = 10 * time.Second
+
+// givenUp returns when the last answer of a kubelet counts as final, by what was seen of it: after the error timeout, or
+// a short while if the kubelet is known for it.
+func (f Facts) givenUp(pod *corev1.Pod, seen Sighting) time.Time {
+	wait, known := f.Defaults.ErrorTimeout, f.Notes.known(pod)
+	if known.silent && seen.Answer == resize.Unanswered || known.unconfirmed && seen.Answer == resize.Unconfirmed {
+		wait = min(wait, briefly)
+	}
+	return seen.Answered.Add(wait)
+}
