@@ -83,8 +83,8 @@ func (h Hands) admit(pod *corev1.Pod) {
 	case h.Values == noLimit:
 		delete(r.Limits, corev1.ResourceCPU)
 	case h.Values == filledIn && limited && r.Limits.Memory().IsZero():
-		r.Limits[corev1.ResourceMemory] = resource.MustParse("100Mi")
-		pod.Annotations = map[string]string{resize.LimitRangerAnnotation: "LimitRanger plugin set: memory limit for container app"}
+		r.Limits[corev1.ResourceMemory], r.Requests[corev1.ResourceMemory] = resource.MustParse("100Mi"), resource.MustParse("100Mi")
+		pod.Annotations = map[string]string{resize.LimitRangerAnnotation: "LimitRanger plugin set: memory request for container app; memory limit for container app"}
 	case h.Values == requestsToo:
 		r.Requests[corev1.ResourceMemory] = resource.MustParse("512Ki")
 	}
@@ -97,8 +97,7 @@ const proxy = "proxy"
 // born is what is known of a pod since its birth.
 type born struct {
 	said, is map[value]int64 // before admission, and after
-	by       *Hands
-	asked    map[value]bool // what has been set through resize
+	asked    map[value]bool  // what has been set through resize
 }
 
 // value is one of a container, in whichever list that stands.
@@ -132,7 +131,7 @@ func (c *Cluster) bear(pod *corev1.Pod) {
 	if c.births[pod.UID] != nil {
 		return
 	}
-	b := &born{said: values(&pod.Spec), by: c.Hands, asked: map[value]bool{}}
+	b := &born{said: values(&pod.Spec), asked: map[value]bool{}}
 	if c.Hands != nil {
 		c.Hands.admit(pod)
 	}
@@ -150,13 +149,20 @@ func (c *Cluster) next(template *corev1.PodTemplateSpec) *corev1.Pod {
 }
 
 // Outlasts reports whether the pod has what no resize takes away, and a new one of the template would not have, too. It may
-// be so where other hands have made it than would make that one: nobody can know that.
+// be so where what admission makes of the new one is not what the pod shows: nobody can know that.
 func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
-	next := c.next(template)
-	if c.births[pod.UID].by != c.Hands || pod.Status.QOSClass != next.Status.QOSClass {
+	next, b := c.next(template), c.births[pod.UID]
+	if pod.Status.QOSClass != next.Status.QOSClass {
 		return true
 	}
 	says, would := values(resize.Defaulted(template)), values(&next.Spec)
+	for _, of := range []map[value]int64{b.said, b.is, says, would} {
+		for v := range of {
+			if differ(b.said, b.is, v) != differ(says, would, v) {
+				return true
+			}
+		}
+	}
 	for v, has := range values(&pod.Spec) {
 		if _, said := says[v]; !said && would[v] != has {
 			return true
@@ -165,12 +171,19 @@ func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bo
 	return false
 }
 
+// differ reports whether a value is another one in both.
+func differ(a, b map[value]int64, v value) bool {
+	had, was := a[v]
+	has, is := b[v]
+	return was != is || had != has
+}
+
 // NeedsNew reports whether only a new pod can have the size of the template: the resize fails, its kubelet does nothing, or it
 // [Cluster.Outlasts].
 func (c *Cluster) NeedsNew(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
 	size := VersionOf(&template.Spec)
 	size.Image = 0
-	return c.Outcome(pod, size).Fails() || c.answers(pod) == deaf || c.Outlasts(pod, template)
+	return c.Outcome(pod, size).Fails() || c.Outcome(pod, SizeOf(pod)).Fails() || c.answers(pod) == deaf || c.Outlasts(pod, template)
 }
 
 // Lacks says what a pod lacks of what the template says, but for what nobody has edited since its birth, and what a new one
