@@ -128,13 +128,13 @@ func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
 	if born.of == want && born.edit == s.edits && born.after {
 		s.t.Fatalf("gives %s up, which has come for another one and is of %v", pod.Name, want)
 	}
-	s.takes(pod)
+	s.takes(pod, 0)
 	s.replace = s.edits
 }
 
-// takes checks that no edit takes more pods than there are replicas.
-func (s *simulation) takes(pod *corev1.Pod) {
-	if why := s.once.Restarts("", strconv.Itoa(s.edits), int(*s.d.Spec.Replicas), pod.UID); why != "" {
+// takes checks that no edit takes more pods than there are replicas, and surplus ones.
+func (s *simulation) takes(pod *corev1.Pod, surplus int) {
+	if why := s.once.Restarts("", strconv.Itoa(s.edits), int(*s.d.Spec.Replicas)+surplus, pod.UID); why != "" {
 		s.t.Fatalf("%s is restarted, and %s", pod.Name, why)
 	}
 }
@@ -473,7 +473,7 @@ func (s *simulation) Check() {
 // deleted checks each pod that its ReplicaSet has too many.
 func (s *simulation) deleted(pod *corev1.Pod) {
 	if s.Hands != nil {
-		s.takes(pod)
+		s.takes(pod, s.d.Spec.Strategy.RollingUpdate.MaxSurge.IntValue()) // those of an edit that was given up
 	}
 	if s.gentle {
 		if s.surpluses--; s.surpluses < 0 {
@@ -801,7 +801,8 @@ func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
 	s.Schedule = func(pod *corev1.Pod) string { return s.nodes[s.place(pod)%2].Name }
 	s.Lost = func(pod *corev1.Pod) { s.once.Lost("", strconv.Itoa(s.edits), pod.UID) }
 	s.Resizes = func(old, resized *corev1.Pod) {
-		if why := s.Unedited(old, resized, &s.kind.Planned.Spec.Template); why != "" {
+		from := &s.sets[metav1.GetControllerOf(old).Name].Spec.Template
+		if why := s.Unedited(old, resized, from, &s.kind.Planned.Spec.Template); why != "" {
 			s.t.Fatalf("%s", why)
 		}
 	}

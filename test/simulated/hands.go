@@ -158,7 +158,7 @@ func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bo
 	says, would := values(resize.Defaulted(template)), values(&next.Spec)
 	for _, of := range []map[value]int64{b.said, b.is, says, would} {
 		for v := range of {
-			if differ(b.said, b.is, v) != differ(says, would, v) {
+			if change(b.said, b.is, v) != change(says, would, v) {
 				return true
 			}
 		}
@@ -171,11 +171,17 @@ func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bo
 	return false
 }
 
-// differ reports whether a value is another one in both.
-func differ(a, b map[value]int64, v value) bool {
+// change is what becomes of a value from a to b: it is added, removed, another one, or stays.
+func change(a, b map[value]int64, v value) string {
 	had, was := a[v]
 	has, is := b[v]
-	return was != is || had != has
+	switch {
+	case was != is:
+		return fmt.Sprint("there: ", is)
+	case had != has:
+		return "another"
+	}
+	return ""
 }
 
 // NeedsNew reports whether only a new pod can have the size of the template: the resize fails, its kubelet does nothing, or it
@@ -199,11 +205,13 @@ func (c *Cluster) Lacks(pod *corev1.Pod, template *corev1.PodTemplateSpec) strin
 	return ""
 }
 
-// Unedited says which value a resize by us changes that the edit to the template does not, and no resize has set before.
-func (c *Cluster) Unedited(old, pod *corev1.Pod, template *corev1.PodTemplateSpec) string {
-	b, was, says := c.births[pod.UID], values(&old.Spec), values(resize.Defaulted(template))
+// Unedited says which value a resize by us changes that the edit from one template to another does not, and no resize
+// has set before.
+func (c *Cluster) Unedited(old, pod *corev1.Pod, from, to *corev1.PodTemplateSpec) string {
+	b, was := c.births[pod.UID], values(&old.Spec)
+	said, says := values(resize.Defaulted(from)), values(resize.Defaulted(to))
 	for v, is := range values(&pod.Spec) {
-		if had, there := was[v]; (!there || had != is) && b.said[v] == says[v] && !b.asked[v] {
+		if had, there := was[v]; (!there || had != is) && said[v] == says[v] && !b.asked[v] {
 			return fmt.Sprintf("the %s %s of container %s is made %d in %s, which nobody has edited", v.resource, v.side, v.container, is, pod.Name)
 		}
 	}

@@ -640,7 +640,7 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
 func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
 	s.Hands, s.Admits = &h, false
 	s.Resizes = func(old, resized *corev1.Pod) {
-		if why := s.Unedited(old, resized, s.Fields.Template(s.Planned())); why != "" {
+		if why := s.Unedited(old, resized, s.setup.Templates[s.builtIn.Of(old)], s.Fields.Template(s.Planned())); why != "" {
 			s.Must("%s", why)
 		}
 	}
