@@ -324,16 +324,15 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 	if base.template.Same(o.deployment.template) && !base.madeBefore(pod) {
 		return o.By(resize.Leftover(pod, wanted))
 	}
-	target, err := o.Target(pod, base.template.PodTemplateSpec, wanted)
-	if err != nil || base.previous == nil {
-		return target, err
+	switch {
+	case base.adopted() && base.previous == nil:
+		return o.Whole(pod, base.template.PodTemplateSpec, wanted)
+	case base.previous != nil && (base.madeBefore(pod) || resize.Has(pod, base.previous.template.PodTemplateSpec)):
+		// The ReplicaSet controller may have made it after the adoption, from base's former template.
+		return o.Target(pod, base.previous.template.PodTemplateSpec, wanted)
+	default:
+		return o.Target(pod, base.template.PodTemplateSpec, wanted)
 	}
-	// The ReplicaSet controller may have made it after the adoption, from base's former template.
-	late, err := o.Target(pod, base.previous.template.PodTemplateSpec, wanted)
-	if err == nil && len(late.Obstacles) > len(target.Obstacles) {
-		target = late
-	}
-	return target, err
 }
 
 // madeBefore reports whether a pod of rs was made from the template that rs had before the
@@ -351,8 +350,7 @@ func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 	case rs.previous == nil: // it was too large for the record
 		return true
 	}
-	size, err := resize.Whole(pod, rs.previous.template.PodTemplateSpec)
-	return err == nil && len(size.Changes) == 0
+	return resize.Has(pod, rs.previous.template.PodTemplateSpec)
 }
 
 // condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.

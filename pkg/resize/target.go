@@ -83,9 +83,15 @@ func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec, ed
 	})
 }
 
-// Whole returns the size that a pod must have to have all values that the template says. It fails as [For] does.
-func Whole(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error) {
-	return target(pod, &corev1.PodTemplateSpec{}, template, func(value) bool { return true })
+// Whole is like [For], for a pod of which it is not known what it was made from: all that the newer template says is set.
+func Whole(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, error) {
+	return target(pod, older, newer, func(value) bool { return true })
+}
+
+// Has reports whether a pod has all values that a template says.
+func Has(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
+	t, err := Whole(pod, template, template)
+	return err == nil && len(t.Changes) == 0
 }
 
 // From reports whether the pods of the template have the value that a change starts from.

@@ -121,6 +121,14 @@ func (f Facts) Target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (re
 	return f.By(resize.For(pod, older, newer))
 }
 
+// Whole is Target for a pod of which it is not known what it was made from.
+func (f Facts) Whole(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (resize.Target, error) {
+	if f.Notes.Of(pod.UID).ContestLost() {
+		return f.Target(pod, older, newer)
+	}
+	return f.By(resize.Whole(pod, older, newer))
+}
+
 // By returns the target with what is known of its pod's kubelet.
 func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 	if err != nil {
@@ -201,10 +209,10 @@ func (f Facts) member(place Place, revision Revision) Member {
 		return m
 	}
 	m.Sighting = f.Notes.Sighting(place, f.Now)
-	if m.Lost != "" {
-		m.Answered = f.Now
-	}
-	if m.Answer == resize.Unconfirmed || m.Answer == resize.Unanswered {
+	switch {
+	case m.Lost != "":
+		m.Answered = time.Time{}
+	case m.Answer == resize.Unconfirmed || m.Answer == resize.Unanswered:
 		m.GivenUp = f.givenUp(place.Pod, m.Sighting)
 	}
 	if f.Settings.Guard != nil {

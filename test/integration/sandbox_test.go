@@ -449,7 +449,7 @@ func hasSize(pod corev1.Pod, cpu string) bool {
 // assertSize checks that a pod has the size of a template, and runs with it.
 func (s *sandbox[W]) assertSize(pod corev1.Pod, template *corev1.PodTemplateSpec) {
 	s.t.Helper()
-	target, err := resize.Whole(&pod, template)
+	target, err := resize.Whole(&pod, template, template)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func (c circumstances) size() (sizing, error) {
 			}
 		}
 	}
-	target, err := resize.Whole(c.pod, c.wanted(s.to))
+	target, err := resize.Whole(c.pod, &corev1.PodTemplateSpec{}, c.wanted(s.to))
 	if err != nil {
 		return s, err
 	}
