@@ -220,8 +220,7 @@ func (c *Cluster) DeletePod(name string) {
 
 // Resize is admission of a write to a pod's resize subresource.
 func (c *Cluster) Resize(old, pod *corev1.Pod) error {
-	same := slices.Equal(names(old.Spec.Containers), names(pod.Spec.Containers)) && slices.Equal(names(old.Spec.InitContainers), names(pod.Spec.InitContainers))
-	if size := SizeOf(pod); !same || qos.ComputePodQOS(pod) != old.Status.QOSClass || size != AppliedSize(pod) && c.Outcome(pod, size).Refused {
+	if size := SizeOf(pod); !sameContainers(old, pod) || qos.ComputePodQOS(pod) != old.Status.QOSClass || size != AppliedSize(pod) && c.Outcome(pod, size).Refused {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "Pod QOS Class may not change as a result of resizing")})
 	}
 	c.Resizes(old, pod)

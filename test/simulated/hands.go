@@ -126,6 +126,11 @@ func names(list []corev1.Container) (all []string) {
 	return all
 }
 
+// sameContainers reports whether two pods have the same, in the same lists.
+func sameContainers(a, b *corev1.Pod) bool {
+	return slices.Equal(names(a.Spec.Containers), names(b.Spec.Containers)) && slices.Equal(names(a.Spec.InitContainers), names(b.Spec.InitContainers))
+}
+
 // bear has admission make of a new pod what it does.
 func (c *Cluster) bear(pod *corev1.Pod) {
 	if c.births[pod.UID] != nil {
@@ -152,7 +157,7 @@ func (c *Cluster) next(template *corev1.PodTemplateSpec) *corev1.Pod {
 // be so where what admission makes of the new one is not what the pod shows: nobody can know that.
 func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
 	next, b := c.next(template), c.births[pod.UID]
-	if pod.Status.QOSClass != next.Status.QOSClass {
+	if pod.Status.QOSClass != next.Status.QOSClass || !sameContainers(pod, next) {
 		return true
 	}
 	says, would := values(resize.Defaulted(template)), values(&next.Spec)
@@ -192,13 +197,13 @@ func (c *Cluster) NeedsNew(pod *corev1.Pod, template *corev1.PodTemplateSpec) bo
 	return c.Outcome(pod, size).Fails() || c.Outcome(pod, SizeOf(pod)).Fails() || c.answers(pod) == deaf || c.Outlasts(pod, template)
 }
 
-// Lacks says what a pod lacks of what the template says, but for what nobody has edited since its birth, and what a new one
-// would not have, either.
+// Lacks says what a pod lacks of what the template says, but for what nobody has edited since its birth, or admission has
+// made another one then, and what a new one would not have, either.
 func (c *Cluster) Lacks(pod *corev1.Pod, template *corev1.PodTemplateSpec) string {
 	b, has, would := c.births[pod.UID], values(&pod.Spec), values(&c.next(template).Spec)
 	there := append(names(pod.Spec.Containers), names(pod.Spec.InitContainers)...)
 	for v, want := range values(resize.Defaulted(template)) {
-		if slices.Contains(there, v.container) && has[v] != want && has[v] != would[v] && b.said[v] != want {
+		if slices.Contains(there, v.container) && has[v] != want && has[v] != would[v] && b.said[v] != want && (has[v] != b.is[v] || b.is[v] == b.said[v]) {
 			return fmt.Sprintf("%s has %d as the %s %s of %s, not %d", pod.Name, has[v], v.resource, v.side, v.container, want)
 		}
 	}
