@@ -238,7 +238,7 @@ func (d *Driver) Converges(unfinished func() string, reason func() string, help 
 			}
 			before := d.cluster.RV
 			if d.actors.Round(); d.cluster.RV == before {
-				d.actors.Pass(longer)
+				d.actors.Pass(5 * longer)
 			}
 		}
 		if !helped {
