@@ -26,6 +26,8 @@ type Rules struct {
 	Edit string
 	// Labelled: the built-in controller takes the pod for updated. Available is as it means it.
 	Labelled, Available func(*corev1.Pod) bool
+	// Keeps: admission has given the pod its cpu, and the template's is the same as then.
+	Keeps func(*corev1.Pod) bool
 	// Admitted: the pod is of the wanted version, and what it has instead is admission's.
 	Admitted func(*corev1.Pod) bool
 	// Most is how many may be under way at once. Down is how many of them we may take down: with 0 none that can be
@@ -37,13 +39,26 @@ type Rules struct {
 	PassDeferred bool
 }
 
-func (r Rules) size() Version { return Version{CPU: r.Want.CPU, Memory: r.Want.Memory} }
+// of is the version that the pod is to have: the cpu that admission gave it at its birth stays.
+func (r Rules) of(pod *corev1.Pod) Version {
+	want := r.Want
+	if r.Keeps(pod) {
+		want.CPU = SizeOf(pod).CPU
+	}
+	return want
+}
+
+func (r Rules) size(pod *corev1.Pod) Version {
+	want := r.of(pod)
+	want.Image = 0
+	return want
+}
 
 // NeedsRestart reports whether only a new pod can be one of the template.
 func (r Rules) NeedsRestart(pod *corev1.Pod) bool {
 	have, has := VersionOf(&pod.Spec), AppliedSize(pod)
-	o := r.Outcome(pod, r.size())
-	differs := has != r.size()
+	o := r.Outcome(pod, r.size(pod))
+	differs := has != r.size(pod)
 	if r.Hands != nil { // what a new one would have, too, is no reason
 		return r.Want.Image != have.Image || r.NeedsNew(pod, r.Template) || r.forced(pod, differs)
 	}
@@ -54,12 +69,12 @@ func (r Rules) NeedsRestart(pod *corev1.Pod) bool {
 func (r Rules) forced(pod *corev1.Pod, differs bool) bool {
 	action, list, _ := strings.Cut(r.InForce, ";")
 	if action != string(policy.Restart) {
-		return Forbids(list, pod, r.Want)
+		return Forbids(list, pod, r.of(pod))
 	}
 	if r.Labelled(pod) {
-		return differs || SizeOf(pod) != r.size() || pod.Status.ObservedGeneration != pod.Generation
+		return differs || SizeOf(pod) != r.size(pod) || pod.Status.ObservedGeneration != pod.Generation
 	}
-	arrived := VersionOf(&pod.Spec) == r.Want && !differs && pod.Status.ObservedGeneration == pod.Generation && len(pod.Status.Conditions) == 1 && podutils.IsPodReady(pod)
+	arrived := VersionOf(&pod.Spec) == r.of(pod) && !differs && pod.Status.ObservedGeneration == pod.Generation && len(pod.Status.Conditions) == 1 && podutils.IsPodReady(pod)
 	return !arrived
 }
 
@@ -99,7 +114,7 @@ type Other struct {
 // a size is tried on one pod first, then on as many more as have proved it. One that has yet to prove
 // it counts as not available.
 func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other) string {
-	restarts := Restarts(pod, r.Want)
+	restarts := Restarts(pod, r.of(pod))
 	if restarts {
 		r.Most = min(r.Most, max(r.Down, 1))
 	}
@@ -118,7 +133,7 @@ func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other)
 	}
 	fresh := 0
 	for _, asked := range t.Batch {
-		fresh += asInt(podutils.IsPodReady(asked) || Restarts(asked, r.Want))
+		fresh += asInt(podutils.IsPodReady(asked) || Restarts(asked, r.of(asked)))
 	}
 	if c.proved < r.Most && (c.unproved > 0 || fresh > c.proved) {
 		return fmt.Sprintf("resizes %s with %d others, while %d pods have proved the size, and %d have yet to", pod.Name, fresh, c.proved, c.unproved)
@@ -128,7 +143,7 @@ func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other)
 
 // Asked notes that the pod of a place has been asked.
 func (t Turns) Asked(r Rules, place string, pod *corev1.Pod) {
-	if Restarts(pod, r.Want) {
+	if Restarts(pod, r.of(pod)) {
 		t.Restarting[place] = pod.UID
 	}
 	if podutils.IsPodReady(pod) {
@@ -141,13 +156,13 @@ type count struct{ down, underWay, proved, unproved int }
 
 func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts bool) {
 	other := beside.Pod
-	has := other != nil && SizeOf(other) == r.size() && VersionOf(&other.Spec).Image == r.Want.Image
+	has := other != nil && SizeOf(other) == r.size(other) && VersionOf(&other.Spec).Image == r.Want.Image
 	is := has && AppliedSize(other) == SizeOf(other) && other.Status.ObservedGeneration == other.Generation
 	switch {
 	case beside.Lost && (!restarts || SizeOf(pod).Memory == r.Want.Memory): // then its restart has been asked for before
 	case !r.Available(other) && !restarts && other != nil && other.DeletionTimestamp == nil && r.NeedsRestart(other):
 		// It may wait for this one in turn.
-	case other == nil && !restarts && GivesRoom(pod, r.Want):
+	case other == nil && !restarts && GivesRoom(pod, r.of(pod)):
 		// It may wait for the room that this one gives.
 	case !r.Available(other) || beside.Lost:
 		c.down++
@@ -174,8 +189,8 @@ func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts 
 // WaitsForRoom reports whether the pod waits for room for the wanted size, and nobody waits for it. It
 // loses nothing to that size.
 func (r Rules) WaitsForRoom(pod *corev1.Pod) bool {
-	return r.PassDeferred && SizeOf(pod) == r.size() && Pending(pod) && r.Available(pod) &&
-		!Restarts(pod, r.Want) && !Takes(AppliedSize(pod), r.Want)
+	return r.PassDeferred && SizeOf(pod) == r.size(pod) && Pending(pod) && r.Available(pod) &&
+		!Restarts(pod, r.of(pod)) && !Takes(AppliedSize(pod), r.of(pod))
 }
 
 // Takes reports whether v has less of something than have. A memory of 0 is no limit.

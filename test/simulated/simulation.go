@@ -58,6 +58,7 @@ type Simulation[S Set, K controller.KindState] struct {
 	doomed map[types.UID]string // needed a restart when they were left to the built-in controller for this edit
 	sick   map[types.UID]bool   // crashed for good while the set was held
 	births map[types.UID]birth
+	given  map[types.UID]bool    // admission gave the pod its cpu
 	sizes  map[types.UID]Version // the size that a pod was asked for while it was Ready
 }
 
@@ -127,7 +128,7 @@ func NewSimulation[S Set, K controller.KindState](t T, w *Workload[S], setup Set
 	return &Simulation[S, K]{
 		Workload: w, t: t, setup: setup, first: w.Wanted(w.Set), view: NewNodes(), Turns: NewTurns(),
 		Taken: map[string]Taken{}, Excused: map[types.UID]bool{},
-		doomed: map[types.UID]string{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{},
+		doomed: map[types.UID]string{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{}, given: map[types.UID]bool{},
 	}
 }
 
@@ -211,6 +212,7 @@ func (s *Simulation[S, K]) Rules(set S) Rules {
 		Cluster: s.Cluster, Want: want, Template: s.Fields.Template(set), InForce: set.GetAnnotations()[api.InForceAnnotation], Edit: s.Edit(set), MinReady: s.minReady(set),
 		Labelled:  func(pod *corev1.Pod) bool { return s.builtIn.Of(pod) == want },
 		Available: func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, seconds, now) },
+		Keeps:     func(pod *corev1.Pod) bool { return s.keeps(pod, want) },
 		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
 	}
 	s.of.Bounds(set, &r)
@@ -221,7 +223,7 @@ func (s *Simulation[S, K]) Rules(set S) Rules {
 // Where none may be down that is so, too, where a resize would restart the container of an available pod.
 func (s *Simulation[S, K]) NeedsRestart(pod *corev1.Pod, set S) bool {
 	r := s.Rules(set)
-	return r.NeedsRestart(pod) || r.Down == 0 && Restarts(pod, r.Want) && podutils.IsPodReady(pod)
+	return r.NeedsRestart(pod) || r.Down == 0 && Restarts(pod, r.of(pod)) && podutils.IsPodReady(pod)
 }
 
 // mayRequest checks each of the controller's writes before it is carried out.
@@ -279,7 +281,7 @@ func (s *Simulation[S, K]) hasWritten(action clienttesting.Action, before Object
 			if lacks := s.Lacks(pod, s.Fields.Template(set)); lacks != "" {
 				s.never("settled what is not: %s", lacks)
 			}
-		} else if have := AppliedSize(pod); VersionOf(&pod.Spec) != want || pod.Spec.NodeName != "" && (have.CPU != want.CPU || have.Memory != want.Memory) {
+		} else if have, spec := AppliedSize(pod), SizeOf(pod); !s.admitted(pod, want) && VersionOf(&pod.Spec) != want || pod.Spec.NodeName != "" && have != spec {
 			s.never("settled %s, which has %+v, as %+v", pod.Name, have, want)
 		}
 	case action.Matches("delete", "pods"):
@@ -337,7 +339,7 @@ func (s *Simulation[S, K]) takes(set S, pod *corev1.Pod, gone bool) {
 		waiting[shown.UID] = shown.UID != pod.UID && (r.WaitsForRoom(shown) || !s.Fields.Rolling(set) && s.GivenUp(shown))
 		there[s.of.Place(set, shown).Name] = true
 	}
-	gives := !gone && !Restarts(pod, r.Want) && GivesRoom(pod, r.Want) // what is missing may wait for that room
+	gives := !gone && !Restarts(pod, r.of(pod)) && GivesRoom(pod, r.of(pod)) // what is missing may wait for that room
 	for name, other := range s.Taken {
 		skipped := s.of.Place(set, other.Pod).Lost || gives && !there[name]
 		taken += asInt(other.Edit == edit && !skipped && (other.Gone || !waiting[other.Pod.UID]))
@@ -395,13 +397,21 @@ func (s *Simulation[S, K]) Stays(set S, pod *corev1.Pod) {
 // Born notes each new pod, and the edit of the set that it was born in. Admission may change it.
 func (s *Simulation[S, K]) Born(set S, pod *corev1.Pod) {
 	s.births[pod.UID] = birth{VersionOf(&pod.Spec), s.Edit(set)}
-	if s.Admits {
+	if s.given[pod.UID] = s.Admits; s.Admits {
 		pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("2m")
 	}
 }
 
+// admitted reports whether the pod is of that version but for the cpu that admission gave it at its birth, which stays as
+// long as nobody edits that.
 func (s *Simulation[S, K]) admitted(pod *corev1.Pod, v Version) bool {
-	return s.Admits && s.births[pod.UID].of == v && SizeOf(pod).CPU == 2
+	is := VersionOf(&pod.Spec)
+	is.CPU = v.CPU
+	return s.keeps(pod, v) && is == v
+}
+
+func (s *Simulation[S, K]) keeps(pod *corev1.Pod, v Version) bool {
+	return s.given[pod.UID] && s.births[pod.UID].of.CPU == v.CPU && SizeOf(pod).CPU == 2
 }
 
 // At is the pod of each place: one that is not deleted, if there is one.
